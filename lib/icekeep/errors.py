@@ -1,0 +1,166 @@
+"""The errors of icekeep, sorted by what the one who catches them does next.
+
+    IcekeepError                    1
+    |- UsageError                   2   fix the command or the file
+    |   |- ConfigError              2
+    |   |- OptionError              2
+    |   `- ExpressionError          2
+    |- NotFoundError                2   the named catalog, table, ref, snapshot or column is not there
+    |- InvalidTableError            1   the table breaks the spec
+    |   `- MissingFileError         1   metadata names a file that is not there
+    |- UnsupportedError             4   a feature of the format that we do not handle; nothing was touched
+    |- SafetyError                  4   we will not: a check that guards data refused
+    |- TryAgainError               75   nothing is broken, run it again
+    |   |- ConflictError           75   another writer won
+    |   `- UnavailableError        75   a catalog or store is out of reach
+    |- JobFailedError               1   work failed before anything was committed; what it wrote is removed
+    |- OutcomeUnknownError          5   a commit may or may not have landed; nothing was deleted
+    `- IcekeepBug                   1   an invariant of ours is broken
+
+A message is one line: what is wrong, where, what to do; lower-case start, no full stop, values quoted. The number is the
+exit status of a job that ends with that error (`cli.py` is the only place that prints or exits).
+"""
+
+from typing import Any
+
+
+class IcekeepError(Exception):
+    """Base of all errors that icekeep raises on purpose.
+
+    Attributes:
+        kind: a stable name of the error for machines; only ever added to.
+        exit_status: what a job that ends with this error returns to the shell.
+        facts: the values in the message, for machines.
+    """
+
+    kind = "error"
+    exit_status = 1
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.facts = facts
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.facts)
+
+
+def _rebuild(cls: type[IcekeepError], message: str, facts: dict[str, Any]) -> IcekeepError:
+    """Errors cross from executors to the driver, so each must survive pickling whatever its constructor takes."""
+    error = cls.__new__(cls)
+    IcekeepError.__init__(error, message, **facts)
+    return error
+
+
+def revived(name: str, message: str) -> IcekeepError:
+    """The error of a class named `name`, from its message alone: as it arrives from another process as text."""
+    known = {cls.__name__: cls for cls in _subclasses(IcekeepError)}
+    return _rebuild(known.get(name, IcekeepError), message, {})
+
+
+def _subclasses(cls: type[IcekeepError]) -> list[type[IcekeepError]]:
+    return [cls, *(below for child in cls.__subclasses__() for below in _subclasses(child))]
+
+
+class UsageError(IcekeepError):
+    """The command or a file that it names is wrong: fix it; trying again as it is does not help."""
+
+    kind = "usage"
+    exit_status = 2
+
+
+class ConfigError(UsageError):
+    """A configuration file is wrong at `key_path`."""
+
+    kind = "config"
+
+    def __init__(self, key_path: str, problem: str, **facts: Any) -> None:
+        super().__init__(f"configuration key {key_path!r}: {problem}", key_path=key_path, **facts)
+
+
+class OptionError(UsageError):
+    """An option has a value that it cannot take, or does not exist."""
+
+    kind = "option"
+
+    def __init__(self, option: str, *, given: object, expected: str) -> None:
+        super().__init__(
+            f"option {option} is {given!r}; give {expected}", option=option, given=str(given), expected=expected
+        )
+
+
+class ExpressionError(UsageError):
+    """A `where` text cannot be parsed, or cannot be bound to the table's schema."""
+
+    kind = "expression"
+
+
+class NotFoundError(IcekeepError, LookupError):
+    """The user named a catalog, table, ref, snapshot or column that is not there."""
+
+    kind = "not-found"
+    exit_status = 2
+
+
+class InvalidTableError(IcekeepError):
+    """The table breaks the Iceberg spec: metadata, a manifest or a file is not what it must be."""
+
+    kind = "invalid-table"
+
+
+class MissingFileError(InvalidTableError):
+    """The table's metadata names a file that storage does not have."""
+
+    kind = "missing-file"
+
+
+class UnsupportedError(IcekeepError):
+    """The table uses a feature of the format that we do not handle here: refused before anything was touched."""
+
+    kind = "unsupported"
+    exit_status = 4
+
+
+class SafetyError(IcekeepError):
+    """A check that guards data refused; nothing was deleted."""
+
+    kind = "safety"
+    exit_status = 4
+
+
+class TryAgainError(IcekeepError):
+    """Nothing is broken and nothing was changed: the same command may succeed later."""
+
+    kind = "try-again"
+    exit_status = 75
+
+
+class ConflictError(TryAgainError):
+    """Another writer changed the table so that this change no longer applies: plan anew."""
+
+    kind = "conflict"
+
+
+class UnavailableError(TryAgainError):
+    """A catalog or a store is out of reach, or refuses for now."""
+
+    kind = "unavailable"
+
+
+class JobFailedError(IcekeepError):
+    """Work failed before anything was committed; the table is as it was and what the job wrote is removed."""
+
+    kind = "job-failed"
+
+
+class OutcomeUnknownError(IcekeepError):
+    """A commit may or may not have landed; nothing was deleted, and nobody may clean up or retry blindly."""
+
+    kind = "outcome-unknown"
+    exit_status = 5
+
+
+class IcekeepBug(IcekeepError):
+    """An invariant of ours is broken; please report it."""
+
+    kind = "bug"

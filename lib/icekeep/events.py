@@ -1,0 +1,72 @@
+"""What happened, as small frozen facts, and the one-method listener that they are told to.
+
+The lower rooms tell; `operations/progress.py` and tests listen. An event never carries a decision back.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+
+class Event(msgspec.Struct, frozen=True, tag=True):
+    """A fact that somebody may want to see; sub-classes say which."""
+
+
+class StepStarted(Event, frozen=True):
+    """A job began one of its steps; `total` is how many units it will finish, if that is known."""
+
+    step: str
+    total: int | None = None
+    unit: str = ""
+
+
+class StepAdvanced(Event, frozen=True):
+    """`done` more units of a step are finished."""
+
+    step: str
+    done: int = 1
+
+
+class StepFinished(Event, frozen=True):
+    """A step is over; `note` is one short line for the operator."""
+
+    step: str
+    note: str = ""
+
+
+class Warned(Event, frozen=True):
+    """Something the operator should know although the job goes on."""
+
+    message: str
+
+
+class CommitRetried(Event, frozen=True):
+    """An attempt to commit met a conflict and will be made again after `wait_ms`."""
+
+    table: str
+    attempt: int
+    wait_ms: int
+    reason: str
+
+
+class SnapshotCommitted(Event, frozen=True):
+    """A commit landed; `snapshot_id` is null for changes that make no snapshot."""
+
+    table: str
+    snapshot_id: int | None
+    metadata_location: str
+
+
+class Listener(Protocol):
+    """Somebody who wants to know."""
+
+    def on(self, event: Event) -> None:
+        """Take note of `event`; must be quick, must not raise, may be called from several threads."""
+
+
+class _Silent:
+    def on(self, event: Event) -> None:
+        """Nobody listens."""
+
+
+SILENT: Listener = _Silent()

@@ -1,0 +1,88 @@
+import time
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icekeep.runtime import SYSTEM, SystemRuntime, new_snapshot_id
+from kit.runtime import START_MS, FakeRuntime
+
+
+class Drawing(FakeRuntime):
+    """Gives some UUIDs in turn."""
+
+    def __init__(self, *numbers: int) -> None:
+        super().__init__()
+        self.numbers = list(numbers)
+
+    def new_uuid(self) -> uuid.UUID:
+        return uuid.UUID(int=self.numbers.pop(0))
+
+
+def test_the_system_tells_the_time_in_milliseconds():
+    before = time.time()  # noqa: TID251 - what `now_ms` is compared with
+    now_ms = SYSTEM.now_ms()
+    assert isinstance(now_ms, int)
+    assert before * 1000 - 1 <= now_ms <= before * 1000 + 60_000
+
+
+def test_the_monotonic_clock_does_not_go_back():
+    first = SYSTEM.monotonic_ms()
+    assert isinstance(first, int)
+    assert SYSTEM.monotonic_ms() >= first
+
+
+def test_sleeping_takes_as_long_as_it_says():
+    before = SYSTEM.monotonic_ms()
+    SYSTEM.sleep_ms(3)
+    assert SYSTEM.monotonic_ms() - before >= 2
+    SYSTEM.sleep_ms(0)
+
+
+def test_uuids_are_random_and_of_version_4():
+    drawn = {SYSTEM.new_uuid() for _ in range(100)}
+    assert len(drawn) == 100
+    assert {one.version for one in drawn} == {4}
+
+
+def test_a_random_number_is_in_its_range_and_not_always_the_same():
+    drawn = {SYSTEM.uniform(2.0, 3.0) for _ in range(100)}
+    assert all(2.0 <= number <= 3.0 for number in drawn)
+    assert len(drawn) > 90
+
+
+def test_the_system_is_one_of_its_kind():
+    assert isinstance(SYSTEM, SystemRuntime)
+
+
+@given(st.integers(0, 2**128 - 1))
+def test_a_snapshot_id_is_made_of_both_halves_of_a_uuid_and_never_negative(number):
+    halves = (number >> 64) ^ (number & (2**64 - 1))
+    expected = halves & (2**63 - 1)
+    if expected:
+        assert new_snapshot_id(Drawing(number)) == expected
+        assert 0 < expected < 2**63
+
+
+def test_an_id_that_is_taken_or_zero_is_drawn_again():
+    assert new_snapshot_id(Drawing(5, 0, (7 << 64) | 7, 1 << 63, 6, 9), {5, 6}) == 9
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_fake_is_the_same_in_every_run_and_another_for_every_seed(seed):
+    one, two, other = FakeRuntime(seed), FakeRuntime(seed), FakeRuntime(seed + 1)
+    drawn = [one.new_uuid() for _ in range(10)]
+    assert drawn == [two.new_uuid() for _ in range(10)]
+    assert len({*drawn, *(other.new_uuid() for _ in range(10))}) == 20
+    assert {d.version for d in drawn} == {4}
+
+
+def test_only_sleeping_moves_the_fake_clock():
+    fake = FakeRuntime()
+    assert (fake.now_ms(), fake.now_ms(), fake.monotonic_ms()) == (START_MS, START_MS, 0)
+    fake.sleep_ms(250)
+    fake.pass_ms(50)
+    assert (fake.now_ms(), fake.monotonic_ms(), fake.sleeps_ms) == (START_MS + 300, 300, [250])
+    assert (fake.uniform(1, 3), FakeRuntime(chance=1.0).uniform(1, 3)) == (1, 3)
+    assert 1 <= FakeRuntime(chance=None).uniform(1, 3) <= 3
