@@ -1,0 +1,332 @@
+"""Avro container files and Iceberg's mapping to Avro (spec, Appendix A "Avro"; Avro 1.12 specification).
+
+Headers are read and written here, so that key-value metadata, field ids and the sync marker are ours to see and set.
+Records are decoded and encoded by fastavro, without Avro's logical types: values stay in the form of `values.py`.
+"""
+
+import io
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+from uuid import UUID
+
+import fastavro
+import msgspec
+
+from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.spec.numbers import decimal_from_unscaled, unscaled
+from icekeep.spec.types import (
+    DecimalType,
+    FixedType,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+    Type,
+    child_fields,
+)
+
+MAGIC = b"Obj\x01"
+SYNC_BYTES = 16
+_LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MAX_HEADER_BYTES = 64 << 20
+
+_SIMPLE: dict[str, Any] = {
+    "boolean": "boolean",
+    "int": "int",
+    "long": "long",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "binary": "bytes",
+    "date": {"type": "int", "logicalType": "date"},
+    "time": {"type": "long", "logicalType": "time-micros"},
+    "timestamp": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": False},
+    "timestamptz": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True},
+    "timestamp_ns": {"type": "long", "logicalType": "timestamp-nanos", "adjust-to-utc": False},
+    "timestamptz_ns": {"type": "long", "logicalType": "timestamp-nanos", "adjust-to-utc": True},
+}
+
+_PYTHON_TYPES: dict[str, type] = {
+    "boolean": bool,
+    **dict.fromkeys(("float", "double"), float),
+    **dict.fromkeys(("binary", "fixed"), bytes),
+}
+"""How fastavro returns values of types that are not whole numbers, once logical types are taken away."""
+
+
+class AvroHeader(msgspec.Struct, frozen=True):
+    """The head of an Avro container file: its metadata, sync marker, and where its first block begins."""
+
+    metadata: Mapping[str, bytes]
+    sync: bytes
+    length_bytes: int
+
+    @property
+    def codec(self) -> str:
+        return self.metadata.get("avro.codec", b"null").decode()
+
+    @property
+    def schema(self) -> Any:
+        """The writer's schema as decoded JSON, field ids included."""
+        return msgspec.json.decode(self.metadata["avro.schema"])
+
+
+def read_header(data: bytes, location: str) -> AvroHeader:
+    """Parse the head of an Avro container file.
+
+    Raises:
+        InvalidTableError: the bytes do not begin with a whole Avro header.
+    """
+    try:
+        if data[:4] != MAGIC:
+            raise ValueError("it does not begin with Avro's magic bytes")
+        metadata: dict[str, bytes] = {}
+        position = 4
+        while (count := (read := _read_long(data, position))[0]) != 0:
+            position = read[1]
+            if count < 0:
+                position = _read_long(data, position)[1]
+            for _ in range(abs(count)):
+                key, position = _read_bytes(data, position)
+                value, position = _read_bytes(data, position)
+                metadata[key.decode()] = value
+        position = read[1]
+        sync = data[position : position + SYNC_BYTES]
+        if len(sync) < SYNC_BYTES or "avro.schema" not in metadata:
+            raise ValueError("its header is cut short")
+        header = AvroHeader(metadata, sync, position + SYNC_BYTES)
+        _ = header.schema
+    except (ValueError, IndexError, RecursionError) as error:
+        raise InvalidTableError(f"cannot read Avro file {location!r}: {error}", location=location) from error
+    return header
+
+
+def write_header(metadata: Mapping[str, bytes], sync: bytes) -> bytes:
+    """The head of an Avro container file with this metadata and sync marker."""
+    out = bytearray(MAGIC)
+    out += _long(len(metadata))
+    for key, value in metadata.items():
+        out += _long(len(key.encode())) + key.encode() + _long(len(value)) + value
+    out += b"\0" + sync
+    return bytes(out)
+
+
+def read_records(data: bytes, header: AvroHeader, location: str) -> Iterator[dict[str, Any]]:
+    """Decode every record of a container file, logical types left in their plain form.
+
+    Raises:
+        InvalidTableError: a block is damaged, or the file does not end on its sync marker (it was cut short).
+    """
+    if not data.endswith(header.sync):
+        raise InvalidTableError(
+            f"Avro file {location!r} does not end on its sync marker: it was cut short", location=location
+        )
+    try:
+        plain = {**header.metadata, "avro.schema": msgspec.json.encode(without_logical_types(header.schema))}
+        body = memoryview(data)[header.length_bytes :]
+        for block in fastavro.block_reader(io.BytesIO(b"".join((write_header(plain, header.sync), body)))):
+            yield from block
+            # A block that counts fewer records than it holds would lose the others in silence.
+            if block.num_records < 0 or block.bytes_.read(1):
+                raise ValueError(f"a block has more than the {block.num_records} records that it counts")
+    # fastavro and its codecs have no common error: whatever they raise, the file is not what it must be.
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InvalidTableError(f"cannot read Avro file {location!r}: {reason}", location=location) from error
+
+
+def sync_marker(seed: bytes) -> bytes:
+    """A sync marker that depends on what it marks: no randomness is needed, and equal input gives an equal file."""
+    return blake2b(seed, digest_size=SYNC_BYTES).digest()
+
+
+def avro_schema(struct: StructType, name: str) -> dict[str, Any]:
+    """The Avro record schema of a struct, with field ids; `name` is the record's name."""
+    return _record(struct, name, set())
+
+
+def min_decimal_bytes(precision: int) -> int:
+    """The fewest bytes that hold every unscaled value of a decimal precision."""
+    return ((10**precision - 1).bit_length() + 8) // 8
+
+
+def to_avro(type_: Type) -> Callable[[Any], Any]:
+    """How a non-null value of a primitive type is given to Avro; most go as they are."""
+    if isinstance(type_, DecimalType):
+        size, scale = min_decimal_bytes(type_.precision), type_.scale
+        return lambda value: unscaled(value, scale).to_bytes(size, "big", signed=True)
+    if str(type_) == "uuid":
+        return lambda value: value.bytes
+    return lambda value: value
+
+
+def from_avro(type_: Type) -> Callable[[Any], Any]:
+    """How a non-null value that was read without logical types becomes one of a primitive type.
+
+    What is returned raises `ValueError` for a value that is stored as something else. Text is not checked: it is also
+    the type of what an unknown transform makes, whatever its writer stored.
+    """
+    if isinstance(type_, DecimalType):
+        scale = type_.scale
+        return lambda raw: decimal_from_unscaled(int.from_bytes(_bytes(raw), "big", signed=True), scale)
+    if str(type_) == "uuid":
+        return lambda raw: UUID(bytes=_bytes(raw))
+    if str(type_) == "string":
+        return lambda raw: raw
+    expected = _PYTHON_TYPES.get(type_.name, int) if isinstance(type_, PrimitiveType) else object
+
+    def plain(raw: Any) -> Any:
+        fits = type(raw) is expected
+        if not fits or (isinstance(type_, FixedType) and len(raw) != type_.length):
+            raise ValueError(f"a value of type {type_} is stored as {raw!r}")
+        return raw
+
+    return plain
+
+
+def legal_name(name: str) -> str:
+    """A field name that Avro allows: other characters become `_x` and their code in hex, a leading digit gets `_`."""
+    if _LEGAL_NAME.fullmatch(name):
+        return name
+    out = []
+    for position, char in enumerate(name):
+        if re.fullmatch(r"[A-Za-z_]", char) or (position and re.fullmatch(r"[0-9]", char)):
+            out.append(char)
+        elif char.isascii() and char.isdigit():
+            out.append("_" + char)
+        else:
+            out.append(f"_x{ord(char):X}")
+    return "".join(out)
+
+
+def avro_names(fields: Sequence[NestedField]) -> list[str]:
+    """The names of a struct's fields in Avro: legal, and different where two names become the same one."""
+    names: list[str] = []
+    for field in fields:
+        name = legal_name(field.name)
+        while name in names:
+            name = f"{name}_{field.field_id}"
+        names.append(name)
+    return names
+
+
+def _bytes(raw: Any) -> bytes:
+    if not isinstance(raw, bytes):
+        raise ValueError(f"{raw!r} is stored where bytes must be")
+    return raw
+
+
+def _record(struct: StructType, name: str, named: set[str]) -> dict[str, Any]:
+    names = avro_names(struct.fields)
+    fields = [_avro_field(field, name, named) for field, name in zip(struct.fields, names, strict=True)]
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def _avro_field(field: NestedField, name: str, named: set[str]) -> dict[str, Any]:
+    schema = _avro_type(field.type, field.field_id, named)
+    out: dict[str, Any] = {"name": name, "type": schema, "field-id": field.field_id}
+    if name != field.name:
+        out["iceberg-field-name"] = field.name
+    if not field.required:
+        out["type"], out["default"] = ["null", schema], None
+    return out
+
+
+def _avro_type(type_: Type, field_id: int, named: set[str]) -> Any:
+    match type_:
+        case StructType():
+            return _record(type_, f"r{field_id}", named)
+        case ListType():
+            element = _avro_type(type_.element, type_.element_id, named)
+            items = element if type_.element_required else ["null", element]
+            return {"type": "array", "items": items, "element-id": type_.element_id}
+        case MapType():
+            pair = StructType(child_fields(type_))
+            items = _record(pair, f"k{type_.key_id}_v{type_.value_id}", named)
+            return {"type": "array", "logicalType": "map", "items": items}
+        case DecimalType(precision=precision, scale=scale):
+            decimal = {"logicalType": "decimal", "precision": precision, "scale": scale}
+            name = _new_name(f"decimal_{precision}_{scale}", field_id, named)
+            return {"type": "fixed", "name": name, "size": min_decimal_bytes(precision), **decimal}
+        case FixedType(length=length):
+            return {"type": "fixed", "name": _new_name(f"fixed_{length}", field_id, named), "size": length}
+        case PrimitiveType(name="uuid"):
+            name = _new_name("uuid_fixed", field_id, named)
+            return {"type": "fixed", "name": name, "size": 16, "logicalType": "uuid"}
+        case PrimitiveType(name=name) if name in _SIMPLE:
+            return _SIMPLE[name]
+    raise UnsupportedError(f"type {type_} cannot be stored in Avro here")
+
+
+def _new_name(name: str, field_id: int, named: set[str]) -> str:
+    """Avro allows one definition of a name; a second type is named anew, as not every reader resolves references."""
+    if name in named:
+        name = f"{name}_{field_id}"
+    named.add(name)
+    return name
+
+
+def without_logical_types(schema: Any) -> Any:
+    """The same Avro schema read and written as plain values (days, microseconds, bytes).
+
+    A fixed type that is defined a second time under its name, as some writers do, gets a name of its own.
+    """
+    return _plain(schema, set())
+
+
+def _plain(schema: Any, named: set[str]) -> Any:
+    if isinstance(schema, list):
+        return [_plain(item, named) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    plain = {key: _plain(item, named) for key, item in schema.items() if key != "logicalType"}
+    if plain.get("type") == "fixed" and isinstance(name := plain.get("name"), str):
+        while name in named:
+            name = f"{name}_"
+        named.add(name)
+        plain["name"] = name
+    return plain
+
+
+def encode_block(records: Iterable[bytes], count: int, codec: str, sync: bytes) -> bytes:
+    """One Avro block of encoded records; `codec` is `deflate` or `null`."""
+    payload = b"".join(records)
+    if codec == "deflate":
+        payload = zlib.compress(payload, 6, wbits=-15)
+    elif codec != "null":
+        raise UnsupportedError(f"Avro codec {codec!r} cannot be written; use deflate or null")
+    return _long(count) + _long(len(payload)) + payload + sync
+
+
+def _long(number: int) -> bytes:
+    number = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while number & ~0x7F:
+        out.append((number & 0x7F) | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _read_long(data: bytes, position: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if not byte & 0x80:
+            return (number >> 1) ^ -(number & 1), position
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number in its header is too long")
+
+
+def _read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
+    length, position = _read_long(data, position)
+    if not 0 <= length <= _MAX_HEADER_BYTES or position + length > len(data):
+        raise ValueError("its header is cut short")
+    return data[position : position + length], position + length

@@ -1,0 +1,303 @@
+"""Partition specs: how a row's partition is made of its columns (spec, "Partitioning", Appendix C "Partition Specs").
+
+Specs are frozen values, read from and written to the JSON of table metadata; keys that we do not know are kept in
+`extra`. Partition tuples are plain tuples in the order of the spec's fields.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+from urllib.parse import quote_plus
+
+import msgspec
+
+from icekeep.errors import IcekeepBug, InvalidTableError, UsageError
+from icekeep.spec.schema import Schema
+from icekeep.spec.transforms import (
+    Bucket,
+    Day,
+    Hour,
+    Identity,
+    Month,
+    Transform,
+    Truncate,
+    UnknownTransform,
+    Void,
+    Year,
+    parse_transform,
+    transform_from_json,
+    transform_to_json,
+)
+from icekeep.spec.types import STRING, UNKNOWN, NestedField, PrimitiveType, StructType, Type
+
+FIRST_FIELD_ID = 1000
+"""Ids of partition fields start here (spec, "Partition Evolution")."""
+
+
+class PartitionField(msgspec.Struct, frozen=True, kw_only=True):
+    """One value of a partition tuple: a transform of the column `source_id`.
+
+    `extra` holds the keys of the JSON object that we do not know, and the `source-ids` of a transform of several
+    columns.
+    """
+
+    source_id: int
+    field_id: int
+    name: str
+    transform: Transform
+    extra: Mapping[str, Any] = {}
+
+
+class PartitionSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """The fields that make a partition tuple, in order; without fields the table is not partitioned."""
+
+    spec_id: int
+    fields: tuple[PartitionField, ...]
+    extra: Mapping[str, Any] = {}
+
+    @property
+    def is_unpartitioned(self) -> bool:
+        """Whether all rows are in one partition: there are no fields, or none that makes values."""
+        return all(isinstance(field.transform, Void) for field in self.fields)
+
+    @cached_property
+    def has_unknown_transform(self) -> bool:
+        """Whether files must not be written with this spec, because partition values cannot be made."""
+        return any(isinstance(field.transform, UnknownTransform) for field in self.fields)
+
+
+UNPARTITIONED = PartitionSpec(spec_id=0, fields=())
+
+
+def spec_from_json(value: Any) -> PartitionSpec:
+    """Build a spec from its JSON object; raises `InvalidTableError` where it is not one."""
+    if not isinstance(value, dict) or type(value.get("spec-id")) is not int:
+        raise InvalidTableError(
+            "a partition spec must be an object with a whole number 'spec-id'", section="Appendix C"
+        )
+    rest = dict(value)
+    spec_id = rest.pop("spec-id")
+    return PartitionSpec(spec_id=spec_id, fields=partition_fields_from_json(rest.pop("fields", None)), extra=rest)
+
+
+def partition_fields_from_json(value: Any) -> tuple[PartitionField, ...]:
+    """Build the fields from their JSON list alone, as manifests and v1 metadata store them.
+
+    Where no field has an id (v1), ids count up from 1000.
+
+    Raises:
+        InvalidTableError: it is not a list of partition fields, or only some of them have ids.
+    """
+    if not isinstance(value, list) or any(not isinstance(item, dict) for item in value):
+        raise InvalidTableError("the fields of a partition spec must be a list of objects", section="Appendix C")
+    with_id = sum("field-id" in item for item in value)
+    if with_id not in (0, len(value)):
+        raise InvalidTableError(
+            "some fields of a partition spec have a 'field-id' and some have none", section="Appendix C"
+        )
+    return tuple(_field_from_json(item, FIRST_FIELD_ID + position) for position, item in enumerate(value))
+
+
+def spec_to_json(spec: PartitionSpec) -> dict[str, Any]:
+    """The JSON object of a spec."""
+    fields = [
+        {"name": f.name, "field-id": f.field_id, **transform_to_json(f.source_id, f.transform, f.extra)}
+        for f in spec.fields
+    ]
+    return {"spec-id": spec.spec_id, "fields": fields, **spec.extra}
+
+
+def build_spec(
+    schema: Schema,
+    columns: Sequence[tuple[str, str, str | None]],
+    *,
+    spec_id: int = 0,
+    first_field_id: int = FIRST_FIELD_ID,
+) -> PartitionSpec:
+    """Make a new spec of column names, transform texts and field names.
+
+    A field without a name gets the one that Iceberg's Java library gives it: `ts_day`, `id_bucket`, `name_trunc`, and
+    the column's own name for identity.
+
+    Args:
+        schema: where the columns are looked up by full name.
+        columns: for each field the column, the transform as in the metadata (`bucket[16]`), and a name or None.
+        spec_id: the id of the new spec.
+        first_field_id: the id of the first field; the others follow.
+
+    Raises:
+        NotFoundError: there is no such column.
+        UsageError: a transform is unknown or does not take the column, or fields collide with columns or each other.
+    """
+    fields: list[PartitionField] = []
+    for position, (column, text, name) in enumerate(columns):
+        source = schema.field(column)
+        transform = _known_transform(text)
+        name = _default_name(column, transform) if name is None else name
+        _check_name(schema, name, source.field_id, transform)
+        field_id = first_field_id + position
+        fields.append(PartitionField(source_id=source.field_id, field_id=field_id, name=name, transform=transform))
+    spec = PartitionSpec(spec_id=spec_id, fields=tuple(fields))
+    for problem in (*_problems(spec, schema), *_redundancies(fields)):
+        raise UsageError(f"cannot partition by {[c[:2] for c in columns]!r}: {problem}")
+    return spec
+
+
+def validate_spec(spec: PartitionSpec, schema: Schema) -> PartitionSpec:
+    """Return the spec, or raise `InvalidTableError` if it does not fit the schema.
+
+    Every field has its own id and name; its source is a primitive column in no list or map that its transform takes. A
+    void or unknown transform may have lost its column. An older spec of a table need not fit the current schema.
+    """
+    for problem in _problems(spec, schema):
+        raise InvalidTableError(f"partition spec {spec.spec_id} does not fit schema {schema.schema_id}: {problem}")
+    return spec
+
+
+def partition_type(spec: PartitionSpec, schema: Schema) -> StructType:
+    """The struct of partition tuples: fields named and numbered as in the spec, all optional.
+
+    Where the source column is not in the schema any more, the type is the one that the transform always has; a void
+    field is then a string.
+
+    Raises:
+        InvalidTableError: a source column that the type depends on is not in the schema.
+    """
+    return StructType(
+        tuple(NestedField(field_id=f.field_id, name=f.name, type=_result_type(spec, f, schema)) for f in spec.fields)
+    )
+
+
+def partition_field_types(spec: PartitionSpec, schema: Schema) -> tuple[Type, ...]:
+    """The types of the values of a partition tuple, in order; raises as `partition_type` does."""
+    return tuple(_result_type(spec, field, schema) for field in spec.fields)
+
+
+def partition_path(spec: PartitionSpec, schema: Schema, values: Sequence[Any]) -> str:
+    """The directory of a partition below the data directory, as Iceberg's Java library names it.
+
+    For example `ts_day=2013-01-05/kind=a%2Fb`; empty for a spec without fields.
+    """
+    if len(values) != len(spec.fields):
+        raise IcekeepBug(f"partition {tuple(values)!r} has not the {len(spec.fields)} values of spec {spec.spec_id}")
+    parts = []
+    for field, value in zip(spec.fields, values, strict=True):
+        text = field.transform.to_text(_source_type(field, schema), value)
+        parts.append(f"{_url_encode(field.name)}={_url_encode(text)}")
+    return "/".join(parts)
+
+
+def last_assigned_field_id(specs: Iterable[PartitionSpec]) -> int:
+    """The greatest field id in any of the specs, 999 when there is none."""
+    return max((field.field_id for spec in specs for field in spec.fields), default=FIRST_FIELD_ID - 1)
+
+
+def _field_from_json(value: dict[str, Any], default_field_id: int) -> PartitionField:
+    rest = dict(value)
+    name, field_id = rest.pop("name", None), rest.pop("field-id", default_field_id)
+    if not isinstance(name, str) or not name:
+        raise InvalidTableError(f"a partition field has the name {name!r}; it must be text", section="Appendix C")
+    if type(field_id) is not int:
+        raise InvalidTableError(f"partition field {name!r} has the field-id {field_id!r}", section="Appendix C")
+    source_id, transform = transform_from_json(rest, f"partition field {name!r}")
+    return PartitionField(source_id=source_id, field_id=field_id, name=name, transform=transform, extra=rest)
+
+
+def _known_transform(text: str) -> Transform:
+    try:
+        transform = parse_transform(text)
+    except InvalidTableError as error:
+        raise UsageError(error.message) from error
+    if isinstance(transform, UnknownTransform):
+        raise UsageError(
+            f"there is no transform {text!r}; give identity, year, month, day, hour, bucket[N], truncate[W] or void"
+        )
+    return transform
+
+
+def _default_name(column: str, transform: Transform) -> str:
+    match transform:
+        case Identity():
+            return column
+        case Bucket():
+            return f"{column}_bucket"
+        case Truncate():
+            return f"{column}_trunc"
+        case Void():
+            return f"{column}_null"
+    return f"{column}_{transform}"
+
+
+def _check_name(schema: Schema, name: str, source_id: int, transform: Transform) -> None:
+    """A partition field may be named like a column only if it holds that column's own values, or nothing."""
+    if not name:
+        raise UsageError("a partition field needs a name; give one or leave it to the default")
+    same_name = schema.ids_by_name.get(name)
+    if same_name is None or (same_name == source_id and isinstance(transform, Identity | Void)):
+        return
+    raise UsageError(f"partition field {name!r} has the name of a column; give it another name")
+
+
+def _problems(spec: PartitionSpec, schema: Schema) -> Iterator[str]:
+    columns = {field.field_id: field for field in _outside_containers(schema.as_struct())}
+    field_ids: set[int] = set()
+    names: set[str] = set()
+    for field in spec.fields:
+        if field.field_id in field_ids:
+            yield f"two fields have the id {field.field_id}"
+        if field.name in names:
+            yield f"two fields have the name {field.name!r}"
+        field_ids.add(field.field_id)
+        names.add(field.name)
+        if not isinstance(field.transform, Void | UnknownTransform):
+            yield from _source_problems(field, columns, schema)
+
+
+def _source_problems(field: PartitionField, columns: Mapping[int, NestedField], schema: Schema) -> Iterator[str]:
+    if field.source_id not in schema.fields_by_id:
+        yield f"the source column {field.source_id} of field {field.name!r} is not in the schema"
+    elif field.source_id not in columns:
+        yield f"the source column of field {field.name!r} is in a list or a map"
+    elif not isinstance(columns[field.source_id].type, PrimitiveType):
+        yield f"the source column {columns[field.source_id].name!r} of field {field.name!r} is not primitive"
+    elif not field.transform.accepts(columns[field.source_id].type):
+        source = columns[field.source_id]
+        yield f"transform {str(field.transform)!r} does not take column {source.name!r} of type {source.type}"
+
+
+def _redundancies(fields: Sequence[PartitionField]) -> Iterator[str]:
+    seen: dict[tuple[int, str], str] = {}
+    for field in fields:
+        unit_of_time = isinstance(field.transform, Year | Month | Day | Hour)
+        key = (field.source_id, "time" if unit_of_time else str(field.transform))
+        if key in seen:
+            yield f"field {field.name!r} is redundant beside {seen[key]!r}"
+        seen[key] = field.name
+
+
+def _outside_containers(struct: StructType) -> Iterator[NestedField]:
+    for field in struct.fields:
+        yield field
+        if isinstance(field.type, StructType):
+            yield from _outside_containers(field.type)
+
+
+def _source_type(field: PartitionField, schema: Schema) -> Type:
+    source = schema.fields_by_id.get(field.source_id)
+    return UNKNOWN if source is None else source.type
+
+
+def _result_type(spec: PartitionSpec, field: PartitionField, schema: Schema) -> Type:
+    if field.source_id not in schema.fields_by_id and isinstance(field.transform, Identity | Truncate | Void):
+        if isinstance(field.transform, Void):
+            return STRING
+        raise InvalidTableError(
+            f"the type of partition field {field.name!r} of spec {spec.spec_id} is not known: its source column"
+            f" {field.source_id} is not in schema {schema.schema_id}"
+        )
+    return field.transform.result_type(_source_type(field, schema))
+
+
+def _url_encode(text: str) -> str:
+    """As Java's URLEncoder with UTF-8: unlike Python's it keeps "*" and encodes "~"."""
+    return quote_plus(text, safe="*", errors="replace").replace("~", "%7E")

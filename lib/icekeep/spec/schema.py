@@ -1,0 +1,194 @@
+"""A table's schema: a struct with an id (spec, "Schemas and Data Types", Appendix C "Schemas")."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from icekeep.errors import InvalidTableError, NotFoundError
+from icekeep.spec.types import (
+    MAX_COLUMN_ID,
+    ListType,
+    MapType,
+    NestedField,
+    StructType,
+    Type,
+    child_fields,
+    field_from_json,
+    field_to_json,
+    walk,
+)
+
+
+class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """Named columns with ids; `identifier_field_ids` are the columns whose values identify a row.
+
+    `extra` holds the keys of the JSON object that we do not know.
+    """
+
+    fields: tuple[NestedField, ...]
+    schema_id: int = 0
+    identifier_field_ids: tuple[int, ...] = ()
+    extra: Mapping[str, Any] = {}
+
+    def as_struct(self) -> StructType:
+        """The schema as a struct type, without its id."""
+        return StructType(self.fields)
+
+    @cached_property
+    def fields_by_id(self) -> dict[int, NestedField]:
+        """Every field at every depth, list elements and map keys and values included, by field id."""
+        return {field.field_id: field for field in walk(self.as_struct())}
+
+    @cached_property
+    def names_by_id(self) -> dict[int, str]:
+        """The full name of every field by id, parents and children joined by dots."""
+        names: dict[int, str] = {}
+
+        def visit(type_: Type, prefix: str) -> None:
+            for field in child_fields(type_):
+                names[field.field_id] = prefix + field.name
+                visit(field.type, f"{prefix}{field.name}.")
+
+        visit(self.as_struct(), "")
+        return names
+
+    @cached_property
+    def ids_by_name(self) -> dict[str, int]:
+        """Field ids by full name."""
+        return {name: field_id for field_id, name in self.names_by_id.items()}
+
+    @property
+    def highest_field_id(self) -> int:
+        """The greatest field id in use, 0 for a schema without columns."""
+        return max(self.fields_by_id, default=0)
+
+    def field(self, name: str) -> NestedField:
+        """The field with a full name, as written.
+
+        Raises:
+            NotFoundError: the schema has no such column.
+        """
+        field_id = self.ids_by_name.get(name)
+        if field_id is None:
+            known = ", ".join(f.name for f in self.fields)
+            raise NotFoundError(f"there is no column {name!r}; the columns are {known}", column=name)
+        return self.fields_by_id[field_id]
+
+    def same_columns(self, other: "Schema") -> bool:
+        """Whether two schemas differ in their ids only."""
+        return self.fields == other.fields and set(self.identifier_field_ids) == set(other.identifier_field_ids)
+
+
+def validate_schema(schema: Schema) -> Schema:
+    """Return the schema, or raise `InvalidTableError` if it breaks a rule of the spec.
+
+    Field ids are unique and not reserved, full names are unique, identifier fields exist, are required and lie in no
+    list or map, nor in an optional struct.
+    """
+    fields = list(walk(schema.as_struct()))
+    seen: set[int] = set()
+    for field in fields:
+        if field.field_id in seen:
+            raise InvalidTableError(f"schema {schema.schema_id} uses the field id {field.field_id} twice")
+        if field.field_id > MAX_COLUMN_ID:
+            raise InvalidTableError(f"schema {schema.schema_id} uses the reserved field id {field.field_id}")
+        seen.add(field.field_id)
+    # Full names, as columns are asked for by them: a column "a.b" and a field b of a struct a would be one name.
+    for name, times in Counter(schema.names_by_id.values()).items():
+        if times > 1:
+            raise InvalidTableError(f"schema {schema.schema_id} has two fields named {name!r}")
+    identifiable = set(_identifiable(schema.as_struct()))
+    for field_id in schema.identifier_field_ids:
+        if field_id not in identifiable:
+            raise InvalidTableError(
+                f"schema {schema.schema_id}: field id {field_id} cannot identify rows; an identifier is a required"
+                " primitive other than float and double, in no list, map or optional struct"
+            )
+    return schema
+
+
+def _identifiable(struct: StructType) -> Iterable[int]:
+    for field in struct.fields:
+        if not field.required or isinstance(field.type, ListType | MapType):
+            continue
+        if isinstance(field.type, StructType):
+            yield from _identifiable(field.type)
+        elif str(field.type) not in ("float", "double"):
+            yield field.field_id
+
+
+def schema_from_json(value: Any) -> Schema:
+    """Build a schema from its JSON object; raises `InvalidTableError` where it is not one."""
+    if (
+        not isinstance(value, dict)
+        or value.get("type", "struct") != "struct"
+        or not isinstance(value.get("fields"), list)
+    ):
+        raise InvalidTableError(
+            "a schema must be an object of type 'struct' with a list of fields", section="Appendix C"
+        )
+    known = dict(value)
+    known.pop("type", None)
+    fields = tuple(map(field_from_json, known.pop("fields")))
+    schema_id = known.pop("schema-id", 0)
+    identifiers = known.pop("identifier-field-ids", None) or []
+    if type(schema_id) is not int or not isinstance(identifiers, list) or any(type(i) is not int for i in identifiers):
+        raise InvalidTableError("schema-id and identifier-field-ids must be whole numbers", section="Appendix C")
+    return validate_schema(
+        Schema(fields=fields, schema_id=schema_id, identifier_field_ids=tuple(identifiers), extra=known)
+    )
+
+
+def schema_to_json(schema: Schema) -> dict[str, Any]:
+    """The JSON object of a schema."""
+    out: dict[str, Any] = {
+        "type": "struct", "schema-id": schema.schema_id, "fields": [field_to_json(f) for f in schema.fields],
+    }  # fmt: skip
+    if schema.identifier_field_ids:
+        out["identifier-field-ids"] = list(schema.identifier_field_ids)
+    out.update(schema.extra)
+    return out
+
+
+def assign_fresh_ids(schema: Schema) -> Schema:
+    """The same columns with field ids counted from 1 (a new table's ids), each level before the level below it."""
+    counter = count(1)
+    fresh: dict[int, int] = {}
+    struct = _renumber(schema.as_struct(), lambda: next(counter), fresh)
+    assert isinstance(struct, StructType)
+    return validate_schema(
+        Schema(
+            fields=struct.fields,
+            identifier_field_ids=tuple(fresh[i] for i in schema.identifier_field_ids),
+            extra=schema.extra,
+        )
+    )
+
+
+def _renumber(type_: Type, next_id: Callable[[], int], fresh: dict[int, int]) -> Type:
+    for field in child_fields(type_):
+        fresh[field.field_id] = next_id()
+    match type_:
+        case StructType():
+            fields = tuple(
+                msgspec.structs.replace(f, field_id=fresh[f.field_id], type=_renumber(f.type, next_id, fresh))
+                for f in type_.fields
+            )
+            return StructType(fields, type_.extra)
+        case ListType():
+            return msgspec.structs.replace(
+                type_, element_id=fresh[type_.element_id], element=_renumber(type_.element, next_id, fresh)
+            )
+        case MapType():
+            return msgspec.structs.replace(
+                type_,
+                key_id=fresh[type_.key_id],
+                key=_renumber(type_.key, next_id, fresh),
+                value_id=fresh[type_.value_id],
+                value=_renumber(type_.value, next_id, fresh),
+            )
+    return type_

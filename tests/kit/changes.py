@@ -1,0 +1,49 @@
+"""Changes that interfere, and a listener that remembers: for tests of commits."""
+
+from collections.abc import Callable
+from typing import Any
+
+from icekeep.commit.attempt import Attempt
+from icekeep.commit.retry import CommitResult, commit
+from icekeep.events import Event
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.updates import Update
+
+
+class Recorder:
+    """A listener that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def on(self, event: Event) -> None:
+        self.events.append(event)
+
+
+class Applying:
+    """Another change, with something that happens at the end of an attempt (`attempt_1=...`); keeps the bases it sees."""
+
+    def __init__(self, change: Any, **acts: Callable[[], object]) -> None:
+        self.change = change
+        self.bases: list[TableMetadata] = []
+        self._acts = acts
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        self.bases.append(base)
+        updates = self.change.apply(base, attempt)
+        self._acts.get(f"attempt_{len(self.bases)}", lambda: None)()
+        return updates
+
+
+def thrown(error: BaseException) -> Callable[[], object]:
+    """A function that raises."""
+
+    def throw() -> None:
+        raise error
+
+    return throw
+
+
+def run(table: Any, change: Any, **options: Any) -> CommitResult:
+    """Commit with the clock of the table's catalog."""
+    return commit(table, change, **{"runtime": table.catalog.runtime, **options})

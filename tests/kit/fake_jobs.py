@@ -1,0 +1,179 @@
+"""A world for the command line in which nothing is real but the command line: jobs, tables and Spark that only remember.
+
+`cli.main` and `running.run_job` name what they run by import strings; those of `JOBS` and `SEAMS` lead here.
+"""
+
+import os
+import signal
+from typing import Any, NamedTuple
+
+import msgspec
+
+from icekeep.errors import SafetyError
+from icekeep.events import Listener, StepAdvanced, StepStarted
+from icekeep.operations.catalogs import TableReference
+from icekeep.operations.running import Job, Seams
+from icekeep.runtime import Runtime
+from icekeep.spec.metadata import TableMetadata
+from kit.metadata import MetadataBuilder
+
+JOBS = {
+    "plan_scan": Job(run="kit.fake_jobs:plan_scan", run_extras=("runtime",)),
+    "compact": Job(
+        plan="kit.fake_jobs:plan_compaction",
+        run="kit.fake_jobs:compact",
+        options="kit.fake_jobs:FakeOptions",
+    ),
+    "rewrite_manifests": Job(plan="kit.fake_jobs:missing_package", run="kit.absent:rewrite_manifests"),
+    "expire_snapshots": Job(
+        plan="kit.fake_jobs:plan_expire_snapshots", run="kit.fake_jobs:expire_snapshots", plan_extras=("runtime",)
+    ),
+}
+SEAMS = Seams(
+    load_table="kit.fake_jobs:load_table",
+    build_session="kit.fake_jobs:build_session",
+    stop_session="kit.fake_jobs:stop_session",
+    cancel_jobs="kit.fake_jobs:cancel_jobs",
+    live_properties="kit.fake_jobs:live_properties",
+)
+
+HISTORY: list[str] = []
+"""What happened, in order; a test clears it first."""
+CALLS: list["Call"] = []
+FAILURES: list[BaseException] = []
+"""What the next job raises."""
+
+
+class Call(NamedTuple):
+    """A job's function that was called, with its keyword arguments."""
+
+    function: str
+    table: str
+    arguments: dict[str, Any]
+
+
+class FakeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of a job that has one."""
+
+    min_input_files: int = msgspec.field(name="min-input-files", default=5)
+
+
+class Group(msgspec.Struct, frozen=True):
+    """A row of a plan."""
+
+    partition: str
+    bytes: int
+    files: tuple[str, ...]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a dry run shows."""
+
+    snapshot_id: int
+    bytes_to_rewrite: int
+    groups: tuple[Group, ...]
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run did."""
+
+    status: str = "done"
+    rewritten_data_files_count: int = 0
+
+
+class FakeTable(NamedTuple):
+    """As much of a table as the command line looks at."""
+
+    name: str
+    metadata: TableMetadata
+
+
+def forget() -> None:
+    """Begin anew."""
+    for memory in (HISTORY, CALLS, FAILURES):
+        memory.clear()
+
+
+def load_table(reference: TableReference, *, runtime: Runtime) -> FakeTable:
+    HISTORY.append(f"load {reference.full_name}")
+    return FakeTable(reference.name, MetadataBuilder().commits(2).tag("audit", at=1).build())
+
+
+def build_session(app_name: str) -> str:
+    HISTORY.append(f"start {app_name}")
+    return "spark"
+
+
+def stop_session(spark: str) -> None:
+    HISTORY.append("stop")
+
+
+def cancel_jobs(spark: str) -> None:
+    HISTORY.append("cancel")
+
+
+def live_properties() -> dict[str, str]:
+    HISTORY.append("ask the JVM")
+    return {"spark.sql.catalog.lake.type": "hadoop", "spark.sql.catalog.lake.warehouse": "/wh"}
+
+
+def plan_scan(table: FakeTable, spark: str, *, runtime: Runtime, **arguments: Any) -> Result:
+    return _called("plan_scan", table, arguments)
+
+
+def plan_compaction(table: FakeTable, spark: str, **arguments: Any) -> Plan:
+    _called("plan_compaction", table, arguments)
+    return Plan(7, 3_000_000, (Group("day=1", 2_000_000, ("a", "b")), Group("day=2", 1_000_000, ())))
+
+
+def compact(table: FakeTable, spark: str, *, listener: Listener, runtime: Runtime, **arguments: Any) -> Result:
+    listener.on(StepStarted("rewriting", total=2, unit="files"))
+    listener.on(StepAdvanced("rewriting"))
+    return _called("compact", table, arguments)
+
+
+def compact_in_part(table: FakeTable, spark: str, *, listener: Listener, runtime: Runtime, **arguments: Any) -> Result:
+    return Result(status="partial", rewritten_data_files_count=1)
+
+
+def plan_expire_snapshots(table: FakeTable, spark: str, *, runtime: Runtime, **arguments: Any) -> Result:
+    return _called("plan_expire_snapshots", table, arguments)
+
+
+def expire_snapshots(table: FakeTable, spark: str, *, listener: Listener, runtime: Runtime, **arguments: Any) -> Result:
+    return _called("expire_snapshots", table, arguments)
+
+
+def terminated(table: FakeTable, spark: str, **arguments: Any) -> Result:
+    """Gets a SIGTERM in the middle of its work, and another while it cleans up."""
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        HISTORY.append("not reached")
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+        HISTORY.append("clean up")
+    return Result()
+
+
+def terminated_and_confused(table: FakeTable, spark: str, **arguments: Any) -> Result:
+    """Fails in its clean-up after a SIGTERM, as calls to a dying JVM do."""
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        raise ConnectionError("Answer from Java side is empty")
+
+
+def terminated_and_refused(table: FakeTable, spark: str, **arguments: Any) -> Result:
+    """Has something more important to say than that it was interrupted."""
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        raise SafetyError("a check refused")
+
+
+def _called(function: str, table: FakeTable, arguments: dict[str, Any]) -> Result:
+    HISTORY.append(function)
+    CALLS.append(Call(function, table.name, arguments))
+    if FAILURES:
+        raise FAILURES.pop()
+    return Result(rewritten_data_files_count=12)

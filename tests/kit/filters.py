@@ -1,0 +1,365 @@
+"""Random filters over small columns, rows that hit them, and the statistics that a writer would keep of such rows.
+
+Values come from small pools around zero and around the ends of types, so that literals, rows and partitions meet. The
+truth of a filter is told twice here, once as SQL has it and once with null unequal to everything, both of unbound trees
+and without the code under test.
+"""
+
+import math
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from icekeep.spec.expressions import And, Expression, Not, Operation, Or, Predicate
+from icekeep.spec.manifests import DataFile, FieldSummary
+from icekeep.spec.numbers import decimal_from_unscaled
+from icekeep.spec.schema import Schema
+from icekeep.spec.transforms import (
+    Bucket,
+    Day,
+    Hour,
+    Identity,
+    Month,
+    Transform,
+    Truncate,
+    UnknownTransform,
+    Void,
+    Year,
+)
+from icekeep.spec.types import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMP_NS,
+    TIMESTAMPTZ,
+    TIMESTAMPTZ_NS,
+    UUID,
+    NestedField,
+    PrimitiveType,
+    Type,
+    decimal,
+    fixed,
+)
+from icekeep.spec.values import TICKS_PER_SECOND, value_from_literal, value_to_bytes, value_to_text
+
+PRICE = decimal(5, 2)
+COLUMN_TYPES: tuple[PrimitiveType, ...] = (
+    BOOLEAN, INT, LONG, FLOAT, DOUBLE, PRICE, DATE, TIME, TIMESTAMP, TIMESTAMPTZ, TIMESTAMP_NS, TIMESTAMPTZ_NS,
+    STRING, UUID, BINARY, fixed(2),
+)  # fmt: skip
+TRANSFORMS: tuple[Transform, ...] = (
+    Identity(), Bucket(4), Truncate(1), Truncate(3), Truncate(10), Year(), Month(), Day(), Hour(), Void(),
+    UnknownTransform("zorder"),
+)  # fmt: skip
+ORDER = (Operation.LT, Operation.LT_EQ, Operation.GT, Operation.GT_EQ)
+COMPARISONS = (*ORDER, Operation.EQ, Operation.NOT_EQ)
+SETS = (Operation.IN, Operation.NOT_IN)
+NULL_TESTS = (Operation.IS_NULL, Operation.NOT_NULL)
+NAN_TESTS = (Operation.IS_NAN, Operation.NOT_NAN)
+PREFIXES = (Operation.STARTS_WITH, Operation.NOT_STARTS_WITH)
+
+_INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
+_FLOATS = (-math.inf, -1.5, -1.0, -0.0, 0.0, 0.5, 1.0, 2.0, math.inf, math.nan)
+_LETTERS = ("a", "b", "é", "\U0010ffff")
+_BYTES = (b"\x00", b"a", b"b", b"\xff")
+_HOUR_SECONDS = 3600
+
+
+@cache
+def pool(type_: PrimitiveType, with_ends: bool = True) -> st.SearchStrategy[Any]:
+    """Values of a type that are likely to meet; `with_ends` adds the least and the greatest numbers."""
+    ends: dict[Type, Sequence[Any]] = {
+        INT: (-_INT_MAX - 1, _INT_MAX),
+        LONG: (-_LONG_MAX - 1, _LONG_MAX),
+        PRICE: (Decimal("-999.99"), Decimal("999.99")),
+    }
+    small = _POOLS[type_.name]
+    return small | st.sampled_from(ends[type_]) if with_ends and type_ in ends else small
+
+
+def _moments(ticks_per_second: int) -> st.SearchStrategy[int]:
+    near = st.integers(-2, 2)
+    hours = st.integers(-30, 30) | st.sampled_from([h * 24 for h in (-366, -365, -31, 31, 59, 365, 366)])
+    return st.tuples(hours, near).map(lambda p: p[0] * _HOUR_SECONDS * ticks_per_second + p[1])
+
+
+def _joined(parts: Sequence[Any], empty: Any) -> st.SearchStrategy[Any]:
+    short = st.lists(st.sampled_from(parts), max_size=4).map(empty.join)
+    # Bounds are cut at 16: what lies around it is what a cut can get wrong.
+    long = st.tuples(st.sampled_from(parts), st.integers(14, 17), short).map(lambda p: p[0] * p[1] + p[2])
+    return short | long
+
+
+_POOLS: dict[str, st.SearchStrategy[Any]] = {
+    "boolean": st.booleans(),
+    "int": st.integers(-12, 12),
+    "long": st.integers(-12, 12),
+    "float": st.sampled_from(_FLOATS),
+    "double": st.sampled_from(_FLOATS),
+    "decimal": st.integers(-12, 12).map(lambda n: decimal_from_unscaled(n, 2)),
+    "date": st.integers(-3, 3) | st.sampled_from([-366, -365, -32, -31, 30, 31, 58, 59, 364, 365, 366]),
+    "time": st.integers(0, 3),
+    **{name: _moments(ticks) for name, ticks in TICKS_PER_SECOND.items()},
+    "string": _joined(_LETTERS, ""),
+    "uuid": st.tuples(st.sampled_from([0, 1, 8, 15]), st.sampled_from([0, 1, 8, 15]), st.integers(0, 1)).map(
+        lambda p: uuid.UUID(int=p[0] << 124 | p[1] << 60 | p[2])
+    ),
+    "binary": _joined(_BYTES, b""),
+    "fixed": st.tuples(st.sampled_from(_BYTES), st.sampled_from(_BYTES)).map(b"".join),
+}
+
+
+def literal_of(type_: PrimitiveType, value: Any) -> Any:
+    """A value as a user writes it in a filter."""
+    return (
+        value if isinstance(value, bool | int | float | Decimal) and _is_number(type_) else value_to_text(type_, value)
+    )
+
+
+def _is_number(type_: PrimitiveType) -> bool:
+    return type_.name in ("boolean", "int", "long", "float", "double", "decimal")
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column of a filter's table; values and literals are drawn from its pool."""
+
+    field: NestedField
+    with_ends: bool = True
+
+    @property
+    def type(self) -> PrimitiveType:
+        assert isinstance(self.field.type, PrimitiveType)
+        return self.field.type
+
+    def literals(self) -> st.SearchStrategy[Any]:
+        return _literals(self.type, self.with_ends)
+
+    def values(self) -> st.SearchStrategy[Any]:
+        return _values(self.type, self.with_ends, self.field.required)
+
+
+# Strategies are kept, since hypothesis spends most of its time on looking over new ones.
+@cache
+def _literals(type_: PrimitiveType, with_ends: bool) -> st.SearchStrategy[Any]:
+    inside = pool(type_, with_ends).filter(lambda value: value == value).map(lambda value: literal_of(type_, value))
+    beyond = _BEYOND.get(type_) if with_ends else None
+    return inside | st.sampled_from(beyond) if beyond else inside
+
+
+@cache
+def _values(type_: PrimitiveType, with_ends: bool, required: bool) -> st.SearchStrategy[Any]:
+    return pool(type_, with_ends) if required else st.none() | pool(type_, with_ends)
+
+
+_BEYOND: dict[Type, Sequence[Any]] = {
+    INT: (3_000_000_000, -3_000_000_000, Decimal("1E+300"), math.inf),
+    LONG: (2**63, -(2**63) - 1, -math.inf),
+    FLOAT: (1e39, -1e39, 10**400, Decimal("-1E+300")),
+    DOUBLE: (10**400, -(10**400), Decimal("1E+400")),
+    PRICE: (1000, Decimal("-1000.00"), 1e30),
+}
+
+
+@cache
+def columns(*, with_ends: bool = True) -> st.SearchStrategy[tuple[Column, ...]]:
+    """One or two columns, ids from 1."""
+
+    def column(field_id: int) -> st.SearchStrategy[Column]:
+        return st.builds(
+            lambda type_, required: Column(
+                NestedField(field_id=field_id, name=f"c{field_id}", type=type_, required=required), with_ends
+            ),
+            st.sampled_from(COLUMN_TYPES),
+            st.booleans(),
+        )
+
+    return st.tuples(column(1)) | st.tuples(column(1), column(2))
+
+
+def schema_of(table: Sequence[Column]) -> Schema:
+    return Schema(fields=tuple(column.field for column in table))
+
+
+def operations_of(type_: PrimitiveType) -> tuple[Operation, ...]:
+    operations = (*COMPARISONS, *SETS, *NULL_TESTS)
+    if type_ in (FLOAT, DOUBLE):
+        operations += NAN_TESTS
+    return (*operations, *PREFIXES) if type_ in (STRING, BINARY) else operations
+
+
+def predicates(table: Sequence[Column]) -> st.SearchStrategy[Predicate]:
+    """Predicates on one of the columns that can be bound."""
+    return st.one_of([_predicates(column.field.name, column.type, column.with_ends) for column in table])
+
+
+@cache
+def _predicates(name: str, type_: PrimitiveType, with_ends: bool) -> st.SearchStrategy[Predicate]:
+    literals = _literals(type_, with_ends)
+
+    def predicate(operation: Operation, first: Any, others: list[Any]) -> Predicate:
+        if operation in (*NULL_TESTS, *NAN_TESTS):
+            return Predicate(operation, name)
+        return Predicate(operation, name, (first, *others) if operation in SETS else (first,))
+
+    operations = st.sampled_from(operations_of(type_))
+    return st.builds(predicate, operations, literals, st.lists(literals, max_size=2))
+
+
+def filters(table: Sequence[Column]) -> st.SearchStrategy[Expression]:
+    """Trees of AND, OR and NOT over predicates on the columns, not bound."""
+    return st.recursive(
+        predicates(table),
+        lambda inner: st.builds(And, inner, inner) | st.builds(Or, inner, inner) | st.builds(Not, inner),
+        max_leaves=4,
+    )
+
+
+def rows(table: Sequence[Column]) -> st.SearchStrategy[dict[int, Any]]:
+    """Values by field id."""
+    return st.fixed_dictionaries({column.field.field_id: column.values() for column in table})
+
+
+def truth(expression: Expression, table: Sequence[Column], row: Mapping[int, Any]) -> bool | None:
+    """What SQL makes of an unbound filter on a row: true, false or null."""
+    match expression:
+        case And(left=left, right=right):
+            sides = (truth(left, table, row), truth(right, table, row))
+            return False if False in sides else None if None in sides else True
+        case Or(left=left, right=right):
+            sides = (truth(left, table, row), truth(right, table, row))
+            return True if True in sides else None if None in sides else False
+        case Not(child=child):
+            inner = truth(child, table, row)
+            return None if inner is None else not inner
+        case Predicate(operation=operation, column=name, literals=literals):
+            column = next(column for column in table if column.field.name == name)
+            return _ask(operation, row[column.field.field_id], [_meaning(column.type, literal) for literal in literals])
+    raise AssertionError(expression)
+
+
+def _ask(operation: Operation, value: Any, literals: Sequence[Any]) -> bool | None:
+    if operation in _UNARY:
+        return _UNARY[operation](value)
+    return None if value is None else _ASK[operation](value, literals)
+
+
+_UNARY: dict[Operation, Callable[[Any], bool]] = {
+    Operation.IS_NULL: lambda value: value is None,
+    Operation.NOT_NULL: lambda value: value is not None,
+    Operation.IS_NAN: lambda value: isinstance(value, float) and math.isnan(value),
+    Operation.NOT_NAN: lambda value: not (isinstance(value, float) and math.isnan(value)),
+}
+_ASK: dict[Operation, Callable[[Any, Sequence[Any]], bool]] = {
+    Operation.LT: lambda value, literals: value < literals[0],
+    Operation.LT_EQ: lambda value, literals: value <= literals[0],
+    Operation.GT: lambda value, literals: value > literals[0],
+    Operation.GT_EQ: lambda value, literals: value >= literals[0],
+    Operation.EQ: lambda value, literals: value == literals[0],
+    Operation.NOT_EQ: lambda value, literals: value != literals[0],
+    Operation.IN: lambda value, literals: any(value == literal for literal in literals),
+    Operation.NOT_IN: lambda value, literals: all(value != literal for literal in literals),
+    Operation.STARTS_WITH: lambda value, literals: value[: len(literals[0])] == literals[0],
+    Operation.NOT_STARTS_WITH: lambda value, literals: value[: len(literals[0])] != literals[0],
+}
+
+
+def _meaning(type_: PrimitiveType, literal: Any) -> Any:
+    return literal if _is_number(type_) else value_from_literal(type_, literal)
+
+
+def matches_somehow(expression: Expression, table: Sequence[Column], row: Mapping[int, Any]) -> bool:
+    """Whether a filter without NOT matches a row as SQL has it, or where null is unequal to every literal."""
+    match expression:
+        case And(left=left, right=right):
+            return matches_somehow(left, table, row) and matches_somehow(right, table, row)
+        case Or(left=left, right=right):
+            return matches_somehow(left, table, row) or matches_somehow(right, table, row)
+        case Predicate(operation=operation, column=name):
+            field = next(column.field for column in table if column.field.name == name)
+            if row[field.field_id] is None and operation in _TRUE_OF_NULL_TO_SOME:
+                return True
+    return truth(expression, table, row) is True
+
+
+_TRUE_OF_NULL_TO_SOME = (Operation.NOT_EQ, Operation.NOT_IN, Operation.NOT_STARTS_WITH)
+
+
+@st.composite
+def metrics_of(draw: st.DrawFn, table: Sequence[Column], data: Sequence[Mapping[int, Any]]) -> DataFile:
+    """What a writer may say of a file with these rows: true, with bounds cut to 16, and any part of it left out."""
+    maps: dict[str, dict[int, Any]] = {name: {} for name in _MAPS}
+    for column in table:
+        values = [row[column.field.field_id] for row in data]
+        for name, fact in _facts(draw, column.type, values).items():
+            if fact is not None and draw(st.integers(0, 9)):
+                maps[name][column.field.field_id] = fact
+    kept = {name: facts if draw(st.integers(0, 9)) else None for name, facts in maps.items()}
+    return DataFile(
+        file_path="f", file_format="parquet", spec_id=0, record_count=len(data), file_size_in_bytes=1, **kept
+    )
+
+
+_MAPS = ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
+
+
+def _facts(draw: st.DrawFn, type_: PrimitiveType, values: Sequence[Any]) -> dict[str, Any]:
+    lower, upper = _bounds(draw, type_, [value for value in values if value is not None and value == value])
+    is_floating = type_ in (FLOAT, DOUBLE)
+    return {
+        "value_counts": len(values),
+        "null_value_counts": sum(value is None for value in values),
+        "nan_value_counts": sum(value != value for value in values) if is_floating else None,
+        "lower_bounds": lower,
+        "upper_bounds": upper,
+    }
+
+
+def _bounds(draw: st.DrawFn, type_: PrimitiveType, values: Sequence[Any]) -> tuple[bytes | None, bytes | None]:
+    if not values:
+        return None, None
+    order = _java_order if type_ == UUID and draw(st.booleans()) else None
+    lower, upper = min(values, key=order), max(values, key=order)
+    if type_ in (STRING, BINARY) and draw(st.booleans()):
+        lower, upper = lower[:16], _above(upper)
+    return value_to_bytes(type_, lower), None if upper is None else value_to_bytes(type_, upper)
+
+
+def _java_order(value: uuid.UUID) -> tuple[int, int]:
+    high, low = value.int >> 64, value.int & (2**64 - 1)
+    return high - (high >> 63 << 64), low - (low >> 63 << 64)
+
+
+def _above(value: Any) -> Any:
+    """The shortest text or bytes of at most 16 that is not below a value, null if there is none."""
+    if len(value) <= 16:
+        return value
+    last = "\U0010ffff" if isinstance(value, str) else b"\xff"
+    cut = value[:16].rstrip(last)
+    if not cut:
+        return None
+    return cut[:-1] + (chr(ord(cut[-1]) + 1) if isinstance(cut, str) else bytes([cut[-1] + 1]))
+
+
+def summary_of(draw: st.DrawFn, type_: Type, values: Sequence[Any]) -> FieldSummary:
+    """What a manifest list may say of the values of one partition field."""
+    assert isinstance(type_, PrimitiveType)
+    lower, upper = _bounds(draw, type_, [value for value in values if value is not None and value == value])
+    holds_nan = any(value != value for value in values)
+    return FieldSummary(
+        contains_null=None in values,
+        contains_nan=draw(st.sampled_from([holds_nan, None])),
+        lower_bound=lower,
+        upper_bound=upper,
+    )

@@ -1,0 +1,210 @@
+"""A catalog in memory whose swaps can be told, call by call, what to do and what to answer."""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from icekeep.catalog.base import (
+    Committed,
+    Conflict,
+    Identifier,
+    SwapOutcome,
+    Table,
+    Unknown,
+    no_such_namespace,
+    no_such_table,
+    table_exists,
+    validate_namespace,
+    validate_table_identifier,
+)
+from icekeep.catalog.metadata_files import (
+    compression_suffix,
+    encode,
+    file_version,
+    metadata_directory,
+    next_metadata,
+    read_table,
+)
+from icekeep.errors import UnavailableError, UsageError
+from icekeep.runtime import Runtime
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.requirements import Requirement
+from icekeep.spec.updates import Update
+from icekeep.storage.base import Storage
+from icekeep.storage.locations import join
+from kit.runtime import FakeRuntime
+from kit.storage import MemoryStorage
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one swap does: be preceded by `before`, land or not (or only at the `late`th load after it), and answer."""
+
+    lands: bool = True
+    answer: str | BaseException = "truth"
+    before: Callable[[], object] | None = None
+    late: int = 0
+
+
+COMMITS = Step()
+CONFLICTS = Step(lands=False, answer="conflict")
+LANDS_BUT_SAYS_CONFLICT = Step(answer="conflict")
+LANDS_BUT_IS_UNKNOWN = Step(answer="unknown")
+IS_UNKNOWN = Step(lands=False, answer="unknown")
+
+
+def fails(error: BaseException) -> Step:
+    """Raise without having done anything."""
+    return Step(lands=False, answer=error)
+
+
+def lands_but_raises(error: BaseException) -> Step:
+    """Raise, though it is done."""
+    return Step(answer=error)
+
+
+def lands_late(loads: int) -> Step:
+    """Be unknown, and land just before the `loads`th load after it."""
+    return Step(lands=False, answer="unknown", late=loads)
+
+
+def after(act: Callable[[], object], then: Step = COMMITS) -> Step:
+    """Let somebody act between the load and the swap, such as another writer who commits."""
+    return Step(lands=then.lands, answer=then.answer, before=act, late=then.late)
+
+
+class MemoryCatalog:
+    """Follows its script, a step a swap, and commits once that is used up; `swaps` keeps what was asked of it."""
+
+    def __init__(
+        self,
+        storage: Storage | None = None,
+        runtime: Runtime | None = None,
+        warehouse: str = "memory://lake/wh",
+        name: str = "local",
+    ) -> None:
+        self.name = name
+        self.runtime = FakeRuntime() if runtime is None else runtime
+        self.storage: Storage = MemoryStorage(self.runtime) if storage is None else storage
+        self.script: deque[Step] = deque()
+        self.swaps: list[tuple[tuple[Requirement, ...], tuple[Update, ...]]] = []
+        self.failing_loads = 0
+        self.loads_count = 0
+        self._warehouse = warehouse
+        self._locations: dict[Identifier, str] = {}
+        self._namespaces: set[Identifier] = set()
+        self._late: tuple[int, Table, Sequence[Requirement], Sequence[Update]] | None = None
+
+    def follow(self, *steps: Step) -> None:
+        """Add steps for the next swaps."""
+        self.script.extend(steps)
+
+    def load(self, identifier: Identifier) -> Table:
+        validate_table_identifier(identifier)
+        self.loads_count += 1
+        if self.failing_loads:
+            self.failing_loads -= 1
+            raise UnavailableError("the catalog is out of reach")
+        self._land_late()
+        if identifier not in self._locations:
+            raise no_such_table(self, identifier)
+        return read_table(self, identifier, self._locations[identifier], self.storage)
+
+    def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
+        validate_table_identifier(identifier)
+        if identifier[:-1] not in self._namespaces:
+            raise no_such_namespace(self, identifier[:-1])
+        if identifier in self._locations:
+            raise table_exists(self, identifier)
+        self._locations[identifier] = self._write(metadata, 0)
+        return self._read(identifier)
+
+    def default_location(self, identifier: Identifier) -> str:
+        return join(self._warehouse, *validate_table_identifier(identifier))
+
+    def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
+        self.swaps.append((tuple(requirements), tuple(updates)))
+        step = self.script.popleft() if self.script else COMMITS
+        if step.before is not None:
+            # What others do meanwhile is no part of the script.
+            script, self.script = self.script, deque()
+            step.before()
+            self.script = script
+        location = f"{table.metadata.location}/metadata/99999-never.metadata.json"
+        if step.late:
+            self._late = (step.late, table, requirements, updates)
+        if step.lands:
+            outcome = self._swap(table, requirements, updates)
+            if step.answer == "truth":
+                return outcome
+            assert isinstance(outcome, Committed), f"the script wants this swap to land, but it gave {outcome}"
+            location = outcome.table.metadata_location
+        if isinstance(step.answer, BaseException):
+            raise step.answer
+        if step.answer == "conflict":
+            return Conflict("another writer was faster")
+        return Unknown("the connection was lost", location)
+
+    def drop(self, identifier: Identifier) -> None:
+        validate_table_identifier(identifier)
+        if self._locations.pop(identifier, None) is None:
+            raise no_such_table(self, identifier)
+
+    def rename(self, old: Identifier, new: Identifier) -> None:
+        if new in self._locations:
+            raise table_exists(self, new)
+        if old not in self._locations:
+            raise no_such_table(self, old)
+        self._locations[new] = self._locations.pop(old)
+
+    def list_tables(self, namespace: Identifier) -> list[Identifier]:
+        if namespace not in self._namespaces:
+            raise no_such_namespace(self, namespace)
+        return sorted(identifier for identifier in self._locations if identifier[:-1] == namespace)
+
+    def list_namespaces(self) -> list[Identifier]:
+        return sorted(self._namespaces)
+
+    def create_namespace(
+        self, namespace: Identifier, properties: Mapping[str, str] | None = None, *, exists_ok: bool = False
+    ) -> None:
+        validate_namespace(namespace)
+        if namespace in self._namespaces and not exists_ok:
+            raise UsageError(f"namespace {'.'.join(namespace)!r} exists already in catalog {self.name!r}")
+        self._namespaces.update(namespace[: n + 1] for n in range(len(namespace)))
+
+    def drop_namespace(self, namespace: Identifier) -> None:
+        if namespace not in self._namespaces:
+            raise no_such_namespace(self, namespace)
+        inside = [name for name in (*self._namespaces, *self._locations) if name[:-1] == namespace]
+        if inside:
+            raise UsageError(f"namespace {'.'.join(namespace)!r} is not empty")
+        self._namespaces.remove(namespace)
+
+    def _swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
+        current = self._locations.get(table.identifier)
+        new = next_metadata(table, requirements, updates, self.runtime.now_ms())
+        if isinstance(new, Conflict):
+            return new
+        if current is None:
+            return Conflict("the table was dropped")
+        if current != table.metadata_location:
+            return Conflict(f"another writer committed {current!r}")
+        self._locations[table.identifier] = self._write(new, file_version(table.metadata_location) + 1)
+        return Committed(self._read(table.identifier))
+
+    def _land_late(self) -> None:
+        if self._late is not None:
+            loads, *swap = self._late
+            self._late = (loads - 1, *swap) if loads > 1 else None
+            if loads == 1:
+                assert isinstance(self._swap(*swap), Committed)
+
+    def _write(self, metadata: TableMetadata, version: int) -> str:
+        name = f"{version:05d}-{self.runtime.new_uuid()}{compression_suffix(metadata)}.metadata.json"
+        location = join(metadata_directory(metadata), name)
+        self.storage.create(location, encode(metadata))
+        return location
+
+    def _read(self, identifier: Identifier) -> Table:
+        return read_table(self, identifier, self._locations[identifier], self.storage)

@@ -1,0 +1,48 @@
+"""A world without surprises: a clock that only sleeping moves, identifiers and chances that are the same in every run."""
+
+import hashlib
+import uuid
+
+START_MS = 1_700_000_000_000
+
+
+class FakeRuntime:
+    """Every sleep is recorded and passes at once.
+
+    `now_ms` may be set back or forth as a bad clock would be; `chance` is where between low and high `uniform` answers,
+    a random place where it is None.
+    """
+
+    def __init__(self, seed: int = 0, now_ms: int = START_MS, chance: float | None = 0.0) -> None:
+        self.clock_ms = now_ms
+        self.elapsed_ms = 0
+        self.sleeps_ms: list[int] = []
+        self.chance = chance
+        self._seed = seed
+        self._drawn = 0
+
+    def now_ms(self) -> int:
+        return self.clock_ms
+
+    def monotonic_ms(self) -> int:
+        return self.elapsed_ms
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        self.sleeps_ms.append(duration_ms)
+        self.pass_ms(duration_ms)
+
+    def uniform(self, low: float, high: float) -> float:
+        share = int.from_bytes(self._draw()[:4]) / 2**32 if self.chance is None else self.chance
+        return low + share * (high - low)
+
+    def new_uuid(self) -> uuid.UUID:
+        return uuid.UUID(bytes=self._draw(), version=4)
+
+    def pass_ms(self, duration_ms: int) -> None:
+        """Let time go by without anybody sleeping."""
+        self.clock_ms += duration_ms
+        self.elapsed_ms += duration_ms
+
+    def _draw(self) -> bytes:
+        self._drawn += 1
+        return hashlib.md5(f"{self._seed}/{self._drawn}".encode()).digest()

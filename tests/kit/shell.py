@@ -1,0 +1,68 @@
+"""Jobs as an operator runs them: processes, with a configuration file, on a real table."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kit.lake import Lake
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """A process that has ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Standard output, which must be exactly one JSON object."""
+        return json.loads(self.out)
+
+    @property
+    def complaint(self) -> str:
+        """The lines on standard error that icekeep wrote."""
+        return "\n".join(line for line in self.err.splitlines() if line.startswith("icekeep: "))
+
+
+class Operator:
+    """Somebody with a lake, a configuration file and a shell."""
+
+    def __init__(self, directory: Path) -> None:
+        self.lake = Lake(directory)
+        self.conf = directory / "icekeep.yaml"
+        lines = "".join(f"    {key}: {json.dumps(value)}\n" for key, value in self.lake.properties.items())
+        self.conf.write_text(f"catalogs:\n  local:\n{lines}")
+
+    def environment(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if k not in ("SPARK_HOME", "PYTHONPATH")}
+        return {**kept, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+
+    def command(self, job: str, *arguments: str, table: str = "db.events", submit: bool = False) -> list[str]:
+        program = (
+            [str(BIN / "spark-submit"), "--master", "local[2]", f"{ROOT}/jobs/{job}.py"]
+            if submit
+            else [str(BIN / "icekeep"), job]
+        )
+        return [*program, "--conf", str(self.conf), "--catalog", "local", "--table", table, *arguments]
+
+    def run(self, job: str, *arguments: str, table: str = "db.events", submit: bool = False) -> Finished:
+        """Run a job to its end."""
+        done = subprocess.run(
+            self.command(job, *arguments, table=table, submit=submit),
+            capture_output=True,
+            text=True,
+            env=self.environment(),
+            cwd=self.conf.parent,
+            timeout=300,
+            check=False,
+        )
+        return Finished(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,170 @@
+"""Stores for tests: one in memory (scheme `memory:`), and one that lets a test act around each call."""
+
+import io
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, BinaryIO
+
+from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, UnsupportedError
+from icekeep.runtime import SYSTEM, Runtime
+from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo, Storage
+from icekeep.storage.locations import canonical, parse_location
+
+Hook = Callable[[str, str], None]
+
+
+class MemoryStorage:
+    """Files as byte strings under canonical locations; pickling copies them.
+
+    `files` is open to tests that look at, or break, what is stored behind the protocol's back.
+    """
+
+    def __init__(self, runtime: Runtime = SYSTEM) -> None:
+        self.files: dict[str, tuple[bytes, int]] = {}
+        self._runtime = runtime
+
+    def open(self, location: str) -> BinaryIO:
+        return io.BytesIO(self._file(location)[0])
+
+    def read(self, location: str, length_bytes: int | None = None) -> bytes:
+        data, _ = self._file(location)
+        if length_bytes is not None and len(data) != length_bytes:
+            raise InvalidTableError(f"file {location!r} is {len(data)} bytes long where metadata says {length_bytes}")
+        return data
+
+    @contextmanager
+    def write(self, location: str) -> Iterator[BinaryIO]:
+        if _key(location) in self.files:
+            raise FileExistsError(location)
+        stream = _KeepingBytes()
+        yield stream
+        stream.close()
+        self.create(location, stream.written)
+
+    def create(self, location: str, data: bytes) -> None:
+        entry = (bytes(data), self._runtime.now_ms())
+        # setdefault is one step, also between threads; the identity of the entry tells whose it is.
+        if self.files.setdefault(_key(location), entry) is not entry:
+            raise FileExistsError(location)
+
+    def move(self, source: str, target: str) -> None:
+        entry = self._file(source)
+        if self.files.setdefault(_key(target), entry) is not entry or _key(source) == _key(target):
+            raise FileExistsError(target)
+        del self.files[_key(source)]
+
+    def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
+        return [self._delete(location) for location in locations]
+
+    def list(self, prefix_location: str) -> Iterator[FileInfo]:
+        prefix = _key(prefix_location).rstrip("/") + "/"
+        for key, (data, modified_ms) in list(self.files.items()):
+            if key.startswith(prefix):
+                yield FileInfo(f"{prefix_location.rstrip('/')}/{key[len(prefix) :]}", len(data), modified_ms)
+
+    def head(self, location: str) -> FileInfo | None:
+        with suppress(MissingFileError):
+            data, modified_ms = self._file(location)
+            return FileInfo(location, len(data), modified_ms)
+        return None
+
+    def capabilities(self, location: str) -> Capabilities:
+        _key(location)
+        return Capabilities(exclusive_create=True, move=True)
+
+    def _file(self, location: str) -> tuple[bytes, int]:
+        try:
+            return self.files[_key(location)]
+        except KeyError as error:
+            raise MissingFileError(f"cannot read {location!r}: there is no such file", location=location) from error
+
+    def _delete(self, location: str) -> DeleteOutcome:
+        try:
+            missing = self.files.pop(_key(location), None) is None
+        except IcekeepError as error:
+            return DeleteOutcome(location, DeleteStatus.FAILED, error.message)
+        return DeleteOutcome(location, DeleteStatus.MISSING if missing else DeleteStatus.DELETED)
+
+
+class _KeepingBytes(io.BytesIO):
+    """A stream whose content outlives it, since some writers close the stream that they are given."""
+
+    written = b""
+
+    def close(self) -> None:
+        if not self.closed:
+            self.written = self.getvalue()
+        super().close()
+
+
+def _key(location: str) -> str:
+    if parse_location(location).scheme != "memory":
+        raise UnsupportedError(f"location {location!r} is not in memory", location=location)
+    return canonical(location)
+
+
+def contents(storage: Any, prefix_location: str) -> dict[str, bytes]:
+    """Every file below a location, by the rest of its location."""
+    start = len(prefix_location.rstrip("/")) + 1
+    return {info.location[start:]: storage.read(info.location) for info in storage.list(prefix_location)}
+
+
+def _nothing(operation: str, location: str) -> None:
+    pass
+
+
+class HookedStorage:
+    """Passes every call on, and lets a test act before and after it: fail, lie, or be another writer.
+
+    `before(operation, location)` and `after(operation, location)` may raise; `fired` counts their calls by operation.
+    """
+
+    def __init__(self, inner: Storage, before: Hook = _nothing, after: Hook = _nothing) -> None:
+        self.inner = inner
+        self.before = before
+        self.after = after
+        self.fired: Counter[str] = Counter()
+
+    def open(self, location: str) -> BinaryIO:
+        return self._call("open", location)
+
+    def read(self, location: str, length_bytes: int | None = None) -> bytes:
+        return self._call("read", location, length_bytes)
+
+    @contextmanager
+    def write(self, location: str) -> Iterator[BinaryIO]:
+        self.fired["write"] += 1
+        self.before("write", location)
+        with self.inner.write(location) as stream:
+            yield stream
+        self.after("write", location)
+
+    def create(self, location: str, data: bytes) -> None:
+        self._call("create", location, data)
+
+    def move(self, source: str, target: str) -> None:
+        self._call("move", source, target)
+
+    def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
+        keys = [*locations]
+        self.fired["delete_many"] += 1
+        for location in keys:
+            self.before("delete_many", location)
+        return self.inner.delete_many(keys)
+
+    def list(self, prefix_location: str) -> Iterator[FileInfo]:
+        return self._call("list", prefix_location)
+
+    def head(self, location: str) -> FileInfo | None:
+        return self._call("head", location)
+
+    def capabilities(self, location: str) -> Capabilities:
+        return self._call("capabilities", location)
+
+    def _call(self, operation: str, location: str, *arguments: Any) -> Any:
+        self.fired[operation] += 1
+        self.before(operation, location)
+        answer = getattr(self.inner, operation)(location, *arguments)
+        self.after(operation, location)
+        return answer

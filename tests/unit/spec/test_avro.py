@@ -1,0 +1,480 @@
+import io
+import json
+from typing import Any
+
+import fastavro
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.spec.avro import (
+    avro_names,
+    avro_schema,
+    encode_block,
+    from_avro,
+    legal_name,
+    min_decimal_bytes,
+    read_header,
+    read_records,
+    sync_marker,
+    to_avro,
+    without_logical_types,
+    write_header,
+)
+from icekeep.spec.types import (
+    BINARY,
+    DATE,
+    INT,
+    LONG,
+    STRING,
+    UNKNOWN,
+    UUID,
+    VARIANT,
+    ListType,
+    MapType,
+    NestedField,
+    StructType,
+    Type,
+    decimal,
+    fixed,
+    parse_type,
+)
+from kit.manifests import blocks, recounted, write_varint
+from kit.strategies import typed_values
+
+NUMBERS = {"type": "record", "name": "row", "fields": [{"name": "n", "type": "long", "field-id": 1}]}
+LOCATION = "s3://b/m.avro"
+
+
+def avro_file(schema: Any, *groups: list[Any], codec: str = "null") -> bytes:
+    """An Avro file by fastavro, one block for each group of records."""
+    out = io.BytesIO()
+    writer = fastavro.write.Writer(out, fastavro.parse_schema(schema), codec=codec)
+    for group in groups:
+        for record in group:
+            writer.write(record)
+        writer.dump()
+    return out.getvalue()
+
+
+def numbers(*groups: list[int], codec: str = "null") -> bytes:
+    return avro_file(NUMBERS, *([{"n": n} for n in group] for group in groups), codec=codec)
+
+
+def records(data: bytes) -> list[Any]:
+    return list(read_records(data, read_header(data, LOCATION), LOCATION))
+
+
+def struct(*fields: tuple[int, str, Type]) -> StructType:
+    return StructType(tuple(NestedField(field_id=i, name=name, type=type_) for i, name, type_ in fields))
+
+
+def only_field(type_: Type, *, required: bool = False) -> Any:
+    field = NestedField(field_id=8, name="l", type=type_, required=required)
+    return avro_schema(StructType((field,)), "row")["fields"][0]
+
+
+# Headers.
+
+
+def test_the_header_of_a_foreign_file_is_read():
+    data = numbers([1, 2], codec="deflate")
+    header = read_header(data, LOCATION)
+    assert header.codec == "deflate"
+    assert header.schema["fields"] == NUMBERS["fields"]
+    assert data[header.length_bytes - 16 : header.length_bytes] == header.sync
+    assert data.endswith(header.sync)
+
+
+def test_a_header_without_a_codec_means_no_compression():
+    schema = json.dumps(NUMBERS).encode()
+    assert read_header(write_header({"avro.schema": schema}, bytes(16)), LOCATION).codec == "null"
+
+
+@given(st.dictionaries(st.text(max_size=5), st.binary(max_size=200), max_size=5), st.binary(min_size=16, max_size=16))
+def test_a_header_is_written_and_read_back(metadata: dict[str, bytes], sync: bytes):
+    metadata = {**metadata, "avro.schema": b'"int"'}
+    data = write_header(metadata, sync)
+    header = read_header(data + b"more", LOCATION)
+    assert (header.metadata, header.sync, header.length_bytes) == (metadata, sync, len(data))
+
+
+def test_a_header_of_ours_is_read_by_fastavro():
+    metadata = {"avro.schema": json.dumps(NUMBERS).encode(), "avro.codec": b"null", "content": b"data"}
+    reader = fastavro.reader(io.BytesIO(write_header(metadata, bytes(16))))
+    assert reader.metadata == {key: value.decode() for key, value in metadata.items()}
+    assert list(reader) == []
+
+
+def test_metadata_may_come_in_several_parts_with_and_without_a_length():
+    schema = json.dumps(NUMBERS).encode()
+    pairs = [
+        write_varint(len(key)) + key + write_varint(len(value)) + value
+        for key, value in ((b"avro.schema", schema), (b"content", b"data"))
+    ]
+    first = write_varint(-1) + write_varint(len(pairs[0])) + pairs[0]
+    header = read_header(b"Obj\x01" + first + write_varint(1) + pairs[1] + b"\0" + bytes(16), LOCATION)
+    assert header.metadata == {"avro.schema": schema, "content": b"data"}
+
+
+def test_a_header_that_was_cut_short_is_refused_wherever_the_cut_is():
+    data = numbers([1])
+    for length in range(read_header(data, LOCATION).length_bytes):
+        with pytest.raises(InvalidTableError, match=f"^cannot read Avro file {LOCATION!r}: "):
+            read_header(data[:length], LOCATION)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"PAR1" + bytes(100),
+        b"Obj\x01" + b"\xff" * 30,
+        b"Obj\x01" + write_varint(2**60) + bytes(40),
+        b"Obj\x01" + write_varint(1) + write_varint(-5) + bytes(40),
+        write_header({"content": b"data"}, bytes(16)),
+        write_header({"avro.schema": b"{"}, bytes(16)),
+        write_header({"avro.schema": b"\xff"}, bytes(16)),
+        write_header({"avro.schema": b"[" * 100_000}, bytes(16)),
+        b"Obj\x01" + write_varint(1) + write_varint(1) + b"\xff" + write_varint(0) + b"\0" + bytes(16),
+    ],
+)
+def test_what_is_no_header_is_refused(data: bytes):
+    with pytest.raises(InvalidTableError) as raised:
+        read_header(data, LOCATION)
+    assert raised.value.facts == {"location": LOCATION}
+
+
+# Records.
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard", "bzip2"])
+def test_records_of_a_foreign_file_are_read(codec: str):
+    assert records(numbers([1, -2, 2**62], [4], codec=codec)) == [{"n": n} for n in (1, -2, 2**62, 4)]
+
+
+def test_a_file_without_records_is_read():
+    assert records(numbers()) == []
+
+
+def test_logical_types_stay_plain():
+    days = {"type": "record", "name": "row", "fields": [{"name": "d", "type": {"type": "int", "logicalType": "date"}}]}
+    assert records(avro_file(days, [{"d": -30_000_000}])) == [{"d": -30_000_000}]
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+def test_a_file_that_was_cut_short_is_refused_wherever_no_block_ends(codec: str):
+    data = numbers([1, 2, 3], [4, 5, 6], codec=codec)
+    start = read_header(data, LOCATION).length_bytes
+    ends = {start, start + len(blocks(data)[0]), len(data)}
+    for length in range(start, len(data)):
+        if length not in ends:
+            with pytest.raises(InvalidTableError, match="does not end on its sync marker: it was cut short"):
+                records(data[:length])
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+@pytest.mark.parametrize("change", [-3, -2, -1, 1, 5, 2**40, -(2**40)])
+def test_a_block_that_counts_more_or_fewer_records_than_it_has_is_refused(codec: str, change: int):
+    data = numbers([1, 2], [3, 4], codec=codec)
+    head = data[: read_header(data, LOCATION).length_bytes]
+    first, second = blocks(data)
+    for changed in (recounted(first, change) + second, first + recounted(second, change)):
+        with pytest.raises(InvalidTableError):
+            records(head + changed)
+
+
+def test_a_block_with_a_wrong_sync_marker_is_refused():
+    data = numbers([1, 2], [3, 4])
+    head = data[: read_header(data, LOCATION).length_bytes]
+    first, second = blocks(data)
+    with pytest.raises(InvalidTableError, match="sync marker"):
+        records(head + first[:-1] + bytes([first[-1] ^ 1]) + second)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        '{"type": "nonsense"}',
+        '{"type": "record", "name": "row", "fields": [{"name": "n"}]}',
+        '{"type": "record", "name": "row", "fields": 5}',
+        '{"type": "record"}',
+        '{"type": "fixed", "name": "x", "size": "1"}',
+        "[]",
+        "5",
+        '"row"',
+        '{"a":' * 400 + "1" + "}" * 400,
+    ],
+)
+def test_a_schema_that_is_none_is_refused(schema: str):
+    data = numbers([1])
+    header = read_header(data, LOCATION)
+    broken = write_header({**header.metadata, "avro.schema": schema.encode()}, header.sync) + blocks(data)[0]
+    with pytest.raises(InvalidTableError, match=f"^cannot read Avro file {LOCATION!r}: "):
+        records(broken)
+
+
+def test_an_unknown_codec_is_refused():
+    data = numbers([1])
+    header = read_header(data, LOCATION)
+    with pytest.raises(InvalidTableError, match="brotli"):
+        records(write_header({**header.metadata, "avro.codec": b"brotli"}, header.sync) + blocks(data)[0])
+
+
+@given(st.data())
+@settings(max_examples=300)
+def test_changed_bytes_are_read_or_refused_by_an_error_of_ours(data: st.DataObject):
+    original = numbers([1, 2, 3], [400, 500], codec=data.draw(st.sampled_from(["null", "deflate", "snappy"])))
+    changed = bytearray(original)
+    for _ in range(data.draw(st.integers(1, 4))):
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        read = records(bytes(changed))
+    except InvalidTableError as error:
+        read = error.message.splitlines()
+    assert len(read) in (1, 5)
+
+
+def test_a_second_definition_of_a_fixed_type_is_a_type_of_its_own():
+    ids = [{"type": "fixed", "name": "id", "size": size} for size in (2, 2, 3)]
+    schema = {
+        "type": "record",
+        "name": "row",
+        "fields": [{"name": f"f{i}", "type": ["null", id_]} for i, id_ in enumerate(ids)],
+    }
+    plain = without_logical_types(schema)
+    names = [field["type"][1]["name"] for field in plain["fields"]]
+    assert names[0] == "id"
+    assert len(set(names)) == 3
+    body = b"".join(b"\x02" + part for part in (b"ab", b"cd", b"efg"))
+    header = {"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null"}
+    data = write_header(header, bytes(16)) + encode_block([body], 1, "null", bytes(16))
+    assert records(data) == [{"f0": b"ab", "f1": b"cd", "f2": b"efg"}]
+
+
+def test_a_reference_to_a_fixed_type_is_kept():
+    schema = {
+        "type": "record",
+        "name": "row",
+        "fields": [{"name": "a", "type": {"type": "fixed", "name": "id", "size": 2}}, {"name": "b", "type": "id"}],
+    }
+    assert records(avro_file(schema, [{"a": b"ab", "b": b"cd"}])) == [{"a": b"ab", "b": b"cd"}]
+
+
+# Blocks.
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+def test_a_block_of_ours_is_read_by_fastavro(codec: str):
+    encoded = [write_varint(n) for n in (1, -70, 2**62)]
+    header = write_header({"avro.schema": json.dumps(NUMBERS).encode(), "avro.codec": codec.encode()}, b"s" * 16)
+    data = header + encode_block(encoded, 3, codec, b"s" * 16) + encode_block(encoded[:1], 1, codec, b"s" * 16)
+    assert [r["n"] for r in fastavro.reader(io.BytesIO(data))] == [1, -70, 2**62, 1]
+    assert [r["n"] for r in records(data)] == [1, -70, 2**62, 1]
+
+
+def test_a_codec_that_we_do_not_write_is_refused():
+    with pytest.raises(UnsupportedError, match="'snappy'"):
+        encode_block([], 0, "snappy", bytes(16))
+
+
+def test_a_sync_marker_depends_on_what_it_marks():
+    assert sync_marker(b"a") == sync_marker(b"a")
+    assert sync_marker(b"a") != sync_marker(b"b")
+    assert len(sync_marker(b"")) == 16
+
+
+# Schemas.
+
+
+@pytest.mark.parametrize(
+    ("type_", "avro"),
+    [
+        ("boolean", "boolean"),
+        ("int", "int"),
+        ("long", "long"),
+        ("float", "float"),
+        ("double", "double"),
+        ("string", "string"),
+        ("binary", "bytes"),
+        ("date", {"type": "int", "logicalType": "date"}),
+        ("time", {"type": "long", "logicalType": "time-micros"}),
+        ("timestamp", {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": False}),
+        ("timestamptz", {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True}),
+        ("timestamp_ns", {"type": "long", "logicalType": "timestamp-nanos", "adjust-to-utc": False}),
+        ("timestamptz_ns", {"type": "long", "logicalType": "timestamp-nanos", "adjust-to-utc": True}),
+        ("uuid", {"type": "fixed", "size": 16, "logicalType": "uuid", "name": "uuid_fixed"}),
+        ("fixed[5]", {"type": "fixed", "size": 5, "name": "fixed_5"}),
+        (
+            "decimal(9, 2)",
+            {
+                "type": "fixed",
+                "size": 4,
+                "logicalType": "decimal",
+                "precision": 9,
+                "scale": 2,
+                "name": "decimal_9_2",
+            },
+        ),
+    ],
+)
+def test_primitive_types_are_stored_as_appendix_a_says(type_: str, avro: Any):
+    assert only_field(parse_type(type_), required=True)["type"] == avro
+
+
+def test_an_optional_field_is_a_union_with_null_as_in_appendix_a():
+    assert only_field(LONG) == {"name": "l", "type": ["null", "long"], "default": None, "field-id": 8}
+    assert only_field(LONG, required=True) == {"name": "l", "type": "long", "field-id": 8}
+
+
+def test_a_list_is_stored_as_in_appendix_a():
+    assert only_field(ListType(element_id=9, element=INT, element_required=True), required=True)["type"] == {
+        "type": "array",
+        "items": "int",
+        "element-id": 9,
+    }
+    optional = only_field(ListType(element_id=9, element=INT), required=True)["type"]
+    assert optional["items"] == ["null", "int"]
+
+
+def test_a_map_is_an_array_of_pairs_as_in_appendix_a():
+    map_type = MapType(key_id=12, key=INT, value_id=13, value=STRING, value_required=True)
+    assert only_field(map_type, required=True)["type"] == {
+        "type": "array",
+        "logicalType": "map",
+        "items": {
+            "type": "record",
+            "name": "k12_v13",
+            "fields": [
+                {"name": "key", "type": "int", "field-id": 12},
+                {"name": "value", "type": "string", "field-id": 13},
+            ],
+        },
+    }
+
+
+def test_a_struct_in_a_struct_is_a_record_named_for_its_field():
+    inner = only_field(struct((9, "x", INT)), required=True)["type"]
+    assert (inner["type"], inner["name"], inner["fields"][0]["field-id"]) == ("record", "r8", 9)
+    inner = only_field(ListType(element_id=508, element=struct((9, "x", INT)), element_required=True))["type"][1]
+    assert inner["items"]["name"] == "r508"
+
+
+@pytest.mark.parametrize("type_", [UNKNOWN, VARIANT])
+def test_a_type_without_an_avro_form_is_refused(type_: Type):
+    with pytest.raises(UnsupportedError, match=f"type {type_} cannot be stored in Avro here"):
+        only_field(type_)
+
+
+def test_a_type_that_is_used_twice_is_defined_twice_under_two_names():
+    schema = avro_schema(
+        struct((1, "a", UUID), (2, "b", UUID), (3, "c", fixed(4)), (4, "d", fixed(4)), (5, "e", decimal(9, 2)),
+               (6, "f", decimal(9, 2)), (7, "g", decimal(9, 3))),
+        "row",
+    )  # fmt: skip
+    types = [field["type"][1] for field in schema["fields"]]
+    assert all(isinstance(type_, dict) for type_ in types)
+    assert len({type_["name"] for type_ in types}) == len(types)
+    assert types[1] == {**types[0], "name": "uuid_fixed_2"}
+    fastavro.parse_schema(schema)
+
+
+@pytest.mark.parametrize(
+    ("precision", "size"),
+    [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3), (7, 4), (9, 4), (10, 5), (18, 8), (19, 9), (28, 12), (38, 16)],
+)
+def test_a_decimal_takes_the_fewest_bytes_that_hold_its_precision(precision: int, size: int):
+    assert min_decimal_bytes(precision) == size
+    (10**precision - 1).to_bytes(size, "big", signed=True)
+    if size > 1:
+        with pytest.raises(OverflowError):
+            (10**precision - 1).to_bytes(size - 1, "big", signed=True)
+
+
+# Names.
+
+
+@pytest.mark.parametrize(
+    ("name", "legal"),
+    [
+        ("ts_day", "ts_day"),
+        ("_x9", "_x9"),
+        ("a b", "a_x20b"),
+        ("1x", "_1x"),
+        ("x1", "x1"),
+        ("é", "_xE9"),
+        ("a.b-c", "a_x2Eb_x2Dc"),
+        ("9", "_9"),
+        ("٣", "_x663"),
+        ("😀", "_x1F600"),
+        ("a\n", "a_xA"),
+    ],
+)
+def test_names_become_what_avro_allows(name: str, legal: str):
+    assert legal_name(name) == legal
+
+
+@given(st.text(min_size=1, max_size=10))
+def test_every_name_becomes_one_that_avro_allows(name: str):
+    legal = legal_name(name)
+    assert legal.isascii()
+    assert legal.isidentifier()
+    assert legal_name(legal) == legal
+
+
+def test_a_changed_name_is_noted_beside_the_new_one():
+    field = avro_schema(struct((1, "a b", INT)), "row")["fields"][0]
+    assert (field["name"], field["iceberg-field-name"]) == ("a_x20b", "a b")
+    assert "iceberg-field-name" not in avro_schema(struct((1, "a", INT)), "row")["fields"][0]
+
+
+def test_two_names_that_become_one_stay_two():
+    fields = struct((1, "a b", INT), (2, "a_x20b", INT), (3, "a_x20b_2", INT), (4, "c", INT)).fields
+    assert avro_names(fields) == ["a_x20b", "a_x20b_2", "a_x20b_2_3", "c"]
+    schema = avro_schema(StructType(fields), "row")
+    assert [field["name"] for field in schema["fields"]] == avro_names(fields)
+
+
+# Values.
+
+
+@given(typed_values())
+def test_values_go_through_avro_unchanged(drawn: Any):
+    type_, value = drawn
+    schema = fastavro.parse_schema(without_logical_types(avro_schema(struct((1, "v", type_)), "row")))
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema, {"v": to_avro(type_)(value)})
+    read = from_avro(type_)(fastavro.schemaless_reader(io.BytesIO(out.getvalue()), schema, None)["v"])
+    assert type(read) is type(value)
+    assert read == value or (read != read and value != value)
+
+
+@pytest.mark.parametrize(
+    ("type_", "raw"),
+    [
+        ("int", "5"), ("int", True), ("date", 5.0), ("long", b"5"), ("boolean", 1), ("double", 1), ("binary", "x"),
+        ("fixed[3]", b"ab"), ("fixed[3]", "abc"), ("uuid", b"short"), ("uuid", "0" * 32), ("decimal(9, 2)", "1.00"),
+        ("decimal(9, 2)", b"\x7f" * 40),
+    ],
+)  # fmt: skip
+def test_a_value_that_is_stored_as_something_else_is_no_value_of_the_type(type_: str, raw: Any):
+    with pytest.raises(ValueError, match=r"."):
+        from_avro(parse_type(type_))(raw)
+
+
+def test_values_of_an_unknown_transform_are_taken_as_they_are():
+    assert from_avro(STRING)(5) == 5
+
+
+def test_promoted_values_are_read_with_the_newer_type():
+    assert from_avro(LONG)(5) == 5
+    assert from_avro(decimal(18, 2))(b"\x05\x8c") == from_avro(decimal(9, 2))(b"\x05\x8c")
+    assert from_avro(BINARY)(b"x") == b"x"
+    assert from_avro(DATE)(-1) == -1
+
+
+def test_a_schema_is_json():
+    partition = struct((1000, "a", UUID), (1001, "b", decimal(38, 10)))
+    assert msgspec.json.decode(msgspec.json.encode(avro_schema(partition, "r102"))) == avro_schema(partition, "r102")

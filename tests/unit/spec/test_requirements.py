@@ -1,0 +1,121 @@
+from typing import Any
+
+import msgspec
+import pytest
+
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.requirements import (
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    AssertRefSnapshotId,
+    AssertTableUuid,
+    Requirement,
+    failing,
+    requirements_for,
+)
+from icekeep.spec.snapshots import Snapshot, SnapshotRef
+from icekeep.spec.updates import (
+    AddSnapshot,
+    RemovePartitionSpecs,
+    RemoveProperties,
+    RemoveSchemas,
+    RemoveSnapshotRef,
+    RemoveSnapshots,
+    SetProperties,
+    SetSnapshotRef,
+    Update,
+)
+from kit.metadata import MetadataBuilder
+
+BASE = MetadataBuilder().commits(3).tag("audit", at=1).branch("dev", at=2).build()
+SAME_TABLE = AssertTableUuid(BASE.table_uuid)
+EVERY_REF = (AssertRefSnapshotId("main", 3), AssertRefSnapshotId("audit", 1), AssertRefSnapshotId("dev", 2))
+
+
+def changed(**changes: Any) -> TableMetadata:
+    return msgspec.structs.replace(BASE, **changes)
+
+
+def at(snapshot_id: int) -> SnapshotRef:
+    return SnapshotRef(snapshot_id=snapshot_id, type="branch")
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        SetProperties({"a": "b"}),
+        RemoveProperties(("a",)),
+        AddSnapshot(Snapshot(snapshot_id=4, timestamp_ms=0, sequence_number=4)),
+    ],
+)
+def test_every_change_needs_the_same_table(update: Update):
+    assert requirements_for(BASE, [update]) == (SAME_TABLE,)
+    assert requirements_for(BASE, []) == (SAME_TABLE,)
+
+
+@pytest.mark.parametrize(
+    "update", [SetSnapshotRef("dev", at(3)), SetSnapshotRef("dev", at(2)), RemoveSnapshotRef("dev")]
+)
+def test_moving_or_removing_a_ref_needs_it_where_it_was(update: Update):
+    assert requirements_for(BASE, [update]) == (SAME_TABLE, AssertRefSnapshotId("dev", 2))
+
+
+def test_a_new_ref_must_not_be_there():
+    assert requirements_for(BASE, [SetSnapshotRef("new", at(3))]) == (SAME_TABLE, AssertRefSnapshotId("new", None))
+
+
+def test_the_first_snapshot_of_a_table_needs_that_main_is_not_there():
+    empty = MetadataBuilder().build()
+    assert AssertRefSnapshotId("main", None) in requirements_for(empty, [SetSnapshotRef("main", at(1))])
+
+
+def test_removing_snapshots_needs_every_ref_where_it_was():
+    assert requirements_for(BASE, [RemoveSnapshots((1,))]) == (SAME_TABLE, *EVERY_REF)
+
+
+def test_removing_schemas_needs_every_ref_and_the_current_schema():
+    assert requirements_for(BASE, [RemoveSchemas((9,))]) == (SAME_TABLE, *EVERY_REF, AssertCurrentSchemaId(0))
+
+
+def test_removing_specs_needs_every_ref_and_the_default_spec():
+    assert requirements_for(BASE, [RemovePartitionSpecs((9,))]) == (SAME_TABLE, *EVERY_REF, AssertDefaultSpecId(0))
+
+
+def test_what_several_updates_need_is_needed_once():
+    updates = [RemoveSnapshotRef("audit"), RemoveSnapshots((1,)), RemoveSchemas((9,))]
+    needed = requirements_for(BASE, updates)
+    assert len(needed) == len(set(needed)) == 5
+
+
+def test_requirements_of_a_table_hold_for_it():
+    updates = [SetSnapshotRef("new", at(3)), RemoveSnapshots((1,)), RemoveSchemas((9,)), RemovePartitionSpecs((9,))]
+    assert failing(requirements_for(BASE, updates), BASE) is None
+    assert failing([], BASE) is None
+
+
+@pytest.mark.parametrize(
+    ("requirement", "now", "problem"),
+    [
+        (SAME_TABLE, changed(table_uuid="other"), f"the table's uuid is other, not {BASE.table_uuid}"),
+        (EVERY_REF[2], changed(refs={**BASE.refs, "dev": at(3)}), "ref 'dev' is at snapshot 3, not 2"),
+        (EVERY_REF[2], changed(refs={"main": at(3)}), "ref 'dev' is at snapshot None, not 2"),
+        (AssertRefSnapshotId("dev", None), BASE, "ref 'dev' is at snapshot 2, not None"),
+        (AssertCurrentSchemaId(0), changed(current_schema_id=1), "the current schema is 1, not 0"),
+        (AssertDefaultSpecId(0), changed(default_spec_id=1), "the default partition spec is 1, not 0"),
+    ],
+)
+def test_a_requirement_that_does_not_hold_is_named(requirement: Requirement, now: TableMetadata, problem: str):
+    assert failing([requirement], now) == problem
+
+
+def test_the_first_requirement_that_does_not_hold_is_named():
+    now = changed(current_schema_id=1, default_spec_id=1)
+    assert failing([SAME_TABLE, AssertDefaultSpecId(0), AssertCurrentSchemaId(0)], now) == (
+        "the default partition spec is 1, not 0"
+    )
+
+
+def test_a_tag_that_moved_while_snapshots_are_removed_is_noticed():
+    requirements = requirements_for(BASE, [RemoveSnapshots((1,))])
+    moved = changed(refs={**BASE.refs, "audit": SnapshotRef(snapshot_id=2, type="tag")})
+    assert failing(requirements, moved) == "ref 'audit' is at snapshot 2, not 1"

@@ -1,0 +1,199 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from pyiceberg.schema import Schema as ForeignSchema
+from pyiceberg.types import IcebergType
+
+from icekeep.errors import InvalidTableError
+from icekeep.spec.types import (
+    INT,
+    STRING,
+    UNKNOWN,
+    VARIANT,
+    DecimalType,
+    GeographyType,
+    GeometryType,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+    Type,
+    child_fields,
+    decimal,
+    field_from_json,
+    field_to_json,
+    fixed,
+    parse_type,
+    type_from_json,
+    type_to_json,
+    walk,
+)
+from kit.strategies import PLAIN_TYPES, decimal_types, fixed_types, nested_types, primitive_types
+
+STRUCT = StructType((NestedField(field_id=1, name="x", type=INT, required=True),))
+LIST = ListType(element_id=2, element=STRUCT)
+MAP = MapType(key_id=3, key=STRING, value_id=4, value=LIST, value_required=True)
+
+
+@pytest.mark.parametrize("type_", [*PLAIN_TYPES, UNKNOWN, VARIANT], ids=str)
+def test_a_simple_type_is_its_name(type_: PrimitiveType):
+    assert parse_type(type_.name) is type_
+    assert type_to_json(type_) == type_.name
+
+
+@pytest.mark.parametrize(
+    ("text", "type_"),
+    [
+        ("decimal(9,2)", decimal(9, 2)),
+        ("decimal(9, 2)", decimal(9, 2)),
+        ("decimal( 38 , 38 )", decimal(38, 38)),
+        ("fixed[16]", fixed(16)),
+        ("fixed[ 16 ]", fixed(16)),
+        ("geometry", GeometryType("geometry")),
+        ("geometry(srid:4326)", GeometryType("geometry", "srid:4326")),
+        ("geography", GeographyType("geography")),
+        ("geography(srid:4326)", GeographyType("geography", "srid:4326")),
+        ("geography( srid:4326 ,spherical )", GeographyType("geography", "srid:4326", "spherical")),
+    ],
+)
+def test_parameters_are_read_with_or_without_spaces(text: str, type_: Type):
+    assert parse_type(text) == type_
+    assert parse_type(str(type_)) == type_
+
+
+def test_a_geography_type_with_an_algorithm_alone_names_the_default_reference_system():
+    assert str(GeographyType("geography", None, "karney")) == "geography(OGC:CRS84, karney)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "INT",
+        "varchar(5)",
+        "decimal",
+        "decimal(9)",
+        "decimal(0, 0)",
+        "decimal(39, 2)",
+        "decimal(9, 10)",
+        "decimal(9, -2)",
+        "decimal(٩, 2)",
+        "fixed[]",
+        "fixed(16)",
+        "fixed[" + "9" * 5000 + "]",
+        "geometry()",
+        "geography(a, b, c)",
+        "int ",
+    ],
+)
+def test_texts_that_are_no_type_break_the_table(text: str):
+    with pytest.raises(InvalidTableError):
+        parse_type(text)
+
+
+@given(primitive_types() | nested_types())
+def test_types_survive_their_json(type_: Type):
+    assert type_from_json(json.loads(json.dumps(type_to_json(type_)))) == type_
+
+
+@given(primitive_types())
+def test_texts_agree_with_pyiceberg(type_: PrimitiveType):
+    theirs = IcebergType.handle_primitive_type(str(type_), lambda name: name)
+    assert parse_type(str(theirs)) == type_
+
+
+@given(nested_types())
+def test_nested_json_agrees_with_pyiceberg(type_: Type):
+    form = {
+        "type": "struct",
+        "schema-id": 0,
+        "fields": [{"id": 999, "name": "c", "required": True, "type": type_to_json(type_)}],
+    }
+    theirs = json.loads(ForeignSchema.model_validate_json(json.dumps(form)).model_dump_json())
+    assert type_from_json(theirs["fields"][0]["type"]) == type_
+
+
+@given(decimal_types(), fixed_types())
+def test_parameters_make_types_equal_and_hashable(one: DecimalType, other: Type):
+    assert one == decimal(one.precision, one.scale)
+    assert len({one, decimal(one.precision, one.scale), other}) == 2
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"type": "struct", "fields": [], "comment": "x"},
+        {"type": "list", "element-id": 1, "element": "int", "element-required": False, "comment": "x"},
+        {
+            "type": "map",
+            "key-id": 1,
+            "key": "int",
+            "value-id": 2,
+            "value": "int",
+            "value-required": True,
+            "comment": "x",
+        },
+        {"type": "struct", "fields": [{"id": 1, "name": "a", "type": "int", "required": False, "comment": "x"}]},
+    ],
+)
+def test_keys_that_we_do_not_know_are_kept(form: dict[str, Any]):
+    assert type_to_json(type_from_json(form)) == form
+
+
+def test_a_field_keeps_its_comment_and_defaults():
+    form = {
+        "id": 1, "name": "a", "required": True, "type": "int",
+        "doc": "note", "initial-default": 0, "write-default": 1,
+    }  # fmt: skip
+    field = field_from_json(form)
+    assert (field.doc, field.initial_default, field.write_default) == ("note", 0, 1)
+    assert field_to_json(field) == form
+
+
+def test_a_null_default_is_no_default():
+    form = {"id": 1, "name": "a", "required": False, "type": "int"}
+    assert field_from_json({**form, "doc": None, "initial-default": None}) == field_from_json(form)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        1,
+        None,
+        ["int"],
+        {},
+        {"type": "tuple"},
+        {"type": "struct"},
+        {"type": "struct", "fields": {}},
+        {"type": "struct", "fields": ["a"]},
+        {"type": "list", "element-id": 1, "element": "int"},
+        {"type": "list", "element-id": "1", "element": "int", "element-required": True},
+        {"type": "list", "element-id": True, "element": "int", "element-required": True},
+        {"type": "map", "key-id": 1, "key": "int", "value-id": 2, "value": "int", "value-required": 1},
+        {"type": "struct", "fields": [{"id": 1, "name": "a", "required": True}]},
+        {"type": "struct", "fields": [{"id": 1, "name": None, "type": "int", "required": True}]},
+        {"type": "struct", "fields": [{"id": 1.0, "name": "a", "type": "int", "required": True}]},
+        {"type": "struct", "fields": [{"id": 1, "name": "a", "type": "int", "required": "true"}]},
+    ],
+)
+def test_json_that_is_no_type_breaks_the_table(form: Any):
+    with pytest.raises(InvalidTableError):
+        type_from_json(form)
+
+
+def test_lists_and_maps_have_fields_like_structs():
+    assert child_fields(STRUCT) == STRUCT.fields
+    assert [(f.field_id, f.name, f.required) for f in child_fields(LIST)] == [(2, "element", False)]
+    assert [(f.field_id, f.name, f.required) for f in child_fields(MAP)] == [(3, "key", True), (4, "value", True)]
+    assert child_fields(INT) == ()
+
+
+def test_walking_visits_parents_before_their_children():
+    assert [f.field_id for f in walk(MAP)] == [3, 4, 2, 1]
+
+
+def test_types_are_shown_in_short():
+    assert str(MAP) == "map<string, list<struct<1: x: required int>>>"
