@@ -1,0 +1,116 @@
+"""What icekeep asks of a store of bytes: one protocol of nine operations over locations.
+
+A location is text (`file:///a/b`, `s3://bucket/key`); `locations.py` compares and joins them. Files are immutable:
+nothing here overwrites one. Backends translate their own exceptions, so that callers see icekeep's errors and, for a
+name that is taken, `FileExistsError`. A storage is a small value that can be pickled: it travels to Spark tasks.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from enum import Enum
+from typing import BinaryIO, Protocol
+
+import msgspec
+
+
+class FileInfo(msgspec.Struct, frozen=True):
+    """A file as its store describes it; `modified_ms` is the store's clock, epoch milliseconds."""
+
+    location: str
+    size_bytes: int
+    modified_ms: int
+
+
+class Capabilities(msgspec.Struct, frozen=True):
+    """What has been proved about the store that holds a location.
+
+    Attributes:
+        exclusive_create: of several writers that create one name, exactly one succeeds and its bytes stay.
+        move: files can be moved without copying them.
+    """
+
+    exclusive_create: bool
+    move: bool
+
+
+class DeleteStatus(Enum):
+    """What became of a file that was to be deleted."""
+
+    DELETED = "deleted"
+    MISSING = "missing"
+    FAILED = "failed"
+
+
+class DeleteOutcome(msgspec.Struct, frozen=True):
+    """The answer for one location; `reason` says why the status is `FAILED`, and then the file may still exist."""
+
+    location: str
+    status: DeleteStatus
+    reason: str = ""
+
+
+class Storage(Protocol):
+    """Bytes by location.
+
+    Every operation raises `UnsupportedError` for a location that the backend does not serve, `UnavailableError` when
+    the store fails for now (full, out of reach), and `UsageError` when it denies access.
+    """
+
+    def open(self, location: str) -> BinaryIO:
+        """Open a file for seekable reading; remote backends read only the ranges that are asked for.
+
+        Raises:
+            MissingFileError: there is no such file.
+        """
+
+    def read(self, location: str, length_bytes: int | None = None) -> bytes:
+        """Read a whole small file.
+
+        `length_bytes` is the length that metadata promises; a file of another length is truncated or not the one meant.
+
+        Raises:
+            MissingFileError: there is no such file.
+            InvalidTableError: the file is not `length_bytes` long.
+        """
+
+    def write(self, location: str) -> AbstractContextManager[BinaryIO]:
+        """Stream a new file; directories above it are made as needed.
+
+        The file is complete and durable when the block ends cleanly, and gone when it raises.
+
+        Raises:
+            FileExistsError: the name is taken; what is there is untouched.
+        """
+
+    def create(self, location: str, data: bytes) -> None:
+        """Create a small file durably, all of it or nothing: the primitive that commits stand on.
+
+        Raises:
+            FileExistsError: the name is taken by something that this call did not write; nothing was created.
+            OutcomeUnknownError: the file may or may not have been created; any other error of icekeep's proves that
+                it was not.
+        """
+
+    def move(self, source: str, target: str) -> None:
+        """Give a file another name in the same store, never over an existing one; may be repeated after a crash.
+
+        Raises:
+            MissingFileError: there is no file at `source`.
+            FileExistsError: `target` is taken by another file; nothing was changed.
+        """
+
+    def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
+        """Delete files, never directories; one answer a location, in order, and no exception for any of them."""
+
+    def list(self, prefix_location: str) -> Iterator[FileInfo]:
+        """Stream the files below a directory, at any depth and in no order; nothing if there is no such directory.
+
+        Locations begin with `prefix_location` as it is spelled. Links below the directory are neither listed nor
+        followed. A part that cannot be listed raises: a listing that ends is complete.
+        """
+
+    def head(self, location: str) -> FileInfo | None:
+        """Describe a file; null if there is none."""
+
+    def capabilities(self, location: str) -> Capabilities:
+        """Prove what the store of `location` can do, by trying it in the nearest directory that exists."""

@@ -1,0 +1,282 @@
+"""Files on this machine.
+
+A new name appears by `link`, which fails if it exists, or by an exclusive open; never by a rename, which would replace
+what another writer put there. What is reported as written is on the disk: the file is flushed, then the directory that
+names it.
+"""
+
+import errno
+import io
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO, cast
+
+from icekeep.errors import (
+    IcekeepBug,
+    IcekeepError,
+    InvalidTableError,
+    MissingFileError,
+    OutcomeUnknownError,
+    UnavailableError,
+    UsageError,
+)
+from icekeep.runtime import SYSTEM, Runtime
+from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo
+from icekeep.storage.locations import canonical, local_path
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_ABSENT = (errno.ENOENT, errno.ENOTDIR)
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_LINK_REFUSED = (*_ABSENT, *_DENIED, errno.EMLINK, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG, errno.EOPNOTSUPP)
+"""Answers of a file system that made no name; a broken disk or a lost server may give others after it made one."""
+_NOT_A_FILE = (errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.EXDEV)
+
+
+class LocalStorage:
+    """Storage on the file systems of this machine, for locations without a scheme or with `file:`."""
+
+    def __init__(self, runtime: Runtime = SYSTEM) -> None:
+        self._runtime = runtime
+
+    def open(self, location: str) -> BinaryIO:
+        with _translated("open", location):
+            return open(local_path(location), "rb")
+
+    def read(self, location: str, length_bytes: int | None = None) -> bytes:
+        with _translated("read", location), open(local_path(location), "rb") as stream:
+            data = stream.read()
+        if length_bytes is not None and len(data) != length_bytes:
+            raise InvalidTableError(
+                f"file {location!r} is {len(data)} bytes long where metadata says {length_bytes}",
+                location=location,
+                length_bytes=len(data),
+                expected_bytes=length_bytes,
+            )
+        return data
+
+    @contextmanager
+    def write(self, location: str) -> Iterator[BinaryIO]:
+        path = local_path(location)
+        with _translated("write", location):
+            self._make_directory(os.path.dirname(path))
+            file_descriptor = os.open(path, _NEW, 0o666)
+        try:
+            # The descriptor outlives the stream, since some writers close the stream that they are given.
+            stream = io.BufferedWriter(_NewFile(file_descriptor, location))
+            try:
+                yield cast(BinaryIO, stream)
+            except BaseException:
+                with suppress(IcekeepError):
+                    stream.close()
+                raise
+            stream.close()
+            with _translated("write", location):
+                self._flush(file_descriptor)
+                self._flush_directory(os.path.dirname(path))
+        except BaseException:
+            _remove_if_possible(path)
+            raise
+        finally:
+            os.close(file_descriptor)
+
+    def create(self, location: str, data: bytes) -> None:
+        path = local_path(location)
+        directory = os.path.dirname(path)
+        # Not hidden, so that what a crash leaves behind is an orphan to every engine's orphan removal.
+        temporary = os.path.join(directory, f"{self._runtime.new_uuid()}.tmp")
+        with _translated("create", location):
+            self._make_directory(directory)
+            self._write_durably(temporary, data)
+        try:
+            self._publish(temporary, path, location)
+        finally:
+            _remove_if_possible(temporary)
+
+    def move(self, source: str, target: str) -> None:
+        source_path, target_path = local_path(source), local_path(target)
+        if canonical(source) == canonical(target):
+            raise FileExistsError(errno.EEXIST, "cannot move a file to itself", target)
+        with _translated("move", source):
+            self._make_directory(os.path.dirname(target_path))
+            self._link(source_path, target_path)
+            self._flush_directory(os.path.dirname(target_path))
+            os.unlink(source_path)
+
+    def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
+        return [_delete(location) for location in locations]
+
+    def list(self, prefix_location: str) -> Iterator[FileInfo]:
+        with _translated("list", prefix_location):
+            directories = [(prefix_location.rstrip("/"), local_path(prefix_location))]
+            while directories:
+                location, path = directories.pop()
+                try:
+                    entries = os.scandir(path)
+                except (FileNotFoundError, NotADirectoryError):
+                    continue
+                with entries:
+                    for entry in entries:
+                        if entry.is_dir(follow_symlinks=False):
+                            directories.append((f"{location}/{entry.name}", entry.path))
+                        elif info := _listed(entry, location):
+                            yield info
+
+    def head(self, location: str) -> FileInfo | None:
+        path = local_path(location)
+        try:
+            with _translated("look at", location):
+                status = os.stat(path)
+        except MissingFileError:
+            return None
+        return _file_info(location, status) if stat.S_ISREG(status.st_mode) else None
+
+    def capabilities(self, location: str) -> Capabilities:
+        directory = local_path(location)
+        while not os.path.isdir(directory):
+            directory = os.path.dirname(directory)
+        proved = self._second_link_fails(directory)
+        return Capabilities(exclusive_create=proved, move=proved)
+
+    def _publish(self, temporary: str, path: str, location: str) -> None:
+        """Give a complete file its name; whatever does not prove that the name is not there leaves the outcome unknown."""
+        try:
+            self._link(temporary, path)
+            self._flush_directory(os.path.dirname(path))
+        except FileExistsError:
+            raise
+        except OSError as error:
+            if error.errno in _LINK_REFUSED and not os.path.lexists(path):
+                raise translate_os_error(error, "create", location) from error
+            raise OutcomeUnknownError(
+                f"cannot tell whether file {location!r} was created durably: {_reason(error)}", location=location
+            ) from error
+
+    def _link(self, source_path: str, target_path: str) -> None:
+        """Add a name to a file; a name that it has already, from an earlier try or a request that NFS repeated, is fine."""
+        try:
+            os.link(source_path, target_path, follow_symlinks=False)
+        except FileExistsError:
+            if not os.path.samestat(os.lstat(source_path), os.lstat(target_path)):
+                raise
+
+    def _flush(self, file_descriptor: int) -> None:
+        os.fsync(file_descriptor)
+
+    def _flush_directory(self, directory: str) -> None:
+        file_descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._flush(file_descriptor)
+        finally:
+            os.close(file_descriptor)
+
+    def _make_directory(self, directory: str) -> None:
+        """Make a directory and those above it; each new name is flushed, since a durable file below one needs it."""
+        missing = []
+        while not os.path.isdir(directory):
+            missing.append(directory)
+            directory = os.path.dirname(directory)
+        for path in reversed(missing):
+            with suppress(FileExistsError):
+                os.mkdir(path)
+            self._flush_directory(os.path.dirname(path))
+
+    def _write_durably(self, path: str, data: bytes) -> None:
+        try:
+            file_descriptor = os.open(path, _NEW, 0o666)
+        except FileExistsError as error:
+            raise IcekeepBug(f"the temporary file {path!r} exists already: a fresh UUID was not fresh") from error
+        try:
+            with open(file_descriptor, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                self._flush(file_descriptor)
+        except BaseException:
+            _remove_if_possible(path)
+            raise
+
+    def _second_link_fails(self, directory: str) -> bool:
+        first, second, target = (os.path.join(directory, f"{self._runtime.new_uuid()}.tmp") for _ in range(3))
+        try:
+            for path in (first, second):
+                os.close(os.open(path, _NEW))
+            os.link(first, target)
+            try:
+                os.link(second, target)
+            except FileExistsError:
+                return os.path.samefile(first, target)
+            return False
+        except OSError:
+            return False
+        finally:
+            for path in (first, second, target):
+                _remove_if_possible(path)
+
+
+def translate_os_error(error: OSError, action: str, location: str) -> IcekeepError:
+    """The error of ours that says what to do about a system's error; `action` is a verb ("read")."""
+    if error.errno in _ABSENT:
+        return MissingFileError(f"cannot {action} {location!r}: there is no such file", location=location)
+    message = f"cannot {action} {location!r}: {_reason(error)}"
+    if error.errno in _DENIED:
+        return UsageError(f"{message}; run as a user who may, or name another location", location=location)
+    if error.errno in _NOT_A_FILE:
+        return InvalidTableError(message, location=location)
+    return UnavailableError(message, location=location)
+
+
+class _NewFile(io.FileIO):
+    """The raw end of a stream that is being written: errors of the disk reach the caller's block translated."""
+
+    def __init__(self, file_descriptor: int, location: str) -> None:
+        super().__init__(file_descriptor, "wb", closefd=False)
+        self._location = location
+
+    def write(self, data: object, /) -> int:
+        with _translated("write", self._location):
+            return super().write(data)  # type: ignore[arg-type]
+
+
+@contextmanager
+def _translated(action: str, location: str) -> Iterator[None]:
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise translate_os_error(error, action, location) from error
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or type(error).__name__).lower()
+
+
+def _remove_if_possible(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)
+
+
+def _delete(location: str) -> DeleteOutcome:
+    try:
+        with _translated("delete", location):
+            os.unlink(local_path(location))
+    except MissingFileError:
+        return DeleteOutcome(location, DeleteStatus.MISSING)
+    except IcekeepError as error:
+        return DeleteOutcome(location, DeleteStatus.FAILED, error.message)
+    return DeleteOutcome(location, DeleteStatus.DELETED)
+
+
+def _listed(entry: os.DirEntry[str], directory_location: str) -> FileInfo | None:
+    """The entry as a file, null if it is a link or a device, or was deleted while the directory was being listed."""
+    try:
+        if entry.is_file(follow_symlinks=False):
+            return _file_info(f"{directory_location}/{entry.name}", entry.stat(follow_symlinks=False))
+    except FileNotFoundError:
+        pass
+    return None
+
+
+def _file_info(location: str, status: os.stat_result) -> FileInfo:
+    return FileInfo(location, status.st_size, status.st_mtime_ns // 1_000_000)

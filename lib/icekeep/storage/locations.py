@@ -1,0 +1,110 @@
+"""Locations as text: taking them apart, comparing, joining. Pure; nothing here looks at a store.
+
+Metadata names one file in several ways (`file:/a`, `file:///a`, `/a`), so locations are compared by `canonical`, and
+only compared: bytes are read, written and deleted under the spelling that metadata or a listing gave. Percent signs are
+ordinary characters, as for the other engines: `b=x%2Fy` is the name of a directory.
+"""
+
+import re
+from typing import NamedTuple
+
+from icekeep.errors import InvalidTableError, UnsupportedError
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+_SAME_STORE = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
+
+
+class Location(NamedTuple):
+    """The parts of a location; `path` starts with a slash and is spelled as given."""
+
+    scheme: str
+    authority: str
+    path: str
+
+
+def parse_location(location: str) -> Location:
+    """Take a location apart.
+
+    >>> parse_location("s3://bucket/db/events")
+    Location(scheme='s3', authority='bucket', path='/db/events')
+    >>> parse_location("file:/tmp/x") == parse_location("file:///tmp/x") == parse_location("/tmp/x")
+    True
+
+    Raises:
+        InvalidTableError: it is empty or relative, or contains a NUL character.
+    """
+    if "\0" in location:
+        raise InvalidTableError(f"location {location!r} contains a NUL character", location=location)
+    match = _SCHEME.fullmatch(location)
+    scheme, rest = (match[1].lower(), match[2]) if match else ("file", location)
+    authority = ""
+    # A location without a scheme is a path, where a double slash means no more than a single one.
+    if match and rest.startswith("//"):
+        authority, slash, path = rest[2:].partition("/")
+        rest = slash + path or "/"
+    if not rest.startswith("/"):
+        raise InvalidTableError(
+            f"location {location!r} is relative; give it as SCHEME://PATH or /PATH", location=location
+        )
+    return Location(scheme, "" if scheme == "file" and authority == "localhost" else authority, rest)
+
+
+def canonical(location: str) -> str:
+    """A key that is equal for all spellings of one file, and perhaps for some that are not.
+
+    `.`, `..` and repeated slashes are resolved, and schemes that lead to the same store (`s3a`, `s3`) are one. Object
+    stores keep `a//b` and `a/b` apart and this key does not, so it may decide what to keep, never what to delete.
+
+    >>> canonical("file:/a//b/./c/../d/")
+    'file:///a/b/d'
+    """
+    parsed = parse_location(location)
+    scheme = _SAME_STORE.get(parsed.scheme, parsed.scheme)
+    return f"{scheme}://{parsed.authority}/{'/'.join(_components(parsed.path))}"
+
+
+def is_under(location: str, root: str) -> bool:
+    """Whether a location lies below a directory, by whole path components; no location lies below itself.
+
+    >>> is_under("/wh/tbl/data/f", "file:///wh/tbl"), is_under("/wh/tbl2/f", "/wh/tbl"), is_under("/wh/t/../f", "/wh/t")
+    (True, False, False)
+    """
+    key, root_key = canonical(location), canonical(root)
+    return key != root_key and key.startswith(root_key.rstrip("/") + "/")
+
+
+def join(location: str, *parts: str) -> str:
+    """Append relative paths to a location, keeping its spelling.
+
+    >>> join("file:/wh/", "db/events", "metadata")
+    'file:/wh/db/events/metadata'
+
+    Raises:
+        InvalidTableError: a part is empty or absolute, or would climb out of the location.
+    """
+    for part in parts:
+        if any(component in ("", ".", "..") for component in part.split("/")):
+            raise InvalidTableError(f"cannot append {part!r} to location {location!r}: it is not a plain relative path")
+    return "/".join((location.rstrip("/"), *parts))
+
+
+def local_path(location: str) -> str:
+    """The path of a file on this machine.
+
+    Raises:
+        UnsupportedError: the location is not on this machine.
+    """
+    scheme, authority, path = parse_location(location)
+    if scheme != "file" or authority:
+        raise UnsupportedError(f"location {location!r} is not a local file", location=location)
+    return path
+
+
+def _components(path: str) -> list[str]:
+    resolved: list[str] = []
+    for component in path.split("/"):
+        if component == "..":
+            del resolved[-1:]
+        elif component not in ("", "."):
+            resolved.append(component)
+    return resolved

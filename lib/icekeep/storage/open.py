@@ -1,0 +1,87 @@
+"""The storage of a catalog or table: one value that finds the backend by a location's scheme.
+
+A table may have files in several stores, so the backend is chosen for each call; backends are made when first needed,
+so that neither opening a catalog nor sending a storage to a task loads what is not used.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, BinaryIO
+
+from icekeep.errors import IcekeepError, UnsupportedError
+from icekeep.runtime import SYSTEM, Runtime
+from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo, Storage
+from icekeep.storage.local import LocalStorage
+from icekeep.storage.locations import parse_location
+
+_BACKENDS: dict[str, Callable[[Mapping[str, str], Runtime], Storage]] = {
+    "file": lambda _, runtime: LocalStorage(runtime),
+}
+
+
+def open_storage(properties: Mapping[str, str], runtime: Runtime = SYSTEM) -> Storage:
+    """A storage for every scheme that icekeep serves; a backend picks its own `properties` (`s3.endpoint` ...)."""
+    return RoutedStorage(properties, runtime)
+
+
+class RoutedStorage:
+    """Hands each call to the backend of the location's scheme."""
+
+    def __init__(self, properties: Mapping[str, str], runtime: Runtime) -> None:
+        self._properties = dict(properties)
+        self._runtime = runtime
+        self._made: dict[str, Storage] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made": {}}
+
+    def open(self, location: str) -> BinaryIO:
+        return self._backend(location).open(location)
+
+    def read(self, location: str, length_bytes: int | None = None) -> bytes:
+        return self._backend(location).read(location, length_bytes)
+
+    def write(self, location: str) -> AbstractContextManager[BinaryIO]:
+        return self._backend(location).write(location)
+
+    def create(self, location: str, data: bytes) -> None:
+        self._backend(location).create(location, data)
+
+    def move(self, source: str, target: str) -> None:
+        self._backend(source).move(source, target)
+
+    def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
+        keys = list(locations)
+        answers: dict[int, DeleteOutcome] = {}
+        positions_by_backend: dict[Storage, list[int]] = {}
+        for position, location in enumerate(keys):
+            try:
+                positions_by_backend.setdefault(self._backend(location), []).append(position)
+            except IcekeepError as error:
+                answers[position] = DeleteOutcome(location, DeleteStatus.FAILED, error.message)
+        for backend, positions in positions_by_backend.items():
+            outcomes = backend.delete_many([keys[position] for position in positions])
+            answers.update(zip(positions, outcomes, strict=True))
+        return [answers[position] for position in range(len(keys))]
+
+    def list(self, prefix_location: str) -> Iterator[FileInfo]:
+        return self._backend(prefix_location).list(prefix_location)
+
+    def head(self, location: str) -> FileInfo | None:
+        return self._backend(location).head(location)
+
+    def capabilities(self, location: str) -> Capabilities:
+        return self._backend(location).capabilities(location)
+
+    def _backend(self, location: str) -> Storage:
+        scheme = parse_location(location).scheme
+        if scheme not in self._made:
+            if scheme not in _BACKENDS:
+                served = ", ".join(f"{known}:" for known in sorted(_BACKENDS))
+                raise UnsupportedError(
+                    f"cannot reach {location!r}: storage {scheme + ':'!r} is not supported yet, only {served}",
+                    location=location,
+                    scheme=scheme,
+                )
+            self._made[scheme] = _BACKENDS[scheme](self._properties, self._runtime)
+        return self._made[scheme]

@@ -1,0 +1,287 @@
+"""What every catalog must do; each backend's tests inherit the class and say how to open it."""
+
+import gzip
+import json
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from icekeep.catalog.base import Catalog, Committed, Conflict, Identifier, Table
+from icekeep.catalog.open import open_catalog
+from icekeep.errors import InvalidTableError, NotFoundError, UsageError
+from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.spec.requirements import AssertRefSnapshotId, AssertTableUuid
+from icekeep.spec.snapshots import SnapshotRef
+from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef
+from kit.catalogs import COUNTER, EVENTS, race, set_counter, simple_metadata
+
+
+class CatalogContract:
+    """Inherit and define the fixture `properties`; everything must lie below `tmp_path`."""
+
+    @pytest.fixture
+    def properties(self, tmp_path: Path) -> Mapping[str, str]:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def catalog(self, properties) -> Catalog:
+        """A catalog with an empty namespace `db`."""
+        catalog = open_catalog("local", properties)
+        catalog.create_namespace(("db",))
+        return catalog
+
+    @pytest.fixture
+    def other(self, properties, catalog) -> Catalog:
+        """Another client of the same catalog."""
+        return open_catalog("local", properties)
+
+    @pytest.fixture
+    def create(self, catalog) -> Callable[..., Table]:
+        def create(identifier: Identifier = EVENTS, **table_properties: str) -> Table:
+            return catalog.create(identifier, simple_metadata(catalog.default_location(identifier), **table_properties))
+
+        return create
+
+    @pytest.fixture
+    def files(self, tmp_path) -> Callable[[], set[str]]:
+        def files() -> set[str]:
+            names = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
+            return {name for name in names if "journal" not in name and not name.endswith("version-hint.text")}
+
+        return files
+
+    def test_a_created_table_is_loaded_as_it_was_made(self, catalog, other, create):
+        made = create()
+        for loaded in (made, catalog.load(EVENTS), other.load(EVENTS)):
+            assert loaded.name == "db.events"
+            assert loaded.metadata == made.metadata
+            assert loaded.metadata_location == made.metadata_location
+            assert parse_metadata(loaded.storage.read(loaded.metadata_location), "") == made.metadata
+        assert made.catalog is catalog
+
+    def test_a_table_is_put_below_the_warehouse_by_its_name(self, catalog, tmp_path):
+        assert catalog.default_location(("a", "b", "t")).endswith(f"{tmp_path}/warehouse/a/b/t")
+
+    def test_a_table_in_no_namespace_is_refused_and_the_error_says_how_to_make_it(self, catalog, create):
+        with pytest.raises(
+            NotFoundError, match=r"no namespace 'none' in catalog 'local'; create it first with .*\('none',\)"
+        ):
+            create(("none", "events"))
+
+    def test_a_table_that_exists_is_not_created_again(self, catalog, other, create, files):
+        made, before = create(), files()
+        for client in (catalog, other):
+            with pytest.raises(UsageError, match=r"table 'db.events' exists already in catalog 'local'"):
+                client.create(EVENTS, simple_metadata(client.default_location(EVENTS), owner="second"))
+        assert catalog.load(EVENTS).metadata == made.metadata
+        assert files() == before
+
+    def test_a_table_that_is_not_there_is_not_found_and_near_names_are_told(self, catalog, create):
+        create()
+        create(("db", "orders"))
+        with pytest.raises(
+            NotFoundError, match=r"^there is no table 'db.event' in catalog 'local'; there is 'db.events' \.\.\."
+        ):
+            catalog.load(("db", "event"))
+
+    def test_a_table_in_a_namespace_that_is_not_there_is_not_found(self, catalog):
+        with pytest.raises(
+            NotFoundError, match=r"no table 'dv.events' in catalog 'local', nor a namespace 'dv'; there is 'db'"
+        ):
+            catalog.load(("dv", "events"))
+
+    def test_nothing_is_found_in_a_catalog_that_was_never_used(self, properties, tmp_path):
+        catalog = open_catalog("local", properties)
+        with pytest.raises(NotFoundError):
+            catalog.load(EVENTS)
+        assert catalog.list_namespaces() == []
+        with pytest.raises(NotFoundError):
+            catalog.drop(EVENTS)
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        "identifier", [(), ("events",), ("db", ""), ("db", "a.b"), ("db", "a/b"), ("db", "a\nb"), ("..", "x")]
+    )
+    def test_a_name_that_cannot_be_one_is_refused_everywhere(self, catalog, identifier):
+        for use in (catalog.load, catalog.drop, catalog.default_location):
+            with pytest.raises(UsageError):
+                use(identifier)
+        with pytest.raises(UsageError):
+            catalog.create(identifier, simple_metadata("file:///nowhere"))
+
+    def test_a_swap_applies_its_updates_and_everybody_sees_it(self, catalog, other, create):
+        base = create(owner="me")
+        outcome = catalog.swap(base, [AssertTableUuid(base.metadata.table_uuid)], set_counter(1))
+        assert isinstance(outcome, Committed)
+        assert outcome.table.metadata.properties == {"owner": "me", COUNTER: "1"}
+        assert outcome.table.metadata_location != base.metadata_location
+        for client in (catalog, other):
+            loaded = client.load(EVENTS)
+            assert (loaded.metadata, loaded.metadata_location) == (
+                outcome.table.metadata,
+                outcome.table.metadata_location,
+            )
+
+    def test_the_file_that_a_swap_replaced_is_in_the_metadata_log(self, catalog, create):
+        tables = [create()]
+        for value in range(3):
+            tables.append(catalog.swap(tables[-1], [], set_counter(value)).table)
+        log = catalog.load(EVENTS).metadata.metadata_log
+        assert [entry.metadata_file for entry in log] == [table.metadata_location for table in tables[:-1]]
+        assert [entry.timestamp_ms for entry in log] == [table.metadata.last_updated_ms for table in tables[:-1]]
+
+    def test_a_table_that_was_loaded_before_does_not_change(self, catalog, create):
+        base = create()
+        catalog.swap(base, [], set_counter(1))
+        assert COUNTER not in base.metadata.properties
+
+    def test_a_swap_of_a_base_that_was_replaced_is_a_conflict_and_leaves_no_file(self, catalog, other, create, files):
+        base = create()
+        winner = other.swap(other.load(EVENTS), [], set_counter("winner"))
+        before = files()
+        outcome = catalog.swap(base, [], set_counter("loser"))
+        assert isinstance(outcome, Conflict)
+        assert winner.table.metadata_location in outcome.reason
+        assert files() == before
+        assert catalog.load(EVENTS).metadata == winner.table.metadata
+
+    def test_a_requirement_that_does_not_hold_is_a_conflict_and_nothing_is_written(self, catalog, create, files):
+        base, before = create(), files()
+        outcome = catalog.swap(base, [AssertRefSnapshotId("main", 7)], set_counter(1))
+        assert outcome == Conflict("ref 'main' is at snapshot None, not 7")
+        assert files() == before
+
+    def test_updates_that_do_not_fit_are_errors_and_nothing_is_written(self, catalog, create, files):
+        base, before = create(), files()
+        with pytest.raises(NotFoundError, match="no snapshot 7"):
+            catalog.swap(base, [], [SetSnapshotRef("main", SnapshotRef(snapshot_id=7, type="branch"))])
+        with pytest.raises(NotFoundError, match="no branch or tag 'audit'"):
+            catalog.swap(base, [], [RemoveSnapshotRef("audit")])
+        assert files() == before
+        assert catalog.load(EVENTS).metadata == base.metadata
+
+    def test_a_swap_of_a_table_that_was_dropped_is_a_conflict(self, catalog, other, create):
+        base = create()
+        other.drop(EVENTS)
+        outcome = catalog.swap(base, [], set_counter(1))
+        assert isinstance(outcome, Conflict)
+        assert "the table was dropped" in outcome.reason
+        with pytest.raises(NotFoundError):
+            catalog.load(EVENTS)
+
+    def test_a_swap_of_a_table_that_was_dropped_and_made_anew_is_a_conflict(self, catalog, other, create):
+        base = create(owner="first")
+        other.drop(EVENTS)
+        create(owner="second")
+        assert isinstance(catalog.swap(base, [], set_counter(1)), Conflict)
+        assert catalog.load(EVENTS).metadata.properties == {"owner": "second"}
+
+    def test_keys_that_nobody_knows_survive_a_swap(self, catalog, create):
+        path = Path(create().metadata_location.removeprefix("file://"))
+        raw = json.loads(path.read_bytes())
+        path.write_text(json.dumps({**raw, "x-new-key": {"deep": [1]}}))
+        table = catalog.swap(catalog.load(EVENTS), [], set_counter(1)).table
+        assert json.loads(table.storage.read(table.metadata_location))["x-new-key"] == {"deep": [1]}
+
+    def test_a_table_that_wants_gzip_gets_it(self, catalog, other, create):
+        base = create(**{"write.metadata.compression_codec": "gzip"})
+        table = catalog.swap(base, [], set_counter(1)).table
+        for version in (base, table):
+            assert version.metadata_location.endswith(".gz.metadata.json")
+            assert json.loads(gzip.decompress(version.storage.read(version.metadata_location)))
+        assert other.load(EVENTS).metadata == table.metadata
+
+    def test_a_compression_that_the_spec_does_not_know_is_refused(self, create):
+        with pytest.raises(InvalidTableError, match=r"write.metadata.compression-codec is 'zstd'"):
+            create(**{"write.metadata.compression_codec": "zstd"})
+
+    def test_metadata_that_cannot_be_read_is_an_error_that_names_the_file(self, catalog, create):
+        location = create().metadata_location
+        Path(location.removeprefix("file://")).write_bytes(b"{}")
+        with pytest.raises(InvalidTableError, match=location):
+            catalog.load(EVENTS)
+
+    def test_a_dropped_table_is_forgotten_and_its_data_stays(self, catalog, other, create):
+        table = create()
+        table.storage.create(f"{table.metadata.location}/data/file.parquet", b"rows")
+        catalog.drop(EVENTS)
+        for client in (catalog, other):
+            with pytest.raises(NotFoundError):
+                client.load(EVENTS)
+            assert client.list_tables(("db",)) == []
+            assert client.list_namespaces() == [("db",)]
+        assert table.storage.read(f"{table.metadata.location}/data/file.parquet") == b"rows"
+
+    def test_a_name_is_free_after_a_drop(self, catalog, create):
+        create(owner="first")
+        catalog.drop(EVENTS)
+        create(owner="second")
+        assert catalog.load(EVENTS).metadata.properties == {"owner": "second"}
+
+    def test_what_is_not_there_cannot_be_dropped(self, catalog):
+        with pytest.raises(NotFoundError, match=r"no table 'db.events'"):
+            catalog.drop(EVENTS)
+
+    def test_tables_are_listed_by_namespace_and_sorted(self, catalog, create):
+        catalog.create_namespace(("db", "raw"))
+        for identifier in (("db", "b"), ("db", "a"), ("db", "raw", "c")):
+            create(identifier)
+        assert catalog.list_tables(("db",)) == [("db", "a"), ("db", "b")]
+        assert catalog.list_tables(("db", "raw")) == [("db", "raw", "c")]
+        with pytest.raises(NotFoundError, match="no namespace 'none'"):
+            catalog.list_tables(("none",))
+
+    def test_a_table_may_have_any_ordinary_name(self, catalog, create):
+        for name in ("metadata", "data", "Events", "é", "a b", "x=1", "%2F", "_t", "'", "t;--"):
+            create(("db", name))
+        assert len(catalog.list_tables(("db",))) == 10
+        assert catalog.list_namespaces() == [("db",)]
+        assert all(catalog.load(identifier).identifier == identifier for identifier in catalog.list_tables(("db",)))
+
+    def test_namespaces_are_listed_at_all_levels(self, catalog, create):
+        catalog.create_namespace(("lake", "raw", "daily"))
+        catalog.create_namespace(("lake2",))
+        create()
+        assert catalog.list_namespaces() == [("db",), ("lake",), ("lake", "raw"), ("lake", "raw", "daily"), ("lake2",)]
+
+    def test_a_namespace_that_exists_is_an_error_unless_that_is_fine(self, catalog, other):
+        for client in (catalog, other):
+            with pytest.raises(UsageError, match="namespace 'db' exists already in catalog 'local'"):
+                client.create_namespace(("db",))
+            client.create_namespace(("db",), exists_ok=True)
+        assert catalog.list_namespaces() == [("db",)]
+
+    def test_only_an_empty_namespace_is_dropped(self, catalog, other, create):
+        catalog.create_namespace(("lake", "raw"))
+        create()
+        for namespace in (("db",), ("lake",)):
+            with pytest.raises(UsageError, match="is not empty"):
+                catalog.drop_namespace(namespace)
+        assert other.list_namespaces() == [("db",), ("lake",), ("lake", "raw")]
+        catalog.drop_namespace(("lake", "raw"))
+        assert ("lake", "raw") not in other.list_namespaces()
+        with pytest.raises(NotFoundError, match=r"no namespace 'lake.raw'"):
+            catalog.drop_namespace(("lake", "raw"))
+
+    def test_catalogs_and_tables_travel_to_a_task(self, catalog, create):
+        table = create()
+        catalog_copy, table_copy = pickle.loads(pickle.dumps((catalog, table)))
+        assert catalog_copy.load(EVENTS).metadata == table_copy.metadata == table.metadata
+        assert table_copy.storage.read(table.metadata_location) == table.storage.read(table.metadata_location)
+
+
+class CatalogRaceContract(CatalogContract):
+    """The contract, and processes that race; apart, since it takes a second or more."""
+
+    def test_processes_that_race_lose_no_commit_and_double_none(self, properties, catalog, create, files):
+        create(**{"write.metadata.previous_versions_max": "200"})
+        conflicts = race(properties, writers=4, swaps=25)
+        table = catalog.load(EVENTS)
+        assert table.metadata.properties[COUNTER] == "100"
+        history = [parse_metadata(table.storage.read(e.metadata_file), "") for e in table.metadata.metadata_log]
+        assert [m.properties.get(COUNTER, "0") for m in history] == [str(n) for n in range(100)]
+        assert len([name for name in files() if name.endswith("metadata.json")]) == 101
+        # In each round all four loaded one base before any swapped, so a test without conflicts has tested nothing.
+        assert conflicts >= 75

@@ -1,0 +1,222 @@
+"""What every storage must do; each backend's tests inherit the class and say where its files are."""
+
+import pickle
+import threading
+
+import pytest
+
+from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
+from icekeep.storage.base import DeleteStatus, Storage
+from kit.storage import contents
+
+
+class StorageContract:
+    """Inherit and define the two fixtures `storage` and `root` (a location below which nothing is yet)."""
+
+    @pytest.fixture
+    def storage(self) -> Storage:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def root(self) -> str:
+        raise NotImplementedError
+
+    def test_what_is_written_is_read(self, storage, root):
+        with storage.write(f"{root}/a/b/file.bin") as stream:
+            stream.write(b"one")
+            stream.write(b"two")
+        assert storage.read(f"{root}/a/b/file.bin") == b"onetwo"
+
+    def test_a_stream_that_its_user_closed_is_complete(self, storage, root):
+        with storage.write(f"{root}/file.bin") as stream:
+            stream.write(b"data")
+            stream.close()
+        assert storage.read(f"{root}/file.bin") == b"data"
+
+    def test_an_empty_file_is_a_file(self, storage, root):
+        with storage.write(f"{root}/empty"):
+            pass
+        assert storage.read(f"{root}/empty", 0) == b""
+
+    @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, GeneratorExit, MissingFileError])
+    def test_a_write_that_raises_leaves_nothing_and_its_error_is_not_changed(self, storage, root, error):
+        failure = error("stop")
+
+        def write_half() -> None:
+            with storage.write(f"{root}/half") as stream:
+                stream.write(b"x" * 100_000)
+                raise failure
+
+        with pytest.raises(error) as raised:
+            write_half()
+        assert raised.value is failure
+        assert storage.head(f"{root}/half") is None
+
+    def test_a_name_that_failed_once_can_be_written_again(self, storage, root):
+        def fail() -> None:
+            with storage.write(f"{root}/file"):
+                raise RuntimeError
+
+        with pytest.raises(RuntimeError):
+            fail()
+        storage.create(f"{root}/file", b"second")
+        assert storage.read(f"{root}/file") == b"second"
+
+    def test_a_write_never_replaces_a_file(self, storage, root):
+        storage.create(f"{root}/file", b"first")
+
+        def write_again() -> None:
+            with storage.write(f"{root}/file") as stream:
+                stream.write(b"second")
+
+        with pytest.raises(FileExistsError):
+            write_again()
+        assert storage.read(f"{root}/file") == b"first"
+
+    def test_create_never_replaces_a_file_even_by_the_same_bytes(self, storage, root):
+        storage.create(f"{root}/dir/file", b"first")
+        with pytest.raises(FileExistsError):
+            storage.create(f"{root}/dir/file", b"first")
+        with pytest.raises(FileExistsError):
+            storage.create(f"{root}/dir/file", b"second")
+        assert contents(storage, root) == {"dir/file": b"first"}
+
+    def test_of_many_that_create_one_name_exactly_one_wins_and_its_bytes_stay(self, storage, root):
+        barrier = threading.Barrier(8)
+        won: list[bytes] = []
+
+        def create(data: bytes) -> None:
+            for round_number in range(20):
+                barrier.wait()
+                try:
+                    storage.create(f"{root}/{round_number}", data)
+                except FileExistsError:
+                    continue
+                won.append(b"%d:%b" % (round_number, data))
+
+        threads = [threading.Thread(target=create, args=(b"writer %d" % n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(won) == sorted(b"%b:%b" % (k.encode(), v) for k, v in contents(storage, root).items())
+        assert len(won) == 20
+
+    def test_a_missing_file_cannot_be_read_or_opened(self, storage, root):
+        for use in (storage.read, storage.open):
+            with pytest.raises(MissingFileError, match=f"'{root}/none': there is no such file"):
+                use(f"{root}/none")
+
+    def test_a_file_of_another_length_than_metadata_says_is_refused(self, storage, root):
+        storage.create(f"{root}/file", b"12345")
+        assert storage.read(f"{root}/file", 5) == b"12345"
+        for length in (0, 4, 6):
+            with pytest.raises(InvalidTableError, match=f"is 5 bytes long where metadata says {length}"):
+                storage.read(f"{root}/file", length)
+
+    def test_an_open_file_can_be_read_from_any_position(self, storage, root):
+        storage.create(f"{root}/file", bytes(range(256)))
+        with storage.open(f"{root}/file") as stream:
+            assert stream.seekable()
+            stream.seek(-6, 2)
+            assert stream.read() == bytes(range(250, 256))
+            stream.seek(10)
+            assert stream.read(3) == bytes([10, 11, 12])
+
+    def test_head_tells_size_and_time_and_is_null_for_what_is_no_file(self, storage, root):
+        storage.create(f"{root}/dir/first", b"123")
+        storage.create(f"{root}/dir/second", b"")
+        first, second = storage.head(f"{root}/dir/first"), storage.head(f"{root}/dir/second")
+        assert (first.location, first.size_bytes, second.size_bytes) == (f"{root}/dir/first", 3, 0)
+        assert 1_700_000_000_000 < first.modified_ms <= second.modified_ms
+        assert storage.head(f"{root}/dir") is None
+        assert storage.head(f"{root}/dir/first/below") is None
+        assert storage.head(f"{root}/none") is None
+
+    def test_a_moved_file_has_only_its_new_name(self, storage, root):
+        storage.create(f"{root}/old/file", b"data")
+        storage.move(f"{root}/old/file", f"{root}/new/dir/file")
+        assert contents(storage, root) == {"new/dir/file": b"data"}
+
+    def test_a_move_never_replaces_a_file(self, storage, root):
+        storage.create(f"{root}/a", b"a")
+        storage.create(f"{root}/b", b"b")
+        with pytest.raises(FileExistsError):
+            storage.move(f"{root}/a", f"{root}/b")
+        with pytest.raises(FileExistsError):
+            storage.move(f"{root}/a", f"{root}/./a")
+        with pytest.raises(MissingFileError):
+            storage.move(f"{root}/none", f"{root}/c")
+        assert contents(storage, root) == {"a": b"a", "b": b"b"}
+
+    def test_deleting_answers_each_key_in_order_and_never_raises(self, storage, root):
+        for name in ("a", "b", "dir/c"):
+            storage.create(f"{root}/{name}", b"")
+        keys = [f"{root}/b", f"{root}/none", "elsewhere://x/y", "relative", "/nul\0", f"{root}/dir/c", f"{root}/b"]
+        outcomes = storage.delete_many(iter(keys))
+        deleted, missing, failed = DeleteStatus.DELETED, DeleteStatus.MISSING, DeleteStatus.FAILED
+        assert [o.location for o in outcomes] == keys
+        assert [o.status for o in outcomes] == [deleted, missing, failed, failed, failed, deleted, missing]
+        assert [bool(o.reason) for o in outcomes] == [False, False, True, True, True, False, False]
+        assert set(contents(storage, root)) == {"a"}
+
+    def test_deleting_nothing_answers_nothing(self, storage, root):
+        assert storage.delete_many([]) == []
+
+    def test_a_directory_is_never_deleted(self, storage, root):
+        storage.create(f"{root}/dir/file", b"")
+        (outcome,) = storage.delete_many([f"{root}/dir"])
+        assert outcome.status is not DeleteStatus.DELETED
+        assert set(contents(storage, root)) == {"dir/file"}
+
+    def test_listing_finds_files_at_every_depth_below_a_directory_and_no_sibling(self, storage, root):
+        names = {"t/a", "t/b/c", "t/b/d/e/f", "t/.icekeep/plans/p", "t/_hidden"}
+        for name in (*names, "t2/a", "ta"):
+            storage.create(f"{root}/{name}", name.encode())
+        for prefix in (f"{root}/t", f"{root}/t/"):
+            listed = list(storage.list(prefix))
+            assert {info.location for info in listed} == {f"{root}/{name}" for name in names}
+            assert all(info.size_bytes == len(info.location) - len(root) - 1 for info in listed)
+            assert all(info == storage.head(info.location) for info in listed)
+
+    def test_listing_what_is_no_directory_finds_nothing(self, storage, root):
+        storage.create(f"{root}/file", b"")
+        assert list(storage.list(f"{root}/none")) == []
+        assert list(storage.list(f"{root}/file")) == []
+
+    @pytest.mark.parametrize(
+        "name", [" ", "%2F", "e\u0301", "\n", "-rf", "~", "*", "a:b", "\\", "'", '"', "...", "\U0001f9ca"]
+    )
+    def test_any_name_is_taken_literally(self, storage, root, name):
+        location = f"{root}/literal/{name}/x=a%2Fb%20?q#f"
+        storage.create(location, name.encode())
+        assert [info.location for info in storage.list(f"{root}/literal")] == [location]
+        assert storage.read(location) == name.encode()
+        assert [o.status for o in storage.delete_many([location])] == [DeleteStatus.DELETED]
+
+    def test_locations_of_other_stores_are_refused(self, storage, root):
+        other = "elsewhere://bucket/key"
+        for use in (storage.open, storage.read, storage.head, storage.capabilities, lambda o: list(storage.list(o))):
+            with pytest.raises(UnsupportedError, match="elsewhere://bucket/key"):
+                use(other)
+        with pytest.raises(UnsupportedError):
+            storage.create(other, b"")
+        with pytest.raises(UnsupportedError):
+            storage.write(other).__enter__()
+        storage.create(f"{root}/file", b"")
+        for source, target in ((other, f"{root}/x"), (f"{root}/file", other)):
+            with pytest.raises(UnsupportedError):
+                storage.move(source, target)
+
+    def test_it_proves_what_it_can_do_and_leaves_no_trace(self, storage, root):
+        storage.create(f"{root}/file", b"")
+        for location in (root, f"{root}/not/there/yet"):
+            capabilities = storage.capabilities(location)
+            assert capabilities.exclusive_create
+            assert capabilities.move
+        assert set(contents(storage, root)) == {"file"}
+
+    def test_it_travels_to_a_task(self, storage, root):
+        storage.create(f"{root}/file", b"data")
+        copy = pickle.loads(pickle.dumps(storage))
+        assert copy.read(f"{root}/file") == b"data"

@@ -1,0 +1,286 @@
+import errno
+import os
+import pickle
+import resource
+import uuid
+
+import pytest
+
+from icekeep.errors import (
+    IcekeepBug,
+    InvalidTableError,
+    MissingFileError,
+    OutcomeUnknownError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+)
+from icekeep.runtime import SystemRuntime
+from icekeep.storage.base import DeleteStatus
+from icekeep.storage.local import LocalStorage, translate_os_error
+from unit.contracts.storage_contract import StorageContract
+
+
+class StuckRuntime(SystemRuntime):
+    """Hands out one UUID again and again."""
+
+    def new_uuid(self):
+        return uuid.UUID(int=1)
+
+
+class TestLocalStorage(StorageContract):
+    @pytest.fixture
+    def storage(self):
+        return LocalStorage()
+
+    @pytest.fixture
+    def root(self, tmp_path):
+        return f"file://{tmp_path}"
+
+
+class TestLocalStorageByPlainPaths(StorageContract):
+    @pytest.fixture
+    def storage(self):
+        return LocalStorage()
+
+    @pytest.fixture
+    def root(self, tmp_path):
+        return str(tmp_path)
+
+
+@pytest.fixture
+def storage():
+    return LocalStorage()
+
+
+def test_all_spellings_of_a_local_file_reach_it(storage, tmp_path):
+    storage.create(f"{tmp_path}/file", b"data")
+    for prefix in ("file:", "file://", "file://localhost", ""):
+        assert storage.read(f"{prefix}{tmp_path}/file") == b"data"
+
+
+def test_a_file_on_another_host_is_refused(storage):
+    with pytest.raises(UnsupportedError, match="not a local file"):
+        storage.read("file://host/share/file")
+
+
+def test_create_leaves_no_temporary_file_whether_it_wins_or_loses(storage, tmp_path):
+    storage.create(f"{tmp_path}/file", b"1")
+    with pytest.raises(FileExistsError):
+        storage.create(f"{tmp_path}/file", b"2")
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_temporary_name_that_is_taken_is_a_bug_and_not_a_lost_race(tmp_path):
+    (tmp_path / f"{uuid.UUID(int=1)}.tmp").write_bytes(b"other")
+    with pytest.raises(IcekeepBug):
+        LocalStorage(StuckRuntime()).create(f"{tmp_path}/file", b"1")
+    assert os.listdir(tmp_path) == [f"{uuid.UUID(int=1)}.tmp"]
+
+
+def test_a_move_that_stopped_half_way_can_be_repeated(storage, tmp_path):
+    (tmp_path / "source").write_bytes(b"data")
+    os.link(tmp_path / "source", tmp_path / "target")
+    storage.move(f"{tmp_path}/source", f"{tmp_path}/target")
+    assert os.listdir(tmp_path) == ["target"]
+
+
+def test_listing_follows_no_link_below_the_directory_and_lists_none(storage, tmp_path):
+    outside, table = tmp_path / "outside", tmp_path / "table"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"")
+    table.mkdir()
+    (table / "file").write_bytes(b"")
+    (table / "link-to-directory").symlink_to(outside)
+    (table / "link-to-file").symlink_to(outside / "secret")
+    (table / "broken").symlink_to(tmp_path / "none")
+    (table / "loop").symlink_to(table)
+    os.mkfifo(table / "pipe")
+    assert [info.location for info in storage.list(f"file://{table}")] == [f"file://{table}/file"]
+
+
+def test_listing_streams_and_does_not_wait_for_the_whole_tree(storage, tmp_path):
+    for name in ("a", "b"):
+        storage.create(f"{tmp_path}/{name}", b"")
+    listing = storage.list(str(tmp_path))
+    first = next(listing)
+    for name in ("a", "b"):
+        os.unlink(tmp_path / name)
+    assert first.location in (f"{tmp_path}/a", f"{tmp_path}/b")
+    # What vanished meanwhile is not an error: another job may clean up beside this one.
+    assert list(listing) == []
+
+
+def test_a_directory_that_vanishes_while_it_is_listed_is_not_an_error(storage, tmp_path):
+    storage.create(f"{tmp_path}/file", b"")
+    (tmp_path / "dir").mkdir()
+    listing = storage.list(str(tmp_path))
+    next(listing)
+    (tmp_path / "dir").rmdir()
+    assert list(listing) == []
+
+
+def test_deleting_a_link_leaves_what_it_points_at(storage, tmp_path):
+    (tmp_path / "file").write_bytes(b"data")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    (outcome,) = storage.delete_many([f"{tmp_path}/link"])
+    assert outcome.status is DeleteStatus.DELETED
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_directory_cannot_be_read_as_a_file(storage, tmp_path):
+    for use in (storage.read, storage.open):
+        with pytest.raises(InvalidTableError, match="is a directory"):
+            use(str(tmp_path))
+
+
+def test_a_name_below_a_file_is_missing(storage, tmp_path):
+    storage.create(f"{tmp_path}/file", b"")
+    with pytest.raises(MissingFileError):
+        storage.read(f"{tmp_path}/file/below")
+
+
+def test_a_name_that_is_too_long_is_refused_in_one_line(storage, tmp_path):
+    location = f"{tmp_path}/{'x' * 300}"
+    for use in (lambda: storage.create(location, b""), lambda: storage.write(location).__enter__()):
+        with pytest.raises(InvalidTableError, match="file name too long"):
+            use()
+
+
+@pytest.fixture
+def file_size_limit():
+    """Make writing fail beyond 10,000 bytes, as on a full disk; the system's answer is EFBIG."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("size_bytes", [10_001, 1_000_000])
+def test_a_disk_that_takes_no_more_is_unavailable_and_nothing_stays(storage, tmp_path, file_size_limit, size_bytes):
+    def write() -> None:
+        with storage.write(f"{tmp_path}/file") as stream:
+            stream.write(b"x" * size_bytes)
+
+    for use in (write, lambda: storage.create(f"{tmp_path}/file", b"x" * size_bytes)):
+        with pytest.raises(UnavailableError, match=f"cannot (write|create) '{tmp_path}/file': file too large"):
+            use()
+        assert os.listdir(tmp_path) == []
+
+
+class RecordingStorage(LocalStorage):
+    """Notes what is flushed; `breaks_at` is the number of the flush at which the disk breaks."""
+
+    def __init__(self, breaks_at=None):
+        super().__init__()
+        self.flushed = []
+        self.breaks_at = breaks_at
+
+    def _flush(self, file_descriptor):
+        super()._flush(file_descriptor)
+        self.flushed.append(os.path.basename(os.readlink(f"/proc/self/fd/{file_descriptor}")))
+        if len(self.flushed) == self.breaks_at:
+            raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_written_file_is_flushed_and_then_its_directory_once_each(tmp_path):
+    storage = RecordingStorage()
+    with storage.write(f"{tmp_path}/file") as stream:
+        stream.write(b"x" * 100_000)
+        assert storage.flushed == []
+    assert storage.flushed == ["file", tmp_path.name]
+
+
+def test_a_created_file_is_flushed_under_its_temporary_name_and_then_its_directory(tmp_path):
+    storage = RecordingStorage()
+    storage.create(f"{tmp_path}/file", b"x")
+    temporary, directory = storage.flushed
+    assert temporary.endswith(".tmp")
+    assert directory == tmp_path.name
+
+
+def test_directories_that_are_new_are_flushed_into_those_above_them(tmp_path):
+    storage = RecordingStorage()
+    storage.create(f"{tmp_path}/a/b/file", b"x")
+    storage.create(f"{tmp_path}/a/b/other", b"x")
+    assert [name for name in storage.flushed if not name.endswith(".tmp")] == [tmp_path.name, "a", "b", "b"]
+
+
+@pytest.mark.parametrize("breaks_at", [1, 2])
+def test_a_write_that_cannot_be_flushed_failed_and_leaves_nothing(tmp_path, breaks_at):
+    storage = RecordingStorage(breaks_at)
+    with pytest.raises(UnavailableError, match="input/output error"), storage.write(f"{tmp_path}/file") as stream:
+        stream.write(b"x")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_create_that_cannot_be_flushed_before_its_name_appears_created_nothing(tmp_path):
+    with pytest.raises(UnavailableError, match="input/output error"):
+        RecordingStorage(breaks_at=1).create(f"{tmp_path}/file", b"x")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_create_that_cannot_be_flushed_after_its_name_appeared_is_unknown(tmp_path):
+    with pytest.raises(OutcomeUnknownError, match=f"cannot tell whether file '{tmp_path}/file' was created durably"):
+        RecordingStorage(breaks_at=2).create(f"{tmp_path}/file", b"x")
+    assert os.listdir(tmp_path) == ["file"]
+
+
+class BrokenLinks(LocalStorage):
+    """A file system that answers every request for a name with `number`; `lands` says whether it makes the name."""
+
+    def __init__(self, number, *, lands):
+        super().__init__()
+        self.number = number
+        self.lands = lands
+
+    def _link(self, source_path, target_path):
+        if self.lands:
+            super()._link(source_path, target_path)
+        raise OSError(self.number, os.strerror(self.number))
+
+
+@pytest.mark.parametrize(
+    ("number", "lands", "expected"),
+    [
+        (errno.EOPNOTSUPP, False, UnavailableError),
+        (errno.EMLINK, False, UnavailableError),
+        (errno.EPERM, False, UsageError),
+        (errno.EIO, False, OutcomeUnknownError),
+        (errno.EIO, True, OutcomeUnknownError),
+        (errno.ETIMEDOUT, True, OutcomeUnknownError),
+        (errno.ENOSPC, True, OutcomeUnknownError),
+    ],
+)
+def test_only_an_answer_that_proves_it_says_that_nothing_was_created(tmp_path, number, lands, expected):
+    with pytest.raises(expected):
+        BrokenLinks(number, lands=lands).create(f"{tmp_path}/file", b"x")
+    assert os.listdir(tmp_path) == (["file"] if lands else [])
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.ENOENT, "missing-file"),
+        (errno.ENOTDIR, "missing-file"),
+        (errno.EACCES, "usage"),
+        (errno.EPERM, "usage"),
+        (errno.EROFS, "usage"),
+        (errno.EISDIR, "invalid-table"),
+        (errno.ELOOP, "invalid-table"),
+        (errno.ENOSPC, "unavailable"),
+        (errno.EDQUOT, "unavailable"),
+        (errno.EIO, "unavailable"),
+        (errno.EMFILE, "unavailable"),
+        (errno.ESTALE, "unavailable"),
+    ],
+)
+def test_errors_of_the_system_become_errors_by_what_helps(number, kind):
+    error = translate_os_error(OSError(number, os.strerror(number)), "read", "/x")
+    assert error.kind == kind
+    assert str(error).startswith("cannot read '/x': ")
+    assert "\n" not in str(error)
+
+
+def test_it_is_small_when_it_travels():
+    assert len(pickle.dumps(LocalStorage())) < 200

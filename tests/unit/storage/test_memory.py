@@ -1,0 +1,14 @@
+import pytest
+
+from kit.storage import MemoryStorage
+from unit.contracts.storage_contract import StorageContract
+
+
+class TestMemoryStorage(StorageContract):
+    @pytest.fixture
+    def storage(self):
+        return MemoryStorage()
+
+    @pytest.fixture
+    def root(self):
+        return "memory://store/root"
