@@ -1,0 +1,212 @@
+"""Where a table's pointer lives: the table value, what a swap may answer, and the protocol of a catalog.
+
+A catalog hands out tables and swaps their pointers; it is the only place that does. Loops, retries and clean-up of what
+a change wrote belong to `commit`; jobs never call `swap` themselves.
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from icekeep.errors import IcekeepError, NotFoundError, UsageError
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.requirements import Requirement
+from icekeep.spec.updates import Update
+from icekeep.storage.base import Storage
+
+Identifier = tuple[str, ...]
+"""A namespace's levels; a table's name comes after those of its namespace."""
+
+
+class Table(msgspec.Struct, frozen=True):
+    """A table as it was when it was loaded; later commits do not show."""
+
+    identifier: Identifier
+    metadata: TableMetadata
+    metadata_location: str
+    storage: Storage
+    catalog: "Catalog"
+
+    @property
+    def name(self) -> str:
+        """The identifier as text, `db.events`."""
+        return format_identifier(self.identifier)
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """The swap landed; `table` is the table after it."""
+
+    table: Table
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """The swap is proved not to have landed, and its metadata file is gone: apply the change to the new base."""
+
+    reason: str
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """The swap may have landed, now or later, as `metadata_location`: nothing that it names may be deleted."""
+
+    cause: str
+    metadata_location: str
+
+
+SwapOutcome = Committed | Conflict | Unknown
+
+
+class Catalog(Protocol):
+    """Tables by name, in namespaces.
+
+    Every operation raises `UnavailableError` when the catalog is out of reach. Those that change something raise
+    `OutcomeUnknownError` when it cannot be told whether they did.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the configuration calls the catalog."""
+
+    def load(self, identifier: Identifier) -> Table:
+        """Load a table's current metadata.
+
+        Raises:
+            NotFoundError: the catalog has no such table.
+            InvalidTableError: the metadata is missing or breaks the spec.
+            UnsupportedError: the format version is one that we do not read.
+        """
+
+    def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
+        """Create a table from metadata that was built for a location of the caller's choice.
+
+        Raises:
+            NotFoundError: the namespace does not exist.
+            UsageError: the table exists already.
+        """
+
+    def default_location(self, identifier: Identifier) -> str:
+        """Where a table of this name is put if nobody says otherwise."""
+
+    def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
+        """Replace a table's metadata by the same with updates, if nobody replaced it since `table` was loaded.
+
+        An error that is raised proves, like `Conflict`, that nothing landed. An interrupt (`KeyboardInterrupt` and the
+        like) proves nothing.
+
+        Raises:
+            InvalidTableError: the updates do not fit the metadata.
+            NotFoundError: an update names a snapshot or ref that is not there.
+        """
+
+    def drop(self, identifier: Identifier) -> None:
+        """Forget a table; none of its data is deleted.
+
+        Raises:
+            NotFoundError: the catalog has no such table.
+        """
+
+    def rename(self, old: Identifier, new: Identifier) -> None:
+        """Give a table another name; its location stays.
+
+        Raises:
+            NotFoundError: there is no such table, or no such namespace to move it to.
+            UsageError: the new name is taken.
+            UnsupportedError: this kind of catalog derives names from locations.
+        """
+
+    def list_tables(self, namespace: Identifier) -> list[Identifier]:
+        """The tables right in a namespace, sorted; raises `NotFoundError` if it does not exist."""
+
+    def list_namespaces(self) -> list[Identifier]:
+        """All namespaces at all levels, sorted."""
+
+    def create_namespace(
+        self, namespace: Identifier, properties: Mapping[str, str] | None = None, *, exists_ok: bool = False
+    ) -> None:
+        """Create a namespace; raises `UsageError` if it exists, unless that is fine."""
+
+    def drop_namespace(self, namespace: Identifier) -> None:
+        """Remove an empty namespace.
+
+        Raises:
+            NotFoundError: it does not exist.
+            UsageError: it has tables or namespaces in it.
+        """
+
+
+def parse_identifier(text: str) -> Identifier:
+    """Take `db.events` apart.
+
+    >>> parse_identifier("lake.db.events")
+    ('lake', 'db', 'events')
+
+    Raises:
+        UsageError: it has no namespace, or a part that cannot be a name.
+    """
+    return validate_table_identifier(tuple(text.split(".")))
+
+
+def format_identifier(identifier: Identifier) -> str:
+    """The parts of a table's or namespace's name, joined by dots."""
+    return ".".join(identifier)
+
+
+def validate_table_identifier(identifier: Identifier) -> Identifier:
+    """Return an identifier that can name a table, or raise `UsageError`."""
+    if len(identifier) < 2:
+        raise UsageError(f"table {format_identifier(identifier)!r} has no namespace; name it as NAMESPACE.TABLE")
+    validate_namespace(identifier)
+    return identifier
+
+
+def validate_namespace(namespace: Identifier) -> Identifier:
+    """Return an identifier that can name a namespace, or raise `UsageError`.
+
+    Its parts become parts of locations, so they hold no slashes; dots separate them, so they hold none either.
+    """
+    if not namespace:
+        raise UsageError("a namespace needs at least one part")
+    for part in namespace:
+        if not part or "." in part or "/" in part or not part.isprintable():
+            raise UsageError(
+                f"{part!r} in {format_identifier(namespace)!r} cannot be a name: give a text without dots, slashes and "
+                "control characters"
+            )
+    return namespace
+
+
+def no_such_table(catalog: Catalog, identifier: Identifier) -> NotFoundError:
+    """The error for a table that is not there, with names that the user may have meant."""
+    message = f"there is no table {format_identifier(identifier)!r} in catalog {catalog.name!r}"
+    try:
+        known = [format_identifier(other) for other in catalog.list_tables(identifier[:-1])]
+    except NotFoundError:
+        message += f", nor a namespace {format_identifier(identifier[:-1])!r}"
+        known = [format_identifier(other) for other in catalog.list_namespaces()]
+    near = difflib.get_close_matches(format_identifier(identifier), known, n=3) or known[:3]
+    if near:
+        message += f"; there is {', '.join(map(repr, near))}{' ...' if len(known) > len(near) else ''}"
+    return NotFoundError(message, catalog=catalog.name, table=format_identifier(identifier))
+
+
+def no_such_namespace(catalog: Catalog, namespace: Identifier) -> NotFoundError:
+    """The error for a namespace that is not there; says how to make one."""
+    text = format_identifier(namespace)
+    return NotFoundError(
+        f"there is no namespace {text!r} in catalog {catalog.name!r}; create it first with "
+        f"load_catalog({catalog.name!r}).create_namespace({namespace!r})",
+        catalog=catalog.name,
+        namespace=text,
+    )
+
+
+def table_exists(catalog: Catalog, identifier: Identifier) -> UsageError:
+    """The error for a table that is there although it must not be."""
+    return UsageError(f"table {format_identifier(identifier)!r} exists already in catalog {catalog.name!r}")
+
+
+def one_line(error: BaseException) -> str:
+    """What an exception says, cut to its first line."""
+    text = error.message if isinstance(error, IcekeepError) else str(error)
+    return next(iter(text.splitlines()), "") or type(error).__name__

@@ -1,0 +1,344 @@
+"""A catalog in a directory, with the layout of Iceberg's HadoopCatalog.
+
+A table is a directory, its metadata are numbered files, and a commit creates the next number: whoever creates it first
+has committed. That is safe only where a name cannot be created twice, which is proved before each commit; other engines
+may still overwrite what they should not, so a commit is looked at again after it landed.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from icekeep.catalog.base import (
+    Committed,
+    Conflict,
+    Identifier,
+    SwapOutcome,
+    Table,
+    Unknown,
+    format_identifier,
+    no_such_namespace,
+    no_such_table,
+    one_line,
+    table_exists,
+    validate_namespace,
+    validate_table_identifier,
+)
+from icekeep.catalog.directories import (
+    child_directories,
+    child_names,
+    directory_exists,
+    make_directory,
+    remove_directory,
+)
+from icekeep.catalog.metadata_files import (
+    METADATA_PATH,
+    compression_suffix,
+    dropped_from_log,
+    encode,
+    file_version,
+    next_metadata,
+    read_table,
+)
+from icekeep.catalog.version_files import (
+    HINT,
+    find_head,
+    list_versions,
+    parse_version_name,
+    version_locations,
+)
+from icekeep.errors import (
+    ConfigError,
+    ConflictError,
+    IcekeepError,
+    MissingFileError,
+    OutcomeUnknownError,
+    SafetyError,
+    UnsupportedError,
+    UsageError,
+)
+from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.metadata_codec import format_metadata
+from icekeep.spec.requirements import Requirement
+from icekeep.spec.updates import Update
+from icekeep.storage.base import Storage
+from icekeep.storage.locations import canonical, join
+
+VERSIONS_KEPT = 100
+"""A slow writer may create a version that was deleted, and believe that it committed; so many stay in any case."""
+
+VERSION_AGE_KEPT_MS = 3 * 24 * 3600 * 1000
+"""And so long: the age below which orphan removal, too, takes a file for one that a writer still needs."""
+
+
+class FilesystemCatalog:
+    """Tables at `<warehouse>/<namespace>/<table>`; property `warehouse`."""
+
+    def __init__(self, name: str, properties: Mapping[str, str], storage: Storage, runtime: Runtime = SYSTEM) -> None:
+        self.name = name
+        self._warehouse = properties.get("warehouse", "")
+        if not self._warehouse:
+            raise ConfigError(f"catalogs.{name}.warehouse", "is missing; give the directory of the tables as a URI")
+        self._storage = storage
+        self._runtime = runtime
+
+    def load(self, identifier: Identifier) -> Table:
+        directory = self._metadata_directory(identifier)
+        head = find_head(self._storage, directory)
+        if head is None:
+            raise no_such_table(self, identifier)
+        try:
+            return read_table(self, identifier, head.location, self._storage)
+        except MissingFileError:
+            # A table that keeps few versions may have moved on and deleted this one.
+            newer = find_head(self._storage, directory)
+            if newer is None or newer == head:
+                raise
+            return read_table(self, identifier, newer.location, self._storage)
+
+    def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
+        table_location = self.default_location(identifier)
+        if not self._has_namespace(identifier[:-1]):
+            raise no_such_namespace(self, identifier[:-1])
+        if canonical(metadata.location) != canonical(table_location):
+            raise UsageError(
+                f"table {format_identifier(identifier)!r} cannot be at {metadata.location!r}: catalog {self.name!r} "
+                f"finds tables by their directory, which for this one is {table_location!r}"
+            )
+        self._check_properties(metadata)
+        directory = self._metadata_directory(identifier)
+        if find_head(self._storage, directory) is not None:
+            raise table_exists(self, identifier)
+        self._check_store(directory)
+        location = join(directory, f"v1{compression_suffix(metadata)}.metadata.json")
+        data = encode(metadata)
+        try:
+            self._storage.create(location, data)
+        except FileExistsError as error:
+            raise table_exists(self, identifier) from error
+        self._write_hint(directory, 1)
+        outcome = self._verified(Table(identifier, metadata, location, self._storage, self), data)
+        if isinstance(outcome, Unknown):
+            raise OutcomeUnknownError(
+                f"cannot tell whether table {format_identifier(identifier)!r} was created: {outcome.cause}",
+                metadata_location=location,
+            )
+        return outcome.table
+
+    def default_location(self, identifier: Identifier) -> str:
+        return join(self._warehouse, *validate_table_identifier(identifier))
+
+    def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
+        new = next_metadata(table, requirements, updates, self._runtime.now_ms())
+        if isinstance(new, Conflict):
+            return new
+        self._check_commit(table, new)
+        conflict = self._conflict_with_head(table)
+        if conflict is not None:
+            return conflict
+        directory, version = self._metadata_directory(table.identifier), file_version(table.metadata_location) + 1
+        location = join(directory, f"v{version}{compression_suffix(new)}.metadata.json")
+        data = encode(new)
+        outcome = self._create_version(
+            Table(table.identifier, new, location, self._storage, self), data, table.metadata
+        )
+        if not isinstance(outcome, Committed):
+            return outcome
+        self._write_hint(directory, version)
+        outcome = self._verified(outcome.table, data)
+        if isinstance(outcome, Committed):
+            self._trim(table.metadata, new, version)
+        return outcome
+
+    def drop(self, identifier: Identifier) -> None:
+        """Forget a table: its version files move to `.icekeep/trash/drop-<uuid>` below its location, the head last."""
+        directory = self._metadata_directory(identifier)
+        if find_head(self._storage, directory) is None:
+            raise no_such_table(self, identifier)
+        trash = join(self.default_location(identifier), ".icekeep/trash", f"drop-{self._runtime.new_uuid()}")
+        self._storage.delete_many([join(directory, HINT)])
+        for _, locations in sorted(list_versions(self._storage, directory).items()):
+            for location in locations:
+                self._storage.move(location, join(trash, location.rsplit("/", 1)[-1]))
+        if find_head(self._storage, directory) is not None:
+            raise ConflictError(
+                f"another writer committed to table {format_identifier(identifier)!r} while it was being dropped; its "
+                f"older versions are in {trash!r}; stop the writer and drop it again"
+            )
+
+    def rename(self, old: Identifier, new: Identifier) -> None:
+        raise UnsupportedError(
+            f"cannot rename {format_identifier(old)!r}: catalog {self.name!r} finds tables by their directory"
+        )
+
+    def list_tables(self, namespace: Identifier) -> list[Identifier]:
+        if not self._has_namespace(namespace):
+            raise no_such_namespace(self, namespace)
+        children = [(*namespace, name) for name in child_directories(self._location(namespace))]
+        return [child for child in children if self._is_table(child)]
+
+    def list_namespaces(self) -> list[Identifier]:
+        found: list[Identifier] = []
+        ahead: list[Identifier] = [()]
+        while ahead:
+            parent = ahead.pop()
+            children = [(*parent, name) for name in child_directories(self._location(parent))]
+            namespaces = [child for child in children if self._has_namespace(child)]
+            found += namespaces
+            ahead += namespaces
+        return sorted(found)
+
+    def create_namespace(
+        self, namespace: Identifier, properties: Mapping[str, str] | None = None, *, exists_ok: bool = False
+    ) -> None:
+        validate_namespace(namespace)
+        if properties:
+            raise UnsupportedError(f"a namespace of catalog {self.name!r} is a directory and cannot have properties")
+        if self._has_namespace(namespace):
+            if exists_ok:
+                return
+            raise UsageError(f"namespace {format_identifier(namespace)!r} exists already in catalog {self.name!r}")
+        for level in range(1, len(namespace) + 1):
+            if directory_exists(self._location(namespace[:level])) and not self._has_namespace(namespace[:level]):
+                raise UsageError(
+                    f"cannot create namespace {format_identifier(namespace)!r} in catalog {self.name!r}: "
+                    f"{self._location(namespace[:level])!r} holds a table, or what a dropped table left"
+                )
+        make_directory(self._location(namespace))
+
+    def drop_namespace(self, namespace: Identifier) -> None:
+        if not self._has_namespace(namespace):
+            raise no_such_namespace(self, namespace)
+        location = self._location(namespace)
+        names = child_names(location)
+        if names:
+            raise UsageError(
+                f"namespace {format_identifier(namespace)!r} in catalog {self.name!r} is not empty: {location!r} holds "
+                f"{names[0]!r}; drop the tables in it and remove what they left"
+            )
+        remove_directory(location)
+
+    def _conflict_with_head(self, table: Table) -> Conflict | None:
+        """What stands against a commit on `table`, if it is not the head."""
+        head = find_head(self._storage, self._metadata_directory(table.identifier))
+        if head is None:
+            return Conflict("the table was dropped")
+        if canonical(head.location) == canonical(table.metadata_location):
+            # Numbers come again when a table is dropped and made anew, so the content decides.
+            current = read_table(self, table.identifier, head.location, self._storage)
+            if format_metadata(current.metadata) == format_metadata(table.metadata):
+                return None
+        return Conflict(f"another writer committed {head.location!r}")
+
+    def _create_version(self, table: Table, data: bytes, base: TableMetadata) -> SwapOutcome:
+        """The commit itself: create the version file that `table` names."""
+        location = table.metadata_location
+        try:
+            self._storage.create(location, data)
+        except OutcomeUnknownError as error:
+            return Unknown(error.message, location)
+        except FileExistsError:
+            # A store that sends a request twice may find its own file in the way. Equal bytes prove that only if they
+            # hold what no other writer can have chosen: two that set one property in one millisecond write the same.
+            is_unique = not table.metadata.snapshots_by_id.keys() <= base.snapshots_by_id.keys()
+            try:
+                is_ours = is_unique and self._storage.read(location) == data
+            except IcekeepError as error:
+                return Unknown(one_line(error), location)
+            if not is_ours:
+                return Conflict(f"another writer committed {location!r}")
+        return Committed(table)
+
+    def _verified(self, table: Table, data: bytes) -> Committed | Unknown:
+        """Look at the table once more: writers that rename over existing files may have replaced what we created."""
+        directory = self._metadata_directory(table.identifier)
+        location = table.metadata_location
+        version = file_version(location)
+        try:
+            if any(self._storage.head(o) for o in version_locations(directory, version) if o != location):
+                return Unknown(f"another writer committed version {version} under another name", location)
+            head = find_head(self._storage, directory)
+            if head is None:
+                return Unknown("another writer removed the table", location)
+            with suppress(MissingFileError):
+                if self._storage.read(location) != data:
+                    return Unknown(f"another writer replaced {location!r}", location)
+            if self._descends(head.location, table):
+                return Committed(table)
+        except IcekeepError as error:
+            return Unknown(f"the commit cannot be looked at: {one_line(error)}", location)
+        return Unknown(f"another writer replaced it: {head.location!r} does not descend from it", location)
+
+    def _descends(self, head_location: str, table: Table) -> bool:
+        """Whether metadata logs lead from the head back to a table's metadata; a log may reach one version back only."""
+        wanted, at = canonical(table.metadata_location), head_location
+        while canonical(at) != wanted:
+            try:
+                log = read_table(self, table.identifier, at, self._storage).metadata.metadata_log
+            except MissingFileError:
+                return False
+            if any(canonical(entry.metadata_file) == wanted for entry in log):
+                return True
+            if not log or file_version(log[0].metadata_file) >= file_version(at):
+                return False
+            at = log[0].metadata_file
+        return True
+
+    def _check_commit(self, table: Table, new: TableMetadata) -> None:
+        if compression_suffix(new) != compression_suffix(table.metadata):
+            raise UnsupportedError(
+                f"the metadata compression of table {table.name!r} cannot change in catalog {self.name!r}: two writers "
+                "could commit one version under two names"
+            )
+        self._check_properties(new)
+        self._check_store(self._metadata_directory(table.identifier))
+
+    def _check_properties(self, metadata: TableMetadata) -> None:
+        if METADATA_PATH in metadata.properties:
+            raise UnsupportedError(
+                f"table property {METADATA_PATH} cannot be used in catalog {self.name!r}, which looks for metadata in "
+                "the table's directory; remove it"
+            )
+
+    def _check_store(self, location: str) -> None:
+        if not self._storage.capabilities(location).exclusive_create:
+            raise SafetyError(
+                f"cannot commit below {location!r}: it is not proved that the file system there refuses to create a "
+                "name twice, so that a commit could overwrite another; use a sql or rest catalog",
+                location=location,
+            )
+
+    def _write_hint(self, directory: str, version: int) -> None:
+        """Tell readers where to begin; a failure costs them some probes, and only them."""
+        location = join(directory, HINT)
+        with suppress(IcekeepError, FileExistsError):
+            self._storage.delete_many([location])
+            self._storage.create(location, str(version).encode())
+
+    def _trim(self, base: TableMetadata, new: TableMetadata, version: int) -> None:
+        """Delete metadata files that fell out of the log, but none that a slow writer may create a second time."""
+        oldest_kept = version - VERSIONS_KEPT
+        newest_deleted_ms = self._runtime.now_ms() - VERSION_AGE_KEPT_MS
+        self._storage.delete_many(
+            entry.metadata_file
+            for entry in dropped_from_log(base, new)
+            if file_version(entry.metadata_file) <= oldest_kept and entry.timestamp_ms <= newest_deleted_ms
+        )
+
+    def _has_namespace(self, namespace: Identifier) -> bool:
+        """A directory that neither is a table nor was one: a dropped table leaves its data behind."""
+        location = self._location(validate_namespace(namespace))
+        inside = join(location, "metadata")
+        # A directory called metadata may itself be a table of that name.
+        is_table = directory_exists(inside) and not directory_exists(join(inside, "metadata"))
+        return directory_exists(location) and not is_table
+
+    def _is_table(self, identifier: Identifier) -> bool:
+        names = child_names(join(self._location(identifier), "metadata"))
+        return any(parse_version_name(name) is not None for name in names)
+
+    def _metadata_directory(self, identifier: Identifier) -> str:
+        return join(self.default_location(identifier), "metadata")
+
+    def _location(self, identifier: Identifier) -> str:
+        return join(self._warehouse, *identifier)

@@ -1,0 +1,86 @@
+"""The metadata files that catalogs write: the next metadata, its name and bytes, and which old ones may go.
+
+Shared by the catalogs that write metadata themselves; nothing here knows where a pointer lives.
+"""
+
+import gzip
+import re
+from collections.abc import Sequence
+
+from icekeep.catalog.base import Catalog, Conflict, Identifier, Table
+from icekeep.errors import InvalidTableError
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.metadata_codec import format_metadata, parse_metadata
+from icekeep.spec.requirements import Requirement, failing
+from icekeep.spec.snapshots import MetadataLogEntry
+from icekeep.spec.updates import Update, apply_updates, log_previous
+from icekeep.storage.base import Storage
+from icekeep.storage.locations import canonical, is_under, join
+
+COMPRESSION = "write.metadata.compression-codec"
+DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
+METADATA_PATH = "write.metadata.path"
+
+_VERSION = re.compile(r"v?(\d{1,18})[-.][^/]*")
+
+
+def read_table(catalog: Catalog, identifier: Identifier, metadata_location: str, storage: Storage) -> Table:
+    """The table whose pointer is at `metadata_location`; raises as `Catalog.load` does."""
+    metadata = parse_metadata(storage.read(metadata_location), metadata_location)
+    return Table(identifier, metadata, metadata_location, storage, catalog)
+
+
+def next_metadata(
+    table: Table, requirements: Sequence[Requirement], updates: Sequence[Update], now_ms: int
+) -> TableMetadata | Conflict:
+    """The metadata that follows a table's, with the file that it replaces in its log.
+
+    A requirement that does not hold is a conflict: whoever planned the change saw another table than this one.
+    """
+    problem = failing(requirements, table.metadata)
+    if problem is not None:
+        return Conflict(problem)
+    updated = apply_updates(table.metadata, updates, now_ms=now_ms)
+    return log_previous(updated, table.metadata_location, table.metadata.last_updated_ms)
+
+
+def encode(metadata: TableMetadata) -> bytes:
+    """A metadata file's bytes, gzip if the table's properties say so."""
+    data = format_metadata(metadata)
+    return gzip.compress(data, mtime=0) if compression_suffix(metadata) else data
+
+
+def compression_suffix(metadata: TableMetadata) -> str:
+    """What stands before `.metadata.json` in the name of a metadata file: `.gz` or nothing."""
+    codec = metadata.properties.get(COMPRESSION, "none").lower()
+    if codec not in ("none", "gzip"):
+        raise InvalidTableError(f"table property {COMPRESSION} is {codec!r}; the spec knows none and gzip")
+    return ".gz" if codec == "gzip" else ""
+
+
+def metadata_directory(metadata: TableMetadata) -> str:
+    """The directory that a table's metadata files are written to."""
+    return metadata.properties.get(METADATA_PATH, "").rstrip("/") or join(metadata.location, "metadata")
+
+
+def file_version(metadata_location: str) -> int:
+    """The version in a metadata file's name (`00005-<uuid>.metadata.json`, `v5.metadata.json`); -1 if it has none."""
+    match = _VERSION.fullmatch(metadata_location.rsplit("/", 1)[-1])
+    return int(match[1]) if match else -1
+
+
+def dropped_from_log(base: TableMetadata, new: TableMetadata) -> list[MetadataLogEntry]:
+    """Entries of the base's metadata log that the new one has no more, if the table wants their files deleted.
+
+    Only metadata files below the table's own directories: a log is text, and whoever may write metadata may write any.
+    """
+    if new.properties.get(DELETE_AFTER_COMMIT, "false").lower() != "true":
+        return []
+    kept = {canonical(entry.metadata_file) for entry in new.metadata_log}
+    roots = (join(new.location, "metadata"), metadata_directory(new))
+
+    def may_go(location: str) -> bool:
+        is_ours = ".metadata.json" in location and any(is_under(location, root) for root in roots)
+        return is_ours and canonical(location) not in kept
+
+    return [entry for entry in base.metadata_log if may_go(entry.metadata_file)]

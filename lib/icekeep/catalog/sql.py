@@ -1,0 +1,326 @@
+"""A catalog in a SQL database, which shares its tables with Iceberg's JdbcCatalog and PyIceberg's SqlCatalog.
+
+A table's row holds the location of its current metadata file. A commit writes the next file and moves the row to it, if
+the row still names the file that the commit was based on.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from icekeep.catalog.base import (
+    Committed,
+    Conflict,
+    Identifier,
+    SwapOutcome,
+    Table,
+    Unknown,
+    format_identifier,
+    no_such_namespace,
+    no_such_table,
+    table_exists,
+    validate_namespace,
+    validate_table_identifier,
+)
+from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowError
+from icekeep.catalog.metadata_files import (
+    compression_suffix,
+    dropped_from_log,
+    encode,
+    file_version,
+    metadata_directory,
+    next_metadata,
+    read_table,
+)
+from icekeep.errors import (
+    ConfigError,
+    IcekeepError,
+    InvalidTableError,
+    OutcomeUnknownError,
+    UnavailableError,
+    UsageError,
+)
+from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.requirements import Requirement
+from icekeep.spec.updates import Update
+from icekeep.storage.base import Storage
+from icekeep.storage.locations import join
+
+T = TypeVar("T")
+
+_SCHEMA = sa.MetaData()
+_TABLES = sa.Table(
+    "iceberg_tables",
+    _SCHEMA,
+    sa.Column("catalog_name", sa.String(255), primary_key=True),
+    sa.Column("table_namespace", sa.String(255), primary_key=True),
+    sa.Column("table_name", sa.String(255), primary_key=True),
+    sa.Column("metadata_location", sa.String(1000)),
+    sa.Column("previous_metadata_location", sa.String(1000)),
+    sa.Column("iceberg_type", sa.String(5)),
+)
+_NAMESPACES = sa.Table(
+    "iceberg_namespace_properties",
+    _SCHEMA,
+    sa.Column("catalog_name", sa.String(255), primary_key=True),
+    sa.Column("namespace", sa.String(255), primary_key=True),
+    sa.Column("property_key", sa.String(255), primary_key=True),
+    sa.Column("property_value", sa.String(1000)),
+)
+
+
+class SqlCatalog:
+    """Tables whose pointers are rows of `iceberg_tables`; properties `uri` and `warehouse`.
+
+    The database's tables are made when something is first put in, in the form with `iceberg_type` (Java's schema
+    version V1); the older form V0 is used as it is.
+    """
+
+    def __init__(self, name: str, properties: Mapping[str, str], storage: Storage, runtime: Runtime = SYSTEM) -> None:
+        self.name = name
+        self._warehouse = properties.get("warehouse", "").rstrip("/")
+        self._database = Database(name, properties)
+        self._storage = storage
+        self._runtime = runtime
+        self._has_types: bool | None = None
+
+    def load(self, identifier: Identifier) -> Table:
+        rows = self._select(sa.select(_TABLES.c.metadata_location).where(*self._row(identifier)))
+        if not rows:
+            raise no_such_table(self, identifier)
+        (location,) = rows[0]
+        if not location:
+            raise InvalidTableError(
+                f"table {format_identifier(identifier)!r} in catalog {self.name!r} has no metadata location"
+            )
+        return read_table(self, identifier, location, self._storage)
+
+    def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
+        validate_table_identifier(identifier)
+        if identifier[:-1] not in self._namespaces():
+            raise no_such_namespace(self, identifier[:-1])
+        if self._select(sa.select(_TABLES.c.table_name).where(*self._row(identifier))):
+            raise table_exists(self, identifier)
+        location = self._write(metadata, version=0)
+        values = {"metadata_location": location, **self._key(identifier)}
+        if self._has_types:
+            values["iceberg_type"] = "TABLE"
+        try:
+            self._change(lambda connection: connection.execute(sa.insert(_TABLES).values(values)))
+        except OutcomeUnknownError:
+            raise
+        except DuplicateRowError as error:
+            self._forget(location)
+            raise table_exists(self, identifier) from error
+        except IcekeepError:
+            self._forget(location)
+            raise
+        return Table(identifier, metadata, location, self._storage, self)
+
+    def default_location(self, identifier: Identifier) -> str:
+        validate_table_identifier(identifier)
+        namespace, table_name = identifier[:-1], identifier[-1]
+        in_namespace = sa.and_(
+            _NAMESPACES.c.catalog_name == self.name,
+            _NAMESPACES.c.namespace == format_identifier(namespace),
+            _NAMESPACES.c.property_key == "location",
+        )
+        rows = self._select(sa.select(_NAMESPACES.c.property_value).where(in_namespace))
+        if rows and rows[0][0]:
+            return join(rows[0][0], table_name)
+        if not self._warehouse:
+            raise ConfigError(
+                f"catalogs.{self.name}.warehouse",
+                "is missing, so that new tables have no place; give a directory as a URI, or each table a location",
+            )
+        return join(self._warehouse, *identifier)
+
+    def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
+        new = next_metadata(table, requirements, updates, self._runtime.now_ms())
+        if isinstance(new, Conflict):
+            return new
+        location = self._write(new, file_version(table.metadata_location) + 1)
+        try:
+            conflict = self._database.transact(lambda connection: self._move_pointer(connection, table, location))
+        except OutcomeUnknownError as error:
+            return Unknown(error.message, location)
+        except DatabaseBusyError as error:
+            conflict = Conflict(str(error))
+        except IcekeepError:
+            self._forget(location)
+            raise
+        if conflict is not None:
+            self._forget(location)
+            return conflict
+        self._storage.delete_many(entry.metadata_file for entry in dropped_from_log(table.metadata, new))
+        return Committed(Table(table.identifier, new, location, self._storage, self))
+
+    def drop(self, identifier: Identifier) -> None:
+        statement = sa.delete(_TABLES).where(*self._row(identifier))
+        if not self._is_prepared() or self._change(lambda c: c.execute(statement).rowcount) == 0:
+            raise no_such_table(self, identifier)
+
+    def rename(self, old: Identifier, new: Identifier) -> None:
+        validate_table_identifier(new)
+        if new[:-1] not in self._namespaces():
+            raise no_such_namespace(self, new[:-1])
+        statement = sa.update(_TABLES).where(*self._row(old)).values(self._key(new))
+        try:
+            if self._change(lambda connection: connection.execute(statement).rowcount) == 0:
+                raise no_such_table(self, old)
+        except DuplicateRowError as error:
+            raise table_exists(self, new) from error
+
+    def list_tables(self, namespace: Identifier) -> list[Identifier]:
+        if namespace not in self._namespaces():
+            raise no_such_namespace(self, namespace)
+        wanted = (
+            _TABLES.c.catalog_name == self.name,
+            _TABLES.c.table_namespace == format_identifier(namespace),
+            self._is_table(),
+        )
+        return sorted((*namespace, name) for (name,) in self._select(sa.select(_TABLES.c.table_name).where(*wanted)))
+
+    def list_namespaces(self) -> list[Identifier]:
+        return sorted(self._namespaces())
+
+    def create_namespace(
+        self, namespace: Identifier, properties: Mapping[str, str] | None = None, *, exists_ok: bool = False
+    ) -> None:
+        validate_namespace(namespace)
+        if namespace in self._namespaces():
+            if exists_ok:
+                return
+            raise UsageError(f"namespace {format_identifier(namespace)!r} exists already in catalog {self.name!r}")
+        self._prepare()
+        # A namespace without properties needs a row all the same; PyIceberg and Java write this one.
+        rows = [
+            {
+                "catalog_name": self.name,
+                "namespace": format_identifier(namespace),
+                "property_key": key,
+                "property_value": value,
+            }
+            for key, value in {"exists": "true", **(properties or {})}.items()
+        ]
+        try:
+            self._change(lambda connection: connection.execute(sa.insert(_NAMESPACES), rows))
+        except DuplicateRowError:
+            # Somebody made it between the look and the insert.
+            self.create_namespace(namespace, properties, exists_ok=exists_ok)
+
+    def drop_namespace(self, namespace: Identifier) -> None:
+        if namespace not in self._namespaces():
+            raise no_such_namespace(self, namespace)
+        text = format_identifier(namespace)
+        statement = sa.delete(_NAMESPACES).where(
+            _NAMESPACES.c.catalog_name == self.name, _NAMESPACES.c.namespace == text
+        )
+
+        def remove(connection: sa.Connection) -> None:
+            # Views count as well: a namespace is there as long as a row names it or one below it.
+            connection.execute(statement)
+            if namespace in _with_parents(connection.execute(self._namespaces_query()).scalars()):
+                raise UsageError(f"namespace {text!r} in catalog {self.name!r} is not empty; drop what is in it first")
+
+        self._change(remove)
+
+    def _move_pointer(self, connection: sa.Connection, table: Table, location: str) -> Conflict | None:
+        """The compare and swap; its conflict is proved, since the statement changed no row."""
+        row = self._row(table.identifier)
+        statement = (
+            sa.update(_TABLES)
+            .where(*row, _TABLES.c.metadata_location == table.metadata_location)
+            .values(metadata_location=location, previous_metadata_location=table.metadata_location)
+        )
+        if connection.execute(statement).rowcount == 1:
+            return None
+        current = connection.execute(sa.select(_TABLES.c.metadata_location).where(*row)).scalar_one_or_none()
+        if current == location:
+            # A statement that was sent again after a lost answer finds its own work.
+            return None
+        if current is None:
+            return Conflict("the table was dropped or renamed")
+        return Conflict(f"another writer committed {current!r}")
+
+    def _write(self, metadata: TableMetadata, version: int) -> str:
+        name = f"{version:05d}-{self._runtime.new_uuid()}{compression_suffix(metadata)}.metadata.json"
+        location = join(metadata_directory(metadata), name)
+        with self._storage.write(location) as stream:
+            stream.write(encode(metadata))
+        return location
+
+    def _forget(self, location: str) -> None:
+        """Remove a metadata file of ours that no pointer can name."""
+        self._storage.delete_many([location])
+
+    def _change(self, work: Callable[[sa.Connection], T]) -> T:
+        try:
+            return self._database.transact(work)
+        except DatabaseBusyError as error:
+            raise UnavailableError(
+                f"the database of catalog {self.name!r} is busy: {error}", catalog=self.name
+            ) from error
+
+    def _select(self, query: sa.Select[Any] | sa.CompoundSelect[Any]) -> list[sa.Row[Any]]:
+        if not self._is_prepared():
+            return []
+        with self._database.reading() as connection:
+            return list(connection.execute(query))
+
+    def _key(self, identifier: Identifier) -> dict[str, str]:
+        return {
+            "catalog_name": self.name,
+            "table_namespace": format_identifier(identifier[:-1]),
+            "table_name": identifier[-1],
+        }
+
+    def _row(self, identifier: Identifier) -> list[sa.ColumnElement[bool]]:
+        is_key = [
+            _TABLES.c[column] == value for column, value in self._key(validate_table_identifier(identifier)).items()
+        ]
+        return [*is_key, self._is_table()]
+
+    def _is_table(self) -> sa.ColumnElement[bool]:
+        """Views share the database's tables; rows that were written before V1 have no type and are tables."""
+        if self._is_prepared() and not self._has_types:
+            return sa.true()
+        return sa.or_(_TABLES.c.iceberg_type == "TABLE", _TABLES.c.iceberg_type.is_(None))
+
+    def _namespaces(self) -> set[Identifier]:
+        return _with_parents(name for (name,) in self._select(self._namespaces_query()))
+
+    def _namespaces_query(self) -> sa.CompoundSelect[Any]:
+        return sa.union(
+            sa.select(_TABLES.c.table_namespace).where(_TABLES.c.catalog_name == self.name),
+            sa.select(_NAMESPACES.c.namespace).where(_NAMESPACES.c.catalog_name == self.name),
+        )
+
+    def _is_prepared(self) -> bool:
+        """Whether the database has the catalog's tables; their form is found out once, and by asking for the column."""
+        if self._has_types is None and self._database.is_there:
+            if self._database.understands("SELECT iceberg_type FROM iceberg_tables LIMIT 0"):
+                self._has_types = True
+            elif self._database.understands("SELECT table_name FROM iceberg_tables LIMIT 0"):
+                self._has_types = False
+        return self._has_types is not None
+
+    def _prepare(self) -> None:
+        if self._is_prepared():
+            return
+        try:
+            self._change(_SCHEMA.create_all)
+        except (IcekeepError, DuplicateRowError):
+            # Another process may have made them at the same moment.
+            if not self._is_prepared():
+                raise
+        self._has_types = None
+        self._is_prepared()
+
+
+def _with_parents(names: Any) -> set[Identifier]:
+    """Namespaces by their texts, with those that they lie in."""
+    levels = [tuple(name.split(".")) for name in names]
+    return {namespace[: n + 1] for namespace in levels for n in range(len(namespace))}

@@ -1,0 +1,142 @@
+import os
+import pickle
+
+import pytest
+
+from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowError, parse_url
+from icekeep.catalog.open import open_catalog
+from icekeep.errors import ConfigError, UnsupportedError, UsageError
+
+
+def url_of(uri, **properties):
+    return parse_url("local", {"uri": uri, **properties}).render_as_string(hide_password=False)
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("sqlite:////wh/catalog.db", "sqlite:////wh/catalog.db"),
+        ("sqlite:///wh/catalog.db", f"sqlite:///{os.getcwd()}/wh/catalog.db"),
+        ("jdbc:sqlite:/wh/catalog.db", "sqlite:////wh/catalog.db"),
+        ("jdbc:sqlite:wh/catalog.db", f"sqlite:///{os.getcwd()}/wh/catalog.db"),
+        ("jdbc:sqlite:file:/wh/catalog.db", "sqlite:////wh/catalog.db"),
+        ("postgresql://u:p@host:5433/db", "postgresql+psycopg://u:p@host:5433/db"),
+        ("postgres://u:p@host/db", "postgresql+psycopg://u:p@host/db"),
+        ("postgresql+psycopg2://u:p@host/db", "postgresql+psycopg2://u:p@host/db"),
+        ("jdbc:postgresql://host:5432/db", "postgresql+psycopg://host:5432/db"),
+        ("jdbc:postgresql://host/db?user=u&password=p", "postgresql+psycopg://u:p@host/db"),
+        ("jdbc:postgresql://host/db?user=u&sslmode=require", "postgresql+psycopg://u@host/db?sslmode=require"),
+    ],
+)
+def test_an_address_is_understood_as_other_engines_write_it(uri, expected):
+    assert url_of(uri) == expected
+
+
+def test_a_database_in_memory_stays_there():
+    assert parse_url("local", {"uri": "sqlite:///:memory:"}).database == ":memory:"
+
+
+def test_user_and_password_may_be_properties_of_their_own():
+    secrets = {"jdbc.user": "u", "jdbc.password": "p@:/"}
+    assert parse_url("local", {"uri": "jdbc:postgresql://host/db", **secrets}).password == "p@:/"
+    assert url_of("jdbc:postgresql://host/db", **secrets) == "postgresql+psycopg://u:p%40%3A%2F@host/db"
+    assert url_of("postgresql://me:mine@host/db", **secrets) == "postgresql+psycopg://me:mine@host/db"
+
+
+@pytest.mark.parametrize("uri", ["", "catalog.db", "sqlite", "://", "postgresql://host:port/db"])
+def test_an_address_that_is_none_is_a_configuration_error(uri):
+    with pytest.raises(ConfigError, match=r"configuration key 'catalogs.local.uri': .*give sqlite:///PATH or"):
+        parse_url("local", {"uri": uri})
+
+
+@pytest.mark.parametrize(
+    "uri", ["mysql://u:hunter2@host/db", "jdbc:mysql://host/db?password=hunter2", "oracle://u:hunter2@h"]
+)
+def test_a_database_that_is_not_proved_is_refused(uri):
+    with pytest.raises(UnsupportedError, match="is not supported, only sqlite and postgresql") as raised:
+        parse_url("local", {"uri": uri})
+    assert "hunter2" not in f"{raised.value} {raised.value.facts}"
+
+
+def test_no_error_or_text_shows_a_password():
+    with pytest.raises(ConfigError) as raised:
+        parse_url("local", {"uri": "postgresql://u:hunter2@host:port/db"})
+    assert "hunter2" not in f"{raised.value} {raised.value.facts}"
+    catalog = open_catalog("local", {"type": "sql", "uri": "postgresql://u:hunter2@host/db"})
+    assert "hunter2" not in repr(catalog) + repr(vars(catalog))
+
+
+def test_a_driver_that_is_not_installed_is_named():
+    database = Database("local", {"uri": "postgresql+pg8000://u@host/db"})
+    with pytest.raises(UsageError, match="the driver of postgresql is not installed: pip install"), database.reading():
+        pass
+
+
+def test_a_driver_that_does_not_exist_is_refused():
+    database = Database("local", {"uri": "postgresql+nonsense://u@host/db"})
+    with pytest.raises(UsageError, match=r"cannot open a database with 'postgresql\+nonsense'"), database.reading():
+        pass
+
+
+@pytest.fixture
+def database(tmp_path):
+    database = Database("local", {"uri": f"sqlite:///{tmp_path}/x.db?timeout=0.05"})
+    database.transact(lambda c: c.exec_driver_sql("CREATE TABLE t (a INT PRIMARY KEY, b INT CHECK (b > 0))"))
+    return database
+
+
+def rows(database):
+    with database.reading() as connection:
+        return [tuple(row) for row in connection.exec_driver_sql("SELECT * FROM t")]
+
+
+def test_a_transaction_is_all_or_nothing(database):
+    class StopError(Exception):
+        pass
+
+    def insert(connection):
+        connection.exec_driver_sql("INSERT INTO t VALUES (1, 1)")
+
+    def insert_and_stop(connection):
+        insert(connection)
+        raise StopError
+
+    with pytest.raises(StopError):
+        database.transact(insert_and_stop)
+    assert rows(database) == []
+    database.transact(insert)
+    assert rows(database) == [(1, 1)]
+
+
+def test_reading_never_changes_anything(database):
+    with database.reading() as connection:
+        connection.exec_driver_sql("INSERT INTO t VALUES (1, 1)")
+    assert rows(database) == []
+
+
+def test_a_writer_takes_the_lock_before_it_looks(database):
+    def look_while_another_looks(connection):
+        # Two transactions that both look and then write could not both be right.
+        with pytest.raises(DatabaseBusyError, match="database is locked"):
+            database.transact(lambda inner: inner.exec_driver_sql("SELECT 1"))
+
+    database.transact(look_while_another_looks)
+
+
+def test_only_a_key_that_is_taken_is_a_duplicate(database):
+    database.transact(lambda c: c.exec_driver_sql("INSERT INTO t VALUES (1, 1)"))
+    with pytest.raises(DuplicateRowError):
+        database.transact(lambda c: c.exec_driver_sql("INSERT INTO t VALUES (1, 2)"))
+    with pytest.raises(UsageError, match="CHECK constraint failed"):
+        database.transact(lambda c: c.exec_driver_sql("INSERT INTO t VALUES (2, 0)"))
+    assert rows(database) == [(1, 1)]
+
+
+def test_a_query_is_understood_if_its_tables_and_columns_are_there(database):
+    assert database.understands("SELECT a FROM t LIMIT 0")
+    assert not database.understands("SELECT c FROM t LIMIT 0")
+    assert not database.understands("SELECT a FROM u LIMIT 0")
+
+
+def test_an_open_database_stays_behind_when_it_travels(database):
+    assert rows(pickle.loads(pickle.dumps(database))) == []

@@ -1,0 +1,33 @@
+import pytest
+
+from icekeep.errors import NotFoundError
+from icekeep.storage.local import LocalStorage
+from kit.catalogs import EVENTS
+from kit.memory_catalog import MemoryCatalog
+from unit.contracts.catalog_contract import CatalogContract
+
+
+class TestMemoryCatalog(CatalogContract):
+    """The fake keeps the contract too: on the disk, where the contract looks for files."""
+
+    @pytest.fixture
+    def properties(self):
+        return {}
+
+    @pytest.fixture
+    def catalog(self, tmp_path):
+        catalog = MemoryCatalog(LocalStorage(), warehouse=f"file://{tmp_path}/warehouse")
+        catalog.create_namespace(("db",))
+        return catalog
+
+    @pytest.fixture
+    def other(self, catalog):
+        return catalog
+
+    def test_nothing_is_found_in_a_catalog_that_was_never_used(self, properties, tmp_path):
+        catalog = MemoryCatalog()
+        with pytest.raises(NotFoundError):
+            catalog.load(EVENTS)
+        with pytest.raises(NotFoundError):
+            catalog.drop(EVENTS)
+        assert catalog.list_namespaces() == []

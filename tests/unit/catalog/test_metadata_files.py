@@ -1,0 +1,26 @@
+import pytest
+
+from icekeep.catalog.metadata_files import file_version, metadata_directory
+from kit.catalogs import simple_metadata
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("00005-0c566122-32a2-4791-8908-05ded38b56cf.metadata.json", 5),
+        ("123456-0c566122.gz.metadata.json", 123456),
+        ("v7.metadata.json", 7),
+        ("v7.gz.metadata.json", 7),
+        ("v7.metadata.json.gz", 7),
+        ("0c566122-32a2-4791-8908-05ded38b56cf.metadata.json", -1),
+        ("metadata.json", -1),
+        ("v.metadata.json", -1),
+    ],
+)
+def test_the_version_of_a_metadata_file_is_in_its_name(name, version):
+    assert file_version(f"s3://bucket/1-2/v9.metadata.json/{name}") == version
+
+
+def test_metadata_goes_below_the_table_unless_the_table_says_otherwise():
+    assert metadata_directory(simple_metadata("s3://b/t")) == "s3://b/t/metadata"
+    assert metadata_directory(simple_metadata("s3://b/t", **{"write.metadata.path": "s3://m/t/"})) == "s3://m/t"

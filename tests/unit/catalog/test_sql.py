@@ -1,0 +1,329 @@
+import os
+import sqlite3
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from icekeep.catalog.base import Committed, Conflict, Unknown
+from icekeep.catalog.open import open_catalog
+from icekeep.errors import (
+    ConfigError,
+    InvalidTableError,
+    MissingFileError,
+    NotFoundError,
+    OutcomeUnknownError,
+    UnavailableError,
+    UsageError,
+)
+from icekeep.spec.updates import SetProperties
+from kit.catalogs import EVENTS, set_counter, simple_metadata
+from unit.contracts.catalog_contract import CatalogContract, CatalogRaceContract
+
+V0_TABLES = """
+    CREATE TABLE iceberg_tables (
+        catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL,
+        metadata_location VARCHAR(1000), previous_metadata_location VARCHAR(1000),
+        PRIMARY KEY (catalog_name, table_namespace, table_name));
+    CREATE TABLE iceberg_namespace_properties (
+        catalog_name VARCHAR(255) NOT NULL, namespace VARCHAR(255) NOT NULL, property_key VARCHAR(255) NOT NULL,
+        property_value VARCHAR(1000), PRIMARY KEY (catalog_name, namespace, property_key));
+"""
+
+
+@pytest.fixture
+def database(tmp_path):
+    return tmp_path / "deep" / "er" / "catalog.db"
+
+
+@pytest.fixture
+def properties(tmp_path, database):
+    # A short wait for locks: the tests that meet one know that it stays.
+    return {"type": "sql", "uri": f"sqlite:///{database}?timeout=0.05", "warehouse": f"file://{tmp_path}/warehouse"}
+
+
+@pytest.fixture
+def catalog(properties):
+    catalog = open_catalog("local", properties)
+    catalog.create_namespace(("db",))
+    return catalog
+
+
+@pytest.fixture
+def table(catalog):
+    return catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+
+
+@contextmanager
+def foreign(database):
+    """A connection of another program, in a transaction of its own making."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        yield connection
+
+
+def run(database, statement, *values):
+    with foreign(database) as connection:
+        return connection.execute(statement, values).fetchall()
+
+
+def metadata_files(table):
+    return sorted(info.location for info in table.storage.list(f"{table.metadata.location}/metadata"))
+
+
+class TestSqlCatalog(CatalogRaceContract):
+    @pytest.fixture
+    def properties(self, tmp_path):
+        uri = f"sqlite:///{tmp_path}/catalog.db"
+        return {"type": "sql", "uri": uri, "warehouse": f"file://{tmp_path}/warehouse"}
+
+
+class TestSqlCatalogOfSchemaVersionZero(CatalogContract):
+    @pytest.fixture
+    def properties(self, tmp_path):
+        uri = f"sqlite:///{tmp_path}/catalog.db"
+        return {"type": "jdbc", "uri": uri, "warehouse": f"file://{tmp_path}/warehouse"}
+
+    @pytest.fixture
+    def catalog(self, properties, tmp_path):
+        with foreign(tmp_path / "catalog.db") as connection:
+            connection.executescript(V0_TABLES)
+        catalog = open_catalog("local", properties)
+        catalog.create_namespace(("db",))
+        return catalog
+
+    def test_it_is_not_migrated(self, catalog, create, tmp_path):
+        catalog.swap(create(), [], set_counter(1))
+        columns = run(tmp_path / "catalog.db", "SELECT name FROM pragma_table_info('iceberg_tables')")
+        assert len(columns) == 5
+        assert ("iceberg_type",) not in columns
+
+
+def test_metadata_files_are_numbered_and_unique(catalog, table):
+    assert table.metadata_location.startswith(f"{table.metadata.location}/metadata/00000-")
+    second = catalog.swap(table, [], set_counter(1)).table
+    assert second.metadata_location.startswith(f"{table.metadata.location}/metadata/00001-")
+
+
+def test_metadata_files_go_where_the_table_wants_them(catalog, table, tmp_path):
+    elsewhere = f"file://{tmp_path}/elsewhere"
+    moved = catalog.swap(table, [], [SetProperties({"write.metadata.path": f"{elsewhere}/"})]).table
+    assert moved.metadata_location.startswith(f"{elsewhere}/00001-")
+    assert catalog.load(EVENTS).metadata == moved.metadata
+
+
+def test_the_row_names_the_current_file_and_the_one_before(catalog, table, database):
+    second = catalog.swap(table, [], set_counter(1)).table
+    rows = run(database, "SELECT * FROM iceberg_tables")
+    assert rows == [("local", "db", "events", second.metadata_location, table.metadata_location, "TABLE")]
+
+
+def test_tables_of_other_catalogs_in_the_database_are_not_seen(catalog, table, properties):
+    other = open_catalog("other", properties)
+    assert other.list_namespaces() == []
+    other.create_namespace(("db",))
+    for identifier in (EVENTS, ("db", "theirs")):
+        other.create(identifier, simple_metadata(other.default_location(("db", "elsewhere"))))
+    assert catalog.list_tables(("db",)) == [EVENTS]
+    assert other.list_tables(("db",)) == [EVENTS, ("db", "theirs")]
+    other.drop(EVENTS)
+    assert catalog.load(EVENTS).metadata == table.metadata
+
+
+def test_a_view_is_no_table_but_holds_its_name(catalog, table, database):
+    run(database, "INSERT INTO iceberg_tables VALUES ('local', 'db', 'report', 'file:///v.json', NULL, 'VIEW')")
+    assert catalog.list_tables(("db",)) == [EVENTS]
+    with pytest.raises(NotFoundError):
+        catalog.load(("db", "report"))
+    with pytest.raises(NotFoundError):
+        catalog.drop(("db", "report"))
+    with pytest.raises(UsageError, match="exists already"):
+        catalog.create(("db", "report"), simple_metadata(catalog.default_location(("db", "report"))))
+    with pytest.raises(UsageError, match="exists already"):
+        catalog.rename(EVENTS, ("db", "report"))
+    catalog.drop(EVENTS)
+    run(database, "DELETE FROM iceberg_namespace_properties")
+    with pytest.raises(UsageError, match="not empty"):
+        catalog.drop_namespace(("db",))
+
+
+def test_a_row_without_a_type_is_a_table(catalog, table, database):
+    run(database, "UPDATE iceberg_tables SET iceberg_type = NULL")
+    assert catalog.list_tables(("db",)) == [EVENTS]
+    assert isinstance(catalog.swap(catalog.load(EVENTS), [], set_counter(1)), Committed)
+
+
+def test_a_row_without_a_location_breaks_the_table(catalog, table, database):
+    run(database, "UPDATE iceberg_tables SET metadata_location = NULL")
+    with pytest.raises(InvalidTableError, match=r"table 'db.events' in catalog 'local' has no metadata location"):
+        catalog.load(EVENTS)
+
+
+def test_a_pointer_to_a_file_that_is_gone_is_a_missing_file(catalog, table):
+    table.storage.delete_many([table.metadata_location])
+    with pytest.raises(MissingFileError, match=table.metadata_location):
+        catalog.load(EVENTS)
+
+
+def test_a_renamed_table_keeps_its_location_and_its_history(catalog, table):
+    catalog.create_namespace(("lake",))
+    catalog.rename(EVENTS, ("lake", "clicks"))
+    moved = catalog.load(("lake", "clicks"))
+    assert moved.metadata_location == table.metadata_location
+    assert isinstance(catalog.swap(moved, [], set_counter(1)), Committed)
+    assert catalog.swap(table, [], set_counter(2)) == Conflict("the table was dropped or renamed")
+    with pytest.raises(NotFoundError, match=r"no table 'db.events'"):
+        catalog.rename(EVENTS, ("db", "again"))
+    with pytest.raises(NotFoundError, match="no namespace 'none'"):
+        catalog.rename(("lake", "clicks"), ("none", "clicks"))
+
+
+def test_a_namespace_may_say_where_its_tables_go(catalog, tmp_path):
+    catalog.create_namespace(("cold",), {"location": f"file://{tmp_path}/cold/"})
+    assert catalog.default_location(("cold", "t")) == f"file://{tmp_path}/cold/t"
+
+
+def test_without_a_warehouse_a_new_table_has_no_place(properties):
+    catalog = open_catalog("local", {k: v for k, v in properties.items() if k != "warehouse"})
+    catalog.create_namespace(("db",))
+    with pytest.raises(ConfigError, match=r"'catalogs.local.warehouse': is missing"):
+        catalog.default_location(EVENTS)
+
+
+def test_namespaces_that_differ_in_case_or_hold_wildcards_are_different(catalog):
+    catalog.create_namespace(("D_",))
+    assert catalog.list_namespaces() == [("D_",), ("db",)]
+    with pytest.raises(NotFoundError):
+        catalog.drop_namespace(("DB",))
+
+
+def test_a_database_in_use_at_the_swap_is_a_conflict_and_leaves_no_file(catalog, table, database):
+    with foreign(database) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        outcome = catalog.swap(table, [], set_counter(1))
+    assert outcome == Conflict("database is locked")
+    assert metadata_files(table) == [table.metadata_location]
+    assert isinstance(catalog.swap(table, [], set_counter(1)), Committed)
+
+
+def test_a_commit_that_fails_at_the_commit_is_unknown_and_its_file_stays(catalog, table, database):
+    with foreign(database) as connection:
+        # A reader in the middle of its reading lets the row be changed, and stops the commit.
+        connection.execute("BEGIN")
+        connection.execute("SELECT * FROM iceberg_tables").fetchone()
+        outcome = catalog.swap(table, [], set_counter(1))
+    assert isinstance(outcome, Unknown)
+    assert outcome.cause == "cannot tell whether the database of catalog 'local' committed: database is locked"
+    assert metadata_files(table) == [table.metadata_location, outcome.metadata_location]
+    assert catalog.load(EVENTS).metadata == table.metadata
+
+
+def test_a_database_in_use_at_a_create_is_unavailable_and_leaves_no_file(catalog, table, database):
+    identifier = ("db", "orders")
+    metadata = simple_metadata(catalog.default_location(identifier))
+    with foreign(database) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        with pytest.raises(UnavailableError, match="the database of catalog 'local' is busy: database is locked"):
+            catalog.create(identifier, metadata)
+        with pytest.raises(UnavailableError, match="busy"):
+            catalog.drop(EVENTS)
+    assert list(table.storage.list(metadata.location)) == []
+
+
+def test_a_create_that_fails_at_the_commit_is_unknown_and_its_file_stays(catalog, table, database):
+    identifier = ("db", "orders")
+    metadata = simple_metadata(catalog.default_location(identifier))
+    with foreign(database) as connection:
+        connection.execute("BEGIN")
+        connection.execute("SELECT * FROM iceberg_tables").fetchone()
+        with pytest.raises(OutcomeUnknownError, match="cannot tell whether"):
+            catalog.create(identifier, metadata)
+    assert len(list(table.storage.list(metadata.location))) == 1
+
+
+def test_a_statement_that_the_database_refuses_proves_that_nothing_landed(catalog, table, database):
+    run(database, "CREATE TRIGGER no BEFORE UPDATE ON iceberg_tables BEGIN SELECT RAISE(ABORT, 'not today'); END")
+    with pytest.raises(UsageError, match="not today"):
+        catalog.swap(table, [], set_counter(1))
+    assert metadata_files(table) == [table.metadata_location]
+
+
+def test_a_swap_that_finds_its_own_work_done_has_committed(catalog, table, database):
+    # The trigger makes the update land and count no row, as a statement that was sent twice does.
+    run(
+        database,
+        """CREATE TRIGGER again BEFORE UPDATE ON iceberg_tables WHEN old.metadata_location <> new.metadata_location BEGIN
+             UPDATE iceberg_tables SET metadata_location = new.metadata_location; SELECT RAISE(IGNORE); END""",
+    )
+    outcome = catalog.swap(table, [], set_counter(1))
+    assert isinstance(outcome, Committed)
+    assert catalog.load(EVENTS).metadata_location == outcome.table.metadata_location
+
+
+def test_reading_waits_for_no_writer_and_changes_nothing(catalog, table, database):
+    with foreign(database) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        assert catalog.load(EVENTS).metadata == table.metadata
+        assert catalog.list_tables(("db",)) == [EVENTS]
+
+
+def test_metadata_files_that_leave_the_log_are_deleted_only_if_the_table_wants_it(catalog, table):
+    keep = {"write.metadata.previous-versions-max": "2"}
+    tables = [table, catalog.swap(table, [], [SetProperties(keep)]).table]
+    for value in range(3):
+        tables.append(catalog.swap(tables[-1], [], set_counter(value)).table)
+    assert metadata_files(table) == [t.metadata_location for t in tables]
+    wanting = [SetProperties({"write.metadata.delete-after-commit.enabled": "true"})]
+    tables.append(catalog.swap(tables[-1], [], wanting).table)
+    # Only what leaves the log in this commit goes; what left it before is for orphan removal.
+    left = [t.metadata_location for t in tables if t is not tables[2]]
+    assert metadata_files(table) == left
+
+
+def test_a_log_that_names_files_outside_the_metadata_directory_deletes_none_of_them(catalog, table, tmp_path):
+    victims = [tmp_path / "other.metadata.json", tmp_path / "warehouse/db/events2/metadata/v1.metadata.json"]
+    for victim in victims:
+        victim.parent.mkdir(parents=True, exist_ok=True)
+        victim.write_text("{}")
+    inside = f"{table.metadata.location}/metadata"
+    hostile = [f"file://{victims[0]}", f"{inside}/../../events2/metadata/v1.metadata.json", f"{inside}/data.parquet"]
+    table.storage.create(f"{inside}/data.parquet", b"rows")
+    path = Path(table.metadata_location.removeprefix("file://"))
+    entries = ",".join(f'{{"timestamp-ms":1,"metadata-file":"{location}"}}' for location in hostile)
+    path.write_text(path.read_text().replace('"metadata-log":[]', f'"metadata-log":[{entries}]'))
+    loaded = catalog.load(EVENTS)
+    assert len(loaded.metadata.metadata_log) == 3
+    trimming = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+    assert isinstance(catalog.swap(loaded, [], [SetProperties(trimming)]), Committed)
+    assert all(victim.exists() for victim in victims)
+    assert table.storage.head(f"{inside}/data.parquet")
+
+
+def test_looking_into_a_database_that_is_not_there_does_not_make_it(properties, database):
+    catalog = open_catalog("local", properties)
+    with pytest.raises(NotFoundError):
+        catalog.load(EVENTS)
+    assert not database.parent.exists()
+
+
+def test_a_database_that_cannot_be_made_is_an_error_in_one_line(properties, tmp_path):
+    (tmp_path / "deep").write_bytes(b"a file where a directory must be")
+    catalog = open_catalog("local", properties)
+    with pytest.raises(UsageError, match="cannot make the directory of the database of catalog 'local'"):
+        catalog.create_namespace(("db",))
+
+
+def test_a_file_that_is_no_database_is_an_error_in_one_line(properties, database):
+    database.parent.mkdir(parents=True)
+    database.write_bytes(b"no database at all " * 100)
+    with pytest.raises(UsageError, match="the database of catalog 'local' failed: file is not a database"):
+        open_catalog("local", properties).load(EVENTS)
+
+
+def test_a_relative_path_is_relative_to_where_the_catalog_was_opened(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    catalog = open_catalog("local", {"type": "sql", "uri": "sqlite:///wh/catalog.db", "warehouse": "wh"})
+    catalog.create_namespace(("db",))
+    assert os.path.exists(tmp_path / "wh" / "catalog.db")
+    monkeypatch.chdir("/")
+    assert catalog.list_namespaces() == [("db",)]
+    assert catalog.default_location(EVENTS) == f"file://{tmp_path}/wh/db/events"

@@ -1,0 +1,140 @@
+import pytest
+
+from icekeep.catalog.version_files import find_head, parse_version_name, read_hint, version_locations
+from icekeep.errors import InvalidTableError
+from kit.storage import HookedStorage, MemoryStorage
+
+DIRECTORY = "memory://wh/db/t/metadata"
+
+
+@pytest.fixture
+def storage():
+    return MemoryStorage()
+
+
+def put(storage, *names):
+    for name in names:
+        storage.create(f"{DIRECTORY}/{name}", b"")
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("v1.metadata.json", 1),
+        ("v12.gz.metadata.json", 12),
+        ("v12.metadata.json.gz", 12),
+        ("v0.metadata.json", None),
+        ("v01.metadata.json", None),
+        ("v.metadata.json", None),
+        ("v-1.metadata.json", None),
+        ("v1.zstd.metadata.json", None),
+        ("v1.gz.metadata.json.gz", None),
+        ("v1.metadata.json.tmp", None),
+        (".v1.metadata.json.crc", None),
+        ("xv1.metadata.json", None),
+        ("v1.metadata.json\n", None),
+        ("v١.metadata.json", None),
+        (f"v{'9' * 19}.metadata.json", None),
+        ("00001-0c566122.metadata.json", None),
+        ("version-hint.text", None),
+    ],
+)
+def test_a_version_file_has_one_of_three_names(name, version):
+    assert parse_version_name(name) == version
+
+
+def test_every_name_of_a_version_is_read_as_that_version():
+    assert [parse_version_name(location.rsplit("/", 1)[-1]) for location in version_locations(DIRECTORY, 7)] == [
+        7,
+        7,
+        7,
+    ]
+
+
+def test_a_directory_without_versions_has_no_head(storage):
+    put(storage, "snap-1.avro", "0001-a.metadata.json", "backup/v9.metadata.json")
+    storage.create(f"{DIRECTORY}/version-hint.text", b"4")
+    assert find_head(storage, DIRECTORY) is None
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        None,
+        b"",
+        b"1",
+        b"11",
+        b"12",
+        b"13",
+        b"999999",
+        b" 12\n",
+        b"-12",
+        b"0",
+        b"abc",
+        b"\xff\xfe",
+        b"1" * 10_000_000,
+        b"v12",
+        b"1_2",
+    ],
+    ids=lambda hint: repr(hint)[:12],
+)
+def test_the_head_is_the_newest_version_whatever_the_hint_says(storage, hint):
+    put(storage, *(f"v{n}.metadata.json" for n in range(1, 13)))
+    if hint is not None:
+        storage.create(f"{DIRECTORY}/version-hint.text", hint)
+    assert find_head(storage, DIRECTORY) == (12, f"{DIRECTORY}/v12.metadata.json")
+
+
+def test_numbers_are_compared_as_numbers(storage):
+    put(storage, "v9.metadata.json", "v10.metadata.json")
+    assert find_head(storage, DIRECTORY).version == 10
+
+
+def test_old_versions_that_were_deleted_and_gaps_do_not_hide_the_head(storage):
+    put(storage, "v2.metadata.json", "v58.metadata.json", "v60.gz.metadata.json")
+    assert find_head(storage, DIRECTORY) == (60, f"{DIRECTORY}/v60.gz.metadata.json")
+
+
+@pytest.mark.parametrize(
+    ("added", "hint"),
+    [
+        (("v4.metadata.json", "v5.gz.metadata.json", "v6.metadata.json"), b"3"),
+        (("v4.metadata.json", "v5.gz.metadata.json", "v6.metadata.json"), b"5"),
+        # The fourth version came and went: only the hint leads over the gap.
+        (("v5.gz.metadata.json", "v6.metadata.json"), b"5"),
+        (("v6.metadata.json",), b"6"),
+    ],
+)
+def test_versions_that_came_after_the_listing_are_found_by_probing(storage, added, hint):
+    class SlowListing(HookedStorage):
+        def list(self, prefix_location):
+            self.fired["list"] += 1
+            before = [*self.inner.list(prefix_location)]
+            put(storage, *added)
+            storage.create(f"{DIRECTORY}/version-hint.text", hint)
+            return iter(before)
+
+    put(storage, "v3.metadata.json")
+    slow = SlowListing(storage)
+    assert find_head(slow, DIRECTORY).version == 6
+    assert slow.fired["list"] == 1
+
+
+def test_a_version_with_two_files_at_the_head_is_refused(storage):
+    put(storage, "v4.metadata.json", "v5.metadata.json", "v5.gz.metadata.json")
+    with pytest.raises(
+        InvalidTableError, match=r"version 5 of the table has two metadata files, .*v5.gz.* and .*v5.meta"
+    ):
+        find_head(storage, DIRECTORY)
+
+
+def test_a_version_with_two_files_below_the_head_is_history(storage):
+    put(storage, "v4.metadata.json", "v4.gz.metadata.json", "v5.metadata.json")
+    assert find_head(storage, DIRECTORY).version == 5
+
+
+def test_a_hint_that_is_huge_is_not_even_read(storage):
+    storage.create(f"{DIRECTORY}/version-hint.text", b"1" * 10_000_000)
+    hooked = HookedStorage(storage)
+    assert read_hint(hooked, DIRECTORY) is None
+    assert hooked.fired == {"head": 1}
