@@ -1,0 +1,174 @@
+"""What one commit writes over its attempts: manifests, which later attempts reuse, and a manifest list for each attempt.
+
+A change is given an `Attempt`; it may read its base and write manifests through it, nothing else.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+
+import msgspec
+
+from icekeep.commit.manifests import ManifestReader
+from icekeep.commit.summary import SummaryBuilder
+from icekeep.errors import OptionError, UnsupportedError
+from icekeep.runtime import Runtime
+from icekeep.spec.layout import manifest_list_location, manifest_location
+from icekeep.spec.manifest_encode import EntryEncoder, ManifestBuilder, write_manifest_list
+from icekeep.spec.manifests import ManifestContent, ManifestEntry, ManifestFile
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
+from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update
+from icekeep.storage.base import Storage
+
+TARGET_SIZE_BYTES = "commit.manifest.target-size-bytes"
+_TARGET_SIZE_BYTES_DEFAULT = 8 << 20
+_CODEC = "write.manifest.compression-codec"
+
+
+def manifest_target_bytes(metadata: TableMetadata) -> int:
+    """The size that manifests are written at, in bytes; property `commit.manifest.target-size-bytes` (8 MB).
+
+    Raises:
+        OptionError: the property is not a whole number above 0.
+    """
+    text = metadata.properties.get(TARGET_SIZE_BYTES, str(_TARGET_SIZE_BYTES_DEFAULT))
+    if not text.isdecimal() or int(text) < 1:
+        raise OptionError(f"table property {TARGET_SIZE_BYTES}", given=text, expected="a whole number, 1 or more")
+    return int(text)
+
+
+class CommitFiles:
+    """The files that one commit has written so far, and manifests to be used again by later attempts."""
+
+    def __init__(self, storage: Storage, commit_uuid: str) -> None:
+        self.storage = storage
+        self.commit_uuid = commit_uuid
+        self.manifests_written: list[str] = []
+        self.lists_written: list[str] = []
+        self._kept: dict[Hashable, tuple[ManifestFile, ...]] = {}
+
+    def once(self, key: Hashable, write: Callable[[], tuple[ManifestFile, ...]]) -> tuple[ManifestFile, ...]:
+        """The manifests of an earlier attempt with the same key, or what `write` makes now."""
+        if key not in self._kept:
+            self._kept[key] = write()
+        return self._kept[key]
+
+    def write(self, location: str, data: bytes) -> None:
+        """Write one metadata file of this commit."""
+        with self.storage.write(location) as stream:
+            stream.write(data)
+
+
+class Attempt:
+    """One attempt to apply a change to a base."""
+
+    def __init__(
+        self,
+        base: TableMetadata,
+        number: int,
+        snapshot_id: int,
+        files: CommitFiles,
+        reader: ManifestReader,
+        runtime: Runtime,
+    ) -> None:
+        self.base = base
+        self.snapshot_id = snapshot_id
+        self.reader = reader
+        self.now_ms = runtime.now_ms()
+        self._number = number
+        self._files = files
+
+    def write_manifests(
+        self,
+        key: Hashable,
+        entries: Iterable[ManifestEntry],
+        spec_id: int,
+        content: ManifestContent = ManifestContent.DATA,
+    ) -> tuple[ManifestFile, ...]:
+        """Write entries of one partition spec as manifests of about `commit.manifest.target-size-bytes`.
+
+        An earlier attempt's manifests with the same `key` are reused, and then `entries` is not iterated.
+        """
+        return self._files.once((key, spec_id, content), lambda: tuple(self._write(entries, spec_id, content)))
+
+    def snapshot_updates(
+        self,
+        operation: str,
+        manifests: Iterable[ManifestFile],
+        summary: SummaryBuilder,
+        *,
+        branch: str = MAIN,
+    ) -> tuple[Update, ...]:
+        """Write the manifest list of a new snapshot on top of a branch, and say what adds and publishes it."""
+        base = self.base
+        ref = base.refs.get(branch)
+        if ref is not None and not ref.is_branch:
+            raise UnsupportedError(f"{branch!r} is a tag; only a branch can be committed to")
+        parent = base.head(branch)
+        if base.format_version != 2:
+            raise UnsupportedError(f"format version {base.format_version} cannot be written yet, only version 2")
+        location = manifest_list_location(base, self.snapshot_id, self._number, self._files.commit_uuid)
+        data = write_manifest_list(
+            manifests,
+            location,
+            format_version=base.format_version,
+            snapshot_id=self.snapshot_id,
+            parent_snapshot_id=None if parent is None else parent.snapshot_id,
+            sequence_number=base.next_sequence_number,
+            codec=base.properties.get(_CODEC, "gzip"),
+        )
+        self._files.lists_written.append(location)
+        self._files.write(location, data)
+        snapshot = Snapshot(
+            snapshot_id=self.snapshot_id,
+            parent_snapshot_id=None if parent is None else parent.snapshot_id,
+            sequence_number=base.next_sequence_number,
+            # Time never runs backwards in a table's history, whatever the clocks of its writers do.
+            timestamp_ms=max(self.now_ms, base.last_updated_ms, 0 if parent is None else parent.timestamp_ms),
+            manifest_list=location,
+            # A parent without a summary (v1) has totals that are not known; only no parent at all makes them zero.
+            summary=summary.build(operation, None if parent is None else parent.summary or {}, self._files.commit_uuid),
+            schema_id=base.current_schema_id,
+        )
+        return AddSnapshot(snapshot), SetSnapshotRef(branch, _moved(ref, self.snapshot_id))
+
+    def _write(
+        self, entries: Iterable[ManifestEntry], spec_id: int, content: ManifestContent
+    ) -> Iterator[ManifestFile]:
+        base = self.base
+        target_bytes = manifest_target_bytes(base)
+        encoder = EntryEncoder(base.partition_type(spec_id), base.format_version)
+        builder: ManifestBuilder | None = None
+        for entry in entries:
+            if builder is None:
+                builder = self._builder(encoder, spec_id, content)
+            builder.add(entry)
+            if builder.length_bytes >= target_bytes:
+                yield self._finish(builder)
+                builder = None
+        if builder is not None:
+            yield self._finish(builder)
+
+    def _builder(self, encoder: EntryEncoder, spec_id: int, content: ManifestContent) -> ManifestBuilder:
+        location = manifest_location(self.base, self._files.commit_uuid, len(self._files.manifests_written))
+        self._files.manifests_written.append(location)
+        return ManifestBuilder(
+            location,
+            encoder,
+            self.base.specs_by_id[spec_id],
+            self.base.schema,
+            format_version=self.base.format_version,
+            content=content,
+            codec=self.base.properties.get(_CODEC, "gzip"),
+        )
+
+    def _finish(self, builder: ManifestBuilder) -> ManifestFile:
+        data, manifest = builder.finish(self.snapshot_id)
+        self._files.write(builder.location, data)
+        return manifest
+
+
+def _moved(ref: SnapshotRef | None, snapshot_id: int) -> SnapshotRef:
+    """A branch at its new head, its retention unchanged."""
+    if ref is None:
+        return SnapshotRef(snapshot_id=snapshot_id, type="branch")
+    return msgspec.structs.replace(ref, snapshot_id=snapshot_id)

@@ -1,0 +1,55 @@
+"""Replace manifests by others that list the same live files."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from icekeep.commit.attempt import Attempt
+from icekeep.commit.summary import SummaryBuilder
+from icekeep.errors import ConflictError, IcekeepBug
+from icekeep.spec.manifests import ManifestFile
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import MAIN
+from icekeep.spec.updates import Update
+
+
+class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
+    """Manifests to leave out and manifests, written already, to list in their place.
+
+    The added ones hold existing entries only, each with its snapshot id and sequence numbers, so that they belong to no
+    snapshot and stay good over attempts.
+    """
+
+    replaced: tuple[ManifestFile, ...]
+    added: tuple[ManifestFile, ...]
+    branch: str = MAIN
+    summary: Mapping[str, str] = {}
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        """Every replaced manifest must still be in the base; what others have added meanwhile stays."""
+        if not self.replaced and not self.added:
+            return ()
+        before = sum(m.live_files_count or 0 for m in self.replaced)
+        after = sum(m.existing_files_count or 0 for m in self.added)
+        if before != after or any(m.added_files_count or m.deleted_files_count for m in self.added):
+            raise IcekeepBug(f"rewritten manifests hold {after} live files, the replaced ones {before}")
+        head = base.head(self.branch)
+        current = [] if head is None else attempt.reader.manifests(head)
+        gone = {m.manifest_path for m in self.replaced}
+        missing = gone - {m.manifest_path for m in current}
+        if missing:
+            raise ConflictError(
+                f"manifest {min(missing)!r} ({len(missing)} in all) is no longer in the table; plan again"
+            )
+        kept = [m for m in current if m.manifest_path not in gone]
+        added = [msgspec.structs.replace(m, added_snapshot_id=attempt.snapshot_id) for m in self.added]
+        summary = SummaryBuilder(
+            {
+                **self.summary,
+                "manifests-created": str(len(added)),
+                "manifests-kept": str(len(kept)),
+                "manifests-replaced": str(len(gone)),
+                "entries-processed": str(after),
+            }
+        )
+        return attempt.snapshot_updates("replace", [*added, *kept], summary, branch=self.branch)

@@ -1,0 +1,77 @@
+"""After an unknown outcome: look, and turn it into a known one if what is seen proves it.
+
+Finding our snapshot, or our metadata file in the table's history, proves that the commit landed. Not finding it proves
+nothing: the request may still be on its way. So unknown stays unknown, and nobody cleans up.
+"""
+
+from collections.abc import Iterator
+
+from icekeep.catalog.base import Committed, Conflict, Table, Unknown
+from icekeep.errors import IcekeepError, NotFoundError, OptionError
+from icekeep.runtime import Runtime
+from icekeep.spec.metadata import TableMetadata
+
+_DEFAULTS = {"num-retries": 3, "min-wait-ms": 1000, "max-wait-ms": 60_000, "total-timeout-ms": 1_800_000}
+
+
+def validate_status_checks(metadata: TableMetadata) -> None:
+    """Raise `OptionError` where a property `commit.status-check.*` is no whole number: before anything is in doubt."""
+    for name, default in _DEFAULTS.items():
+        text = _text(metadata, name, default)
+        if not text.isdecimal():
+            raise OptionError(f"table property commit.status-check.{name}", given=text, expected="a whole number")
+
+
+def settle(
+    outcome: Committed | Conflict | Unknown, base: Table, snapshot_id: int, runtime: Runtime
+) -> Committed | Conflict | Unknown:
+    """An outcome, made more certain where it is in doubt; raises no error of ours.
+
+    A conflict may hide our own commit (an answer was lost, the request was sent twice): then it is `Committed`, and where
+    the table cannot be loaded to see, it is `Unknown`. The table is looked at as often and as long as the properties
+    `commit.status-check.*` say.
+    """
+    if isinstance(outcome, Committed):
+        return outcome
+    location = outcome.metadata_location if isinstance(outcome, Unknown) else ""
+    for table in _looks(base, runtime):
+        if table is not None and _has_landed(table, snapshot_id, location):
+            return Committed(table)
+        if isinstance(outcome, Conflict):
+            return outcome
+    if isinstance(outcome, Conflict):
+        return Unknown(f"{outcome.reason}; the table cannot be loaded to see whether that was this very commit", "")
+    return outcome
+
+
+def _looks(base: Table, runtime: Runtime) -> Iterator[Table | None]:
+    """The table as each look finds it, null where it is gone; a look that fails shows nothing."""
+    retries, timeout_ms = _number(base, "num-retries"), _number(base, "total-timeout-ms")
+    wait_ms, max_wait_ms = _number(base, "min-wait-ms"), _number(base, "max-wait-ms")
+    began_ms = runtime.monotonic_ms()
+    for number in range(retries + 1):
+        if number:
+            runtime.sleep_ms(min(wait_ms * 2 ** (number - 1), max_wait_ms))
+        try:
+            yield base.catalog.load(base.identifier)
+        except NotFoundError:
+            yield None
+        except IcekeepError:
+            pass
+        if runtime.monotonic_ms() - began_ms > timeout_ms:
+            return
+
+
+def _has_landed(table: Table, snapshot_id: int, metadata_location: str) -> bool:
+    history = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+    return snapshot_id in table.metadata.snapshots_by_id or metadata_location in history
+
+
+def _number(base: Table, name: str) -> int:
+    text = _text(base.metadata, name, _DEFAULTS[name])
+    # A bad value was refused before the first attempt; one that was set since then must not hide what became of it.
+    return int(text) if text.isdecimal() else _DEFAULTS[name]
+
+
+def _text(metadata: TableMetadata, name: str, default: int) -> str:
+    return metadata.properties.get(f"commit.status-check.{name}", str(default))

@@ -1,0 +1,73 @@
+"""The counters of a snapshot's summary (spec, Appendix F "Optional Snapshot Summary Fields").
+
+Counts of what was added and removed are written where they are not zero. Totals are the parent's plus the difference;
+where the parent has none, or they would fall below zero, none are written, since a wrong total is worse than none.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from icekeep.spec.manifests import DataFile, FileContent
+
+COMMIT_ID = "icekeep.commit-id"
+"""Names the commit that made a snapshot, so that its writer can recognise it after a lost answer."""
+
+_TOTALS = {
+    "total-records": ("added-records", "deleted-records"),
+    "total-files-size": ("added-files-size", "removed-files-size"),
+    "total-data-files": ("added-data-files", "deleted-data-files"),
+    "total-delete-files": ("added-delete-files", "removed-delete-files"),
+    "total-position-deletes": ("added-position-deletes", "removed-position-deletes"),
+    "total-equality-deletes": ("added-equality-deletes", "removed-equality-deletes"),
+}
+
+
+class SummaryBuilder:
+    """Counts files as they are added and removed; `extra` is written as it is, where it claims no key of ours."""
+
+    def __init__(self, extra: Mapping[str, str] | None = None) -> None:
+        self._extra = dict(extra or {})
+        self._counts: Counter[str] = Counter()
+        self._partitions: set[tuple[int, tuple[Any, ...]]] = set()
+
+    def add(self, file: DataFile) -> None:
+        """Count a file that the snapshot adds."""
+        if file.content is FileContent.DATA:
+            self._counts["added-data-files"] += 1
+            self._counts["added-records"] += file.record_count
+        else:
+            self._count_deletes("added", file)
+        self._counts["added-files-size"] += file.file_size_in_bytes
+        self._partitions.add((file.spec_id, file.partition))
+
+    def remove(self, file: DataFile) -> None:
+        """Count a file that the snapshot removes."""
+        if file.content is FileContent.DATA:
+            self._counts["deleted-data-files"] += 1
+            self._counts["deleted-records"] += file.record_count
+        else:
+            self._count_deletes("removed", file)
+        self._counts["removed-files-size"] += file.file_size_in_bytes
+        self._partitions.add((file.spec_id, file.partition))
+
+    def build(self, operation: str, parent: Mapping[str, str] | None, commit_uuid: str) -> dict[str, str]:
+        """The summary of a snapshot whose parent on the branch has the summary `parent`; null: there is no parent."""
+        out = {**self._extra, "operation": operation, COMMIT_ID: commit_uuid}
+        out.update({key: str(count) for key, count in self._counts.items() if count})
+        if self._partitions:
+            out["changed-partition-count"] = str(len(self._partitions))
+        for total, (added, removed) in _TOTALS.items():
+            before = "0" if parent is None else parent.get(total, "")
+            if before.isdecimal() and (after := int(before) + self._counts[added] - self._counts[removed]) >= 0:
+                out[total] = str(after)
+        return out
+
+    def _count_deletes(self, verb: str, file: DataFile) -> None:
+        self._counts[f"{verb}-delete-files"] += 1
+        if file.content is FileContent.EQUALITY_DELETES:
+            self._counts[f"{verb}-equality-delete-files"] += 1
+            self._counts[f"{verb}-equality-deletes"] += file.record_count
+        else:
+            self._counts[f"{verb}-dvs" if file.file_format == "puffin" else f"{verb}-position-delete-files"] += 1
+            self._counts[f"{verb}-position-deletes"] += file.record_count

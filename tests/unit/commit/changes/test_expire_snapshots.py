@@ -1,0 +1,250 @@
+import msgspec
+import pytest
+
+from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
+from icekeep.commit.summary import SummaryBuilder
+from icekeep.errors import NotFoundError, UsageError
+from icekeep.spec.partitioning import UNPARTITIONED
+from icekeep.spec.requirements import AssertRefSnapshotId
+from icekeep.spec.retention import RetentionPolicy
+from icekeep.spec.schema import Schema
+from icekeep.spec.updates import RemoveSnapshotRef, SetProperties
+from kit.changes import run
+from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
+from kit.runtime import START_MS
+from kit.tables import (
+    BY_KIND,
+    EVENTS,
+    add,
+    data_file,
+    files,
+    live,
+    memory_table,
+    set_ref,
+    stored,
+    swap,
+)
+
+DAY_MS = 86_400_000
+OLD = RetentionPolicy(older_than_ms=START_MS + 100 * DAY_MS, retain_last=1)
+
+
+@pytest.fixture
+def catalog():
+    return MemoryCatalog()
+
+
+@pytest.fixture
+def table(catalog):
+    """Four snapshots a day apart."""
+    table = memory_table(catalog)
+    for name in "abcd":
+        table = add(table, name)
+        catalog.runtime.pass_ms(DAY_MS)
+    return table
+
+
+def ids(table):
+    return [s.snapshot_id for s in table.metadata.snapshots]
+
+
+def expire(table, policy=OLD, **options):
+    return run(table, ExpireSnapshots(policy=policy, now_ms=table.catalog.runtime.now_ms(), **options))
+
+
+def test_old_snapshots_go_and_their_files_stay_where_they_are(catalog, table):
+    before = stored(catalog)
+    result = expire(table)
+    assert ids(result.table) == [table.metadata.current_snapshot_id]
+    assert live(result.table) == {"a": 1, "b": 1, "c": 1, "d": 1}
+    assert result.snapshot_id is None
+    assert before <= stored(catalog)
+    assert len(stored(catalog) - before) == 1
+
+
+def test_every_reference_must_be_where_the_policy_saw_it(table):
+    table = set_ref(table, "v1", ids(table)[1])
+    expire(table)
+    requirements, _ = table.catalog.swaps[-1]
+    assert {r for r in requirements if isinstance(r, AssertRefSnapshotId)} == {
+        AssertRefSnapshotId("main", ids(table)[3]),
+        AssertRefSnapshotId("v1", ids(table)[1]),
+    }
+
+
+def test_nothing_old_enough_is_no_commit(catalog, table):
+    swaps = len(catalog.swaps)
+    assert expire(table, RetentionPolicy(older_than_ms=0)).changed is False
+    assert len(catalog.swaps) == swaps
+
+
+@pytest.mark.parametrize("kind", ["tag", "branch"])
+def test_a_reference_made_between_plan_and_commit_protects_its_snapshot(table, kind):
+    # iceberg-go #672, seaweedfs #10774: an expiry that decided on an older base dropped the new reference in silence.
+    table.catalog.follow(after(lambda: set_ref(table, "audit", ids(table)[1], kind)))
+    result = expire(table)
+    assert "audit" in result.table.metadata.refs
+    assert ids(result.table) == [ids(table)[1], ids(table)[3]]
+    assert live(result.table, "audit") == {"a": 1, "b": 1}
+
+
+def test_a_reference_that_goes_meanwhile_protects_its_snapshot_no_longer(table):
+    table = set_ref(table, "audit", ids(table)[1])
+    table.catalog.follow(after(lambda: swap(table, RemoveSnapshotRef("audit"))))
+    assert ids(expire(table).table) == [ids(table)[3]]
+
+
+def test_a_branch_that_others_moved_meanwhile_keeps_its_new_head(table):
+    table = set_ref(table, "audit", ids(table)[0], "branch")
+    table.catalog.follow(after(lambda: add(table, "theirs", branch="audit")))
+    result = expire(table)
+    theirs = result.table.metadata.refs["audit"].snapshot_id
+    assert set(ids(result.table)) == {ids(table)[3], theirs}
+    assert live(result.table, "audit") == {"a": 1, "theirs": 1}
+
+
+def test_a_rollback_meanwhile_keeps_what_is_current_now(table):
+    table.catalog.follow(after(lambda: set_ref(table, "main", ids(table)[1], "branch")))
+    result = expire(table)
+    assert result.table.metadata.current_snapshot_id == ids(table)[1]
+    assert ids(result.table) == [ids(table)[1]]
+    assert live(result.table) == {"a": 1, "b": 1}
+
+
+def test_an_append_meanwhile_stays_and_moves_what_counts_as_last(table):
+    table.catalog.follow(after(lambda: add(table, "theirs")))
+    result = expire(table)
+    assert live(result.table) == {"a": 1, "b": 1, "c": 1, "d": 1, "theirs": 1}
+    assert len(ids(result.table)) == 1
+
+
+def test_a_property_that_keeps_more_counts_if_it_was_set_meanwhile(table):
+    keep_all = SetProperties({"history.expire.min-snapshots-to-keep": "3"})
+    table.catalog.follow(after(lambda: swap(table, keep_all)))
+    result = expire(table, RetentionPolicy(older_than_ms=OLD.older_than_ms))
+    assert ids(result.table) == ids(table)[1:]
+
+
+def test_ages_are_measured_against_one_moment_however_many_attempts_it_takes(catalog, table):
+    slow = after(lambda: catalog.runtime.pass_ms(50 * DAY_MS), then=CONFLICTS)
+    catalog.follow(slow)
+    # The younger two are less than five days old, the default age, when the run begins.
+    catalog.runtime.pass_ms(2 * DAY_MS)
+    result = expire(table, RetentionPolicy())
+    assert ids(result.table) == ids(table)[1:]
+
+
+def test_two_runs_at_the_same_time_expire_everything_once(table):
+    table.catalog.follow(after(lambda: expire(table)))
+    result = expire(table)
+    assert result.changed is False
+    assert ids(result.table) == [ids(table)[3]]
+
+
+def test_references_go_with_their_snapshots_when_they_are_too_old(table):
+    table = set_ref(table, "short", ids(table)[1], max_ref_age_ms=1)
+    result = expire(table)
+    assert result.table.metadata.refs.keys() == {"main"}
+    assert ids(result.table) == [ids(table)[3]]
+    assert [type(u).__name__ for u in table.catalog.swaps[-1][1]] == ["RemoveSnapshotRef", "RemoveSnapshots"]
+
+
+def test_a_snapshot_that_is_named_and_then_tagged_by_others_is_not_expired(table):
+    table.catalog.follow(after(lambda: set_ref(table, "audit", ids(table)[1])))
+    with pytest.raises(UsageError, match="it is the head of 'audit'"):
+        expire(table, RetentionPolicy(older_than_ms=0, snapshot_ids=(ids(table)[1],)))
+    assert ids(table.catalog.load(EVENTS)) == ids(table)
+
+
+def test_a_snapshot_that_is_named_and_not_there_is_not_found(table):
+    with pytest.raises(NotFoundError, match="no snapshot 4711"):
+        expire(table, RetentionPolicy(older_than_ms=0, snapshot_ids=(4711,)))
+
+
+def evolved(catalog, *, default_spec_id=1):
+    """A table that was partitioned by `kind`, and then lost both the partitioning and the column; a file of each time."""
+    table = memory_table(catalog, spec=BY_KIND)
+    table = add(table, data_file("old", partition=("x",)))
+    without_kind = Schema(fields=tuple(f for f in table.metadata.schema.fields if f.name != "kind"), schema_id=1)
+    metadata = msgspec.structs.replace(
+        table.metadata,
+        schemas=(*table.metadata.schemas, without_kind),
+        current_schema_id=1,
+        partition_specs=(BY_KIND, msgspec.structs.replace(UNPARTITIONED, spec_id=1)),
+        default_spec_id=default_spec_id,
+    )
+    catalog.drop(EVENTS)
+    table = catalog.create(EVENTS, metadata)
+    catalog.runtime.pass_ms(DAY_MS)
+    return add(table, data_file("new", spec_id=1))
+
+
+def test_schemas_and_specs_stay_unless_asked_for(catalog):
+    result = expire(evolved(catalog))
+    assert len(result.table.metadata.snapshots) == 1
+    assert len(result.table.metadata.schemas) == 2
+    assert len(result.table.metadata.partition_specs) == 2
+
+
+def test_a_spec_that_a_retained_manifest_uses_stays_and_so_does_the_schema_that_types_it(catalog):
+    # Without the column's type the manifest could not be read any more, and every later commit would fail.
+    table = evolved(catalog)
+    result = expire(table, clean_expired_metadata=True)
+    metadata = result.table.metadata
+    assert len(metadata.snapshots) == 1
+    assert {s.spec_id for s in metadata.partition_specs} == {0, 1}
+    assert {s.schema_id for s in metadata.schemas} == {0, 1}
+    assert metadata.partition_type(0) == table.metadata.partition_type(0)
+    assert live(add(result.table, data_file("more", spec_id=1))) == {"old": 1, "new": 1, "more": 1}
+
+
+def test_a_spec_and_a_schema_that_nothing_uses_any_more_go_when_asked_for(catalog):
+    table = evolved(catalog)
+
+    class WithoutOldFile:
+        def apply(self, base, attempt):
+            kept = [m for m in attempt.reader.manifests(base.current_snapshot) if m.partition_spec_id == 1]
+            return attempt.snapshot_updates("delete", kept, SummaryBuilder())
+
+    catalog.runtime.pass_ms(DAY_MS)
+    table = run(table, WithoutOldFile()).table
+    table = expire(table, clean_expired_metadata=True).table
+    assert [s.spec_id for s in table.metadata.partition_specs] == [1]
+    # The schema is held by the spec for as long as that is there.
+    table = expire(table, clean_expired_metadata=True).table
+    assert [s.schema_id for s in table.metadata.schemas] == [1]
+    assert live(catalog.load(EVENTS)) == {"new": 1}
+    assert expire(table, clean_expired_metadata=True).changed is False
+
+
+def test_a_schema_that_no_snapshot_names_goes_alone_when_asked_for(catalog):
+    table = memory_table(catalog)
+    newer = msgspec.structs.replace(table.metadata.schema, schema_id=3)
+    metadata = msgspec.structs.replace(table.metadata, schemas=(*table.metadata.schemas, newer), current_schema_id=3)
+    catalog.drop(EVENTS)
+    table = catalog.create(EVENTS, metadata)
+    assert [s.schema_id for s in expire(table, clean_expired_metadata=True).table.metadata.schemas] == [3]
+
+
+def test_a_schema_that_a_snapshot_made_meanwhile_names_stays(catalog):
+    table = memory_table(catalog)
+    newer = msgspec.structs.replace(table.metadata.schema, schema_id=3)
+    metadata = msgspec.structs.replace(table.metadata, schemas=(*table.metadata.schemas, newer))
+    catalog.drop(EVENTS)
+    table = catalog.create(EVENTS, metadata)
+    catalog.follow(after(lambda: add(table, "theirs")))
+    metadata = expire(table, clean_expired_metadata=True).table.metadata
+    assert [s.schema_id for s in metadata.schemas] == [0]
+
+
+def test_a_spec_that_others_begin_to_use_meanwhile_stays(catalog):
+    table = memory_table(catalog)
+    specs = (table.metadata.spec, msgspec.structs.replace(BY_KIND, spec_id=1))
+    metadata = msgspec.structs.replace(table.metadata, partition_specs=specs, last_partition_id=1000)
+    catalog.drop(EVENTS)
+    table = catalog.create(EVENTS, metadata)
+    theirs = AppendFiles(files=(data_file("theirs", partition=("x",), spec_id=1), *files("a")))
+    catalog.follow(after(lambda: run(table, theirs)))
+    metadata = expire(table, clean_expired_metadata=True).table.metadata
+    assert [s.spec_id for s in metadata.partition_specs] == [0, 1]

@@ -1,0 +1,264 @@
+import msgspec
+import pytest
+
+from icekeep.commit.attempt import Attempt, CommitFiles, manifest_target_bytes
+from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
+from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.summary import SummaryBuilder
+from icekeep.errors import IcekeepBug, NotFoundError, OptionError, UnsupportedError
+from icekeep.spec.manifests import ManifestEntry, Status
+from icekeep.spec.retention import RetentionPolicy
+from icekeep.spec.snapshots import SnapshotRef
+from icekeep.spec.updates import SetProperties, SetSnapshotRef
+from kit.changes import run
+from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
+from kit.runtime import START_MS
+from kit.storage import HookedStorage
+from kit.tables import (
+    BY_KIND,
+    EVENTS,
+    add,
+    data_file,
+    entries_of,
+    files,
+    live,
+    manifests_of,
+    memory_table,
+    raw,
+    raw_list,
+    set_ref,
+    stored,
+    swap,
+)
+
+SNAPSHOT_ID = 77
+
+
+@pytest.fixture
+def catalog():
+    return MemoryCatalog()
+
+
+def attempt_on(table, commit_files=None, number=1):
+    storage = table.storage
+    return Attempt(
+        table.metadata,
+        number,
+        SNAPSHOT_ID,
+        commit_files or CommitFiles(storage, "c"),
+        StorageManifestReader(storage),
+        table.catalog.runtime,
+    )
+
+
+def added(*names, **keywords):
+    return [ManifestEntry(status=Status.ADDED, data_file=file) for file in files(*names, **keywords)]
+
+
+def reread(table, manifest):
+    row = msgspec.structs.replace(manifest, sequence_number=1, min_sequence_number=1)
+    return list(StorageManifestReader(table.storage).entries(row, table.metadata))
+
+
+@pytest.mark.parametrize(("text", "size"), [(None, 8 << 20), ("1", 1), ("4096", 4096)])
+def test_manifests_have_the_size_that_the_table_wants(text, size):
+    properties = {} if text is None else {"commit.manifest.target-size-bytes": text}
+    assert manifest_target_bytes(memory_table(**properties).metadata) == size
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "", "8MB", "1.5", "²"])
+def test_a_size_that_is_none_is_refused(text):
+    table = memory_table(**{"commit.manifest.target-size-bytes": text})
+    with pytest.raises(OptionError, match=r"target-size-bytes is .* a whole number, 1 or more"):
+        manifest_target_bytes(table.metadata)
+
+
+def test_many_entries_become_several_manifests_and_each_file_is_in_one(catalog):
+    properties = {"commit.manifest.target-size-bytes": "40000", "write.manifest.compression-codec": "uncompressed"}
+    table = memory_table(catalog, **properties)
+    names = [f"{number:01000d}" for number in range(200)]
+    manifests = attempt_on(table).write_manifests("k", iter(added(*names)), 0)
+    # What is not encoded as a block of 64 KB yet has no size.
+    *full, last = [m.manifest_length for m in manifests]
+    assert len(full) == 3
+    assert all(40_000 <= length <= 80_000 for length in full)
+    assert last < 40_000
+    assert len({m.manifest_path for m in manifests}) == 4
+    found = [e.data_file.file_path.rsplit("/", 1)[-1] for m in manifests for e in reread(table, m)]
+    assert found == names
+
+
+def test_no_entries_make_no_manifest(catalog):
+    before = stored(catalog)
+    assert attempt_on(memory_table(catalog)).write_manifests("k", iter(()), 0) == ()
+    assert {location for location in stored(catalog) - before if "-m" in location} == set()
+
+
+def test_a_later_attempt_takes_the_manifests_of_an_earlier_one_without_asking_for_entries(catalog):
+    def entries_that_must_not_be_asked_for():
+        raise AssertionError("asked")
+        yield
+
+    table = memory_table(catalog)
+    commit_files = CommitFiles(HookedStorage(table.storage), "c")
+    first = attempt_on(table, commit_files).write_manifests("k", iter(added("a")), 0)
+    again = attempt_on(table, commit_files, 2).write_manifests("k", entries_that_must_not_be_asked_for(), 0)
+    assert again == first
+    assert commit_files.storage.fired["write"] == 1
+    other = attempt_on(table, commit_files, 2).write_manifests("another", iter(added("b")), 0)
+    assert other[0].manifest_path != first[0].manifest_path
+
+
+def test_an_entry_of_another_spec_is_a_bug(catalog):
+    with pytest.raises(IcekeepBug, match="partition spec 1"):
+        attempt_on(memory_table(catalog)).write_manifests(
+            "k", [ManifestEntry(status=Status.ADDED, data_file=data_file("a", spec_id=1))], 0
+        )
+
+
+def test_a_snapshot_follows_the_head_of_its_branch(catalog):
+    table = add(memory_table(catalog), "a")
+    table = set_ref(table, "audit", table.metadata.current_snapshot_id, "branch")
+    head = table.metadata.current_snapshot
+    later = add(table, "b")
+    audit = add(later, "c", branch="audit").metadata.head("audit")
+    assert (audit.parent_snapshot_id, audit.sequence_number) == (head.snapshot_id, 3)
+    assert live(catalog.load(EVENTS)) == {"a": 1, "b": 1}
+    assert live(catalog.load(EVENTS), "audit") == {"a": 1, "c": 1}
+    assert audit.schema_id == later.metadata.current_schema_id
+    assert audit.operation == "append"
+
+
+def test_a_first_snapshot_has_no_parent(catalog):
+    snapshot = add(memory_table(catalog), "a").metadata.current_snapshot
+    assert (snapshot.parent_snapshot_id, snapshot.sequence_number, snapshot.timestamp_ms) == (None, 1, START_MS)
+
+
+@pytest.mark.parametrize("back_ms", [1, 3_600_000])
+def test_time_does_not_run_backwards_even_if_the_clock_does(catalog, back_ms):
+    table = add(memory_table(catalog), "a")
+    catalog.runtime.clock_ms -= back_ms
+    second = add(table, "b").metadata
+    assert second.current_snapshot.timestamp_ms == table.metadata.current_snapshot.timestamp_ms == START_MS
+    assert second.last_updated_ms >= START_MS
+    catalog.runtime.clock_ms += back_ms + 5
+    assert add(table, "c").metadata.current_snapshot.timestamp_ms == START_MS + 5
+
+
+def test_a_snapshot_is_not_older_than_its_parent_whatever_last_updated_says(catalog):
+    table = add(memory_table(catalog), "a")
+    parent = msgspec.structs.replace(table.metadata.current_snapshot, timestamp_ms=START_MS + 30_000)
+    ahead = msgspec.structs.replace(table, metadata=msgspec.structs.replace(table.metadata, snapshots=(parent,)))
+    snapshot, _ = attempt_on(ahead).snapshot_updates("append", [], SummaryBuilder())
+    assert snapshot.snapshot.timestamp_ms == START_MS + 30_000
+
+
+def test_a_branch_keeps_its_retention(catalog):
+    table = add(memory_table(catalog), "a")
+    retention = {"min_snapshots_to_keep": 3, "max_snapshot_age_ms": 1000, "max_ref_age_ms": 5000}
+    for name in ("main", "audit"):
+        table = set_ref(table, name, table.metadata.current_snapshot_id, "branch", **retention)
+        table = add(table, "b", branch=name)
+        ref = table.metadata.refs[name]
+        assert {key: getattr(ref, key) for key in retention} == retention
+        assert ref.snapshot_id == table.metadata.snapshots[-1].snapshot_id
+
+
+def test_a_branch_keeps_keys_that_we_do_not_know(catalog):
+    table = add(memory_table(catalog), "a")
+    ref = SnapshotRef(snapshot_id=table.metadata.current_snapshot_id, type="branch", extra={"x-owner": "them"})
+    table = add(swap(table, SetSnapshotRef("main", ref)), "b")
+    assert table.metadata.refs["main"].extra == {"x-owner": "them"}
+
+
+def test_a_tag_cannot_be_committed_to_and_a_branch_must_be_there(catalog):
+    table = add(memory_table(catalog), "a")
+    table = set_ref(table, "v1", table.metadata.current_snapshot_id)
+    before = stored(catalog)
+    with pytest.raises(UnsupportedError, match="'v1' is a tag"):
+        add(table, "b", branch="v1")
+    with pytest.raises(NotFoundError, match="no branch or tag 'nowhere'"):
+        add(table, "b", branch="nowhere")
+    assert stored(catalog) == before
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_format_version_that_is_not_written_yet_is_refused(catalog, version):
+    table = memory_table(catalog)
+    other = msgspec.structs.replace(table, metadata=msgspec.structs.replace(table.metadata, format_version=version))
+    with pytest.raises(UnsupportedError, match=f"format version {version} cannot be written yet"):
+        attempt_on(other).snapshot_updates("append", [], SummaryBuilder())
+
+
+def test_the_list_holds_the_manifests_in_the_order_in_which_they_were_given(catalog):
+    table = memory_table(catalog)
+    attempt = attempt_on(table)
+    manifests = [m for name in "bca" for m in attempt.write_manifests(name, added(name), 0)]
+    snapshot, ref = attempt.snapshot_updates("append", manifests, SummaryBuilder())
+    listed = raw(table, snapshot.snapshot.manifest_list)
+    assert [row["manifest_path"] for row in listed] == [m.manifest_path for m in manifests]
+    assert {row["sequence_number"] for row in listed} == {1}
+    assert ref == SetSnapshotRef("main", SnapshotRef(snapshot_id=SNAPSHOT_ID, type="branch"))
+    assert snapshot.snapshot.snapshot_id == SNAPSHOT_ID
+
+
+def test_each_attempt_has_a_list_of_its_own(catalog):
+    table = memory_table(catalog)
+    commit_files = CommitFiles(table.storage, "c")
+    for number in (1, 2):
+        attempt_on(table, commit_files, number).snapshot_updates("append", [], SummaryBuilder())
+    assert [location.rsplit("/", 1)[-1] for location in commit_files.lists_written] == [
+        "snap-77-1-c.avro",
+        "snap-77-2-c.avro",
+    ]
+
+
+@pytest.mark.parametrize(("codec", "name"), [("gzip", b"deflate"), ("uncompressed", b"null"), (None, b"deflate")])
+def test_manifests_and_lists_are_compressed_as_the_table_wants(catalog, codec, name):
+    properties = {} if codec is None else {"write.manifest.compression-codec": codec}
+    table = add(memory_table(catalog, **properties), "a")
+    for location in (table.metadata.current_snapshot.manifest_list, manifests_of(table)[0].manifest_path):
+        assert b"avro.codec" + bytes([2 * len(name)]) + name in table.storage.read(location)
+    assert live(table) == {"a": 1}
+
+
+def test_a_codec_that_cannot_be_written_is_refused_and_nothing_is_left(catalog):
+    table = memory_table(catalog, **{"write.manifest.compression-codec": "snappy"})
+    before = stored(catalog)
+    with pytest.raises(OptionError, match=r"write.manifest.compression-codec is 'snappy'"):
+        add(table, "a")
+    assert stored(catalog) == before
+
+
+def test_metadata_goes_where_the_table_wants_it(catalog):
+    table = add(memory_table(catalog, **{"write.metadata.path": "memory://lake/elsewhere/"}), "a")
+    snapshot = table.metadata.current_snapshot
+    for location in (snapshot.manifest_list, raw_list(table)[0]["manifest_path"]):
+        assert location.startswith("memory://lake/elsewhere/")
+
+
+def test_totals_go_on_from_a_parent_but_not_from_one_that_says_nothing(catalog):
+    table = add(memory_table(catalog), "a", "b")
+    assert add(table, "c").metadata.current_snapshot.summary["total-data-files"] == "3"
+    silent = msgspec.structs.replace(table.metadata.current_snapshot, summary=None)
+    base = msgspec.structs.replace(table, metadata=msgspec.structs.replace(table.metadata, snapshots=(silent,)))
+    snapshot, _ = attempt_on(base).snapshot_updates("append", [], SummaryBuilder())
+    assert not [key for key in snapshot.snapshot.summary if key.startswith("total-")]
+
+
+def test_partitions_survive_the_way_into_a_manifest_and_back(catalog):
+    table = memory_table(catalog, spec=BY_KIND)
+    table = add(table, data_file("a", partition=("x",)), data_file("b", partition=(None,)))
+    assert [entry.data_file.partition for entry in entries_of(table)] == [("x",), (None,)]
+
+
+def test_sequence_numbers_only_grow_over_conflicts_and_expiry(catalog):
+    table = add(memory_table(catalog), "a")
+    catalog.follow(CONFLICTS, after(lambda: add(table, "theirs")))
+    second = run(table, AppendFiles(files=files("b"))).table
+    policy = RetentionPolicy(older_than_ms=2**62, retain_last=1)
+    run(second, ExpireSnapshots(policy=policy, now_ms=START_MS))
+    third = add(swap(table, SetProperties({"x": "y"})), "c").metadata
+    assert [s.sequence_number for s in third.snapshots] == [3, 4]
+    assert third.last_sequence_number == 4

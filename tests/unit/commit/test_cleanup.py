@@ -1,0 +1,95 @@
+import pytest
+
+from icekeep.commit.attempt import CommitFiles
+from icekeep.commit.cleanup import remove_all, remove_unused
+from icekeep.commit.manifests import StorageManifestReader
+from icekeep.errors import UnavailableError
+from icekeep.spec.snapshots import Snapshot
+from kit.storage import HookedStorage, MemoryStorage
+from kit.tables import add, memory_table, raw_list, stored
+
+AT = "memory://lake/wh/db/events/metadata"
+
+
+@pytest.fixture
+def table():
+    return add(memory_table(), "a")
+
+
+@pytest.fixture
+def snapshot(table):
+    return table.metadata.current_snapshot
+
+
+def written(table, storage, snapshot: Snapshot) -> CommitFiles:
+    """The files of a commit that made `snapshot` in its second attempt: of each kind one that it names and one that not."""
+    files = CommitFiles(storage, "c")
+    files.lists_written += [f"{AT}/lost-list.avro", snapshot.manifest_list]
+    files.manifests_written += [raw_list(table)[0]["manifest_path"], f"{AT}/lost-m1.avro"]
+    for location in (f"{AT}/lost-list.avro", f"{AT}/lost-m1.avro", f"{AT}/of-somebody-else.avro"):
+        table.storage.create(location, b"x")
+    return files
+
+
+def test_all_that_a_commit_wrote_is_removed_and_nothing_else(table, snapshot):
+    before = stored(table.catalog)
+    remove_all(written(table, table.storage, snapshot))
+    gone = {snapshot.manifest_list, raw_list_path(before)}
+    assert stored(table.catalog) == (before | {f"{AT}/of-somebody-else.avro"}) - gone
+
+
+def raw_list_path(locations: set[str]) -> str:
+    (path,) = [location for location in locations if location.endswith("-m0.avro")]
+    return path
+
+
+def test_what_the_snapshot_names_stays_and_the_rest_goes(table, snapshot):
+    before = stored(table.catalog)
+    remove_unused(written(table, table.storage, snapshot), snapshot, StorageManifestReader(table.storage))
+    assert stored(table.catalog) == before | {f"{AT}/of-somebody-else.avro"}
+
+
+def test_nothing_is_removed_where_the_snapshot_is_not_there_to_say_what_it_names(table, snapshot):
+    storage = HookedStorage(table.storage)
+    remove_unused(written(table, storage, snapshot), None, StorageManifestReader(table.storage))
+    assert storage.fired["delete_many"] == 0
+
+
+def test_nothing_is_removed_where_the_list_of_the_snapshot_cannot_be_read(table, snapshot):
+    def lose(operation, location):
+        if operation == "read":
+            raise UnavailableError("out of reach")
+
+    storage = HookedStorage(table.storage, before=lose)
+    remove_unused(written(table, storage, snapshot), snapshot, StorageManifestReader(storage))
+    assert (storage.fired["read"], storage.fired["delete_many"]) == (1, 0)
+
+
+def test_a_commit_of_one_attempt_is_not_looked_at_again(table, snapshot):
+    storage = HookedStorage(table.storage)
+    files = CommitFiles(storage, "c")
+    files.lists_written.append(snapshot.manifest_list)
+    files.manifests_written.append(raw_list(table)[0]["manifest_path"])
+    before = stored(table.catalog)
+    remove_unused(files, snapshot, StorageManifestReader(storage))
+    assert storage.fired == {}
+    assert stored(table.catalog) == before
+
+
+def test_a_file_that_cannot_be_removed_stays_and_changes_nothing(table, snapshot):
+    def refuse(operation, location):
+        if operation == "delete_many":
+            raise UnavailableError("out of reach")
+
+    storage = HookedStorage(table.storage, before=refuse)
+    files = written(table, storage, snapshot)
+    remove_all(files)
+    remove_unused(files, snapshot, StorageManifestReader(table.storage))
+    assert storage.fired["delete_many"] == 2
+    assert f"{AT}/lost-list.avro" in stored(table.catalog)
+
+
+def test_a_commit_that_wrote_nothing_asks_storage_nothing():
+    storage = HookedStorage(MemoryStorage())
+    remove_all(CommitFiles(storage, "c"))
+    assert storage.fired == {}

@@ -1,0 +1,71 @@
+import msgspec
+import pytest
+
+from icekeep.commit.manifests import StorageManifestReader
+from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
+from icekeep.spec.manifests import ManifestContent
+from kit.tables import BY_KIND, add, data_file, entries_of, manifests_of, memory_table
+
+
+@pytest.fixture
+def table():
+    table = memory_table(spec=BY_KIND)
+    return add(table, data_file("a", 3, ("x",)), data_file("b", 4, ("y",)))
+
+
+@pytest.fixture
+def reader(table):
+    return StorageManifestReader(table.storage)
+
+
+def test_entries_come_in_order_with_what_they_inherit(table, reader):
+    (manifest,) = reader.manifests(table.metadata.current_snapshot)
+    entries = list(reader.entries(manifest, table.metadata))
+    assert [entry.data_file for entry in entries] == [data_file("a", 3, ("x",)), data_file("b", 4, ("y",))]
+    assert {entry.snapshot_id for entry in entries} == {table.metadata.current_snapshot_id}
+    assert {(entry.sequence_number, entry.file_sequence_number) for entry in entries} == {(1, 1)}
+
+
+def test_a_task_reads_the_same_with_nothing_but_the_partition_type(table, reader):
+    (manifest,) = manifests_of(table)
+    partition = table.metadata.partition_type(manifest.partition_spec_id)
+    assert tuple(reader.typed_entries(manifest, partition)) == entries_of(table)
+    header, entries = reader.open(manifest, partition)
+    assert (header.partition_spec_id, header.content) == (0, ManifestContent.DATA)
+    assert header.unknown_field_ids == frozenset()
+    assert len(list(entries)) == 2
+
+
+def test_a_snapshot_of_version_1_without_a_manifest_list_is_refused(table, reader):
+    snapshot = msgspec.structs.replace(table.metadata.current_snapshot, manifest_list=None, manifests=("m.avro",))
+    with pytest.raises(UnsupportedError, match=f"snapshot {snapshot.snapshot_id} has no manifest list"):
+        reader.manifests(snapshot)
+
+
+def test_an_encrypted_manifest_is_refused(table, reader):
+    (manifest,) = manifests_of(table)
+    with pytest.raises(UnsupportedError, match="encrypted"):
+        reader.entries(msgspec.structs.replace(manifest, key_metadata=b"k"), table.metadata)
+
+
+def test_a_manifest_of_another_length_than_its_list_says_is_refused(table, reader):
+    (manifest,) = manifests_of(table)
+    with pytest.raises(InvalidTableError, match="bytes"):
+        reader.entries(msgspec.structs.replace(manifest, manifest_length=manifest.manifest_length - 1), table.metadata)
+
+
+def test_a_manifest_that_holds_fewer_entries_than_its_list_says_is_an_error_at_the_end(table, reader):
+    (manifest,) = manifests_of(table)
+    entries = reader.entries(msgspec.structs.replace(manifest, added_files_count=3), table.metadata)
+    assert len([next(entries), next(entries)]) == 2
+    with pytest.raises(InvalidTableError, match="holds 2 added entries"):
+        next(entries)
+
+
+def test_a_list_or_manifest_that_is_gone_is_missing(table, reader):
+    (manifest,) = manifests_of(table)
+    table.storage.delete_many([manifest.manifest_path, table.metadata.current_snapshot.manifest_list])
+    with pytest.raises(MissingFileError):
+        reader.entries(manifest, table.metadata)
+    with pytest.raises(MissingFileError):
+        reader.manifests(table.metadata.current_snapshot)

@@ -1,0 +1,251 @@
+"""The loop: how often a change is applied, to what, and how long it waits."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.retry import RetryPolicy, commit
+from icekeep.commit.summary import COMMIT_ID
+from icekeep.errors import (
+    ConflictError,
+    OptionError,
+)
+from icekeep.events import CommitRetried, SnapshotCommitted
+from kit.changes import Applying, Recorder, run
+from kit.memory_catalog import (
+    CONFLICTS,
+    MemoryCatalog,
+    after,
+)
+from kit.runtime import FakeRuntime
+from kit.storage import HookedStorage, MemoryStorage
+from kit.tables import EVENTS, add, files, live, memory_table, raw_list, stored, swap, written_by
+
+ONE = AppendFiles(files=files("new"))
+SET = ChangeProperties(updates={"owner": "me"})
+
+
+@pytest.fixture
+def catalog() -> MemoryCatalog:
+    return MemoryCatalog()
+
+
+@pytest.fixture
+def table(catalog):
+    return add(memory_table(catalog), "old")
+
+
+def others(table, name: str = "theirs"):
+    """Another writer who commits a file."""
+    return lambda: add(table, name)
+
+
+def commit_id(table, snapshot_id: int) -> str:
+    return table.metadata.snapshot(snapshot_id).summary[COMMIT_ID]
+
+
+def test_a_commit_says_what_it_made_and_on_what(catalog, table):
+    heard = Recorder()
+    result = run(table, ONE, listener=heard)
+    assert result.changed
+    assert result.base == table
+    assert result.table == catalog.load(EVENTS)
+    assert result.snapshot_id == result.table.metadata.current_snapshot_id
+    assert live(result.table) == {"old": 1, "new": 1}
+    assert heard.events == [SnapshotCommitted("db.events", result.snapshot_id, result.table.metadata_location)]
+    assert catalog.runtime.sleeps_ms == []
+
+
+def test_a_change_without_a_snapshot_has_no_snapshot_id(catalog, table):
+    heard = Recorder()
+    result = run(table, SET, listener=heard)
+    assert (result.changed, result.snapshot_id) == (True, None)
+    assert heard.events == [SnapshotCommitted("db.events", None, result.table.metadata_location)]
+
+
+def test_nothing_to_change_commits_nothing_and_writes_nothing(catalog, table):
+    swaps, before = len(catalog.swaps), stored(catalog)
+    result = run(table, AppendFiles(files=()))
+    assert (result.changed, result.snapshot_id, result.table.metadata) == (False, None, table.metadata)
+    assert len(catalog.swaps) == swaps
+    assert stored(catalog) == before
+
+
+def test_a_change_is_applied_to_the_table_as_it_is_now_not_as_it_was_loaded(catalog, table):
+    latest = add(table, "theirs")
+    result = run(table, ONE)
+    assert result.base.metadata == latest.metadata
+    assert live(result.table) == {"old": 1, "theirs": 1, "new": 1}
+    assert catalog.runtime.sleeps_ms == []
+
+
+def test_after_a_conflict_the_change_is_applied_to_the_new_base(catalog, table):
+    catalog.follow(after(others(table)))
+    heard, change = Recorder(), Applying(ONE)
+    result = run(table, change, listener=heard)
+    assert [base.current_snapshot_id for base in change.bases] == [
+        table.metadata.current_snapshot_id,
+        result.base.metadata.current_snapshot_id,
+    ]
+    assert live(result.table) == {"old": 1, "theirs": 1, "new": 1}
+    retried, committed = heard.events
+    assert isinstance(retried, CommitRetried)
+    assert (retried.table, retried.attempt, retried.wait_ms) == ("db.events", 1, 100)
+    assert "main" in retried.reason or "committed" in retried.reason
+    assert committed == SnapshotCommitted("db.events", result.snapshot_id, result.table.metadata_location)
+
+
+def test_requirements_hold_the_uuid_and_the_branch_of_the_base(catalog, table):
+    run(table, ONE)
+    requirements, _ = catalog.swaps[-1]
+    assert {type(r).__name__ for r in requirements} == {"AssertTableUuid", "AssertRefSnapshotId"}
+    assert requirements[1].snapshot_id == table.metadata.current_snapshot_id
+
+
+@pytest.mark.parametrize(("retries", "attempts"), [(None, 5), ("0", 1), ("1", 2), ("7", 8)])
+def test_a_commit_is_tried_once_and_then_as_often_again_as_the_table_allows(catalog, retries, attempts):
+    properties = {} if retries is None else {"commit.retry.num_retries": retries}
+    table = memory_table(catalog, **properties)
+    before = stored(catalog)
+    catalog.follow(*[CONFLICTS] * 20)
+    with pytest.raises(ConflictError, match=f"gave up after {attempts} attempts.*another writer was faster") as raised:
+        run(table, ONE)
+    assert raised.value.exit_status == 75
+    assert raised.value.facts["attempts"] == attempts == len(catalog.swaps)
+    assert stored(catalog) == before
+
+
+def test_waits_double_up_to_the_greatest(catalog):
+    table = memory_table(
+        catalog,
+        **{
+            "commit.retry.num_retries": "6",
+            "commit.retry.min_wait_ms": "300",
+            "commit.retry.max_wait_ms": "2000",
+        },
+    )
+    catalog.follow(*[CONFLICTS] * 6)
+    run(table, ONE)
+    assert catalog.runtime.sleeps_ms == [300, 600, 1200, 2000, 2000, 2000]
+
+
+@pytest.mark.parametrize(
+    ("attempt", "wait_ms"), [(1, 100), (2, 200), (3, 400), (10, 51_200), (11, 60_000), (99, 60_000)]
+)
+def test_the_waits_of_a_table_that_says_nothing_are_icebergs(attempt, wait_ms):
+    policy = RetryPolicy.of(memory_table().metadata)
+    assert policy == RetryPolicy(4, 100, 60_000, 1_800_000)
+    assert policy.wait_ms(attempt, FakeRuntime(chance=0.0)) == wait_ms
+    assert policy.wait_ms(attempt, FakeRuntime(chance=1.0)) == wait_ms + wait_ms // 10
+
+
+@given(st.integers(1, 60), st.integers(0, 1000), st.integers(0, 10**6), st.integers(0, 10**7))
+def test_chance_adds_at_most_a_tenth_to_a_wait(attempt, seed, least_ms, most_ms):
+    wait_ms = min(least_ms * 2 ** (attempt - 1), most_ms)
+    actual_ms = RetryPolicy(4, least_ms, most_ms, 0).wait_ms(attempt, FakeRuntime(seed, chance=None))
+    assert wait_ms <= actual_ms <= wait_ms * 1.1
+
+
+def test_two_writers_do_not_wait_equally_long():
+    policy = RetryPolicy(4, 10_000, 60_000, 0)
+    assert len({policy.wait_ms(1, FakeRuntime(seed, chance=None)) for seed in range(10)}) > 5
+
+
+def test_conflicts_do_not_go_on_for_longer_than_the_table_allows(catalog):
+    table = memory_table(catalog, **{"commit.retry.total_timeout_ms": "5000", "commit.retry.num_retries": "99"})
+    slow = after(lambda: catalog.runtime.pass_ms(2000), then=CONFLICTS)
+    catalog.follow(*[slow] * 20)
+    with pytest.raises(ConflictError, match="gave up after 3 attempts"):
+        run(table, ONE)
+    assert catalog.runtime.elapsed_ms > 5000
+
+
+def test_however_slow_the_first_attempt_was_there_is_a_second(catalog):
+    table = memory_table(catalog, **{"commit.retry.total_timeout_ms": "0"})
+    catalog.follow(after(lambda: catalog.runtime.pass_ms(10**6), then=CONFLICTS))
+    assert run(table, ONE).changed
+
+
+@pytest.mark.parametrize(
+    "name", [f"commit.{what}.{key}" for what in ("retry", "status-check") for key in
+             ("num-retries", "min-wait-ms", "max-wait-ms", "total-timeout-ms")]
+)  # fmt: skip
+@pytest.mark.parametrize("text", ["-1", "", "four", "1.5", "²", " 4"])
+def test_a_property_that_is_no_whole_number_is_refused_before_anything_is_written(catalog, name, text):
+    table = memory_table(catalog, **{name: text})
+    before = stored(catalog)
+    with pytest.raises(OptionError, match=f"table property {name} is '{text}'"):
+        run(table, ONE)
+    assert (stored(catalog), catalog.swaps) == (before, [])
+
+
+def test_manifests_that_are_written_already_are_used_again(catalog):
+    written: list[str] = []
+    storage = HookedStorage(
+        MemoryStorage(), before=lambda operation, location: written.append(location) if operation == "write" else None
+    )
+    catalog = MemoryCatalog(storage)
+    table = add(memory_table(catalog), "old")
+    written.clear()
+    catalog.follow(CONFLICTS, after(others(table)), CONFLICTS)
+    result = run(table, ONE)
+    mine = written_by(written, commit_id(result.table, result.snapshot_id))
+    assert len([location for location in mine if "/snap-" in location]) == 4
+    assert len([location for location in mine if "-m0" in location]) == 1
+    assert len(mine) == 5
+    assert live(result.table) == {"old": 1, "theirs": 1, "new": 1}
+
+
+def test_a_manifest_that_is_used_again_takes_the_sequence_number_of_the_commit_that_lands(catalog, table):
+    catalog.follow(after(others(table)))
+    result = run(table, ONE)
+    mine = next(m for m in raw_list(result.table) if m["added_snapshot_id"] == result.snapshot_id)
+    assert mine["sequence_number"] == mine["min_sequence_number"] == 3
+    assert result.table.metadata.last_sequence_number == 3
+
+
+def test_after_success_only_the_lists_of_losing_attempts_are_gone(catalog, table):
+    before = stored(catalog)
+    catalog.follow(CONFLICTS, CONFLICTS)
+    result = run(table, ONE)
+    mine = written_by(stored(catalog) - before, commit_id(result.table, result.snapshot_id))
+    listed = result.table.metadata.current_snapshot.manifest_list
+    assert f"snap-{result.snapshot_id}-3-" in listed
+    assert mine == {listed, *(m["manifest_path"] for m in raw_list(result.table))} - before
+    assert before <= stored(catalog)
+
+
+def test_a_snapshot_id_that_is_taken_is_not_used_again(catalog, table):
+    class Repeating(FakeRuntime):
+        """The first snapshot id that it makes is the one of the runtime that it repeats."""
+
+        def new_uuid(self):
+            drawn = super().new_uuid()
+            return taken if self._drawn == 2 else drawn
+
+    repeated = FakeRuntime(seed=5)
+    taken = [repeated.new_uuid(), repeated.new_uuid()][1]
+    first = commit(table, ONE, runtime=FakeRuntime(seed=5)).snapshot_id
+    second = commit(catalog.load(EVENTS), AppendFiles(files=files("b")), runtime=Repeating(seed=6)).snapshot_id
+    assert first != second
+
+
+def test_one_commit_id_is_in_the_summary_and_in_every_name(catalog, table):
+    before = stored(catalog)
+    result = run(table, ONE)
+    snapshot = result.table.metadata.current_snapshot
+    new = [location for location in stored(catalog) - before if not location.endswith(".json")]
+    assert len(new) == 2
+    assert all(snapshot.summary[COMMIT_ID] in location for location in new)
+
+
+def test_a_property_of_the_new_base_is_seen_by_the_next_attempt(catalog, table):
+    def forbid_nothing():
+        swap(table, *ChangeProperties(updates={"seen": "yes"}).apply(table.metadata, None))
+
+    catalog.follow(after(forbid_nothing))
+    change = Applying(ONE)
+    run(table, change)
+    assert [base.properties.get("seen") for base in change.bases] == [None, "yes"]

@@ -1,0 +1,222 @@
+"""What is left in storage, and what is said, whatever the catalog answers and whoever interrupts."""
+
+import pytest
+
+from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.retry import commit
+from icekeep.errors import (
+    ConflictError,
+    InvalidTableError,
+    NotFoundError,
+    OutcomeUnknownError,
+    SafetyError,
+    UnavailableError,
+)
+from kit.changes import Applying, run, thrown
+from kit.memory_catalog import (
+    COMMITS,
+    CONFLICTS,
+    IS_UNKNOWN,
+    LANDS_BUT_IS_UNKNOWN,
+    LANDS_BUT_SAYS_CONFLICT,
+    MemoryCatalog,
+    after,
+    fails,
+    lands_but_raises,
+)
+from kit.runtime import FakeRuntime
+from kit.storage import HookedStorage, MemoryStorage
+from kit.tables import EVENTS, add, files, live, memory_table, stored
+
+ONE = AppendFiles(files=files("new"))
+SET = ChangeProperties(updates={"owner": "me"})
+
+
+@pytest.fixture
+def catalog() -> MemoryCatalog:
+    return MemoryCatalog()
+
+
+@pytest.fixture
+def table(catalog):
+    return add(memory_table(catalog), "old")
+
+
+@pytest.mark.parametrize("error", [UnavailableError("down"), NotFoundError("gone"), InvalidTableError("broken")])
+def test_an_error_of_the_swap_proves_that_nothing_landed_so_all_that_was_written_is_removed(catalog, table, error):
+    before = stored(catalog)
+    catalog.follow(CONFLICTS, fails(error))
+    with pytest.raises(type(error)):
+        run(table, ONE)
+    assert len(catalog.swaps) == 3
+    assert stored(catalog) == before
+
+
+@pytest.mark.parametrize("error", [ConflictError("no"), KeyboardInterrupt(), SystemExit(143), ValueError("bug")])
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_what_goes_wrong_before_the_swap_leaves_nothing(catalog, table, error, attempt):
+    before = stored(catalog)
+    catalog.follow(CONFLICTS)
+    change = Applying(ONE, **{f"attempt_{attempt}": thrown(error)})
+    with pytest.raises(type(error)):
+        run(table, change)
+    assert len(change.bases) == attempt
+    assert stored(catalog) == before
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])
+def test_an_interrupt_while_waiting_for_the_next_attempt_leaves_nothing(catalog, table, error):
+    class Interrupting(FakeRuntime):
+        def sleep_ms(self, duration_ms):
+            raise error
+
+    before = stored(catalog)
+    catalog.follow(CONFLICTS)
+    with pytest.raises(type(error)):
+        commit(table, ONE, runtime=Interrupting(seed=9))
+    assert stored(catalog) == before
+
+
+def test_a_manifest_that_cannot_be_written_leaves_nothing(catalog):
+    def full(operation, location):
+        if operation == "write" and "snap-" in location:
+            raise UnavailableError("no space left")
+
+    storage = HookedStorage(MemoryStorage())
+    catalog = MemoryCatalog(storage)
+    table = memory_table(catalog)
+    before = stored(catalog)
+    storage.before = full
+    with pytest.raises(UnavailableError):
+        run(table, ONE)
+    assert storage.fired["write"] == 2
+    assert stored(catalog) == before
+
+
+@pytest.mark.parametrize(
+    "step", [IS_UNKNOWN, fails(OutcomeUnknownError("lost", metadata_location="memory://lake/wh/x"))]
+)
+def test_after_an_unknown_outcome_nothing_at_all_is_removed(step):
+    storage = HookedStorage(MemoryStorage())
+    catalog = MemoryCatalog(storage)
+    table = add(memory_table(catalog), "old")
+    before = stored(catalog)
+    catalog.follow(CONFLICTS, step)
+    with pytest.raises(OutcomeUnknownError, match="may or may not have landed") as raised:
+        run(table, ONE)
+    assert raised.value.exit_status == 5
+    assert raised.value.facts["metadata_location"].startswith("memory://lake/wh/")
+    assert raised.value.facts["metadata_location"] in raised.value.message
+    assert str(raised.value.facts["snapshot_id"]) in raised.value.message
+    assert len(stored(catalog) - before) == 3
+    assert storage.fired["delete_many"] == 0
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143), RuntimeError("driver gone")])
+@pytest.mark.parametrize("lands", [False, True])
+def test_an_interrupt_in_the_middle_of_the_swap_leaves_every_file_and_the_outcome_unknown(error, lands):
+    storage = HookedStorage(MemoryStorage())
+    catalog = MemoryCatalog(storage)
+    table = add(memory_table(catalog), "old")
+    before = stored(catalog)
+    catalog.follow(lands_but_raises(error) if lands else fails(error))
+    with pytest.raises(OutcomeUnknownError, match=type(error).__name__) as raised:
+        run(table, ONE)
+    assert raised.value.__cause__ is error
+    assert storage.fired["delete_many"] == 0
+    assert len(stored(catalog) - before) == 2 + lands
+    assert live(catalog.load(EVENTS)) == ({"old": 1, "new": 1} if lands else {"old": 1})
+
+
+def test_an_interrupt_after_the_commit_landed_is_not_mistaken_for_one_before_it():
+    def interrupt(operation, location):
+        if operation == "delete_many":
+            raise KeyboardInterrupt
+
+    storage = HookedStorage(MemoryStorage())
+    catalog = MemoryCatalog(storage)
+    table = add(memory_table(catalog), "old")
+    catalog.follow(CONFLICTS)
+    storage.before = interrupt
+    with pytest.raises(OutcomeUnknownError):
+        run(table, ONE)
+    assert storage.fired["delete_many"] == 1
+    assert live(catalog.load(EVENTS)) == {"old": 1, "new": 1}
+
+
+def test_what_is_in_doubt_is_named_as_far_as_it_is_known(catalog, table):
+    catalog.follow(fails(KeyboardInterrupt()), fails(KeyboardInterrupt()))
+    with pytest.raises(OutcomeUnknownError, match=r"see whether snapshot \d+ is there") as raised:
+        run(table, ONE)
+    assert str(raised.value.facts["snapshot_id"]) in raised.value.message
+    with pytest.raises(OutcomeUnknownError, match="see whether the change is there"):
+        run(table, SET)
+
+
+def test_an_unknown_outcome_that_is_found_to_have_landed_is_a_commit(catalog, table):
+    before = stored(catalog)
+    catalog.follow(LANDS_BUT_IS_UNKNOWN)
+    result = run(table, ONE)
+    assert live(result.table) == {"old": 1, "new": 1}
+    assert len(catalog.swaps) == 2
+    assert len(stored(catalog) - before) == 3
+
+
+def test_a_conflict_that_hides_our_own_commit_is_a_commit_and_its_manifest_list_stays(catalog, table):
+    # apache/iceberg #14583: the answer was lost, the request sent again, and the second answer said "conflict".
+    before = stored(catalog)
+    catalog.follow(CONFLICTS, LANDS_BUT_SAYS_CONFLICT)
+    result = run(table, ONE)
+    assert len(catalog.swaps) == 3
+    assert live(result.table) == {"old": 1, "new": 1}
+    assert result.table.metadata.current_snapshot.manifest_list in stored(catalog)
+    assert len(stored(catalog) - before) == 3
+    assert len(result.table.metadata.snapshots) == 2
+
+
+def test_a_conflict_that_cannot_be_looked_into_is_unknown_and_removes_nothing(catalog, table):
+    # Taken for a conflict, the next attempt would find the snapshot there already, fail, and remove what it names.
+    before = stored(catalog)
+
+    def lose_contact():
+        catalog.failing_loads = 4
+
+    catalog.follow(after(lose_contact, then=LANDS_BUT_SAYS_CONFLICT))
+    with pytest.raises(OutcomeUnknownError, match="cannot be loaded"):
+        run(table, ONE)
+    assert catalog.failing_loads == 0
+    assert len(stored(catalog) - before) == 3
+    assert live(catalog.load(EVENTS)) == {"old": 1, "new": 1}
+
+
+def test_a_commit_that_others_built_upon_while_we_looked_is_still_found(catalog, table):
+    def build_upon():
+        add(catalog.load(EVENTS), "theirs")
+
+    catalog.follow(after(build_upon, then=COMMITS), LANDS_BUT_IS_UNKNOWN)
+    result = run(table, ONE)
+    assert live(result.table) == {"old": 1, "theirs": 1, "new": 1}
+
+
+def test_a_table_that_was_dropped_and_made_again_is_not_touched(catalog, table):
+    def make_again():
+        catalog.drop(EVENTS)
+        memory_table(catalog, owner="another")
+
+    catalog.follow(after(make_again))
+    with pytest.raises(SafetyError, match="is another table now") as raised:
+        run(table, ONE)
+    assert raised.value.exit_status == 4
+    assert table.metadata.table_uuid in raised.value.message
+    assert catalog.load(EVENTS).metadata.snapshots == ()
+    manifests = [location for location in stored(catalog) if location.endswith("-m0.avro")]
+    assert len(manifests) == 1
+
+
+def test_a_table_that_was_dropped_is_not_found_and_nothing_is_left(catalog, table):
+    before = stored(catalog)
+    catalog.follow(after(lambda: catalog.drop(EVENTS)))
+    with pytest.raises(NotFoundError):
+        run(table, ONE)
+    assert stored(catalog) == before

@@ -1,0 +1,145 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from icekeep.commit.summary import COMMIT_ID, SummaryBuilder
+from icekeep.spec.manifests import FileContent
+from kit.tables import data_file
+
+TOTALS = {
+    "total-records": "1000",
+    "total-files-size": "50000",
+    "total-data-files": "40",
+    "total-delete-files": "3",
+    "total-position-deletes": "7",
+    "total-equality-deletes": "0",
+}
+POSITION_DELETES = replace(data_file("p", 5), content=FileContent.POSITION_DELETES)
+EQUALITY_DELETES = replace(data_file("e", 2), content=FileContent.EQUALITY_DELETES)
+DELETION_VECTOR = replace(POSITION_DELETES, file_format="puffin")
+
+
+def counted(added=(), removed=(), parent=TOTALS, operation="overwrite", **extra):
+    builder = SummaryBuilder({key.replace("_", "-"): value for key, value in extra.items()})
+    for file in added:
+        builder.add(file)
+    for file in removed:
+        builder.remove(file)
+    return builder.build(operation, parent, "c-1")
+
+
+def test_a_first_append_counts_from_nothing():
+    assert counted([data_file("a", 10), data_file("b", 5)], parent=None, operation="append") == {
+        "operation": "append",
+        COMMIT_ID: "c-1",
+        "added-data-files": "2",
+        "added-records": "15",
+        "added-files-size": "150",
+        "changed-partition-count": "1",
+        "total-records": "15",
+        "total-files-size": "150",
+        "total-data-files": "2",
+        "total-delete-files": "0",
+        "total-position-deletes": "0",
+        "total-equality-deletes": "0",
+    }
+
+
+def test_a_rewrite_counts_both_sides_and_adds_the_difference_to_the_totals():
+    summary = counted([data_file("new", 20)], [data_file("a", 12), data_file("b", 8)], operation="replace")
+    assert {key: value for key, value in summary.items() if key.startswith(("added", "deleted", "removed"))} == {
+        "added-data-files": "1",
+        "added-records": "20",
+        "added-files-size": "200",
+        "deleted-data-files": "2",
+        "deleted-records": "20",
+        "removed-files-size": "200",
+    }
+    assert {key: summary[key] for key in TOTALS} == {**TOTALS, "total-data-files": "39"}
+
+
+def test_a_replace_commit_that_counts_no_file_carries_every_total_over():
+    # seaweedfs PR #10420: a maintenance commit left total-records out, and every later one had none to count on.
+    summary = counted(operation="replace", manifests_created="1")
+    assert summary == {"operation": "replace", COMMIT_ID: "c-1", "manifests-created": "1", **TOTALS}
+
+
+@pytest.mark.parametrize("missing", sorted(TOTALS))
+@pytest.mark.parametrize("bad", [None, "", "many", "-5", "1.5", "²"])
+def test_a_total_that_the_parent_does_not_have_is_not_invented(missing, bad):
+    parent = {key: value for key, value in TOTALS.items() if key != missing} | ({} if bad is None else {missing: bad})
+    summary = counted([data_file("a"), POSITION_DELETES, EQUALITY_DELETES], parent=parent)
+    assert missing not in summary
+    assert TOTALS.keys() - {missing} <= summary.keys()
+
+
+def test_a_parent_without_a_summary_is_not_the_same_as_no_parent():
+    assert not TOTALS.keys() & counted([data_file("a")], parent={}).keys()
+    assert TOTALS.keys() <= counted([data_file("a")], parent=None).keys()
+
+
+def test_a_total_that_would_be_negative_is_dropped_and_one_that_is_zero_is_not():
+    few = {**TOTALS, "total-records": "9", "total-data-files": "1", "total-files-size": "100"}
+    summary = counted(removed=[data_file("a", 10)], parent=few, operation="delete")
+    assert "total-records" not in summary
+    assert (summary["total-data-files"], summary["total-files-size"]) == ("0", "0")
+
+
+@pytest.mark.parametrize(
+    ("file", "added", "removed"),
+    [
+        (
+            POSITION_DELETES,
+            {"added-position-delete-files": "1", "added-position-deletes": "5"},
+            {"removed-position-delete-files": "1", "removed-position-deletes": "5"},
+        ),
+        (
+            EQUALITY_DELETES,
+            {"added-equality-delete-files": "1", "added-equality-deletes": "2"},
+            {"removed-equality-delete-files": "1", "removed-equality-deletes": "2"},
+        ),
+        (
+            DELETION_VECTOR,
+            {"added-dvs": "1", "added-position-deletes": "5"},
+            {"removed-dvs": "1", "removed-position-deletes": "5"},
+        ),
+    ],
+)
+def test_delete_files_are_counted_by_kind_and_never_as_data(file, added, removed):
+    size = str(file.file_size_in_bytes)
+    for verb, expected, summary in (("added", added, counted([file])), ("removed", removed, counted(removed=[file]))):
+        own = {key: value for key, value in summary.items() if key.startswith(("added", "deleted", "removed"))}
+        assert own == {f"{verb}-delete-files": "1", f"{verb}-files-size": size, **expected}
+    assert counted([file])["total-delete-files"] == "4"
+    assert counted(removed=[file])["total-delete-files"] == "2"
+
+
+def test_partitions_that_change_are_counted_once_and_by_spec():
+    files = [
+        data_file("a", partition=("x",)),
+        data_file("b", partition=("x",)),
+        data_file("c", partition=("y",)),
+        data_file("d", partition=("y",), spec_id=1),
+        data_file("e", partition=(None,)),
+    ]
+    assert counted(files[:3], files[3:])["changed-partition-count"] == "4"
+    assert "changed-partition-count" not in counted()
+
+
+def test_what_a_caller_adds_cannot_pass_for_what_we_say():
+    builder = SummaryBuilder({"operation": "x", COMMIT_ID: "x", "added-records": "x", "mine": "1"})
+    builder.add(data_file("a"))
+    summary = builder.build("overwrite", None, "c-1")
+    assert (summary["operation"], summary[COMMIT_ID], summary["added-records"]) == ("overwrite", "c-1", "10")
+    assert summary["mine"] == "1"
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 10**12)), max_size=20), st.integers(0, 10**15))
+def test_totals_are_the_parents_plus_what_came_minus_what_went(steps, before):
+    files = [data_file(str(number), records) for number, (_, records) in enumerate(steps)]
+    added = [file for (is_added, _), file in zip(steps, files, strict=True) if is_added]
+    removed = [file for (is_added, _), file in zip(steps, files, strict=True) if not is_added]
+    summary = counted(added, removed, parent={"total-records": str(before)})
+    after = before + sum(f.record_count for f in added) - sum(f.record_count for f in removed)
+    assert summary.get("total-records") == (str(after) if after >= 0 else None)
