@@ -1,0 +1,474 @@
+import io
+from collections import Counter
+from contextlib import contextmanager
+from itertools import count
+from uuid import UUID as UUIDValue
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO
+from pyiceberg.manifest import DataFile as PyIcebergDataFile
+from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.table import FileScanTask
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.typedef import Record
+
+from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError, UnavailableError, UnsupportedError
+from icekeep.formats.arrow_schema import arrow_schema
+from icekeep.formats.metrics import count_nans, file_metrics
+from icekeep.formats.parquet import (
+    ROW_GROUP_ARROW_BYTES,
+    ROW_GROUP_ROWS,
+    DataFileWriter,
+    read_row_groups,
+    repeating_strings,
+)
+from icekeep.formats.projection import KEPT_DICTIONARY
+from icekeep.formats.write_options import WriteOptions, write_options
+from icekeep.spec.manifests import FileContent
+from icekeep.spec.types import INT, LONG, STRING, UUID, ListType, MapType, StructType
+from icekeep.storage.open import open_storage
+from kit.columns import (
+    EVERY_TYPE,
+    column,
+    empty_table,
+    parquet_bytes,
+    parquet_file,
+    pyiceberg_schema,
+    rows,
+    schema_of,
+    table_of,
+)
+from kit.storage import MemoryStorage
+
+NUMBERS = schema_of(column(1, "n", LONG))
+WORDS = schema_of(column(1, "n", LONG), column(2, "s", STRING))
+
+
+@pytest.fixture
+def storage():
+    return MemoryStorage()
+
+
+def numbered(directory="memory:/t"):
+    numbers = count(1)
+    return lambda: f"{directory}/{next(numbers):03d}.parquet"
+
+
+def write(storage, schema, tables, options=WriteOptions(), directory="memory:/t", **facts):  # noqa: B008
+    with DataFileWriter(storage, schema, options, numbered(directory), **facts) as writer:
+        for table in tables:
+            writer.write(table)
+        return writer.close()
+
+
+def read(storage, files, schema, **options):
+    tables = [t for f in files for t in read_row_groups(storage, f.file_path, schema, **options)]
+    return pa.concat_tables(tables) if tables else empty_table(schema)
+
+
+def footer(storage, file):
+    return pq.ParquetFile(storage.open(file.file_path)).metadata
+
+
+def scrambled(row_count, start=0):
+    """Rows of numbers that hardly compress."""
+    return pa.Table.from_arrays(
+        [pa.array([(i * 0x9E3779B97F4A7C15) % 2**63 for i in range(start, start + row_count)])],
+        schema=arrow_schema(NUMBERS),
+    )
+
+
+def test_a_data_file_says_what_was_written(storage):
+    table = table_of(WORDS, [{"n": 1, "s": "a"}, {"n": 2, "s": None}])
+    (file,) = write(storage, WORDS, [table], spec_id=3, partition=("x", None), sort_order_id=2)
+    metrics = file_metrics(footer(storage, file), WORDS, count_nans(table, WORDS))
+    assert (file.file_path, file.file_format, file.content) == ("memory:/t/001.parquet", "PARQUET", FileContent.DATA)
+    assert (file.spec_id, file.partition, file.sort_order_id) == (3, ("x", None), 2)
+    assert file.file_size_in_bytes == storage.head(file.file_path).size_bytes
+    assert file.record_count == 2
+    assert (file.column_sizes, file.value_counts) == (metrics.column_sizes, metrics.value_counts)
+    assert (file.null_value_counts, file.nan_value_counts) == ({1: 0, 2: 1}, {})
+    assert (file.lower_bounds, file.upper_bounds) == (metrics.lower_bounds, metrics.upper_bounds)
+    assert file.split_offsets == (4,)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(rows(EVERY_TYPE), max_size=3))
+def test_rows_of_every_type_come_back_in_their_order(parts):
+    storage = MemoryStorage()
+    tables = [table_of(EVERY_TYPE, part) for part in parts]
+    files = write(storage, EVERY_TYPE, tables)
+    expected = [row for table in tables for row in table.to_pylist()]
+    assert len(files) == (1 if expected else 0)
+    assert str(read(storage, files, EVERY_TYPE).to_pylist()) == str(expected)
+
+
+def test_pyiceberg_reads_what_was_written(tmp_path):
+    lists = {"numbers": [4], "points": [], "counts": [("a", 1)], "deep": []}  # PyIceberg 0.12 reads null lists as empty
+    data = [
+        {"key": 1, "c7_time": 5_000_001, "c11_uuid": UUIDValue(int=2**127 + 5), "c13_fixed": b"abcde", **lists},
+        {"key": 2, "c8_timestamp": -1, "c9_timestamptz": 7, "c6_date": -3, "c12_binary": b"\xff\x00", **lists},
+        {"key": 3, **lists, "deep": [(1, [{"id": UUIDValue(int=1), "n": None}])]},
+    ]
+    table = table_of(EVERY_TYPE, data)
+    storage = open_storage({})
+    (file,) = write(storage, EVERY_TYPE, [table], directory=tmp_path.as_uri())
+    theirs = PyIcebergDataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=file.file_path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=file.record_count,
+        file_size_in_bytes=file.file_size_in_bytes,
+    )
+    theirs.spec_id = 0
+    schema = pyiceberg_schema(EVERY_TYPE)
+    metadata = new_table_metadata(
+        schema, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, tmp_path.as_uri(), {"format-version": "2"}
+    )
+    scan = ArrowScan(metadata, PyArrowFileIO(), schema, AlwaysTrue())
+    read_by_pyiceberg = scan.to_table([FileScanTask(theirs)]).to_pylist()
+    for mine, other in zip(table.to_pylist(), read_by_pyiceberg, strict=True):
+        assert {name: str(value) for name, value in mine.items()} == {name: str(value) for name, value in other.items()}
+
+
+def test_no_rows_make_no_file(storage):
+    assert write(storage, NUMBERS, []) == ()
+    assert write(storage, NUMBERS, [empty_table(NUMBERS)]) == ()
+    assert storage.files == {}
+
+
+def test_files_end_near_the_target_size_with_row_groups_of_one_size(storage):
+    options = WriteOptions(target_file_size_bytes=100_000, row_group_size_bytes=30_000)
+    tables = [scrambled(3_000, start) for start in range(0, 60_000, 3_000)]
+    files = write(storage, NUMBERS, tables, options)
+    assert len(files) > 3
+    assert read(storage, files, NUMBERS).equals(pa.concat_tables(tables))
+    for file in files[:-1]:
+        assert 90_000 < file.file_size_in_bytes < 115_000
+    for file in files[1:-1]:
+        groups = [footer(storage, file).row_group(i).num_rows for i in range(footer(storage, file).num_row_groups)]
+        assert 3 <= len(groups) <= 5
+        assert min(groups) > max(groups) / 2
+        assert len(file.split_offsets) == len(groups)
+
+
+def test_one_large_table_is_spread_over_files(storage):
+    table = scrambled(50_000)
+    files = write(storage, NUMBERS, [table], WriteOptions(target_file_size_bytes=100_000))
+    assert len(files) > 3
+    assert sum(file.record_count for file in files) == 50_000
+    assert read(storage, files, NUMBERS).equals(table)
+
+
+def test_small_tables_share_a_row_group(storage):
+    (file,) = write(storage, NUMBERS, [scrambled(10, start) for start in range(0, 1000, 10)])
+    assert footer(storage, file).num_row_groups == 1
+
+
+def test_a_row_group_has_a_limit_of_rows(storage):
+    table = pa.Table.from_arrays([pa.array(range(ROW_GROUP_ROWS + 5))], schema=arrow_schema(NUMBERS))
+    (file,) = write(storage, NUMBERS, [table])
+    metadata = footer(storage, file)
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [ROW_GROUP_ROWS, 5]
+
+
+def test_a_row_group_has_a_limit_of_memory(storage):
+    text = "x" * 65536
+    table = table_of(WORDS, [{"n": 1, "s": text}] * 100)
+    tables_count = ROW_GROUP_ARROW_BYTES // (100 * len(text)) + 2
+    unlimited = WriteOptions(row_group_size_bytes=2**40, target_file_size_bytes=2**40)
+    (file,) = write(storage, WORDS, [table] * tables_count, unlimited)
+    metadata = footer(storage, file)
+    groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+    assert len(groups) == 2
+    assert groups[0] * len(text) <= ROW_GROUP_ARROW_BYTES < (groups[0] + 200) * len(text)
+
+
+def test_nan_is_counted_over_all_row_groups(storage):
+    schema = schema_of(column(1, "x", EVERY_TYPE.field("c5_double").type))
+    table = table_of(schema, [{"x": float("nan")}, {"x": 1.0}])
+    (file,) = write(storage, schema, [table] * 3, WriteOptions(row_group_size_bytes=1))
+    assert footer(storage, file).num_row_groups > 1
+    assert file.nan_value_counts == {1: 3}
+
+
+def test_an_error_in_the_block_deletes_every_file(storage):
+    options = WriteOptions(target_file_size_bytes=10_000)
+
+    def fail():
+        with DataFileWriter(storage, NUMBERS, options, numbered()) as writer:
+            writer.write(scrambled(5_000))
+            assert len(storage.files) > 1
+            writer.close()
+            raise RuntimeError("later")
+
+    with pytest.raises(RuntimeError, match="later"):
+        fail()
+    assert storage.files == {}
+
+
+def test_an_error_while_writing_deletes_the_unfinished_file_too(tmp_path):
+    storage = open_storage({})
+    locations = iter([f"{tmp_path}/1.parquet", f"{tmp_path}/2.parquet"])
+    options = WriteOptions(target_file_size_bytes=10_000, row_group_size_bytes=3_000)
+
+    def fail():
+        with DataFileWriter(storage, NUMBERS, options, lambda: next(locations)) as writer:
+            writer.write(scrambled(1_800))
+            assert len(list(tmp_path.iterdir())) == 2
+            writer.write(scrambled(5_000))
+
+    with pytest.raises(StopIteration):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_even_begin_leaves_nothing(tmp_path):
+    options = WriteOptions(compression="none at all")
+    with pytest.raises(Exception, match="none at all"):
+        write(open_storage({}), NUMBERS, [scrambled(5)], options, directory=str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+class UntidyStorage(MemoryStorage):
+    """Fails once more when a file that was being written is given up."""
+
+    @contextmanager
+    def write(self, location):
+        try:
+            yield io.BytesIO()
+        except RuntimeError as error:
+            raise UnavailableError("the store is gone") from error
+
+
+def test_the_first_error_is_the_one_that_is_told():
+    def fail():
+        with DataFileWriter(UntidyStorage(), NUMBERS, WriteOptions(row_group_size_bytes=1), numbered()) as writer:
+            writer.write(scrambled(5))
+            raise RuntimeError("first")
+
+    with pytest.raises(RuntimeError, match="first"):
+        fail()
+
+
+def test_a_block_that_ends_without_close_leaves_nothing(tmp_path):
+    with DataFileWriter(open_storage({}), NUMBERS, WriteOptions(), numbered(str(tmp_path))) as writer:
+        writer.write(scrambled(ROW_GROUP_ROWS))
+        assert len(list(tmp_path.iterdir())) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_location_that_is_taken_is_not_overwritten(storage):
+    storage.create("memory:/t/001.parquet", b"mine")
+    with pytest.raises(FileExistsError):
+        write(storage, NUMBERS, [scrambled(1)])
+    assert storage.read("memory:/t/001.parquet") == b"mine"
+
+
+def test_data_with_other_columns_is_a_bug_of_the_caller(storage):
+    with pytest.raises(IcekeepBug, match=r"\['n', 's'\], the schema has \['n'\]"):
+        write(storage, NUMBERS, [table_of(WORDS, [{"n": 1}])])
+
+
+def test_field_ids_are_the_schemas_even_if_the_data_has_none(storage):
+    (file,) = write(storage, WORDS, [pa.table({"n": [1], "s": ["a"]})])
+    assert read(storage, [file], WORDS).to_pylist() == [{"n": 1, "s": "a"}]
+
+
+def test_dictionaries_and_plain_strings_mix(storage):
+    plain = table_of(WORDS, [{"n": 1, "s": "a"}, {"n": 2, "s": None}])
+    kept = plain.set_column(1, plain.schema.field(1).with_type(KEPT_DICTIONARY), plain["s"].dictionary_encode())
+    for tables in ([plain, kept], [kept, plain], [kept, kept]):
+        memory = MemoryStorage()
+        files = write(memory, WORDS, tables)
+        assert read(memory, files, WORDS).equals(pa.concat_tables([plain, plain]))
+
+
+def test_dictionaries_of_many_tables_become_one(storage):
+    tables = []
+    for start in range(0, 50, 5):
+        table = table_of(WORDS, [{"n": i, "s": f"word {i % 30}"} for i in range(start, start + 5)] * 100)
+        kept = table["s"].dictionary_encode()
+        tables.append(table.set_column(1, table.schema.field(1).with_type(KEPT_DICTIONARY), kept))
+    (file,) = write(storage, WORDS, tables)
+    chunk = footer(storage, file).row_group(0).column(1)
+    assert chunk.has_dictionary_page
+    assert chunk.total_uncompressed_size < 5_000 * 2
+
+
+def test_only_columns_whose_values_repeat_get_a_dictionary(storage):
+    schema = schema_of(
+        column(1, "unique", LONG),
+        column(2, "kind", STRING),
+        column(3, "l", ListType(element_id=4, element=INT)),
+        column(5, "m", MapType(key_id=6, key=STRING, value_id=7, value=StructType((column(8, "x", INT),)))),
+        column(9, "s", StructType((column(10, "t", STRING),))),
+        column(11, "u", UUID),
+        column(12, "same", UUID),
+    )
+    data = [
+        {
+            "unique": i, "kind": "ab"[i % 2], "l": [i % 2], "m": [("k", {"x": 1})], "s": {"t": "z"},
+            "u": UUIDValue(int=i), "same": UUIDValue(int=i % 3),
+        }
+        for i in range(1000)
+    ]  # fmt: skip
+    (file,) = write(storage, schema, [table_of(schema, data)])
+    assert {c.path_in_schema: c.has_dictionary_page for c in _chunks(footer(storage, file))} == {
+        "unique": False,
+        "kind": True,
+        "l.list.element": True,
+        "m.key_value.key": True,
+        "m.key_value.value.x": True,
+        "s.t": True,
+        "u": False,
+        "same": True,
+    }
+
+
+def test_columns_of_every_type_can_be_sampled(storage):
+    (file,) = write(storage, EVERY_TYPE, [table_of(EVERY_TYPE, [{"key": 1}] * 3)])
+    assert file.record_count == 3
+
+
+@pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "brotli", "lz4", "uncompressed"])
+def test_a_codec_is_the_files(storage, codec):
+    options = write_options({"write.parquet.compression-codec": codec, "write.parquet.compression-level": "5"})
+    (file,) = write(storage, NUMBERS, [scrambled(5)], options)
+    assert footer(storage, file).row_group(0).column(0).compression == codec.upper()
+
+
+def test_decimals_are_whole_numbers_in_the_file(storage):
+    (file,) = write(storage, EVERY_TYPE, [table_of(EVERY_TYPE, [{"key": 1}])])
+    types = {c.path_in_schema: c.physical_type for c in _chunks(footer(storage, file))}
+    found = [types[name] for name in ("c14_decimal", "c15_decimal", "c16_decimal")]
+    assert found == ["INT32", "INT64", "FIXED_LEN_BYTE_ARRAY"]
+
+
+def _chunks(metadata):
+    return [metadata.row_group(0).column(i) for i in range(metadata.num_columns)]
+
+
+def test_files_carry_statistics_a_page_index_and_no_arrow_schema(storage):
+    (file,) = write(storage, WORDS, [table_of(WORDS, [{"n": 1, "s": "a"}])])
+    metadata = footer(storage, file)
+    chunk = metadata.row_group(0).column(0)
+    assert (chunk.is_stats_set, chunk.has_offset_index, chunk.has_column_index) == (True, True, True)
+    assert metadata.metadata is None
+    assert metadata.format_version == "2.6"
+
+
+def test_row_groups_are_read_one_at_a_time_in_the_order_asked_for(storage):
+    (file,) = write(
+        storage, NUMBERS, [scrambled(1), scrambled(2, 1), scrambled(3, 3)], WriteOptions(row_group_size_bytes=1)
+    )
+    everything = list(read_row_groups(storage, file.file_path, NUMBERS))
+    assert [t.num_rows for t in everything] == [1] * 6
+    some = list(read_row_groups(storage, file.file_path, NUMBERS, [4, 0]))
+    assert [t.to_pylist() for t in some] == [everything[4].to_pylist(), everything[0].to_pylist()]
+
+
+def test_reading_projects_by_field_id_and_reads_only_what_is_needed(storage):
+    (file,) = write(storage, WORDS, [table_of(WORDS, [{"n": 1, "s": "a"}])])
+    schema = schema_of(column(3, "new", INT), column(2, "word", STRING), column(4, "kind", STRING))
+    (table,) = read_row_groups(storage, file.file_path, schema, constants={4: "k"})
+    assert table.to_pylist() == [{"new": None, "word": "a", "kind": "k"}]
+
+
+def test_damage_in_a_column_that_is_not_needed_does_no_harm(storage):
+    (file,) = write(storage, WORDS, [table_of(WORDS, [{"n": i, "s": "a"} for i in range(1000)])])
+    data = bytearray(storage.read(file.file_path))
+    data[10:100] = b"\xff" * 90
+    storage.create("memory:/t/bad.parquet", bytes(data))
+    (table,) = read_row_groups(storage, "memory:/t/bad.parquet", schema_of(column(2, "s", STRING)))
+    assert table["s"].to_pylist() == ["a"] * 1000
+    with pytest.raises(InvalidTableError, match="damaged"):
+        list(read_row_groups(storage, "memory:/t/bad.parquet", WORDS))
+
+
+def test_dictionaries_are_kept_where_they_are_asked_for(storage):
+    (file,) = write(storage, WORDS, [table_of(WORDS, [{"n": i, "s": "ab"[i % 2]} for i in range(10)])])
+    (plain,) = read_row_groups(storage, file.file_path, WORDS)
+    (kept,) = read_row_groups(storage, file.file_path, WORDS, kept_dictionaries={1, 2})
+    assert plain.schema.field("s").type == pa.string()
+    assert kept.schema.types == [pa.int64(), KEPT_DICTIONARY]
+    assert kept.to_pydict() == plain.to_pydict()
+
+
+def test_strings_that_repeat_are_found_in_the_footer(storage):
+    names = ("few", "many", "none", "mixed", "off")
+    schema = schema_of(column(1, "n", LONG), *(column(i, name, STRING) for i, name in enumerate(names, start=2)))
+    data = [
+        {"n": 1, "few": f"{i % 5}", "many": f"word {i}", "mixed": f"{i if i < 500 else 1}", "off": "a"}
+        for i in range(1000)
+    ]
+    written = parquet_bytes(table_of(schema, data), row_group_rows=500, use_dictionary=["n", *names[:-1]])
+    storage.create("memory:/t/a.parquet", written)
+    assert repeating_strings(storage, "memory:/t/a.parquet") == {2, 4}
+
+
+def test_repeating_strings_of_a_bad_file_are_its_error(storage):
+    with pytest.raises(MissingFileError):
+        repeating_strings(storage, "memory:/t/none.parquet")
+    storage.create("memory:/t/bad.parquet", b"")
+    with pytest.raises(InvalidTableError, match="damaged"):
+        repeating_strings(storage, "memory:/t/bad.parquet")
+
+
+def test_a_missing_file_is_named(storage):
+    with pytest.raises(MissingFileError, match=r"memory:/t/none\.parquet"):
+        list(read_row_groups(storage, "memory:/t/none.parquet", NUMBERS))
+
+
+def damaged_files():
+    good = write(memory := MemoryStorage(), NUMBERS, [scrambled(1000)])[0]
+    data = memory.read(good.file_path)
+    middle = data[: len(data) // 3] + b"\xff" * 64 + data[len(data) // 3 + 64 :]
+    return {"empty": b"", "text": b"no parquet at all, but long enough", "cut": data[:-20], "overwritten": middle}
+
+
+@pytest.mark.parametrize("kind", ["empty", "text", "cut", "overwritten"])
+def test_a_damaged_file_is_an_invalid_table_and_named(storage, kind):
+    storage.create("memory:/t/bad.parquet", damaged_files()[kind])
+    with pytest.raises(InvalidTableError, match=r"'memory:/t/bad\.parquet' is damaged") as caught:
+        list(read_row_groups(storage, "memory:/t/bad.parquet", NUMBERS))
+    assert caught.value.facts["location"] == "memory:/t/bad.parquet"
+
+
+def test_a_file_that_does_not_fit_the_schema_is_named(storage):
+    (file,) = write(storage, WORDS, [table_of(WORDS, [{"n": 1, "s": "a"}])])
+    message = r"data file 'memory:/t/001\.parquet': column 'n' holds 'string'"
+    with pytest.raises(InvalidTableError, match=message) as caught:
+        list(read_row_groups(storage, file.file_path, schema_of(column(2, "n", LONG))))
+    assert (caught.value.facts["location"], caught.value.facts["column"]) == (file.file_path, "n")
+    storage.create("memory:/t/foreign.parquet", _without_ids())
+    with pytest.raises(UnsupportedError, match=r"data file 'memory:/t/foreign\.parquet': .* no field ids"):
+        list(read_row_groups(storage, "memory:/t/foreign.parquet", NUMBERS))
+
+
+def _without_ids():
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"n": [1]}), sink)
+    return sink.getvalue().to_pybytes()
+
+
+def test_a_row_group_that_is_not_there_is_an_invalid_table(storage):
+    (file,) = write(storage, NUMBERS, [scrambled(1)])
+    with pytest.raises(InvalidTableError, match="there is no row group 1, only 1"):
+        list(read_row_groups(storage, file.file_path, NUMBERS, [0, 1]))
+
+
+def test_every_column_of_a_wide_table_is_written_once(storage):
+    schema = schema_of(*(column(i, f"c{i}", INT) for i in range(1, 301)))
+    (file,) = write(storage, schema, [table_of(schema, [{f"c{i}": i for i in range(1, 301)}])])
+    names = Counter(parquet_file(read(storage, [file], schema)).schema.names)
+    assert len(names) == 300
+    assert set(names.values()) == {1}
