@@ -1,0 +1,131 @@
+"""Run a function over payloads in Spark tasks, one task a payload: how work reaches executors.
+
+Paths and descriptions cross between the JVM and Python, rows of data do not. Payloads travel pickled inside the task's
+closure, so that no shuffle is needed to deal them out.
+"""
+
+import pickle
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from icekeep.errors import IcekeepError, JobFailedError, revived
+
+P = TypeVar("P")
+
+REPORT = pa.schema([("result", pa.binary()), ("error", pa.binary())])
+"""The columns of a task's report: a pickled result, or a pickled error."""
+
+
+def dataframe_from_tasks(
+    spark: SparkSession, payloads: Sequence[P], run: Callable[[P], Iterator[pa.RecordBatch]], schema: pa.Schema
+) -> DataFrame:
+    """The rows that `run` yields for each payload, each payload in a task of its own; lazy.
+
+    Args:
+        payloads: anything that can be pickled; few and fat, since a Python task costs some 50 ms.
+        run: a function of a module, called on the executors; yields batches of `schema`.
+        schema: the Arrow schema of the rows; Spark takes batches as they are and casts nothing.
+    """
+    pickled = [pickle.dumps(payload) for payload in payloads]
+
+    def run_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # The Spark slot is the unit of parallelism: Arrow's own threads would only fight over it.
+        pa.set_cpu_count(1)
+        pa.set_io_thread_count(1)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from run(pickle.loads(pickled[number]))
+
+    numbers = spark.range(0, len(pickled), 1, max(1, len(pickled)))
+    return numbers.mapInArrow(run_task, from_arrow_schema(schema))
+
+
+def record_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema, size: int = 10_000) -> Iterator[pa.RecordBatch]:
+    """Rows, values in the order of a schema's columns, as batches of at most `size` rows."""
+    rows = iter(rows)
+    while pending := list(islice(rows, size)):
+        columns = zip(zip(*pending, strict=True), schema, strict=True)
+        yield pa.record_batch([pa.array(values, field.type) for values, field in columns], schema=schema)
+
+
+def reported(work: Callable[[], Any], max_failures: int) -> pa.RecordBatch:
+    """Do a task's work and report its result; a failure is raised while Spark would try again, and then reported.
+
+    A failed task that only raised would take the results of its finished sisters with it, and so the names of the files
+    that they wrote, which somebody must remove.
+    """
+    try:
+        row = {"result": pickle.dumps(work()), "error": None}
+    except Exception as error:
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber() + 1 < max_failures:
+            raise
+        known = error if isinstance(error, IcekeepError) else JobFailedError(f"{type(error).__name__}: {error}")
+        row = {"result": None, "error": pickle.dumps(known)}
+    return pa.RecordBatch.from_pylist([row], schema=REPORT)
+
+
+def collected(rows: DataFrame) -> list[Row]:
+    """Run a DataFrame's tasks and bring its rows here; raises an error of ours that a task raised as what it is."""
+    with _translated():
+        return rows.collect()
+
+
+def streamed(rows: DataFrame) -> Iterator[Row]:
+    """The same, a partition at a time."""
+    with _translated():
+        yield from rows.toLocalIterator()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """An error that left a task arrives as text in one of Spark's: make it again from its last mention there."""
+    try:
+        yield
+    except PySparkException as error:
+        mentions = re.findall(r"^icekeep\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)
+        if not mentions:
+            raise
+        name, message = mentions[-1]
+        raise revived(name, message) from error
+
+
+def read_reports(reports: DataFrame) -> tuple[list[Any], list[IcekeepError]]:
+    """Run the tasks; the results of those that succeeded and the errors of those that did not."""
+    rows = collected(reports)
+    results = [pickle.loads(row["result"]) for row in rows if row["result"] is not None]
+    return results, [pickle.loads(row["error"]) for row in rows if row["error"] is not None]
+
+
+def max_task_failures(spark: SparkSession) -> int:
+    """How often Spark tries a task; once on a local master, unless it is written `local[N,F]`."""
+    master = spark.sparkContext.master
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        tries = re.fullmatch(r"local\[[^,]*,\s*(\d+)\]", master)
+        return int(tries[1]) if tries else 1
+    return int(spark.sparkContext.getConf().get("spark.task.maxFailures", "4"))
+
+
+def dealt(items: Iterable[P], weight: Callable[[P], int], hands: int) -> list[list[P]]:
+    """Deal items into at most `hands` lists of about the same total weight, the heaviest first; no list is empty."""
+    piles: list[list[P]] = [[] for _ in range(hands)]
+    totals = [0] * hands
+    for item in sorted(items, key=weight, reverse=True):
+        lightest = min(range(hands), key=totals.__getitem__)
+        piles[lightest].append(item)
+        totals[lightest] += weight(item)
+    return [pile for pile in piles if pile]
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks the session runs at once."""
+    return int(spark.sparkContext.defaultParallelism)

@@ -1,0 +1,83 @@
+"""Append rows to a table, for those who have no other engine."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
+
+import pyarrow as pa
+
+from icekeep.catalog.base import Table
+from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.retry import commit
+from icekeep.errors import IcekeepError, OutcomeUnknownError, UnsupportedError
+from icekeep.formats.parquet import DataFileWriter
+from icekeep.formats.partitioning import split_by_partition
+from icekeep.formats.projection import cast_to_schema
+from icekeep.formats.write_options import WriteOptions, write_options
+from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.layout import data_directory
+from icekeep.spec.manifests import DataFile
+from icekeep.spec.partitioning import partition_path
+
+
+def append(
+    table: Table,
+    rows: pa.Table | Iterable[pa.Table],
+    *,
+    summary: Mapping[str, str] | None = None,
+    runtime: Runtime = SYSTEM,
+) -> Table:
+    """Write rows as data files and commit them as one snapshot; returns the table after it.
+
+    Each of several tables gets data files of its own. Columns are matched by name.
+
+    Args:
+        summary: entries for the snapshot's summary.
+
+    Raises:
+        UsageError: the columns do not fit the table's, or a required one is null or missing.
+        UnsupportedError: the table's format version or its partition spec cannot be written.
+        ConflictError, OutcomeUnknownError: as `commit` raises them.
+    """
+    metadata = table.metadata
+    if metadata.format_version != 2:
+        raise UnsupportedError(f"format version {metadata.format_version} cannot be written yet, only version 2")
+    options = write_options(metadata.properties)
+    operation = str(runtime.new_uuid())
+    files: list[DataFile] = []
+    try:
+        for number, part in enumerate([rows] if isinstance(rows, pa.Table) else rows):
+            for file in _written(table, cast_to_schema(part, metadata.schema), options, f"{number:05d}-0-{operation}"):
+                files.append(file)
+    except BaseException:
+        _discard(table, files)
+        raise
+    try:
+        return commit(table, AppendFiles(files=tuple(files), summary=summary or {}), runtime=runtime).table
+    except OutcomeUnknownError:
+        raise
+    except IcekeepError:
+        # Only an error of ours proves that nothing landed: an interrupt may have come after the commit.
+        _discard(table, files)
+        raise
+
+
+def _discard(table: Table, files: Iterable[DataFile]) -> None:
+    table.storage.delete_many([file.file_path for file in files])
+
+
+def _written(table: Table, rows: pa.Table, options: WriteOptions, prefix: str) -> Iterator[DataFile]:
+    metadata = table.metadata
+    numbers = count()
+    for partition, part in split_by_partition(rows, metadata.spec, metadata.schema):
+        directory = "/".join(
+            filter(None, (data_directory(metadata), partition_path(metadata.spec, metadata.schema, partition)))
+        )
+
+        def new_location(directory: str = directory) -> str:
+            return f"{directory}/{prefix}-{next(numbers):05d}.parquet"
+
+        with DataFileWriter(
+            table.storage, metadata.schema, options, new_location, spec_id=metadata.default_spec_id, partition=partition
+        ) as writer:
+            writer.write(part)
+            yield from writer.close()

@@ -1,0 +1,252 @@
+"""Rows into files of partitions, and what is left when something goes wrong."""
+
+import hashlib
+import re
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from icekeep.errors import ConflictError, OutcomeUnknownError, UnavailableError, UnsupportedError, UsageError
+from icekeep.spec.partitioning import PartitionField, PartitionSpec
+from icekeep.spec.transforms import UnknownTransform
+from icekeep.spec.updates import RemovePartitionSpecs, SetProperties
+from icekeep.tables.append import append
+from icekeep.tables.create import create_table
+from kit.memory_catalog import CONFLICTS, IS_UNKNOWN, MemoryCatalog, after, fails, lands_but_raises
+from kit.storage import HookedStorage, MemoryStorage
+from kit.tables import EVENTS, live, raw, raw_list, stored, swap
+
+SIMPLE = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("kind", pa.string())])
+
+
+@pytest.fixture
+def storage():
+    return HookedStorage(MemoryStorage())
+
+
+@pytest.fixture
+def catalog(storage):
+    catalog = MemoryCatalog(storage)
+    catalog.create_namespace(("db",))
+    return catalog
+
+
+@pytest.fixture
+def table(catalog):
+    return create_table(catalog, "db.events", SIMPLE, partition_by=[("kind", "identity")])
+
+
+def simple(*pairs) -> pa.Table:
+    ids, kinds = zip(*pairs, strict=True)
+    return pa.table({"id": ids, "kind": kinds}, schema=SIMPLE)
+
+
+TWO = simple((1, "x"), (2, "y"), (3, "x"))
+
+
+def put(table, data=TWO, **options):
+    return append(table, data, runtime=table.catalog.runtime, **options)
+
+
+def data_files(catalog) -> set[str]:
+    return {location for location in stored(catalog) if location.endswith(".parquet")}
+
+
+def test_rows_go_into_one_snapshot_with_a_file_for_each_partition(catalog, table):
+    done = put(table, summary={"job": "nightly"})
+    assert catalog.load(EVENTS).metadata == done.metadata
+    assert len(done.metadata.snapshots) == 1
+    summary = done.metadata.current_snapshot.summary
+    assert (summary["operation"], summary["job"]) == ("append", "nightly")
+    assert (summary["added-records"], summary["added-data-files"], summary["changed-partition-count"]) == (
+        "3",
+        "2",
+        "2",
+    )
+    names = sorted(location.removeprefix(f"{table.metadata.location}/data/") for location in data_files(catalog))
+    uuid_ = r"[0-9a-f-]{36}"
+    assert re.fullmatch(
+        rf"kind=x/00000-0-{uuid_}-00000\.parquet kind=y/00000-0-{uuid_}-00001\.parquet", " ".join(names)
+    )
+    assert catalog.runtime.sleeps_ms == []
+
+
+def test_each_of_several_tables_gets_files_of_its_own(catalog, table):
+    done = put(table, iter([TWO, simple((4, "x")), TWO.slice(0, 0), simple((5, None))]))
+    assert done.metadata.current_snapshot.summary["added-data-files"] == "4"
+    assert done.metadata.current_snapshot.summary["added-records"] == "5"
+    assert sorted(name[:5] for name in live(done)) == ["00000", "00000", "00001", "00003"]
+
+
+def test_two_appends_never_share_a_name(catalog, table):
+    put(put(table))
+    assert len(data_files(catalog)) == 4
+
+
+def test_a_large_table_becomes_several_files_of_about_the_target_size(catalog):
+    properties = {"write.target-file-size-bytes": "60000", "write.parquet.row-group-size-bytes": "20000"}
+    table = create_table(catalog, "db.events", SIMPLE, properties=properties)
+    text = [hashlib.sha256(bytes([n % 256, n // 256])).hexdigest() for n in range(6000)]
+    done = put(table, pa.table({"id": range(6000), "kind": text}, schema=SIMPLE))
+    assert len(live(done)) > 1
+    assert done.metadata.current_snapshot.summary["added-records"] == "6000"
+
+
+def test_data_goes_where_the_table_wants_it(catalog):
+    table = create_table(catalog, "db.events", SIMPLE, properties={"write.data.path": "memory://lake/elsewhere/"})
+    put(table)
+    (location,) = data_files(catalog)
+    assert location.startswith("memory://lake/elsewhere/00000-0-")
+
+
+def test_a_partition_of_doubles_is_stored_in_full(catalog):
+    schema = pa.schema([pa.field("x", pa.float64())])
+    table = create_table(catalog, "db.events", schema, partition_by=[("x", "identity")])
+    done = put(table, pa.table({"x": [-3e10, 0.1]}, schema=schema))
+    (manifest,) = raw_list(done)
+    records = raw(done, manifest["manifest_path"])
+    assert [record["data_file"]["partition"] for record in records] == [{"x": -3e10}, {"x": 0.1}]
+
+
+@pytest.mark.parametrize("data", [TWO.slice(0, 0), [], iter([TWO.slice(0, 0)])])
+def test_no_rows_are_no_commit_and_no_file(catalog, table, data):
+    before = stored(catalog)
+    assert put(table, data).metadata == table.metadata
+    assert (stored(catalog), catalog.swaps) == (before, [])
+
+
+def test_columns_are_matched_by_name_and_a_missing_one_is_null(catalog, table):
+    put(table, pa.table({"kind": ["x"], "id": pa.array([1], pa.int32())}))
+    put(table, pa.table({"id": [2]}))
+    paths = sorted(location.split("/data/")[1].split("/")[0] for location in data_files(catalog))
+    assert paths == ["kind=null", "kind=x"]
+
+
+def nothing_is_left(catalog, before):
+    assert stored(catalog) == before
+    assert live(catalog.load(EVENTS)) == {}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pa.table({"id": [1], "other": [1]}),
+        pa.table({"kind": ["x"]}),
+        pa.table({"id": pa.array([None], pa.int64())}),
+        pa.table({"id": ["one"]}),
+    ],
+)
+def test_rows_that_do_not_fit_leave_nothing_of_those_before_them(catalog, storage, table, bad):
+    before = stored(catalog)
+    with pytest.raises(UsageError):
+        put(table, [TWO, bad])
+    assert storage.fired["write"] == 2
+    nothing_is_left(catalog, before)
+
+
+@pytest.mark.parametrize("error", [UnavailableError("no space left"), KeyboardInterrupt(), SystemExit(143)])
+@pytest.mark.parametrize("write", [1, 2, 3, 4])
+def test_a_write_that_fails_in_the_middle_leaves_nothing(catalog, storage, table, error, write):
+    """The third write is that of the manifest, the fourth that of its list."""
+
+    def fail(operation, location):
+        if operation == "write" and storage.fired["write"] == write:
+            raise error
+
+    before = stored(catalog)
+    storage.before = fail
+    with pytest.raises(type(error)):
+        put(table)
+    assert storage.fired["write"] == write
+    if write <= 2 or isinstance(error, UnavailableError):
+        nothing_is_left(catalog, before)
+    else:
+        # An interrupt of the commit proves nothing, so the data stays; the metadata is known to be nobody's.
+        assert stored(catalog) - before == data_files(catalog)
+
+
+def test_a_source_of_rows_that_fails_leaves_nothing(catalog, storage, table):
+    def source():
+        yield TWO
+        raise KeyboardInterrupt
+
+    before = stored(catalog)
+    with pytest.raises(KeyboardInterrupt):
+        put(table, source())
+    assert storage.fired["write"] == 2
+    nothing_is_left(catalog, before)
+
+
+def test_a_commit_that_is_given_up_leaves_nothing(catalog, table):
+    before = stored(catalog)
+    catalog.follow(*[CONFLICTS] * 5)
+    with pytest.raises(ConflictError):
+        put(table)
+    nothing_is_left(catalog, before)
+
+
+def test_a_spec_that_vanished_meanwhile_leaves_nothing(catalog, table):
+    metadata = msgspec.structs.replace(
+        table.metadata,
+        partition_specs=(*table.metadata.partition_specs, PartitionSpec(spec_id=1, fields=())),
+        default_spec_id=1,
+    )
+    catalog.drop(EVENTS)
+    planned = catalog.create(EVENTS, metadata)
+    catalog.drop(EVENTS)
+    now = catalog.create(EVENTS, msgspec.structs.replace(metadata, default_spec_id=0))
+    swap(now, RemovePartitionSpecs((1,)))
+    before = stored(catalog)
+    with pytest.raises(ConflictError, match="partition spec 1"):
+        put(planned)
+    nothing_is_left(catalog, before)
+
+
+def test_after_an_unknown_outcome_every_file_stays(catalog, table):
+    before = stored(catalog)
+    catalog.follow(IS_UNKNOWN)
+    with pytest.raises(OutcomeUnknownError) as raised:
+        put(table)
+    assert raised.value.exit_status == 5
+    assert len(stored(catalog) - before) == 4
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143), RuntimeError("driver gone")])
+@pytest.mark.parametrize("lands", [False, True])
+def test_an_interrupt_in_the_middle_of_the_swap_never_takes_rows_away(catalog, table, error, lands):
+    catalog.follow(lands_but_raises(error) if lands else fails(error))
+    with pytest.raises(OutcomeUnknownError):
+        put(table)
+    assert len(data_files(catalog)) == 2
+    named = {f"{table.metadata.location}/data/{name}" for name in live(catalog.load(EVENTS))}
+    assert len(named) == (2 if lands else 0)
+
+
+def test_a_property_that_breaks_the_looking_up_of_an_unknown_outcome_takes_no_rows_away(catalog, table):
+    # A bad commit.status-check.* was an error of usage after the commit had landed, and its data was deleted.
+    def spoil():
+        swap(table, SetProperties({"commit.status-check.num-retries": "often"}))
+
+    catalog.follow(after(spoil, then=CONFLICTS), IS_UNKNOWN)
+    with pytest.raises(OutcomeUnknownError):
+        put(table)
+    assert len(data_files(catalog)) == 2
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_format_version_that_is_not_written_yet_is_refused_before_anything_is_written(
+    catalog, storage, table, version
+):
+    other = msgspec.structs.replace(table, metadata=msgspec.structs.replace(table.metadata, format_version=version))
+    with pytest.raises(UnsupportedError, match=f"format version {version}"):
+        put(other)
+    assert storage.fired["write"] == 0
+
+
+def test_a_transform_that_we_do_not_know_is_refused_before_anything_is_written(catalog, storage, table):
+    field = PartitionField(source_id=2, field_id=1000, name="f", transform=UnknownTransform("zorder"))
+    metadata = msgspec.structs.replace(table.metadata, partition_specs=(PartitionSpec(spec_id=0, fields=(field,)),))
+    with pytest.raises(UnsupportedError, match="transform that is not known"):
+        put(msgspec.structs.replace(table, metadata=metadata))
+    assert storage.fired["write"] == 0
