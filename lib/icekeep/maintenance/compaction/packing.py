@@ -1,0 +1,47 @@
+"""Bin packing and output sizes, as Iceberg's planner does them (reference: `SizeBasedFileRewritePlanner`). Pure."""
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from icekeep.maintenance.compaction.options import FileSizes
+
+T = TypeVar("T")
+
+_SPLIT_OVERHEAD_BYTES = 5 * 1024
+
+
+def pack(items: Iterable[T], weight: Callable[[T], int], capacity: int, max_items: int = 2**63 - 1) -> list[list[T]]:
+    """Fill bins in order; an item that does not fit closes the bin, one that fits no bin has a bin of its own.
+
+    >>> pack([4, 4, 4, 9, 2], lambda n: n, 8)
+    [[4, 4], [4], [9], [2]]
+    """
+    bins: list[list[T]] = []
+    room = 0
+    for item in items:
+        size = weight(item)
+        if not bins or size > room or len(bins[-1]) >= max_items:
+            bins.append([])
+            room = capacity
+        bins[-1].append(item)
+        room -= size
+    return bins
+
+
+def expected_output_files(input_bytes: int, sizes: FileSizes) -> int:
+    """How many files a group becomes: a remainder too small for a file of its own is spread over the others."""
+    if input_bytes < sizes.target_bytes:
+        return 1
+    whole, rest = divmod(input_bytes, sizes.target_bytes)
+    if rest == 0:
+        return whole
+    if rest > sizes.min_bytes:
+        return whole + 1
+    average = input_bytes / whole
+    return whole if average < min(1.1 * sizes.target_bytes, sizes.write_max_bytes) else whole + 1
+
+
+def input_split_bytes(input_bytes: int, sizes: FileSizes) -> int:
+    """How many bytes of input one task takes, so that each task makes about one file."""
+    size = input_bytes // expected_output_files(input_bytes, sizes) + _SPLIT_OVERHEAD_BYTES
+    return min(max(size, sizes.target_bytes), sizes.write_max_bytes)

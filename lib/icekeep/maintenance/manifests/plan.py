@@ -1,0 +1,64 @@
+"""Which manifests are rewritten, and into how many. Small; this is what `--dry-run` shows."""
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from icekeep.catalog.base import Table
+from icekeep.commit.attempt import manifest_target_bytes
+from icekeep.commit.manifests import StorageManifestReader
+from icekeep.errors import NotFoundError
+from icekeep.planning.scan import refuse_delete_files, refuse_what_is_not_supported
+from icekeep.spec.manifests import ManifestContent, ManifestFile
+
+
+class RewriteManifestsPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The manifests of one spec that become about `expected_manifests_count` others; none if there is nothing to gain."""
+
+    snapshot_id: int | None
+    spec_id: int
+    target_size_bytes: int
+    manifests_count: int = 0
+    manifests_bytes: int = 0
+    entries_count: int = 0
+    expected_manifests_count: int = 0
+    manifests: tuple[ManifestFile, ...] = ()
+
+
+def plan_rewrite_manifests(
+    table: Table, spark: SparkSession | None = None, *, spec_id: int | None = None
+) -> RewriteManifestsPlan:
+    """Choose the data manifests of a spec that hold no live file, and the others if fewer could hold their entries.
+
+    Property `commit.manifest.target-size-bytes` (8 MB). No manifest is opened.
+
+    Raises:
+        NotFoundError: the table has no such spec.
+        UnsupportedError: the table has delete files, is encrypted or of a format version that cannot be written yet.
+    """
+    metadata = table.metadata
+    refuse_what_is_not_supported(metadata, "rewrite_manifests")
+    spec_id = metadata.default_spec_id if spec_id is None else spec_id
+    if spec_id not in metadata.specs_by_id:
+        known = ", ".join(map(str, sorted(metadata.specs_by_id)))
+        raise NotFoundError(f"table {table.name!r} has no partition spec {spec_id}; it has {known}", spec_id=spec_id)
+    snapshot = metadata.current_snapshot
+    listed = [] if snapshot is None else StorageManifestReader(table.storage).manifests(snapshot)
+    refuse_delete_files(metadata, [m for m in listed if m.may_have_live_files], "rewrite_manifests")
+    target_bytes = manifest_target_bytes(metadata)
+    of_spec = [m for m in listed if m.partition_spec_id == spec_id and m.content is ManifestContent.DATA]
+    live = [m for m in of_spec if m.may_have_live_files]
+    expected = -(-sum(m.manifest_length for m in live) // target_bytes)
+    if len(live) <= expected or len(live) == 1:
+        # Fewer could not hold them; manifests that list nothing but what is gone are still left out.
+        live, expected = [], 0
+    chosen = live + [m for m in of_spec if not m.may_have_live_files]
+    return RewriteManifestsPlan(
+        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+        spec_id=spec_id,
+        target_size_bytes=target_bytes,
+        manifests_count=len(chosen),
+        manifests_bytes=sum(m.manifest_length for m in chosen),
+        entries_count=sum(m.live_files_count or 0 for m in live),
+        expected_manifests_count=expected,
+        manifests=tuple(chosen),
+    )

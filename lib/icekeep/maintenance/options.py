@@ -1,0 +1,51 @@
+"""The `options` map of a job: Iceberg's names, parsed once, validated once.
+
+A job's options are a frozen struct whose fields are renamed to the option names; what Iceberg does not know is refused.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from icekeep.errors import OptionError
+
+O = TypeVar("O", bound="Options")  # noqa: E741
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of a job; sub-classes name each field with `msgspec.field(name=...)` and bound it with `msgspec.Meta`."""
+
+
+def parse_options(cls: type[O], given: Mapping[str, Any] | O) -> O:
+    """Turn an options map, values as text or typed, into a job's options.
+
+    Raises:
+        OptionError: the job has no such option, or it cannot take such a value.
+    """
+    if isinstance(given, cls):
+        return given
+    assert not isinstance(given, Options)
+    attributes = dict(zip(cls.__struct_encode_fields__, cls.__struct_fields__, strict=True))
+    hints = get_type_hints(cls, include_extras=True)
+    values = {}
+    for name, value in given.items():
+        if name not in attributes:
+            raise OptionError(name, given=value, expected=f"an option that exists: {', '.join(sorted(attributes))}")
+        hint = hints[attributes[name]]
+        choices = get_args(hint) if get_origin(hint) is Literal else ()
+        try:
+            plain = value.lower() if choices and isinstance(value, str) else value
+            values[attributes[name]] = msgspec.convert(plain, hint, strict=False)
+        except msgspec.ValidationError as error:
+            expected = f"one of {', '.join(choices)}" if choices else _expected(str(error))
+            raise OptionError(name, given=value, expected=expected) from None
+    return cls(**values)
+
+
+def _expected(problem: str) -> str:
+    """What msgspec expected, from its message ("Expected `int` >= 1")."""
+    text = problem.partition("Expected ")[2].partition(", got")[0].replace("`", "").replace(" | null", "")
+    for type_name, words in (("int", "a whole number"), ("bool", "true or false"), ("float", "a number")):
+        text = text.replace(type_name, words)
+    return text or "another value"

@@ -1,0 +1,189 @@
+"""What retained metadata leads to, and what nothing leads to any more. Fails closed.
+
+Garbage is set difference by path: what expired snapshots lead to, less everything that any retained snapshot leads to. Never
+by age, never by what an entry says of being deleted. Whatever is retained must be read whole, or there is no garbage at all:
+a manifest that is missed on that side turns into deleted data.
+"""
+
+import pickle
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from icekeep.catalog.base import Table
+from icekeep.commit.manifests import StorageManifestReader
+from icekeep.errors import IcekeepError, SafetyError
+from icekeep.planning.tasks import collected, dataframe_from_tasks, dealt, parallelism, record_batches, streamed
+from icekeep.spec.manifests import FileContent, ManifestFile
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import Snapshot
+from icekeep.spec.types import StructType
+from icekeep.storage.base import Storage
+from icekeep.storage.locations import canonical, is_under
+
+
+class FileKind(StrEnum):
+    """Kinds of garbage, in the order in which they are deleted: what others name goes before what names it."""
+
+    DATA = "data file"
+    POSITION_DELETES = "position delete file"
+    EQUALITY_DELETES = "equality delete file"
+    MANIFEST = "manifest"
+    MANIFEST_LIST = "manifest list"
+    STATISTICS = "statistics file"
+
+
+class GarbageFile(msgspec.Struct, frozen=True):
+    """A file that nothing retained leads to; `size_bytes` is null where metadata does not record it."""
+
+    kind: FileKind
+    location: str
+    size_bytes: int | None = None
+
+
+class Unreachable(msgspec.Struct, frozen=True, kw_only=True):
+    """The proof that a deleter asks for: only `unreachable` makes it.
+
+    `files` lie under the table's location and may be deleted. `outside` are as unreachable, but lie elsewhere: they may
+    belong to someone else and are kept.
+    """
+
+    table_uuid: str
+    files: tuple[GarbageFile, ...]
+    outside: tuple[GarbageFile, ...]
+
+
+_CONTENT = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("file_path", pa.string(), nullable=False),
+        pa.field("content", pa.int32(), nullable=False),
+        pa.field("file_size_in_bytes", pa.int64(), nullable=False),
+    ]
+)
+_MANIFESTS = pa.schema(
+    [pa.field("key", pa.string(), nullable=False), pa.field("manifest", pa.binary(), nullable=False)]
+)
+_CONTENT_KINDS = {
+    FileContent.DATA: FileKind.DATA,
+    FileContent.POSITION_DELETES: FileKind.POSITION_DELETES,
+    FileContent.EQUALITY_DELETES: FileKind.EQUALITY_DELETES,
+}
+
+
+class _ListTask(msgspec.Struct, frozen=True):
+    snapshots: tuple[Snapshot, ...]
+    storage: Storage
+
+
+class _ContentTask(msgspec.Struct, frozen=True):
+    manifests: tuple[tuple[ManifestFile, StructType], ...]
+    storage: Storage
+
+
+def unreachable(table: Table, spark: SparkSession, before: TableMetadata, after: TableMetadata) -> Unreachable:
+    """Prove which files of the snapshots that `after` no longer has are reached from none that it has.
+
+    Args:
+        before: metadata that still has the snapshots.
+        after: metadata without them, the newest that is known.
+
+    Raises:
+        SafetyError: something could not be read whole; nothing may be deleted.
+    """
+    try:
+        return _unreachable(table, spark, before, after)
+    except IcekeepError as error:
+        raise SafetyError(f"nothing is deleted, since not everything can be read: {error.message}") from error
+
+
+def _unreachable(table: Table, spark: SparkSession, before: TableMetadata, after: TableMetadata) -> Unreachable:
+    gone = [s for s in before.snapshots if s.snapshot_id not in after.snapshots_by_id]
+    retained = _manifests(table, spark, after.snapshots)
+    retained_keys = {canonical(m.manifest_path) for m in retained}
+    expired_only = [m for m in _manifests(table, spark, gone) if canonical(m.manifest_path) not in retained_keys]
+    lists = {canonical(s.manifest_list) for s in after.snapshots if s.manifest_list}
+    files = [
+        *_content_garbage(table, spark, before, after, expired_only, retained),
+        *(GarbageFile(FileKind.MANIFEST, m.manifest_path, m.manifest_length) for m in expired_only),
+        *(
+            GarbageFile(FileKind.MANIFEST_LIST, s.manifest_list)
+            for s in gone
+            if s.manifest_list and canonical(s.manifest_list) not in lists
+        ),
+        *_statistics_garbage(before, after),
+    ]
+    inside = tuple(f for f in files if is_under(f.location, after.location))
+    outside = tuple(f for f in files if not is_under(f.location, after.location))
+    return Unreachable(table_uuid=after.table_uuid, files=inside, outside=outside)
+
+
+def _content_garbage(
+    table: Table,
+    spark: SparkSession,
+    before: TableMetadata,
+    after: TableMetadata,
+    expired_only: Sequence[ManifestFile],
+    retained: Sequence[ManifestFile],
+) -> Iterator[GarbageFile]:
+    """Files of manifests that only expired snapshots list, less the files of every retained manifest."""
+    if not expired_only:
+        # Every manifest is still listed by a retained snapshot: then so is every file, and no manifest is opened.
+        return
+    candidates = _content(table, spark, before, expired_only).dropDuplicates(["key"])
+    live = _content(table, spark, after, retained).select("key")
+    for row in streamed(candidates.join(live, on="key", how="left_anti")):
+        kind = _CONTENT_KINDS[FileContent(row["content"])]
+        yield GarbageFile(kind, row["file_path"], row["file_size_in_bytes"])
+
+
+def _statistics_garbage(before: TableMetadata, after: TableMetadata) -> Iterator[GarbageFile]:
+    kept = {canonical(location) for location, _ in _statistics(after)}
+    for location, size_bytes in _statistics(before):
+        if canonical(location) not in kept:
+            yield GarbageFile(FileKind.STATISTICS, location, size_bytes)
+
+
+def _statistics(metadata: TableMetadata) -> Iterator[tuple[str, int]]:
+    for file in metadata.statistics:
+        yield file.statistics_path, file.file_size_in_bytes
+    for partition_file in metadata.partition_statistics:
+        yield partition_file.statistics_path, partition_file.file_size_in_bytes
+
+
+def _manifests(table: Table, spark: SparkSession, snapshots: Sequence[Snapshot]) -> list[ManifestFile]:
+    """The manifests of some snapshots, each once; manifest lists are read in tasks."""
+    if not snapshots:
+        return []
+    piles = dealt(snapshots, lambda s: 1, min(parallelism(spark), len(snapshots)))
+    tasks = [_ListTask(tuple(pile), table.storage) for pile in piles]
+    rows = collected(dataframe_from_tasks(spark, tasks, _read_lists, _MANIFESTS).dropDuplicates(["key"]))
+    return [pickle.loads(row["manifest"]) for row in rows]
+
+
+def _read_lists(task: _ListTask) -> Iterator[pa.RecordBatch]:
+    reader = StorageManifestReader(task.storage)
+    by_key = {canonical(m.manifest_path): m for snapshot in task.snapshots for m in reader.manifests(snapshot)}
+    yield pa.record_batch(
+        [pa.array(by_key, pa.string()), pa.array(map(pickle.dumps, by_key.values()), pa.binary())], schema=_MANIFESTS
+    )
+
+
+def _content(
+    table: Table, spark: SparkSession, metadata: TableMetadata, manifests: Sequence[ManifestFile]
+) -> DataFrame:
+    """The live entries of manifests: a comparable key, the path as it is written, content and size."""
+    typed = [(m, metadata.partition_type(m.partition_spec_id)) for m in manifests]
+    piles = dealt(typed, lambda pair: pair[0].manifest_length, min(parallelism(spark), max(1, len(typed))))
+    return dataframe_from_tasks(spark, [_ContentTask(tuple(p), table.storage) for p in piles], _read_content, _CONTENT)
+
+
+def _read_content(task: _ContentTask) -> Iterator[pa.RecordBatch]:
+    reader = StorageManifestReader(task.storage)
+    for manifest, partition in task.manifests:
+        files = (entry.data_file for entry in reader.typed_entries(manifest, partition) if entry.is_live)
+        rows = ((canonical(f.file_path), f.file_path, int(f.content), f.file_size_in_bytes) for f in files)
+        yield from record_batches(rows, _CONTENT)

@@ -1,0 +1,259 @@
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.retry import commit
+from icekeep.errors import ConflictError, JobFailedError, OptionError, UnsupportedError
+from icekeep.events import Event, Warned
+from icekeep.maintenance.compaction import compact, plan_compaction
+from icekeep.tables.append import append
+from kit.lake import EVENTS, SCHEMA, Lake, events, multiset
+
+
+def live_files(lake: Lake) -> list[str]:
+    return [task.file.file_path for task in lake.foreign().scan().plan_files()]
+
+
+def test_small_files_become_one_a_partition_and_no_row_changes(any_lake: Lake, spark_session: SparkSession) -> None:
+    table = any_lake.filled()
+    before = any_lake.rows()
+    result = compact(table, spark_session)
+    assert (result.rewritten_data_files_count, result.added_data_files_count, result.commits_count) == (18, 3, 1)
+    assert any_lake.rows() == before
+    assert len(live_files(any_lake)) == 3
+    assert result.added_bytes_count == any_lake.foreign().inspect.files()["file_size_in_bytes"].to_pandas().sum()
+
+
+def test_a_second_run_does_nothing(lake: Lake, spark_session: SparkSession) -> None:
+    compact(lake.filled(), spark_session)
+    before = lake.load().metadata_location
+    result = compact(lake.load(), spark_session)
+    assert result.rewritten_data_files_count == 0
+    assert lake.load().metadata_location == before
+
+
+def test_the_new_snapshot_replaces_and_keeps_the_totals(lake: Lake, spark_session: SparkSession) -> None:
+    """seaweedfs PR #10420: after maintenance the summary had no totals."""
+    compact(lake.filled(), spark_session)
+    summary = lake.foreign().current_snapshot().summary
+    assert summary.operation.value == "replace"
+    assert summary["total-records"] == "360"
+    assert summary["total-data-files"] == "3"
+    assert (summary["added-data-files"], summary["deleted-data-files"]) == ("3", "18")
+    assert int(summary["total-files-size"]) == lake.foreign().inspect.files()["file_size_in_bytes"].to_pandas().sum()
+
+
+def test_new_files_keep_the_data_sequence_number_of_the_start(lake: Lake, spark_session: SparkSession) -> None:
+    table = lake.filled()
+    start = table.metadata.current_snapshot
+    assert start is not None
+    compact(table, spark_session)
+    entries = [e for e in lake.foreign().inspect.entries().to_pylist() if e["status"] == 1]
+    assert {e["sequence_number"] for e in entries} == {start.sequence_number}
+    assert {e["file_sequence_number"] for e in entries} == {start.sequence_number + 1}
+
+
+def test_where_chooses_files_that_are_rewritten_whole(lake: Lake, spark_session: SparkSession) -> None:
+    table = lake.filled()
+    before = lake.rows()
+    result = compact(table, spark_session, where="at >= '2013-02-01T03:00:00Z' and at < '2013-02-01T04:00:00Z'")
+    assert (result.rewritten_data_files_count, result.added_data_files_count) == (6, 1)
+    assert lake.rows() == before
+
+
+def test_every_value_of_nested_and_null_columns_survives(lake: Lake, spark_session: SparkSession) -> None:
+    table = lake.filled(rows=50)
+    before = multiset(lake.foreign().scan().to_arrow())
+    compact(table, spark_session)
+    assert multiset(lake.foreign().scan().to_arrow()) == before
+    [path] = [p for p in live_files(lake) if "at_month=2013-01" in p]
+    assert pq.read_schema(urlparse(path).path).field("tags").type.value_field.metadata[b"PARQUET:field_id"] == b"6"
+
+
+def test_a_large_file_is_split_at_its_row_groups(lake: Lake, spark_session: SparkSession) -> None:
+    table = lake.create(partition_by=(), write__parquet__row_group_size_bytes="20000")
+    table = append(table, events(1, 20_000))
+    before = lake.rows()
+    assert table.metadata.current_snapshot is not None
+    size = int((table.metadata.current_snapshot.summary or {})["total-files-size"])
+    options = {"target-file-size-bytes": str(size // 4), "max-file-size-bytes": str(size // 3)}
+    result = compact(table, spark_session, options=options)
+    assert result.rewritten_data_files_count == 1
+    assert 3 <= result.added_data_files_count <= 6
+    assert lake.rows() == before
+
+
+def test_a_file_group_holds_no_more_than_its_greatest_size(lake: Lake, spark_session: SparkSession) -> None:
+    table = lake.filled()
+    plan = plan_compaction(table, spark_session, options={"max-file-group-input-files": "3", "min-input-files": "2"})
+    assert [group.files_count for group in plan.groups] == [3, 3] * 3
+    assert plan.groups[0].partition == "at_month=2013-01"
+
+
+def test_a_plan_changes_nothing(lake: Lake, spark_session: SparkSession) -> None:
+    table = lake.filled()
+    files = lake.files_on_disk()
+    plan = plan_compaction(table, spark_session)
+    assert (plan.files_to_rewrite_count, plan.expected_files_count) == (18, 3)
+    assert lake.files_on_disk() == files
+
+
+def test_a_failed_rewrite_leaves_the_table_as_it_was_and_none_of_its_files(
+    lake: Lake, spark_session: SparkSession
+) -> None:
+    """apache/iceberg #12545: failed rewrites left their new files."""
+    table = lake.filled()
+    victim = Path(urlparse(live_files(lake)[7]).path)
+    content = victim.read_bytes()
+    victim.unlink()
+    files, location = lake.files_on_disk(), table.metadata_location
+    with pytest.raises(JobFailedError, match=victim.name):
+        compact(table, spark_session, options={"max-concurrent-file-group-rewrites": "1"})
+    assert lake.load().metadata_location == location
+    assert lake.files_on_disk() == files
+    victim.write_bytes(content)
+    assert compact(lake.load(), spark_session).rewritten_data_files_count == 18
+
+
+def test_partial_progress_commits_what_could_be_rewritten_and_says_what_was_not(
+    lake: Lake, spark_session: SparkSession
+) -> None:
+    """apache/iceberg #16971: commits are counted, not subtracted."""
+    table = lake.filled()
+    Path(urlparse(live_files(lake)[7]).path).unlink()
+    options = {"partial-progress.enabled": "true", "partial-progress.max-commits": "3"}
+    heard: list[Event] = []
+
+    class Ear:
+        def on(self, event: Event) -> None:
+            heard.append(event)
+
+    result = compact(table, spark_session, options=options, listener=Ear())
+    assert (result.status, result.commits_count) == ("partial", 2)
+    assert (result.rewritten_data_files_count, result.failed_data_files_count) == (12, 6)
+    assert any(isinstance(event, Warned) for event in heard)
+    assert len(live_files(lake)) == 2 + 6
+
+
+def test_rows_that_pyiceberg_appends_while_it_runs_are_all_there(lake: Lake, spark_session: SparkSession) -> None:
+    table = lake.filled()
+    foreign = lake.foreign_catalog().load_table(EVENTS)
+    foreign.append(events(900, 30))
+    foreign.append(events(901, 30, month=2))
+    before = lake.rows()
+    compact(table, spark_session)
+    assert lake.rows() == before
+    assert sum(before.values()) == 360 + 60
+
+
+def test_a_file_that_pyiceberg_deletes_while_it_runs_is_a_conflict(lake: Lake, spark_session: SparkSession) -> None:
+    """StarRocks PR #77709: a rewrite that does not see a concurrent delete brings rows back."""
+    table = lake.filled()
+    lake.foreign_catalog().load_table(EVENTS).delete("id == 1000001")
+    before, files = lake.rows(), lake.files_on_disk()
+    with pytest.raises(ConflictError, match="no longer live"):
+        compact(table, spark_session)
+    assert lake.rows() == before
+    assert lake.files_on_disk() == files
+
+
+def test_a_table_that_pyiceberg_made_is_compacted(lake: Lake, spark_session: SparkSession) -> None:
+    foreign = lake.foreign_catalog().create_table(EVENTS, SCHEMA)
+    for number in range(7):
+        foreign.append(events(number))
+    before = lake.rows()
+    result = compact(lake.load(), spark_session)
+    assert (result.rewritten_data_files_count, result.added_data_files_count) == (7, 1)
+    assert lake.rows() == before
+
+
+def test_files_of_older_schemas_are_rewritten_into_the_current_one(lake: Lake, spark_session: SparkSession) -> None:
+    lake.filled(commits=3)
+    with lake.foreign_catalog().load_table(EVENTS).update_schema() as update:
+        update.rename_column("kind", "sort_of")
+        update.add_column("note", pa_string())
+        update.delete_column("amount")
+    with lake.foreign_catalog().load_table(EVENTS).update_schema() as update:
+        update.move_first("at")
+    before = lake.rows()
+    result = compact(lake.load(), spark_session, options={"min-input-files": "2"})
+    assert result.rewritten_data_files_count == 9
+    assert lake.rows() == before
+    [path, *_] = live_files(lake)
+    assert pq.read_schema(urlparse(path).path).names == ["at", "id", "sort_of", "tags", "note"]
+
+
+def pa_string() -> object:
+    from pyiceberg.types import StringType
+
+    return StringType()
+
+
+def test_files_of_an_older_partition_spec_are_left_as_they_are_and_it_is_said(
+    lake: Lake, spark_session: SparkSession
+) -> None:
+    lake.filled(commits=3)
+    with lake.foreign_catalog().load_table(EVENTS).update_spec() as update:
+        update.add_identity("kind")
+    plan = plan_compaction(lake.load(), spark_session)
+    assert (plan.other_specs_files_count, plan.groups) == (9, ())
+
+
+def test_a_table_with_delete_files_is_refused(lake: Lake, spark_session: SparkSession) -> None:
+    from kit.deletes import with_position_deletes
+
+    table = with_position_deletes(lake.filled(commits=1))
+    with pytest.raises(UnsupportedError, match="delete files"):
+        compact(table, spark_session)
+
+
+def test_a_delete_file_that_appears_while_it_runs_is_a_conflict(lake: Lake, spark_session: SparkSession) -> None:
+    from kit.deletes import with_position_deletes
+
+    table = lake.filled()
+    with_position_deletes(table)
+    files = lake.files_on_disk()
+    with pytest.raises(ConflictError, match="delete files"):
+        compact(table, spark_session)
+    assert lake.files_on_disk() == files
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"min-input-file": "3"}, "min-input-file "),
+        ({"min-input-files": "0"}, "min-input-files"),
+        ({"rewrite-all": "perhaps"}, "rewrite-all"),
+        ({"target-file-size-bytes": "100", "min-file-size-bytes": "100"}, "min-file-size-bytes"),
+        ({"rewrite-job-order": "random"}, "rewrite-job-order"),
+    ],
+)
+def test_a_wrong_option_is_refused(
+    lake: Lake, spark_session: SparkSession, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(OptionError, match=message):
+        compact(lake.filled(commits=1), spark_session, options=options)
+
+
+def test_properties_of_the_table_are_honoured(lake: Lake, spark_session: SparkSession) -> None:
+    table = lake.filled(commits=2, files=6)
+    change = ChangeProperties(updates={"write.parquet.compression-codec": "gzip", "write.data.path": "elsewhere"})
+    table = commit(table, change).table
+    compact(table, spark_session)
+    paths = live_files(lake)
+    assert all("/elsewhere/at_month=" in path for path in paths)
+    assert pq.read_metadata(urlparse(paths[0]).path).row_group(0).column(0).compression == "GZIP"
+
+
+@pytest.fixture(autouse=True)
+def no_other_files(tmp_path: Path) -> Iterator[None]:
+    """Nothing is ever written outside the lake's directory."""
+    yield
+    assert pa.__version__
+    assert {p.name for p in tmp_path.iterdir()} <= {"catalog.db", "warehouse", "catalog.db-wal", "catalog.db-shm"}

@@ -1,0 +1,221 @@
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pytest
+from pyspark.sql import SparkSession
+
+from icekeep.catalog.base import Table
+from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.retry import commit
+from icekeep.errors import IcekeepBug, NotFoundError, OptionError, SafetyError, UsageError
+from icekeep.maintenance.compaction import compact
+from icekeep.maintenance.expiration import expire_snapshots, plan_expire_snapshots
+from icekeep.maintenance.manifests import rewrite_manifests
+from icekeep.maintenance.reachability import Unreachable
+from icekeep.maintenance.reclaim import reclaim
+from icekeep.runtime import SYSTEM
+from kit.lake import EVENTS, Lake, events
+
+
+def compacted(lake: Lake, spark: SparkSession) -> Table:
+    compact(lake.filled(), spark)
+    rewrite_manifests(lake.load(), spark)
+    return lake.load()
+
+
+def now_ms() -> int:
+    return SYSTEM.now_ms() + 1
+
+
+def referenced_paths(lake: Lake) -> set[Path]:
+    """Everything that PyIceberg finds through every snapshot of the table."""
+    table = lake.foreign()
+    paths = set()
+    for snapshot in table.snapshots():
+        paths.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(table.io):
+            paths.add(manifest.manifest_path)
+            paths.update(e.data_file.file_path for e in manifest.fetch_manifest_entry(table.io, discard_deleted=True))
+    return {Path(urlparse(path).path) for path in paths}
+
+
+def test_what_only_expired_snapshots_lead_to_is_deleted_and_nothing_else(
+    any_lake: Lake, spark_session: SparkSession
+) -> None:
+    table = compacted(any_lake, spark_session)
+    rows = any_lake.rows()
+    result = expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
+    assert (result.status, result.expired_snapshots_count, result.deleted_data_files_count) == ("done", 7, 18)
+    assert (result.deleted_manifest_files_count, result.deleted_manifest_lists_count) == (12, 7)
+    assert any_lake.rows() == rows
+    left = {p for p in any_lake.files_on_disk() if p.suffix in (".parquet", ".avro")}
+    assert left == referenced_paths(any_lake)
+    assert not [p for p in any_lake.files_on_disk() if ".icekeep" in p.parts]
+
+
+def test_appended_data_is_never_garbage(lake: Lake, spark_session: SparkSession) -> None:
+    table = lake.filled()
+    rows = lake.rows()
+    result = expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
+    assert (result.expired_snapshots_count, result.deleted_manifest_lists_count) == (5, 5)
+    assert (result.deleted_data_files_count, result.deleted_manifest_files_count) == (0, 0)
+    assert lake.rows() == rows
+
+
+def test_the_dry_run_says_exactly_what_goes(lake: Lake, spark_session: SparkSession) -> None:
+    table = compacted(lake, spark_session)
+    files = lake.files_on_disk()
+    plan = plan_expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
+    assert lake.files_on_disk() == files
+    expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
+    gone = {p for p in files if p not in lake.files_on_disk()}
+    assert {Path(urlparse(location).path) for location in plan.files} == gone
+    assert plan.files_count == len(gone) == 37
+    assert {f.kind.value: f.files_count for f in plan.files_by_kind} == {
+        "data file": 18,
+        "manifest": 12,
+        "manifest list": 7,
+    }
+
+
+def test_a_tag_and_a_branch_keep_their_files(lake: Lake, spark_session: SparkSession) -> None:
+    table = lake.filled()
+    third = table.metadata.snapshots[2].snapshot_id
+    lake.foreign().manage_snapshots().create_tag(third, "audit").create_branch(
+        table.metadata.snapshots[3].snapshot_id, "staging"
+    ).commit()
+    compact(lake.load(), spark_session)
+    tagged = lake.foreign().scan(snapshot_id=third).to_arrow().num_rows
+    expire_snapshots(lake.load(), spark_session, older_than=now_ms(), retain_last=1)
+    assert set(lake.load().metadata.refs) == {"main", "audit", "staging"}
+    assert lake.foreign().scan(snapshot_id=third).to_arrow().num_rows == tagged == 180
+    assert lake.foreign().scan().use_ref("staging").to_arrow().num_rows == 240
+
+
+def test_a_data_file_added_again_under_the_same_path_stays(lake: Lake, spark_session: SparkSession) -> None:
+    """apache/iceberg #2131, #8255: removed, added again, and then deleted from disk."""
+    from icekeep.commit.changes.append_files import AppendFiles
+    from icekeep.commit.changes.rewrite_files import RewriteFiles
+    from icekeep.commit.manifests import StorageManifestReader
+
+    table = lake.filled(commits=1, files=2)
+    assert table.metadata.current_snapshot is not None
+    reader = StorageManifestReader(table.storage)
+    [manifest] = reader.manifests(table.metadata.current_snapshot)
+    entries = tuple(reader.entries(manifest, table.metadata))
+    table = commit(table, RewriteFiles(removed=entries, added=(), schema_id=0)).table
+    table = commit(table, AppendFiles(files=tuple(e.data_file for e in entries))).table
+    rows = lake.rows()
+    result = expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
+    assert (result.expired_snapshots_count, result.deleted_data_files_count) == (2, 0)
+    assert lake.rows() == rows
+
+
+def test_gc_disabled_is_refused_before_anything_is_changed(lake: Lake, spark_session: SparkSession) -> None:
+    table = compacted(lake, spark_session)
+    table = commit(table, ChangeProperties(updates={"gc.enabled": "false"})).table
+    files = lake.files_on_disk()
+    for job in (expire_snapshots, plan_expire_snapshots):
+        with pytest.raises(SafetyError, match=r"gc\.enabled=false"):
+            job(table, spark_session, older_than=now_ms())
+    assert lake.files_on_disk() == files
+    assert lake.load().metadata_location == table.metadata_location
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "garbage"])
+@pytest.mark.parametrize("kind", ["manifest", "manifest list"])
+def test_anything_unreadable_among_what_is_retained_stops_the_run(
+    lake: Lake, spark_session: SparkSession, damage: str, kind: str
+) -> None:
+    table = compacted(lake, spark_session)
+    foreign = lake.foreign()
+    snapshot = foreign.current_snapshot()
+    victim = Path(
+        urlparse(
+            snapshot.manifest_list if kind == "manifest list" else snapshot.manifests(foreign.io)[0].manifest_path
+        ).path
+    )
+    content = victim.read_bytes()
+    victim.unlink()
+    if damage != "missing":
+        victim.write_bytes({"empty": b"", "cut": content[: len(content) // 2], "garbage": bytes(len(content))}[damage])
+    files = lake.files_on_disk()
+    with pytest.raises(SafetyError, match="nothing is deleted"):
+        expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
+    assert lake.files_on_disk() == files
+    assert len(lake.load().metadata.snapshots) == len(table.metadata.snapshots)
+
+
+def test_files_outside_the_table_are_kept_and_counted(lake: Lake, spark_session: SparkSession) -> None:
+    """A neighbour whose name begins like the table's is not inside it (apache/iceberg #16493)."""
+    table = lake.create(write__data__path=f"{lake.location()}2/data")
+    from icekeep.tables.append import append
+
+    for number in range(6):
+        table = append(table, events(number))
+    compact(table, spark_session)
+    elsewhere = {p for p in lake.files_on_disk() if "events2" in p.parts}
+    result = expire_snapshots(lake.load(), spark_session, older_than=now_ms(), retain_last=1)
+    assert (result.deleted_data_files_count, result.kept_outside_files_count) == (0, 6)
+    assert {p for p in lake.files_on_disk() if "events2" in p.parts} == elsewhere
+
+
+def test_a_reference_made_while_it_runs_keeps_its_snapshot_and_its_files(
+    lake: Lake, spark_session: SparkSession
+) -> None:
+    """iceberg-go #672, seaweedfs #10774: expiry dropped a concurrent tag and deleted its files."""
+    table = compacted(lake, spark_session)
+    second = table.metadata.snapshots[1].snapshot_id
+    lake.foreign().manage_snapshots().create_tag(second, "late").commit()
+    result = expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
+    assert result.expired_snapshots_count == 6
+    assert "late" in lake.load().metadata.refs
+    assert lake.foreign().scan(snapshot_id=second).to_arrow().num_rows == 120
+    assert result.deleted_data_files_count == 12
+
+
+def test_the_default_is_five_days_so_that_a_young_table_keeps_everything(
+    lake: Lake, spark_session: SparkSession
+) -> None:
+    table = compacted(lake, spark_session)
+    assert expire_snapshots(table, spark_session).expired_snapshots_count == 0
+    assert lake.load().metadata_location == table.metadata_location
+
+
+def test_a_snapshot_named_by_its_id_goes_and_the_head_of_a_branch_is_refused(
+    lake: Lake, spark_session: SparkSession
+) -> None:
+    table = lake.filled(commits=3)
+    first, _, head = (s.snapshot_id for s in table.metadata.snapshots)
+    with pytest.raises(UsageError, match="head of 'main'"):
+        expire_snapshots(table, spark_session, snapshot_ids=[head])
+    with pytest.raises(NotFoundError):
+        expire_snapshots(table, spark_session, snapshot_ids=[1])
+    with pytest.raises(OptionError, match="retain_last"):
+        expire_snapshots(table, spark_session, retain_last=0)
+    assert expire_snapshots(table, spark_session, snapshot_ids=[first]).expired_snapshots_count == 1
+    assert first not in lake.load().metadata.snapshots_by_id
+
+
+def test_unused_schemas_and_specs_go_when_asked(lake: Lake, spark_session: SparkSession) -> None:
+    lake.filled(commits=2)
+    foreign = lake.foreign_catalog().load_table(EVENTS)
+    with foreign.update_schema() as schema:
+        schema.add_column("note", foreign.schema().find_type("kind"))
+    foreign.append(events(50).append_column("note", events(50)["kind"]))
+    table = lake.load()
+    result = expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1, clean_expired_metadata=True)
+    assert result.expired_snapshots_count == 2
+    assert [s.schema_id for s in lake.load().metadata.schemas] == [1]
+
+
+def test_the_deleter_accepts_no_proof_of_another_table(lake: Lake) -> None:
+    table = lake.filled(commits=1)
+    proof = Unreachable(table_uuid="another", files=(), outside=())
+    with pytest.raises(IcekeepBug, match="another table"):
+        reclaim(proof, table.metadata, table.storage, _Silent())
+
+
+class _Silent:
+    def on(self, event: object) -> None:
+        pass

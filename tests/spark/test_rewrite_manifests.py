@@ -1,0 +1,104 @@
+from collections import Counter
+
+import pytest
+from pyspark.sql import SparkSession
+
+from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.retry import commit
+from icekeep.errors import ConflictError, NotFoundError
+from icekeep.maintenance.compaction import compact
+from icekeep.maintenance.manifests import plan_rewrite_manifests, rewrite_manifests
+from icekeep.tables.append import append
+from kit.lake import EVENTS, Lake, events
+
+
+def live_entries(lake: Lake) -> Counter[str]:
+    """All live entries with all fields but the status, as PyIceberg reads them."""
+    entries = [e for e in lake.foreign().inspect.entries().to_pylist() if e["status"] != 2]
+    return Counter(repr({k: v for k, v in e.items() if k not in ("status", "readable_metrics")}) for e in entries)
+
+
+def manifests(lake: Lake) -> list[object]:
+    table = lake.foreign()
+    return list(table.current_snapshot().manifests(table.io))
+
+
+def test_many_manifests_become_one_and_every_entry_stays_as_it_was(any_lake: Lake, spark_session: SparkSession) -> None:
+    table = any_lake.filled(commits=12)
+    entries, rows = live_entries(any_lake), any_lake.rows()
+    result = rewrite_manifests(table, spark_session)
+    assert (result.rewritten_manifests_count, result.added_manifests_count) == (12, 1)
+    assert len(manifests(any_lake)) == 1
+    assert live_entries(any_lake) == entries
+    assert any_lake.rows() == rows
+
+
+def test_a_second_run_does_nothing(lake: Lake, spark_session: SparkSession) -> None:
+    rewrite_manifests(lake.filled(), spark_session)
+    before = lake.load().metadata_location
+    assert rewrite_manifests(lake.load(), spark_session).rewritten_manifests_count == 0
+    assert lake.load().metadata_location == before
+
+
+def test_manifests_are_clustered_by_partition_and_cut_at_the_target_size(
+    lake: Lake, spark_session: SparkSession
+) -> None:
+    """apache/iceberg #6891: one large partition is split too."""
+    table = lake.filled(commits=30, files=4, rows=5)
+    table = commit(table, ChangeProperties(updates={"commit.manifest.target-size-bytes": "8000"})).table
+    plan = plan_rewrite_manifests(table)
+    assert plan.expected_manifests_count > 3
+    entries = live_entries(lake)
+    result = rewrite_manifests(table, spark_session)
+    assert result.added_manifests_count > 3
+    assert live_entries(lake) == entries
+    ranges = [(m.partitions[0].lower_bound, m.partitions[0].upper_bound) for m in manifests(lake)]  # type: ignore[attr-defined]
+    assert sum(low == high for low, high in ranges) >= len(ranges) - 2
+
+
+def test_manifests_without_live_files_are_left_out(lake: Lake, spark_session: SparkSession) -> None:
+    compact(lake.filled(), spark_session)
+    assert len(manifests(lake)) == 7
+    rows = lake.rows()
+    result = rewrite_manifests(lake.load(), spark_session)
+    assert (result.rewritten_manifests_count, result.added_manifests_count) == (6, 0)
+    assert len(manifests(lake)) == 1
+    assert lake.rows() == rows
+    assert lake.foreign().current_snapshot().summary["total-records"] == "360"
+
+
+def test_a_concurrent_append_costs_nothing(lake: Lake, spark_session: SparkSession) -> None:
+    table = lake.filled()
+    lake.foreign_catalog().load_table(EVENTS).append(events(900))
+    rows = lake.rows()
+    rewrite_manifests(table, spark_session)
+    assert lake.rows() == rows
+    assert len(manifests(lake)) == 2
+    assert lake.foreign().current_snapshot().summary["manifests-kept"] == "1"
+
+
+def test_a_concurrent_change_of_a_replaced_manifest_is_a_conflict(lake: Lake, spark_session: SparkSession) -> None:
+    table = lake.filled()
+    compact(table, spark_session)
+    rows, files = lake.rows(), lake.files_on_disk()
+    with pytest.raises(ConflictError, match="plan again"):
+        rewrite_manifests(table, spark_session)
+    assert lake.rows() == rows
+    assert lake.files_on_disk() == files
+
+
+def test_an_unknown_spec_is_refused(lake: Lake, spark_session: SparkSession) -> None:
+    with pytest.raises(NotFoundError, match="no partition spec 7"):
+        rewrite_manifests(lake.filled(commits=1), spark_session, spec_id=7)
+
+
+def test_manifests_that_pyiceberg_wrote_are_rewritten(lake: Lake, spark_session: SparkSession) -> None:
+    lake.create()
+    foreign = lake.foreign_catalog().load_table(EVENTS)
+    for number in range(5):
+        foreign.append(events(number, month=1 + number % 3))
+    entries = live_entries(lake)
+    assert rewrite_manifests(lake.load(), spark_session).added_manifests_count == 1
+    assert live_entries(lake) == entries
+    append(lake.load(), events(77))
+    assert sum(lake.rows().values()) == 120

@@ -1,0 +1,98 @@
+import msgspec
+import pytest
+
+from icekeep.errors import OptionError
+from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions, file_sizes
+from icekeep.maintenance.options import parse_options
+
+MIB = 1 << 20
+
+
+def parsed(**given) -> RewriteDataFilesOptions:
+    return parse_options(RewriteDataFilesOptions, {name.replace("_", "-"): str(value) for name, value in given.items()})
+
+
+def test_names_and_defaults_are_those_of_iceberg():
+    options = RewriteDataFilesOptions()
+    assert dict(zip(options.__struct_encode_fields__, msgspec.structs.astuple(options), strict=True)) == {
+        "target-file-size-bytes": None,
+        "min-file-size-bytes": None,
+        "max-file-size-bytes": None,
+        "min-input-files": 5,
+        "rewrite-all": False,
+        "max-file-group-size-bytes": 100 * 1024**3,
+        "max-file-group-input-files": 2**63 - 1,
+        "delete-file-threshold": 2**31 - 1,
+        "delete-ratio-threshold": 0.3,
+        "max-files-to-rewrite": None,
+        "rewrite-job-order": "none",
+        "output-spec-id": None,
+        "max-concurrent-file-group-rewrites": 5,
+        "partial-progress.enabled": False,
+        "partial-progress.max-commits": 10,
+        "partial-progress.max-failed-commits": None,
+        "use-starting-sequence-number": True,
+        "remove-dangling-deletes": False,
+    }
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in RewriteDataFilesOptions.__struct_encode_fields__ if n != "rewrite-job-order"]
+)
+@pytest.mark.parametrize("value", ["-1", "some", ""])
+def test_no_option_takes_what_is_neither_number_nor_truth(name, value):
+    with pytest.raises(OptionError, match=f"option {name} is '{value}'"):
+        parse_options(RewriteDataFilesOptions, {name: value})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["target-file-size-bytes", "max-file-size-bytes", "min-input-files", "max-file-group-size-bytes",
+     "max-file-group-input-files", "max-files-to-rewrite", "max-concurrent-file-group-rewrites",
+     "partial-progress.max-commits", "delete-ratio-threshold"],
+)  # fmt: skip
+def test_some_options_must_be_above_zero(name):
+    with pytest.raises(OptionError):
+        parse_options(RewriteDataFilesOptions, {name: "0"})
+    assert parse_options(RewriteDataFilesOptions, {name: "1"})
+
+
+@pytest.mark.parametrize(
+    "name", ["min-file-size-bytes", "delete-file-threshold", "output-spec-id", "partial-progress.max-failed-commits"]
+)
+def test_some_options_may_be_zero(name):
+    assert parse_options(RewriteDataFilesOptions, {name: "0"})
+
+
+@pytest.mark.parametrize("order", ["none", "bytes-asc", "bytes-desc", "files-asc", "files-desc"])
+def test_job_orders_are_those_of_iceberg(order):
+    assert parsed(rewrite_job_order=order).rewrite_job_order == order
+
+
+def test_sizes_follow_the_tables_target_by_icebergs_ratios():
+    sizes = file_sizes(RewriteDataFilesOptions(), 512 * MIB)
+    assert (sizes.target_bytes, sizes.min_bytes, sizes.max_bytes) == (512 * MIB, 384 * MIB, int(512 * MIB * 1.8))
+    # Half way between the target and the greatest size: 1.4 times the target.
+    assert sizes.write_max_bytes == int(512 * MIB * 1.4)
+
+
+def test_options_go_before_the_table():
+    sizes = file_sizes(parsed(target_file_size_bytes=1000), 512 * MIB)
+    assert (sizes.target_bytes, sizes.min_bytes, sizes.max_bytes, sizes.write_max_bytes) == (1000, 750, 1800, 1400)
+    given = parsed(target_file_size_bytes=1000, min_file_size_bytes=0, max_file_size_bytes=1001)
+    assert file_sizes(given, 512 * MIB) == FileSizes(target_bytes=1000, min_bytes=0, max_bytes=1001)
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        ({"min_file_size_bytes": 1000}, "min-file-size-bytes"),
+        ({"min_file_size_bytes": 5000}, "min-file-size-bytes"),
+        ({"max_file_size_bytes": 1000}, "max-file-size-bytes"),
+        ({"max_file_size_bytes": 5}, "max-file-size-bytes"),
+        ({"target_file_size_bytes": 1}, "max-file-size-bytes"),
+    ],
+)
+def test_sizes_that_are_not_in_order_are_refused(given, option):
+    with pytest.raises(OptionError, match=f"option {option} is .*target-file-size-bytes"):
+        file_sizes(parsed(**{"target_file_size_bytes": 1000, **given}), 512 * MIB)

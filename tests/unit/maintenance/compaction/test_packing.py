@@ -1,0 +1,143 @@
+"""Examples of Iceberg's TestBinPacking (with its lookback of one) and TestSizeBasedFileRewritePlanner, and their rules."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions, file_sizes
+from icekeep.maintenance.compaction.packing import expected_output_files, input_split_bytes, pack
+
+MIB = 1 << 20
+SIZES = FileSizes(target_bytes=1000, min_bytes=750, max_bytes=1800)
+
+
+def packed(weights, capacity, max_items=2**63 - 1):
+    return pack(weights, lambda weight: weight, capacity, max_items)
+
+
+@pytest.mark.parametrize(
+    ("weights", "capacity", "bins"),
+    [
+        # TestBinPacking.testBasicBinPacking
+        ([1, 2, 3, 4, 5], 3, [[1, 2], [3], [4], [5]]),
+        ([1, 2, 3, 4, 5], 5, [[1, 2], [3], [4], [5]]),
+        ([1, 2, 3, 4, 5], 6, [[1, 2, 3], [4], [5]]),
+        ([1, 2, 3, 4, 5], 8, [[1, 2, 3], [4], [5]]),
+        ([1, 2, 3, 4, 5], 9, [[1, 2, 3], [4, 5]]),
+        ([1, 2, 3, 4, 5], 10, [[1, 2, 3, 4], [5]]),
+        ([1, 2, 3, 4, 5], 15, [[1, 2, 3, 4, 5]]),
+        # An item that fits no bin has one of its own, and closes the one before it.
+        ([4, 4, 4, 9, 2], 8, [[4, 4], [4], [9], [2]]),
+        ([9, 9], 8, [[9], [9]]),
+        ([9, 0, 1], 8, [[9], [0, 1]]),
+        ([8, 0, 0, 1], 8, [[8, 0, 0], [1]]),
+        ([], 8, []),
+    ],
+)
+def test_bins_are_filled_in_order(weights, capacity, bins):
+    assert packed(weights, capacity) == bins
+
+
+@pytest.mark.parametrize(
+    ("max_items", "bins"), [(1, [[1], [1], [1], [1], [1]]), (2, [[1, 1], [1, 1], [1]]), (5, [[1] * 5]), (9, [[1] * 5])]
+)
+def test_no_bin_has_more_items_than_it_may(max_items, bins):
+    assert packed([1] * 5, 100, max_items) == bins
+
+
+@given(st.lists(st.integers(0, 50)), st.integers(1, 60), st.integers(1, 10))
+def test_every_item_is_in_one_bin_in_order_and_no_bin_is_overfull(weights, capacity, max_items):
+    bins = packed(weights, capacity, max_items)
+    assert [item for some in bins for item in some] == weights
+    assert all(some and len(some) <= max_items for some in bins)
+    assert all(sum(some) <= capacity or len(some) == 1 for some in bins)
+
+
+@given(st.lists(st.integers(0, 50)), st.integers(1, 60), st.integers(1, 10))
+def test_a_bin_is_closed_only_when_the_next_item_does_not_go_in(weights, capacity, max_items):
+    bins = packed(weights, capacity, max_items)
+    for some, following in pairwise(bins):
+        assert sum(some) + following[0] > capacity or len(some) == max_items
+
+
+@pytest.mark.parametrize(
+    ("input_bytes", "files"),
+    [
+        (0, 1),
+        (1, 1),
+        (999, 1),
+        (1000, 1),
+        # A rest that is less than a tenth of each file is spread over them.
+        (1099, 1),
+        (1100, 2),
+        (2199, 2),
+        (2200, 3),
+        (3000, 3),
+        (10_750, 10),
+        # A rest of a good size is a file of its own, however little it would add to the others.
+        (10_751, 11),
+        (1751, 2),
+        (100_750, 100),
+        (100_751, 101),
+    ],
+)
+def test_the_number_of_files_is_that_of_icebergs_planner(input_bytes, files):
+    assert expected_output_files(input_bytes, SIZES) == files
+
+
+def test_a_rest_is_not_spread_beyond_what_a_writer_puts_into_one_file():
+    narrow = FileSizes(target_bytes=1000, min_bytes=750, max_bytes=1050)
+    assert narrow.write_max_bytes == 1025
+    assert expected_output_files(1024, narrow) == 1
+    assert expected_output_files(1025, narrow) == 2
+
+
+@pytest.mark.parametrize(
+    ("input_bytes", "split_bytes"),
+    [
+        (0, 50 * MIB),
+        (10 * MIB, 50 * MIB),
+        (50 * MIB, 50 * MIB + 5 * 1024),
+        (54 * MIB, 54 * MIB + 5 * 1024),
+        (145 * MIB, 50 * MIB),
+        (104 * MIB, 52 * MIB + 5 * 1024),
+    ],
+)
+def test_a_task_takes_what_makes_a_file_and_no_less_than_the_target(input_bytes, split_bytes):
+    sizes = FileSizes(target_bytes=50 * MIB, min_bytes=5 * MIB, max_bytes=100 * MIB)
+    assert input_split_bytes(input_bytes, sizes) == split_bytes
+
+
+def test_a_group_a_little_above_the_target_makes_two_files_by_tasks_of_the_target():
+    # TestSizeBasedFileRewritePlanner.testInputSplitSizeLowerBound: four files of 145 MB, a rest of more than a tenth.
+    sizes = FileSizes(target_bytes=512 * MIB, min_bytes=256 * MIB, max_bytes=768 * MIB)
+    assert expected_output_files(580 * MIB, sizes) == 2
+    assert input_split_bytes(580 * MIB, sizes) == 512 * MIB
+
+
+def test_a_task_takes_no_more_than_a_writer_puts_into_one_file():
+    sizes = FileSizes(target_bytes=1000, min_bytes=750, max_bytes=1800)
+    assert input_split_bytes(1090, sizes) == sizes.write_max_bytes == 1400
+
+
+@st.composite
+def file_size_options(draw):
+    target = draw(st.integers(10, 10**6))
+    least = draw(st.none() | st.integers(0, target - 1))
+    most = draw(st.none() | st.integers(target + 1, 3 * target))
+    return file_sizes(
+        RewriteDataFilesOptions(target_file_size_bytes=target, min_file_size_bytes=least, max_file_size_bytes=most),
+        1,
+    )
+
+
+@given(file_size_options(), st.integers(0, 10**8))
+def test_expected_files_are_never_too_large_and_only_by_a_little_above_the_target(sizes, input_bytes):
+    files = expected_output_files(input_bytes, sizes)
+    assert files >= 1
+    average = input_bytes / files
+    assert average <= max(sizes.target_bytes, min(1.1 * sizes.target_bytes, sizes.write_max_bytes))
+    assert (files - 1) * sizes.target_bytes < max(input_bytes, 1)
+    assert sizes.target_bytes <= input_split_bytes(input_bytes, sizes) <= sizes.write_max_bytes
