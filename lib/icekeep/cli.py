@@ -1,0 +1,179 @@
+"""The command line: `icekeep COMMAND ...` and the scripts in `jobs/`, with the same flags, output and exit statuses.
+
+stdout holds the result and nothing else, with `--output json` exactly one JSON object, also for an error; progress, logs
+and the one line of an error go to stderr. This is the only place that prints a result and decides an exit status.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import msgspec
+
+from icekeep.operations.arguments import CONFIG_SHOW, Command, OutputWish, output_wish, parse_command
+from icekeep.operations.config import read_config
+from icekeep.operations.failures import describe_error, one_line, our_error
+from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
+from icekeep.operations.logs import configure_logs
+from icekeep.operations.output import format_json, plain_values, print_tables, require_directory, write_result_file
+from icekeep.operations.progress import telling_progress
+from icekeep.operations.running import Job, Seams, Surroundings, known_catalogs, run_job
+from icekeep.operations.settings import JOB_SUMMARIES
+from icekeep.operations.showing import show_config
+from icekeep.operations.streams import separate_stderr
+from icekeep.runtime import SYSTEM, Runtime
+
+# All that is imported late, when a job's turn has come: help and mistakes answer at once and need no Spark.
+JOBS: Mapping[str, Job] = {
+    "plan_scan": Job(run="icekeep.planning.scan:plan_scan", run_extras=("runtime",)),
+    "compact": Job(
+        plan="icekeep.maintenance.compaction:plan_compaction",
+        run="icekeep.maintenance.compaction:compact",
+        options="icekeep.maintenance.compaction.options:RewriteDataFilesOptions",
+    ),
+    "rewrite_manifests": Job(
+        plan="icekeep.maintenance.manifests:plan_rewrite_manifests",
+        run="icekeep.maintenance.manifests:rewrite_manifests",
+    ),
+    "expire_snapshots": Job(
+        plan="icekeep.maintenance.expiration:plan_expire_snapshots",
+        run="icekeep.maintenance.expiration:expire_snapshots",
+        plan_extras=("runtime",),
+    ),
+}
+SEAMS = Seams(
+    load_table="icekeep.operations.loading:load_table",
+    build_session="icekeep.operations.session:build_session",
+    stop_session="icekeep.operations.session:stop_session",
+    cancel_jobs="icekeep.operations.session:cancel_jobs",
+    live_properties="icekeep.operations.session:live_properties",
+)
+
+_DONE = 0
+_FAILED = 1
+_PARTIAL = 3
+_INTERRUPTED = 130
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a command answers: an exit status and a document, which is shown under a title or is about an error."""
+
+    status: int
+    document: Mapping[str, Any]
+    title: str = ""
+    error: str = ""
+
+
+def entry_point() -> None:
+    """The `icekeep` console script."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(
+    argv: Sequence[str] | None = None,
+    job: str | None = None,
+    *,
+    jobs: Mapping[str, Job] = JOBS,
+    seams: Seams = SEAMS,
+    runtime: Runtime = SYSTEM,
+) -> int:
+    """Run a command line to its end and return the exit status.
+
+    Args:
+        argv: the words after the command's own name; by default those of this process.
+        job: the job whose script this is; null for the `icekeep` command.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    separate_stderr()
+    wish = output_wish(words)
+    with interrupts() as taken:
+        try:
+            command = parse_command(words, job, runtime.now_ms(), _version())
+            answer = _answer(command, jobs, seams, taken, runtime)
+        except (Exception, KeyboardInterrupt, Interrupted) as failure:  # noqa: BLE001 - every failure gets its status here
+            answer = _failure(failure, job or _named_job(words), taken)
+            if wish.verbose:
+                traceback.print_exception(failure)
+        except SystemExit as done:
+            # Help or the version was printed.
+            return int(done.code or 0)
+        return _deliver(answer, wish)
+
+
+def _answer(command: Command, jobs: Mapping[str, Job], seams: Seams, taken: Interrupts, runtime: Runtime) -> Answer:
+    configure_logs(verbose=command.verbose)
+    if command.result_file is not None:
+        require_directory(command.result_file)
+    if command.name == CONFIG_SHOW:
+        return _config(command, seams)
+    with telling_progress(sys.stderr, runtime) as listener:
+        surroundings = Surroundings(seams=seams, listener=listener, interrupts=taken, runtime=runtime)
+        outcome = run_job(command, jobs[command.name], surroundings)
+    status = _PARTIAL if outcome.status == "partial" else _DONE
+    words = f"{outcome.job} {outcome.table}: {outcome.status}" + (", nothing was changed" if command.dry_run else "")
+    return Answer(status, plain_values(outcome), title=words)
+
+
+def _config(command: Command, seams: Seams) -> Answer:
+    config = read_config(command.conf)
+    shown = show_config(config.path, known_catalogs(command.conf, seams).all().values(), config.policies)
+    return Answer(_DONE, {"job": CONFIG_SHOW, "status": "done", "result": plain_values(shown)}, title="configuration")
+
+
+def _failure(failure: BaseException, job: str | None, taken: Interrupts) -> Answer:
+    ours = our_error(failure)
+    # What else fails while an interrupt unwinds is a consequence of it, unless it is known to be more than that.
+    interrupted = isinstance(failure, Interrupted | KeyboardInterrupt) or (ours is None and taken.signal is not None)
+    if interrupted:
+        number = taken.signal
+        status = _INTERRUPTED if number is None else 128 + number
+        message = f"interrupted by {number.name if number is not None else 'SIGINT'}"
+        error: dict[str, Any] = {"kind": "interrupted", "message": message}
+    elif ours is not None:
+        status, message, error = ours.exit_status, ours.message, plain_values(describe_error(ours))
+    else:
+        status, error = _FAILED, describe_error(failure)
+        message = f"unexpected error: {one_line(failure)} (please report; --verbose shows more)"
+    return Answer(status, {"job": job, "error": error}, error=message)
+
+
+def _deliver(answer: Answer, wish: OutputWish) -> int:
+    """Put the answer where it was wanted; what cannot be delivered makes a success a failure."""
+    status = answer.status
+    if answer.error:
+        print(f"icekeep: {answer.error}", file=sys.stderr)
+    try:
+        if wish.result_file is not None:
+            write_result_file(wish.result_file, answer.document)
+    except Exception as failure:  # noqa: BLE001 - the answer must still reach stdout
+        print(f"icekeep: {one_line(failure)}", file=sys.stderr)
+        status = status or _FAILED
+    try:
+        _print(answer, wish)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough; Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status
+
+
+def _print(answer: Answer, wish: OutputWish) -> None:
+    if wish.output == "json":
+        print(format_json(answer.document))
+    elif not answer.error:
+        print_tables(answer.title, answer.document["result"], sys.stdout)
+
+
+def _named_job(words: Sequence[str]) -> str | None:
+    return words[0] if words and words[0] in JOB_SUMMARIES else None
+
+
+def _version() -> str:
+    """The installed version; a checkout that is not installed has none."""
+    try:
+        return version("icekeep")
+    except PackageNotFoundError:
+        return "(not installed)"

@@ -1,0 +1,158 @@
+"""Which catalog a name means: the YAML file, then Spark's configuration, then PyIceberg's.
+
+The first source that knows a name gives all its properties; they are not mixed, since each source describes a whole
+catalog. Opening one is `loading.py`.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from icekeep.errors import NotFoundError, UsageError
+from icekeep.operations.config import CatalogSettings, Config
+from icekeep.operations.pyiceberg_conf import pyiceberg_catalogs
+
+DEFAULT_CATALOG = "default"
+"""The catalog that is meant where several are known and none is named, as with PyIceberg."""
+
+_SPARK_PREFIX = "spark.sql.catalog."
+_ICEBERG_CLASSES = "org.apache.iceberg."
+_TYPES_BY_CLASS = {
+    "JdbcCatalog": "jdbc",
+    "HadoopCatalog": "hadoop",
+    "RESTCatalog": "rest",
+    "HiveCatalog": "hive",
+    "GlueCatalog": "glue",
+    "NessieCatalog": "nessie",
+}
+
+
+class Catalogs:
+    """The catalogs that this process can name; a source is only asked when a name is not found before it.
+
+    Args:
+        spark_properties: gives Spark's configuration; may be slow.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        spark_properties: Callable[[], Mapping[str, str]],
+        environ: Mapping[str, str],
+        directory: Path,
+    ) -> None:
+        self._sources: tuple[Callable[[], Mapping[str, CatalogSettings]], ...] = (
+            lambda: config.catalogs,
+            lambda: spark_catalogs(spark_properties()),
+            lambda: pyiceberg_catalogs(environ, directory),
+        )
+        self._config = config
+        self._asked: list[Mapping[str, CatalogSettings]] = []
+
+    def find(self, name: str) -> CatalogSettings | None:
+        """The first source's settings for a name, null if none knows it."""
+        for number in range(len(self._sources)):
+            found = self._catalogs_of(number)
+            if name in found:
+                return found[name]
+        return None
+
+    def all(self) -> dict[str, CatalogSettings]:
+        """Every catalog by name, sorted, each from the first source that knows it."""
+        known: dict[str, CatalogSettings] = {}
+        for number in range(len(self._sources)):
+            known = {**self._catalogs_of(number), **known}
+        return dict(sorted(known.items()))
+
+    def get(self, name: str | None) -> CatalogSettings:
+        """The settings of a catalog; without a name, of the only one in the file, the only one at all, or `default`.
+
+        Raises:
+            NotFoundError: nobody knows the name, or it is not clear which catalog is meant.
+        """
+        found = self.find(name) if name is not None else self._unnamed()
+        if found is not None:
+            return found
+        known = self.all()
+        there = f"there is {', '.join(known)}" if known else f"none is configured ({self._where_it_looked()})"
+        wrong = f"there is no catalog {name!r}" if name is not None else "it is not clear which catalog is meant"
+        raise NotFoundError(f"{wrong}; {there}", catalog=name, known=list(known))
+
+    def _unnamed(self) -> CatalogSettings | None:
+        if len(self._config.catalogs) == 1:
+            return next(iter(self._config.catalogs.values()))
+        default = self.find(DEFAULT_CATALOG)
+        if default is not None:
+            return default
+        known = self.all()
+        return next(iter(known.values())) if len(known) == 1 else None
+
+    def _where_it_looked(self) -> str:
+        path = self._config.path
+        return f"not in {path}, nor in Spark's or PyIceberg's configuration" if path else "there is no --conf file"
+
+    def _catalogs_of(self, number: int) -> Mapping[str, CatalogSettings]:
+        while len(self._asked) <= number:
+            self._asked.append(self._sources[len(self._asked)]())
+        return self._asked[number]
+
+
+class TableReference(msgspec.Struct, frozen=True):
+    """A table as the user named it, with the catalog that this means."""
+
+    catalog: CatalogSettings
+    name: str
+
+    @property
+    def full_name(self) -> str:
+        """`catalog.namespace.table`."""
+        return f"{self.catalog.name}.{self.name}"
+
+
+def find_table(catalogs: Catalogs, table: str, catalog: str | None = None) -> TableReference:
+    """Tell the catalog from the table in `namespace.table` or `catalog.namespace.table`.
+
+    The first part is a catalog if no other is named, two more parts follow, and there is a catalog of that name.
+
+    Raises:
+        UsageError: the name has no namespace.
+        NotFoundError: there is no such catalog, or it is not clear which is meant.
+    """
+    first, _, rest = table.partition(".")
+    if not all(table.split(".")) or not rest:
+        raise UsageError(f"{table!r} cannot be a table; name it as NAMESPACE.TABLE or CATALOG.NAMESPACE.TABLE")
+    if catalog is None and "." in rest:
+        found = catalogs.find(first)
+        if found is not None:
+            return TableReference(found, rest)
+    return TableReference(catalogs.get(catalog), table)
+
+
+def spark_catalogs(properties: Mapping[str, str]) -> dict[str, CatalogSettings]:
+    """The Iceberg catalogs in Spark's configuration, `spark.sql.catalog.NAME` and the properties below it."""
+    below: dict[str, dict[str, str]] = {}
+    for key, value in properties.items():
+        name, _, rest = key.removeprefix(_SPARK_PREFIX).partition(".")
+        if key.startswith(_SPARK_PREFIX) and name:
+            below.setdefault(name, {})[rest] = value
+    return {name: _from_spark(name, given) for name, given in below.items() if _is_iceberg(given)}
+
+
+def _is_iceberg(given: Mapping[str, str]) -> bool:
+    """Other formats' catalogs stand under the same prefix; without a class, a type says that Iceberg's is meant."""
+    if "" in given:
+        return given[""].startswith(_ICEBERG_CLASSES)
+    return "type" in given or "catalog-impl" in given
+
+
+def _from_spark(name: str, given: Mapping[str, str]) -> CatalogSettings:
+    properties = {key: value for key, value in given.items() if key}
+    sources = {key: f"{_SPARK_PREFIX}{name}.{key}" for key in properties}
+    if "type" not in properties:
+        implementation = properties.get("catalog-impl", "")
+        # Without either, Iceberg's Spark catalog is a Hive one.
+        kind = _TYPES_BY_CLASS.get(implementation.rpartition(".")[2], implementation or "hive")
+        properties["type"] = kind
+        sources["type"] = f"{_SPARK_PREFIX}{name}.catalog-impl" if implementation else "Iceberg's default for Spark"
+    return CatalogSettings(name, properties, sources)

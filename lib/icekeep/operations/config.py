@@ -1,0 +1,116 @@
+"""The configuration file: catalogs and policies, read strictly.
+
+Unknown keys, wrong types and missing values are errors that name the key's path. Reading it needs neither Spark nor a
+catalog nor the network, so that a scheduler can do it often. Environment variables in catalog properties stay as they are
+written (`${NAME}`) until a catalog is opened.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from icekeep.errors import ConfigError, NotFoundError
+from icekeep.operations.documents import Entry, parse_document, read_document
+from icekeep.operations.policies import Policy, read_policies
+
+DEFAULT_PATH = "conf/icekeep.yaml"
+"""The file that is read if it is there and nobody names another."""
+
+_CATALOG_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_PLACEHOLDER = re.compile(r"\$\{([^}]*)(\}?)")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class CatalogSettings(msgspec.Struct, frozen=True):
+    """The properties of a catalog, unresolved, and where each was found; `repr` does not show their values."""
+
+    name: str
+    properties: Mapping[str, str]
+    sources: Mapping[str, str]
+    has_placeholders: bool = False
+
+    def __repr__(self) -> str:
+        return f"CatalogSettings({self.name!r}, keys={sorted(self.properties)})"
+
+    def resolved(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The properties with the values of environment variables filled in.
+
+        Raises:
+            ConfigError: a variable is not set; names the key and the variable.
+        """
+        if not self.has_placeholders:
+            return dict(self.properties)
+        return {key: _resolve(f"catalogs.{self.name}.{key}", text, environ) for key, text in self.properties.items()}
+
+
+class Config(msgspec.Struct, frozen=True):
+    """What the file says; `path` is null where there is no file."""
+
+    path: str | None
+    catalogs: Mapping[str, CatalogSettings]
+    policies: tuple[Policy, ...] = ()
+
+
+def read_config(path: str | None = None) -> Config:
+    """Read a configuration file.
+
+    Args:
+        path: the file, which must exist; null to read `DEFAULT_PATH` if it is there.
+
+    Raises:
+        NotFoundError: there is no such file.
+        UsageError: it cannot be read or is not YAML.
+        ConfigError: a key is unknown, missing, or has a value that it cannot take.
+    """
+    if path is None and not Path(DEFAULT_PATH).is_file():
+        return Config(None, {})
+    chosen = path or DEFAULT_PATH
+    if not Path(chosen).exists():
+        raise NotFoundError(f"there is no configuration file {chosen!r}; name another with --conf", path=chosen)
+    return _config(read_document(chosen), chosen)
+
+
+def parse_config(text: str, path: str = "icekeep.yaml") -> Config:
+    """Read the configuration from text; `path` is only named in errors. Raises as `read_config` does."""
+    return _config(parse_document(text, path), path)
+
+
+def _config(document: Entry | None, path: str) -> Config:
+    if document is None:
+        return Config(path, {})
+    given = document.mapping({"catalogs", "policies"})
+    catalogs = _catalogs(given["catalogs"], path) if "catalogs" in given else {}
+    policies = read_policies(given["policies"]) if "policies" in given else ()
+    return Config(path, catalogs, policies)
+
+
+def _catalogs(entry: Entry, path: str) -> dict[str, CatalogSettings]:
+    catalogs = {}
+    for name, below in entry.mapping().items():
+        if not _CATALOG_NAME.fullmatch(name):
+            raise below.wrong("a catalog's name holds letters, digits, dashes and underscores")
+        properties = {key: _property(item) for key, item in below.mapping().items()}
+        if not below.required("type").scalar().strip():
+            raise below.required("type").wrong("is empty")
+        catalogs[name] = CatalogSettings(name, properties, dict.fromkeys(properties, path), has_placeholders=True)
+    return catalogs
+
+
+def _property(entry: Entry) -> str:
+    text = entry.scalar()
+    for match in _PLACEHOLDER.finditer(text):
+        if not match[2] or not _VARIABLE.fullmatch(match[1]):
+            raise entry.wrong("holds '${' that is no reference; write ${NAME} with letters, digits and underscores")
+    return text
+
+
+def _resolve(key_path: str, text: str, environ: Mapping[str, str]) -> str:
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in environ:
+            raise ConfigError(key_path, f"refers to environment variable {name!r}, which is not set", variable=name)
+        return environ[name]
+
+    return _PLACEHOLDER.sub(value, text)

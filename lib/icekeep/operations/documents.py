@@ -1,0 +1,181 @@
+"""A YAML file as a tree of entries that know the path of their key, strict where YAML is lax.
+
+Every question to an entry (`text`, `mapping`, `whole_number` ...) either answers or raises a `ConfigError` that names the key
+and the line. Scalars keep the text that was written, so that a property `NO` or `010` reaches a catalog as it stands.
+What a value is never shows in a message or a `repr`: it may be a secret.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from icekeep.errors import ConfigError, UsageError
+
+_MAX_DEPTH = 20
+_PLAIN_TAGS = frozenset(
+    f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "timestamp", "merge", "value")
+)
+_TRUE_WORDS = frozenset({"true", "yes", "on"})
+_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A value of the file; `value` is a mapping, a tuple, or the scalar's text, and `kind` is YAML's name of its type."""
+
+    key_path: str
+    place: str
+    kind: str
+    value: "Mapping[str, Entry] | tuple[Entry, ...] | str"
+
+    def __repr__(self) -> str:
+        return f"Entry({self.key_path!r}, {self.kind})"
+
+    def wrong(self, problem: str) -> ConfigError:
+        """The error that says what is wrong with this entry, and where it stands."""
+        return ConfigError(self.key_path, f"{problem} ({self.place})")
+
+    def mapping(self, known: Collection[str] | None = None) -> Mapping[str, "Entry"]:
+        """The entries below, by key; with `known`, any other key is an error."""
+        if not isinstance(self.value, Mapping):
+            raise self._wrong_type("keys with values")
+        for key, entry in self.value.items():
+            if known is not None and key not in known:
+                raise entry.wrong(f"there is no such key; there is {', '.join(sorted(known))}")
+        return self.value
+
+    def required(self, key: str) -> "Entry":
+        """The entry of a key that must be there."""
+        below = self.mapping()
+        if key not in below:
+            raise ConfigError(f"{self.key_path}.{key}", f"is missing ({self.place})")
+        return below[key]
+
+    def sequence(self) -> tuple["Entry", ...]:
+        """The entries of a list."""
+        if not isinstance(self.value, tuple):
+            raise self._wrong_type("a list")
+        return self.value
+
+    def scalar(self) -> str:
+        """The text of any scalar but null, as it is written."""
+        if not isinstance(self.value, str) or self.kind == "null":
+            raise self._wrong_type("a single value")
+        return self.value
+
+    def text(self) -> str:
+        """A text; a number or a word that YAML takes for a boolean must be quoted."""
+        if not isinstance(self.value, str) or self.kind != "str":
+            raise self._wrong_type("a text")
+        if not self.value.strip():
+            raise self.wrong("is empty")
+        return self.value
+
+    def whole_number(self, *, minimum: int) -> int:
+        """A decimal whole number of at least `minimum`."""
+        if not isinstance(self.value, str) or self.kind != "int" or not _WHOLE_NUMBER.fullmatch(self.value):
+            raise self._wrong_type("a whole number")
+        number = int(self.value)
+        if number < minimum:
+            raise self.wrong(f"is {number}; give a whole number of {minimum} or more")
+        return number
+
+    def boolean(self) -> bool:
+        """True or false."""
+        if not isinstance(self.value, str) or self.kind != "bool":
+            raise self._wrong_type("true or false")
+        return self.value.lower() in _TRUE_WORDS
+
+    @property
+    def is_null(self) -> bool:
+        """Whether the key stands there without a value."""
+        return self.kind == "null"
+
+    def _wrong_type(self, wanted: str) -> ConfigError:
+        found = {
+            "null": "no value",
+            "str": "a text",
+            "int": "a number",
+            "float": "a number",
+            "bool": "true or false",
+            "timestamp": "a date",
+            "mapping": "keys with values",
+            "sequence": "a list",
+        }.get(self.kind, self.kind)
+        return self.wrong(f"should be {wanted}, but is {found}")
+
+
+def read_document(path: str) -> Entry | None:
+    """Read a YAML file; null if it holds nothing.
+
+    Raises:
+        UsageError: the file cannot be read or is not YAML.
+        ConfigError: a key is given twice, or is no plain word.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else (error.strerror or "").lower()
+        raise UsageError(f"cannot read configuration file {path!r}: {reason}", path=path) from error
+    return parse_document(text, path)
+
+
+def parse_document(text: str, path: str) -> Entry | None:
+    """The tree of a YAML text; `path` is only named in errors."""
+    # Only nodes are composed and nothing is constructed, so no tag can make an object.
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        # The exception quotes the line, which may hold a secret; neither its text nor its chain may go on.
+        raise UsageError(f"configuration file {path!r} is not YAML: {_what_is_wrong(error)}", path=path) from None
+    if node is None or _kind(node) == "null":
+        return None
+    return _entry(node, "", path, depth=0)
+
+
+def _entry(node: yaml.Node, key_path: str, path: str, depth: int) -> Entry:
+    place = f"{path}, line {node.start_mark.line + 1}"
+    if depth > _MAX_DEPTH:
+        raise ConfigError(key_path, f"is nested deeper than {_MAX_DEPTH} levels ({place})")
+    value: Mapping[str, Entry] | tuple[Entry, ...] | str
+    if isinstance(node, yaml.MappingNode):
+        value = _mapping(node, key_path, path, depth)
+    elif isinstance(node, yaml.SequenceNode):
+        value = tuple(_entry(item, f"{key_path}[{n}]", path, depth + 1) for n, item in enumerate(node.value))
+    elif node.tag in _PLAIN_TAGS:
+        value = str(node.value)
+    else:
+        raise ConfigError(key_path, f"has a tag, which is not allowed here ({place})")
+    return Entry(key_path, place, _kind(node), value)
+
+
+def _mapping(node: yaml.MappingNode, key_path: str, path: str, depth: int) -> dict[str, Entry]:
+    below: dict[str, Entry] = {}
+    for key, item in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode) or not key.value:
+            raise ConfigError(key_path, f"a key below it is not a plain word ({path}, line {line})")
+        item_path = f"{key_path}.{key.value}" if key_path else str(key.value)
+        if key.value in below:
+            raise ConfigError(item_path, f"is given twice ({path}, line {line})")
+        below[key.value] = _entry(item, item_path, path, depth + 1)
+    return below
+
+
+def _kind(node: yaml.Node) -> str:
+    if isinstance(node, yaml.MappingNode):
+        return "mapping"
+    if isinstance(node, yaml.SequenceNode):
+        return "sequence"
+    kind = str(node.tag).rpartition(":")[2]
+    return "str" if kind in ("merge", "value") else kind
+
+
+def _what_is_wrong(error: yaml.YAMLError) -> str:
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return "it holds a character that YAML does not allow"
+    # What stands in quotes may be a piece of a value.
+    problem = re.sub(r"'[^']{2,}'|\"[^\"]{2,}\"", "...", error.problem or "it cannot be parsed")
+    return f"{problem} (line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1})"

@@ -1,0 +1,63 @@
+"""SIGTERM and Ctrl-C: the work is cancelled, an exception unwinds the job so that it cleans up, the status says which.
+
+Spark installs a handler of its own for Ctrl-C that fails in the middle of a call to the JVM, so ours is put back when the
+session is there.
+"""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(SystemExit):
+    """A signal asked the process to end; the code is the shell's: 128 and the signal's number."""
+
+
+class Interrupts:
+    """The handlers while a command runs.
+
+    Attributes:
+        signal: the one that was taken, null as long as none was.
+    """
+
+    def __init__(self) -> None:
+        self._cancel: Callable[[], None] | None = None
+        self.signal: signal.Signals | None = None
+
+    def install(self, cancel: Callable[[], None] | None = None) -> None:
+        """Take the signals (again), and call `cancel` before one unwinds the job.
+
+        Signals can be taken in the main thread only; elsewhere this does nothing.
+        """
+        self._cancel = cancel
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                signal.signal(number, self._handle)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        # A second signal must not break the clean-up that the first one began; SIGKILL is left for that.
+        if self.signal is not None:
+            return
+        self.signal = signal.Signals(number)
+        if self._cancel is not None:
+            self._cancel()
+        raise Interrupted(128 + number)
+
+
+@contextmanager
+def interrupts() -> Iterator[Interrupts]:
+    """Take the signals for the length of a block and put back whoever had them."""
+    before: list[Any] = [signal.getsignal(number) for number in _SIGNALS]
+    taken = Interrupts()
+    taken.install()
+    try:
+        yield taken
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in zip(_SIGNALS, before, strict=True):
+                signal.signal(number, handler)

@@ -1,0 +1,53 @@
+"""From a name to a catalog or table that is open: the end of the configuration and the start of the work."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from icekeep.catalog.base import Catalog, Table, parse_identifier
+from icekeep.catalog.open import open_catalog
+from icekeep.operations.catalogs import Catalogs, TableReference
+from icekeep.operations.config import CatalogSettings, read_config
+from icekeep.operations.spark_conf import configured_properties
+from icekeep.runtime import SYSTEM, Runtime
+
+
+def load_catalog(name: str | None = None, *, conf: str | None = None, runtime: Runtime = SYSTEM) -> Catalog:
+    """Open a catalog by the name that the configuration gives it.
+
+    Args:
+        name: may be left out where only one catalog, or one called `default`, is configured.
+        conf: the YAML file; without it `conf/icekeep.yaml` of the current directory, if it is there. Catalogs that are
+            not in it are looked up in Spark's configuration and in PyIceberg's.
+
+    Raises:
+        NotFoundError: no configuration knows the catalog.
+        ConfigError: the file is wrong, or refers to an environment variable that is not set.
+    """
+    catalogs = Catalogs(read_config(conf), _spark_properties, os.environ, Path.cwd())
+    return open_settings(catalogs.get(name), runtime=runtime)
+
+
+def open_settings(
+    settings: CatalogSettings, *, environ: Mapping[str, str] | None = None, runtime: Runtime = SYSTEM
+) -> Catalog:
+    """Open a catalog from its settings.
+
+    Raises:
+        ConfigError: a property is wrong, or refers to an environment variable that is not set.
+    """
+    return open_catalog(settings.name, settings.resolved(os.environ if environ is None else environ), runtime)
+
+
+def load_table(reference: TableReference, *, runtime: Runtime = SYSTEM) -> Table:
+    """Open the catalog of a table and load the table; raises what `open_settings` and `Catalog.load` raise."""
+    return open_settings(reference.catalog, runtime=runtime).load(parse_identifier(reference.name))
+
+
+def _spark_properties() -> Mapping[str, str]:
+    """A notebook's session knows best; where none runs, the files that one would start from are read."""
+    spark_module: Any = sys.modules.get("pyspark.sql")
+    session = spark_module and spark_module.SparkSession.getActiveSession()
+    return dict(session.sparkContext.getConf().getAll()) if session else configured_properties(os.environ)

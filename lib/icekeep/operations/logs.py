@@ -1,0 +1,40 @@
+"""Log lines on stderr, so that stdout holds the result and nothing else."""
+
+import logging
+import sys
+import time
+
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class _StderrHandler(logging.Handler):
+    """Looks stderr up for each line: a progress display replaces it while it is on the screen."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(self.format(record) + "\n")
+        except Exception:  # noqa: BLE001 - a log line that cannot be written must not end a job
+            self.handleError(record)
+
+
+_HANDLER = _StderrHandler()
+
+
+def configure_logs(*, verbose: bool) -> None:
+    """Send the logs of icekeep and of Python's warnings to stderr, once; from warnings up, or all with `verbose`."""
+    formatter = logging.Formatter(_FORMAT, datefmt="%Y-%m-%dT%H:%M:%SZ")
+    formatter.converter = time.gmtime
+    _HANDLER.setFormatter(formatter)
+    level = logging.DEBUG if verbose else logging.WARNING
+    _attach("icekeep", level)
+    # Warnings that libraries give to programmers help no operator.
+    _attach("py.warnings", logging.WARNING if verbose else logging.ERROR)
+    logging.captureWarnings(True)
+
+
+def _attach(name: str, level: int) -> None:
+    """Attaching the same handler again changes nothing."""
+    logger = logging.getLogger(name)
+    logger.setLevel(level)
+    logger.propagate = False
+    logger.addHandler(_HANDLER)

@@ -1,0 +1,194 @@
+"""Results as one JSON object for machines or as tables for people.
+
+Both show the same document: the values of a job's frozen result or plan under their own names. A name tells the unit, so
+bytes, moments and spans are shown exactly and readably.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from icekeep.errors import UsageError
+from icekeep.operations.times import format_time
+
+_MAX_ROWS = 100
+_MAX_ITEMS = 5
+_MAX_LINE = 80
+_WIDE = 100_000
+_EARLIEST_TIME_MS = 100_000_000_000
+"""Smaller numbers of milliseconds are spans: as a moment this is in 1973."""
+
+
+def plain_values(value: Any) -> Any:
+    """A result as what JSON has: mappings, lists, text, numbers; kinds that JSON has not become text."""
+    return msgspec.to_builtins(value, enc_hook=str, str_keys=True)
+
+
+def format_json(document: Mapping[str, Any]) -> str:
+    """The document on one line."""
+    return json.dumps(document, ensure_ascii=False)
+
+
+def write_result_file(path: str, document: Mapping[str, Any]) -> None:
+    """Write the document to a file at once: a reader sees the whole of it or what was there before.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with partial.open("w", encoding="utf-8") as stream:
+            stream.write(format_json(document) + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(target)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise UsageError(f"cannot write result file {path!r}: {(error.strerror or '').lower()}", path=path) from error
+
+
+def require_directory(path: str) -> None:
+    """Refuse a result file that could not be written later; raises `UsageError`."""
+    directory = Path(path).absolute().parent
+    if Path(path).is_dir() or not os.access(directory, os.W_OK):
+        raise UsageError(
+            f"cannot write result file {path!r}: give a file in a directory that can be written", path=path
+        )
+
+
+def print_tables(title: str, values: Mapping[str, Any], stream: TextIO) -> None:
+    """Show plain values to people: single ones as a list of names and values, lists of rows as tables.
+
+    On a terminal long texts are folded to its width; elsewhere nothing is cut and nothing is coloured.
+    """
+    console = Console(file=stream, highlight=False, markup=False, emoji=False)
+    if console.is_terminal:
+        _print(console, title, values)
+        return
+    # Rich fills each line up to the width of its table; a file wants no blanks at the ends of lines.
+    buffer = StringIO()
+    _print(Console(file=buffer, highlight=False, markup=False, emoji=False, width=_WIDE, no_color=True), title, values)
+    stream.writelines(line.rstrip() + "\n" for line in buffer.getvalue().splitlines())
+
+
+def format_value(name: str, value: Any) -> str:
+    """A plain value as people read it; the unit follows from the name of the field.
+
+    >>> format_value("rewritten_bytes_count", 1536), format_value("manifests_count", 12345)
+    ('1,536 (1.5 KiB)', '12,345')
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return _format_number(name, value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={format_value(str(key), below)}" for key, below in value.items())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return _format_items(value)
+    return _one_line(str(value))
+
+
+def format_bytes(size: int) -> str:
+    """A size in binary units.
+
+    >>> format_bytes(536870912)
+    '512.0 MiB'
+    """
+    amount = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(amount) < 1024:
+            return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} PiB"
+
+
+def _print(console: Console, title: str, values: Mapping[str, Any]) -> None:
+    console.print(Text(title, style="bold"))
+    single, rows = _split(values)
+    if single:
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, value in single.items():
+            table.add_row(Text(name), Text(format_value(name, value)))
+        console.print(table)
+    for name, items in rows.items():
+        console.print()
+        console.print(Text(f"{name} ({len(items):,})", style="bold"))
+        if isinstance(items[0], Mapping):
+            _print_rows(console, items)
+        else:
+            console.print(Text("\n".join(_one_line(str(item)) for item in items[:_MAX_ROWS])), soft_wrap=True)
+        if len(items) > _MAX_ROWS:
+            console.print(Text(f"... and {len(items) - _MAX_ROWS:,} more; --output json has them all"))
+
+
+def _format_number(name: str, value: int) -> str:
+    words = name.lower().replace("-", "_").split("_")
+    if "bytes" in words:
+        return f"{value:,} ({format_bytes(value)})" if abs(value) >= 1024 else f"{value:,}"
+    if words[-1] == "ms":
+        return f"{value} ({format_time(value)})" if value >= _EARLIEST_TIME_MS else f"{value / 1000:,.1f} s"
+    return str(value) if words[-1] in ("id", "ids", "number") else f"{value:,}"
+
+
+def _format_items(items: Sequence[Any]) -> str:
+    if any(isinstance(item, Mapping) for item in items):
+        return f"{len(items):,} items"
+    shown = ", ".join(_one_line(str(item)) for item in items[:_MAX_ITEMS])
+    more = f" ... ({len(items):,} in all)" if len(items) > _MAX_ITEMS else ""
+    return (shown + more) or "-"
+
+
+def _split(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Sequence[Any]]]:
+    """Single values, those of nested mappings under dotted names, and what needs lines of its own: rows and long lists."""
+    single: dict[str, Any] = {}
+    rows: dict[str, Sequence[Any]] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            below, below_rows = _split(value)
+            single |= {f"{name}.{key}": item for key, item in below.items()}
+            rows |= {f"{name}.{key}": items for key, items in below_rows.items()}
+        elif isinstance(value, list | tuple) and _needs_lines(value):
+            rows[name] = value
+        else:
+            single[name] = value
+    return single, rows
+
+
+def _needs_lines(items: Sequence[Any]) -> bool:
+    if not items or isinstance(items[0], Mapping):
+        return bool(items)
+    return len(items) > _MAX_ITEMS or sum(len(str(item)) for item in items) > _MAX_LINE
+
+
+def _print_rows(console: Console, items: Sequence[Any]) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    columns = list(dict.fromkeys(key for item in items[:_MAX_ROWS] for key in item))
+    for column in columns:
+        is_number = all(_is_number(item.get(column)) for item in items[:_MAX_ROWS])
+        table.add_column(Text(column), justify="right" if is_number else "left", overflow="fold")
+    for item in items[:_MAX_ROWS]:
+        table.add_row(*(Text(format_value(column, item.get(column))) for column in columns))
+    console.print(table)
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool))
+
+
+def _one_line(text: str) -> str:
+    """Control characters in a name must not move a terminal's cursor."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

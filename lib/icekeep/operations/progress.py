@@ -1,0 +1,148 @@
+"""How a job gets on, told to the operator on stderr: bars on a terminal, plain lines elsewhere.
+
+Plain lines have no carriage returns and come every few seconds at most, so that a scheduler's log stays readable.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from icekeep.events import (
+    CommitRetried,
+    Event,
+    Listener,
+    SnapshotCommitted,
+    StepAdvanced,
+    StepFinished,
+    StepStarted,
+    Warned,
+)
+from icekeep.runtime import SYSTEM, Runtime
+
+_INTERVAL_MS = 5_000
+
+
+@contextmanager
+def telling_progress(stream: TextIO, runtime: Runtime = SYSTEM) -> Iterator[Listener]:
+    """A listener that shows progress on `stream` while the block lasts."""
+    console = Console(file=stream, highlight=False)
+    if not console.is_terminal:
+        yield PlainProgress(stream, runtime)
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[unit]}", markup=False),
+        TimeElapsedColumn(),
+    )
+    # stdout may be a pipe that takes the result, so only stderr is redirected through the display.
+    with Progress(*columns, console=console, redirect_stdout=False, transient=True) as display:
+        yield TerminalProgress(display)
+
+
+class PlainProgress:
+    """One line when a step starts, when it advances (not more often than every `interval_ms`), and when it is over."""
+
+    def __init__(self, stream: TextIO, runtime: Runtime = SYSTEM, interval_ms: int = _INTERVAL_MS) -> None:
+        self._stream = stream
+        self._runtime = runtime
+        self._interval_ms = interval_ms
+        self._lock = threading.Lock()
+        self._steps: dict[str, StepStarted] = {}
+        self._done: dict[str, int] = {}
+        self._began_ms: dict[str, int] = {}
+        self._told_ms: dict[str, int] = {}
+
+    def on(self, event: Event) -> None:
+        with self._lock:
+            line = self._line(event)
+            if line is not None:
+                self._write(line)
+
+    def _line(self, event: Event) -> str | None:
+        match event:
+            case StepStarted(step=step, total=total, unit=unit):
+                return self._started(event, step, total, unit)
+            case StepAdvanced(step=step, done=done):
+                return self._advanced(step, done)
+            case StepFinished(step=step, note=note):
+                began_ms = self._began_ms.pop(step, self._runtime.monotonic_ms())
+                seconds = (self._runtime.monotonic_ms() - began_ms) / 1000
+                return f"{step}: done in {seconds:.1f} s{', ' + note if note else ''}"
+            case _:
+                return describe(event)
+
+    def _started(self, event: StepStarted, step: str, total: int | None, unit: str) -> str:
+        now_ms = self._runtime.monotonic_ms()
+        self._steps[step] = event
+        self._done[step] = 0
+        self._began_ms[step] = self._told_ms[step] = now_ms
+        return f"{step}: started" + ("" if total is None else f", {total:,} {unit}".rstrip())
+
+    def _advanced(self, step: str, done: int) -> str | None:
+        now_ms = self._runtime.monotonic_ms()
+        self._done[step] = self._done.get(step, 0) + done
+        if now_ms - self._told_ms.get(step, now_ms - self._interval_ms) < self._interval_ms:
+            return None
+        self._told_ms[step] = now_ms
+        started = self._steps.get(step)
+        of = f" of {started.total:,}" if started and started.total is not None else ""
+        return f"{step}: {self._done[step]:,}{of} {started.unit if started else ''}".rstrip()
+
+    def _write(self, line: str) -> None:
+        try:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):
+            # Nobody reads any more; the job goes on.
+            return
+
+
+class TerminalProgress:
+    """A bar for each step that is under way; other events are lines above the bars."""
+
+    def __init__(self, display: Progress) -> None:
+        self._display = display
+        self._lock = threading.Lock()
+        self._tasks: dict[str, TaskID] = {}
+
+    def on(self, event: Event) -> None:
+        with self._lock:
+            match event:
+                case StepStarted(step=step, total=total, unit=unit):
+                    self._tasks[step] = self._display.add_task(step, total=total, unit=unit)
+                case StepAdvanced(step=step, done=done) if step in self._tasks:
+                    self._display.advance(self._tasks[step], done)
+                case StepFinished(step=step, note=note):
+                    if step in self._tasks:
+                        self._display.remove_task(self._tasks.pop(step))
+                    self._say(f"{step}: done{', ' + note if note else ''}")
+                case _:
+                    line = describe(event)
+                    if line is not None:
+                        self._say(line)
+
+    def _say(self, line: str) -> None:
+        self._display.console.print(Text(line), soft_wrap=True)
+
+
+def describe(event: Event) -> str | None:
+    """One line for an event that is not about a step; null if there is nothing to say."""
+    match event:
+        case Warned(message=message):
+            return f"warning: {message}"
+        case CommitRetried(table=table, attempt=attempt, wait_ms=wait_ms, reason=reason):
+            return f"{table}: attempt {attempt} to commit met a conflict ({reason}); again in {wait_ms / 1000:.1f} s"
+        case SnapshotCommitted(table=table, snapshot_id=None):
+            return f"{table}: committed"
+        case SnapshotCommitted(table=table, snapshot_id=snapshot_id):
+            return f"{table}: committed snapshot {snapshot_id}"
+        case _:
+            return None

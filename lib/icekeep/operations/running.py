@@ -1,0 +1,181 @@
+"""One job on one table: from a command to its outcome.
+
+What can be wrong is found before Spark starts: the configuration, the catalog, the table, the filter against the table's
+schema, the options, the ref and the ids. The job's own code, Spark and the catalogs are named by import strings and are
+imported when their turn comes.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from icekeep.errors import NotFoundError, UsageError
+from icekeep.events import Listener, StepFinished, StepStarted
+from icekeep.maintenance.options import parse_options
+from icekeep.operations.arguments import Command
+from icekeep.operations.catalogs import Catalogs, TableReference, find_table
+from icekeep.operations.config import read_config
+from icekeep.operations.interrupts import Interrupts
+from icekeep.operations.settings import JOB_SETTINGS, Kind
+from icekeep.operations.spark_conf import configured_properties
+from icekeep.runtime import Runtime
+from icekeep.spec.expressions import ALWAYS_TRUE, bind
+from icekeep.spec.parsing import parse_where
+
+_START = "start Spark"
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a job's code is, as "module:function".
+
+    Attributes:
+        plan: makes the plan that `--dry-run` shows; null for a job that changes nothing.
+        run: does the work.
+        options: the class of the job's options; null if it has none.
+        plan_extras, run_extras: which of `listener` and `runtime` the functions take.
+    """
+
+    run: str
+    plan: str | None = None
+    options: str | None = None
+    plan_extras: tuple[str, ...] = ()
+    run_extras: tuple[str, ...] = ("listener", "runtime")
+
+
+class Seams(msgspec.Struct, frozen=True, kw_only=True):
+    """The rest of the world, as "module:function"; tests name fakes."""
+
+    load_table: str
+    build_session: str
+    stop_session: str
+    cancel_jobs: str
+    live_properties: str
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job has to say; `status` is `done`, `partial` or, for a dry run, `planned`."""
+
+    job: str
+    table: str
+    dry_run: bool
+    status: str
+    result: Any
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job runs in."""
+
+    seams: Seams
+    listener: Listener
+    interrupts: Interrupts
+    runtime: Runtime
+
+
+def run_job(command: Command, job: Job, surroundings: Surroundings) -> Outcome:
+    """Run a job or, with `--dry-run`, plan it.
+
+    Raises:
+        IcekeepError: any error of the configuration, the table or the job.
+    """
+    seams = surroundings.seams
+    reference = find_table(known_catalogs(command.conf, seams), command.table, command.catalog)
+    arguments = _parse_arguments(command, job)
+    table = resolve(seams.load_table)(reference, runtime=surroundings.runtime)
+    check_arguments(arguments, table.metadata)
+    result = _with_spark(command, job, surroundings, table, arguments)
+    is_plan = command.dry_run and job.plan is not None
+    status = "planned" if is_plan else getattr(result, "status", "done")
+    return _outcome(command, reference, status, result)
+
+
+def known_catalogs(conf: str | None, seams: Seams) -> Catalogs:
+    """The catalogs of the YAML file, of Spark's configuration and of PyIceberg's."""
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+
+    def spark_properties() -> Mapping[str, str]:
+        properties: Mapping[str, str] = (
+            resolve(seams.live_properties)() if is_submitted else configured_properties(os.environ)
+        )
+        return properties
+
+    return Catalogs(read_config(conf), spark_properties, os.environ, Path.cwd())
+
+
+def check_arguments(arguments: Mapping[str, Any], metadata: Any) -> None:
+    """Hold what was named against the table.
+
+    Raises:
+        NotFoundError: the table has no such column, ref, partition spec or snapshot.
+        ExpressionError: the filter does not fit the columns' types.
+    """
+    if "where" in arguments:
+        bind(arguments["where"], metadata.schema)
+    if "ref" in arguments:
+        metadata.head(arguments["ref"])
+    spec_id = arguments.get("spec_id")
+    if spec_id is not None and spec_id not in metadata.specs_by_id:
+        raise NotFoundError(
+            f"the table at {metadata.location!r} has no partition spec {spec_id}; it has "
+            f"{', '.join(map(str, sorted(metadata.specs_by_id)))}",
+            spec_id=spec_id,
+        )
+    for snapshot_id in arguments.get("snapshot_ids", ()):
+        metadata.snapshot(snapshot_id)
+
+
+def resolve(name: str) -> Callable[..., Any]:
+    """Import what a "module:function" names.
+
+    Raises:
+        UsageError: it needs a package that is not installed.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing == "icekeep":
+            raise
+        extra = "; install icekeep[spark], or run the job with spark-submit" if missing in ("pyspark", "py4j") else ""
+        raise UsageError(f"package {missing!r} is not installed{extra}", module=missing) from error
+    return found
+
+
+def _parse_arguments(command: Command, job: Job) -> dict[str, Any]:
+    """The job's keyword arguments; what was not given is left to the job, but for the filter and the options."""
+    arguments = dict(command.arguments)
+    kinds = {setting.kind for setting in JOB_SETTINGS[command.name]}
+    if Kind.FILTER in kinds:
+        arguments["where"] = parse_where(arguments["where"]) if "where" in arguments else ALWAYS_TRUE
+    if job.options is not None:
+        options: Any = resolve(job.options)
+        arguments["options"] = parse_options(options, arguments.get("options", {}))
+    return arguments
+
+
+def _with_spark(
+    command: Command, job: Job, surroundings: Surroundings, table: Any, arguments: Mapping[str, Any]
+) -> Any:
+    seams = surroundings.seams
+    is_plan = command.dry_run and job.plan is not None
+    function = resolve(job.plan if is_plan and job.plan is not None else job.run)
+    available = {"listener": surroundings.listener, "runtime": surroundings.runtime}
+    extras = {name: available[name] for name in (job.plan_extras if is_plan else job.run_extras)}
+    build_session = resolve(seams.build_session)
+    surroundings.listener.on(StepStarted(_START))
+    spark = build_session(f"icekeep {command.name} {command.table}")
+    try:
+        surroundings.listener.on(StepFinished(_START))
+        cancel = resolve(seams.cancel_jobs)
+        surroundings.interrupts.install(lambda: cancel(spark))
+        return function(table, spark, **arguments, **extras)
+    finally:
+        resolve(seams.stop_session)(spark)
+
+
+def _outcome(command: Command, reference: TableReference, status: str, result: Any) -> Outcome:
+    return Outcome(job=command.name, table=reference.full_name, dry_run=command.dry_run, status=status, result=result)

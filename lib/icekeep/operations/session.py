@@ -1,0 +1,122 @@
+"""The Spark session of a job: neutral towards catalogs of other engines, quiet, in UTC, and stopped for certain.
+
+A cluster's `spark-defaults.conf` often names an Iceberg catalog as the default one, and without Iceberg's jar every query
+would fail on it; icekeep needs none of Spark's catalogs. Whatever else the operator configured stays.
+"""
+
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from icekeep.errors import UsageError
+from icekeep.operations.spark_conf import configured_properties
+
+SUBMITTED_VARIABLE = "PYSPARK_GATEWAY_PORT"
+"""An environment variable that `spark-submit` sets: a JVM runs already and knows the configuration."""
+
+_FORCED = {
+    "spark.sql.defaultCatalog": "spark_catalog",
+    "spark.sql.catalog.spark_catalog": "builtin",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.session.timeZone": "UTC",
+}
+_UNLESS_CONFIGURED = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+}
+_LOG_CONFIGURATION = "conf/log4j2.properties"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_WORKER_PATH = "spark.executorEnv.PYTHONPATH"
+_STOP_SECONDS = 30
+
+
+def build_session(app_name: str, extra_conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Start Spark, or take the session that runs; `extra_conf` wins over what is configured.
+
+    Raises:
+        UsageError: there is no Java, or Spark does not start.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _require_java()
+    try:
+        configured = live_properties()
+        settings = {key: value for key, value in _UNLESS_CONFIGURED.items() if key not in configured}
+        builder = SparkSession.builder.appName(app_name)
+        settings |= _quiet_jvm(configured) | _worker_path(configured) | _FORCED | dict(extra_conf or {})
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+    except PySparkException as error:
+        raise UsageError(f"cannot start Spark: {str(error).splitlines()[0]}; what Spark says stands above") from error
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stop Spark, whatever state an interrupt left it in; never raises and never hangs."""
+    # py4j keeps a connection a thread; an interrupted call leaves an unread answer in that of this thread.
+    thread = threading.Thread(target=_stop, args=(spark,), daemon=True)
+    thread.start()
+    thread.join(_STOP_SECONDS)
+
+
+def cancel_jobs(spark: SparkSession) -> None:
+    """Cancel all running Spark jobs, without waiting; safe in a signal handler."""
+    threading.Thread(target=_cancel, args=(spark,), daemon=True).start()
+
+
+def live_properties() -> dict[str, str]:
+    """Spark's configuration: the JVM's under `spark-submit`, otherwise what a new session would be started with."""
+    if SUBMITTED_VARIABLE in os.environ:
+        # Without a connection to the JVM a SparkConf is empty; nothing public of PySpark connects without a context.
+        SparkContext._ensure_initialized()
+        return dict(SparkConf().getAll())
+    return configured_properties(os.environ)
+
+
+def _stop(spark: SparkSession) -> None:
+    try:
+        spark.stop()
+    except Exception:  # noqa: BLE001 - the JVM may be gone already; the job's own outcome is what counts
+        return
+
+
+def _cancel(spark: SparkSession) -> None:
+    try:
+        spark.sparkContext.cancelAllJobs()
+    except Exception:  # noqa: BLE001 - as above: nothing is left to cancel
+        return
+
+
+def _require_java() -> None:
+    """Say in one line what Spark's launcher says in ten."""
+    if SUBMITTED_VARIABLE in os.environ or SparkSession.getActiveSession() is not None:
+        return
+    home = os.environ.get("JAVA_HOME")
+    if home and not Path(home, "bin", "java").exists():
+        raise UsageError(f"cannot start Spark: there is no bin/java under JAVA_HOME, {home!r}")
+    if not home and shutil.which("java") is None:
+        raise UsageError("cannot start Spark: there is no Java; install Java 17 or later, or set JAVA_HOME")
+
+
+def _quiet_jvm(configured: Mapping[str, str]) -> dict[str, str]:
+    """Let a JVM that is started here log as `conf/log4j2.properties` says, from its first line on."""
+    file = Path(_LOG_CONFIGURATION)
+    if SUBMITTED_VARIABLE in os.environ or _JAVA_OPTIONS in configured or not file.is_file():
+        return {}
+    return {_JAVA_OPTIONS: f"-Dlog4j2.configurationFile={file.absolute().as_uri()}"}
+
+
+def _worker_path(configured: Mapping[str, str]) -> dict[str, str]:
+    """Workers import this package too; where it runs from a checkout they are told where that is."""
+    root = Path(__file__).resolve().parents[2]
+    if root.name in ("site-packages", "dist-packages") or not root.is_dir():
+        return {}
+    paths = [str(root), *filter(None, [configured.get(_WORKER_PATH)])]
+    return {_WORKER_PATH: os.pathsep.join(paths)}

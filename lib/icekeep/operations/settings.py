@@ -1,0 +1,146 @@
+"""What each job can be told, said once: flags of the command line and keys of a policy are made from this.
+
+A setting is an argument of Iceberg's procedure under its own name; its flag has dashes where the name has underscores.
+Here text is checked as far as that needs no table; a scheduler that only reads the configuration does the same.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from icekeep.errors import UsageError
+from icekeep.operations.documents import Entry
+from icekeep.operations.times import parse_time
+
+_MAX_LONG = 2**63 - 1
+
+
+class Kind(Enum):
+    """What a setting's value is; the text is how a usage line shows it."""
+
+    TEXT = "TEXT"
+    FILTER = "EXPR"
+    TIME = "TIME"
+    NUMBER = "N"
+    IDS = "ID,ID"
+    SWITCH = ""
+    OPTIONS = "KEY=VALUE"
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One thing a job can be told; `keyword` is the job function's argument where it is not the setting's name."""
+
+    name: str
+    kind: Kind
+    help: str
+    minimum: int = 0
+    keyword: str = ""
+
+    @property
+    def flag(self) -> str:
+        """The flag of the command line."""
+        return "--" + ("option" if self.kind is Kind.OPTIONS else self.name.replace("_", "-"))
+
+
+_WHERE = Setting("where", Kind.FILTER, "only what a filter can match, e.g. \"day >= '2026-01-01'\"")
+
+JOB_SETTINGS: Mapping[str, tuple[Setting, ...]] = {
+    "plan_scan": (
+        _WHERE,
+        Setting("ref", Kind.TEXT, "the branch or tag to read (default: main)"),
+    ),
+    "compact": (
+        _WHERE,
+        Setting("options", Kind.OPTIONS, "an option of Iceberg's rewrite_data_files; may be repeated"),
+    ),
+    "rewrite_manifests": (
+        Setting("spec_id", Kind.NUMBER, "rewrite the manifests of this partition spec (default: the current one)"),
+    ),
+    "expire_snapshots": (
+        Setting("older_than", Kind.TIME, "expire snapshots older than a time or an age (default: as the table says)"),
+        Setting("retain_last", Kind.NUMBER, "keep this many snapshots of each branch at least", minimum=1),
+        Setting("snapshot_ids", Kind.IDS, "expire these snapshots, whatever their age"),
+        Setting(
+            "clean_expired_metadata", Kind.SWITCH, "drop schemas and partition specs that no snapshot needs any more"
+        ),
+    ),
+}
+"""The settings of each job, in the order in which help lists them."""
+
+JOB_SUMMARIES: Mapping[str, str] = {
+    "plan_scan": "show the files that a filter would read, and what pruning saves",
+    "compact": "rewrite badly sized data files (Iceberg's rewrite_data_files)",
+    "rewrite_manifests": "cluster and resize manifests (Iceberg's rewrite_manifests)",
+    "expire_snapshots": "expire snapshots by retention, then delete the files that only they needed",
+}
+
+MAINTENANCE_ORDER = ("compact", "rewrite_manifests", "expire_snapshots")
+"""The jobs that a policy may ask for, in the order in which they run on a table: each makes garbage for the last."""
+
+
+def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
+    """The value of a setting from the text behind its flag; a filter and options stay text.
+
+    Raises:
+        UsageError: the text is no value of this kind; does not name the flag.
+    """
+    match setting.kind:
+        case Kind.TIME:
+            return parse_time(text, now_ms)
+        case Kind.NUMBER:
+            return _whole_number(text, setting.minimum)
+        case Kind.IDS:
+            return tuple(_whole_number(part.strip(), 0) for part in text.split(","))
+        case _:
+            return text
+
+
+def parse_option(text: str) -> tuple[str, str]:
+    """`KEY=VALUE` as a pair; raises `UsageError`."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise UsageError(f"{text!r} is not of the form KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+def read_setting(setting: Setting, entry: Entry) -> tuple[str, ...]:
+    """The command line arguments that say what an entry of a policy says.
+
+    Raises:
+        ConfigError: the entry's value is not of the setting's kind.
+    """
+    match setting.kind:
+        case Kind.SWITCH:
+            return (setting.flag,) if entry.boolean() else ()
+        case Kind.OPTIONS:
+            pairs = [f"{key}={below.scalar()}" for key, below in entry.mapping().items()]
+            return tuple(f"{setting.flag}={pair}" for pair in pairs)
+        case Kind.NUMBER:
+            text = str(entry.whole_number(minimum=setting.minimum))
+        case Kind.IDS:
+            numbers = [below.whole_number(minimum=0) for below in entry.sequence()]
+            if not numbers:
+                raise entry.wrong("is empty")
+            text = ",".join(map(str, numbers))
+        case Kind.TIME:
+            text = entry.scalar()
+            _check_time(text, entry)
+        case Kind.FILTER | Kind.TEXT:
+            text = entry.text()
+    # One argument, so that a value that begins with a dash is not taken for a flag.
+    return (f"{setting.flag}={text}",)
+
+
+def _check_time(text: str, entry: Entry) -> None:
+    try:
+        parse_time(text, now_ms=0)
+    except UsageError as error:
+        raise entry.wrong(error.message) from None
+
+
+def _whole_number(text: str, minimum: int) -> int:
+    if not (text.isascii() and text.isdigit()) or not minimum <= int(text[:20]) <= _MAX_LONG or len(text) > 19:
+        raise UsageError(f"{text!r} is not a whole number of {minimum} or more")
+    return int(text)

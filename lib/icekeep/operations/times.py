@@ -1,0 +1,75 @@
+"""Moments and spans as an operator writes them: ISO 8601, epoch milliseconds, or an age such as `7d`."""
+
+import re
+
+from icekeep.errors import UsageError
+from icekeep.spec.iso8601 import format_timestamp, parse_timestamp
+
+_MS_PER_SECOND = 1000
+_NS_PER_SECOND = 1_000_000_000
+_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_SPAN = re.compile(r"([0-9]{1,9})([smhdw])")
+_LIKE_A_DATE = re.compile(r"[0-9]{4}-")
+_EPOCH_MS = re.compile(r"[0-9]{1,15}")
+_EARLIEST_MS = 100_000_000_000
+"""1973: smaller numbers are seconds, or a date without dashes, and would silently mean a moment in 1970."""
+
+
+def parse_time(text: str, now_ms: int) -> int:
+    """Epoch milliseconds of a moment.
+
+    Args:
+        text: ISO 8601 (UTC where it has no offset), epoch milliseconds, or an age before `now_ms`.
+
+    >>> parse_time("2013-01-05", 0), parse_time("1357344000000", 0), parse_time("2h", 7_200_001)
+    (1357344000000, 1357344000000, 1)
+
+    Raises:
+        UsageError: the text is none of them.
+    """
+    written = text.strip()
+    if _SPAN.fullmatch(written):
+        return now_ms - parse_span(written)
+    if _EPOCH_MS.fullmatch(written):
+        return _epoch_ms(written)
+    try:
+        return parse_timestamp(written, _NS_PER_SECOND)[0] // (_NS_PER_SECOND // _MS_PER_SECOND)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(
+            f"cannot read the time {text!r}{f': {error}' if _LIKE_A_DATE.match(written) else ''}; give ISO 8601 "
+            "(2026-01-31 or 2026-01-31T12:00:00Z), epoch milliseconds, or an age (7d, 36h, 30m)"
+        ) from None
+
+
+def parse_span(text: str) -> int:
+    """Milliseconds of a span: a whole number and one of the units s, m, h, d, w.
+
+    >>> parse_span("36h")
+    129600000
+
+    Raises:
+        UsageError: the text is not a span.
+    """
+    match = _SPAN.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"cannot read the span {text!r}; give a whole number with s, m, h, d or w, as in 30m or 7d")
+    return int(match[1]) * _UNITS_MS[match[2]]
+
+
+def format_time(time_ms: int) -> str:
+    """ISO 8601 in UTC of epoch milliseconds.
+
+    >>> format_time(1357344000000)
+    '2013-01-05T00:00:00Z'
+    """
+    return format_timestamp(time_ms, _MS_PER_SECOND) + "Z"
+
+
+def _epoch_ms(written: str) -> int:
+    moment_ms = int(written)
+    if 0 < moment_ms < _EARLIEST_MS:
+        raise UsageError(
+            f"the time {written!r} would be {format_time(moment_ms)}: a number is epoch milliseconds, not seconds; "
+            "write a date with dashes (2026-01-31)"
+        )
+    return moment_ms

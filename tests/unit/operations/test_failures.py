@@ -1,0 +1,70 @@
+import pytest
+
+from icekeep.errors import ConflictError, IcekeepError, InvalidTableError, OptionError
+from icekeep.operations.failures import describe_error, one_line, our_error
+
+FROM_AN_EXECUTOR = """An error occurred while calling o63.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times
+Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/lib/icekeep/planning/tasks.py", line 5, in read
+    raise error
+icekeep.errors.MissingFileError: there is no file 's3://b/early'
+
+During handling of the above exception, another exception occurred:
+icekeep.errors.InvalidTableError: cannot read manifest 's3://b/m0.avro': entry 17 has status 9
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:572)
+"""
+
+
+def test_an_error_of_ours_is_itself():
+    error = ConflictError("another writer won")
+    assert our_error(error) is error
+
+
+def test_the_last_error_of_ours_is_found_in_what_spark_says():
+    found = our_error(RuntimeError(FROM_AN_EXECUTOR))
+    assert type(found) is InvalidTableError
+    assert found.message == "cannot read manifest 's3://b/m0.avro': entry 17 has status 9"
+    assert found.exit_status == 1
+
+
+def test_an_error_with_a_constructor_of_its_own_is_found_too():
+    found = our_error(RuntimeError("icekeep.errors.OptionError: option x is '0'; give 1"))
+    assert type(found) is OptionError
+    assert (found.message, found.exit_status) == ("option x is '0'; give 1", 2)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "boom", "icekeep.errors.Nothing: x", "icekeep.errors.Any: x", "icekeep.errors: x"]
+)
+def test_what_is_not_ours_is_not_found(text):
+    assert our_error(RuntimeError(text)) is None
+
+
+@pytest.mark.parametrize(
+    ("failure", "line"),
+    [
+        (RuntimeError("first\nsecond"), "RuntimeError: first"),
+        (RuntimeError("\n  \n first"), "RuntimeError: first"),
+        (KeyError(), "KeyError"),
+        (RuntimeError("calling o63\nCaused by: A: a\n\tat x\nCaused by: B: b\n\tat y"), "RuntimeError: B: b"),
+        (IcekeepError("plain"), "plain"),
+    ],
+)
+def test_one_line_says_what_helps(failure, line):
+    assert one_line(failure) == line
+
+
+def test_one_line_is_not_endless():
+    assert len(one_line(RuntimeError("x" * 10_000))) == 500
+
+
+def test_a_failure_is_described_for_machines():
+    assert describe_error(OptionError("x", given=0, expected="1")) == {
+        "kind": "option",
+        "message": "option x is 0; give 1",
+        "facts": {"option": "x", "given": "0", "expected": "1"},
+    }
+    assert describe_error(ValueError("boom")) == {"kind": "unexpected", "message": "ValueError: boom"}
+    assert describe_error(ConflictError("x")) == {"kind": "conflict", "message": "x"}

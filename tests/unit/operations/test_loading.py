@@ -1,0 +1,61 @@
+import pytest
+
+from icekeep.catalog.filesystem import FilesystemCatalog
+from icekeep.catalog.sql import SqlCatalog
+from icekeep.errors import ConfigError, NotFoundError
+from icekeep.operations.catalogs import TableReference
+from icekeep.operations.config import parse_config
+from icekeep.operations.loading import load_catalog, load_table, open_settings
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable in ("SPARK_CONF_DIR", "SPARK_HOME", "PYICEBERG_HOME", "PYSPARK_SUBMIT_ARGS"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+def test_a_catalog_of_the_default_file_is_opened_by_name(tmp_path):
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "icekeep.yaml").write_text(
+        "catalogs: {c: {type: sql, uri: 'sqlite:///c.db', warehouse: ./wh}}"
+    )
+    catalog = load_catalog("c")
+    assert isinstance(catalog, SqlCatalog)
+    assert catalog.name == "c"
+    assert catalog.default_location(("db", "t")) == f"file://{tmp_path}/wh/db/t"
+    assert load_catalog().name == "c"
+
+
+def test_a_catalog_of_spark_s_configuration_needs_no_file(tmp_path, monkeypatch):
+    (tmp_path / "spark-defaults.conf").write_text(
+        f"spark.sql.catalog.lake org.apache.iceberg.spark.SparkCatalog\nspark.sql.catalog.lake.type hadoop\n"
+        f"spark.sql.catalog.lake.warehouse {tmp_path}/wh\n"
+    )
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert isinstance(load_catalog("lake"), FilesystemCatalog)
+
+
+def test_a_catalog_of_pyiceberg_s_environment_needs_no_file(monkeypatch):
+    monkeypatch.setenv("PYICEBERG_CATALOG__ENV__URI", "sqlite:///c.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__ENV__WAREHOUSE", "/wh")
+    assert isinstance(load_catalog("env"), SqlCatalog)
+
+
+def test_a_file_that_is_named_must_be_there():
+    with pytest.raises(NotFoundError, match=r"there is no configuration file 'other\.yaml'"):
+        load_catalog("c", conf="other.yaml")
+
+
+def test_references_are_resolved_when_the_catalog_is_opened_not_before(tmp_path):
+    settings = parse_config("catalogs: {c: {type: hadoop, warehouse: '${WAREHOUSE}'}}").catalogs["c"]
+    with pytest.raises(ConfigError, match="'WAREHOUSE', which is not set"):
+        open_settings(settings, environ={})
+    assert open_settings(settings, environ={"WAREHOUSE": str(tmp_path)}).name == "c"
+
+
+def test_a_table_that_is_not_there_is_named_with_its_catalog(tmp_path):
+    settings = parse_config(f"catalogs: {{c: {{type: hadoop, warehouse: {tmp_path}}}}}").catalogs["c"]
+    with pytest.raises(NotFoundError, match=r"no table 'db\.t' in catalog 'c'"):
+        load_table(TableReference(settings, "db.t"))

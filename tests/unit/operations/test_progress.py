@@ -1,0 +1,113 @@
+import contextlib
+import io
+import threading
+
+from icekeep.events import CommitRetried, SnapshotCommitted, StepAdvanced, StepFinished, StepStarted, Warned
+from icekeep.operations.progress import PlainProgress, describe, telling_progress
+from kit.runtime import FakeRuntime
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_step_is_told_when_it_starts_every_few_seconds_and_when_it_is_over():
+    stream, runtime = io.StringIO(), FakeRuntime()
+    progress = PlainProgress(stream, runtime)
+    progress.on(StepStarted("rewrite", total=1200, unit="files"))
+    for _ in range(10):
+        runtime.pass_ms(1_000)
+        progress.on(StepAdvanced("rewrite", 100))
+    progress.on(StepFinished("rewrite", "3 groups"))
+    assert stream.getvalue().splitlines() == [
+        "rewrite: started, 1,200 files",
+        "rewrite: 500 of 1,200 files",
+        "rewrite: 1,000 of 1,200 files",
+        "rewrite: done in 10.0 s, 3 groups",
+    ]
+
+
+def test_a_step_whose_size_is_not_known_has_no_total():
+    stream, runtime = io.StringIO(), FakeRuntime()
+    progress = PlainProgress(stream, runtime)
+    progress.on(StepStarted("list"))
+    runtime.pass_ms(5_000)
+    progress.on(StepAdvanced("list", 7))
+    progress.on(StepFinished("list"))
+    assert stream.getvalue().splitlines() == ["list: started", "list: 7", "list: done in 5.0 s"]
+
+
+def test_events_of_a_step_that_never_started_do_no_harm():
+    stream = io.StringIO()
+    progress = PlainProgress(stream, FakeRuntime())
+    progress.on(StepAdvanced("x"))
+    progress.on(StepFinished("x"))
+    assert stream.getvalue().splitlines() == ["x: 1", "x: done in 0.0 s"]
+
+
+def test_other_events_are_one_line_each():
+    assert describe(Warned("look")) == "warning: look"
+    assert describe(SnapshotCommitted("db.t", 5, "x")) == "db.t: committed snapshot 5"
+    assert describe(SnapshotCommitted("db.t", None, "x")) == "db.t: committed"
+    assert (
+        describe(CommitRetried("db.t", 2, 1500, "moved"))
+        == "db.t: attempt 2 to commit met a conflict (moved); again in 1.5 s"
+    )
+
+
+class MeetingPlace(FakeRuntime):
+    """A clock at which two threads meet if they can both look at it at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.barrier = threading.Barrier(2)
+        self.met = False
+
+    def monotonic_ms(self):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self.barrier.wait(timeout=0.2)
+            self.met = True
+        return super().monotonic_ms()
+
+
+def test_events_of_several_threads_are_taken_one_at_a_time():
+    runtime = MeetingPlace()
+    progress = PlainProgress(io.StringIO(), runtime)
+    threads = [threading.Thread(target=progress.on, args=(StepAdvanced("rewrite"),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not runtime.met
+
+
+def test_a_reader_that_went_away_does_not_end_the_job():
+    stream = io.StringIO()
+    progress = PlainProgress(stream, FakeRuntime())
+    stream.close()
+    progress.on(Warned("nobody listens"))
+
+
+def test_outside_a_terminal_lines_are_plain():
+    stream = io.StringIO()
+    with telling_progress(stream, FakeRuntime()) as listener:
+        listener.on(StepStarted("rewrite [red]", total=2, unit="files"))
+    assert stream.getvalue() == "rewrite [red]: started, 2 files\n"
+
+
+def test_on_a_terminal_there_is_a_bar_and_lines_above_it(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    with telling_progress(stream, FakeRuntime()) as listener:
+        listener.on(StepStarted("rewrite [red]", total=2, unit="files"))
+        listener.on(StepAdvanced("rewrite [red]"))
+        listener.on(StepAdvanced("unknown"))
+        listener.on(Warned("look [blue]"))
+        listener.on(StepFinished("rewrite [red]", "fine"))
+        listener.on(StepFinished("unknown"))
+    shown = stream.getvalue()
+    assert "\x1b[" in shown
+    assert "rewrite [red]: done, fine" in shown
+    assert "warning: look [blue]" in shown
+    assert shown.index("rewrite [red]") < shown.index("warning")

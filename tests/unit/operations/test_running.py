@@ -1,0 +1,139 @@
+import pytest
+
+from icekeep.errors import ExpressionError, NotFoundError, OptionError, UsageError
+from icekeep.events import SILENT
+from icekeep.operations.arguments import Command
+from icekeep.operations.interrupts import Interrupts
+from icekeep.operations.running import Surroundings, check_arguments, resolve, run_job
+from icekeep.spec.expressions import ALWAYS_TRUE, Operation, Predicate
+from icekeep.spec.parsing import parse_where
+from kit import fake_jobs
+from kit.fake_jobs import CALLS, HISTORY, JOBS, SEAMS, FakeOptions, Result
+from kit.metadata import MetadataBuilder
+from kit.runtime import FakeRuntime
+
+
+@pytest.fixture(autouse=True)
+def _world(tmp_path, monkeypatch):
+    fake_jobs.forget()
+    monkeypatch.chdir(tmp_path)
+    for variable in ("PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR", "SPARK_HOME", "PYICEBERG_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "icekeep.yaml").write_text("catalogs: {local: {type: sql}}")
+
+
+def run(name, table="db.t", *, dry_run=False, **arguments):
+    command = Command(
+        name=name,
+        conf=None,
+        output="json",
+        result_file=None,
+        verbose=False,
+        table=table,
+        dry_run=dry_run,
+        arguments=arguments,
+    )
+    surroundings = Surroundings(seams=SEAMS, listener=SILENT, interrupts=Interrupts(), runtime=FakeRuntime())
+    return run_job(command, JOBS[name], surroundings)
+
+
+def test_a_job_runs_on_its_table_in_a_session_that_is_stopped():
+    outcome = run("compact")
+    assert HISTORY == ["load local.db.t", "start icekeep compact db.t", "compact", "stop"]
+    assert (outcome.job, outcome.table, outcome.dry_run, outcome.status) == ("compact", "local.db.t", False, "done")
+    assert outcome.result == Result(rewritten_data_files_count=12)
+
+
+def test_the_filter_and_the_options_reach_the_job_as_values():
+    run("compact", where="id > 1", options={"min-input-files": "2"})
+    assert CALLS[0].arguments == {
+        "where": Predicate(Operation.GT, "id", (1,)),
+        "options": FakeOptions(min_input_files=2),
+    }
+
+
+def test_what_was_not_given_is_left_to_the_job():
+    run("compact")
+    run("expire_snapshots")
+    assert CALLS[0].arguments == {"where": ALWAYS_TRUE, "options": FakeOptions()}
+    assert CALLS[1].arguments == {}
+
+
+def test_a_dry_run_stops_after_the_plan():
+    outcome = run("compact", dry_run=True)
+    assert HISTORY == ["load local.db.t", "start icekeep compact db.t", "plan_compaction", "stop"]
+    assert (outcome.status, outcome.dry_run, outcome.result.snapshot_id) == ("planned", True, 7)
+
+
+def test_a_dry_run_of_a_job_that_changes_nothing_is_the_job():
+    outcome = run("plan_scan", dry_run=True, ref="audit")
+    assert (CALLS[0].function, CALLS[0].arguments) == ("plan_scan", {"where": ALWAYS_TRUE, "ref": "audit"})
+    assert (outcome.status, outcome.dry_run) == ("done", True)
+
+
+@pytest.mark.parametrize(
+    ("job", "arguments", "error"),
+    [
+        ("compact", {"where": "id >"}, ExpressionError),
+        ("compact", {"where": "id = 'x'"}, ExpressionError),
+        ("compact", {"where": "colour = 1"}, NotFoundError),
+        ("compact", {"options": {"min-input-files": "x"}}, OptionError),
+        ("compact", {"options": {"colour": "red"}}, OptionError),
+        ("plan_scan", {"ref": "nope"}, NotFoundError),
+        ("expire_snapshots", {"snapshot_ids": (99,)}, NotFoundError),
+    ],
+)
+def test_what_can_be_wrong_is_found_before_spark_starts(job, arguments, error):
+    with pytest.raises(error):
+        run(job, **arguments)
+    assert not any(line.startswith("start") for line in HISTORY)
+
+
+def test_a_filter_that_cannot_be_read_is_refused_before_the_catalog_is_opened():
+    with pytest.raises(ExpressionError):
+        run("compact", where="id >")
+    assert HISTORY == []
+
+
+def test_the_session_is_stopped_when_the_job_fails():
+    fake_jobs.FAILURES.append(RuntimeError("boom"))
+    with pytest.raises(RuntimeError, match="boom"):
+        run("compact")
+    assert HISTORY[-1] == "stop"
+
+
+def test_a_catalog_of_spark_s_configuration_is_found_through_the_jvm_under_spark_submit(monkeypatch):
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert run("plan_scan", "lake.db.t").table == "lake.db.t"
+    assert HISTORY[0] == "ask the JVM"
+
+
+def test_a_catalog_of_spark_s_configuration_is_found_in_its_file_elsewhere(monkeypatch, tmp_path):
+    (tmp_path / "spark-defaults.conf").write_text("spark.sql.catalog.lake.type hadoop\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert run("plan_scan", "lake.db.t").table == "lake.db.t"
+    assert "ask the JVM" not in HISTORY
+
+
+def test_arguments_are_held_against_the_table():
+    metadata = MetadataBuilder().commits(2).tag("audit", at=1).build()
+    check_arguments(
+        {"where": parse_where("id > 1"), "ref": "audit", "spec_id": 0, "snapshot_ids": (1, 2)},
+        metadata,
+    )
+    with pytest.raises(NotFoundError, match="has no partition spec 9; it has 0"):
+        check_arguments({"spec_id": 9}, metadata)
+
+
+def test_a_package_that_is_not_installed_is_one_clear_line():
+    with pytest.raises(UsageError, match="package 'absent_package' is not installed"):
+        resolve("absent_package.module:function")
+    with pytest.raises(UsageError, match=r"package 'pyspark' is not installed; install icekeep\[spark\]"):
+        resolve("pyspark.absent:function")
+
+
+def test_a_module_of_ours_that_is_missing_is_not_the_user_s_fault():
+    with pytest.raises(ModuleNotFoundError):
+        resolve("icekeep.absent:function")

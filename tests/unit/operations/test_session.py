@@ -1,0 +1,62 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from icekeep.errors import UsageError
+from icekeep.operations.session import build_session, live_properties, stop_session
+
+LIB = Path(__file__).resolve().parents[3] / "lib"
+
+
+@pytest.fixture
+def _no_java(monkeypatch, tmp_path):
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+
+
+@pytest.mark.usefixtures("_no_java")
+def test_without_java_one_line_says_what_to_install():
+    with pytest.raises(UsageError, match="cannot start Spark: there is no Java; install Java 17 or later"):
+        build_session("test")
+
+
+@pytest.mark.usefixtures("_no_java")
+def test_a_java_home_without_java_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(UsageError, match=f"there is no bin/java under JAVA_HOME, '{tmp_path}'"):
+        build_session("test")
+
+
+def test_without_pyspark_one_line_says_what_to_install():
+    code = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from icekeep.operations.running import resolve\n"
+        "try: resolve('icekeep.operations.session:build_session')\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(LIB)}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == (
+        "UsageError package 'pyspark' is not installed; install icekeep[spark], or run the job with spark-submit"
+    )
+
+
+def test_outside_spark_submit_the_configuration_is_that_of_the_files(monkeypatch, tmp_path):
+    (tmp_path / "spark-defaults.conf").write_text("spark.ui.enabled true\n")
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert live_properties() == {"spark.ui.enabled": "true"}
+
+
+def test_stopping_a_session_whose_jvm_is_gone_does_not_fail():
+    class Gone:
+        def stop(self):
+            raise ConnectionRefusedError
+
+    stop_session(Gone())

@@ -1,0 +1,61 @@
+import pytest
+
+from icekeep.errors import UsageError
+from icekeep.operations.settings import (
+    JOB_SETTINGS,
+    JOB_SUMMARIES,
+    MAINTENANCE_ORDER,
+    Kind,
+    Setting,
+    parse_option,
+    parse_setting,
+)
+
+
+def test_every_job_has_a_summary_and_settings_in_the_same_order():
+    assert list(JOB_SETTINGS) == list(JOB_SUMMARIES)
+    assert set(MAINTENANCE_ORDER) <= set(JOB_SETTINGS)
+
+
+def test_a_flag_is_the_procedure_s_argument_with_dashes():
+    flags = [setting.flag for setting in JOB_SETTINGS["expire_snapshots"]]
+    assert flags == ["--older-than", "--retain-last", "--snapshot-ids", "--clean-expired-metadata"]
+    assert [setting.flag for setting in JOB_SETTINGS["compact"]] == ["--where", "--option"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (Kind.TIME, "1h", 7_200_000 - 3_600_000),
+        (Kind.NUMBER, "12", 12),
+        (Kind.IDS, "1, 9223372036854775807", (1, 2**63 - 1)),
+        (Kind.FILTER, "a > 1", "a > 1"),
+        (Kind.TEXT, "audit", "audit"),
+    ],
+)
+def test_a_setting_is_read_by_its_kind(kind, text, value):
+    assert parse_setting(Setting("x", kind, ""), text, now_ms=7_200_000) == value
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "x", "0x1", "9223372036854775808", "1" * 400, "٣", "1_000"])
+def test_a_number_is_a_long_in_decimal_digits(text):
+    with pytest.raises(UsageError, match="is not a whole number of 0 or more"):
+        parse_setting(Setting("x", Kind.NUMBER, ""), text, now_ms=0)
+    with pytest.raises(UsageError, match="is not a whole number of 0 or more"):
+        parse_setting(Setting("x", Kind.IDS, ""), f"1,{text}", now_ms=0)
+
+
+def test_a_number_has_its_minimum():
+    with pytest.raises(UsageError, match="'0' is not a whole number of 1 or more"):
+        parse_setting(Setting("x", Kind.NUMBER, "", minimum=1), "0", now_ms=0)
+
+
+def test_an_option_is_a_key_and_a_value_that_may_hold_an_equals_sign():
+    assert parse_option(" key = a=b ") == ("key", "a=b")
+    assert parse_option("key=") == ("key", "")
+
+
+@pytest.mark.parametrize("text", ["key", "=value", " =value", ""])
+def test_an_option_without_key_or_equals_sign_is_refused(text):
+    with pytest.raises(UsageError, match="is not of the form KEY=VALUE"):
+        parse_option(text)

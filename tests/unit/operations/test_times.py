@@ -1,0 +1,66 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icekeep.errors import UsageError
+from icekeep.operations.times import format_time, parse_span, parse_time
+
+NOW_MS = 1_767_225_600_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [
+        ("2026-01-01", NOW_MS),
+        ("2026-01-01T00:00:00Z", NOW_MS),
+        ("2026-01-01 00:00", NOW_MS),
+        ("2026-01-01T01:30:00+01:30", NOW_MS),
+        ("2026-01-01T00:00:00.123456789", NOW_MS + 123),
+        (" 2026-01-01 ", NOW_MS),
+        ("1767225600000", NOW_MS),
+        ("0", 0),
+        ("0s", NOW_MS),
+        ("30m", NOW_MS - 30 * 60_000),
+        ("36h", NOW_MS - 36 * 3_600_000),
+        ("7d", NOW_MS - 7 * 86_400_000),
+        ("2w", NOW_MS - 14 * 86_400_000),
+    ],
+)
+def test_a_time_is_iso_8601_epoch_milliseconds_or_an_age(text, expected_ms):
+    assert parse_time(text, NOW_MS) == expected_ms
+
+
+@pytest.mark.parametrize(
+    "text", ["", "7x", "d", "-7d", "1.5d", "yesterday", "7 d", "2026-13-01", "2026-01-01T25:00", "７d"]
+)
+def test_anything_else_is_an_error_that_says_what_to_give(text):
+    with pytest.raises(UsageError, match=r"cannot read the time .*; give ISO 8601"):
+        parse_time(text, NOW_MS)
+
+
+@pytest.mark.parametrize("text", ["1767225600", "20260101", "2026"])
+def test_a_number_that_would_be_a_moment_in_1970_is_refused(text):
+    with pytest.raises(UsageError, match="epoch milliseconds, not seconds"):
+        parse_time(text, NOW_MS)
+
+
+def test_a_wrong_date_says_why():
+    with pytest.raises(UsageError, match="'2026-02-30': day"):
+        parse_time("2026-02-30", NOW_MS)
+
+
+@given(st.integers(min_value=100_000_000_000, max_value=4_102_444_800_000))
+def test_a_formatted_time_is_read_back(moment_ms):
+    assert parse_time(format_time(moment_ms), NOW_MS) == moment_ms
+    assert parse_time(str(moment_ms), NOW_MS) == moment_ms
+
+
+@given(st.integers(min_value=0, max_value=10**8), st.sampled_from("smhdw"))
+def test_an_age_is_the_span_before_now(count, unit):
+    assert parse_time(f"{count}{unit}", NOW_MS) == NOW_MS - parse_span(f"{count}{unit}")
+
+
+def test_a_span_needs_a_unit():
+    assert parse_span(" 5m ") == 300_000
+    with pytest.raises(UsageError, match="cannot read the span '5'"):
+        parse_span("5")

@@ -1,0 +1,298 @@
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from icekeep import cli
+from icekeep.errors import (
+    ConflictError,
+    InvalidTableError,
+    JobFailedError,
+    OutcomeUnknownError,
+    SafetyError,
+    UnsupportedError,
+    UsageError,
+)
+from icekeep.operations.running import Job
+from icekeep.operations.settings import JOB_SETTINGS
+from kit import fake_jobs
+from kit.fake_jobs import FAILURES, HISTORY, JOBS, SEAMS
+from kit.runtime import FakeRuntime
+
+LIB = Path(__file__).resolve().parents[2] / "lib"
+
+
+@pytest.fixture(autouse=True)
+def _world(tmp_path, monkeypatch):
+    fake_jobs.forget()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable in ("PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR", "SPARK_HOME", "PYICEBERG_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "icekeep.yaml").write_text(
+        "catalogs: {local: {type: sql, uri: 'sqlite:///x.db', password: s3cret}}"
+    )
+
+
+def run(*words, job=None, jobs=JOBS):
+    return cli.main(words, job, jobs=jobs, seams=SEAMS, runtime=FakeRuntime())
+
+
+def test_json_is_one_object_on_stdout_and_progress_goes_to_stderr(capsys):
+    assert run("compact", "--table", "db.t", "--output", "json") == 0
+    out, err = capsys.readouterr()
+    assert out.count("\n") == 1
+    assert json.loads(out) == {
+        "job": "compact",
+        "table": "local.db.t",
+        "dry_run": False,
+        "status": "done",
+        "result": {"status": "done", "rewritten_data_files_count": 12},
+    }
+    assert "rewriting: started, 2 files" in err
+
+
+def test_a_table_is_for_people(capsys):
+    assert run("compact", "--table", "db.t") == 0
+    out, _ = capsys.readouterr()
+    assert out == "compact local.db.t: done\nstatus                      done\nrewritten_data_files_count  12\n"
+
+
+def test_a_dry_run_shows_the_plan(capsys):
+    assert run("compact", "--table", "db.t", "--dry-run") == 0
+    out, _ = capsys.readouterr()
+    assert out.startswith("compact local.db.t: planned, nothing was changed\n")
+    assert "bytes_to_rewrite  3,000,000 (2.9 MiB)" in out
+    assert "groups (2)" in out
+    assert run("compact", "--table", "db.t", "--dry-run", "--output", "json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["dry_run"], document["status"]) == (True, "planned")
+    assert document["result"]["groups"][0] == {"partition": "day=1", "bytes": 2_000_000, "files": ["a", "b"]}
+
+
+def test_a_script_of_jobs_is_the_same_without_the_job_s_name(capsys):
+    assert run("--table", "db.t", "--output", "json", job="compact") == 0
+    by_script = capsys.readouterr().out
+    assert run("compact", "--table", "db.t", "--output", "json") == 0
+    assert capsys.readouterr().out == by_script
+
+
+def test_part_of_the_work_is_exit_status_3(capsys):
+    in_part = {"compact": msgspec.structs.replace(JOBS["compact"], run="kit.fake_jobs:compact_in_part")}
+    assert run("compact", "--table", "db.t", "--output", "json", jobs=in_part) == 3
+    assert json.loads(capsys.readouterr().out)["status"] == "partial"
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "kind"),
+    [
+        (UsageError("x"), 2, "usage"),
+        (InvalidTableError("x"), 1, "invalid-table"),
+        (JobFailedError("x"), 1, "job-failed"),
+        (UnsupportedError("x"), 4, "unsupported"),
+        (SafetyError("x"), 4, "safety"),
+        (OutcomeUnknownError("x"), 5, "outcome-unknown"),
+        (ConflictError("x"), 75, "conflict"),
+        (RuntimeError("y\nicekeep.errors.SafetyError: x\n\tat java"), 4, "safety"),
+    ],
+)
+def test_an_error_is_one_line_one_object_and_its_exit_status(failure, status, kind, capsys):
+    FAILURES.append(failure)
+    assert run("compact", "--table", "db.t", "--output", "json") == status
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"job": "compact", "error": {"kind": kind, "message": "x"}}
+    assert [line for line in err.splitlines() if line.startswith("icekeep: ")] == ["icekeep: x"]
+    assert "Traceback" not in err
+
+
+def test_the_facts_of_an_error_are_for_machines(capsys):
+    FAILURES.append(ConflictError("x", snapshot_id=7, other={1}, kind=object))
+    run("compact", "--table", "db.t", "--output", "json")
+    facts = json.loads(capsys.readouterr().out)["error"]["facts"]
+    assert facts == {"snapshot_id": 7, "other": [1], "kind": "<class 'object'>"}
+
+
+def test_an_error_in_a_table_leaves_stdout_empty(capsys):
+    FAILURES.append(ConflictError("x"))
+    assert run("compact", "--table", "db.t") == 75
+    assert capsys.readouterr().out == ""
+
+
+def test_what_nobody_expected_is_exit_status_1_and_asks_for_a_report(capsys):
+    FAILURES.append(ZeroDivisionError("division by zero\nmore"))
+    assert run("compact", "--table", "db.t", "--output", "json") == 1
+    out, err = capsys.readouterr()
+    assert err.splitlines()[-1] == (
+        "icekeep: unexpected error: ZeroDivisionError: division by zero (please report; --verbose shows more)"
+    )
+    assert json.loads(out)["error"] == {"kind": "unexpected", "message": "ZeroDivisionError: division by zero"}
+
+
+def test_verbose_adds_the_traceback(capsys):
+    FAILURES.append(ZeroDivisionError("division by zero"))
+    assert run("compact", "--table", "db.t", "--verbose") == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["compact", "--table", "db.t", "--colour", "red"], "compact"),
+        (["compress", "--table", "db.t"], None),
+        (["--colour"], None),
+        ([], None),
+    ],
+)
+def test_wrong_usage_is_exit_status_2_and_one_object_too(words, named, capsys, tmp_path):
+    path = tmp_path / "result.json"
+    assert run(*words, "--output", "json", "--result-file", str(path)) == 2
+    out, err = capsys.readouterr()
+    assert json.loads(out)["job"] == named
+    assert json.loads(out)["error"]["kind"] == "usage"
+    assert json.loads(path.read_text()) == json.loads(out)
+    assert len(err.splitlines()) == 1
+    assert HISTORY == []
+
+
+def test_a_script_names_its_job_in_an_error(capsys):
+    assert run("--output", "json", job="compact") == 2
+    assert json.loads(capsys.readouterr().out)["job"] == "compact"
+
+
+def test_the_result_file_holds_the_same_object_whatever_stdout_shows(capsys, tmp_path):
+    path = tmp_path / "result.json"
+    assert run("compact", "--table", "db.t", "--result-file", str(path)) == 0
+    assert json.loads(path.read_text())["result"]["rewritten_data_files_count"] == 12
+    FAILURES.append(SafetyError("x"))
+    assert run("compact", "--table", "db.t", "--result-file", str(path)) == 4
+    assert json.loads(path.read_text())["error"]["kind"] == "safety"
+
+
+def test_a_result_file_that_cannot_be_written_is_refused_before_the_job_starts(capsys, tmp_path):
+    assert run("compact", "--table", "db.t", "--result-file", str(tmp_path / "no" / "r.json")) == 2
+    assert HISTORY == []
+    assert "cannot write result file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("run_string", "status"), [("terminated", 143), ("terminated_and_confused", 143)])
+def test_sigterm_unwinds_the_job_cleans_up_and_is_exit_status_143(run_string, status, capsys):
+    jobs = {"compact": Job(run=f"kit.fake_jobs:{run_string}", run_extras=())}
+    assert run("compact", "--table", "db.t", "--output", "json", jobs=jobs) == status
+    out, err = capsys.readouterr()
+    assert json.loads(out)["error"] == {"kind": "interrupted", "message": "interrupted by SIGTERM"}
+    assert "icekeep: interrupted by SIGTERM" in err
+    assert HISTORY[-1] == "stop"
+    assert HISTORY.count("cancel") == 1
+    assert "not reached" not in HISTORY
+
+
+def test_an_error_of_ours_is_told_although_a_signal_began_it(capsys):
+    jobs = {"compact": Job(run="kit.fake_jobs:terminated_and_refused", run_extras=())}
+    assert run("compact", "--table", "db.t", jobs=jobs) == 4
+
+
+def test_a_keyboard_interrupt_is_exit_status_130(capsys):
+    FAILURES.append(KeyboardInterrupt())
+    assert run("compact", "--table", "db.t") == 130
+    assert "icekeep: interrupted by SIGINT" in capsys.readouterr().err
+
+
+def test_a_reader_of_stdout_that_went_away_does_not_change_the_status(tmp_path):
+    code = (
+        "import sys\nfrom icekeep import cli\nfrom kit.fake_jobs import JOBS, SEAMS\n"
+        "sys.stdin.read()\n"
+        "sys.exit(cli.main(['compact', '--table', 'db.t', '--dry-run'], jobs=JOBS, seams=SEAMS))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": f"{LIB}:{LIB.parent / 'tests'}"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
+    process.stdout.close()
+    process.stdin.close()
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 0
+    assert "BrokenPipe" not in err
+
+
+def test_config_show_lists_properties_with_their_sources_and_no_secrets(capsys, monkeypatch):
+    monkeypatch.setenv("PYICEBERG_CATALOG__ENV__URI", "sqlite:///y.db")
+    assert run("config", "show", "--output", "json") == 0
+    out, _ = capsys.readouterr()
+    assert "s3cret" not in out
+    document = json.loads(out)
+    assert (document["job"], document["status"]) == ("config show", "done")
+    shown = {(p["catalog"], p["key"]): (p["value"], p["source"]) for p in document["result"]["properties"]}
+    assert shown["local", "uri"] == ("sqlite:///x.db", "conf/icekeep.yaml")
+    assert shown["local", "password"] == ("******", "conf/icekeep.yaml")
+    assert shown["env", "uri"] == ("sqlite:///y.db", "variable PYICEBERG_CATALOG__ENV__URI")
+    assert run("config", "show") == 0
+    assert "sqlite:///x.db" in capsys.readouterr().out
+
+
+def test_help_is_exit_status_0(capsys):
+    assert run("compact", "--help") == 0
+    assert "--dry-run" in capsys.readouterr().out
+
+
+def test_every_job_of_the_table_has_settings_and_the_other_way_round():
+    assert cli.JOBS.keys() == JOB_SETTINGS.keys()
+
+
+@pytest.mark.parametrize("module", ["icekeep", "icekeep.cli", "icekeep.operations.config"])
+def test_importing_loads_neither_spark_nor_arrow(module):
+    code = f"import sys, {module}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(LIB)}, capture_output=True, text=True, check=True
+    )
+    assert not {"pyspark", "pyarrow", "pandas", "datafusion", "sqlalchemy"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["compact", "--help"],
+        ["compact", "--table", "db.t", "--colour", "red"],
+        ["compact", "--table", "db.t", "--where", "id >"],
+        ["compact", "--catalog", "nope", "--table", "db.t"],
+        ["config", "show"],
+    ],
+)
+def test_help_and_mistakes_load_neither_spark_nor_arrow(words):
+    code = f"import sys; from icekeep.cli import main; main({words!r}); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(LIB)}, capture_output=True, text=True, check=True
+    )
+    assert not {"pyspark", "pyarrow"} & set(done.stdout.split())
+
+
+def test_the_console_script_ends_the_process_with_the_status():
+    done = subprocess.run(
+        [sys.executable, "-c", "from icekeep.cli import entry_point; entry_point()", "compress"],
+        env={"PYTHONPATH": str(LIB)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("icekeep: argument COMMAND: invalid choice: 'compress'")
+
+
+def test_stdout_may_be_anything_that_can_be_written_to():
+    stream = io.StringIO()
+    with contextlib.redirect_stdout(stream):
+        assert run("compact", "--table", "db.t", "--output", "json") == 0
+    assert json.loads(stream.getvalue())["status"] == "done"

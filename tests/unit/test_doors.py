@@ -1,0 +1,93 @@
+import ast
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import icekeep
+from icekeep.cli import JOBS, SEAMS
+from icekeep.operations.running import resolve
+from icekeep.operations.settings import JOB_SETTINGS, MAINTENANCE_ORDER
+
+ROOT = Path(__file__).resolve().parents[2]
+LIB = ROOT / "lib"
+
+
+def test_the_names_of_the_door_are_sorted():
+    assert icekeep.__all__ == sorted(icekeep.__all__)
+    assert dir(icekeep) == icekeep.__all__
+
+
+@pytest.mark.parametrize("name", icekeep.__all__)
+def test_every_name_of_the_door_is_found_and_documented(name):
+    value = getattr(icekeep, name)
+    assert inspect.getdoc(value)
+    assert value.__module__.startswith("icekeep.")
+
+
+def test_type_checkers_see_what_is_imported_on_first_use():
+    tree = ast.parse((LIB / "icekeep" / "__init__.py").read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.name: node.module for node in block.body for alias in node.names if isinstance(node, ast.ImportFrom)}
+    assert seen == icekeep._HOMES
+    assert sorted(seen) == icekeep.__all__
+
+
+def test_another_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'icekeep' has no attribute 'nothing'"):
+        _ = icekeep.nothing
+
+
+def test_opening_the_door_loads_nothing_behind_it():
+    code = "import sys, icekeep; print(*(m for m in sys.modules if m.startswith('icekeep')))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(LIB)}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["icekeep"]
+
+
+def test_nothing_of_ours_imports_through_the_door():
+    for path in (LIB / "icekeep").rglob("*.py"):
+        assert not re.search(r"^from icekeep import (?!errors$)", path.read_text(), re.MULTILINE), path
+
+
+def test_every_import_string_leads_somewhere():
+    strings = [text for job in JOBS.values() for text in (job.run, job.plan, job.options) if text is not None]
+    strings += [getattr(SEAMS, name) for name in SEAMS.__struct_fields__]
+    assert len(strings) > 10
+    for text in strings:
+        assert callable(resolve(text)), text
+
+
+@pytest.mark.parametrize("job", sorted(JOBS))
+def test_a_job_s_function_takes_the_job_s_settings(job):
+    extras = {"plan": JOBS[job].plan_extras, "run": JOBS[job].run_extras}
+    for which, text in {"plan": JOBS[job].plan, "run": JOBS[job].run}.items():
+        if text is not None:
+            keywords = {
+                name
+                for name, parameter in inspect.signature(resolve(text)).parameters.items()
+                if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+            }
+            assert keywords == {setting.name for setting in JOB_SETTINGS[job]} | set(extras[which])
+
+
+def test_every_job_has_a_script_of_its_own_and_no_script_is_without_a_job():
+    scripts = {path.stem: path.read_text() for path in (ROOT / "jobs").glob("*.py")}
+    assert scripts.keys() == JOBS.keys()
+    for job, text in scripts.items():
+        assert f'main(job="{job}")' in text
+        assert len(text.splitlines()) <= 15
+
+
+def test_a_policy_may_ask_for_every_job_that_changes_a_table():
+    assert set(MAINTENANCE_ORDER) == {name for name, job in JOBS.items() if job.plan is not None}
+
+
+def test_the_readme_lists_every_job():
+    readme = (ROOT / "README.md").read_text()
+    for job in JOBS:
+        assert f"`{job}`" in readme or f"{job}.py" in readme or f"icekeep {job}" in readme, job

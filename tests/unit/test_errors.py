@@ -1,0 +1,143 @@
+"""The tree of errors: its shape, its exit statuses, its way through a pickle, and that nothing in it is dead."""
+
+import ast
+import copy
+import inspect
+import pickle
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from icekeep import errors
+from icekeep.errors import ConfigError, IcekeepError, NotFoundError, OptionError
+
+TREE = {
+    "IcekeepError": ("Exception", 1, "error"),
+    "UsageError": ("IcekeepError", 2, "usage"),
+    "ConfigError": ("UsageError", 2, "config"),
+    "OptionError": ("UsageError", 2, "option"),
+    "ExpressionError": ("UsageError", 2, "expression"),
+    "NotFoundError": ("IcekeepError", 2, "not-found"),
+    "InvalidTableError": ("IcekeepError", 1, "invalid-table"),
+    "MissingFileError": ("InvalidTableError", 1, "missing-file"),
+    "UnsupportedError": ("IcekeepError", 4, "unsupported"),
+    "SafetyError": ("IcekeepError", 4, "safety"),
+    "TryAgainError": ("IcekeepError", 75, "try-again"),
+    "ConflictError": ("TryAgainError", 75, "conflict"),
+    "UnavailableError": ("TryAgainError", 75, "unavailable"),
+    "JobFailedError": ("IcekeepError", 1, "job-failed"),
+    "OutcomeUnknownError": ("IcekeepError", 5, "outcome-unknown"),
+    "IcekeepBug": ("IcekeepError", 1, "bug"),
+}
+"""Name -> parent, exit status (DESIGN, "The doors"), and kind, which machines know the error by: never to be changed."""
+
+PROPER_NAMES = {"Airflow", "Avro", "Iceberg", "Java", "Parquet", "Python", "Spark"}
+CLASSES = {name: item for name, item in vars(errors).items() if inspect.isclass(item) and issubclass(item, Exception)}
+LEAVES = sorted(name for name, cls in CLASSES.items() if not cls.__subclasses__())
+LIBRARY = Path(errors.__file__).parent
+
+
+def made(cls: type[IcekeepError]) -> IcekeepError:
+    if cls is ConfigError:
+        return ConfigError("catalogs.local.type", "is missing", line=3)
+    if cls is OptionError:
+        return OptionError("min-input-files", given=0, expected="a whole number, 1 or more")
+    return cls("cannot do 'it'", location="file:///x", numbers=(1, 2))
+
+
+def test_the_tree_has_this_shape_and_these_exit_statuses():
+    assert {name: (cls.__bases__[0].__name__, cls.exit_status, cls.kind) for name, cls in CLASSES.items()} == TREE
+
+
+def test_every_kind_and_exit_status_is_said_by_its_own_class_where_it_differs():
+    kinds = [cls.__dict__.get("kind") for cls in CLASSES.values()]
+    assert None not in kinds
+    assert len(set(kinds)) == len(kinds) == len(TREE)
+
+
+def test_the_docstring_draws_the_same_tree():
+    drawn = {}
+    for line in errors.__doc__.splitlines():
+        words = line.replace("|-", " ").replace("`-", " ").replace("|", " ").split()
+        if len(words) > 1 and words[0] in TREE and words[1].isdigit():
+            drawn[words[0]] = int(words[1])
+    assert drawn == {name: status for name, (_, status, _) in TREE.items()}
+
+
+def test_exit_statuses_are_those_that_a_scheduler_knows():
+    assert {cls.exit_status for cls in CLASSES.values()} == {1, 2, 4, 5, 75}
+    retried = {name for name, cls in CLASSES.items() if cls.exit_status == 75}
+    assert retried == {"TryAgainError", "ConflictError", "UnavailableError"}
+
+
+def test_what_is_not_there_can_be_caught_as_pythons_lookups_are():
+    assert issubclass(NotFoundError, LookupError)
+    assert str(NotFoundError("there is no table 'x'")) == "there is no table 'x'"
+
+
+@pytest.mark.parametrize("travel", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy])
+@pytest.mark.parametrize("cls", CLASSES.values(), ids=CLASSES)
+def test_every_error_survives_a_journey_whatever_its_constructor_takes(cls, travel):
+    error = made(cls)
+    found = travel(error)
+    assert type(found) is cls
+    assert (found.message, found.facts, str(found), found.args) == (
+        error.message,
+        error.facts,
+        str(error),
+        error.args,
+    )
+    assert (found.kind, found.exit_status) == (error.kind, error.exit_status)
+
+
+def test_errors_of_options_and_configuration_word_themselves():
+    assert made(OptionError).message == "option min-input-files is 0; give a whole number, 1 or more"
+    assert made(OptionError).facts == {
+        "option": "min-input-files",
+        "given": "0",
+        "expected": "a whole number, 1 or more",
+    }
+    assert made(ConfigError).message == "configuration key 'catalogs.local.type': is missing"
+    assert made(ConfigError).facts == {"key_path": "catalogs.local.type", "line": 3}
+
+
+@cache
+def made_in_library() -> tuple[tuple[str, ast.Call, Path], ...]:
+    return tuple(_made_in_library())
+
+
+def _made_in_library() -> Iterator[tuple[str, ast.Call, Path]]:
+    for path in sorted(LIBRARY.rglob("*.py")):
+        if path.name != "errors.py":
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CLASSES:
+                    yield node.func.id, node, path
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_every_leaf_is_raised_somewhere(leaf):
+    assert leaf in {name for name, _, _ in made_in_library()}
+
+
+def test_no_error_is_raised_that_says_no_more_than_its_family():
+    made_names = {name for name, _, _ in made_in_library()}
+    assert made_names.isdisjoint({"IcekeepError", "TryAgainError"})
+
+
+def test_messages_are_one_line_that_begins_small_and_ends_without_a_stop():
+    checked = 0
+    for name, call, path in made_in_library():
+        text = call.args[0] if call.args and name not in ("OptionError", "ConfigError") else None
+        parts = text.values if isinstance(text, ast.JoinedStr) else [text]
+        first, last = parts[0], parts[-1]
+        where = f"{path.name}:{call.lineno}"
+        if isinstance(first, ast.Constant) and isinstance(first.value, str):
+            checked += 1
+            word = first.value.split(" ")[0]
+            assert word in PROPER_NAMES or not (word[:1].isupper() and word[1:].islower()), where
+        if isinstance(last, ast.Constant) and isinstance(last.value, str):
+            assert not last.value.endswith(".") or last.value.endswith("..."), where
+            assert "\n" not in last.value, where
+    assert checked > 50
