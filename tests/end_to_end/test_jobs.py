@@ -1,0 +1,131 @@
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kit.shell import ROOT, Operator
+
+
+def test_the_four_jobs_by_spark_submit_keep_every_row(operator: Operator) -> None:
+    operator.lake.filled()
+    rows = operator.lake.rows()
+    planned = operator.run("plan_scan", "--output", "json", submit=True)
+    assert (planned.status, planned.json["result"]["data_files_count"]) == (0, 18)
+    compacted = operator.run("compact", "--output", "json", submit=True)
+    assert (compacted.status, compacted.json["status"]) == (0, "done")
+    assert compacted.json["result"]["rewritten_data_files_count"] == 18
+    rewritten = operator.run("rewrite_manifests", "--output", "json", submit=True)
+    assert rewritten.json["result"]["rewritten_manifests_count"] == 6
+    expired = operator.run(
+        "expire_snapshots", "--older-than", "0s", "--retain-last", "1", "--output", "json", submit=True
+    )
+    assert expired.json["result"]["deleted_data_files_count"] == 18
+    assert operator.lake.rows() == rows
+    assert len(operator.lake.foreign().snapshots()) == 1
+
+
+def test_a_dry_run_prints_the_plan_and_changes_nothing(operator: Operator) -> None:
+    operator.lake.filled()
+    files = operator.lake.files_on_disk()
+    done = operator.run("compact", "--dry-run", "--output", "json")
+    assert (done.status, done.json["dry_run"]) == (0, True)
+    assert done.json["result"]["files_to_rewrite_count"] == 18
+    done = operator.run("expire_snapshots", "--older-than", "0s", "--dry-run")
+    assert done.status == 0
+    assert "manifest list" in done.out
+    assert operator.lake.files_on_disk() == files
+
+
+def test_a_second_run_has_nothing_to_do_and_succeeds(operator: Operator) -> None:
+    operator.lake.filled(commits=1, files=2)
+    done = operator.run("compact", "--output", "json")
+    assert (done.status, done.json["result"]["rewritten_data_files_count"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("job", "arguments", "complaint"),
+    [
+        ("compact", ["--where", "colour = 'red'"], "no column 'colour'"),
+        ("compact", ["--where", "id ="], "position 5"),
+        ("compact", ["--where", "id = 1 or id = 2"], "not supported yet"),
+        ("compact", ["--option", "min-input-files=none"], "min-input-files"),
+        ("compact", ["--option", "colour=red"], "colour"),
+        ("compact", ["--option", "min-input-files"], "KEY=VALUE"),
+        ("compact", ["--retain-last", "1"], "--retain-last"),
+        ("expire_snapshots", ["--older-than", "yesterday"], "yesterday"),
+        ("expire_snapshots", ["--retain-last", "0"], "retain"),
+        ("rewrite_manifests", ["--spec-id", "9"], "spec 9"),
+        ("plan_scan", ["--ref", "audit"], "audit"),
+    ],
+)
+def test_a_wrong_argument_is_one_line_and_exit_status_2(
+    operator: Operator, job: str, arguments: list[str], complaint: str
+) -> None:
+    operator.lake.filled(commits=1, files=1)
+    done = operator.run(job, *arguments)
+    assert done.status == 2
+    assert complaint in done.complaint
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_a_wrong_catalog_or_table_or_file_is_one_line_and_exit_status_2(operator: Operator) -> None:
+    operator.lake.filled(commits=1, files=1)
+    assert operator.run("compact", table="db.event").status == 2
+    assert "'db.events'" in operator.run("compact", table="db.event").complaint
+    assert operator.run("compact", "--catalog", "prod").status == 2
+    assert operator.run("compact", "--conf", "/nowhere/icekeep.yaml").status == 2
+    operator.conf.write_text(operator.conf.read_text() + "catalog: {}\n")
+    broken = operator.run("compact")
+    assert (broken.status, "catalog" in broken.complaint) == (2, True)
+
+
+def test_gc_disabled_is_exit_status_4(operator: Operator) -> None:
+    operator.lake.create(gc__enabled="false")
+    done = operator.run("expire_snapshots", "--older-than", "0s")
+    assert done.status == 4
+    assert "gc.enabled=false" in done.complaint
+
+
+def test_a_failed_job_is_exit_status_1_one_json_object_and_a_result_file(operator: Operator, tmp_path: Path) -> None:
+    operator.lake.filled(commits=1, files=6)
+    victim = next(p for p in operator.lake.files_on_disk() if p.suffix == ".parquet")
+    victim.unlink()
+    files = operator.lake.files_on_disk()
+    result_file = tmp_path / "result.json"
+    done = operator.run("compact", "--output", "json", "--result-file", str(result_file))
+    assert done.status == 1
+    assert victim.name in done.json["error"]["message"]
+    assert json.loads(result_file.read_text()) == done.json
+    assert operator.lake.files_on_disk() == files
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_job_leaves_the_table_as_it_was(operator: Operator, sent: signal.Signals, status: int) -> None:
+    operator.lake.filled(commits=8, rows=400)
+    rows, files = operator.lake.rows(), operator.lake.files_on_disk()
+    process = subprocess.Popen(
+        operator.command("compact", "--option", "max-file-group-input-files=5"),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=operator.environment(),
+        cwd=operator.conf.parent,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "rewriting" in line:
+            break
+    process.send_signal(sent)
+    process.communicate(timeout=120)
+    assert process.returncode == status
+    assert operator.lake.rows() == rows
+    assert operator.lake.files_on_disk() == files
+
+
+def test_every_job_says_what_it_is_for(operator: Operator) -> None:
+    for path in sorted((ROOT / "jobs").glob("*.py")):
+        done = operator.run(path.stem, "--help")
+        assert done.status == 0
+        assert "--table" in done.out

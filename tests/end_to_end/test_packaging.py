@@ -1,0 +1,74 @@
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from kit.shell import BIN, ROOT, Operator
+
+WHERE = """
+import icekeep, pyspark
+from pyspark.sql import SparkSession
+
+def where(_):
+    import icekeep.formats.rewrite
+    return [icekeep.__file__]
+
+spark = SparkSession.builder.config("spark.ui.enabled", "false").getOrCreate()
+print("driver", icekeep.__file__)
+print("executor", spark.sparkContext.parallelize([1], 1).mapPartitions(where).collect()[0])
+spark.stop()
+"""
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--quiet", "--wheel", "--no-isolation", "--outdir", str(directory), str(ROOT)],
+        check=True,
+        capture_output=True,
+    )
+    subprocess.run([sys.executable, f"{ROOT}/.ci/zip_package.py", str(directory / "icekeep.zip")], check=True)
+    return directory
+
+
+def test_the_wheel_holds_the_whole_package_and_its_command(dist: Path, tmp_path: Path) -> None:
+    [wheel] = dist.glob("*.whl")
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(tmp_path), str(wheel)],
+        check=True,
+    )
+    installed = {p.relative_to(tmp_path / "icekeep") for p in (tmp_path / "icekeep").rglob("*.py")}
+    assert installed == {p.relative_to(ROOT / "lib" / "icekeep") for p in (ROOT / "lib" / "icekeep").rglob("*.py")}
+    done = subprocess.run(
+        [str(tmp_path / "bin" / "icekeep"), "--help"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "compact" in done.stdout
+
+
+def test_the_zip_reaches_driver_and_executors_by_py_files(dist: Path, tmp_path: Path, operator: Operator) -> None:
+    script = tmp_path / "where.py"
+    script.write_text(WHERE)
+    archive = dist / "icekeep.zip"
+    assert zipfile.ZipFile(archive).testzip() is None
+    done = subprocess.run(
+        [
+            *(str(BIN / "spark-submit"), "--master", "local-cluster[1,1,1024]"),
+            *("--conf", "spark.driver.host=127.0.0.1", "--py-files", str(archive), str(script)),
+        ],
+        env=operator.environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    places = dict(line.split() for line in done.stdout.splitlines() if line.startswith(("driver", "executor")))
+    assert places.keys() == {"driver", "executor"}
+    assert all("icekeep.zip" in place for place in places.values()), places
