@@ -87,7 +87,7 @@ def apply_updates(metadata: TableMetadata, updates: Sequence[Update], *, now_ms:
     # A snapshot of this commit becomes current when it was made; any other one becomes current only now.
     made_ms = {u.snapshot.snapshot_id: u.snapshot.timestamp_ms for u in updates if isinstance(u, AddSnapshot)}
     # Clocks of other writers may be ahead of ours, and Iceberg refuses metadata whose history runs backwards.
-    earliest_ms = max(metadata.last_updated_ms, *(entry.timestamp_ms for entry in metadata.snapshot_log[-1:]), 0)
+    earliest_ms = max([metadata.last_updated_ms, *(entry.timestamp_ms for entry in metadata.snapshot_log[-1:])])
     for update in updates:
         moment_ms = made_ms.get(update.ref.snapshot_id, now_ms) if isinstance(update, SetSnapshotRef) else now_ms
         metadata = _apply(update, metadata, max(moment_ms, earliest_ms))

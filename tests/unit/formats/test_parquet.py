@@ -407,7 +407,7 @@ def test_strings_that_repeat_are_found_in_the_footer(storage):
     names = ("few", "many", "none", "mixed", "off")
     schema = schema_of(column(1, "n", LONG), *(column(i, name, STRING) for i, name in enumerate(names, start=2)))
     data = [
-        {"n": 1, "few": f"{i % 5}", "many": f"word {i}", "mixed": f"{i if i < 500 else 1}", "off": "a"}
+        {"n": 1, "few": f"{i % 5}", "many": f"word {i}", "mixed": f"{i if i < 500 else 1}", "off": None}
         for i in range(1000)
     ]
     written = parquet_bytes(table_of(schema, data), row_group_rows=500, use_dictionary=["n", *names[:-1]])

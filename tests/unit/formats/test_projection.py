@@ -287,6 +287,11 @@ def test_nulls_that_only_a_null_struct_hides_are_no_data():
     assert cast_to_schema(pa.table({"c": hidden}), schema).to_pylist() == [{"c": {"x": 1}}, {"c": None}]
 
 
+def test_a_field_of_a_struct_may_be_renamed():
+    data = table_of(one(StructType((column(2, "x", INT),))), [{"c": {"x": 1}}])
+    assert project(data, one(StructType((column(2, "y", INT),)))).to_pylist() == [{"c": {"y": 1}}]
+
+
 def test_a_missing_field_of_a_struct_takes_its_null_or_is_refused():
     data = table_of(one(StructType((column(2, "x", INT),))), [{"c": {"x": 1}}])
     assert project(data, one(StructType((column(3, "y", INT),)))).to_pylist() == [{"c": {"y": None}}]
