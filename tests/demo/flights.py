@@ -36,6 +36,11 @@ from icekeep.tables.create import create_table
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ("demo", "flights")
 ORIGINS = ("EWR", "JFK", "LGA")
+PROPERTIES = {
+    # As Iceberg's documentation advises for tables with many commits: old metadata files go as new ones come.
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
 
 console = Console(stderr=True)
 
@@ -88,7 +93,7 @@ def load_table(warehouse: Path, flights: pa.Table) -> Table:
     with contextlib.suppress(NotFoundError):
         catalog.drop(TABLE)
     shutil.rmtree(warehouse / "demo" / "flights", ignore_errors=True)
-    table = create_table(catalog, TABLE, flights.schema, partition_by=[("time_hour", "month")])
+    table = create_table(catalog, TABLE, flights.schema, partition_by=[("time_hour", "month")], properties=PROPERTIES)
     for files in track(list(by_day_and_origin(flights)), "appending, one commit a day", console=console):
         table = append(table, files)
     return table

@@ -88,6 +88,27 @@ def test_gc_disabled_is_exit_status_4(operator: Operator) -> None:
     assert "gc.enabled=false" in done.complaint
 
 
+@pytest.mark.parametrize("job", ["plan_scan", "compact", "rewrite_manifests", "expire_snapshots"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"format_version": 3, "next_row_id": 0},
+        {"encryption_keys": [{"key-id": "1", "encrypted-key-metadata": "aWNlYmVyZwo="}]},
+    ],
+    ids=["v3", "encrypted"],
+)
+def test_a_table_that_a_job_cannot_handle_yet_is_exit_status_4(
+    operator: Operator, job: str, keys: dict[str, object]
+) -> None:
+    operator.lake.create()
+    operator.lake.edit_metadata(**keys)
+    files = operator.lake.files_on_disk()
+    done = operator.run(job)
+    assert done.status == 4
+    assert "not supported yet" in done.complaint
+    assert operator.lake.files_on_disk() == files
+
+
 def test_a_failed_job_is_exit_status_1_one_json_object_and_a_result_file(operator: Operator, tmp_path: Path) -> None:
     operator.lake.filled(commits=1, files=6)
     victim = next(p for p in operator.lake.files_on_disk() if p.suffix == ".parquet")

@@ -2,10 +2,12 @@
 
 import datetime
 import decimal
+import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog as ForeignSqlCatalog
@@ -68,6 +70,12 @@ class Lake:
     def foreign_catalog(self) -> ForeignSqlCatalog:
         """PyIceberg's catalog on the same database."""
         return ForeignSqlCatalog("local", uri=self.properties["uri"], warehouse=self.properties["warehouse"])
+
+    def edit_metadata(self, **keys: Any) -> None:
+        """Change the current metadata file by hand, as only another writer could; `_` in the names of keys stands for `-`."""
+        path = Path(urlparse(self.load().metadata_location).path)
+        document = {**json.loads(path.read_bytes()), **{name.replace("_", "-"): value for name, value in keys.items()}}
+        path.write_text(json.dumps(document))
 
     def rows(self) -> Counter[str]:
         """The rows as a multiset, read by PyIceberg."""

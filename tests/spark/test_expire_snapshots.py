@@ -174,6 +174,35 @@ def test_a_reference_made_while_it_runs_keeps_its_snapshot_and_its_files(
     assert result.deleted_data_files_count == 12
 
 
+def test_a_table_that_pyiceberg_wrote_and_overwrote_is_expired(lake: Lake, spark_session: SparkSession) -> None:
+    lake.create()
+    foreign = lake.foreign_catalog().load_table(EVENTS)
+    for number in range(4):
+        foreign.append(events(number, month=1 + number % 3))
+    foreign.delete("id >= 1000000 and id < 1000010")
+    foreign.overwrite(events(9))
+    rows = lake.rows()
+    result = expire_snapshots(lake.load(), spark_session, older_than=now_ms(), retain_last=1)
+    assert (result.status, result.deleted_data_files_count) == ("done", 5)
+    assert lake.rows() == rows
+    assert {p for p in lake.files_on_disk() if p.suffix in (".parquet", ".avro")} == referenced_paths(lake)
+
+
+def test_unreadable_metadata_after_the_commit_deletes_nothing_and_leaves_the_plan(
+    lake: Lake, spark_session: SparkSession
+) -> None:
+    table = compacted(lake, spark_session)
+    foreign = lake.foreign_catalog().load_table(EVENTS)
+    foreign.append(events(900))
+    # The plan was made without the newer snapshot; by the time of the commit its manifest list has gone.
+    Path(urlparse(foreign.current_snapshot().manifest_list).path).unlink()
+    files = {p for p in lake.files_on_disk() if p.suffix in (".parquet", ".avro")}
+    with pytest.raises(SafetyError, match=r"expired already.*plans/expire_snapshots"):
+        expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
+    assert {p for p in lake.files_on_disk() if p.suffix in (".parquet", ".avro")} == files
+    assert [p for p in lake.files_on_disk() if p.suffix == ".jsonl"]
+
+
 def test_the_default_is_five_days_so_that_a_young_table_keeps_everything(
     lake: Lake, spark_session: SparkSession
 ) -> None:

@@ -68,8 +68,8 @@ class Catalog(Protocol):
     def name(self) -> str:
         """What the configuration calls the catalog."""
 
-    def load(self, identifier: Identifier) -> Table:
-        """Load a table's current metadata.
+    def load(self, identifier: Identifier | str) -> Table:
+        """Load a table's current metadata; a name as text is taken apart at its dots.
 
         Raises:
             NotFoundError: the catalog has no such table.
@@ -145,6 +145,11 @@ def parse_identifier(text: str) -> Identifier:
         UsageError: it has no namespace, or a part that cannot be a name.
     """
     return validate_table_identifier(tuple(text.split(".")))
+
+
+def as_identifier(name: Identifier | str) -> Identifier:
+    """A name that is given as text or in parts, in parts; raises `UsageError` for text that names no table."""
+    return parse_identifier(name) if isinstance(name, str) else name
 
 
 def format_identifier(identifier: Identifier) -> str:

@@ -15,6 +15,7 @@ from icekeep.catalog.base import (
     SwapOutcome,
     Table,
     Unknown,
+    as_identifier,
     format_identifier,
     no_such_namespace,
     no_such_table,
@@ -82,7 +83,8 @@ class FilesystemCatalog:
         self._storage = storage
         self._runtime = runtime
 
-    def load(self, identifier: Identifier) -> Table:
+    def load(self, identifier: Identifier | str) -> Table:
+        identifier = as_identifier(identifier)
         directory = self._metadata_directory(identifier)
         head = find_head(self._storage, directory)
         if head is None:

@@ -16,6 +16,7 @@ from icekeep.catalog.base import (
     SwapOutcome,
     Table,
     Unknown,
+    as_identifier,
     format_identifier,
     no_such_namespace,
     no_such_table,
@@ -86,7 +87,8 @@ class SqlCatalog:
         self._runtime = runtime
         self._has_types: bool | None = None
 
-    def load(self, identifier: Identifier) -> Table:
+    def load(self, identifier: Identifier | str) -> Table:
+        identifier = as_identifier(identifier)
         rows = self._select(sa.select(_TABLES.c.metadata_location).where(*self._row(identifier)))
         if not rows:
             raise no_such_table(self, identifier)

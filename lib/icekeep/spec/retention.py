@@ -68,11 +68,8 @@ def select_expired(metadata: TableMetadata, policy: RetentionPolicy, now_ms: int
         if ref.is_branch:
             retained |= _kept_ancestors(metadata, ref, cutoff_ms, minimum, now_ms)
             on_branches.update(s.snapshot_id for s in metadata.ancestors(ref.snapshot_id))
-    tagged = {ref.snapshot_id for ref in refs.values() if not ref.is_branch}
     retained.update(
-        s.snapshot_id
-        for s in metadata.snapshots
-        if s.snapshot_id not in on_branches and s.snapshot_id not in tagged and s.timestamp_ms >= cutoff_ms
+        s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in on_branches and s.timestamp_ms >= cutoff_ms
     )
     retained -= set(policy.snapshot_ids)
     return Expired(

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-from icekeep.catalog.base import Catalog, Identifier, Table, parse_identifier
+from icekeep.catalog.base import Catalog, Identifier, Table, as_identifier
 from icekeep.errors import UnsupportedError
 from icekeep.formats.arrow_schema import iceberg_schema
 from icekeep.runtime import SYSTEM, Runtime
@@ -39,8 +39,7 @@ def create_table(
         UnsupportedError: a column's type or default has no place in a version 2 table.
         InvalidTableError: the columns make no schema, such as two of one name.
     """
-    if isinstance(identifier, str):
-        identifier = parse_identifier(identifier)
+    identifier = as_identifier(identifier)
     columns = assign_fresh_ids(schema if isinstance(schema, Schema) else iceberg_schema(schema))
     _validate_columns(columns)
     spec = build_spec(columns, [(*field, None)[:3] for field in partition_by])

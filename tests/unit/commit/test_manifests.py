@@ -50,7 +50,7 @@ def test_an_encrypted_manifest_is_refused(table, reader):
 
 def test_a_manifest_of_another_length_than_its_list_says_is_refused(table, reader):
     (manifest,) = manifests_of(table)
-    with pytest.raises(InvalidTableError, match="bytes"):
+    with pytest.raises(InvalidTableError, match="bytes long where metadata says"):
         reader.entries(msgspec.structs.replace(manifest, manifest_length=manifest.manifest_length - 1), table.metadata)
 
 

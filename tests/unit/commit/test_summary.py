@@ -46,6 +46,18 @@ def test_a_first_append_counts_from_nothing():
     }
 
 
+def test_what_is_zero_is_left_out_but_for_totals():
+    summary = counted([data_file("empty", 0)], [data_file("void", 0)], parent=None)
+    assert {key: value for key, value in summary.items() if not key.startswith("total-")} == {
+        "operation": "overwrite",
+        COMMIT_ID: "c-1",
+        "added-data-files": "1",
+        "deleted-data-files": "1",
+        "changed-partition-count": "1",
+    }
+    assert summary["total-records"] == "0"
+
+
 def test_a_rewrite_counts_both_sides_and_adds_the_difference_to_the_totals():
     summary = counted([data_file("new", 20)], [data_file("a", 12), data_file("b", 8)], operation="replace")
     assert {key: value for key, value in summary.items() if key.startswith(("added", "deleted", "removed"))} == {
@@ -124,6 +136,7 @@ def test_partitions_that_change_are_counted_once_and_by_spec():
         data_file("e", partition=(None,)),
     ]
     assert counted(files[:3], files[3:])["changed-partition-count"] == "4"
+    assert counted(files[3:], files[:3])["changed-partition-count"] == "4"
     assert "changed-partition-count" not in counted()
 
 

@@ -3,7 +3,15 @@ from typing import Any
 import pytest
 from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS, MANIFEST_LIST_FILE_SCHEMAS
 
-from icekeep.spec.manifests import ManifestEntry, ManifestFile, Status, entry_type, manifest_file_type
+from icekeep.spec.manifests import (
+    FileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+    Status,
+    entry_type,
+    manifest_file_type,
+)
 from icekeep.spec.types import StructType, walk
 from kit.manifests import DAY, UNPARTITIONED, added, data_file, deleted, existing
 
@@ -16,6 +24,12 @@ def described(struct: StructType) -> dict[int, tuple[str, bool, str]]:
 def foreign(schema: Any) -> dict[int, tuple[str, bool, str]]:
     fields = schema._lazy_id_to_field.values()
     return {f.field_id: (f.name, f.required, "" if "<" in str(f.field_type) else str(f.field_type)) for f in fields}
+
+
+def test_numbers_stand_for_what_the_spec_says():
+    assert {s.name: int(s) for s in Status} == {"EXISTING": 0, "ADDED": 1, "DELETED": 2}
+    assert {c.name: int(c) for c in FileContent} == {"DATA": 0, "POSITION_DELETES": 1, "EQUALITY_DELETES": 2}
+    assert {c.name: int(c) for c in ManifestContent} == {"DATA": 0, "DELETES": 1}
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

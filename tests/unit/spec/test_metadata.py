@@ -94,8 +94,9 @@ def test_a_head_is_found_by_the_name_of_a_branch_or_tag():
 def test_main_of_an_empty_table_has_no_head_and_other_names_are_not_found():
     metadata = MetadataBuilder().build()
     assert metadata.head() is None
-    with pytest.raises(NotFoundError, match="no branch or tag 'dev'"):
+    with pytest.raises(NotFoundError, match="no branch or tag 'dev'") as raised:
         metadata.head("dev")
+    assert raised.value.facts == {"ref": "dev"}
 
 
 def test_ancestors_go_from_a_snapshot_to_the_first():

@@ -295,9 +295,9 @@ def test_a_ref_is_removed_and_its_snapshot_stays():
 
 
 def test_a_ref_that_is_not_there_cannot_be_removed():
-    assert refused(MetadataBuilder().commits(1), RemoveSnapshotRef("dev"), error=NotFoundError) == (
-        "there is no branch or tag 'dev'"
-    )
+    with pytest.raises(NotFoundError, match="there is no branch or tag 'dev'") as raised:
+        apply(MetadataBuilder().commits(1), RemoveSnapshotRef("dev"))
+    assert raised.value.facts == {"ref": "dev"}
 
 
 def test_main_cannot_be_removed():

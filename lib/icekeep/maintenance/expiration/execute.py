@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.retry import CommitResult, commit
-from icekeep.errors import OutcomeUnknownError
+from icekeep.errors import OutcomeUnknownError, SafetyError
 from icekeep.events import Listener
 from icekeep.maintenance.reachability import Unreachable, unreachable
 from icekeep.maintenance.reclaim import Reclaimed, reclaim, write_plan
@@ -49,7 +49,12 @@ def expire_and_reclaim(
     if not committed.changed:
         table.storage.delete_many([plan_location])
         return None
-    garbage, latest = _proved_again(table, spark, committed, planned)
+    try:
+        garbage, latest = _proved_again(table, spark, committed, planned)
+    except SafetyError as error:
+        raise SafetyError(
+            f"{error.message}; the snapshots are expired already, and what was to go with them is listed in {plan_location!r}"
+        ) from error
     if garbage != planned:
         table.storage.delete_many([plan_location])
         plan_location = write_plan(garbage, latest.metadata, table.storage, "expire_snapshots", f"{run}-2")

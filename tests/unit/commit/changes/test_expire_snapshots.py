@@ -218,12 +218,13 @@ def test_a_spec_and_a_schema_that_nothing_uses_any_more_go_when_asked_for(catalo
     assert expire(table, clean_expired_metadata=True).changed is False
 
 
-def test_a_schema_that_no_snapshot_names_goes_alone_when_asked_for(catalog):
+def test_a_schema_that_no_snapshot_names_goes_when_asked_for_and_only_then(catalog):
     table = memory_table(catalog)
     newer = msgspec.structs.replace(table.metadata.schema, schema_id=3)
     metadata = msgspec.structs.replace(table.metadata, schemas=(*table.metadata.schemas, newer), current_schema_id=3)
     catalog.drop(EVENTS)
     table = catalog.create(EVENTS, metadata)
+    assert expire(table).changed is False
     assert [s.schema_id for s in expire(table, clean_expired_metadata=True).table.metadata.schemas] == [3]
 
 
