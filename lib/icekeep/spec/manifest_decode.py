@@ -41,7 +41,7 @@ _AVRO_KINDS: dict[str, tuple[str, ...]] = {
     "int": ("int", "long"),
     "long": ("int", "long"),
     "string": ("string",),
-    "binary": ("bytes", "fixed"),
+    "binary": ("bytes",),
 }
 """The Avro types that may hold the fields of manifests and manifest lists."""
 

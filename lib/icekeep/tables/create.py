@@ -10,7 +10,7 @@ from icekeep.formats.arrow_schema import iceberg_schema
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.partitioning import build_spec
-from icekeep.spec.schema import Schema, assign_fresh_ids, validate_schema
+from icekeep.spec.schema import Schema, assign_fresh_ids
 from icekeep.spec.types import PrimitiveType
 
 _VERSION_3_TYPES = {"timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geography"}
@@ -41,7 +41,7 @@ def create_table(
     """
     identifier = as_identifier(identifier)
     columns = assign_fresh_ids(schema if isinstance(schema, Schema) else iceberg_schema(schema))
-    _validate_columns(columns)
+    _refuse_version_3(columns)
     spec = build_spec(columns, [(*field, None)[:3] for field in partition_by])
     metadata = new_table_metadata(
         schema=columns,
@@ -54,8 +54,7 @@ def create_table(
     return catalog.create(identifier, metadata)
 
 
-def _validate_columns(columns: Schema) -> None:
-    validate_schema(columns)
+def _refuse_version_3(columns: Schema) -> None:
     for field_id, field in columns.fields_by_id.items():
         name = columns.names_by_id[field_id]
         if isinstance(field.type, PrimitiveType) and field.type.name in _VERSION_3_TYPES:

@@ -21,6 +21,7 @@ TRANSFORMS = [
     parse_transform(text) for text in ("identity", "bucket[7]", "truncate[3]", "year", "month", "day", "hour", "void")
 ]
 PLACE = StructType((column(11, "code", STRING), column(12, "at", TIMESTAMP)))
+HOUR_MICROS = 3_600_000_000
 LEAST = {-(2**bits) + n for bits in (31, 63) for n in range(3)}
 NESTED = schema_of(
     column(1, "id", LONG, required=True),
@@ -170,14 +171,16 @@ def test_all_nans_are_one_partition_and_the_two_zeros_are_two():
     assert [str(values[0]) for values, _ in parts] == ["nan", "-0.0", "0.0"]
 
 
-def test_as_many_fields_and_values_as_there_are_do_not_overflow():
-    # 13 fields of 100 values each: their combinations have more numbers than 64 bits.
-    schema = schema_of(*(column(n, f"c{n}", INT) for n in range(1, 14)))
-    size = 100
-    data = table(**{f"c{n}": pa.array([(row * n) % size for row in range(size)], pa.int32()) for n in range(1, 14)})
-    spec = partitioned(schema, *((f"c{n}", "identity") for n in range(1, 14)))
+@pytest.mark.parametrize("size", [62, 63, 64, 65, 100])
+def test_as_many_fields_and_values_as_there_are_do_not_overflow(size):
+    # Combinations of 13 fields have more numbers than 64 bits; where 64 is a field's, the first fields would not count.
+    numbers = range(1, 14)
+    schema = schema_of(*(column(n, f"c{n}", INT) for n in numbers))
+    expected = [(row,) * 13 for row in range(size)] + [(row, *[0] * 12) for row in range(1, size)]
+    data = table(**{f"c{n}": pa.array([row[n - 1] for row in expected], pa.int32()) for n in numbers})
+    spec = partitioned(schema, *((f"c{n}", "identity") for n in numbers))
     parts = list(split_by_partition(data, spec, schema))
-    assert [values for values, _ in parts] == [tuple((row * n) % size for n in range(1, 14)) for row in range(size)]
+    assert [values for values, _ in parts] == expected
 
 
 def test_many_partitions_of_many_rows_are_split_in_one_pass():
@@ -202,6 +205,7 @@ def test_a_void_field_needs_neither_its_column_nor_a_type_that_can_be_compared()
         (INT, -(2**31), "truncate[10]", "int"),
         (LONG, -(2**63), "truncate[10]", "long"),
         (TIMESTAMP, 2**63 - 1, "hour", "int"),
+        (TIMESTAMP, 2**31 * HOUR_MICROS, "hour", "int"),
         (TIMESTAMP, -(2**63) + 1, "hour", "int"),
     ],
 )
@@ -210,6 +214,13 @@ def test_a_value_whose_partition_cannot_be_written_is_refused_and_named(type_, v
     data = table_of(schema, [{"a": 0}, {"a": value}])
     with pytest.raises(UsageError, match=f"column 'a' holds {value}.* out of the range of {result}"):
         list(split_by_partition(data, partitioned(schema, ("a", transform)), schema))
+
+
+def test_the_greatest_hour_that_has_a_number_is_taken():
+    schema = schema_of(column(1, "at", TIMESTAMP))
+    data = table_of(schema, [{"at": 2**31 * HOUR_MICROS - 1}])
+    ((values, _),) = split_by_partition(data, partitioned(schema, ("at", "hour")), schema)
+    assert values == (2**31 - 1,)
 
 
 def test_the_least_numbers_that_have_a_partition_are_taken():

@@ -78,6 +78,7 @@ def test_an_entry_that_is_not_deleted_is_live(entry: ManifestEntry, live: bool):
     [
         ({"added_files_count": 2, "existing_files_count": 3, "deleted_files_count": 9}, 5, True),
         ({"added_files_count": 0, "existing_files_count": 0, "deleted_files_count": 9}, 0, False),
+        ({"added_files_count": 0, "existing_files_count": 1, "deleted_files_count": 0}, 1, True),
         ({"added_files_count": 0}, None, True),
         ({"existing_files_count": 0}, None, True),
         ({}, None, True),

@@ -163,6 +163,7 @@ def test_a_write_that_fails_in_the_middle_leaves_nothing(catalog, storage, table
         nothing_is_left(catalog, before)
     else:
         # An interrupt of the commit proves nothing, so the data stays; the metadata is known to be nobody's.
+        assert len(data_files(catalog)) == 2
         assert stored(catalog) - before == data_files(catalog)
 
 
@@ -183,6 +184,7 @@ def test_a_commit_that_is_given_up_leaves_nothing(catalog, table):
     catalog.follow(*[CONFLICTS] * 5)
     with pytest.raises(ConflictError):
         put(table)
+    assert catalog.runtime.sleeps_ms == [100, 200, 400, 800]
     nothing_is_left(catalog, before)
 
 

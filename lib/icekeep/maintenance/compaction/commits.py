@@ -47,7 +47,8 @@ class _Committer:
             commit(self._table, change, runtime=self._runtime, listener=self._listener)
         except OutcomeUnknownError:
             raise
-        except BaseException:
+        except IcekeepError:
+            # Only an error of ours proves that nothing landed.
             self.discard(groups)
             raise
         self.commits_count += 1

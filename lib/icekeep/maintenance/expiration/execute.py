@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.retry import CommitResult, commit
-from icekeep.errors import OutcomeUnknownError, SafetyError
+from icekeep.errors import IcekeepError, OutcomeUnknownError, SafetyError
 from icekeep.events import Listener
 from icekeep.maintenance.reachability import Unreachable, unreachable
 from icekeep.maintenance.reclaim import Reclaimed, reclaim, write_plan
@@ -43,7 +43,7 @@ def expire_and_reclaim(
         committed = commit(table, change, runtime=runtime, listener=listener)
     except OutcomeUnknownError:
         raise
-    except BaseException:
+    except IcekeepError:
         table.storage.delete_many([plan_location])
         raise
     if not committed.changed:

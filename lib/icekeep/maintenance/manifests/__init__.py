@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.retry import commit
-from icekeep.errors import OutcomeUnknownError
+from icekeep.errors import IcekeepError, OutcomeUnknownError
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted
 from icekeep.maintenance.manifests.execute import discard, rewritten_manifests
 from icekeep.maintenance.manifests.plan import RewriteManifestsPlan, plan_rewrite_manifests
@@ -50,7 +50,8 @@ def rewrite_manifests(
         commit(table, change, runtime=runtime, listener=listener)
     except OutcomeUnknownError:
         raise
-    except BaseException:
+    except IcekeepError:
+        # Only an error of ours proves that nothing landed.
         discard(table, added)
         raise
     return result(plan, added)

@@ -67,6 +67,8 @@ def test_a_bin_is_closed_only_when_the_next_item_does_not_go_in(weights, capacit
     [
         (0, 1),
         (1, 1),
+        (600, 1),
+        (751, 1),
         (999, 1),
         (1000, 1),
         # A rest that is less than a tenth of each file is spread over them.

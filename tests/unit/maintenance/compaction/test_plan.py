@@ -175,6 +175,12 @@ def test_no_more_files_are_rewritten_than_asked_for_and_only_the_last_group_is_c
     )
 
 
+def test_what_is_asked_for_may_end_with_a_group():
+    files = [*sized(*[10] * 5, partition="a"), *sized(*[10] * 6, partition="b"), *sized(10, partition="c")]
+    assert [g.files_count for g in planned(files, max_files_to_rewrite=5, rewrite_all=True)] == [5]
+    assert [g.files_count for g in planned(files, max_files_to_rewrite=11, rewrite_all=True)] == [5, 6]
+
+
 def test_a_cut_group_expects_what_is_left_in_it():
     # testMaxFilesToRewriteUsesCorrectInputSizeForExpectedOutputFiles
     (group,) = planned(sized(*[700] * 10), max_files_to_rewrite=4)
