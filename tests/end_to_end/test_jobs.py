@@ -4,7 +4,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from pyiceberg.exceptions import CommitFailedException
 
+from kit.lake import EVENTS, events, multiset
 from kit.shell import ROOT, Operator
 
 
@@ -120,6 +122,36 @@ def test_a_failed_job_is_exit_status_1_one_json_object_and_a_result_file(operato
     assert victim.name in done.json["error"]["message"]
     assert json.loads(result_file.read_text()) == done.json
     assert operator.lake.files_on_disk() == files
+
+
+def test_pyiceberg_appending_while_compact_runs_loses_nothing(operator: Operator) -> None:
+    operator.lake.filled(commits=10, rows=200)
+    expected = operator.lake.rows()
+    process = subprocess.Popen(
+        operator.command("compact", "--output", "json", "--option", "partial-progress.enabled=true"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=operator.environment(),
+        cwd=operator.conf.parent,
+        text=True,
+    )
+    assert process.stderr is not None
+    appended = 0
+    for line in process.stderr:
+        if "rewriting" in line:
+            break
+    while process.poll() is None and appended < 200:
+        rows = events(1000 + appended, 3, month=1 + appended % 3)
+        try:
+            operator.lake.foreign_catalog().load_table(EVENTS).append(rows)
+        except CommitFailedException:
+            continue
+        expected += multiset(rows)
+        appended += 1
+    out, _ = process.communicate(timeout=120)
+    assert json.loads(out)["result"]["rewritten_data_files_count"] == 30
+    assert appended > 0
+    assert operator.lake.rows() == expected
 
 
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -147,6 +147,22 @@ def test_what_is_no_header_is_refused(data: bytes):
     assert raised.value.facts == {"location": LOCATION}
 
 
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"PAR1" + numbers([1])[4:], "it does not begin with Avro's magic bytes"),
+        (b"Obj\x01" + b"\xff" * 30, "a number in its header is too long"),
+        (b"Obj\x01" + write_varint(1) + write_varint(90) + bytes(40), "its header is cut short"),
+        (b"Obj\x01" + write_varint(1) + write_varint(-1) + bytes(40), "its header is cut short"),
+        (b"Obj\x01" + write_varint(1) + write_varint(2**30) + bytes(40), "its header is cut short"),
+    ],
+)
+def test_an_error_says_what_is_wrong_with_a_header(data: bytes, problem: str):
+    with pytest.raises(InvalidTableError) as raised:
+        read_header(data, LOCATION)
+    assert raised.value.message == f"cannot read Avro file {LOCATION!r}: {problem}"
+
+
 # Records.
 
 
