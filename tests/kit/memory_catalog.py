@@ -21,12 +21,12 @@ from icekeep.catalog.metadata_files import (
     compression_suffix,
     encode,
     file_version,
-    metadata_directory,
     next_metadata,
     read_table,
 )
 from icekeep.errors import UnavailableError, UsageError
 from icekeep.runtime import Runtime
+from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.updates import Update

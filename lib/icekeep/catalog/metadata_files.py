@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from icekeep.catalog.base import Catalog, Conflict, Identifier, Table
 from icekeep.errors import InvalidTableError
+from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import format_metadata, parse_metadata
 from icekeep.spec.requirements import Requirement, failing
@@ -56,11 +57,6 @@ def compression_suffix(metadata: TableMetadata) -> str:
     if codec not in ("none", "gzip"):
         raise InvalidTableError(f"table property {COMPRESSION} is {codec!r}; the spec knows none and gzip")
     return ".gz" if codec == "gzip" else ""
-
-
-def metadata_directory(metadata: TableMetadata) -> str:
-    """The directory that a table's metadata files are written to."""
-    return metadata.properties.get(METADATA_PATH, "").rstrip("/") or join(metadata.location, "metadata")
 
 
 def file_version(metadata_location: str) -> int:

@@ -30,7 +30,6 @@ from icekeep.catalog.metadata_files import (
     dropped_from_log,
     encode,
     file_version,
-    metadata_directory,
     next_metadata,
     read_table,
 )
@@ -43,6 +42,7 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.updates import Update

@@ -1,7 +1,6 @@
 import pytest
 
-from icekeep.catalog.metadata_files import file_version, metadata_directory
-from kit.catalogs import simple_metadata
+from icekeep.catalog.metadata_files import file_version
 
 
 @pytest.mark.parametrize(
@@ -19,8 +18,3 @@ from kit.catalogs import simple_metadata
 )
 def test_the_version_of_a_metadata_file_is_in_its_name(name, version):
     assert file_version(f"s3://bucket/1-2/v9.metadata.json/{name}") == version
-
-
-def test_metadata_goes_below_the_table_unless_the_table_says_otherwise():
-    assert metadata_directory(simple_metadata("s3://b/t")) == "s3://b/t/metadata"
-    assert metadata_directory(simple_metadata("s3://b/t", **{"write.metadata.path": "s3://m/t/"})) == "s3://m/t"
