@@ -432,6 +432,7 @@ def test_cut_bounds_of_text_still_bound(where: str | Predicate, may_match: bool,
 
 def test_prefixes_with_bounds_shorter_than_they():
     assert may(STRING, prefix("ab"), metrics(STRING, "a", "b"))
+    assert may(STRING, prefix("ab"), metrics(STRING, "a", "ab"))
     assert not may(STRING, prefix("ab"), metrics(STRING, "a", "aa"))
     assert not may(STRING, prefix("ab"), metrics(STRING, "b", "c"))
     assert may(STRING, prefix("ab", negated=True), metrics(STRING, "a", "abc"))
@@ -443,11 +444,16 @@ def test_prefixes_with_bounds_shorter_than_they():
 SMALL, LARGE = (uuid.UUID(int=number << 124) for number in (1, 15))
 
 
-@pytest.mark.parametrize(("lower", "upper"), [(SMALL, LARGE), (LARGE, SMALL)])
+LOW_HALF, HIGH_HALF = uuid.UUID(int=1), uuid.UUID(int=15 << 60)
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper"), [(SMALL, LARGE), (LARGE, SMALL), (LOW_HALF, HIGH_HALF), (HIGH_HALF, LOW_HALF)]
+)
 def test_bounds_of_uuids_are_read_in_both_orders(lower: uuid.UUID, upper: uuid.UUID):
     """Java compares them as two signed longs, so what begins with f is less than what begins with 1."""
     file = metrics(UUID, lower, upper)
-    for value in (SMALL, LARGE):
+    for value in (lower, upper):
         assert may(UUID, f"x = '{value}'", file)
         assert not must(UUID, f"x != '{value}'", file)
         for operation in ("<", "<=", ">", ">="):

@@ -142,6 +142,7 @@ def test_optional_keys_may_be_missing_or_null():
         metadata = metadata_from_json(document)
         assert (metadata.current_snapshot, metadata.snapshots, dict(metadata.refs)) == (None, (), {})
         assert (metadata.properties, metadata.statistics, metadata.encryption_keys) == ({}, (), ())
+        assert not {"current-snapshot-id", "encryption-keys", "next-row-id"} & metadata_to_json(metadata).keys()
 
 
 def test_minus_one_means_no_current_snapshot():
@@ -279,6 +280,7 @@ def test_a_gzip_file_with_changed_bytes_is_refused():
     data[len(data) // 2] ^= 0xFF
     refused(bytes(data))
     refused(b"\x1f\x8b" + b"\x00" * 30)
+    refused(b"\x1f\x8b\x08" + b"\x00" * 7 + b"\xff" * 20)
 
 
 def nested_lists(depth: int) -> bytes:
