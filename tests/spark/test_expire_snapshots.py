@@ -14,6 +14,8 @@ from icekeep.maintenance.manifests import rewrite_manifests
 from icekeep.maintenance.reachability import Unreachable
 from icekeep.maintenance.reclaim import reclaim
 from icekeep.runtime import SYSTEM
+from icekeep.spec.avro import read_header
+from icekeep.spec.manifest_decode import read_manifest_list
 from kit.lake import EVENTS, Lake, events
 
 
@@ -141,6 +143,25 @@ def test_anything_unreadable_among_what_is_retained_stops_the_run(
         victim.write_bytes({"empty": b"", "cut": content[: len(content) // 2], "garbage": bytes(len(content))}[damage])
     files = lake.files_on_disk()
     with pytest.raises(SafetyError, match="nothing is deleted"):
+        expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
+    assert lake.files_on_disk() == files
+    assert len(lake.load().metadata.snapshots) == len(table.metadata.snapshots)
+
+
+def test_a_retained_manifest_list_that_lost_its_last_block_stops_the_run(
+    lake: Lake, spark_session: SparkSession
+) -> None:
+    """It is a valid Avro file that merely lists less: only the snapshot's totals show that data would be lost."""
+    table = compacted(lake, spark_session)
+    assert table.metadata.current_snapshot is not None
+    location = table.metadata.current_snapshot.manifest_list
+    assert location is not None
+    victim = Path(urlparse(location).path)
+    header = read_header(victim.read_bytes(), location)
+    victim.write_bytes(victim.read_bytes()[: header.length_bytes])
+    assert read_manifest_list(victim.read_bytes(), location) == []
+    files = lake.files_on_disk()
+    with pytest.raises(SafetyError, match="may be cut short"):
         expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
     assert lake.files_on_disk() == files
     assert len(lake.load().metadata.snapshots) == len(table.metadata.snapshots)

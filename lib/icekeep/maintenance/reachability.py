@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import StorageManifestReader
-from icekeep.errors import IcekeepError, SafetyError
+from icekeep.errors import IcekeepError, InvalidTableError, SafetyError
 from icekeep.planning.tasks import collected, dataframe_from_tasks, dealt, parallelism, record_batches, streamed
-from icekeep.spec.manifests import FileContent, ManifestFile
+from icekeep.spec.manifests import FileContent, ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import StructType
@@ -77,6 +77,7 @@ _CONTENT_KINDS = {
 class _ListTask(msgspec.Struct, frozen=True):
     snapshots: tuple[Snapshot, ...]
     storage: Storage
+    retained: bool
 
 
 class _ContentTask(msgspec.Struct, frozen=True):
@@ -102,9 +103,11 @@ def unreachable(table: Table, spark: SparkSession, before: TableMetadata, after:
 
 def _unreachable(table: Table, spark: SparkSession, before: TableMetadata, after: TableMetadata) -> Unreachable:
     gone = [s for s in before.snapshots if s.snapshot_id not in after.snapshots_by_id]
-    retained = _manifests(table, spark, after.snapshots)
+    retained = _manifests(table, spark, after.snapshots, retained=True)
     retained_keys = {canonical(m.manifest_path) for m in retained}
-    expired_only = [m for m in _manifests(table, spark, gone) if canonical(m.manifest_path) not in retained_keys]
+    expired_only = [
+        m for m in _manifests(table, spark, gone, retained=False) if canonical(m.manifest_path) not in retained_keys
+    ]
     lists = {canonical(s.manifest_list) for s in after.snapshots if s.manifest_list}
     files = [
         *_content_garbage(table, spark, before, after, expired_only, retained),
@@ -154,22 +157,49 @@ def _statistics(metadata: TableMetadata) -> Iterator[tuple[str, int]]:
         yield partition_file.statistics_path, partition_file.file_size_in_bytes
 
 
-def _manifests(table: Table, spark: SparkSession, snapshots: Sequence[Snapshot]) -> list[ManifestFile]:
+def _manifests(
+    table: Table, spark: SparkSession, snapshots: Sequence[Snapshot], *, retained: bool
+) -> list[ManifestFile]:
     """The manifests of some snapshots, each once; manifest lists are read in tasks."""
     if not snapshots:
         return []
     piles = dealt(snapshots, lambda s: 1, min(parallelism(spark), len(snapshots)))
-    tasks = [_ListTask(tuple(pile), table.storage) for pile in piles]
+    tasks = [_ListTask(tuple(pile), table.storage, retained) for pile in piles]
     rows = collected(dataframe_from_tasks(spark, tasks, _read_lists, _MANIFESTS).dropDuplicates(["key"]))
     return [pickle.loads(row["manifest"]) for row in rows]
 
 
 def _read_lists(task: _ListTask) -> Iterator[pa.RecordBatch]:
     reader = StorageManifestReader(task.storage)
-    by_key = {canonical(m.manifest_path): m for snapshot in task.snapshots for m in reader.manifests(snapshot)}
+    by_key: dict[str, ManifestFile] = {}
+    for snapshot in task.snapshots:
+        manifests = reader.manifests(snapshot)
+        if task.retained:
+            _check_totals(snapshot, manifests)
+        by_key.update((canonical(m.manifest_path), m) for m in manifests)
     yield pa.record_batch(
         [pa.array(by_key, pa.string()), pa.array(map(pickle.dumps, by_key.values()), pa.binary())], schema=_MANIFESTS
     )
+
+
+def _check_totals(snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> None:
+    """A manifest list has no recorded length, and one that is cut between two blocks reads as a whole, shorter one.
+
+    What shows it are the totals that the snapshot's summary keeps. A summary without totals proves nothing.
+    """
+    kinds = {"total-data-files": ManifestContent.DATA, "total-delete-files": ManifestContent.DELETES}
+    for total, content in kinds.items():
+        recorded = (snapshot.summary or {}).get(total)
+        counts = [m.live_files_count for m in manifests if m.content is content]
+        if recorded is None or None in counts:
+            continue
+        listed = sum(count for count in counts if count is not None)
+        if recorded != str(listed):
+            raise InvalidTableError(
+                f"manifest list {snapshot.manifest_list!r} leads to {listed} {content.name.lower()} files, but snapshot "
+                f"{snapshot.snapshot_id} says {total} {recorded}: the list may be cut short",
+                location=snapshot.manifest_list,
+            )
 
 
 def _content(
