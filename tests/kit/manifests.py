@@ -7,13 +7,15 @@ import msgspec
 
 from icekeep.spec.avro import read_header, write_header
 from icekeep.spec.manifest_decode import read_manifest
-from icekeep.spec.manifest_encode import EntryEncoder, ManifestBuilder
+from icekeep.spec.manifest_encode import EntryEncoder, ManifestBuilder, write_manifest_list
 from icekeep.spec.manifests import DataFile, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
+from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.transforms import Identity
 from icekeep.spec.types import DATE, LONG, NestedField, StructType
 
+LIST = "file:/warehouse/db/events/metadata/snap-7.avro"
 MANIFEST = "file:/warehouse/db/events/metadata/m0.avro"
 SNAPSHOT_ID = 7
 DAY = StructType((NestedField(field_id=1000, name="day", type=DATE),))
@@ -68,15 +70,27 @@ def write_manifest(
     content: ManifestContent = ManifestContent.DATA,
     codec: str = "gzip",
     sequence_number: int | None = 5,
+    format_version: int = 2,
 ) -> tuple[bytes, ManifestFile]:
     """A manifest of `SNAPSHOT_ID` and its row of a manifest list, as if it were committed at `sequence_number`."""
     spec, schema = spec_and_schema(partition, spec_id)
-    encoder = EntryEncoder(partition, 2)
-    builder = ManifestBuilder(location, encoder, spec, schema, format_version=2, content=content, codec=codec)
+    encoder = EntryEncoder(partition, format_version)
+    builder = ManifestBuilder(
+        location, encoder, spec, schema, format_version=format_version, content=content, codec=codec
+    )
     for entry in entries:
         builder.add(entry)
     data, row = builder.finish(SNAPSHOT_ID)
     return data, row if sequence_number is None else committed(row, sequence_number)
+
+
+def write_list(
+    manifests: Iterable[ManifestFile], *, format_version: int = 2, codec: str = "gzip", **snapshot: Any
+) -> bytes:
+    """The manifest list of snapshot `SNAPSHOT_ID`, number 5, with the parent 3, unless `snapshot` says otherwise."""
+    keys = {"snapshot_id": SNAPSHOT_ID, "parent_snapshot_id": 3, "sequence_number": 5, "timestamp_ms": 1, **snapshot}
+    made = Snapshot(manifest_list=LIST, **keys)
+    return write_manifest_list(manifests, made, format_version=format_version, codec=codec)
 
 
 def committed(row: ManifestFile, sequence_number: int) -> ManifestFile:

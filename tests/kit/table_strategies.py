@@ -147,8 +147,8 @@ def _history(snapshots: list[tuple[int, int]], refs: list[tuple[bool, int, int, 
 
 @st.composite
 def table_metadata(draw: st.DrawFn) -> TableMetadata:
-    """Valid metadata of version 2 or 3: several schemas and specs, sort orders, a history, statistics, logs."""
-    version = draw(st.sampled_from([2, 3]))
+    """Valid metadata of any version: several schemas and specs, sort orders, a history, statistics, logs."""
+    version = draw(st.sampled_from([1, 2, 3]))
     current = draw(schemas())
     older = [structs.replace(s, schema_id=100 + i) for i, s in enumerate(draw(st.lists(schemas(), max_size=2)))]
     specs = tuple(structs.replace(draw(_specs(current)), spec_id=i) for i in range(draw(st.integers(1, 2))))
@@ -157,9 +157,9 @@ def table_metadata(draw: st.DrawFn) -> TableMetadata:
     ids = [s.snapshot_id for s in snapshots]
     return TableMetadata(
         format_version=version,
-        table_uuid=str(draw(st.uuids())),
+        table_uuid=None if version == 1 and draw(st.booleans()) else str(draw(st.uuids())),
         location=draw(_names()),
-        last_sequence_number=draw(st.integers(len(snapshots), 2**63 - 1)),
+        last_sequence_number=draw(st.integers(len(snapshots), 2**63 - 1)) if version > 1 else 0,
         last_updated_ms=draw(_LONGS),
         last_column_id=draw(_INTS),
         schemas=(*older, current),
@@ -262,7 +262,7 @@ def _snapshots_and_refs(draw: st.DrawFn, version: int) -> tuple[tuple[Snapshot, 
             snapshot_id=snapshot_id,
             timestamp_ms=draw(_LONGS),
             parent_snapshot_id=ids[number - 1] if number else None,
-            sequence_number=number,
+            sequence_number=number if version > 1 else 0,
             manifest_list=draw(_names()),
             summary={"operation": "append", **draw(_STRING_MAPS)},
             schema_id=draw(st.none() | _INTS),

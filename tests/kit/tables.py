@@ -48,7 +48,11 @@ class RawEntry(NamedTuple):
 
 
 def memory_table(
-    catalog: MemoryCatalog | None = None, *, spec: PartitionSpec = UNPARTITIONED, **properties: str
+    catalog: MemoryCatalog | None = None,
+    *,
+    spec: PartitionSpec = UNPARTITIONED,
+    format_version: int = 2,
+    **properties: str,
 ) -> Table:
     """An empty table of `COLUMNS`; `__` in the names of properties stands for `.`, `_` for `-`."""
     catalog = MemoryCatalog() if catalog is None else catalog
@@ -60,6 +64,7 @@ def memory_table(
         table_uuid=str(catalog.runtime.new_uuid()),
         now_ms=catalog.runtime.now_ms(),
         properties={name.replace("__", ".").replace("_", "-"): value for name, value in properties.items()},
+        format_version=format_version,
     )
     return catalog.create(EVENTS, metadata)
 
@@ -137,8 +142,8 @@ def raw_entries(table: Table, ref: str = "main") -> list[RawEntry]:
             record["data_file"]["file_path"].rsplit("/", 1)[-1],
             record["status"],
             record["snapshot_id"],
-            record["sequence_number"],
-            record["file_sequence_number"],
+            record.get("sequence_number"),
+            record.get("file_sequence_number"),
         )
         for row in raw_list(table, ref)
         for record in raw(table, row["manifest_path"])

@@ -13,8 +13,10 @@ from icekeep.errors import OptionError, UnsupportedError
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import manifest_list_location, manifest_location
 from icekeep.spec.manifest_encode import EntryEncoder, ManifestBuilder, write_manifest_list
+from icekeep.spec.manifest_inspection import lacks_counts
 from icekeep.spec.manifests import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.row_lineage import assign_row_ids
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
 from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update
 from icekeep.storage.base import Storage
@@ -104,32 +106,36 @@ class Attempt:
         if ref is not None and not ref.is_branch:
             raise UnsupportedError(f"{branch!r} is a tag; only a branch can be committed to")
         parent = base.head(branch)
-        if base.format_version != 2:
-            raise UnsupportedError(f"format version {base.format_version} cannot be written yet, only version 2")
-        location = manifest_list_location(base, self.snapshot_id, self._number, self._files.commit_uuid)
-        data = write_manifest_list(
-            manifests,
-            location,
-            format_version=base.format_version,
-            snapshot_id=self.snapshot_id,
-            parent_snapshot_id=None if parent is None else parent.snapshot_id,
-            sequence_number=base.next_sequence_number,
-            codec=base.properties.get(_CODEC, "gzip"),
-        )
-        self._files.lists_written.append(location)
-        self._files.write(location, data)
+        rows = [self._complete(manifest) for manifest in manifests]
+        rows, next_row_id = (rows, None) if base.next_row_id is None else assign_row_ids(rows, base.next_row_id)
         snapshot = Snapshot(
             snapshot_id=self.snapshot_id,
             parent_snapshot_id=None if parent is None else parent.snapshot_id,
             sequence_number=base.next_sequence_number,
             # Time never runs backwards in a table's history, whatever the clocks of its writers do.
             timestamp_ms=max(self.now_ms, base.last_updated_ms, 0 if parent is None else parent.timestamp_ms),
-            manifest_list=location,
+            manifest_list=manifest_list_location(base, self.snapshot_id, self._number, self._files.commit_uuid),
             # A parent without a summary (v1) has totals that are not known; only no parent at all makes them zero.
             summary=summary.build(operation, None if parent is None else parent.summary or {}, self._files.commit_uuid),
             schema_id=base.current_schema_id,
+            first_row_id=base.next_row_id,
+            added_rows=None if next_row_id is None else next_row_id - (base.next_row_id or 0),
         )
+        self._write_list(rows, snapshot)
         return AddSnapshot(snapshot), SetSnapshotRef(branch, _moved(ref, self.snapshot_id))
+
+    def _complete(self, manifest: ManifestFile) -> ManifestFile:
+        """A list of version 1 may leave counts out that later versions require and row ids are assigned by."""
+        if self.base.format_version > 1 and lacks_counts(manifest):
+            return self.reader.completed(manifest, self.base)
+        return manifest
+
+    def _write_list(self, manifests: Iterable[ManifestFile], snapshot: Snapshot) -> None:
+        assert snapshot.manifest_list is not None
+        codec = self.base.properties.get(_CODEC, "gzip")
+        data = write_manifest_list(manifests, snapshot, format_version=self.base.format_version, codec=codec)
+        self._files.lists_written.append(snapshot.manifest_list)
+        self._files.write(snapshot.manifest_list, data)
 
     def _write(
         self, entries: Iterable[ManifestEntry], spec_id: int, content: ManifestContent
@@ -141,7 +147,7 @@ class Attempt:
         for entry in entries:
             if builder is None:
                 builder = self._builder(encoder, spec_id, content)
-            builder.add(entry)
+            builder.add(self._owned(entry))
             if builder.length_bytes >= target_bytes:
                 yield self._finish(builder)
                 builder = None
@@ -160,6 +166,12 @@ class Attempt:
             content=content,
             codec=self.base.properties.get(_CODEC, "gzip"),
         )
+
+    def _owned(self, entry: ManifestEntry) -> ManifestEntry:
+        """Version 1 knows no inheritance: its entries say which snapshot added them."""
+        if self.base.format_version > 1 or entry.snapshot_id is not None:
+            return entry
+        return msgspec.structs.replace(entry, snapshot_id=self.snapshot_id)
 
     def _finish(self, builder: ManifestBuilder) -> ManifestFile:
         data, manifest = builder.finish(self.snapshot_id)

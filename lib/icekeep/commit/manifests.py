@@ -9,6 +9,7 @@ from typing import Protocol
 
 from icekeep.errors import UnsupportedError
 from icekeep.spec.manifest_decode import ManifestHeader, read_manifest, read_manifest_list
+from icekeep.spec.manifest_inspection import completed, inspect_manifest
 from icekeep.spec.manifests import ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
@@ -25,6 +26,9 @@ class ManifestReader(Protocol):
     def entries(self, manifest: ManifestFile, metadata: TableMetadata) -> Iterator[ManifestEntry]:
         """All entries of a manifest in order, deleted ones included."""
 
+    def completed(self, manifest: ManifestFile, metadata: TableMetadata) -> ManifestFile:
+        """A manifest's row with the counts that a list of version 1 may leave out."""
+
 
 class StorageManifestReader:
     """Reads through a storage, in this process."""
@@ -34,11 +38,16 @@ class StorageManifestReader:
 
     def manifests(self, snapshot: Snapshot) -> list[ManifestFile]:
         if snapshot.manifest_list is None:
-            raise UnsupportedError(f"snapshot {snapshot.snapshot_id} has no manifest list (format version 1)")
+            # Version 1 only: no list says how long they are, so they are read, whole, to know what they hold.
+            return [inspect_manifest(self._storage.read(location), location) for location in snapshot.manifests or ()]
         return read_manifest_list(self._storage.read(snapshot.manifest_list), snapshot.manifest_list)
 
     def entries(self, manifest: ManifestFile, metadata: TableMetadata) -> Iterator[ManifestEntry]:
         return self.typed_entries(manifest, metadata.partition_type(manifest.partition_spec_id))
+
+    def completed(self, manifest: ManifestFile, metadata: TableMetadata) -> ManifestFile:
+        partition = metadata.partition_type(manifest.partition_spec_id)
+        return completed(manifest, self._read(manifest), partition)
 
     def typed_entries(self, manifest: ManifestFile, partition: StructType) -> Iterator[ManifestEntry]:
         """The same as `entries`, for a task that was given the partition type of the manifest's spec."""
@@ -46,9 +55,11 @@ class StorageManifestReader:
 
     def open(self, manifest: ManifestFile, partition: StructType) -> tuple[ManifestHeader, Iterator[ManifestEntry]]:
         """What a manifest says of itself, and its entries."""
+        return read_manifest(self._read(manifest), manifest, partition)
+
+    def _read(self, manifest: ManifestFile) -> bytes:
         if manifest.key_metadata is not None:
             raise UnsupportedError(
                 f"manifest {manifest.manifest_path!r} is encrypted; encrypted tables are not supported yet"
             )
-        data = self._storage.read(manifest.manifest_path, manifest.manifest_length)
-        return read_manifest(data, manifest, partition)
+        return self._storage.read(manifest.manifest_path, manifest.manifest_length)

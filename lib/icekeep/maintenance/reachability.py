@@ -51,7 +51,7 @@ class Unreachable(msgspec.Struct, frozen=True, kw_only=True):
     belong to someone else and are kept.
     """
 
-    table_uuid: str
+    table_uuid: str | None
     files: tuple[GarbageFile, ...]
     outside: tuple[GarbageFile, ...]
 

@@ -22,6 +22,7 @@ ENTRIES = pa.schema(
         pa.field("file_size_in_bytes", pa.int64(), nullable=False),
         pa.field("split_offsets", pa.list_(pa.int64())),
         pa.field("sort_order_id", pa.int32()),
+        pa.field("first_row_id", pa.int64()),
         pa.field("key_metadata", pa.binary()),
         pa.field("pruned", pa.string()),
     ]

@@ -94,6 +94,7 @@ def _row(manifest: ManifestFile, entry: ManifestEntry, codec: PartitionCodec, pr
         file.file_size_in_bytes,
         file.split_offsets,
         file.sort_order_id,
+        file.first_row_id,
         file.key_metadata,
         pruned,
     )

@@ -29,6 +29,7 @@ from icekeep.spec.manifests import (
     Status,
     VersionedField,
 )
+from icekeep.spec.row_lineage import RowIdInheritance
 from icekeep.spec.types import ListType, MapType, NestedField, StructType, child_fields
 
 E = TypeVar("E", bound=IntEnum)
@@ -143,6 +144,7 @@ class _EntryDecoder:
 
     def __init__(self, schema: Any, partition: StructType, manifest: ManifestFile) -> None:
         self._manifest = manifest
+        self._with_row_id = RowIdInheritance(manifest)
         location = manifest.manifest_path
         self._entry = _columns(schema, (f for f in ENTRY_FIELDS if f.field_id != DATA_FILE_FIELD_ID))
         self._data_file, file_schema = _record_field(schema, DATA_FILE_FIELD_ID)
@@ -173,7 +175,8 @@ class _EntryDecoder:
             partition=tuple(None if (v := tuple_[name]) is None else convert(v) for name, convert in self._partition),
             **values,
         )
-        return self._inherit(_enum(Status, entry.get("status"), "status", location), file, entry)
+        status = _enum(Status, entry.get("status"), "status", location)
+        return self._inherit(status, self._with_row_id(status, file), entry)
 
     def _inherit(self, status: Status, file: DataFile, entry: dict[str, Any]) -> ManifestEntry:
         """Fill in what the entry leaves null (spec, "Sequence Number Inheritance")."""

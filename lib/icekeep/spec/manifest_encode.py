@@ -11,7 +11,7 @@ from typing import Any
 import fastavro
 import msgspec
 
-from icekeep.errors import IcekeepBug, OptionError, UnsupportedError
+from icekeep.errors import IcekeepBug, OptionError
 from icekeep.spec.avro import (
     avro_names,
     avro_schema,
@@ -35,6 +35,7 @@ from icekeep.spec.manifests import (
 )
 from icekeep.spec.partitioning import PartitionSpec, spec_to_json
 from icekeep.spec.schema import Schema, schema_to_json
+from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.summaries import PartitionSummarizer
 from icekeep.spec.types import ListType, MapType, StructType, Type
 
@@ -42,6 +43,8 @@ AVRO_CODECS = {"gzip": "deflate", "uncompressed": "null"}
 """Values of `write.manifest.compression-codec` that can be written, and Avro's names for them."""
 
 _BLOCK_BYTES = 64 << 10
+_VERSION_1_DEFAULTS = {"block_size_in_bytes": 64 << 20}
+"""What version 1 requires of every file although it means nothing any more."""
 
 
 class PartitionCodec:
@@ -73,6 +76,10 @@ class EntryEncoder:
         self._file_fields = [
             (f.name, _container(f.type)) for f in file_struct.fields if f.field_id != PARTITION_FIELD_ID
         ]
+        self._constants = {
+            name: _VERSION_1_DEFAULTS[name] for name, _ in self._file_fields if name in _VERSION_1_DEFAULTS
+        }
+        self._file_fields = [field for field in self._file_fields if field[0] not in self._constants]
         self._entry_names = [f.name for f in self.struct.fields if f.field_id != DATA_FILE_FIELD_ID]
         self._partition = _partition_fields(partition)
 
@@ -80,6 +87,7 @@ class EntryEncoder:
         """One Avro record of `manifest_entry`."""
         file = entry.data_file
         values = {name: None if (v := getattr(file, name)) is None else write(v) for name, write in self._file_fields}
+        values |= self._constants
         values["partition"] = _partition_record(self._partition, file.partition)
         record = {name: getattr(entry, name) for name in self._entry_names}
         record["data_file"] = values
@@ -106,7 +114,9 @@ class ManifestBuilder:
             OptionError: `codec` is not one of `AVRO_CODECS`.
         """
         self.location = location
-        self._spec, self._content, self._encoder = spec, content, encoder
+        self._spec, self._content, self._encoder, self._format_version = spec, content, encoder, format_version
+        if format_version == 1 and content is not ManifestContent.DATA:
+            raise IcekeepBug(f"manifest {location!r}: version 1 has no delete files")
         self._codec = _avro_codec(codec)
         self._sync = sync_marker(location.encode())
         metadata = {
@@ -115,8 +125,9 @@ class ManifestBuilder:
             "partition-spec": msgspec.json.encode(spec_to_json(spec)["fields"]),
             "partition-spec-id": str(spec.spec_id).encode(),
             "format-version": str(format_version).encode(),
-            "content": content.name.lower().encode(),
         }
+        if format_version > 1:
+            metadata["content"] = content.name.lower().encode()
         self._blocks = [_header(avro_schema(encoder.struct, "manifest_entry"), self._codec, metadata, self._sync)]
         self.length_bytes = len(self._blocks[0])
         self._pending: list[bytes] = []
@@ -136,6 +147,10 @@ class ManifestBuilder:
         if file.spec_id != self._spec.spec_id:
             raise IcekeepBug(
                 f"file {file.file_path!r} is of partition spec {file.spec_id}, its manifest of {self._spec.spec_id}"
+            )
+        if file.content_offset is not None and self._format_version < 3:
+            raise IcekeepBug(
+                f"{file.file_path!r} is a deletion vector, which version {self._format_version} does not have"
             )
         self.add_encoded(
             self._encoder.encode(entry), entry.status, file.record_count, entry.sequence_number, file.partition
@@ -191,20 +206,16 @@ class ManifestBuilder:
 
 
 def write_manifest_list(
-    manifests: Iterable[ManifestFile],
-    location: str,
-    *,
-    format_version: int,
-    snapshot_id: int,
-    parent_snapshot_id: int | None,
-    sequence_number: int,
-    codec: str = "gzip",
+    manifests: Iterable[ManifestFile], snapshot: Snapshot, *, format_version: int, codec: str = "gzip"
 ) -> bytes:
-    """Encode the manifest list that is to lie at `location`; manifests without sequence numbers get this commit's.
+    """Encode the manifest list of a snapshot; manifests without sequence numbers get the snapshot's.
+
+    From version 3 on data manifests have their `first_row_id` already (`row_lineage.assign_row_ids`).
 
     Raises:
-        IcekeepBug: a manifest without a sequence number belongs to another snapshot.
-        UnsupportedError: a manifest lacks counts that this format version requires, as version 1 may.
+        IcekeepBug: a manifest without a sequence number belongs to another snapshot, or one lacks counts that this
+            format version requires (`manifest_inspection.completed` fills them in).
+        OptionError: `codec` is not one of `AVRO_CODECS`.
     """
     struct = manifest_file_type(format_version)
     encode = _encoder(avro_schema(struct, "manifest_file"))
@@ -212,37 +223,41 @@ def write_manifest_list(
     required = [f.name for f in struct.fields if f.required]
     records = []
     for manifest in manifests:
-        row = _numbered(manifest, snapshot_id, sequence_number)
+        row = _numbered(manifest, snapshot)
         if missing := next((name for name in required if getattr(row, name) is None), None):
-            raise UnsupportedError(
-                f"manifest {row.manifest_path!r} has no {missing} in its manifest list, which version {format_version} needs"
-            )
+            raise IcekeepBug(f"manifest {row.manifest_path!r} has no {missing}, which version {format_version} needs")
         records.append(
             encode({name: None if (v := getattr(row, name)) is None else write(v) for name, write in fields})
         )
-    metadata = {
-        "snapshot-id": str(snapshot_id).encode(),
-        "parent-snapshot-id": b"null" if parent_snapshot_id is None else str(parent_snapshot_id).encode(),
-        "sequence-number": str(sequence_number).encode(),
-        "format-version": str(format_version).encode(),
-    }
-    avro_codec, sync = _avro_codec(codec), sync_marker(location.encode())
+    avro_codec, sync = _avro_codec(codec), sync_marker((snapshot.manifest_list or "").encode())
+    metadata = _list_metadata(snapshot, format_version)
     header = _header(avro_schema(struct, "manifest_file"), avro_codec, metadata, sync)
     return header + (encode_block(records, len(records), avro_codec, sync) if records else b"")
 
 
-def _numbered(manifest: ManifestFile, snapshot_id: int, sequence_number: int) -> ManifestFile:
+def _list_metadata(snapshot: Snapshot, format_version: int) -> dict[str, bytes]:
+    values: dict[str, int | None] = {
+        "snapshot-id": snapshot.snapshot_id,
+        "parent-snapshot-id": snapshot.parent_snapshot_id,
+        "format-version": format_version,
+    }
+    if format_version > 1:
+        values["sequence-number"] = snapshot.sequence_number
+    if format_version > 2:
+        values["first-row-id"] = snapshot.first_row_id
+    return {key: b"null" if value is None else str(value).encode() for key, value in values.items()}
+
+
+def _numbered(manifest: ManifestFile, snapshot: Snapshot) -> ManifestFile:
     if manifest.sequence_number is not None:
         return manifest
-    if manifest.added_snapshot_id != snapshot_id:
+    if manifest.added_snapshot_id != snapshot.snapshot_id:
         raise IcekeepBug(
-            f"manifest {manifest.manifest_path!r} has no sequence number and is not of snapshot {snapshot_id}"
+            f"manifest {manifest.manifest_path!r} has no sequence number and is not of snapshot {snapshot.snapshot_id}"
         )
-    least = manifest.min_sequence_number
+    number, least = snapshot.sequence_number, manifest.min_sequence_number
     return msgspec.structs.replace(
-        manifest,
-        sequence_number=sequence_number,
-        min_sequence_number=sequence_number if least is None else min(least, sequence_number),
+        manifest, sequence_number=number, min_sequence_number=number if least is None else min(least, number)
     )
 
 

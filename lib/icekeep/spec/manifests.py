@@ -156,6 +156,8 @@ DATA_FILE_FIELDS = (
     VersionedField(103, "record_count", LONG, required_since=1),
     VersionedField(104, "file_size_in_bytes", LONG, required_since=1),
     VersionedField(105, "block_size_in_bytes", LONG, until=1, required_since=1),
+    VersionedField(106, "file_ordinal", INT, until=0),
+    VersionedField(107, "sort_columns", _list(112, INT), until=0),
     VersionedField(108, "column_sizes", _map(117, 118, LONG)),
     VersionedField(109, "value_counts", _map(119, 120, LONG)),
     VersionedField(110, "null_value_counts", _map(121, 122, LONG)),
@@ -172,7 +174,7 @@ DATA_FILE_FIELDS = (
     VersionedField(144, "content_offset", LONG, since=3),
     VersionedField(145, "content_size_in_bytes", LONG, since=3),
 )
-"""Fields of `data_file` (spec, "Data File Fields"). `distinct_counts` is deprecated: read and carried, never written anew."""
+"""Fields of `data_file` (spec, "Data File Fields"); those that no version has any more are known, but never written."""
 
 ENTRY_FIELDS = (
     VersionedField(0, "status", INT, required_since=1),

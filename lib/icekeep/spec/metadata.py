@@ -31,11 +31,12 @@ SUPPORTED_FORMAT_VERSION = 3
 class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The state of a table: schemas, specs, snapshots, references, properties.
 
-    Attributes carry the names of the spec's keys; `extra` holds the keys that we do not know.
+    Attributes carry the names of the spec's keys; `extra` holds the keys that we do not know. Only tables of version 1
+    may lack a `table_uuid`; their sequence numbers are 0.
     """
 
     format_version: int
-    table_uuid: str
+    table_uuid: str | None
     location: str
     last_sequence_number: int
     last_updated_ms: int
@@ -142,7 +143,7 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             snapshot_id = snapshot.parent_snapshot_id
 
 
-def new_table_metadata(
+def new_table_metadata(  # noqa: PLR0913 - each is one part of the value
     *,
     schema: Schema,
     spec: PartitionSpec,
@@ -151,11 +152,12 @@ def new_table_metadata(
     now_ms: int,
     sort_order: SortOrder = UNSORTED,
     properties: Mapping[str, str] | None = None,
+    format_version: int = 2,
 ) -> TableMetadata:
-    """Metadata of a new format version 2 table without snapshots; all ids in its parts are taken as they are."""
+    """Metadata of a new table without snapshots; all ids in its parts are taken as they are."""
     return validate_metadata(
         TableMetadata(
-            format_version=2,
+            format_version=format_version,
             table_uuid=table_uuid,
             location=location.rstrip("/"),
             last_sequence_number=0,
@@ -169,6 +171,7 @@ def new_table_metadata(
             sort_orders=(sort_order,),
             default_sort_order_id=sort_order.order_id,
             properties=dict(properties or {}),
+            next_row_id=0 if format_version >= 3 else None,
         )
     )
 

@@ -13,6 +13,7 @@ import msgspec
 
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.spec.metadata import SUPPORTED_FORMAT_VERSION, TableMetadata, validate_metadata
+from icekeep.spec.metadata_v1 import CURRENT_ONLY, current_only, with_derived_keys
 from icekeep.spec.partitioning import spec_from_json, spec_to_json
 from icekeep.spec.schema import schema_from_json, schema_to_json
 from icekeep.spec.snapshots import (
@@ -82,12 +83,15 @@ def metadata_from_json(raw: Any) -> TableMetadata:
         )
     if version < 1:
         raise InvalidTableError(f"format-version is {version}; the spec knows 1 and above")
-    if version < 2:
-        raise UnsupportedError(f"format version {version} is not supported yet; upgrade the table to version 2")
+    if version == 1:
+        rest = with_derived_keys(rest)
+    # Kept as they were, these would contradict what a commit changes, or come to life by an upgrade.
+    for key in CURRENT_ONLY if version >= 3 else (*CURRENT_ONLY, "next-row-id"):
+        rest.pop(key, None)
     current = rest.pop("current-snapshot-id", None)
     metadata = TableMetadata(
         format_version=version,
-        table_uuid=_required(rest, "table-uuid", str),
+        table_uuid=_table_uuid(rest, version),
         location=_required(rest, "location", str),
         last_sequence_number=_required(rest, "last-sequence-number", int),
         last_updated_ms=_required(rest, "last-updated-ms", int),
@@ -117,13 +121,17 @@ def metadata_from_json(raw: Any) -> TableMetadata:
 
 def metadata_to_json(metadata: TableMetadata) -> dict[str, Any]:
     """The JSON object of metadata, in the order of the spec's table."""
-    out: dict[str, Any] = {
-        "format-version": metadata.format_version,
-        "table-uuid": metadata.table_uuid,
-        "location": metadata.location,
-        "last-sequence-number": metadata.last_sequence_number,
+    version = metadata.format_version
+    out: dict[str, Any] = {"format-version": version}
+    if metadata.table_uuid is not None:
+        out["table-uuid"] = metadata.table_uuid
+    out["location"] = metadata.location
+    if version > 1:
+        out["last-sequence-number"] = metadata.last_sequence_number
+    out |= {
         "last-updated-ms": metadata.last_updated_ms,
         "last-column-id": metadata.last_column_id,
+        **(current_only(metadata) if version == 1 else {}),
         "current-schema-id": metadata.current_schema_id,
         "schemas": [schema_to_json(s) for s in metadata.schemas],
         "default-spec-id": metadata.default_spec_id,
@@ -138,7 +146,7 @@ def metadata_to_json(metadata: TableMetadata) -> dict[str, Any]:
     if metadata.next_row_id is not None:
         out["next-row-id"] = metadata.next_row_id
     out["refs"] = {name: view_to_json(ref) for name, ref in metadata.refs.items()}
-    out["snapshots"] = [view_to_json(s) for s in metadata.snapshots]
+    out["snapshots"] = [_snapshot_to_json(s, version) for s in metadata.snapshots]
     out["statistics"] = [view_to_json(s) for s in metadata.statistics]
     out["partition-statistics"] = [view_to_json(s) for s in metadata.partition_statistics]
     out["snapshot-log"] = [view_to_json(e) for e in metadata.snapshot_log]
@@ -147,6 +155,20 @@ def metadata_to_json(metadata: TableMetadata) -> dict[str, Any]:
         out["encryption-keys"] = list(metadata.encryption_keys)
     out.update(metadata.extra)
     return out
+
+
+def _snapshot_to_json(snapshot: Snapshot, version: int) -> dict[str, Any]:
+    out = view_to_json(snapshot)
+    if version == 1:
+        del out["sequence-number"]
+    return out
+
+
+def _table_uuid(rest: dict[str, Any], version: int) -> str | None:
+    if version == 1 and rest.get("table-uuid") is None:
+        rest.pop("table-uuid", None)
+        return None
+    return _required(rest, "table-uuid", str)
 
 
 def _unzipped(data: bytes) -> bytes:

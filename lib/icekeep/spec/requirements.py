@@ -23,7 +23,7 @@ class _Requirement(msgspec.Struct, frozen=True, tag_field="type"):
 class AssertTableUuid(_Requirement, frozen=True, tag="assert-table-uuid"):
     """The table is still the one that was loaded."""
 
-    uuid: str
+    uuid: str | None
 
 
 class AssertRefSnapshotId(_Requirement, frozen=True, tag="assert-ref-snapshot-id"):

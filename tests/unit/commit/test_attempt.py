@@ -183,14 +183,6 @@ def test_a_tag_cannot_be_committed_to_and_a_branch_must_be_there(catalog):
     assert stored(catalog) == before
 
 
-@pytest.mark.parametrize("version", [1, 3])
-def test_a_format_version_that_is_not_written_yet_is_refused(catalog, version):
-    table = memory_table(catalog)
-    other = msgspec.structs.replace(table, metadata=msgspec.structs.replace(table.metadata, format_version=version))
-    with pytest.raises(UnsupportedError, match=f"format version {version} cannot be written yet"):
-        attempt_on(other).snapshot_updates("append", [], SummaryBuilder())
-
-
 def test_the_list_holds_the_manifests_in_the_order_in_which_they_were_given(catalog):
     table = memory_table(catalog)
     attempt = attempt_on(table)

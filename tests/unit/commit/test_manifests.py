@@ -36,10 +36,26 @@ def test_a_task_reads_the_same_with_nothing_but_the_partition_type(table, reader
     assert len(list(entries)) == 2
 
 
-def test_a_snapshot_of_version_1_without_a_manifest_list_is_refused(table, reader):
-    snapshot = msgspec.structs.replace(table.metadata.current_snapshot, manifest_list=None, manifests=("m.avro",))
-    with pytest.raises(UnsupportedError, match=f"snapshot {snapshot.snapshot_id} has no manifest list"):
-        reader.manifests(snapshot)
+def test_the_manifests_that_a_version_1_snapshot_names_without_a_list_are_found_by_reading_them():
+    old = add(memory_table(spec=BY_KIND, format_version=1), data_file("a", 3, ("x",)), data_file("b", 4, ("y",)))
+    (listed,) = manifests_of(old)
+    snapshot = msgspec.structs.replace(
+        old.metadata.current_snapshot, manifest_list=None, manifests=(listed.manifest_path,)
+    )
+    assert StorageManifestReader(old.storage).manifests(snapshot) == [listed]
+
+
+def test_a_snapshot_of_version_1_without_manifests_is_empty(table, reader):
+    snapshot = msgspec.structs.replace(table.metadata.current_snapshot, manifest_list=None, manifests=None)
+    assert reader.manifests(snapshot) == []
+
+
+def test_counts_that_a_version_1_list_leaves_out_are_found_by_reading(table, reader):
+    (listed,) = reader.manifests(table.metadata.current_snapshot)
+    bare = msgspec.structs.replace(
+        listed, added_files_count=None, existing_rows_count=None, deleted_files_count=None, partitions=None
+    )
+    assert reader.completed(bare, table.metadata) == listed
 
 
 def test_an_encrypted_manifest_is_refused(table, reader):

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from icekeep.errors import InvalidTableError
 from icekeep.spec.avro import read_header
 from icekeep.spec.manifest_decode import read_manifest_list
-from icekeep.spec.manifest_encode import write_manifest_list
 from icekeep.spec.manifests import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.types import StructType
 from kit.manifests import (
     DAY,
+    LIST,
     added,
     blocks,
     data_file,
@@ -23,24 +23,18 @@ from kit.manifests import (
     read_entries,
     resized,
     with_schema,
+    write_list,
     write_manifest,
 )
 from kit.strategies import decimal_types, fixed_types
 from kit.table_strategies import data_files, json_values, manifest_entries, manifest_files, partition_types
 
-LIST = "file:/warehouse/db/events/metadata/snap-7.avro"
 CODECS = st.sampled_from(["gzip", "uncompressed"])
 ENTRIES = (
     added(data_file(lower_bounds={1: b"a"}, value_counts={1: 10}, split_offsets=(4,))),
     existing(data_file("file:/b.parquet", partition=(None,))),
     deleted(data_file("file:/c.parquet", key_metadata=b"k")),
 )
-
-
-def written_list(manifests: list[ManifestFile], codec: str = "gzip") -> bytes:
-    return write_manifest_list(
-        manifests, LIST, format_version=2, snapshot_id=7, parent_snapshot_id=3, sequence_number=5, codec=codec
-    )
 
 
 def draw_entries(data: st.DataObject, partition: StructType) -> list[ManifestEntry]:
@@ -79,13 +73,13 @@ def test_delete_files_are_written_and_read_back(data: st.DataObject):
 
 @given(st.lists(manifest_files(), max_size=4), CODECS)
 def test_a_manifest_list_is_written_and_read_back(manifests: list[ManifestFile], codec: str):
-    assert read_manifest_list(written_list(manifests, codec), LIST) == manifests
+    assert read_manifest_list(write_list(manifests, codec=codec), LIST) == manifests
 
 
 @pytest.mark.parametrize("codec", ["gzip", "uncompressed"])
 def test_a_manifest_list_that_was_cut_short_is_refused_wherever_no_block_ends(codec: str):
     manifests = [msgspec.structs.replace(write_manifest(ENTRIES)[1], manifest_path=f"m{i}") for i in range(5)]
-    data = written_list(manifests, codec)
+    data = write_list(manifests, codec=codec)
     (block,) = blocks(data)
     for length in range(len(data)):
         if length != len(data) - len(block):
@@ -148,7 +142,7 @@ def test_a_changed_manifest_is_read_or_refused_by_an_error_of_ours(change: Any, 
 @pytest.mark.parametrize("codec", ["gzip", "uncompressed"])
 def test_a_changed_manifest_list_is_read_or_refused_by_an_error_of_ours(change: Any, codec: str):
     _, row = write_manifest(ENTRIES)
-    original = written_list([row, row], codec)
+    original = write_list([row, row], codec=codec)
     outcomes = set()
 
     @given(st.data())

@@ -7,7 +7,6 @@ import pytest
 
 from icekeep.errors import InvalidTableError
 from icekeep.spec.manifest_decode import ManifestHeader, read_manifest, read_manifest_list
-from icekeep.spec.manifest_encode import write_manifest_list
 from icekeep.spec.manifests import (
     FieldSummary,
     FileContent,
@@ -19,6 +18,7 @@ from icekeep.spec.manifests import (
 from icekeep.spec.types import LONG, STRING, NestedField, StructType
 from kit.manifests import (
     DAY,
+    LIST,
     MANIFEST,
     SNAPSHOT_ID,
     UNPARTITIONED,
@@ -32,10 +32,9 @@ from kit.manifests import (
     resized,
     with_metadata,
     with_schema,
+    write_list,
     write_manifest,
 )
-
-LIST = "file:/warehouse/db/events/metadata/snap-7.avro"
 
 
 def changed_schema(data: bytes, change: Callable[[Any], None]) -> bytes:
@@ -58,7 +57,7 @@ def refused(data: bytes, row: ManifestFile, partition: StructType = DAY) -> str:
 def a_list(*changes: dict[str, Any]) -> bytes:
     _, row = write_manifest([added()])
     rows = [msgspec.structs.replace(row, **change) for change in changes or ({},)]
-    return write_manifest_list(rows, LIST, format_version=2, snapshot_id=7, parent_snapshot_id=None, sequence_number=5)
+    return write_list(rows)
 
 
 # Inheritance.

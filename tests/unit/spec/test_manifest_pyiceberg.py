@@ -14,7 +14,6 @@ from pyiceberg.schema import make_compatible_name
 
 from icekeep.spec.avro import read_header
 from icekeep.spec.manifest_decode import read_manifest, read_manifest_list
-from icekeep.spec.manifest_encode import write_manifest_list
 from icekeep.spec.manifests import DataFile, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.types import NestedField, PrimitiveType, StructType, parse_type
 from kit.foreign_files import (
@@ -26,6 +25,7 @@ from kit.foreign_files import (
 )
 from kit.manifests import (
     DAY,
+    LIST,
     MANIFEST,
     SNAPSHOT_ID,
     UNPARTITIONED,
@@ -37,12 +37,12 @@ from kit.manifests import (
     read_entries,
     resized,
     with_schema,
+    write_list,
     write_manifest,
 )
 from kit.strategies import NANOSECOND_TYPES, primitive_types
 from kit.table_strategies import manifest_entries, manifest_files, partition_types
 
-LIST = "file:/warehouse/db/events/metadata/snap-7.avro"
 CODECS = st.sampled_from(["gzip", "uncompressed"])
 THEIR_CODECS = {"gzip": "deflate", "uncompressed": "null"}
 
@@ -59,9 +59,7 @@ def columns(*types: str) -> StructType:
 
 
 def our_list(*rows: ManifestFile, codec: str = "gzip") -> bytes:
-    return write_manifest_list(
-        rows, LIST, format_version=2, snapshot_id=SNAPSHOT_ID, parent_snapshot_id=3, sequence_number=5, codec=codec
-    )
+    return write_list(rows, codec=codec)
 
 
 def their_reading(

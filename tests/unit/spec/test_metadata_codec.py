@@ -237,10 +237,6 @@ def test_a_newer_version_is_not_supported(version: int):
     assert message == f"format version {version} is newer than 3, the newest that is known"
 
 
-def test_version_1_is_not_supported_yet():
-    assert "format version 1" in refused({**full_document(), "format-version": 1}, UnsupportedError)
-
-
 @pytest.mark.parametrize("version", [0, -3])
 def test_a_version_below_1_is_no_version(version: int):
     assert refused({**full_document(), "format-version": version}).startswith(f"format-version is {version}")

@@ -169,5 +169,6 @@ def _entries(table: Table, files: Iterable[CandidateFile]) -> Iterator[ManifestE
                 partition=codecs[file.spec_id].decode(file.partition),
                 record_count=file.record_count,
                 file_size_in_bytes=file.file_size_in_bytes,
+                first_row_id=file.first_row_id,
             ),
         )

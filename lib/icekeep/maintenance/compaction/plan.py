@@ -26,6 +26,7 @@ class CandidateFile(msgspec.Struct, frozen=True, kw_only=True):
     file_sequence_number: int | None
     manifest_path: str
     split_offsets: tuple[int, ...] | None = None
+    first_row_id: int | None = None
 
 
 class FileGroup(msgspec.Struct, frozen=True, kw_only=True):
