@@ -33,6 +33,8 @@ MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
 _LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MAX_HEADER_BYTES = 64 << 20
+_MAX_BLOCK_BYTES = 1 << 30
+"""A block that unpacks to more is an attack or an accident: writers end a block after some kilobytes."""
 
 _SIMPLE: dict[str, Any] = {
     "boolean": "boolean",
@@ -126,9 +128,13 @@ def read_records(data: bytes, header: AvroHeader, location: str) -> Iterator[dic
             f"Avro file {location!r} does not end on its sync marker: it was cut short", location=location
         )
     try:
-        plain = {**header.metadata, "avro.schema": msgspec.json.encode(without_logical_types(header.schema))}
-        body = memoryview(data)[header.length_bytes :]
-        for block in fastavro.block_reader(io.BytesIO(b"".join((write_header(plain, header.sync), body)))):
+        codec, blocks = _unpacked(data, header)
+        plain = {
+            **header.metadata,
+            "avro.schema": msgspec.json.encode(without_logical_types(header.schema)),
+            "avro.codec": codec.encode(),
+        }
+        for block in fastavro.block_reader(io.BytesIO(b"".join((write_header(plain, header.sync), *blocks)))):
             yield from block
             # A block that counts fewer records than it holds would lose the others in silence.
             if block.num_records < 0 or block.bytes_.read(1):
@@ -137,6 +143,32 @@ def read_records(data: bytes, header: AvroHeader, location: str) -> Iterator[dic
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InvalidTableError(f"cannot read Avro file {location!r}: {reason}", location=location) from error
+
+
+def _unpacked(data: bytes, header: AvroHeader) -> tuple[str, Iterable[bytes | memoryview]]:
+    """The blocks of a file and the codec that they are left in: deflate is undone here, where it can be bounded."""
+    body = memoryview(data)[header.length_bytes :]
+    if header.codec != "deflate":  # others are left to fastavro
+        return header.codec, [body]
+    return "null", _inflated(body, header.sync)
+
+
+def _inflated(body: memoryview, sync: bytes) -> Iterator[bytes]:
+    position = 0
+    while position < len(body):
+        count, position = _read_long(body, position)
+        length, position = _read_long(body, position)
+        end = position + length
+        if length < 0 or body[end : end + SYNC_BYTES] != sync:
+            raise ValueError("a block does not end on the sync marker")
+        inflater = zlib.decompressobj(wbits=-15)
+        payload = inflater.decompress(body[position:end], _MAX_BLOCK_BYTES)
+        if inflater.unconsumed_tail:
+            raise ValueError(f"a block unpacks to more than {_MAX_BLOCK_BYTES} bytes")
+        if not inflater.eof:
+            raise ValueError("a block is packed data that was cut short")
+        yield _long(count) + _long(len(payload)) + payload + sync
+        position = end + SYNC_BYTES
 
 
 def sync_marker(seed: bytes) -> bytes:
@@ -312,7 +344,7 @@ def _long(number: int) -> bytes:
     return bytes(out)
 
 
-def _read_long(data: bytes, position: int) -> tuple[int, int]:
+def _read_long(data: bytes | memoryview, position: int) -> tuple[int, int]:
     number = shift = 0
     while True:
         byte = data[position]

@@ -494,3 +494,36 @@ def test_promoted_values_are_read_with_the_newer_type():
 def test_a_schema_is_json():
     partition = struct((1000, "a", UUID), (1001, "b", decimal(38, 10)))
     assert msgspec.json.decode(msgspec.json.encode(avro_schema(partition, "r102"))) == avro_schema(partition, "r102")
+
+
+def test_a_block_that_unpacks_without_end_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("icekeep.spec.avro._MAX_BLOCK_BYTES", 1 << 16)
+    schema = {"type": "record", "name": "r", "fields": [{"name": "x", "type": "bytes"}]}
+    head = write_header({"avro.schema": json.dumps(schema).encode(), "avro.codec": b"deflate"}, b"s" * 16)
+    record = fastavro_record(schema, {"x": bytes(1 << 17)})
+    data = head + encode_block([record], 1, "deflate", b"s" * 16)
+    with pytest.raises(InvalidTableError, match="a block unpacks to more than 65536 bytes"):
+        list(read_records(data, read_header(data, "f"), "f"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda block: block[:-20] + block[-16:], "does not end on the sync marker"),
+        (lambda block: block[:3] + b"\xff" + block[4:], "Error -3 while decompressing"),
+        (lambda block: block[:3] + b"\x00" + block[4:], "Error -3 while decompressing|cut short"),
+    ],
+)
+def test_a_damaged_block_is_refused(damage: Any, problem: str):
+    schema = {"type": "record", "name": "r", "fields": [{"name": "x", "type": "bytes"}]}
+    head = write_header({"avro.schema": json.dumps(schema).encode(), "avro.codec": b"deflate"}, b"s" * 16)
+    block = encode_block([fastavro_record(schema, {"x": bytes(range(200))})], 1, "deflate", b"s" * 16)
+    data = head + damage(block)
+    with pytest.raises(InvalidTableError, match=problem):
+        list(read_records(data, read_header(data, "f"), "f"))
+
+
+def fastavro_record(schema: Any, record: Any) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), record)
+    return out.getvalue()
