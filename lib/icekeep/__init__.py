@@ -21,13 +21,57 @@ if TYPE_CHECKING:
     from icekeep.operations.loading import load_catalog
     from icekeep.operations.session import build_session
     from icekeep.planning.scan import plan_scan
+    from icekeep.spec.partition_evolution import (
+        AddPartitionField,
+        RemovePartitionField,
+        RenamePartitionField,
+    )
+    from icekeep.spec.schema_changes import (
+        AddColumn,
+        DropColumn,
+        MakeOptional,
+        MoveAfter,
+        MoveBefore,
+        MoveFirst,
+        RenameColumn,
+        RequireColumn,
+        RestoreColumn,
+        SetIdentifierFields,
+        SetWriteDefault,
+        UpdateColumnDoc,
+        UpdateColumnType,
+    )
+    from icekeep.spec.sorting import (
+        SortKey,
+    )
     from icekeep.tables.append import append
     from icekeep.tables.create import create_table
+    from icekeep.tables.update_schema import update_schema
+    from icekeep.tables.update_sort_order import update_sort_order
+    from icekeep.tables.update_spec import update_spec
+    from icekeep.tables.upgrade_format_version import upgrade_format_version
 
 __all__ = [
+    "AddColumn",
+    "AddPartitionField",
     "Catalog",
+    "DropColumn",
     "IcekeepError",
+    "MakeOptional",
+    "MoveAfter",
+    "MoveBefore",
+    "MoveFirst",
+    "RemovePartitionField",
+    "RenameColumn",
+    "RenamePartitionField",
+    "RequireColumn",
+    "RestoreColumn",
+    "SetIdentifierFields",
+    "SetWriteDefault",
+    "SortKey",
     "Table",
+    "UpdateColumnDoc",
+    "UpdateColumnType",
     "append",
     "build_session",
     "compact",
@@ -39,12 +83,33 @@ __all__ = [
     "plan_rewrite_manifests",
     "plan_scan",
     "rewrite_manifests",
+    "update_schema",
+    "update_sort_order",
+    "update_spec",
+    "upgrade_format_version",
 ]
 
 _HOMES = {
+    "AddColumn": "icekeep.spec.schema_changes",
+    "AddPartitionField": "icekeep.spec.partition_evolution",
     "Catalog": "icekeep.catalog.base",
+    "DropColumn": "icekeep.spec.schema_changes",
     "IcekeepError": "icekeep.errors",
+    "MakeOptional": "icekeep.spec.schema_changes",
+    "MoveAfter": "icekeep.spec.schema_changes",
+    "MoveBefore": "icekeep.spec.schema_changes",
+    "MoveFirst": "icekeep.spec.schema_changes",
+    "RemovePartitionField": "icekeep.spec.partition_evolution",
+    "RenameColumn": "icekeep.spec.schema_changes",
+    "RenamePartitionField": "icekeep.spec.partition_evolution",
+    "RequireColumn": "icekeep.spec.schema_changes",
+    "RestoreColumn": "icekeep.spec.schema_changes",
+    "SetIdentifierFields": "icekeep.spec.schema_changes",
+    "SetWriteDefault": "icekeep.spec.schema_changes",
+    "SortKey": "icekeep.spec.sorting",
     "Table": "icekeep.catalog.base",
+    "UpdateColumnDoc": "icekeep.spec.schema_changes",
+    "UpdateColumnType": "icekeep.spec.schema_changes",
     "append": "icekeep.tables.append",
     "build_session": "icekeep.operations.session",
     "compact": "icekeep.maintenance.compaction",
@@ -56,6 +121,10 @@ _HOMES = {
     "plan_rewrite_manifests": "icekeep.maintenance.manifests",
     "plan_scan": "icekeep.planning.scan",
     "rewrite_manifests": "icekeep.maintenance.manifests",
+    "update_schema": "icekeep.tables.update_schema",
+    "update_sort_order": "icekeep.tables.update_sort_order",
+    "update_spec": "icekeep.tables.update_spec",
+    "upgrade_format_version": "icekeep.tables.upgrade_format_version",
 }
 
 

@@ -33,6 +33,7 @@ JOBS: Mapping[str, Job] = {
         plan="icekeep.maintenance.compaction:plan_compaction",
         run="icekeep.maintenance.compaction:compact",
         options="icekeep.maintenance.compaction.options:RewriteDataFilesOptions",
+        plan_extras=("runtime",),
     ),
     "rewrite_manifests": Job(
         plan="icekeep.maintenance.manifests:plan_rewrite_manifests",

@@ -9,6 +9,7 @@ import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -16,8 +17,11 @@ import msgspec
 from hypothesis import strategies as st
 
 from icekeep.spec.expressions import And, Expression, Not, Operation, Or, Predicate
+from icekeep.spec.iso8601 import parse_time, parse_timestamp
+from icekeep.spec.literals import DateLiteral, Moment, TimestampLiteral, place_literal
 from icekeep.spec.manifests import DataFile, FieldSummary
 from icekeep.spec.numbers import decimal_from_unscaled
+from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import (
     Bucket,
@@ -52,7 +56,7 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
-from icekeep.spec.values import TICKS_PER_SECOND, value_from_literal, value_to_bytes, value_to_text
+from icekeep.spec.values import TICKS_PER_SECOND, value_to_bytes, value_to_text
 
 PRICE = decimal(5, 2)
 COLUMN_TYPES: tuple[PrimitiveType, ...] = (
@@ -121,6 +125,14 @@ _POOLS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
+def value_from_literal(type_: Type, literal: Any) -> Any:
+    """The value of a column that a literal is."""
+    place = place_literal(NestedField(field_id=1, name="x", type=type_), literal)
+    assert not place.side
+    assert not place.is_above
+    return place.value
+
+
 def literal_of(type_: PrimitiveType, value: Any) -> Any:
     """A value as a user writes it in a filter."""
     return (
@@ -154,8 +166,8 @@ class Column(msgspec.Struct, frozen=True):
 @cache
 def _literals(type_: PrimitiveType, with_ends: bool) -> st.SearchStrategy[Any]:
     inside = pool(type_, with_ends).filter(lambda value: value == value).map(lambda value: literal_of(type_, value))
-    beyond = _BEYOND.get(type_) if with_ends else None
-    return inside | st.sampled_from(beyond) if beyond else inside
+    others = _OTHERS.get(type_) if with_ends else None
+    return inside | st.sampled_from(others) if others else inside
 
 
 @cache
@@ -163,13 +175,29 @@ def _values(type_: PrimitiveType, with_ends: bool, required: bool) -> st.SearchS
     return pool(type_, with_ends) if required else st.none() | pool(type_, with_ends)
 
 
-_BEYOND: dict[Type, Sequence[Any]] = {
-    INT: (3_000_000_000, -3_000_000_000, Decimal("1E+300"), math.inf),
-    LONG: (2**63, -(2**63) - 1, -math.inf),
-    FLOAT: (1e39, -1e39, 10**400, Decimal("-1E+300")),
-    DOUBLE: (10**400, -(10**400), Decimal("1E+400")),
-    PRICE: (1000, Decimal("-1000.00"), 1e30),
+_DATES = (DateLiteral(-1), DateLiteral(0), DateLiteral(365), DateLiteral(2**40))
+_MOMENTS = (Moment(-1), Moment(0), Moment(3_600_000), Moment(-86_400_001))
+_TIMESTAMPS = (
+    TimestampLiteral(-1), TimestampLiteral(0), TimestampLiteral(1500), TimestampLiteral(3600 * 10**9),
+    TimestampLiteral(2**80), *_DATES, *_MOMENTS, "1969-12-31T23:59:59.9999995", "1970-01-01 00:00:00.000000001",
+    "9999-12-31",
+)  # fmt: skip
+_OTHERS: dict[Type, Sequence[Any]] = {
+    INT: (3_000_000_000, -3_000_000_000, Decimal("1E+300"), math.inf, Decimal("0.5"), -1.5, Decimal("1.00")),
+    LONG: (2**63, -(2**63) - 1, -math.inf, Decimal("9223372036854775806.5"), 2.5),
+    FLOAT: (1e39, -1e39, 10**400, Decimal("-1E+300"), "-Infinity", "infinity", "+inf"),
+    DOUBLE: (10**400, -(10**400), Decimal("1E+400"), "Infinity"),
+    PRICE: (1000, Decimal("-1000.00"), 1e30, Decimal("0.005"), Decimal("-0.0150"), Decimal("999.995"), "0.02"),
+    DATE: (*_DATES, *_MOMENTS),
+    TIME: ("00:00:00.0000015",),
+    TIMESTAMP: _TIMESTAMPS,
+    TIMESTAMP_NS: _TIMESTAMPS,
+    TIMESTAMPTZ: (*_TIMESTAMPS, TimestampLiteral(1500, zoned=True), "1970-01-01T01:00:00.0000001+01:00"),
+    TIMESTAMPTZ_NS: (*_TIMESTAMPS, TimestampLiteral(-1, zoned=True)),
+    BINARY: (b"", b"a", b"\xff\xff"),
+    fixed(2): (b"aa", b"b\xff"),
 }
+"""Literals of other kinds than the values, and those that are no value of the type: beyond all or between two."""
 
 
 @cache
@@ -231,6 +259,33 @@ def rows(table: Sequence[Column]) -> st.SearchStrategy[dict[int, Any]]:
     return st.fixed_dictionaries({column.field.field_id: column.values() for column in table})
 
 
+@st.composite
+def partitioned_tables(draw: st.DrawFn, with_ends: bool = True) -> tuple[tuple[Column, ...], PartitionSpec]:
+    """A table and a spec with one to three fields, which may be of one column."""
+    table = draw(columns(with_ends=with_ends))
+    fields = []
+    for position in range(draw(st.integers(1, 3))):
+        source = draw(st.sampled_from(table))
+        transform = draw(st.sampled_from([t for t in TRANSFORMS if t.accepts(source.type)]))
+        fields.append(
+            PartitionField(
+                source_id=source.field.field_id, field_id=1000 + position, name=f"p{position}", transform=transform
+            )
+        )
+    return table, PartitionSpec(spec_id=0, fields=tuple(fields))
+
+
+def partition_of(table: Sequence[Column], spec: PartitionSpec, row: Mapping[int, Any]) -> tuple[Any, ...]:
+    """The partition tuple that a writer gives a row."""
+    types = {column.field.field_id: column.type for column in table}
+    return tuple(
+        "?"
+        if isinstance(part.transform, UnknownTransform)
+        else part.transform.apply(types[part.source_id], row[part.source_id])
+        for part in spec.fields
+    )
+
+
 def truth(expression: Expression, table: Sequence[Column], row: Mapping[int, Any]) -> bool | None:
     """What SQL makes of an unbound filter on a row: true, false or null."""
     match expression:
@@ -276,7 +331,33 @@ _ASK: dict[Operation, Callable[[Any, Sequence[Any]], bool]] = {
 
 
 def _meaning(type_: PrimitiveType, literal: Any) -> Any:
-    return literal if _is_number(type_) else value_from_literal(type_, literal)
+    """The literal as something that compares with the column's values, though it be none of them."""
+    if _is_number(type_):
+        is_text = isinstance(literal, str)
+        return float(literal) if is_text and type_ in (FLOAT, DOUBLE) else Decimal(literal) if is_text else literal
+    if type_ == TIME:
+        return Fraction(parse_time(literal, _NANOS), 1000)
+    nanos = _nanos(literal)
+    if type_ == DATE and nanos is not None:
+        return nanos // (24 * _HOUR_SECONDS * _NANOS)
+    if type_.name in TICKS_PER_SECOND:
+        nanos = parse_timestamp(literal, _NANOS)[0] if nanos is None else nanos
+        return Fraction(nanos, _NANOS // TICKS_PER_SECOND[type_.name])
+    return literal if isinstance(literal, bytes) else value_from_literal(type_, literal)
+
+
+_NANOS = 10**9
+
+
+def _nanos(literal: Any) -> int | None:
+    match literal:
+        case DateLiteral(days=days):
+            return days * 24 * _HOUR_SECONDS * _NANOS
+        case Moment(epoch_ms=epoch_ms):
+            return epoch_ms * 10**6
+        case TimestampLiteral(nanos=nanos):
+            return nanos
+    return None
 
 
 def matches_somehow(expression: Expression, table: Sequence[Column], row: Mapping[int, Any]) -> bool:

@@ -41,14 +41,24 @@ class Lake:
         self.catalog: Catalog = open_catalog("local", self.properties)
         self.catalog.create_namespace(("db",), exists_ok=True)
 
-    def create(self, partition_by: Iterable[tuple[str, str]] = (("at", "month"),), **properties: str) -> Table:
+    def create(
+        self,
+        partition_by: Iterable[tuple[str, str]] = (("at", "month"),),
+        *,
+        format_version: int = 2,
+        **properties: str,
+    ) -> Table:
         """An empty table of `SCHEMA`; `__` in the names of properties stands for `.`, `_` for `-`."""
         named = {name.replace("__", ".").replace("_", "-"): value for name, value in properties.items()}
-        return create_table(self.catalog, EVENTS, SCHEMA, partition_by=partition_by, properties=named)
+        return create_table(
+            self.catalog, EVENTS, SCHEMA, partition_by=partition_by, properties=named, format_version=format_version
+        )
 
-    def filled(self, commits: int = 6, files: int = 3, rows: int = 20, **properties: str) -> Table:
+    def filled(
+        self, commits: int = 6, files: int = 3, rows: int = 20, *, format_version: int = 2, **properties: str
+    ) -> Table:
         """A table of `commits` snapshots with `files` files each, over three months in turn."""
-        table = self.create(**properties)
+        table = self.create(format_version=format_version, **properties)
         for number in range(commits):
             table = append(table, [events(number * files + n, rows, month=1 + number % 3) for n in range(files)])
         return table

@@ -168,7 +168,7 @@ def table_metadata(draw: st.DrawFn) -> TableMetadata:
         default_spec_id=specs[-1].spec_id,
         last_partition_id=draw(_INTS),
         sort_orders=(UNSORTED, order),
-        default_sort_order_id=draw(st.sampled_from([0, 1])),
+        default_sort_order_id=0,
         properties=draw(_STRING_MAPS),
         current_snapshot_id=refs["main"].snapshot_id if refs else None,
         snapshots=snapshots,

@@ -105,6 +105,10 @@ class Attempt:
         ref = base.refs.get(branch)
         if ref is not None and not ref.is_branch:
             raise UnsupportedError(f"{branch!r} is a tag; only a branch can be committed to")
+        if base.is_encrypted:
+            raise UnsupportedError(
+                f"the table at {base.location!r} is encrypted, and icekeep writes no encrypted files; nothing was changed"
+            )
         parent = base.head(branch)
         rows = [self._complete(manifest) for manifest in manifests]
         rows, next_row_id = (rows, None) if base.next_row_id is None else assign_row_ids(rows, base.next_row_id)

@@ -23,7 +23,8 @@ from icekeep.operations.interrupts import Interrupts
 from icekeep.operations.settings import JOB_SETTINGS, Kind
 from icekeep.operations.spark_conf import configured_properties
 from icekeep.runtime import Runtime
-from icekeep.spec.expressions import ALWAYS_TRUE, bind
+from icekeep.spec.binding import bind
+from icekeep.spec.expressions import ALWAYS_TRUE
 from icekeep.spec.parsing import parse_where
 
 _START = "start Spark"
@@ -83,7 +84,7 @@ def run_job(command: Command, job: Job, surroundings: Surroundings) -> Outcome:
     """
     seams = surroundings.seams
     reference = find_table(known_catalogs(command.conf, seams), command.table, command.catalog)
-    arguments = _parse_arguments(command, job)
+    arguments = _parse_arguments(command, job, surroundings.runtime.now_ms())
     table = resolve(seams.load_table)(reference, runtime=surroundings.runtime)
     check_arguments(arguments, table.metadata)
     result = _with_spark(command, job, surroundings, table, arguments)
@@ -113,7 +114,7 @@ def check_arguments(arguments: Mapping[str, Any], metadata: Any) -> None:
         ExpressionError: the filter does not fit the columns' types.
     """
     if "where" in arguments:
-        bind(arguments["where"], metadata.schema)
+        bind(arguments["where"], metadata.schema, metadata.partition_specs)
     if "ref" in arguments:
         metadata.head(arguments["ref"])
     spec_id = arguments.get("spec_id")
@@ -145,12 +146,12 @@ def resolve(name: str) -> Callable[..., Any]:
     return found
 
 
-def _parse_arguments(command: Command, job: Job) -> dict[str, Any]:
+def _parse_arguments(command: Command, job: Job, now_ms: int) -> dict[str, Any]:
     """The job's keyword arguments; what was not given is left to the job, but for the filter and the options."""
     arguments = dict(command.arguments)
     kinds = {setting.kind for setting in JOB_SETTINGS[command.name]}
     if Kind.FILTER in kinds:
-        arguments["where"] = parse_where(arguments["where"]) if "where" in arguments else ALWAYS_TRUE
+        arguments["where"] = parse_where(arguments["where"], now_ms) if "where" in arguments else ALWAYS_TRUE
     if job.options is not None:
         options: Any = resolve(job.options)
         arguments["options"] = parse_options(options, arguments.get("options", {}))

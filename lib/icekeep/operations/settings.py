@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
-from icekeep.errors import UsageError
+from icekeep.errors import ExpressionError, UsageError
 from icekeep.operations.documents import Entry
 from icekeep.operations.times import parse_time
+from icekeep.spec.parsing import parse_where
 
 _MAX_LONG = 2**63 - 1
 
@@ -127,7 +128,10 @@ def read_setting(setting: Setting, entry: Entry) -> tuple[str, ...]:
         case Kind.TIME:
             text = entry.scalar()
             _check_time(text, entry)
-        case Kind.FILTER | Kind.TEXT:
+        case Kind.FILTER:
+            text = entry.text()
+            _check_filter(text, entry)
+        case Kind.TEXT:
             text = entry.text()
     # One argument, so that a value that begins with a dash is not taken for a flag.
     return (f"{setting.flag}={text}",)
@@ -137,6 +141,13 @@ def _check_time(text: str, entry: Entry) -> None:
     try:
         parse_time(text, now_ms=0)
     except UsageError as error:
+        raise entry.wrong(error.message) from None
+
+
+def _check_filter(text: str, entry: Entry) -> None:
+    try:
+        parse_where(text, moment_ms=0)
+    except ExpressionError as error:
         raise entry.wrong(error.message) from None
 
 

@@ -3,12 +3,11 @@
 import re
 
 from icekeep.errors import UsageError
+from icekeep.spec.ages import AGE, age_ms
 from icekeep.spec.iso8601 import format_timestamp, parse_timestamp
 
 _MS_PER_SECOND = 1000
 _NS_PER_SECOND = 1_000_000_000
-_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_SPAN = re.compile(r"([0-9]{1,9})([smhdw])")
 _LIKE_A_DATE = re.compile(r"[0-9]{4}-")
 _EPOCH_MS = re.compile(r"[0-9]{1,15}")
 _EARLIEST_MS = 100_000_000_000
@@ -28,7 +27,7 @@ def parse_time(text: str, now_ms: int) -> int:
         UsageError: the text is none of them.
     """
     written = text.strip()
-    if _SPAN.fullmatch(written):
+    if AGE.fullmatch(written):
         return now_ms - parse_span(written)
     if _EPOCH_MS.fullmatch(written):
         return _epoch_ms(written)
@@ -50,10 +49,12 @@ def parse_span(text: str) -> int:
     Raises:
         UsageError: the text is not a span.
     """
-    match = _SPAN.fullmatch(text.strip())
-    if match is None:
-        raise UsageError(f"cannot read the span {text!r}; give a whole number with s, m, h, d or w, as in 30m or 7d")
-    return int(match[1]) * _UNITS_MS[match[2]]
+    try:
+        return age_ms(text.strip())
+    except ValueError:
+        raise UsageError(
+            f"cannot read the span {text!r}; give a whole number with s, m, h, d or w, as in 30m or 7d"
+        ) from None
 
 
 def format_time(time_ms: int) -> str:

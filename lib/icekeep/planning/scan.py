@@ -15,11 +15,11 @@ from icekeep.planning.entries import entries
 from icekeep.planning.manifests import delete_manifests, select_manifests, snapshot_manifests
 from icekeep.planning.tasks import collected
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.spec.expressions import ALWAYS_TRUE, Expression, bind
+from icekeep.spec.binding import bind
+from icekeep.spec.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.parsing import parse_where
-from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import MAIN, Snapshot
 
 
@@ -36,19 +36,12 @@ class ScanPlan(msgspec.Struct, frozen=True, kw_only=True):
     files: DataFrame
 
 
-def refuse_what_is_not_supported(metadata: TableMetadata, job: str) -> None:
-    """Refuse a table that a job cannot handle yet, before anything is planned.
-
-    Raises:
-        UnsupportedError: the format version is not 2, or the table is encrypted.
-    """
-    where = f"{job} refuses the table at {metadata.location!r}"
-    if metadata.format_version != 2:
+def refuse_encrypted(metadata: TableMetadata, job: str) -> None:
+    """Refuse a table that a job could not read, before anything is planned; raises `UnsupportedError`."""
+    if metadata.is_encrypted:
         raise UnsupportedError(
-            f"{where}: format version {metadata.format_version} is not supported yet, only version 2"
+            f"{job} refuses the table at {metadata.location!r}: it is encrypted, which is not supported yet"
         )
-    if metadata.encryption_keys or any(s.key_id is not None for s in metadata.snapshots):
-        raise UnsupportedError(f"{where}: it is encrypted, which is not supported yet")
 
 
 def refuse_delete_files(metadata: TableMetadata, manifests: list[ManifestFile], job: str) -> None:
@@ -68,6 +61,7 @@ def plan_files(
     where: str | Expression = ALWAYS_TRUE,
     ref: str = MAIN,
     keep_pruned: bool = False,
+    runtime: Runtime = SYSTEM,
 ) -> ScanPlan:
     """Plan the files that hold rows of a filter.
 
@@ -81,8 +75,8 @@ def plan_files(
         UnsupportedError: the table is of a kind that cannot be planned yet.
     """
     metadata = table.metadata
-    refuse_what_is_not_supported(metadata, "scan planning")
-    rows = bound_filter(where, metadata.schema)
+    refuse_encrypted(metadata, "scan planning")
+    rows = bound_filter(where, metadata, runtime.now_ms())
     snapshot = metadata.head(ref)
     manifests = snapshot_manifests(table, snapshot)
     refuse_delete_files(metadata, manifests, "scan planning")
@@ -128,13 +122,21 @@ def plan_scan(
 ) -> PlanScanResult:
     """Say what a scan with this filter would read; raises as `plan_files` does."""
     began_ms = runtime.monotonic_ms()
-    result = summarize(plan_files(table, spark, where=where, ref=ref, keep_pruned=True))
+    result = summarize(plan_files(table, spark, where=where, ref=ref, keep_pruned=True, runtime=runtime))
     return msgspec.structs.replace(result, planning_time_ms=runtime.monotonic_ms() - began_ms)
 
 
-def bound_filter(where: str | Expression, schema: Schema) -> Expression:
-    """A filter given as text or as an expression, bound to a schema; raises `ExpressionError` or `NotFoundError`."""
-    return bind(parse_where(where) if isinstance(where, str) else where, schema)
+def bound_filter(where: str | Expression, metadata: TableMetadata, moment_ms: int) -> Expression:
+    """A filter given as text or as an expression, bound to the table's schema.
+
+    Args:
+        moment_ms: what `now` in the text is, in epoch milliseconds.
+
+    Raises:
+        ExpressionError, NotFoundError: the filter does not fit the schema.
+    """
+    expression = parse_where(where, moment_ms) if isinstance(where, str) else where
+    return bind(expression, metadata.schema, metadata.partition_specs)
 
 
 def summarize(plan: ScanPlan) -> PlanScanResult:

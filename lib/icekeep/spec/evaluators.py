@@ -279,6 +279,8 @@ def _facts_of_file(predicate: BoundPredicate, metrics: Metrics) -> _Facts:
     values = _count(metrics.value_counts, field_id, rows)
     nulls = _count(metrics.null_value_counts, field_id, rows)
     nans = _count(metrics.nan_value_counts, field_id, rows) if is_floating else 0
+    if (nulls or 0) + (nans or 0) > rows:
+        nulls = nans = None
     lower, upper = _bounds(
         predicate, (metrics.lower_bounds or {}).get(field_id), (metrics.upper_bounds or {}).get(field_id)
     )

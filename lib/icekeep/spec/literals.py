@@ -1,44 +1,105 @@
-"""The literals of a filter against the range of a column's type.
+"""The literals of a filter, and where they lie among the values of a column's type.
 
-`values.py` turns a literal into a value and refuses one that the type does not have. A number that is merely too large
-or too small for its column is no mistake in a comparison, so it is found out here first.
+A literal need not be a value of its column: 3000000000 lies beyond all ints, 2.5 between two of them, and so does a
+moment with nanoseconds between two microseconds. SQL decides such a comparison all the same, so `place_literal` says
+where the literal lies and refuses only what cannot be compared with the column at all.
 """
 
 import math
-from decimal import Decimal
+import re
+import uuid
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
+import msgspec
+
 from icekeep.errors import ExpressionError
-from icekeep.spec.numbers import decimal_from_unscaled
+from icekeep.spec.iso8601 import format_date, format_timestamp, parse_date, parse_time, parse_timestamp
+from icekeep.spec.numbers import decimal_from_unscaled, to_single
 from icekeep.spec.types import DecimalType, NestedField, PrimitiveType, Type
-from icekeep.spec.values import INTEGER_WIDTHS, value_from_literal
+from icekeep.spec.values import (
+    DAY_SECONDS,
+    INTEGER_WIDTHS,
+    MICROS_PER_SECOND,
+    NANOS_PER_SECOND,
+    TICKS_PER_SECOND,
+    read_bytes,
+    read_uuid,
+    require_length,
+)
 
-_FINITE_LIMITS = {
-    "float": (float.fromhex("-0x1.fffffep+127"), float.fromhex("0x1.fffffep+127")),
-    "double": (float.fromhex("-0x1.fffffffffffffp+1023"), float.fromhex("0x1.fffffffffffffp+1023")),
-}
-_EXACT_NUMBERS = ("int", "long", "decimal")
-_Number = int | float | Decimal
+_MS_PER_SECOND = 1000
 
 
-def bind_literal(field: NestedField, literal: Any) -> Any:
-    """The literal as a value of the field's type, -0.0 as 0.0; raises `ExpressionError` naming the column."""
+class DateLiteral(msgspec.Struct, frozen=True):
+    """A calendar date, in days since the epoch; with a timestamp it is its first moment, in UTC."""
+
+    days: int
+
+    def __str__(self) -> str:
+        return f"DATE '{format_date(self.days)}'"
+
+
+class TimestampLiteral(msgspec.Struct, frozen=True):
+    """A date and time, in nanoseconds since the epoch in UTC; `zoned` where an offset was written."""
+
+    nanos: int
+    zoned: bool = False
+
+    def __str__(self) -> str:
+        return f"TIMESTAMP '{_timestamp(self.nanos, NANOS_PER_SECOND)}{'Z' if self.zoned else ''}'"
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """`now` or an age from it, in epoch milliseconds; with a date it is its day, in UTC."""
+
+    epoch_ms: int
+
+    def __str__(self) -> str:
+        return f"TIMESTAMP '{_timestamp(self.epoch_ms, _MS_PER_SECOND)}'"
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a literal lies: on `value`, or, if `is_above`, between it and the next value of the type.
+
+    `side` is 1 above every value of the type and -1 below them (of a floating type: of the finite ones), else 0.
+    """
+
+    value: Any = None
+    is_above: bool = False
+    side: int = 0
+
+
+def is_comparable(type_: Type) -> bool:
+    """Whether columns of a type can be compared with a literal."""
+    return isinstance(type_, PrimitiveType) and (type_.name in _READERS or type_.name in _COUNTERS)
+
+
+def place_literal(field: NestedField, literal: Any) -> Place:
+    """Where a literal lies among the values of a column's type; -0.0 is 0.0.
+
+    Numbers are for numeric types; for binary floating point they are rounded. Text is for strings, dates, times,
+    timestamps, uuids (36 characters), decimals, bytes in hexadecimal, and for infinity. A timestamp may be a date alone,
+    its first moment; one with time zone is UTC where the text gives no offset.
+
+    Raises:
+        ExpressionError: the literal cannot be compared with the column, which is named.
+    """
+    type_ = field.type
+    assert isinstance(type_, PrimitiveType)
     try:
-        value = value_from_literal(field.type, literal)
-    except ExpressionError as problem:
-        raise ExpressionError(f"column {field.name!r}: {problem.message}", column=field.name, **problem.facts) from None
-    return value + 0.0 if isinstance(value, float) else value
-
-
-def side_of_range(type_: Type, literal: Any) -> int:
-    """Where a literal lies: 1 above every finite value of a numeric type, -1 below them, 0 anywhere else."""
-    if not isinstance(type_, PrimitiveType) or isinstance(literal, bool) or not isinstance(literal, _Number):
-        return 0
-    limits = _FINITE_LIMITS.get(type_.name) or (exact_limits(type_) if type_.name in _EXACT_NUMBERS else None)
-    if limits is None or _is_nan(literal) or (type_.name in _FINITE_LIMITS and literal in (math.inf, -math.inf)):
-        return 0
-    lowest, highest = limits
-    return (literal > highest) - (literal < lowest)
+        if (count := _COUNTERS.get(type_.name)) is not None:
+            return _place_count(type_, *count(type_, literal))
+        value = _READERS[type_.name](type_, literal)
+    except (ValueError, OverflowError) as problem:
+        raise ExpressionError(
+            f"column {field.name!r}: {_shown(literal)} cannot be compared with type {type_}: {problem}",
+            column=field.name,
+            literal=str(literal),
+            type=str(type_),
+        ) from None
+    return value if isinstance(value, Place) else Place(value)
 
 
 def exact_limits(type_: Type) -> tuple[Any, Any] | None:
@@ -51,5 +112,153 @@ def exact_limits(type_: Type) -> tuple[Any, Any] | None:
     return None
 
 
-def _is_nan(number: _Number) -> bool:
-    return number.is_nan() if isinstance(number, Decimal) else number != number
+_FINITE_LIMITS = {
+    "float": (float.fromhex("-0x1.fffffep+127"), float.fromhex("0x1.fffffep+127")),
+    "double": (float.fromhex("-0x1.fffffffffffffp+1023"), float.fromhex("0x1.fffffffffffffp+1023")),
+}
+_INFINITY = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE)
+_LONGEST_EXPONENT = 1000
+
+_Count = tuple[int, bool]
+"""How many units of the last place a literal counts, and whether it lies above that many."""
+
+
+def _place_count(type_: PrimitiveType, count: int, is_above: bool) -> Place:
+    limits = exact_limits(type_)
+    assert limits is not None
+    if not isinstance(type_, DecimalType):
+        lowest, highest = limits
+        value: Any = count
+    else:
+        highest = 10**type_.precision - 1
+        lowest = -highest
+        value = decimal_from_unscaled(max(lowest, min(count, highest)), type_.scale)
+    if count < lowest:
+        return Place(side=-1)
+    if count > highest or (count == highest and is_above):
+        return Place(side=1)
+    return Place(value, is_above)
+
+
+def _count_number(type_: PrimitiveType, literal: Any) -> _Count:
+    is_decimal = isinstance(type_, DecimalType)
+    if isinstance(literal, bool) or not isinstance(literal, int | float | Decimal | (str if is_decimal else int)):
+        raise ValueError("it must be a number" if is_decimal else "it must be a whole number")
+    try:
+        number = Decimal(repr(literal) if isinstance(literal, float) else literal)
+    except InvalidOperation:
+        raise ValueError("it must be a number") from None
+    if number.is_nan():
+        raise ValueError("nothing compares with NaN")
+    if number.is_infinite() or number.adjusted() > _LONGEST_EXPONENT:
+        number = Decimal(f"1E{_LONGEST_EXPONENT}").copy_sign(number)
+    elif number and number.as_tuple().exponent < -_LONGEST_EXPONENT:  # type: ignore[operator]
+        raise ValueError("it has too many digits")
+    numerator, denominator = number.as_integer_ratio()
+    count, rest = divmod(numerator * 10 ** (type_.scale if isinstance(type_, DecimalType) else 0), denominator)
+    return count, rest != 0
+
+
+def _count_days(_: PrimitiveType, literal: Any) -> _Count:
+    match literal:
+        case DateLiteral(days=days):
+            return days, False
+        case Moment(epoch_ms=epoch_ms):
+            return epoch_ms // (DAY_SECONDS * _MS_PER_SECOND), False
+        case TimestampLiteral():
+            raise ValueError("a date is compared with dates; write DATE '2026-01-31'")
+    return parse_date(_text(literal)), False
+
+
+def _count_ticks(type_: PrimitiveType, literal: Any) -> _Count:
+    match literal:
+        case DateLiteral(days=days):
+            nanos, zoned = days * DAY_SECONDS * NANOS_PER_SECOND, False
+        case Moment(epoch_ms=epoch_ms):
+            nanos, zoned = epoch_ms * (NANOS_PER_SECOND // _MS_PER_SECOND), False
+        case TimestampLiteral(nanos=nanos, zoned=zoned):
+            pass
+        case _:
+            nanos, offset_seconds = parse_timestamp(_text(literal), NANOS_PER_SECOND)
+            zoned = offset_seconds is not None
+    if zoned and not type_.name.startswith("timestamptz"):
+        raise ValueError("a timestamp without time zone takes no offset")
+    count, rest = divmod(nanos, NANOS_PER_SECOND // TICKS_PER_SECOND[type_.name])
+    return count, rest != 0
+
+
+def _count_time(_: PrimitiveType, literal: Any) -> _Count:
+    count, rest = divmod(parse_time(_text(literal), NANOS_PER_SECOND), NANOS_PER_SECOND // MICROS_PER_SECOND)
+    return count, rest != 0
+
+
+def _read_boolean(_: PrimitiveType, literal: Any) -> bool:
+    if not isinstance(literal, bool):
+        raise ValueError("it must be true or false")
+    return literal
+
+
+def _read_float(type_: PrimitiveType, literal: Any) -> Place:
+    if isinstance(literal, str) and (match := _INFINITY.fullmatch(literal)):
+        return Place(-math.inf if match[1] == "-" else math.inf)
+    if isinstance(literal, bool) or not isinstance(literal, int | float | Decimal):
+        raise ValueError("it must be a number")
+    if literal.is_nan() if isinstance(literal, Decimal) else literal != literal:
+        raise ValueError("nothing compares with NaN; write IS NAN or IS NOT NAN")
+    if literal in (math.inf, -math.inf):
+        return Place(float(literal))
+    lowest, highest = _FINITE_LIMITS[type_.name]
+    if side := (literal > highest) - (literal < lowest):
+        return Place(side=side)
+    value = float(literal)
+    return Place((to_single(value) if type_.name == "float" else value) + 0.0)
+
+
+def _read_string(_: PrimitiveType, literal: Any) -> str:
+    text = _text(literal)
+    text.encode()
+    return text
+
+
+def _read_uuid(_: PrimitiveType, literal: Any) -> uuid.UUID:
+    return literal if isinstance(literal, uuid.UUID) else read_uuid(_text(literal))
+
+
+def _read_bytes(type_: PrimitiveType, literal: Any) -> bytes:
+    return require_length(type_, literal if isinstance(literal, bytes) else read_bytes(_text(literal)))
+
+
+def _timestamp(ticks: int, ticks_per_second: int) -> str:
+    text = format_timestamp(ticks, ticks_per_second)
+    return text.rstrip("0") if "." in text else text
+
+
+def _text(literal: Any) -> str:
+    if not isinstance(literal, str):
+        raise ValueError("it must be text, in single quotes")
+    return literal
+
+
+def _shown(literal: Any) -> str:
+    if isinstance(literal, bool):
+        return str(literal).lower()
+    return repr(literal) if isinstance(literal, str | bytes) else str(literal)
+
+
+_COUNTERS: dict[str, Callable[[PrimitiveType, Any], _Count]] = {
+    "int": _count_number,
+    "long": _count_number,
+    "decimal": _count_number,
+    "date": _count_days,
+    "time": _count_time,
+    **dict.fromkeys(TICKS_PER_SECOND, _count_ticks),
+}
+_READERS: dict[str, Callable[[PrimitiveType, Any], Any]] = {
+    "boolean": _read_boolean,
+    "float": _read_float,
+    "double": _read_float,
+    "string": _read_string,
+    "uuid": _read_uuid,
+    "fixed": _read_bytes,
+    "binary": _read_bytes,
+}

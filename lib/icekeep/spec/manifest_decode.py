@@ -234,7 +234,13 @@ def _damage(location: str) -> Iterator[None]:
 
 def _stored_fields(record: Any) -> dict[int, dict[str, Any]]:
     """The fields of an Avro record schema by field id."""
-    fields = {f["field-id"]: f for f in record["fields"] if "field-id" in f}
+    fields: dict[int, dict[str, Any]] = {}
+    for field in record["fields"]:
+        field_id = field.get("field-id")
+        if type(field_id) is not int or field_id in fields:
+            # Left out, it would be read as null: deletes without their ids, files without their kind.
+            raise ValueError(f"field {field.get('name')!r} of its record {record['name']!r} has no field id of its own")
+        fields[field_id] = field
     if len({f["name"] for f in record["fields"]}) < len(record["fields"]):
         raise ValueError(f"its record {record['name']!r} has two fields of one name")
     return fields

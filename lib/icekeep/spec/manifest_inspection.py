@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from icekeep.errors import InvalidTableError
+from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.avro import read_header
 from icekeep.spec.manifest_decode import read_manifest
-from icekeep.spec.manifests import ManifestEntry, ManifestFile, Status
+from icekeep.spec.manifests import FieldSummary, ManifestEntry, ManifestFile, Status
 from icekeep.spec.partitioning import PartitionSpec, partition_fields_from_json, partition_type
 from icekeep.spec.schema import schema_from_json
 from icekeep.spec.summaries import PartitionSummarizer
@@ -51,10 +51,14 @@ def completed(row: ManifestFile, data: bytes, partition: StructType) -> Manifest
         InvalidTableError: the manifest is damaged, or not what the row says.
     """
     entries = list(read_manifest(data, row, partition)[1])
-    found: dict[str, Any] = {
-        "added_snapshot_id": _adding_snapshot(entries),
-        "partitions": _summaries(entries, partition),
-    }
+    try:
+        summaries = _summaries(entries, partition)
+    except IcekeepBug as error:
+        raise InvalidTableError(
+            f"manifest {row.manifest_path!r} holds partitions that are not of its spec: {error.message}",
+            location=row.manifest_path,
+        ) from error
+    found: dict[str, Any] = {"added_snapshot_id": _adding_snapshot(entries), "partitions": summaries}
     for status, (files_count, rows_count) in COUNTS.items():
         files = [entry.data_file for entry in entries if entry.status is status]
         found |= {files_count: len(files), rows_count: sum(file.record_count for file in files)}
@@ -71,7 +75,7 @@ def _adding_snapshot(entries: list[ManifestEntry]) -> int | None:
     return next(changed, max((e.snapshot_id for e in entries if e.snapshot_id is not None), default=None))
 
 
-def _summaries(entries: list[ManifestEntry], partition: StructType) -> Any:
+def _summaries(entries: list[ManifestEntry], partition: StructType) -> tuple[FieldSummary, ...]:
     summarizer = PartitionSummarizer([field.type for field in partition.fields])
     for entry in entries:
         summarizer.add(entry.data_file.partition)

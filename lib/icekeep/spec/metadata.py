@@ -22,7 +22,7 @@ from icekeep.spec.snapshots import (
     SnapshotRef,
     StatisticsFile,
 )
-from icekeep.spec.sorting import UNSORTED, SortOrder
+from icekeep.spec.sorting import UNSORTED, SortOrder, find_sort_order, validate_sort_order
 from icekeep.spec.types import StructType
 
 SUPPORTED_FORMAT_VERSION = 3
@@ -81,6 +81,17 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def spec(self) -> PartitionSpec:
         """The partition spec that writers use by default."""
         return self.specs_by_id[self.default_spec_id]
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether manifests and data files are encrypted, or will be: by the table's keys, or property `encryption.key-id`."""
+        keyed = any(snapshot.key_id is not None for snapshot in self.snapshots)
+        return bool(self.encryption_keys) or keyed or "encryption.key-id" in self.properties
+
+    @property
+    def sort_order(self) -> SortOrder:
+        """The sort order that writers use by default."""
+        return find_sort_order(self.sort_orders, self.default_sort_order_id)
 
     def partition_type(self, spec_id: int) -> StructType:
         """The struct of a spec's partition tuples; source columns that were dropped are found in older schemas.
@@ -189,6 +200,7 @@ def validate_metadata(metadata: TableMetadata) -> TableMetadata:
             f"{where}: default-sort-order-id {metadata.default_sort_order_id} is not among the orders"
         )
     validate_spec(metadata.spec, metadata.schema)
+    validate_sort_order(metadata.sort_order, metadata.schema)
     _validate_snapshots(metadata, where)
     _validate_refs(metadata, where)
     return metadata

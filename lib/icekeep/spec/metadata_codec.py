@@ -106,7 +106,7 @@ def metadata_from_json(raw: Any) -> TableMetadata:
         properties=_properties(rest.pop("properties", None)),
         # Java wrote -1 for "no snapshot" in v1 and v2.
         current_snapshot_id=None if current in (None, -1) else _whole("current-snapshot-id", current),
-        snapshots=_views(rest, "snapshots", Snapshot),
+        snapshots=_snapshots(rest, version),
         snapshot_log=_views(rest, "snapshot-log", SnapshotLogEntry),
         metadata_log=_views(rest, "metadata-log", MetadataLogEntry),
         refs=_refs(rest.pop("refs", None)),
@@ -155,6 +155,13 @@ def metadata_to_json(metadata: TableMetadata) -> dict[str, Any]:
         out["encryption-keys"] = list(metadata.encryption_keys)
     out.update(metadata.extra)
     return out
+
+
+def _snapshots(rest: dict[str, Any], version: int) -> tuple[Snapshot, ...]:
+    snapshots = _views(rest, "snapshots", Snapshot)
+    if version > 1:
+        return snapshots
+    return tuple(msgspec.structs.replace(snapshot, sequence_number=0) for snapshot in snapshots)
 
 
 def _snapshot_to_json(snapshot: Snapshot, version: int) -> dict[str, Any]:

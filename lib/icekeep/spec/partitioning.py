@@ -24,7 +24,7 @@ from icekeep.spec.transforms import (
     UnknownTransform,
     Void,
     Year,
-    parse_transform,
+    known_transform,
     transform_from_json,
     transform_to_json,
 )
@@ -46,6 +46,11 @@ class PartitionField(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     transform: Transform
     extra: Mapping[str, Any] = {}
+
+    @property
+    def source_ids(self) -> tuple[int, ...]:
+        """The ids of all source columns; only transforms that we do not know have several."""
+        return tuple(self.extra.get("source-ids") or (self.source_id,))
 
 
 class PartitionSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -132,9 +137,9 @@ def build_spec(
     fields: list[PartitionField] = []
     for position, (column, text, name) in enumerate(columns):
         source = schema.field(column)
-        transform = _known_transform(text)
+        transform = known_transform(text)
         name = _default_name(column, transform) if name is None else name
-        _check_name(schema, name, source.field_id, transform)
+        validate_field_name(schema, name, source.field_id, transform)
         field_id = first_field_id + position
         fields.append(PartitionField(source_id=source.field_id, field_id=field_id, name=name, transform=transform))
     spec = PartitionSpec(spec_id=spec_id, fields=tuple(fields))
@@ -152,6 +157,19 @@ def validate_spec(spec: PartitionSpec, schema: Schema) -> PartitionSpec:
     for problem in _problems(spec, schema):
         raise InvalidTableError(f"partition spec {spec.spec_id} does not fit schema {schema.schema_id}: {problem}")
     return spec
+
+
+def validate_field_name(schema: Schema, name: str, source_id: int, transform: Transform) -> None:
+    """Raise `UsageError` if a partition field may not have a name: that of a column, unless it holds that column's values.
+
+    A void field may have its column's name too, as it holds nothing.
+    """
+    if not name:
+        raise UsageError("a partition field needs a name; give one or leave it to the default")
+    same_name = schema.ids_by_name.get(name)
+    if same_name is None or (same_name == source_id and isinstance(transform, Identity | Void)):
+        return
+    raise UsageError(f"partition field {name!r} has the name of a column; give it another name")
 
 
 def partition_type(spec: PartitionSpec, schema: Schema) -> StructType:
@@ -203,18 +221,6 @@ def _field_from_json(value: dict[str, Any], default_field_id: int) -> PartitionF
     return PartitionField(source_id=source_id, field_id=field_id, name=name, transform=transform, extra=rest)
 
 
-def _known_transform(text: str) -> Transform:
-    try:
-        transform = parse_transform(text)
-    except InvalidTableError as error:
-        raise UsageError(error.message) from error
-    if isinstance(transform, UnknownTransform):
-        raise UsageError(
-            f"there is no transform {text!r}; give identity, year, month, day, hour, bucket[N], truncate[W] or void"
-        )
-    return transform
-
-
 def _default_name(column: str, transform: Transform) -> str:
     match transform:
         case Identity():
@@ -226,16 +232,6 @@ def _default_name(column: str, transform: Transform) -> str:
         case Void():
             return f"{column}_null"
     return f"{column}_{transform}"
-
-
-def _check_name(schema: Schema, name: str, source_id: int, transform: Transform) -> None:
-    """A partition field may be named like a column only if it holds that column's own values, or nothing."""
-    if not name:
-        raise UsageError("a partition field needs a name; give one or leave it to the default")
-    same_name = schema.ids_by_name.get(name)
-    if same_name is None or (same_name == source_id and isinstance(transform, Identity | Void)):
-        return
-    raise UsageError(f"partition field {name!r} has the name of a column; give it another name")
 
 
 def _problems(spec: PartitionSpec, schema: Schema) -> Iterator[str]:

@@ -76,6 +76,11 @@ def project_strict(bound: Expression, spec: PartitionSpec, schema: Schema) -> Ex
     return _map_predicates(bound, project)
 
 
+def keeps_values(transform: Transform, type_: Type) -> bool:
+    """Whether partition values are the values of their column: of identity, and of the day of a date."""
+    return isinstance(transform, Identity) or (isinstance(transform, Day) and type_ == DATE)
+
+
 _Steps = Mapping[Operation, tuple[Operation, int]]
 """For transforms of whole numbers: the operation on the partition, and how far the boundary moves before."""
 
@@ -163,7 +168,7 @@ def _project(rules: "_Rules", part: PartitionField, predicate: BoundPredicate, s
     match part.transform:
         case Void() | UnknownTransform():
             return None
-        case transform if _keeps_values(transform, predicate.field.type):
+        case transform if keeps_values(transform, predicate.field.type):
             return BoundPredicate(predicate.operation, target, predicate.values)
         case _ if predicate.operation in UNARY_OPERATIONS:
             kept = predicate.operation in (Operation.IS_NULL, Operation.NOT_NULL)
@@ -182,10 +187,6 @@ def _project(rules: "_Rules", part: PartitionField, predicate: BoundPredicate, s
 def _target(part: PartitionField, schema: Schema) -> NestedField:
     result_type = part.transform.result_type(schema.fields_by_id[part.source_id].type)
     return NestedField(field_id=part.field_id, name=part.name, type=result_type)
-
-
-def _keeps_values(transform: Transform, type_: Type) -> bool:
-    return isinstance(transform, Identity) or (isinstance(transform, Day) and type_ == DATE)
 
 
 def _project_by_steps(

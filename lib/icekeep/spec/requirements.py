@@ -5,6 +5,14 @@ from typing import assert_never
 
 import msgspec
 
+from icekeep.spec.definition_updates import (
+    AddPartitionSpec,
+    AddSchema,
+    AddSortOrder,
+    SetCurrentSchema,
+    SetDefaultSortOrder,
+    SetDefaultSpec,
+)
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import (
     RemovePartitionSpecs,
@@ -45,14 +53,42 @@ class AssertDefaultSpecId(_Requirement, frozen=True, tag="assert-default-spec-id
     default_spec_id: int
 
 
-Requirement = AssertTableUuid | AssertRefSnapshotId | AssertCurrentSchemaId | AssertDefaultSpecId
+class AssertLastAssignedFieldId(_Requirement, frozen=True, tag="assert-last-assigned-field-id"):
+    """No field id was given out since the table was loaded."""
+
+    last_assigned_field_id: int
+
+
+class AssertLastAssignedPartitionId(_Requirement, frozen=True, tag="assert-last-assigned-partition-id"):
+    """No partition field id was given out since the table was loaded."""
+
+    last_assigned_partition_id: int
+
+
+class AssertDefaultSortOrderId(_Requirement, frozen=True, tag="assert-default-sort-order-id"):
+    """The default sort order is still the one that was loaded."""
+
+    default_sort_order_id: int
+
+
+Requirement = (
+    AssertTableUuid
+    | AssertRefSnapshotId
+    | AssertCurrentSchemaId
+    | AssertDefaultSpecId
+    | AssertLastAssignedFieldId
+    | AssertLastAssignedPartitionId
+    | AssertDefaultSortOrderId
+)
 
 
 def requirements_for(base: TableMetadata, updates: Sequence[Update]) -> tuple[Requirement, ...]:
     """Derive from updates what must still hold, so that no change can forget one.
 
     Moving a reference requires that it is where the base had it. Removing snapshots requires it of every known
-    reference: a catalog that applies updates to whatever is current would drop a moved one in silence.
+    reference: a catalog that applies updates to whatever is current would drop a moved one in silence. A schema must fit
+    the default spec and sort order, and these the schema (spec, "Commit Conflict Resolution and Retry"), so each of them
+    requires the others as they were.
     """
     needed: dict[Requirement, None] = {AssertTableUuid(base.table_uuid): None}
     for update in updates:
@@ -79,25 +115,50 @@ def _needed(base: TableMetadata, update: Update) -> list[Requirement]:
             return [*map(as_loaded, base.refs), AssertCurrentSchemaId(base.current_schema_id)]
         case RemovePartitionSpecs():
             return [*map(as_loaded, base.refs), AssertDefaultSpecId(base.default_spec_id)]
+    return _needed_for_definition(base, update)
+
+
+def _needed_for_definition(base: TableMetadata, update: Update) -> list[Requirement]:
+    schema = AssertCurrentSchemaId(base.current_schema_id)
+    spec = AssertDefaultSpecId(base.default_spec_id)
+    order = AssertDefaultSortOrderId(base.default_sort_order_id)
+    match update:
+        case AddSchema():
+            return [AssertLastAssignedFieldId(base.last_column_id)]
+        case SetCurrentSchema():
+            return [schema, AssertLastAssignedPartitionId(base.last_partition_id), spec, order]
+        case AddPartitionSpec():
+            return [schema, AssertLastAssignedPartitionId(base.last_partition_id)]
+        case SetDefaultSpec():
+            return [schema, spec]
+        case AddSortOrder():
+            return [schema]
+        case SetDefaultSortOrder():
+            return [schema, order]
     return []
 
 
 def _problem(requirement: Requirement, metadata: TableMetadata) -> str | None:
+    what, actual, expected = _compared(requirement, metadata)
+    return None if actual == expected else f"{what} {actual}, not {expected}"
+
+
+def _compared(requirement: Requirement, metadata: TableMetadata) -> tuple[str, object, object]:
+    """What a requirement is about, how that is, and how it must be."""
     match requirement:
         case AssertTableUuid(uuid):
-            if metadata.table_uuid != uuid:
-                return f"the table's uuid is {metadata.table_uuid}, not {uuid}"
+            return "the table's uuid is", metadata.table_uuid, uuid
         case AssertRefSnapshotId(name, snapshot_id):
             ref = metadata.refs.get(name)
-            actual = None if ref is None else ref.snapshot_id
-            if actual != snapshot_id:
-                return f"ref {name!r} is at snapshot {actual}, not {snapshot_id}"
+            return f"ref {name!r} is at snapshot", None if ref is None else ref.snapshot_id, snapshot_id
         case AssertCurrentSchemaId(schema_id):
-            if metadata.current_schema_id != schema_id:
-                return f"the current schema is {metadata.current_schema_id}, not {schema_id}"
+            return "the current schema is", metadata.current_schema_id, schema_id
         case AssertDefaultSpecId(spec_id):
-            if metadata.default_spec_id != spec_id:
-                return f"the default partition spec is {metadata.default_spec_id}, not {spec_id}"
-        case _:
-            assert_never(requirement)
-    return None
+            return "the default partition spec is", metadata.default_spec_id, spec_id
+        case AssertLastAssignedFieldId(field_id):
+            return "the last field id is", metadata.last_column_id, field_id
+        case AssertLastAssignedPartitionId(field_id):
+            return "the last partition field id is", metadata.last_partition_id, field_id
+        case AssertDefaultSortOrderId(order_id):
+            return "the default sort order is", metadata.default_sort_order_id, order_id
+    assert_never(requirement)

@@ -9,18 +9,25 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import InvalidTableError, NotFoundError
+from icekeep.spec.defaults import validate_defaults
+from icekeep.spec.type_json import field_from_json, field_to_json
 from icekeep.spec.types import (
+    DOUBLE,
+    FLOAT,
     MAX_COLUMN_ID,
-    ListType,
-    MapType,
+    UNKNOWN,
+    VARIANT,
     NestedField,
+    PrimitiveType,
     StructType,
     Type,
+    check_nesting,
     child_fields,
-    field_from_json,
-    field_to_json,
     walk,
+    with_child_fields,
 )
+
+_TYPES_SINCE_V3 = {"timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geography"}
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -57,6 +64,11 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return names
 
     @cached_property
+    def parents_by_id(self) -> dict[int, NestedField]:
+        """The field that each nested field lies right in, by the nested field's id."""
+        return {c.field_id: field for field in self.fields_by_id.values() for c in child_fields(field.type)}
+
+    @cached_property
     def ids_by_name(self) -> dict[str, int]:
         """Field ids by full name."""
         return {name: field_id for field_id, name in self.names_by_id.items()}
@@ -86,38 +98,73 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 def validate_schema(schema: Schema) -> Schema:
     """Return the schema, or raise `InvalidTableError` if it breaks a rule of the spec.
 
-    Field ids are unique and not reserved, full names are unique, identifier fields exist, are required and lie in no
-    list or map, nor in an optional struct.
+    Field ids are unique and not reserved, full names are unique, unknown columns are optional, defaults fit their types,
+    identifier fields exist, are required and lie in no list or map, nor in an optional struct.
     """
-    fields = list(walk(schema.as_struct()))
+    where = f"schema {schema.schema_id}"
+    for column in schema.fields:
+        check_nesting(column.type)
     seen: set[int] = set()
-    for field in fields:
+    for field in walk(schema.as_struct()):
         if field.field_id in seen:
-            raise InvalidTableError(f"schema {schema.schema_id} uses the field id {field.field_id} twice")
+            raise InvalidTableError(f"{where} uses the field id {field.field_id} twice")
         if field.field_id > MAX_COLUMN_ID:
-            raise InvalidTableError(f"schema {schema.schema_id} uses the reserved field id {field.field_id}")
+            raise InvalidTableError(f"{where} uses the reserved field id {field.field_id}")
         seen.add(field.field_id)
     # Full names, as columns are asked for by them: a column "a.b" and a field b of a struct a would be one name.
     for name, times in Counter(schema.names_by_id.values()).items():
         if times > 1:
-            raise InvalidTableError(f"schema {schema.schema_id} has two fields named {name!r}")
+            raise InvalidTableError(f"{where} has two fields named {name!r}")
+    for field_id, field in schema.fields_by_id.items():
+        if field.required and field.type == UNKNOWN:
+            raise InvalidTableError(
+                f"{where}: column {schema.names_by_id[field_id]!r} of type unknown is required; it must be optional"
+            )
+        if field.initial_default is not None or field.write_default is not None:
+            validate_defaults(field, schema.names_by_id[field_id])
+    _validate_identifiers(schema, where)
+    return schema
+
+
+def check_format_version(schema: Schema, format_version: int) -> None:
+    """Raise `InvalidTableError` if a table of a format version may not have a schema: its types and defaults are newer.
+
+    Spec: Appendix E, "Version 3".
+    """
+    for field_id, field in schema.fields_by_id.items():
+        name = schema.names_by_id[field_id]
+        if format_version < 3 and isinstance(field.type, PrimitiveType) and field.type.name in _TYPES_SINCE_V3:
+            raise InvalidTableError(
+                f"column {name!r} is of type {field.type}, which only format version 3 has; the table has version"
+                f" {format_version}: give the column another type, or the table that version",
+                column=name,
+            )
+        if format_version < 3 and (field.initial_default is not None or field.write_default is not None):
+            raise InvalidTableError(
+                f"column {name!r} has a default, which only format version 3 has; the table has version {format_version}:"
+                " leave the default out, or give the table that version",
+                column=name,
+            )
+
+
+def _validate_identifiers(schema: Schema, where: str) -> None:
     identifiable = set(_identifiable(schema.as_struct()))
     for field_id in schema.identifier_field_ids:
         if field_id not in identifiable:
+            name = schema.names_by_id.get(field_id)
             raise InvalidTableError(
-                f"schema {schema.schema_id}: field id {field_id} cannot identify rows; an identifier is a required"
-                " primitive other than float and double, in no list, map or optional struct"
+                f"{where}: {f'field id {field_id}' if name is None else f'column {name!r}'} cannot identify rows; an"
+                " identifier is a required primitive other than float and double, in no list, map or optional struct"
             )
-    return schema
 
 
 def _identifiable(struct: StructType) -> Iterable[int]:
     for field in struct.fields:
-        if not field.required or isinstance(field.type, ListType | MapType):
+        if not field.required:
             continue
         if isinstance(field.type, StructType):
             yield from _identifiable(field.type)
-        elif str(field.type) not in ("float", "double"):
+        elif isinstance(field.type, PrimitiveType) and field.type not in (FLOAT, DOUBLE, VARIANT):
             yield field.field_id
 
 
@@ -156,10 +203,14 @@ def schema_to_json(schema: Schema) -> dict[str, Any]:
 
 def assign_fresh_ids(schema: Schema) -> Schema:
     """The same columns with field ids counted from 1 (a new table's ids), each level before the level below it."""
+    for column in schema.fields:
+        check_nesting(column.type)
     counter = count(1)
     fresh: dict[int, int] = {}
-    struct = _renumber(schema.as_struct(), lambda: next(counter), fresh)
+    struct = renumbered(schema.as_struct(), lambda: next(counter), fresh)
     assert isinstance(struct, StructType)
+    if lost := [field_id for field_id in schema.identifier_field_ids if field_id not in fresh]:
+        raise InvalidTableError(f"field id {lost[0]} cannot identify rows: the schema has no such field")
     return validate_schema(
         Schema(
             fields=struct.fields,
@@ -169,26 +220,17 @@ def assign_fresh_ids(schema: Schema) -> Schema:
     )
 
 
-def _renumber(type_: Type, next_id: Callable[[], int], fresh: dict[int, int]) -> Type:
+def renumbered(type_: Type, next_id: Callable[[], int], fresh: dict[int, int] | None = None) -> Type:
+    """A type with new field ids, all those of one level before those below it, as Iceberg's Java library gives them.
+
+    Args:
+        next_id: gives the ids.
+        fresh: is filled with the new id of each old one.
+    """
+    fields = []
     for field in child_fields(type_):
-        fresh[field.field_id] = next_id()
-    match type_:
-        case StructType():
-            fields = tuple(
-                msgspec.structs.replace(f, field_id=fresh[f.field_id], type=_renumber(f.type, next_id, fresh))
-                for f in type_.fields
-            )
-            return StructType(fields, type_.extra)
-        case ListType():
-            return msgspec.structs.replace(
-                type_, element_id=fresh[type_.element_id], element=_renumber(type_.element, next_id, fresh)
-            )
-        case MapType():
-            return msgspec.structs.replace(
-                type_,
-                key_id=fresh[type_.key_id],
-                key=_renumber(type_.key, next_id, fresh),
-                value_id=fresh[type_.value_id],
-                value=_renumber(type_.value, next_id, fresh),
-            )
-    return type_
+        fields.append(msgspec.structs.replace(field, field_id=next_id()))
+        if fresh is not None:
+            fresh[field.field_id] = fields[-1].field_id
+    below = tuple(msgspec.structs.replace(f, type=renumbered(f.type, next_id, fresh)) for f in fields)
+    return with_child_fields(type_, below)

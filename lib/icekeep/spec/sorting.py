@@ -4,14 +4,16 @@ Orders are frozen values, read from and written to the JSON of table metadata; k
 `extra`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
 import msgspec
 
-from icekeep.errors import InvalidTableError
-from icekeep.spec.transforms import Transform, transform_from_json, transform_to_json
+from icekeep.errors import InvalidTableError, UsageError
+from icekeep.spec.schema import Schema
+from icekeep.spec.transforms import Transform, known_transform, transform_from_json, transform_to_json
+from icekeep.spec.types import PrimitiveType, StructType
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -56,7 +58,25 @@ class SortOrder(msgspec.Struct, frozen=True, kw_only=True):
         return not self.fields
 
 
+class SortKey(msgspec.Struct, frozen=True):
+    """One key of a sort order as a user names it.
+
+    Attributes:
+        column: the full name of a column.
+        transform: what of it to sort by, as in the metadata (`bucket[16]`, `day`).
+        direction: `asc` or `desc`.
+        null_order: `nulls-first` or `nulls-last`; null for the first with `asc` and the last with `desc`.
+    """
+
+    column: str
+    transform: str = "identity"
+    direction: str = "asc"
+    null_order: str | None = None
+
+
 UNSORTED = SortOrder(order_id=0, fields=())
+
+_NULLS = {SortDirection.ASC: NullOrder.NULLS_FIRST, SortDirection.DESC: NullOrder.NULLS_LAST}
 
 
 def sort_order_from_json(value: Any) -> SortOrder:
@@ -91,6 +111,72 @@ def sort_order_to_json(order: SortOrder) -> dict[str, Any]:
         for field in order.fields
     ]
     return {"order-id": order.order_id, "fields": fields, **order.extra}
+
+
+def build_sort_order(schema: Schema, keys: Iterable[SortKey | str], *, order_id: int = 1) -> SortOrder:
+    """Make a new sort order of column names; without keys it is `UNSORTED`.
+
+    Args:
+        schema: where the columns are looked up by full name.
+        keys: what to sort by; a text is a column in its own order.
+        order_id: the id of the new order, 1 or more.
+
+    Raises:
+        NotFoundError: there is no such column.
+        UsageError: a transform or a direction is unknown, a transform does not take the column, or the column is in a
+            list or a map.
+    """
+    fields = tuple(_build_field(schema, SortKey(key) if isinstance(key, str) else key) for key in keys)
+    return SortOrder(order_id=order_id, fields=fields) if fields else UNSORTED
+
+
+def find_sort_order(orders: Iterable[SortOrder], order_id: int) -> SortOrder:
+    """The order with an id; raises `InvalidTableError` if there is none."""
+    for order in orders:
+        if order.order_id == order_id:
+            return order
+    raise InvalidTableError(f"there is no sort order {order_id}", section="Sorting")
+
+
+def validate_sort_order(order: SortOrder, schema: Schema) -> SortOrder:
+    """Return the order, or raise `InvalidTableError` if it does not fit the schema.
+
+    Each key is a transform of a primitive column that it takes. Only the default order must fit the current schema; the
+    columns of others may be gone.
+    """
+    for field in order.fields:
+        source = schema.fields_by_id.get(field.source_id)
+        if source is None:
+            problem = f"the source column {field.source_id} of key {str(field.transform)!r} is not in the schema"
+        elif not isinstance(source.type, PrimitiveType) or not field.transform.accepts(source.type):
+            name = schema.names_by_id[field.source_id]
+            problem = f"transform {str(field.transform)!r} does not take column {name!r} of type {source.type}"
+        else:
+            continue
+        raise InvalidTableError(f"sort order {order.order_id} does not fit schema {schema.schema_id}: {problem}")
+    return order
+
+
+def _build_field(schema: Schema, key: SortKey) -> SortField:
+    source = schema.field(key.column)
+    transform = known_transform(key.transform)
+    inner = source
+    while (outer := schema.parents_by_id.get(inner.field_id)) is not None:
+        if not isinstance(outer.type, StructType):
+            raise UsageError(
+                f"cannot sort by {key.column!r}: it is in a list or a map, so a row has no one value of it"
+            )
+        inner = outer
+    if not isinstance(source.type, PrimitiveType) or not transform.accepts(source.type):
+        raise UsageError(f"cannot sort by {str(transform)!r} of column {key.column!r}: its type is {source.type}")
+    try:
+        direction = SortDirection(key.direction)
+        nulls = NullOrder(key.null_order or _NULLS[direction])
+    except ValueError as error:
+        raise UsageError(
+            f"cannot sort by {key.column!r}: {error}; give asc or desc, and nulls-first or nulls-last"
+        ) from None
+    return SortField(source_id=source.field_id, transform=transform, direction=direction, null_order=nulls)
 
 
 def _field_from_json(value: Any, order_id: int) -> SortField:

@@ -14,7 +14,7 @@ from typing import Any
 import mmh3
 import msgspec
 
-from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.errors import InvalidTableError, UnsupportedError, UsageError
 from icekeep.spec.iso8601 import civil_from_days, format_timestamp
 from icekeep.spec.numbers import decimal_from_unscaled, minimal_twos_complement, shortest_digits, unscaled
 from icekeep.spec.types import DATE, INT, STRING, DecimalType, PrimitiveType, Type
@@ -255,6 +255,19 @@ def parse_transform(text: str) -> Transform:
     if not 1 <= parameter <= _LARGEST_PARAMETER:
         raise InvalidTableError(f"transform {text!r} has a parameter that is not between 1 and {_LARGEST_PARAMETER}")
     return Bucket(parameter) if match[1].lower() == "bucket" else Truncate(parameter)
+
+
+def known_transform(text: str) -> Transform:
+    """Read the text of a transform that a user gives; raises `UsageError` for one that we do not know."""
+    try:
+        transform = parse_transform(text)
+    except InvalidTableError as error:
+        raise UsageError(error.message) from error
+    if isinstance(transform, UnknownTransform):
+        raise UsageError(
+            f"there is no transform {text!r}; give identity, year, month, day, hour, bucket[N], truncate[W] or void"
+        )
+    return transform
 
 
 def transform_from_json(keys: dict[str, Any], what: str) -> tuple[int, Transform]:

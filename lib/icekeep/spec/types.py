@@ -1,7 +1,7 @@
-"""The types of Iceberg columns (spec, "Schemas and Data Types") and their JSON form (Appendix C "Schemas").
+"""The types of Iceberg columns (spec, "Schemas and Data Types") and the names of the primitive ones.
 
 A type is a frozen value; two types are equal when the spec says that they are the same. Keys of a JSON type object that
-we do not know are kept in `extra` and written back.
+we do not know are kept in `extra`, and written back by `type_json.py`.
 """
 
 import re
@@ -15,8 +15,16 @@ from icekeep.errors import InvalidTableError
 MAX_COLUMN_ID = 2147483447
 """Ids above this one are reserved for metadata columns (spec, "Reserved Field IDs")."""
 
+MAX_NESTING = 100
+"""How many structs, lists and maps may lie in each other: more is an accident or an attack, and would exhaust the stack."""
+
 DEFAULT_CRS = "OGC:CRS84"
 """The coordinate reference system of a geography or geometry type that names none."""
+
+DEFAULT_EDGE_ALGORITHM = "spherical"
+"""How a geography type that names no algorithm interpolates edges."""
+
+_EDGE_ALGORITHMS = (DEFAULT_EDGE_ALGORITHM, "vincenty", "thomas", "andoyer", "karney")
 
 
 class Type(msgspec.Struct, frozen=True):
@@ -52,24 +60,46 @@ class FixedType(PrimitiveType, frozen=True):
 
 
 class GeometryType(PrimitiveType, frozen=True):
-    """Features in the plane of a coordinate reference system `crs`."""
+    """Features in the plane of a coordinate reference system `crs`.
+
+    What was not written stays null, and is equal to what the spec puts in its place; systems differ by more than case.
+    """
 
     crs: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GeometryType) and _same_crs(self.crs) == _same_crs(other.crs)
+
+    def __hash__(self) -> int:
+        return hash((self.name, _same_crs(self.crs)))
 
     def __str__(self) -> str:
         return self.name if self.crs is None else f"{self.name}({self.crs})"
 
 
 class GeographyType(PrimitiveType, frozen=True):
-    """Features on the globe; edges are interpolated by `algorithm`."""
+    """Features on the globe; edges are interpolated by `algorithm`. Null is what was not written, as in `GeometryType`."""
 
     crs: str | None = None
     algorithm: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GeographyType) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[str, str, str]:
+        return self.name, _same_crs(self.crs), (self.algorithm or DEFAULT_EDGE_ALGORITHM).lower()
 
     def __str__(self) -> str:
         if self.algorithm is None:
             return self.name if self.crs is None else f"{self.name}({self.crs})"
         return f"{self.name}({self.crs or DEFAULT_CRS}, {self.algorithm})"
+
+
+def _same_crs(crs: str | None) -> str:
+    return (crs or DEFAULT_CRS).upper()
 
 
 BOOLEAN = PrimitiveType("boolean")
@@ -96,10 +126,10 @@ _SIMPLE = {
         STRING, UUID, BINARY, UNKNOWN, VARIANT,
     )
 }  # fmt: skip
-_DECIMAL = re.compile(r"decimal\(\s*([0-9]{1,9})\s*,\s*([0-9]{1,9})\s*\)")
-_FIXED = re.compile(r"fixed\[\s*([0-9]{1,9})\s*\]")
-_GEOMETRY = re.compile(r"geometry(?:\(\s*([^,()]+?)\s*\))?")
-_GEOGRAPHY = re.compile(r"geography(?:\(\s*([^,()]+?)\s*(?:,\s*([^,()]+?)\s*)?\))?")
+_DECIMAL = re.compile(r"decimal\(\s*([0-9]{1,9})\s*,\s*([0-9]{1,9})\s*\)", re.IGNORECASE | re.ASCII)
+_FIXED = re.compile(r"fixed\[\s*([0-9]{1,9})\s*\]", re.IGNORECASE | re.ASCII)
+_GEOMETRY = re.compile(r"geometry\s*(?:\(\s*([^)]+?)\s*\))?", re.IGNORECASE | re.ASCII)
+_GEOGRAPHY = re.compile(r"geography\s*(?:\(\s*([^,]+?)\s*(?:,\s*(\w+)\s*)?\))?", re.IGNORECASE | re.ASCII)
 
 
 def decimal(precision: int, scale: int) -> DecimalType:
@@ -198,9 +228,48 @@ def walk(type_: Type) -> Iterator[NestedField]:
         yield from walk(field.type)
 
 
+def with_child_fields(type_: Type, fields: tuple[NestedField, ...]) -> Type:
+    """The same type with other children, given as `child_fields` gives them; a primitive type has none."""
+    match type_:
+        case StructType():
+            return msgspec.structs.replace(type_, fields=fields)
+        case ListType():
+            (element,) = fields
+            return msgspec.structs.replace(
+                type_, element_id=element.field_id, element=element.type, element_required=element.required
+            )
+        case MapType():
+            key, value = fields
+            return msgspec.structs.replace(
+                type_,
+                key_id=key.field_id,
+                key=key.type,
+                value_id=value.field_id,
+                value=value.type,
+                value_required=value.required,
+            )
+    return type_
+
+
+def check_nesting(type_: Type) -> None:
+    """Raise `InvalidTableError` for a type that is nested more than `MAX_NESTING` levels deep.
+
+    Everything else that walks types may recurse; this may not.
+    """
+    level: list[Type] = [type_]
+    for _ in range(MAX_NESTING + 1):
+        level = [field.type for outer in level for field in child_fields(outer)]
+        if not level:
+            return
+    raise too_deep()
+
+
 def parse_type(text: str) -> PrimitiveType:
-    """Read the name of a primitive type, for example `decimal(9, 2)`; raises `InvalidTableError` for any other text."""
-    if (simple := _SIMPLE.get(text)) is not None:
+    """Read the name of a primitive type, for example `decimal(9, 2)`; raises `InvalidTableError` for any other text.
+
+    As in Iceberg's Java library, upper and lower case are the same, but for the name of a reference system.
+    """
+    if (simple := _SIMPLE.get(text.lower())) is not None:
         return simple
     if match := _DECIMAL.fullmatch(text):
         return decimal(int(match[1]), int(match[2]))
@@ -209,116 +278,15 @@ def parse_type(text: str) -> PrimitiveType:
     if match := _GEOMETRY.fullmatch(text):
         return GeometryType("geometry", match[1])
     if match := _GEOGRAPHY.fullmatch(text):
+        if match[2] is not None and match[2].lower() not in _EDGE_ALGORITHMS:
+            raise InvalidTableError(
+                f"type {text!r} has an edge algorithm that the spec does not know; it knows {', '.join(_EDGE_ALGORITHMS)}",
+                section="Schemas and Data Types",
+            )
         return GeographyType("geography", match[1], match[2])
     raise InvalidTableError(f"type {text!r} is not one that the spec knows (Appendix C)", section="Appendix C")
 
 
-def type_from_json(value: Any) -> Type:
-    """Build a type from its JSON form.
-
-    Raises:
-        InvalidTableError: the value is not a type of the spec.
-    """
-    if isinstance(value, str):
-        return parse_type(value)
-    if not isinstance(value, dict):
-        raise InvalidTableError(f"a type is {value!r}; it must be a name or an object", section="Appendix C")
-    value = dict(value)
-    kind = value.pop("type", None)
-    try:
-        if kind == "struct":
-            fields = value.pop("fields")
-            if not isinstance(fields, list):
-                raise InvalidTableError("the fields of a struct are not a list", section="Appendix C")
-            return StructType(tuple(map(field_from_json, fields)), value)
-        if kind == "list":
-            return ListType(
-                element_id=_int(value.pop("element-id")),
-                element=type_from_json(value.pop("element")),
-                element_required=_bool(value.pop("element-required")),
-                extra=value,
-            )
-        if kind == "map":
-            return MapType(
-                key_id=_int(value.pop("key-id")),
-                key=type_from_json(value.pop("key")),
-                value_id=_int(value.pop("value-id")),
-                value=type_from_json(value.pop("value")),
-                value_required=_bool(value.pop("value-required")),
-                extra=value,
-            )
-    except KeyError as missing:
-        raise InvalidTableError(f"a {kind} type lacks its key {missing.args[0]!r}", section="Appendix C") from None
-    raise InvalidTableError(f"type object of kind {kind!r} is not one that the spec knows", section="Appendix C")
-
-
-def field_from_json(value: Any) -> NestedField:
-    """Build a struct field from its JSON object; raises `InvalidTableError` where a key is missing or wrong."""
-    if not isinstance(value, dict):
-        raise InvalidTableError(f"a struct field is {value!r}; it must be an object", section="Appendix C")
-    value = dict(value)
-    try:
-        name = value.pop("name")
-        if not isinstance(name, str):
-            raise InvalidTableError(f"a struct field has the name {name!r}; it must be text", section="Appendix C")
-        return NestedField(
-            field_id=_int(value.pop("id")),
-            name=name,
-            type=type_from_json(value.pop("type")),
-            required=_bool(value.pop("required")),
-            doc=value.pop("doc", None),
-            initial_default=value.pop("initial-default", None),
-            write_default=value.pop("write-default", None),
-            extra=value,
-        )
-    except KeyError as missing:
-        raise InvalidTableError(f"a struct field lacks its key {missing.args[0]!r}", section="Appendix C") from None
-
-
-def type_to_json(type_: Type) -> Any:
-    """The JSON form of a type: a name, or an object."""
-    match type_:
-        case StructType():
-            return {"type": "struct", "fields": [field_to_json(f) for f in type_.fields], **type_.extra}
-        case ListType():
-            return {
-                "type": "list",
-                "element-id": type_.element_id,
-                "element": type_to_json(type_.element),
-                "element-required": type_.element_required,
-                **type_.extra,
-            }
-        case MapType():
-            return {
-                "type": "map",
-                "key-id": type_.key_id,
-                "key": type_to_json(type_.key),
-                "value-id": type_.value_id,
-                "value": type_to_json(type_.value),
-                "value-required": type_.value_required,
-                **type_.extra,
-            }
-    return str(type_)
-
-
-def field_to_json(field: NestedField) -> dict[str, Any]:
-    """The JSON object of a struct field."""
-    out: dict[str, Any] = {
-        "id": field.field_id, "name": field.name, "required": field.required, "type": type_to_json(field.type),
-    }  # fmt: skip
-    optional = {"doc": field.doc, "initial-default": field.initial_default, "write-default": field.write_default}
-    out.update({k: v for k, v in optional.items() if v is not None})
-    out.update(field.extra)
-    return out
-
-
-def _int(value: Any) -> int:
-    if type(value) is not int:
-        raise InvalidTableError(f"a field id is {value!r}; it must be a whole number", section="Appendix C")
-    return value
-
-
-def _bool(value: Any) -> bool:
-    if type(value) is not bool:
-        raise InvalidTableError(f"a required flag is {value!r}; it must be true or false", section="Appendix C")
-    return value
+def too_deep() -> InvalidTableError:
+    """The error for a type that is nested more than `MAX_NESTING` levels deep."""
+    return InvalidTableError(f"a type is nested more than {MAX_NESTING} levels deep", section="Schemas and Data Types")

@@ -1,6 +1,8 @@
 """What will be different after a commit: the REST catalog's updates as values, and their effect on metadata.
 
-Each update has the REST protocol's `action` name. `apply_updates` is pure: metadata and updates in, metadata out.
+Each update has the REST protocol's `action` name. `apply_updates` is pure: metadata and updates in, metadata out. Here are
+the updates of snapshots, references and properties; those of a table's definition are in `definition_updates.py`, those of
+statistics and keys in `attachment_updates.py`, each with its effect.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +21,18 @@ _PREVIOUS_VERSIONS_MAX_DEFAULT = 100
 
 class Update(msgspec.Struct, frozen=True, tag_field="action"):
     """One change to table metadata."""
+
+
+class UpdateContext(msgspec.Struct, frozen=True):
+    """What the effect of an update depends on beside the metadata.
+
+    Attributes:
+        now_ms: the moment of the change.
+        earlier: the updates of the same commit that were applied before.
+    """
+
+    now_ms: int
+    earlier: tuple[Update, ...] = ()
 
 
 class AddSnapshot(Update, frozen=True, tag="add-snapshot"):
@@ -88,9 +102,10 @@ def apply_updates(metadata: TableMetadata, updates: Sequence[Update], *, now_ms:
     made_ms = {u.snapshot.snapshot_id: u.snapshot.timestamp_ms for u in updates if isinstance(u, AddSnapshot)}
     # Clocks of other writers may be ahead of ours, and Iceberg refuses metadata whose history runs backwards.
     earliest_ms = max([metadata.last_updated_ms, *(entry.timestamp_ms for entry in metadata.snapshot_log[-1:])])
-    for update in updates:
+    for number, update in enumerate(updates):
         moment_ms = made_ms.get(update.ref.snapshot_id, now_ms) if isinstance(update, SetSnapshotRef) else now_ms
-        metadata = _apply(update, metadata, max(moment_ms, earliest_ms))
+        context = UpdateContext(max(moment_ms, earliest_ms), tuple(updates[:number]))
+        metadata = effect(update, metadata, context)
     return validate_metadata(replace(metadata, last_updated_ms=max(now_ms, earliest_ms, metadata.last_updated_ms)))
 
 
@@ -108,12 +123,13 @@ def log_previous(metadata: TableMetadata, previous_location: str, previous_updat
 
 
 @singledispatch
-def _apply(update: Update, metadata: TableMetadata, now_ms: int) -> TableMetadata:
+def effect(update: Update, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
+    """The metadata after one update; each class of updates registers its own."""
     raise IcekeepBug(f"update {update!r} has no effect defined")
 
 
-@_apply.register
-def _(update: AddSnapshot, metadata: TableMetadata, now_ms: int) -> TableMetadata:
+@effect.register
+def _(update: AddSnapshot, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
     snapshot = update.snapshot
     if snapshot.snapshot_id in metadata.snapshots_by_id:
         raise InvalidTableError(f"snapshot {snapshot.snapshot_id} exists already")
@@ -136,8 +152,8 @@ def _(update: AddSnapshot, metadata: TableMetadata, now_ms: int) -> TableMetadat
     )
 
 
-@_apply.register
-def _(update: SetSnapshotRef, metadata: TableMetadata, now_ms: int) -> TableMetadata:
+@effect.register
+def _(update: SetSnapshotRef, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
     snapshot = metadata.snapshot(update.ref.snapshot_id)
     changed = replace(metadata, refs={**metadata.refs, update.ref_name: update.ref})
     if update.ref_name != MAIN:
@@ -146,12 +162,12 @@ def _(update: SetSnapshotRef, metadata: TableMetadata, now_ms: int) -> TableMeta
         raise InvalidTableError("main is a branch; it cannot become a tag")
     if metadata.current_snapshot_id == snapshot.snapshot_id:
         return changed
-    entry = SnapshotLogEntry(timestamp_ms=now_ms, snapshot_id=snapshot.snapshot_id)
+    entry = SnapshotLogEntry(timestamp_ms=context.now_ms, snapshot_id=snapshot.snapshot_id)
     return replace(changed, current_snapshot_id=snapshot.snapshot_id, snapshot_log=(*metadata.snapshot_log, entry))
 
 
-@_apply.register
-def _(update: RemoveSnapshots, metadata: TableMetadata, now_ms: int) -> TableMetadata:
+@effect.register
+def _(update: RemoveSnapshots, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
     gone = set(update.snapshot_ids)
     if metadata.current_snapshot_id in gone:
         raise InvalidTableError(f"snapshot {metadata.current_snapshot_id} is current and cannot be removed")
@@ -166,8 +182,8 @@ def _(update: RemoveSnapshots, metadata: TableMetadata, now_ms: int) -> TableMet
     )
 
 
-@_apply.register
-def _(update: RemoveSnapshotRef, metadata: TableMetadata, now_ms: int) -> TableMetadata:
+@effect.register
+def _(update: RemoveSnapshotRef, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
     if update.ref_name not in metadata.refs:
         raise NotFoundError(f"there is no branch or tag {update.ref_name!r}", ref=update.ref_name)
     if update.ref_name == MAIN:
@@ -175,18 +191,18 @@ def _(update: RemoveSnapshotRef, metadata: TableMetadata, now_ms: int) -> TableM
     return replace(metadata, refs={name: ref for name, ref in metadata.refs.items() if name != update.ref_name})
 
 
-@_apply.register
-def _(update: SetProperties, metadata: TableMetadata, now_ms: int) -> TableMetadata:
+@effect.register
+def _(update: SetProperties, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
     return replace(metadata, properties={**metadata.properties, **update.updates})
 
 
-@_apply.register
-def _(update: RemoveProperties, metadata: TableMetadata, now_ms: int) -> TableMetadata:
+@effect.register
+def _(update: RemoveProperties, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
     return replace(metadata, properties={k: v for k, v in metadata.properties.items() if k not in update.removals})
 
 
-@_apply.register
-def _(update: RemovePartitionSpecs, metadata: TableMetadata, now_ms: int) -> TableMetadata:
+@effect.register
+def _(update: RemovePartitionSpecs, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
     if metadata.default_spec_id in update.spec_ids:
         raise InvalidTableError(f"partition spec {metadata.default_spec_id} is the default and cannot be removed")
     return replace(
@@ -194,8 +210,8 @@ def _(update: RemovePartitionSpecs, metadata: TableMetadata, now_ms: int) -> Tab
     )
 
 
-@_apply.register
-def _(update: RemoveSchemas, metadata: TableMetadata, now_ms: int) -> TableMetadata:
+@effect.register
+def _(update: RemoveSchemas, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
     if metadata.current_schema_id in update.schema_ids:
         raise InvalidTableError(f"schema {metadata.current_schema_id} is current and cannot be removed")
     return replace(metadata, schemas=tuple(s for s in metadata.schemas if s.schema_id not in update.schema_ids))

@@ -1,4 +1,4 @@
-"""Single values as bytes, JSON, text and literals (spec, Appendix D "Single-value serialization").
+"""Single values as bytes, JSON and text (spec, Appendix D "Single-value serialization").
 
 A value looks the same everywhere in `spec`: bool, int, float, str, bytes, `uuid.UUID`, `decimal.Decimal` with the scale
 of its type; a date is days and a timestamp micro- or nanoseconds since the epoch in UTC, a time microseconds since
@@ -9,11 +9,10 @@ import math
 import re
 import struct
 import uuid
-from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from icekeep.errors import ExpressionError, IcekeepBug, InvalidTableError, UnsupportedError
+from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
 from icekeep.spec.iso8601 import format_date, format_time, format_timestamp, parse_date, parse_time, parse_timestamp
 from icekeep.spec.numbers import decimal_from_unscaled, minimal_twos_complement, shortest_digits, to_single, unscaled
 from icekeep.spec.types import DecimalType, FixedType, ListType, MapType, PrimitiveType, StructType, Type
@@ -172,26 +171,6 @@ def value_to_text(type_: Type, value: Any) -> str:
     return str(value)
 
 
-def value_from_literal(type_: Type, literal: Any) -> Any:
-    """The value of a literal that an expression compares a column with.
-
-    Numbers are for numeric types, and must be exactly a value of the type but for binary floating point, where they are
-    rounded. Text is for strings, dates, times, timestamps, uuids (36 characters), decimals, and bytes in hexadecimal. A
-    timestamp may be a date alone, its first moment; one with time zone is UTC where the text gives no offset.
-
-    Raises:
-        ExpressionError: the literal is not a value of the type.
-    """
-    try:
-        if not isinstance(type_, PrimitiveType) or (read := _LITERALS.get(type_.name)) is None:
-            raise ValueError("values of this type cannot be compared with a literal")
-        return read(type_, literal)
-    except (ValueError, OverflowError) as problem:
-        raise ExpressionError(
-            f"{literal!r} is not a value of type {type_}: {problem}", literal=str(literal), type=str(type_)
-        ) from None
-
-
 def _primitive(type_: Type, form: str) -> PrimitiveType:
     if isinstance(type_, PrimitiveType) and type_.name in _PYTHON_TYPES:
         return type_
@@ -300,8 +279,11 @@ def _from_json(type_: PrimitiveType, value: Any) -> Any:
         case "int" | "long":
             return _in_range(type_.name, _of(int, value))
         case "float" | "double":
-            return _float(type_, value) if isinstance(value, float) else _float(type_, _of(int, value))
-    text = _of(str, value)
+            return _float(type_, value if isinstance(value, float) else _of(int, value))
+    return _from_text(type_, _of(str, value))
+
+
+def _from_text(type_: PrimitiveType, text: str) -> Any:
     if isinstance(type_, DecimalType):
         number = _decimal(type_, text)
         if Decimal(text).as_tuple().exponent != -type_.scale:
@@ -312,7 +294,14 @@ def _from_json(type_: PrimitiveType, value: Any) -> Any:
         if offset_seconds != (0 if type_.name.startswith("timestamptz") else None):
             raise ValueError("a timestamp with time zone has the offset +00:00, one without has none")
         return _in_range(type_.name, ticks)
-    return _LITERALS[type_.name](type_, text)
+    match type_.name:
+        case "date":
+            return _in_range(type_.name, parse_date(text))
+        case "time":
+            return parse_time(text, MICROS_PER_SECOND)
+        case "uuid":
+            return read_uuid(text)
+    return require_length(type_, read_bytes(text))
 
 
 def _of(expected: type, value: Any) -> Any:
@@ -321,31 +310,16 @@ def _of(expected: type, value: Any) -> Any:
     return value
 
 
-def _integer(type_: PrimitiveType, literal: Any) -> int:
-    if isinstance(literal, Decimal):
-        return _in_range(type_.name, unscaled(literal, scale=0))
-    if isinstance(literal, float) and literal.is_integer():
-        return _in_range(type_.name, int(literal))
-    return _in_range(type_.name, _of(int, literal))
-
-
-def _float(type_: PrimitiveType, literal: Any) -> float:
-    if isinstance(literal, bool) or not isinstance(literal, int | float | Decimal):
-        raise ValueError("it must be a number")
-    value = float(literal)
-    if math.isnan(value):
-        raise ValueError("nothing compares with NaN")
-    if math.isinf(value) and literal != value:
+def _float(type_: PrimitiveType, number: float) -> float:
+    value = float(number)
+    if math.isnan(value) or (math.isinf(value) and number != value):
         raise ValueError(f"it is out of the range of {type_}")
     return to_single(value) if type_.name == "float" else value
 
 
-def _decimal(type_: PrimitiveType, literal: Any) -> Decimal:
-    assert isinstance(type_, DecimalType)
-    if isinstance(literal, bool) or not isinstance(literal, int | float | Decimal | str):
-        raise ValueError("it must be a number")
+def _decimal(type_: DecimalType, text: str) -> Decimal:
     try:
-        number = unscaled(Decimal(repr(literal) if isinstance(literal, float) else literal), type_.scale)
+        number = unscaled(Decimal(text), type_.scale)
     except InvalidOperation:
         raise ValueError("it must be a number") from None
     if abs(number) >= 10**type_.precision:
@@ -353,46 +327,22 @@ def _decimal(type_: PrimitiveType, literal: Any) -> Decimal:
     return decimal_from_unscaled(number, type_.scale)
 
 
-def _timestamp(type_: PrimitiveType, literal: Any) -> int:
-    ticks, offset_seconds = parse_timestamp(_of(str, literal), TICKS_PER_SECOND[type_.name])
-    if offset_seconds is not None and not type_.name.startswith("timestamptz"):
-        raise ValueError("a timestamp without time zone takes no offset")
-    return _in_range(type_.name, ticks)
-
-
-def _string(_: PrimitiveType, literal: Any) -> str:
-    text: str = _of(str, literal)
-    text.encode()
-    return text
-
-
-def _uuid(_: PrimitiveType, literal: Any) -> uuid.UUID:
-    if _UUID.fullmatch(_of(str, literal)) is None:
+def read_uuid(text: str) -> uuid.UUID:
+    """The UUID of 36 characters; raises `ValueError` for any other text."""
+    if _UUID.fullmatch(text) is None:
         raise ValueError("a uuid looks like f79c3e09-677c-4bbd-a479-3f349cb785e7")
-    return uuid.UUID(literal)
+    return uuid.UUID(text)
 
 
-def _bytes(type_: PrimitiveType, literal: Any) -> bytes:
-    if _HEX.fullmatch(_of(str, literal)) is None:
+def read_bytes(text: str) -> bytes:
+    """The bytes of pairs of hexadecimal digits; raises `ValueError` for any other text."""
+    if _HEX.fullmatch(text) is None:
         raise ValueError("bytes are given in hexadecimal, two digits each")
-    data = bytes.fromhex(literal)
+    return bytes.fromhex(text)
+
+
+def require_length(type_: PrimitiveType, data: bytes) -> bytes:
+    """The bytes; raises `ValueError` where the type is one of another fixed length."""
     if isinstance(type_, FixedType) and len(data) != type_.length:
         raise ValueError(f"it has {len(data)} bytes")
     return data
-
-
-_LITERALS: dict[str, Callable[[PrimitiveType, Any], Any]] = {
-    "boolean": lambda _, literal: _of(bool, literal),
-    "int": _integer,
-    "long": _integer,
-    "float": _float,
-    "double": _float,
-    "decimal": _decimal,
-    "date": lambda type_, literal: _in_range(type_.name, parse_date(_of(str, literal))),
-    "time": lambda _, literal: parse_time(_of(str, literal), MICROS_PER_SECOND),
-    **dict.fromkeys(TICKS_PER_SECOND, _timestamp),
-    "string": _string,
-    "uuid": _uuid,
-    "fixed": _bytes,
-    "binary": _bytes,
-}

@@ -254,3 +254,18 @@ def test_sequence_numbers_only_grow_over_conflicts_and_expiry(catalog):
     third = add(swap(table, SetProperties({"x": "y"})), "c").metadata
     assert [s.sequence_number for s in third.snapshots] == [3, 4]
     assert third.last_sequence_number == 4
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [{"encryption_keys": ({"key-id": "a"},)}, {"properties": {"encryption.key-id": "a"}}, {"key_id": "a"}],
+    ids=["keys", "property", "snapshot"],
+)
+def test_nothing_is_written_to_an_encrypted_table(catalog, sign):
+    table = add(memory_table(catalog), "a")
+    metadata = table.metadata
+    if "key_id" in sign:
+        sign = {"snapshots": (msgspec.structs.replace(metadata.snapshots[0], **sign),)}
+    encrypted = msgspec.structs.replace(table, metadata=msgspec.structs.replace(metadata, **sign))
+    with pytest.raises(UnsupportedError, match="is encrypted, and icekeep writes no encrypted files"):
+        attempt_on(encrypted).snapshot_updates("append", [], SummaryBuilder())

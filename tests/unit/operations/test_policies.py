@@ -83,6 +83,11 @@ def test_a_schedule_is_cron_a_preset_or_null(schedule):
         (("compact: {}", "compact: {wher: x}"), "policies[0].jobs.compact.wher", "there is no such key; there is opt"),
         (("compact: {}", "compact: {where: 5}"), "policies[0].jobs.compact.where", "should be a text, but is a number"),
         (
+            ("compact: {}", "compact: {where: day < todya}"),
+            "policies[0].jobs.compact.where",
+            "cannot read the filter at position 7, before 'todya'",
+        ),
+        (
             ("compact: {}", "compact: {options: {a: [1]}}"),
             "policies[0].jobs.compact.options.a",
             "should be a single value",

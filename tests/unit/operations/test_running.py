@@ -7,6 +7,8 @@ from icekeep.operations.interrupts import Interrupts
 from icekeep.operations.running import Surroundings, check_arguments, resolve, run_job
 from icekeep.spec.expressions import ALWAYS_TRUE, Operation, Predicate
 from icekeep.spec.parsing import parse_where
+from icekeep.spec.partitioning import PartitionField, PartitionSpec
+from icekeep.spec.transforms import Truncate
 from kit import fake_jobs
 from kit.fake_jobs import CALLS, HISTORY, JOBS, SEAMS, FakeOptions, Result
 from kit.metadata import MetadataBuilder
@@ -52,6 +54,11 @@ def test_the_filter_and_the_options_reach_the_job_as_values():
         "where": Predicate(Operation.GT, "id", (1,)),
         "options": FakeOptions(min_input_files=2),
     }
+
+
+def test_today_is_the_day_on_which_the_job_began():
+    with pytest.raises(ExpressionError, match="column 'id': DATE '2023-11-14' cannot be compared with type long"):
+        run("compact", where="id < today")
 
 
 def test_what_was_not_given_is_left_to_the_job():
@@ -115,6 +122,15 @@ def test_a_catalog_of_spark_s_configuration_is_found_in_its_file_elsewhere(monke
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert run("plan_scan", "lake.db.t").table == "lake.db.t"
     assert "ask the JVM" not in HISTORY
+
+
+def test_a_partition_field_in_a_filter_is_refused_with_the_column_named():
+    spec = PartitionSpec(
+        spec_id=1, fields=(PartitionField(source_id=1, field_id=1000, name="id_trunc", transform=Truncate(10)),)
+    )
+    metadata = MetadataBuilder().spec(spec).build()
+    with pytest.raises(NotFoundError, match=r"truncate.10. of column 'id'; write id >= 20 AND id < 30"):
+        check_arguments({"where": parse_where("id_trunc = 20")}, metadata)
 
 
 def test_arguments_are_held_against_the_table():

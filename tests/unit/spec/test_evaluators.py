@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pyiceberg.expressions import visitors as foreign
 
 from icekeep.errors import IcekeepBug
+from icekeep.spec.binding import bind
 from icekeep.spec.evaluators import (
     file_may_match,
     file_must_match,
@@ -26,7 +27,6 @@ from icekeep.spec.expressions import (
     Operation,
     Or,
     Predicate,
-    bind,
 )
 from icekeep.spec.manifests import DataFile, FieldSummary
 from icekeep.spec.parsing import parse_where
@@ -399,6 +399,10 @@ def test_counts_that_cannot_be_decide_nothing():
         assert may(INT, "x = 50", file)
         assert may(INT, "x IS NULL", file)
         assert not must(INT, "x IS NULL", file)
+    file = metrics(DOUBLE, 1.0, 2.0, nulls=6, nans=6)
+    assert may(DOUBLE, "x = 1.5", file)
+    assert not must(DOUBLE, "x IS NULL OR x IS NAN", file)
+    assert not may(DOUBLE, "x = 1.5", metrics(DOUBLE, 1.0, 2.0, nulls=4, nans=6))
 
 
 def test_a_list_is_asked_for_null_only():
@@ -468,6 +472,17 @@ def test_uuids_outside_the_bounds_in_either_order_are_not_there():
         assert not may(UUID, f"x IN ('{other}', '{LARGE}')", file)
         assert must(UUID, f"x != '{other}'", file)
     assert must(UUID, f"x = '{SMALL}'", file)
+
+
+def test_one_bound_of_uuids_decides_its_side():
+    above_half = uuid.UUID(int=1 << 124 | 15)
+    from_small, up_to_small = metrics(UUID, SMALL), metrics(UUID, upper=SMALL)
+    assert may(UUID, f"x = '{above_half}'", from_small)
+    assert not may(UUID, f"x = '{above_half}'", up_to_small)
+    assert may(UUID, f"x = '{SMALL}'", from_small)
+    assert may(UUID, f"x = '{SMALL}'", up_to_small)
+    assert not may(UUID, f"x = '{uuid.UUID(int=0)}'", from_small)
+    assert may(UUID, f"x = '{uuid.UUID(int=0)}'", up_to_small)
 
 
 @given(st.data())

@@ -8,7 +8,7 @@ from icekeep.spec.metadata import TableMetadata, new_table_metadata, validate_me
 from icekeep.spec.partitioning import UNPARTITIONED, PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import SnapshotRef
-from icekeep.spec.sorting import SortField, SortOrder
+from icekeep.spec.sorting import UNSORTED, SortField, SortOrder
 from icekeep.spec.transforms import Bucket, Day, Identity, UnknownTransform, Void
 from icekeep.spec.types import INT, LONG, STRING, TIMESTAMP, NestedField
 from kit.metadata import LOCATION, SCHEMA, START_MS, MetadataBuilder
@@ -226,3 +226,11 @@ def test_retention_limits_of_a_ref_must_be_positive(limit: str, value: int):
 def test_no_snapshot_may_have_a_sequence_number_above_the_last_one():
     assert refused(changed(last_sequence_number=2)) == "a snapshot has sequence number 3, above last-sequence-number"
     assert validate_metadata(changed(last_sequence_number=0, format_version=1))
+
+
+def test_the_default_sort_order_fits_the_current_schema():
+    gone = SortOrder(order_id=1, fields=(SortField(source_id=77, transform=Identity()),))
+    with pytest.raises(InvalidTableError, match="the source column 77 of key 'identity' is not in the schema"):
+        validate_metadata(changed(sort_orders=(UNSORTED, gone), default_sort_order_id=1))
+    # The columns of the other orders may be gone.
+    assert validate_metadata(changed(sort_orders=(UNSORTED, gone)))

@@ -12,6 +12,7 @@ from pyiceberg.schema import Schema as ForeignSchema
 from pyiceberg.typedef import Record
 
 from icekeep.errors import IcekeepBug
+from icekeep.spec.binding import bind
 from icekeep.spec.evaluators import partition_matches, row_matches
 from icekeep.spec.expressions import (
     ALWAYS_FALSE,
@@ -20,10 +21,9 @@ from icekeep.spec.expressions import (
     Expression,
     Operation,
     Predicate,
-    bind,
     disjunction,
-    format_expression,
 )
+from icekeep.spec.formatting import format_expression
 from icekeep.spec.parsing import parse_where
 from icekeep.spec.partitioning import PartitionField, PartitionSpec, partition_type
 from icekeep.spec.projections import project_inclusive, project_strict
@@ -66,9 +66,10 @@ from kit.filters import (
     SETS,
     TRANSFORMS,
     Column,
-    columns,
     filters,
     matches_somehow,
+    partition_of,
+    partitioned_tables,
     predicates,
     rows,
     schema_of,
@@ -348,31 +349,6 @@ def test_projections_are_exact_wherever_the_transform_lets_them(
             where = (format_expression(predicate), partition)
             assert partition_matches(inclusive, fields, (partition,)) == any(matches), where
             assert partition_matches(strict, fields, (partition,)) == all(matches), where
-
-
-@st.composite
-def partitioned_tables(draw: st.DrawFn, with_ends: bool = True) -> tuple[tuple[Column, ...], PartitionSpec]:
-    table = draw(columns(with_ends=with_ends))
-    fields = []
-    for position in range(draw(st.integers(1, 3))):
-        source = draw(st.sampled_from(table))
-        transform = draw(st.sampled_from([t for t in TRANSFORMS if t.accepts(source.type)]))
-        fields.append(
-            PartitionField(
-                source_id=source.field.field_id, field_id=1000 + position, name=f"p{position}", transform=transform
-            )
-        )
-    return table, PartitionSpec(spec_id=0, fields=tuple(fields))
-
-
-def partition_of(table: Sequence[Column], spec: PartitionSpec, row: dict[int, Any]) -> tuple[Any, ...]:
-    types = {column.field.field_id: column.type for column in table}
-    return tuple(
-        "?"
-        if isinstance(part.transform, UnknownTransform)
-        else part.transform.apply(types[part.source_id], row[part.source_id])
-        for part in spec.fields
-    )
 
 
 @given(st.data())

@@ -3,10 +3,25 @@ from typing import Any
 import msgspec
 import pytest
 
+from icekeep.spec.attachment_updates import RemoveEncryptionKey, RemovePartitionStatistics, RemoveStatistics
+from icekeep.spec.definition_updates import (
+    AddPartitionSpec,
+    AddSchema,
+    AddSortOrder,
+    SetCurrentSchema,
+    SetDefaultSortOrder,
+    SetDefaultSpec,
+    SetLocation,
+    UpgradeFormatVersion,
+)
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.requirements import (
     AssertCurrentSchemaId,
+    AssertDefaultSortOrderId,
     AssertDefaultSpecId,
+    AssertLastAssignedFieldId,
+    AssertLastAssignedPartitionId,
     AssertRefSnapshotId,
     AssertTableUuid,
     Requirement,
@@ -14,6 +29,7 @@ from icekeep.spec.requirements import (
     requirements_for,
 )
 from icekeep.spec.snapshots import Snapshot, SnapshotRef
+from icekeep.spec.sorting import UNSORTED
 from icekeep.spec.updates import (
     AddSnapshot,
     RemovePartitionSpecs,
@@ -46,6 +62,11 @@ def at(snapshot_id: int) -> SnapshotRef:
         SetProperties({"a": "b"}),
         RemoveProperties(("a",)),
         AddSnapshot(Snapshot(snapshot_id=4, timestamp_ms=0, sequence_number=4)),
+        UpgradeFormatVersion(3),
+        SetLocation("s3://b/t"),
+        RemoveStatistics(1),
+        RemovePartitionStatistics(1),
+        RemoveEncryptionKey("k"),
     ],
 )
 def test_every_change_needs_the_same_table(update: Update):
@@ -81,6 +102,26 @@ def test_removing_specs_needs_every_ref_and_the_default_spec():
     assert requirements_for(BASE, [RemovePartitionSpecs((9,))]) == (SAME_TABLE, *EVERY_REF, AssertDefaultSpecId(0))
 
 
+SCHEMA_ID, SPEC_ID, ORDER_ID = AssertCurrentSchemaId(0), AssertDefaultSpecId(0), AssertDefaultSortOrderId(0)
+FIELD_ID, PARTITION_ID = AssertLastAssignedFieldId(2), AssertLastAssignedPartitionId(999)
+
+
+@pytest.mark.parametrize(
+    ("update", "needed"),
+    [
+        (AddSchema(BASE.schema), [FIELD_ID]),
+        (SetCurrentSchema(-1), [SCHEMA_ID, PARTITION_ID, SPEC_ID, ORDER_ID]),
+        (AddPartitionSpec(UNPARTITIONED), [SCHEMA_ID, PARTITION_ID]),
+        (SetDefaultSpec(-1), [SCHEMA_ID, SPEC_ID]),
+        (AddSortOrder(UNSORTED), [SCHEMA_ID]),
+        (SetDefaultSortOrder(-1), [SCHEMA_ID, ORDER_ID]),
+    ],
+)
+def test_schema_spec_and_order_need_each_other_as_they_were(update: Update, needed: list[Requirement]):
+    assert requirements_for(BASE, [update]) == (SAME_TABLE, *needed)
+    assert failing(requirements_for(BASE, [update]), BASE) is None
+
+
 def test_what_several_updates_need_is_needed_once():
     updates = [RemoveSnapshotRef("audit"), RemoveSnapshots((1,)), RemoveSchemas((9,))]
     needed = requirements_for(BASE, updates)
@@ -102,6 +143,9 @@ def test_requirements_of_a_table_hold_for_it():
         (AssertRefSnapshotId("dev", None), BASE, "ref 'dev' is at snapshot 2, not None"),
         (AssertCurrentSchemaId(0), changed(current_schema_id=1), "the current schema is 1, not 0"),
         (AssertDefaultSpecId(0), changed(default_spec_id=1), "the default partition spec is 1, not 0"),
+        (FIELD_ID, changed(last_column_id=3), "the last field id is 3, not 2"),
+        (PARTITION_ID, changed(last_partition_id=1000), "the last partition field id is 1000, not 999"),
+        (ORDER_ID, changed(default_sort_order_id=1), "the default sort order is 1, not 0"),
     ],
 )
 def test_a_requirement_that_does_not_hold_is_named(requirement: Requirement, now: TableMetadata, problem: str):

@@ -9,17 +9,29 @@ from pyiceberg.schema import Schema as ForeignSchema
 from pyiceberg.schema import assign_fresh_schema_ids
 
 from icekeep.errors import InvalidTableError, NotFoundError
-from icekeep.spec.schema import Schema, assign_fresh_ids, schema_from_json, schema_to_json, validate_schema
+from icekeep.spec.schema import (
+    Schema,
+    assign_fresh_ids,
+    check_format_version,
+    schema_from_json,
+    schema_to_json,
+    validate_schema,
+)
 from icekeep.spec.types import (
     DOUBLE,
     INT,
     LONG,
     STRING,
+    TIMESTAMP_NS,
+    TIMESTAMPTZ_NS,
+    UNKNOWN,
+    VARIANT,
     ListType,
     MapType,
     NestedField,
     StructType,
     Type,
+    parse_type,
     walk,
 )
 from kit.strategies import schemas
@@ -155,6 +167,93 @@ def test_required_primitives_identify_rows(field_id: int):
 def test_other_fields_do_not_identify_rows(schema: Schema):
     with pytest.raises(InvalidTableError, match="cannot identify rows"):
         validate_schema(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        Schema(fields=(field(1, "u", UNKNOWN, required=True),)),
+        Schema(fields=(field(1, "l", ListType(element_id=2, element=UNKNOWN, element_required=True)),)),
+        Schema(fields=(field(1, "m", MapType(key_id=2, key=UNKNOWN, value_id=3, value=LONG)),)),
+    ],
+)
+def test_an_unknown_column_is_optional(schema: Schema):
+    with pytest.raises(InvalidTableError, match=r"of type unknown is required; it must be optional"):
+        validate_schema(schema)
+    validate_schema(Schema(fields=(field(1, "u", UNKNOWN),)))
+
+
+def test_a_variant_does_not_identify_rows():
+    with pytest.raises(InvalidTableError, match="column 'a' cannot identify rows"):
+        validate_schema(Schema(fields=(field(1, "a", VARIANT, required=True),), identifier_field_ids=(1,)))
+
+
+def test_a_default_that_is_none_for_its_type_breaks_the_table():
+    form = {
+        "type": "struct",
+        "fields": [{"id": 1, "name": "a", "required": False, "type": "int", "write-default": "x"}],
+    }
+    with pytest.raises(InvalidTableError, match=r"write-default 'x' of column 'a' is none for its type int"):
+        schema_from_json(form)
+
+
+def test_a_schema_that_is_nested_too_deep_breaks_the_table():
+    type_: Type = LONG
+    for level in range(3_000):
+        type_ = ListType(element_id=level + 2, element=type_)
+    for check in (validate_schema, assign_fresh_ids):
+        with pytest.raises(InvalidTableError, match="nested more than 100 levels"):
+            check(Schema(fields=(field(1, "a", type_),)))
+
+
+VERSION_3_COLUMNS = [
+    *(field(1, "a", parse_type(t)) for t in ("timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geography")),
+    NestedField(field_id=1, name="a", type=LONG, initial_default=1),
+    NestedField(field_id=1, name="a", type=LONG, write_default=1),
+    field(2, "s", StructType((field(1, "a", UNKNOWN),))),
+    field(2, "l", ListType(element_id=1, element=VARIANT)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("column", VERSION_3_COLUMNS, ids=str)
+@pytest.mark.parametrize("version", [1, 2])
+def test_types_and_defaults_of_version_3_are_refused_in_older_tables(column: NestedField, version: int):
+    schema = Schema(fields=(column,))
+    with pytest.raises(InvalidTableError, match=r"column '(a|s\.a|l\.element)' .* only format version 3 has"):
+        check_format_version(schema, version)
+    check_format_version(schema, 3)
+
+
+@given(schemas())
+def test_other_schemas_fit_any_version_unless_they_count_nanoseconds(schema: Schema):
+    has_nanoseconds = any(f.type in (TIMESTAMP_NS, TIMESTAMPTZ_NS) for f in schema.fields_by_id.values())
+    try:
+        check_format_version(schema, 1)
+    except InvalidTableError:
+        assert has_nanoseconds
+    else:
+        assert not has_nanoseconds
+
+
+@given(schemas())
+def test_a_nested_field_lies_in_its_parent(schema: Schema):
+    for field_id, name in schema.names_by_id.items():
+        parent = schema.parents_by_id.get(field_id)
+        own = schema.fields_by_id[field_id].name
+        assert name == (own if parent is None else f"{schema.names_by_id[parent.field_id]}.{own}")
+
+
+def test_fresh_ids_do_not_need_ids_that_differ():
+    city = StructType((field(0, "name", STRING), field(0, "zip", INT)))
+    fresh = assign_fresh_ids(Schema(fields=(field(0, "a"), field(0, "b", ListType(element_id=0, element=city)))))
+    assert {name: fresh.field(name).field_id for name in fresh.ids_by_name} == {
+        "a": 1, "b": 2, "b.element": 3, "b.element.name": 4, "b.element.zip": 5,
+    }  # fmt: skip
+
+
+def test_an_identifier_that_no_column_has_is_refused_before_ids_are_assigned():
+    with pytest.raises(InvalidTableError, match="field id 9 cannot identify rows"):
+        assign_fresh_ids(Schema(fields=(field(1, "a", required=True),), identifier_field_ids=(9,)))
 
 
 def test_schemas_with_other_ids_may_have_the_same_columns():

@@ -51,7 +51,7 @@ from icekeep.spec.types import (
     fixed,
     parse_type,
 )
-from icekeep.spec.values import value_from_literal
+from kit.filters import value_from_literal
 from kit.strategies import PLAIN_TYPES, decimal_types, primitive_types, typed_values, values_in_python_years, values_of
 
 TIMESTAMPS = (TIMESTAMP, TIMESTAMPTZ, TIMESTAMP_NS, TIMESTAMPTZ_NS)

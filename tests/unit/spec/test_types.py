@@ -7,8 +7,10 @@ from pyiceberg.schema import Schema as ForeignSchema
 from pyiceberg.types import IcebergType
 
 from icekeep.errors import InvalidTableError
+from icekeep.spec.type_json import field_from_json, field_to_json, type_from_json, type_to_json
 from icekeep.spec.types import (
     INT,
+    MAX_NESTING,
     STRING,
     UNKNOWN,
     VARIANT,
@@ -21,15 +23,13 @@ from icekeep.spec.types import (
     PrimitiveType,
     StructType,
     Type,
+    check_nesting,
     child_fields,
     decimal,
-    field_from_json,
-    field_to_json,
     fixed,
     parse_type,
-    type_from_json,
-    type_to_json,
     walk,
+    with_child_fields,
 )
 from kit.strategies import PLAIN_TYPES, decimal_types, fixed_types, nested_types, primitive_types
 
@@ -57,6 +57,8 @@ def test_a_simple_type_is_its_name(type_: PrimitiveType):
         ("geography", GeographyType("geography")),
         ("geography(srid:4326)", GeographyType("geography", "srid:4326")),
         ("geography( srid:4326 ,spherical )", GeographyType("geography", "srid:4326", "spherical")),
+        ("geometry (a, b)", GeometryType("geometry", "a, b")),
+        ("geography(EPSG:4326(x))", GeographyType("geography", "EPSG:4326(x)")),
     ],
 )
 def test_parameters_are_read_with_or_without_spaces(text: str, type_: Type):
@@ -72,7 +74,6 @@ def test_a_geography_type_with_an_algorithm_alone_names_the_default_reference_sy
     "text",
     [
         "",
-        "INT",
         "varchar(5)",
         "decimal",
         "decimal(9)",
@@ -87,6 +88,9 @@ def test_a_geography_type_with_an_algorithm_alone_names_the_default_reference_sy
         "geometry()",
         "geography(a, b, c)",
         "int ",
+        "geography(OGC:CRS84, flat)",
+        "geography(OGC:CRS84, )",
+        "fixed [16]",
     ],
 )
 def test_texts_that_are_no_type_break_the_table(text: str):
@@ -197,3 +201,84 @@ def test_walking_visits_parents_before_their_children():
 
 def test_types_are_shown_in_short():
     assert str(MAP) == "map<string, list<struct<1: x: required int>>>"
+
+
+@pytest.mark.parametrize(
+    ("text", "type_"),
+    [
+        ("INT", INT),
+        ("Timestamptz_NS", parse_type("timestamptz_ns")),
+        ("DECIMAL(9, 2)", decimal(9, 2)),
+        ("Fixed[16]", fixed(16)),
+        ("GEOMETRY(srid:4326)", GeometryType("geometry", "srid:4326")),
+        ("Geography(srid:4326, Karney)", GeographyType("geography", "srid:4326", "karney")),
+    ],
+)
+def test_upper_and_lower_case_are_the_same_in_the_name_of_a_type_as_in_java(text: str, type_: Type):
+    assert parse_type(text) == type_
+
+
+@pytest.mark.parametrize(
+    ("texts", "other"),
+    [
+        (["geometry", "geometry(OGC:CRS84)", "geometry(ogc:crs84)"], "geometry(srid:4326)"),
+        (
+            ["geography", "geography(OGC:CRS84)", "geography(OGC:CRS84, spherical)", "geography(ogc:crs84, SPHERICAL)"],
+            "geography(OGC:CRS84, karney)",
+        ),
+        (["geography(srid:1, vincenty)", "geography(SRID:1, Vincenty)"], "geography(srid:1)"),
+    ],
+)
+def test_a_geo_type_equals_what_the_spec_puts_in_the_place_of_what_was_not_written(texts: list[str], other: str):
+    types = [parse_type(text) for text in texts]
+    assert all(one == another for one in types for another in types)
+    assert len({*types, parse_type(other)}) == 2
+    fields = {NestedField(field_id=1, name="g", type=type_).type for type_ in types}
+    assert len(fields) == 1
+    assert [str(type_) for type_ in types] == texts, "what was written survives"
+
+
+def test_a_geometry_is_no_geography():
+    assert parse_type("geometry") != parse_type("geography")
+    assert GeometryType("geometry") != PrimitiveType("geometry")
+
+
+def nested(levels: int, kind: str = "list") -> Any:
+    form: Any = "int"
+    for level in range(levels):
+        if kind == "list":
+            form = {"type": "list", "element-id": level, "element": form, "element-required": False}
+        elif kind == "map":
+            value = {"value-id": 2 * level + 1, "value": form, "value-required": False}
+            form = {"type": "map", "key-id": 2 * level, "key": "int", **value}
+        else:
+            form = {"type": "struct", "fields": [{"id": level, "name": "a", "type": form, "required": False}]}
+    return form
+
+
+@pytest.mark.parametrize("kind", ["list", "map", "struct"])
+def test_a_type_may_be_nested_to_a_limit_and_no_deeper(kind: str):
+    deepest = type_from_json(nested(MAX_NESTING, kind))
+    check_nesting(deepest)
+    assert type_to_json(deepest) == nested(MAX_NESTING, kind)
+    for levels in (MAX_NESTING + 1, 20_000):
+        with pytest.raises(InvalidTableError, match="nested more than 100 levels deep"):
+            type_from_json(nested(levels, kind))
+
+
+def test_a_type_that_was_built_too_deep_is_refused_too():
+    type_: Type = INT
+    for level in range(5_000):
+        type_ = ListType(element_id=level, element=type_)
+    with pytest.raises(InvalidTableError, match="nested more than 100 levels deep"):
+        check_nesting(type_)
+
+
+@given(nested_types())
+def test_a_type_is_made_again_of_its_child_fields(type_: Type):
+    assert with_child_fields(type_, child_fields(type_)) == type_
+
+
+def test_a_doc_is_text():
+    with pytest.raises(InvalidTableError, match="must be text"):
+        field_from_json({"id": 1, "name": "a", "required": True, "type": "int", "doc": 1})

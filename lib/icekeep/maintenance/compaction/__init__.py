@@ -55,7 +55,7 @@ def compact(
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
     chosen = parse_options(RewriteDataFilesOptions, options or {})
-    plan = plan_compaction(table, spark, where=where, options=chosen)
+    plan = plan_compaction(table, spark, where=where, options=chosen, runtime=runtime)
     if plan.other_specs_files_count:
         listener.on(
             Warned(
@@ -78,12 +78,13 @@ def plan_compaction(
     *,
     where: str | Expression = ALWAYS_TRUE,
     options: Options | None = None,
+    runtime: Runtime = SYSTEM,
 ) -> RewritePlan:
     """Say what `compact` with the same arguments would do; raises as it does."""
     chosen = parse_options(RewriteDataFilesOptions, options or {})
     metadata = table.metadata
     sizes = _sizes(metadata, chosen)
-    scan = plan_files(table, spark, where=where)
+    scan = plan_files(table, spark, where=where, runtime=runtime)
     found = [_candidate(row) for row in collected(candidates(scan.files, sizes, rewrite_all=chosen.rewrite_all))]
     current = [file for file in found if file.spec_id == metadata.default_spec_id]
     groups = plan_groups(current, chosen, sizes, _partition_paths(current, metadata), metadata.default_spec_id)
@@ -112,6 +113,8 @@ def _sizes(metadata: TableMetadata, options: RewriteDataFilesOptions) -> FileSiz
 
 
 def _candidate(row: Row) -> CandidateFile:
+    if row["key_metadata"] is not None:
+        raise UnsupportedError(f"data file {row['file_path']!r} is encrypted, which is not supported yet")
     values = {name: row[name] for name in CandidateFile.__struct_fields__}
     offsets = values["split_offsets"]
     return CandidateFile(

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.maintenance.reachability import FileKind, Unreachable, unreachable
 from icekeep.maintenance.reclaim import refuse_if_gc_is_disabled
-from icekeep.planning.scan import refuse_what_is_not_supported
+from icekeep.planning.scan import refuse_encrypted
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import Expired, RetentionPolicy, select_expired
@@ -68,10 +68,10 @@ def refuse(metadata: TableMetadata) -> None:
 
     Raises:
         SafetyError: the table has `gc.enabled=false`.
-        UnsupportedError: the table is encrypted, or of a format version that cannot be written yet.
+        UnsupportedError: the table is encrypted.
     """
     refuse_if_gc_is_disabled(metadata)
-    refuse_what_is_not_supported(metadata, "expire_snapshots")
+    refuse_encrypted(metadata, "expire_snapshots")
 
 
 def retention_policy(older_than: int | None, retain_last: int | None, snapshot_ids: Sequence[int]) -> RetentionPolicy:

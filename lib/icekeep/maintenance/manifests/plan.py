@@ -7,7 +7,8 @@ from icekeep.catalog.base import Table
 from icekeep.commit.attempt import manifest_target_bytes
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import NotFoundError
-from icekeep.planning.scan import refuse_delete_files, refuse_what_is_not_supported
+from icekeep.planning.scan import refuse_delete_files, refuse_encrypted
+from icekeep.spec.manifest_inspection import lacks_counts
 from icekeep.spec.manifests import ManifestContent, ManifestFile
 
 
@@ -29,20 +30,23 @@ def plan_rewrite_manifests(
 ) -> RewriteManifestsPlan:
     """Choose the data manifests of a spec that hold no live file, and the others if fewer could hold their entries.
 
-    Property `commit.manifest.target-size-bytes` (8 MB). No manifest is opened.
+    Property `commit.manifest.target-size-bytes` (8 MB). No manifest is opened but those that a list of version 1 gives no
+    counts of.
 
     Raises:
         NotFoundError: the table has no such spec.
-        UnsupportedError: the table has delete files, is encrypted or of a format version that cannot be written yet.
+        UnsupportedError: the table has delete files or is encrypted.
     """
     metadata = table.metadata
-    refuse_what_is_not_supported(metadata, "rewrite_manifests")
+    refuse_encrypted(metadata, "rewrite_manifests")
     spec_id = metadata.default_spec_id if spec_id is None else spec_id
     if spec_id not in metadata.specs_by_id:
         known = ", ".join(map(str, sorted(metadata.specs_by_id)))
         raise NotFoundError(f"table {table.name!r} has no partition spec {spec_id}; it has {known}", spec_id=spec_id)
     snapshot = metadata.current_snapshot
-    listed = [] if snapshot is None else StorageManifestReader(table.storage).manifests(snapshot)
+    reader = StorageManifestReader(table.storage)
+    listed = [] if snapshot is None else reader.manifests(snapshot)
+    listed = [reader.completed(m, metadata) if lacks_counts(m) else m for m in listed]
     refuse_delete_files(metadata, [m for m in listed if m.may_have_live_files], "rewrite_manifests")
     target_bytes = manifest_target_bytes(metadata)
     of_spec = [m for m in listed if m.partition_spec_id == spec_id and m.content is ManifestContent.DATA]
