@@ -1,14 +1,22 @@
-"""Files in memory for PyIceberg, and manifests and manifest lists that it reads and writes there."""
+"""Files in memory for PyIceberg, and manifests and manifest lists that it reads and writes there; data files on disk."""
 
 import io
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
+from uuid import UUID
 
+import pyarrow as pa
 import pyiceberg.manifest as foreign
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO, InputFile, OutputFile
+from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO, write_file
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.partitioning import PartitionSpec as ForeignSpec
 from pyiceberg.schema import Schema as ForeignSchema
+from pyiceberg.table import FileScanTask, WriteTask
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import Record
 
 from icekeep.spec.manifests import (
@@ -21,8 +29,9 @@ from icekeep.spec.manifests import (
     Status,
 )
 from icekeep.spec.partitioning import spec_to_json
-from icekeep.spec.schema import schema_to_json
+from icekeep.spec.schema import Schema, schema_to_json
 from icekeep.spec.types import StructType
+from kit.columns import pyiceberg_schema
 from kit.manifests import SNAPSHOT_ID, spec_and_schema
 
 _FILE_FIELDS = ("file_path", "record_count", "file_size_in_bytes", "key_metadata", "sort_order_id")
@@ -143,6 +152,40 @@ def _their_entry(entry: ManifestEntry) -> foreign.ManifestEntry:
         sequence_number=entry.sequence_number,
         file_sequence_number=entry.file_sequence_number,
         data_file=theirs,
+    )
+
+
+def read_data_with_pyiceberg(files: Iterable[DataFile], schema: Schema, location: str) -> pa.Table:
+    """The rows of data files on disk as PyIceberg reads them into a schema."""
+    scan = ArrowScan(_their_metadata(schema, location), PyArrowFileIO(), pyiceberg_schema(schema), AlwaysTrue())
+    tasks = []
+    for file in files:
+        theirs = foreign.DataFile.from_args(
+            content=foreign.DataFileContent.DATA,
+            file_path=file.file_path,
+            file_format=foreign.FileFormat(file.file_format),
+            partition=Record(),
+            record_count=file.record_count,
+            file_size_in_bytes=file.file_size_in_bytes,
+        )
+        theirs.spec_id = 0
+        tasks.append(FileScanTask(theirs))
+    return scan.to_table(tasks)
+
+
+def write_data_with_pyiceberg(table: pa.Table, schema: Schema, location: str, **properties: str) -> foreign.DataFile:
+    """A Parquet file on disk that PyIceberg writes of rows in the columns of a schema."""
+    task = WriteTask(
+        write_uuid=UUID(int=1), task_id=0, record_batches=table.to_batches(), schema=pyiceberg_schema(schema)
+    )
+    (file,) = write_file(PyArrowFileIO(), _their_metadata(schema, location, **properties), iter([task]))
+    return file
+
+
+def _their_metadata(schema: Schema, location: str, **properties: str) -> TableMetadata:
+    properties = {"format-version": "2", **properties}
+    return new_table_metadata(
+        pyiceberg_schema(schema), UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, location, properties
     )
 
 

@@ -69,5 +69,7 @@ class SummaryBuilder:
             self._counts[f"{verb}-equality-delete-files"] += 1
             self._counts[f"{verb}-equality-deletes"] += file.record_count
         else:
-            self._counts[f"{verb}-dvs" if file.file_format.lower() == "puffin" else f"{verb}-position-delete-files"] += 1
+            self._counts[
+                f"{verb}-dvs" if file.file_format.lower() == "puffin" else f"{verb}-position-delete-files"
+            ] += 1
             self._counts[f"{verb}-position-deletes"] += file.record_count

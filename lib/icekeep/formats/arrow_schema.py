@@ -2,12 +2,13 @@
 
 Going out, every Arrow field at every level carries its field id, so that pyarrow writes Parquet files that any Iceberg
 reader resolves by id. Coming in, an Arrow schema without ids becomes the schema of a new table. Values are not touched
-here: `projection` moves them.
+here: `projection` moves them. The formats that are not Parquet derive their own schemas from these.
 """
 
 from collections.abc import Callable
 from itertools import count
 
+import msgspec
 import pyarrow as pa
 
 from icekeep.errors import UnsupportedError, UsageError
@@ -26,6 +27,7 @@ from icekeep.spec.types import (
     TIMESTAMP_NS,
     TIMESTAMPTZ,
     TIMESTAMPTZ_NS,
+    UNKNOWN,
     UUID,
     DecimalType,
     FixedType,
@@ -35,6 +37,7 @@ from icekeep.spec.types import (
     PrimitiveType,
     StructType,
     Type,
+    child_fields,
     decimal,
     fixed,
 )
@@ -57,6 +60,7 @@ _ARROW_TYPES: dict[PrimitiveType, pa.DataType] = {
     STRING: pa.string(),
     UUID: pa.uuid(),
     BINARY: pa.binary(),
+    UNKNOWN: pa.null(),
 }
 
 _ICEBERG_TYPES: dict[pa.DataType, PrimitiveType] = {
@@ -82,12 +86,25 @@ _ICEBERG_TYPES: dict[pa.DataType, PrimitiveType] = {
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The Arrow schema that a table's data files are written with, field ids in the metadata of each field.
+    """The Arrow schema that a table's rows are read with, field ids in the metadata of each field.
 
     Raises:
-        UnsupportedError: a column has a type that we do not write yet; its full name is in the message.
+        UnsupportedError: a column has a type whose values we cannot interpret; its full name is in the message.
     """
     return pa.schema([arrow_field(field) for field in schema.fields])
+
+
+def stored_schema(schema: Schema) -> Schema:
+    """The columns of a schema that data files hold: all but those of type `unknown` (spec, Appendix A).
+
+    Raises:
+        UnsupportedError: what is left out leaves nothing, a struct without fields, or a list or map without values,
+            which files cannot hold.
+    """
+    fields = _stored_fields(schema.fields, "")
+    if not fields:
+        raise UnsupportedError("the table has no columns that files can hold; add one")
+    return msgspec.structs.replace(schema, fields=fields)
 
 
 def arrow_field(field: NestedField) -> pa.Field:
@@ -121,6 +138,31 @@ def iceberg_schema(schema: pa.Schema) -> Schema:
     return assign_fresh_ids(Schema(fields=_nested_fields(list(schema), "", lambda: next(counter))))
 
 
+def _stored_fields(fields: tuple[NestedField, ...], path: str) -> tuple[NestedField, ...]:
+    return tuple(
+        msgspec.structs.replace(field, type=_stored_type(field.type, _join(path, field.name)))
+        for field in fields
+        if field.type != UNKNOWN
+    )
+
+
+def _stored_type(type_: Type, path: str) -> Type:
+    if isinstance(type_, ListType | MapType) and any(child.type == UNKNOWN for child in child_fields(type_)):
+        raise UnsupportedError(f"column {path!r} has values of type 'unknown', which files cannot hold", column=path)
+    match type_:
+        case StructType():
+            fields = _stored_fields(type_.fields, path)
+            if not fields:
+                raise UnsupportedError(f"column {path!r} is a struct without fields that files can hold", column=path)
+            return msgspec.structs.replace(type_, fields=fields)
+        case ListType():
+            return msgspec.structs.replace(type_, element=_stored_type(type_.element, _join(path, "element")))
+        case MapType():
+            key, value = _stored_type(type_.key, _join(path, "key")), _stored_type(type_.value, _join(path, "value"))
+            return msgspec.structs.replace(type_, key=key, value=value)
+    return type_
+
+
 def _field(id_: int, name: str, type_: Type, required: bool, path: str) -> pa.Field:
     metadata = {FIELD_ID_KEY: str(id_).encode()}
     return pa.field(name, _type(type_, path), nullable=not required, metadata=metadata)
@@ -132,7 +174,7 @@ def _type(type_: Type, path: str) -> pa.DataType:
             return pa.decimal128(type_.precision, type_.scale)
         case FixedType():
             return pa.binary(type_.length)
-        case StructType(fields=fields) if fields:
+        case StructType(fields=fields):
             return pa.struct([_field(f.field_id, f.name, f.type, f.required, _join(path, f.name)) for f in fields])
         case ListType():
             element = _join(path, "element")
@@ -144,7 +186,7 @@ def _type(type_: Type, path: str) -> pa.DataType:
             )
         case PrimitiveType() if type_ in _ARROW_TYPES:
             return _ARROW_TYPES[type_]
-    raise UnsupportedError(f"column {path!r} has type '{type_}', which icekeep does not write yet", column=path)
+    raise UnsupportedError(f"column {path!r} has type '{type_}', whose values icekeep cannot interpret", column=path)
 
 
 def _nested_fields(fields: list[pa.Field], parent: str, next_id: Callable[[], int]) -> tuple[NestedField, ...]:

@@ -12,31 +12,46 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.formats.parquet import DataFileWriter, read_row_groups, repeating_strings
+from icekeep.formats.parquet import repeating_strings
+from icekeep.formats.reading import SourceFile, read_file
 from icekeep.formats.write_options import write_options
+from icekeep.formats.writing import DataFileWriter
 from icekeep.spec.manifests import DataFile
+from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
+from icekeep.spec.name_mapping import name_mapping_of
 from icekeep.spec.partitioning import PartitionSpec, partition_path
 from icekeep.spec.schema import Schema
+from icekeep.spec.sorting import UNSORTED, SortOrder
 from icekeep.spec.transforms import Identity
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
 
 
 class FilePiece(msgspec.Struct, frozen=True, kw_only=True):
-    """A data file to read, whole or in some of its row groups only; counts and sizes are of the piece."""
+    """A data file to read, whole or in some of its parts (row groups, stripes); counts and sizes are of the piece.
+
+    `first_row_id` and `data_sequence_number` are those of its manifest entry, which its rows inherit.
+    """
 
     location: str
     record_count: int
     size_bytes: int
-    row_groups: tuple[int, ...] | None = None
+    file_format: str = "PARQUET"
+    parts: tuple[int, ...] | None = None
+    first_row_id: int | None = None
+    data_sequence_number: int | None = None
 
 
 class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
     """Pieces of one partition, and the files that shall hold their rows.
 
-    The new files are named `<partition_id>-<task_attempt_id>-<operation_id>-<count>.parquet` as Iceberg's Spark writers
-    name theirs, in the partition's directory below `data_location`. Two attempts at one task need different
-    `task_attempt_id`s, since only the files of the attempt that won are committed.
+    The new files are in the table's default format and named `<partition_id>-<task_attempt_id>-<operation_id>-<count>`
+    with the format's suffix, as Iceberg's Spark writers name theirs, in the partition's directory below `data_location`.
+    Two attempts at one task need different `task_attempt_id`s, since only the files of the attempt that won are committed.
+
+    Attributes:
+        properties: of the table: how to write, and the name mapping that files without field ids are read with.
+        sort_order: of the table, whose columns keep bounds; the rows themselves are in the order `sort_order_id`.
     """
 
     pieces: tuple[FilePiece, ...]
@@ -50,6 +65,7 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
     partition_id: int = 0
     task_attempt_id: int = 0
     sort_order_id: int | None = 0
+    sort_order: SortOrder = UNSORTED
 
 
 def rewrite(task: RewriteTask, storage: Storage) -> tuple[DataFile, ...]:
@@ -67,11 +83,20 @@ def rewrite(task: RewriteTask, storage: Storage) -> tuple[DataFile, ...]:
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     read_count = 0
-    # The first file speaks for all: where it is wrong, only the time is lost.
-    kept_dictionaries = repeating_strings(storage, task.pieces[0].location) if task.pieces else frozenset()
-    with _writer(task, storage) as writer:
+    name_mapping = name_mapping_of(task.properties)
+    kept_dictionaries = _kept_dictionaries(task, storage)
+    columns = _columns(task)
+    with _writer(task, columns, storage) as writer:
         for piece in task.pieces:
-            for table in _read(piece, task, storage, kept_dictionaries):
+            source = SourceFile(
+                location=piece.location,
+                file_format=piece.file_format,
+                constants=_constants(task),
+                name_mapping=name_mapping,
+                first_row_id=piece.first_row_id,
+                data_sequence_number=piece.data_sequence_number,
+            )
+            for table in _read(piece, source, columns, storage, kept_dictionaries):
                 read_count += table.num_rows
                 writer.write(table)
         files = writer.close()
@@ -81,21 +106,30 @@ def rewrite(task: RewriteTask, storage: Storage) -> tuple[DataFile, ...]:
     return files
 
 
+def _columns(task: RewriteTask) -> Schema:
+    """The table's columns, and the lineage of rows that have one: they keep it in their new file (spec, "Row Lineage")."""
+    if all(piece.first_row_id is None for piece in task.pieces):
+        return task.schema
+    lineage = (ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)
+    return msgspec.structs.replace(task.schema, fields=(*task.schema.fields, *lineage))
+
+
+def _kept_dictionaries(task: RewriteTask, storage: Storage) -> frozenset[int]:
+    """Columns that need not be decoded; the first file speaks for all: where it is wrong, only the time is lost."""
+    first = task.pieces[0] if task.pieces else None
+    if first is None or first.file_format.upper() != "PARQUET":
+        return frozenset()
+    return repeating_strings(storage, first.location)
+
+
 def _read(
-    piece: FilePiece, task: RewriteTask, storage: Storage, kept_dictionaries: frozenset[int]
+    piece: FilePiece, source: SourceFile, schema: Schema, storage: Storage, kept_dictionaries: frozenset[int]
 ) -> Iterator[pa.Table]:
     read_count = 0
-    for table in read_row_groups(
-        storage,
-        piece.location,
-        task.schema,
-        piece.row_groups,
-        constants=_constants(task),
-        kept_dictionaries=kept_dictionaries,
-    ):
+    for table in read_file(storage, source, schema, piece.parts, kept_dictionaries=kept_dictionaries):
         read_count += table.num_rows
         yield table
-    if piece.row_groups is None and read_count != piece.record_count:
+    if piece.parts is None and read_count != piece.record_count:
         raise InvalidTableError(
             f"data file {piece.location!r} has {read_count} rows where its manifest says {piece.record_count}",
             location=piece.location,
@@ -111,24 +145,27 @@ def _constants(task: RewriteTask) -> dict[int, Any]:
     }
 
 
-def _writer(task: RewriteTask, storage: Storage) -> DataFileWriter:
+def _writer(task: RewriteTask, columns: Schema, storage: Storage) -> DataFileWriter:
+    options = write_options(
+        task.properties, task.schema, task.sort_order, target_file_size_bytes=task.target_file_size_bytes
+    )
     return DataFileWriter(
         storage,
-        task.schema,
-        write_options(task.properties, target_file_size_bytes=task.target_file_size_bytes),
-        _new_locations(task),
+        columns,
+        options,
+        _new_locations(task, options.file_suffix),
         spec_id=task.spec.spec_id,
         partition=task.partition,
         sort_order_id=task.sort_order_id,
     )
 
 
-def _new_locations(task: RewriteTask) -> Callable[[], str]:
+def _new_locations(task: RewriteTask, suffix: str) -> Callable[[], str]:
     directory = partition_path(task.spec, task.schema, task.partition)
     numbers = count(1)
 
     def new_location() -> str:
-        name = f"{task.partition_id:05d}-{task.task_attempt_id}-{task.operation_id}-{next(numbers):05d}.parquet"
+        name = f"{task.partition_id:05d}-{task.task_attempt_id}-{task.operation_id}-{next(numbers):05d}{suffix}"
         return join(task.data_location, directory, name) if directory else join(task.data_location, name)
 
     return new_location

@@ -8,11 +8,11 @@ import pyarrow as pa
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.retry import commit
-from icekeep.errors import IcekeepError, OutcomeUnknownError, UnsupportedError
-from icekeep.formats.parquet import DataFileWriter
+from icekeep.errors import IcekeepError, OutcomeUnknownError
 from icekeep.formats.partitioning import split_by_partition
 from icekeep.formats.projection import cast_to_schema
 from icekeep.formats.write_options import WriteOptions, write_options
+from icekeep.formats.writing import DataFileWriter
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.layout import data_directory
 from icekeep.spec.manifests import DataFile
@@ -28,20 +28,20 @@ def append(
 ) -> Table:
     """Write rows as data files and commit them as one snapshot; returns the table after it.
 
-    Each of several tables gets data files of its own. Columns are matched by name.
+    Each of several tables gets data files of its own. Columns are matched by name; a missing one takes its
+    `write-default`. The files are in the format that the table property `write.format.default` names.
 
     Args:
         summary: entries for the snapshot's summary.
 
     Raises:
-        UsageError: the columns do not fit the table's, or a required one is null or missing.
-        UnsupportedError: the table's format version or its partition spec cannot be written.
+        UsageError: the columns do not fit the table's, a required one is null, or missing and without a default, or a
+            property of the table has a value that it cannot take.
+        UnsupportedError: a column's type or the table's partition spec cannot be written.
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
     metadata = table.metadata
-    if metadata.format_version != 2:
-        raise UnsupportedError(f"format version {metadata.format_version} cannot be written yet, only version 2")
-    options = write_options(metadata.properties)
+    options = write_options(metadata.properties, metadata.schema, metadata.sort_order)
     operation = str(runtime.new_uuid())
     files: list[DataFile] = []
     try:
@@ -74,7 +74,7 @@ def _written(table: Table, rows: pa.Table, options: WriteOptions, prefix: str) -
         )
 
         def new_location(directory: str = directory) -> str:
-            return f"{directory}/{prefix}-{next(numbers):05d}.parquet"
+            return f"{directory}/{prefix}-{next(numbers):05d}{options.file_suffix}"
 
         with DataFileWriter(
             table.storage, metadata.schema, options, new_location, spec_id=metadata.default_spec_id, partition=partition

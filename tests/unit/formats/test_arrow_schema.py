@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from pyiceberg.io.pyarrow import pyarrow_to_schema
 
 from icekeep.errors import UnsupportedError, UsageError
-from icekeep.formats.arrow_schema import arrow_field, arrow_schema, arrow_type, field_id, iceberg_schema
+from icekeep.formats.arrow_schema import arrow_field, arrow_schema, arrow_type, field_id, iceberg_schema, stored_schema
+from icekeep.spec.avro import min_decimal_bytes
 from icekeep.spec.schema import assign_fresh_ids
 from icekeep.spec.types import (
     BINARY,
@@ -23,6 +24,7 @@ from icekeep.spec.types import (
     UNKNOWN,
     UUID,
     VARIANT,
+    GeographyType,
     GeometryType,
     ListType,
     MapType,
@@ -117,6 +119,12 @@ def test_pyiceberg_finds_the_same_schema_in_a_written_file():
     assert pyarrow_to_schema(written) == pyiceberg_schema(EVERY_TYPE)
 
 
+@pytest.mark.parametrize("precision", range(19, 39))
+def test_a_large_decimal_takes_the_fewest_bytes_that_hold_its_precision(precision):
+    stored = parquet_file(empty_table(schema_of(column(1, "c", decimal(precision, 2))))).schema.column(0)
+    assert stored.length == min_decimal_bytes(precision)
+
+
 @settings(max_examples=40, deadline=None)
 @given(rows(EVERY_TYPE))
 def test_rows_of_every_type_come_back_from_parquet(data):
@@ -126,12 +134,37 @@ def test_rows_of_every_type_come_back_from_parquet(data):
     assert str(read.to_pylist()) == str(table.to_pylist())
 
 
-@pytest.mark.parametrize("type_", [UNKNOWN, VARIANT, GeometryType("geometry"), StructType(())], ids=str)
-def test_a_type_that_is_not_written_is_refused_with_the_columns_full_name(type_):
+@pytest.mark.parametrize("type_", [VARIANT, GeometryType("geometry"), GeographyType("geography")], ids=str)
+def test_a_type_that_is_not_interpreted_is_refused_with_the_columns_full_name(type_):
     inner = StructType((column(3, "b", type_),))
     schema = schema_of(column(1, "a", ListType(element_id=2, element=inner)))
     with pytest.raises(UnsupportedError, match=r"'a\.element\.b'"):
         arrow_schema(schema)
+
+
+def test_columns_of_type_unknown_are_left_out_of_files_at_every_level():
+    schema = schema_of(
+        column(1, "u", UNKNOWN),
+        column(2, "s", StructType((column(3, "x", INT), column(4, "u", UNKNOWN)))),
+        column(5, "l", ListType(element_id=6, element=StructType((column(7, "u", UNKNOWN), column(8, "y", INT))))),
+        column(9, "m", MapType(key_id=10, key=INT, value_id=11, value=StructType((column(12, "z", INT),)))),
+    )
+    assert list(stored_schema(schema).fields_by_id) == [2, 3, 5, 6, 8, 9, 10, 11, 12]
+    assert arrow_type(UNKNOWN) == pa.null()
+
+
+@pytest.mark.parametrize(
+    ("type_", "message"),
+    [
+        (ListType(element_id=2, element=UNKNOWN), "'c' has values of type 'unknown'"),
+        (MapType(key_id=2, key=INT, value_id=3, value=UNKNOWN), "'c' has values of type 'unknown'"),
+        (StructType((column(2, "u", UNKNOWN),)), "'c' is a struct without fields"),
+        (ListType(element_id=2, element=StructType(())), r"'c\.element' is a struct without fields"),
+    ],
+)
+def test_what_would_hold_nothing_but_unknown_is_refused(type_, message):
+    with pytest.raises(UnsupportedError, match=message):
+        stored_schema(schema_of(column(1, "c", type_)))
 
 
 def test_a_type_alone_has_ids_below_it():

@@ -9,29 +9,18 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO
-from pyiceberg.manifest import DataFile as PyIcebergDataFile
-from pyiceberg.manifest import DataFileContent, FileFormat
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
-from pyiceberg.table import FileScanTask
-from pyiceberg.table.metadata import new_table_metadata
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
-from pyiceberg.typedef import Record
 
 from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError, UnavailableError, UnsupportedError
 from icekeep.formats.arrow_schema import arrow_schema
-from icekeep.formats.metrics import count_nans, file_metrics
-from icekeep.formats.parquet import (
-    ROW_GROUP_ARROW_BYTES,
-    ROW_GROUP_ROWS,
-    DataFileWriter,
-    read_row_groups,
-    repeating_strings,
-)
+from icekeep.formats.metrics import count_nans
+from icekeep.formats.parquet import repeating_strings
+from icekeep.formats.parquet_metrics import file_metrics
 from icekeep.formats.projection import KEPT_DICTIONARY
+from icekeep.formats.reading import SourceFile, read_file
 from icekeep.formats.write_options import WriteOptions, write_options
+from icekeep.formats.writing import ROW_GROUP_ARROW_BYTES, ROW_GROUP_ROWS, DataFileWriter
 from icekeep.spec.manifests import FileContent
+from icekeep.spec.metrics_modes import metrics_modes
 from icekeep.spec.types import INT, LONG, STRING, UUID, ListType, MapType, StructType
 from icekeep.storage.open import open_storage
 from kit.columns import (
@@ -40,11 +29,11 @@ from kit.columns import (
     empty_table,
     parquet_bytes,
     parquet_file,
-    pyiceberg_schema,
     rows,
     schema_of,
     table_of,
 )
+from kit.data_files import options_for, read_files, read_tables, write_files
 from kit.storage import MemoryStorage
 
 NUMBERS = schema_of(column(1, "n", LONG))
@@ -61,18 +50,6 @@ def numbered(directory="memory:/t"):
     return lambda: f"{directory}/{next(numbers):03d}.parquet"
 
 
-def write(storage, schema, tables, options=WriteOptions(), directory="memory:/t", **facts):  # noqa: B008
-    with DataFileWriter(storage, schema, options, numbered(directory), **facts) as writer:
-        for table in tables:
-            writer.write(table)
-        return writer.close()
-
-
-def read(storage, files, schema, **options):
-    tables = [t for f in files for t in read_row_groups(storage, f.file_path, schema, **options)]
-    return pa.concat_tables(tables) if tables else empty_table(schema)
-
-
 def footer(storage, file):
     return pq.ParquetFile(storage.open(file.file_path)).metadata
 
@@ -87,8 +64,8 @@ def scrambled(row_count, start=0):
 
 def test_a_data_file_says_what_was_written(storage):
     table = table_of(WORDS, [{"n": 1, "s": "a"}, {"n": 2, "s": None}])
-    (file,) = write(storage, WORDS, [table], spec_id=3, partition=("x", None), sort_order_id=2)
-    metrics = file_metrics(footer(storage, file), WORDS, count_nans(table, WORDS))
+    (file,) = write_files(storage, WORDS, [table], spec_id=3, partition=("x", None), sort_order_id=2)
+    metrics = file_metrics(footer(storage, file), WORDS, metrics_modes({}, WORDS), count_nans(table, WORDS))
     assert (file.file_path, file.file_format, file.content) == ("memory:/t/001.parquet", "PARQUET", FileContent.DATA)
     assert (file.spec_id, file.partition, file.sort_order_id) == (3, ("x", None), 2)
     assert file.file_size_in_bytes == storage.head(file.file_path).size_bytes
@@ -104,53 +81,24 @@ def test_a_data_file_says_what_was_written(storage):
 def test_rows_of_every_type_come_back_in_their_order(parts):
     storage = MemoryStorage()
     tables = [table_of(EVERY_TYPE, part) for part in parts]
-    files = write(storage, EVERY_TYPE, tables)
+    files = write_files(storage, EVERY_TYPE, tables)
     expected = [row for table in tables for row in table.to_pylist()]
     assert len(files) == (1 if expected else 0)
-    assert str(read(storage, files, EVERY_TYPE).to_pylist()) == str(expected)
-
-
-def test_pyiceberg_reads_what_was_written(tmp_path):
-    lists = {"numbers": [4], "points": [], "counts": [("a", 1)], "deep": []}  # PyIceberg 0.12 reads null lists as empty
-    data = [
-        {"key": 1, "c7_time": 5_000_001, "c11_uuid": UUIDValue(int=2**127 + 5), "c13_fixed": b"abcde", **lists},
-        {"key": 2, "c8_timestamp": -1, "c9_timestamptz": 7, "c6_date": -3, "c12_binary": b"\xff\x00", **lists},
-        {"key": 3, **lists, "deep": [(1, [{"id": UUIDValue(int=1), "n": None}])]},
-    ]
-    table = table_of(EVERY_TYPE, data)
-    storage = open_storage({})
-    (file,) = write(storage, EVERY_TYPE, [table], directory=tmp_path.as_uri())
-    theirs = PyIcebergDataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=file.file_path,
-        file_format=FileFormat.PARQUET,
-        partition=Record(),
-        record_count=file.record_count,
-        file_size_in_bytes=file.file_size_in_bytes,
-    )
-    theirs.spec_id = 0
-    schema = pyiceberg_schema(EVERY_TYPE)
-    metadata = new_table_metadata(
-        schema, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, tmp_path.as_uri(), {"format-version": "2"}
-    )
-    scan = ArrowScan(metadata, PyArrowFileIO(), schema, AlwaysTrue())
-    read_by_pyiceberg = scan.to_table([FileScanTask(theirs)]).to_pylist()
-    for mine, other in zip(table.to_pylist(), read_by_pyiceberg, strict=True):
-        assert {name: str(value) for name, value in mine.items()} == {name: str(value) for name, value in other.items()}
+    assert str(read_files(storage, files, EVERY_TYPE).to_pylist()) == str(expected)
 
 
 def test_no_rows_make_no_file(storage):
-    assert write(storage, NUMBERS, []) == ()
-    assert write(storage, NUMBERS, [empty_table(NUMBERS)]) == ()
+    assert write_files(storage, NUMBERS, []) == ()
+    assert write_files(storage, NUMBERS, [empty_table(NUMBERS)]) == ()
     assert storage.files == {}
 
 
 def test_files_end_near_the_target_size_with_row_groups_of_one_size(storage):
-    options = WriteOptions(target_file_size_bytes=100_000, row_group_size_bytes=30_000)
+    options = options_for(target_file_size_bytes=100_000, row_group_size_bytes=30_000)
     tables = [scrambled(3_000, start) for start in range(0, 60_000, 3_000)]
-    files = write(storage, NUMBERS, tables, options)
+    files = write_files(storage, NUMBERS, tables, options)
     assert len(files) > 3
-    assert read(storage, files, NUMBERS).equals(pa.concat_tables(tables))
+    assert read_files(storage, files, NUMBERS).equals(pa.concat_tables(tables))
     for file in files[:-1]:
         assert 90_000 < file.file_size_in_bytes < 115_000
     for file in files[1:-1]:
@@ -162,20 +110,20 @@ def test_files_end_near_the_target_size_with_row_groups_of_one_size(storage):
 
 def test_one_large_table_is_spread_over_files(storage):
     table = scrambled(50_000)
-    files = write(storage, NUMBERS, [table], WriteOptions(target_file_size_bytes=100_000))
+    files = write_files(storage, NUMBERS, [table], options_for(target_file_size_bytes=100_000))
     assert len(files) > 3
     assert sum(file.record_count for file in files) == 50_000
-    assert read(storage, files, NUMBERS).equals(table)
+    assert read_files(storage, files, NUMBERS).equals(table)
 
 
 def test_small_tables_share_a_row_group(storage):
-    (file,) = write(storage, NUMBERS, [scrambled(10, start) for start in range(0, 1000, 10)])
+    (file,) = write_files(storage, NUMBERS, [scrambled(10, start) for start in range(0, 1000, 10)])
     assert footer(storage, file).num_row_groups == 1
 
 
 def test_a_row_group_has_a_limit_of_rows(storage):
     table = pa.Table.from_arrays([pa.array(range(ROW_GROUP_ROWS + 5))], schema=arrow_schema(NUMBERS))
-    (file,) = write(storage, NUMBERS, [table])
+    (file,) = write_files(storage, NUMBERS, [table])
     metadata = footer(storage, file)
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [ROW_GROUP_ROWS, 5]
 
@@ -184,8 +132,8 @@ def test_a_row_group_has_a_limit_of_memory(storage):
     text = "x" * 65536
     table = table_of(WORDS, [{"n": 1, "s": text}] * 100)
     tables_count = ROW_GROUP_ARROW_BYTES // (100 * len(text)) + 2
-    unlimited = WriteOptions(row_group_size_bytes=2**40, target_file_size_bytes=2**40)
-    (file,) = write(storage, WORDS, [table] * tables_count, unlimited)
+    unlimited = options_for(row_group_size_bytes=2**40, target_file_size_bytes=2**40)
+    (file,) = write_files(storage, WORDS, [table] * tables_count, unlimited)
     metadata = footer(storage, file)
     groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     assert len(groups) == 2
@@ -195,13 +143,13 @@ def test_a_row_group_has_a_limit_of_memory(storage):
 def test_nan_is_counted_over_all_row_groups(storage):
     schema = schema_of(column(1, "x", EVERY_TYPE.field("c5_double").type))
     table = table_of(schema, [{"x": float("nan")}, {"x": 1.0}])
-    (file,) = write(storage, schema, [table] * 3, WriteOptions(row_group_size_bytes=1))
+    (file,) = write_files(storage, schema, [table] * 3, options_for(row_group_size_bytes=1))
     assert footer(storage, file).num_row_groups > 1
     assert file.nan_value_counts == {1: 3}
 
 
 def test_an_error_in_the_block_deletes_every_file(storage):
-    options = WriteOptions(target_file_size_bytes=10_000)
+    options = options_for(target_file_size_bytes=10_000)
 
     def fail():
         with DataFileWriter(storage, NUMBERS, options, numbered()) as writer:
@@ -218,7 +166,7 @@ def test_an_error_in_the_block_deletes_every_file(storage):
 def test_an_error_while_writing_deletes_the_unfinished_file_too(tmp_path):
     storage = open_storage({})
     locations = iter([f"{tmp_path}/1.parquet", f"{tmp_path}/2.parquet"])
-    options = WriteOptions(target_file_size_bytes=10_000, row_group_size_bytes=3_000)
+    options = options_for(target_file_size_bytes=10_000, row_group_size_bytes=3_000)
 
     def fail():
         with DataFileWriter(storage, NUMBERS, options, lambda: next(locations)) as writer:
@@ -232,9 +180,9 @@ def test_an_error_while_writing_deletes_the_unfinished_file_too(tmp_path):
 
 
 def test_a_file_that_cannot_even_begin_leaves_nothing(tmp_path):
-    options = WriteOptions(compression="none at all")
+    options = options_for(compression="none at all")
     with pytest.raises(Exception, match="none at all"):
-        write(open_storage({}), NUMBERS, [scrambled(5)], options, directory=str(tmp_path))
+        write_files(open_storage({}), NUMBERS, [scrambled(5)], options, directory=str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -251,7 +199,7 @@ class UntidyStorage(MemoryStorage):
 
 def test_the_first_error_is_the_one_that_is_told():
     def fail():
-        with DataFileWriter(UntidyStorage(), NUMBERS, WriteOptions(row_group_size_bytes=1), numbered()) as writer:
+        with DataFileWriter(UntidyStorage(), NUMBERS, options_for(row_group_size_bytes=1), numbered()) as writer:
             writer.write(scrambled(5))
             raise RuntimeError("first")
 
@@ -269,18 +217,18 @@ def test_a_block_that_ends_without_close_leaves_nothing(tmp_path):
 def test_a_location_that_is_taken_is_not_overwritten(storage):
     storage.create("memory:/t/001.parquet", b"mine")
     with pytest.raises(FileExistsError):
-        write(storage, NUMBERS, [scrambled(1)])
+        write_files(storage, NUMBERS, [scrambled(1)])
     assert storage.read("memory:/t/001.parquet") == b"mine"
 
 
 def test_data_with_other_columns_is_a_bug_of_the_caller(storage):
     with pytest.raises(IcekeepBug, match=r"\['n', 's'\], the schema has \['n'\]"):
-        write(storage, NUMBERS, [table_of(WORDS, [{"n": 1}])])
+        write_files(storage, NUMBERS, [table_of(WORDS, [{"n": 1}])])
 
 
 def test_field_ids_are_the_schemas_even_if_the_data_has_none(storage):
-    (file,) = write(storage, WORDS, [pa.table({"n": [1], "s": ["a"]})])
-    assert read(storage, [file], WORDS).to_pylist() == [{"n": 1, "s": "a"}]
+    (file,) = write_files(storage, WORDS, [pa.table({"n": [1], "s": ["a"]})])
+    assert read_files(storage, [file], WORDS).to_pylist() == [{"n": 1, "s": "a"}]
 
 
 def test_dictionaries_and_plain_strings_mix(storage):
@@ -288,8 +236,8 @@ def test_dictionaries_and_plain_strings_mix(storage):
     kept = plain.set_column(1, plain.schema.field(1).with_type(KEPT_DICTIONARY), plain["s"].dictionary_encode())
     for tables in ([plain, kept], [kept, plain], [kept, kept]):
         memory = MemoryStorage()
-        files = write(memory, WORDS, tables)
-        assert read(memory, files, WORDS).equals(pa.concat_tables([plain, plain]))
+        files = write_files(memory, WORDS, tables)
+        assert read_files(memory, files, WORDS).equals(pa.concat_tables([plain, plain]))
 
 
 def test_dictionaries_of_many_tables_become_one(storage):
@@ -298,7 +246,7 @@ def test_dictionaries_of_many_tables_become_one(storage):
         table = table_of(WORDS, [{"n": i, "s": f"word {i % 30}"} for i in range(start, start + 5)] * 100)
         kept = table["s"].dictionary_encode()
         tables.append(table.set_column(1, table.schema.field(1).with_type(KEPT_DICTIONARY), kept))
-    (file,) = write(storage, WORDS, tables)
+    (file,) = write_files(storage, WORDS, tables)
     chunk = footer(storage, file).row_group(0).column(1)
     assert chunk.has_dictionary_page
     assert chunk.total_uncompressed_size < 5_000 * 2
@@ -321,7 +269,7 @@ def test_only_columns_whose_values_repeat_get_a_dictionary(storage):
         }
         for i in range(1000)
     ]  # fmt: skip
-    (file,) = write(storage, schema, [table_of(schema, data)])
+    (file,) = write_files(storage, schema, [table_of(schema, data)])
     assert {c.path_in_schema: c.has_dictionary_page for c in _chunks(footer(storage, file))} == {
         "unique": False,
         "kind": True,
@@ -335,19 +283,19 @@ def test_only_columns_whose_values_repeat_get_a_dictionary(storage):
 
 
 def test_columns_of_every_type_can_be_sampled(storage):
-    (file,) = write(storage, EVERY_TYPE, [table_of(EVERY_TYPE, [{"key": 1}] * 3)])
+    (file,) = write_files(storage, EVERY_TYPE, [table_of(EVERY_TYPE, [{"key": 1}] * 3)])
     assert file.record_count == 3
 
 
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "brotli", "lz4", "uncompressed"])
 def test_a_codec_is_the_files(storage, codec):
     options = write_options({"write.parquet.compression-codec": codec, "write.parquet.compression-level": "5"})
-    (file,) = write(storage, NUMBERS, [scrambled(5)], options)
+    (file,) = write_files(storage, NUMBERS, [scrambled(5)], options)
     assert footer(storage, file).row_group(0).column(0).compression == codec.upper()
 
 
 def test_decimals_are_whole_numbers_in_the_file(storage):
-    (file,) = write(storage, EVERY_TYPE, [table_of(EVERY_TYPE, [{"key": 1}])])
+    (file,) = write_files(storage, EVERY_TYPE, [table_of(EVERY_TYPE, [{"key": 1}])])
     types = {c.path_in_schema: c.physical_type for c in _chunks(footer(storage, file))}
     found = [types[name] for name in ("c14_decimal", "c15_decimal", "c16_decimal")]
     assert found == ["INT32", "INT64", "FIXED_LEN_BYTE_ARRAY"]
@@ -358,7 +306,7 @@ def _chunks(metadata):
 
 
 def test_files_carry_statistics_a_page_index_and_no_arrow_schema(storage):
-    (file,) = write(storage, WORDS, [table_of(WORDS, [{"n": 1, "s": "a"}])])
+    (file,) = write_files(storage, WORDS, [table_of(WORDS, [{"n": 1, "s": "a"}])])
     metadata = footer(storage, file)
     chunk = metadata.row_group(0).column(0)
     assert (chunk.is_stats_set, chunk.has_offset_index, chunk.has_column_index) == (True, True, True)
@@ -367,37 +315,37 @@ def test_files_carry_statistics_a_page_index_and_no_arrow_schema(storage):
 
 
 def test_row_groups_are_read_one_at_a_time_in_the_order_asked_for(storage):
-    (file,) = write(
-        storage, NUMBERS, [scrambled(1), scrambled(2, 1), scrambled(3, 3)], WriteOptions(row_group_size_bytes=1)
+    (file,) = write_files(
+        storage, NUMBERS, [scrambled(1), scrambled(2, 1), scrambled(3, 3)], options_for(row_group_size_bytes=1)
     )
-    everything = list(read_row_groups(storage, file.file_path, NUMBERS))
+    everything = read_tables(storage, file.file_path, NUMBERS)
     assert [t.num_rows for t in everything] == [1] * 6
-    some = list(read_row_groups(storage, file.file_path, NUMBERS, [4, 0]))
+    some = read_tables(storage, file.file_path, NUMBERS, 4, 0)
     assert [t.to_pylist() for t in some] == [everything[4].to_pylist(), everything[0].to_pylist()]
 
 
 def test_reading_projects_by_field_id_and_reads_only_what_is_needed(storage):
-    (file,) = write(storage, WORDS, [table_of(WORDS, [{"n": 1, "s": "a"}])])
+    (file,) = write_files(storage, WORDS, [table_of(WORDS, [{"n": 1, "s": "a"}])])
     schema = schema_of(column(3, "new", INT), column(2, "word", STRING), column(4, "kind", STRING))
-    (table,) = read_row_groups(storage, file.file_path, schema, constants={4: "k"})
+    (table,) = read_tables(storage, file.file_path, schema, constants={4: "k"})
     assert table.to_pylist() == [{"new": None, "word": "a", "kind": "k"}]
 
 
 def test_damage_in_a_column_that_is_not_needed_does_no_harm(storage):
-    (file,) = write(storage, WORDS, [table_of(WORDS, [{"n": i, "s": "a"} for i in range(1000)])])
+    (file,) = write_files(storage, WORDS, [table_of(WORDS, [{"n": i, "s": "a"} for i in range(1000)])])
     data = bytearray(storage.read(file.file_path))
     data[10:100] = b"\xff" * 90
     storage.create("memory:/t/bad.parquet", bytes(data))
-    (table,) = read_row_groups(storage, "memory:/t/bad.parquet", schema_of(column(2, "s", STRING)))
+    (table,) = read_tables(storage, "memory:/t/bad.parquet", schema_of(column(2, "s", STRING)))
     assert table["s"].to_pylist() == ["a"] * 1000
     with pytest.raises(InvalidTableError, match="damaged"):
-        list(read_row_groups(storage, "memory:/t/bad.parquet", WORDS))
+        read_tables(storage, "memory:/t/bad.parquet", WORDS)
 
 
 def test_dictionaries_are_kept_where_they_are_asked_for(storage):
-    (file,) = write(storage, WORDS, [table_of(WORDS, [{"n": i, "s": "ab"[i % 2]} for i in range(10)])])
-    (plain,) = read_row_groups(storage, file.file_path, WORDS)
-    (kept,) = read_row_groups(storage, file.file_path, WORDS, kept_dictionaries={1, 2})
+    (file,) = write_files(storage, WORDS, [table_of(WORDS, [{"n": i, "s": "ab"[i % 2]} for i in range(10)])])
+    (plain,) = read_tables(storage, file.file_path, WORDS)
+    (kept,) = read_file(storage, SourceFile(location=file.file_path), WORDS, kept_dictionaries={1, 2})
     assert plain.schema.field("s").type == pa.string()
     assert kept.schema.types == [pa.int64(), KEPT_DICTIONARY]
     assert kept.to_pydict() == plain.to_pydict()
@@ -425,11 +373,11 @@ def test_repeating_strings_of_a_bad_file_are_its_error(storage):
 
 def test_a_missing_file_is_named(storage):
     with pytest.raises(MissingFileError, match=r"memory:/t/none\.parquet"):
-        list(read_row_groups(storage, "memory:/t/none.parquet", NUMBERS))
+        read_tables(storage, "memory:/t/none.parquet", NUMBERS)
 
 
 def damaged_files():
-    good = write(memory := MemoryStorage(), NUMBERS, [scrambled(1000)])[0]
+    good = write_files(memory := MemoryStorage(), NUMBERS, [scrambled(1000)])[0]
     data = memory.read(good.file_path)
     middle = data[: len(data) // 3] + b"\xff" * 64 + data[len(data) // 3 + 64 :]
     return {"empty": b"", "text": b"no parquet at all, but long enough", "cut": data[:-20], "overwritten": middle}
@@ -439,19 +387,19 @@ def damaged_files():
 def test_a_damaged_file_is_an_invalid_table_and_named(storage, kind):
     storage.create("memory:/t/bad.parquet", damaged_files()[kind])
     with pytest.raises(InvalidTableError, match=r"'memory:/t/bad\.parquet' is damaged") as caught:
-        list(read_row_groups(storage, "memory:/t/bad.parquet", NUMBERS))
+        read_tables(storage, "memory:/t/bad.parquet", NUMBERS)
     assert caught.value.facts["location"] == "memory:/t/bad.parquet"
 
 
 def test_a_file_that_does_not_fit_the_schema_is_named(storage):
-    (file,) = write(storage, WORDS, [table_of(WORDS, [{"n": 1, "s": "a"}])])
+    (file,) = write_files(storage, WORDS, [table_of(WORDS, [{"n": 1, "s": "a"}])])
     message = r"data file 'memory:/t/001\.parquet': column 'n' holds 'string'"
     with pytest.raises(InvalidTableError, match=message) as caught:
-        list(read_row_groups(storage, file.file_path, schema_of(column(2, "n", LONG))))
+        read_tables(storage, file.file_path, schema_of(column(2, "n", LONG)))
     assert (caught.value.facts["location"], caught.value.facts["column"]) == (file.file_path, "n")
     storage.create("memory:/t/foreign.parquet", _without_ids())
     with pytest.raises(UnsupportedError, match=r"data file 'memory:/t/foreign\.parquet': .* no field ids"):
-        list(read_row_groups(storage, "memory:/t/foreign.parquet", NUMBERS))
+        read_tables(storage, "memory:/t/foreign.parquet", NUMBERS)
 
 
 def _without_ids():
@@ -461,14 +409,14 @@ def _without_ids():
 
 
 def test_a_row_group_that_is_not_there_is_an_invalid_table(storage):
-    (file,) = write(storage, NUMBERS, [scrambled(1)])
+    (file,) = write_files(storage, NUMBERS, [scrambled(1)])
     with pytest.raises(InvalidTableError, match="there is no row group 1, only 1"):
-        list(read_row_groups(storage, file.file_path, NUMBERS, [0, 1]))
+        read_tables(storage, file.file_path, NUMBERS, 0, 1)
 
 
 def test_every_column_of_a_wide_table_is_written_once(storage):
     schema = schema_of(*(column(i, f"c{i}", INT) for i in range(1, 301)))
-    (file,) = write(storage, schema, [table_of(schema, [{f"c{i}": i for i in range(1, 301)}])])
-    names = Counter(parquet_file(read(storage, [file], schema)).schema.names)
+    (file,) = write_files(storage, schema, [table_of(schema, [{f"c{i}": i for i in range(1, 301)}])])
+    names = Counter(parquet_file(read_files(storage, [file], schema)).schema.names)
     assert len(names) == 300
     assert set(names.values()) == {1}

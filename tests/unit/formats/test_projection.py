@@ -1,3 +1,4 @@
+from datetime import datetime, timedelta
 from decimal import Decimal
 from uuid import UUID as UUIDValue
 
@@ -7,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError
-from icekeep.formats.arrow_schema import arrow_schema
+from icekeep.formats.arrow_schema import FIELD_ID_KEY, arrow_schema
 from icekeep.formats.projection import KEPT_DICTIONARY, cast_to_schema, project, projected_columns
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import (
@@ -21,7 +22,9 @@ from icekeep.spec.types import (
     STRING,
     TIME,
     TIMESTAMP,
+    TIMESTAMP_NS,
     TIMESTAMPTZ,
+    UNKNOWN,
     UUID,
     ListType,
     MapType,
@@ -98,6 +101,8 @@ PROMOTIONS = [
     (FLOAT, DOUBLE, [1.5, None]),
     (decimal(9, 2), decimal(18, 2), [Decimal("-1.25"), None]),
     (decimal(9, 2), decimal(38, 2), [Decimal("9999999.99"), None]),
+    (DATE, TIMESTAMP, [-1, 20_000, None]),
+    (DATE, TIMESTAMP_NS, [-1, 20_000, None]),
 ]
 
 
@@ -105,7 +110,26 @@ PROMOTIONS = [
 def test_a_promoted_type_keeps_the_values(source, target, values):
     projected = projected_one(values, source, target)
     assert projected.schema.equals(arrow_schema(one(target)))
-    assert projected["c"].to_pylist() == values
+    expected = (
+        values if source != DATE else [None if v is None else datetime(1970, 1, 1) + timedelta(v) for v in values]
+    )
+    assert projected["c"].to_pylist() == expected
+
+
+@pytest.mark.parametrize(("source", "target", "values"), PROMOTIONS, ids=str)
+def test_types_are_promoted_in_structs_lists_and_maps_too(source, target, values):
+    def nested(type_):
+        return schema_of(
+            column(1, "s", StructType((column(2, "x", type_),))),
+            column(3, "l", ListType(element_id=4, element=type_)),
+            column(5, "m", MapType(key_id=6, key=INT, value_id=7, value=type_)),
+        )
+
+    rows_ = [{"s": {"x": value}, "l": [value], "m": [(1, value)]} for value in values]
+    projected = project(parquet_file(table_of(nested(source), rows_)).read(), nested(target))
+    expected = projected_one(values, source, target)["c"].to_pylist()
+    assert projected.schema.equals(arrow_schema(nested(target)))
+    assert projected.to_pylist() == [{"s": {"x": v}, "l": [v], "m": [(1, v)]} for v in expected]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +143,7 @@ def test_a_promoted_type_keeps_the_values(source, target, values):
         (decimal(9, 2), decimal(8, 2)),
         (decimal(9, 2), decimal(10, 3)),
         (TIMESTAMP, TIMESTAMPTZ),
-        (DATE, TIMESTAMP),
+        (DATE, TIMESTAMPTZ),
         (fixed(3), fixed(4)),
         (BOOLEAN, INT),
         (INT, ListType(element_id=2, element=INT)),
@@ -191,10 +215,98 @@ def test_a_missing_column_that_the_partition_names_takes_its_value():
     assert projected["at"].cast(pa.int64()).to_pylist() == [7, 7]
 
 
-def test_a_missing_column_with_an_initial_default_is_refused():
+def test_a_missing_column_takes_its_initial_default():
+    schema = schema_of(
+        NestedField(field_id=2, name="n", type=INT, required=True, initial_default=5, write_default=6),
+        NestedField(field_id=3, name="who", type=UUID, initial_default="f79c3e09-677c-4bbd-a479-3f349cb785e7"),
+        NestedField(field_id=4, name="l", type=ListType(element_id=5, element=UUID), initial_default=[]),
+    )
+    (row,) = project(table_of(one(INT), [{"c": 1}]), schema).to_pylist()
+    assert row == {"n": 5, "who": UUIDValue("f79c3e09-677c-4bbd-a479-3f349cb785e7"), "l": []}
+
+
+def test_a_partition_value_goes_before_an_initial_default():
     field = NestedField(field_id=2, name="d", type=INT, initial_default=5)
-    with pytest.raises(UnsupportedError, match="'d' has an initial default"):
-        project(empty_table(one(INT)), schema_of(field))
+    assert project(table_of(one(INT), [{"c": 1}]), schema_of(field), {2: 7})["d"].to_pylist() == [7]
+
+
+def defaulted_point(default):
+    """The spec's example: a column `point` whose fields default to 0."""
+    fields = [
+        NestedField(field_id=i, name=name, type=LONG, initial_default=0, write_default=0)
+        for i, name in ((2, "x"), (3, "y"))
+    ]
+    return NestedField(
+        field_id=1, name="point", type=StructType(tuple(fields)), initial_default=default, write_default=default
+    )
+
+
+POINTS = [
+    (None, None, None),
+    (None, {"x": 3}, {"x": 3, "y": 0}),
+    ({}, None, {"x": 0, "y": 0}),
+    ({}, {"y": -1}, {"x": 0, "y": -1}),
+]
+
+
+@pytest.mark.parametrize(("default", "given", "expected"), POINTS)
+def test_a_struct_takes_defaults_as_the_specs_table_says(default, given, expected):
+    schema = schema_of(defaulted_point(default), column(9, "k", LONG))
+    stored = [f for f in schema.fields[0].type.fields if given is not None and f.name in given]
+    file = schema_of(column(9, "k", LONG), *([column(1, "point", StructType(tuple(stored)))] if stored else []))
+    data = table_of(file, [{"k": 1, "point": given}])
+    assert project(data, schema)["point"].to_pylist() == [expected]
+    assert cast_to_schema(pa.Table.from_pylist(data.to_pylist()), schema)["point"].to_pylist() == [expected]
+
+
+def test_what_lies_below_a_null_struct_stays_null_beside_a_default():
+    schema = schema_of(defaulted_point(None))
+    file = schema_of(column(1, "point", StructType((column(2, "x", INT),))))
+    assert project(table_of(file, [{"point": None}, {"point": {"x": None}}]), schema)["point"].to_pylist() == [
+        None,
+        {"x": None, "y": 0},
+    ]
+
+
+def test_a_null_struct_whose_required_fields_are_null_too_can_be_written():
+    # pyarrow writes no nulls in a required column, though they lie below a null.
+    inner = StructType((column(3, "x", LONG, required=True), column(4, "u", UUID, required=True)))
+    struct = StructType((column(2, "inner", inner, required=True), column(5, "y", STRING, required=True)))
+    schema = schema_of(column(1, "s", struct))
+    child = pa.StructArray.from_arrays(
+        [pa.array([None, 1]), pa.array([None, b"u" * 16], pa.binary(16))],
+        names=["x", "u"],
+        mask=pa.array([True, False]),
+    )
+    array = pa.StructArray.from_arrays(
+        [child, pa.array([None, "a"])], names=["inner", "y"], mask=pa.array([True, False])
+    )
+    found = cast_to_schema(pa.table({"s": array}), schema)
+    expected = [None, {"inner": {"x": 1, "u": UUIDValue(bytes=b"u" * 16)}, "y": "a"}]
+    assert parquet_file(found).read()["s"].to_pylist() == expected
+
+
+def test_a_callers_missing_column_takes_its_write_default_and_a_null_stays_null():
+    field = NestedField(field_id=1, name="d", type=INT, initial_default=5, write_default=6)
+    schema = schema_of(field, column(2, "c", LONG))
+    assert cast_to_schema(pa.table({"c": [1]}), schema)["d"].to_pylist() == [6]
+    assert cast_to_schema(pa.table({"c": [1], "d": pa.nulls(1)}), schema)["d"].to_pylist() == [None]
+
+
+def test_a_callers_missing_required_column_without_a_write_default_is_named():
+    field = NestedField(field_id=1, name="d", type=INT, required=True, initial_default=5)
+    with pytest.raises(UsageError, match="column 'd' is required and missing"):
+        cast_to_schema(pa.table({"c": [1]}), schema_of(field, column(2, "c", INT)))
+
+
+@pytest.mark.parametrize(
+    "type_", [INT, STRING, StructType((column(7, "x", INT),)), ListType(element_id=7, element=INT)]
+)
+def test_a_column_of_type_unknown_is_read_as_null_whatever_is_there(type_):
+    data = table_of(one(type_), [{"c": None}])
+    assert project(data, one(UNKNOWN))["c"].equals(pa.chunked_array([pa.nulls(1)]))
+    nothing = pa.table([pa.nulls(2)], schema=pa.schema([pa.field("c", pa.null(), metadata={FIELD_ID_KEY: b"1"})]))
+    assert project(nothing, one(type_))["c"].to_pylist() == [None, None]
 
 
 def test_a_file_without_field_ids_is_refused():

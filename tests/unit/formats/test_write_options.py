@@ -1,17 +1,24 @@
 import pytest
 
 from icekeep.errors import UsageError
-from icekeep.formats.write_options import WriteOptions, write_options
+from icekeep.formats.write_options import AvroOptions, OrcOptions, ParquetOptions, WriteOptions, write_options
+from icekeep.spec.metrics_modes import DEFAULT, FULL, NONE
+from icekeep.spec.sorting import SortField, SortOrder
+from icekeep.spec.transforms import Identity
+from icekeep.spec.types import INT
+from kit.columns import column, schema_of
 
 
 def test_properties_that_are_not_set_mean_icebergs_defaults():
     assert write_options({"owner": "me"}) == WriteOptions(
         target_file_size_bytes=536870912,
-        row_group_size_bytes=134217728,
-        page_size_bytes=1048576,
-        dictionary_size_bytes=2097152,
-        compression="zstd",
-        compression_level=3,
+        encoding=ParquetOptions(
+            row_group_size_bytes=134217728,
+            page_size_bytes=1048576,
+            dictionary_size_bytes=2097152,
+            compression="zstd",
+            compression_level=3,
+        ),
     )
 
 
@@ -27,11 +34,13 @@ def test_table_properties_are_read():
     options = write_options(properties)
     assert options == WriteOptions(
         target_file_size_bytes=1000,
-        row_group_size_bytes=100,
-        page_size_bytes=10,
-        dictionary_size_bytes=5,
-        compression="gzip",
-        compression_level=7,
+        encoding=ParquetOptions(
+            row_group_size_bytes=100,
+            page_size_bytes=10,
+            dictionary_size_bytes=5,
+            compression="gzip",
+            compression_level=7,
+        ),
     )
     assert write_options(properties, target_file_size_bytes=5).target_file_size_bytes == 5
 
@@ -50,6 +59,73 @@ def test_table_properties_are_read():
 def test_a_property_that_cannot_be_is_refused_with_its_name(key, value):
     with pytest.raises(UsageError, match=f"table property '{key}' is '{value}'"):
         write_options({key: value})
+
+
+FORMATS = [
+    ({}, ParquetOptions(), "PARQUET", ".parquet"),
+    ({"write.format.default": "ORC"}, OrcOptions(), "ORC", ".orc"),
+    ({"write.format.default": "avro"}, AvroOptions(), "AVRO", ".avro"),
+]
+
+
+@pytest.mark.parametrize(("properties", "encoding", "file_format", "suffix"), FORMATS)
+def test_a_property_chooses_the_format(properties, encoding, file_format, suffix):
+    options = write_options(properties)
+    assert (options.encoding, options.file_format, options.file_suffix) == (encoding, file_format, suffix)
+
+
+def test_properties_of_orc_are_read():
+    properties = {
+        "write.format.default": "orc",
+        "write.orc.stripe-size-bytes": "1000",
+        "write.orc.compression-codec": "ZSTD",
+        "write.orc.compression-strategy": "compression",
+    }
+    expected = OrcOptions(stripe_size_bytes=1000, compression="zstd", compression_strategy="compression")
+    assert write_options(properties).encoding == expected
+    assert OrcOptions(stripe_size_bytes=67108864, compression="zlib", compression_strategy="speed") == OrcOptions()
+
+
+def test_properties_of_avro_are_read():
+    properties = {
+        "write.format.default": "avro",
+        "write.avro.compression-codec": "zstd",
+        "write.avro.compression-level": "5",
+    }
+    assert write_options(properties).encoding == AvroOptions(codec="zstandard", level=5)
+    properties["write.avro.compression-codec"] = "snappy"
+    assert write_options(properties).encoding == AvroOptions(codec="snappy")
+
+
+def test_properties_of_other_formats_are_passed_over():
+    assert write_options({"write.orc.compression-codec": "nonsense"}).encoding == ParquetOptions()
+    assert write_options({"write.format.default": "orc", "write.parquet.page-size-bytes": "x"}).encoding == OrcOptions()
+
+
+@pytest.mark.parametrize(
+    ("file_format", "key", "value"),
+    [
+        ("vortex", "write.format.default", "vortex"),
+        ("orc", "write.orc.compression-codec", "lzo"),
+        ("orc", "write.orc.compression-strategy", "best"),
+        ("orc", "write.orc.stripe-size-bytes", "0"),
+        ("avro", "write.avro.compression-codec", "deflate"),
+        ("avro", "write.avro.compression-level", "10"),
+        ("avro", "write.avro.compression-level", "fast"),
+    ],
+)
+def test_a_property_of_another_format_that_cannot_be_is_refused_with_its_name(file_format, key, value):
+    with pytest.raises(UsageError, match=f"table property '{key}' is '{value}'; set "):
+        write_options({"write.format.default": file_format, key: value})
+
+
+def test_metrics_modes_are_read_where_the_schema_is_known():
+    schema = schema_of(column(1, "a", INT), column(2, "b", INT))
+    properties = {"write.metadata.metrics.default": "none", "write.metadata.metrics.column.b": "full"}
+    assert write_options(properties).metrics_modes is None
+    assert write_options(properties, schema).metrics_modes == {1: NONE, 2: FULL}
+    order = SortOrder(order_id=1, fields=(SortField(source_id=1, transform=Identity()),))
+    assert write_options(properties, schema, order).metrics_modes == {1: DEFAULT, 2: FULL}
 
 
 def test_a_level_that_the_codec_does_not_have_is_refused():

@@ -9,10 +9,23 @@ import pytest
 
 from icekeep.errors import ConflictError, OutcomeUnknownError, UnavailableError, UnsupportedError, UsageError
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
+from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import UnknownTransform
+from icekeep.spec.types import (
+    LONG,
+    TIMESTAMP_NS,
+    TIMESTAMPTZ_NS,
+    UNKNOWN,
+    VARIANT,
+    GeographyType,
+    GeometryType,
+    NestedField,
+)
 from icekeep.spec.updates import RemovePartitionSpecs, SetProperties
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
+from kit.columns import column
+from kit.data_files import read_table
 from kit.memory_catalog import CONFLICTS, IS_UNKNOWN, MemoryCatalog, after, fails, lands_but_raises
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import EVENTS, live, raw, raw_list, stored, swap
@@ -121,6 +134,73 @@ def test_columns_are_matched_by_name_and_a_missing_one_is_null(catalog, table):
     put(table, pa.table({"id": [2]}))
     paths = sorted(location.split("/data/")[1].split("/")[0] for location in data_files(catalog))
     assert paths == ["kind=null", "kind=x"]
+
+
+def with_columns(table, *fields):
+    """The table as if it had these columns too; the catalog does not know."""
+    (schema,) = table.metadata.schemas
+    schema = msgspec.structs.replace(schema, fields=(*schema.fields, *fields))
+    return msgspec.structs.replace(table, metadata=msgspec.structs.replace(table.metadata, schemas=(schema,)))
+
+
+def test_a_missing_column_takes_its_write_default_and_not_its_initial_default(catalog, table):
+    done = put(with_columns(table, NestedField(field_id=3, name="n", type=LONG, initial_default=5, write_default=6)))
+    schema = Schema(fields=(NestedField(field_id=3, name="n", type=LONG),))
+    found = [read_table(table.storage, location, schema)["n"].to_pylist() for location in sorted(data_files(catalog))]
+    assert found == [[6, 6], [6]]
+    assert len(done.metadata.snapshots) == 1
+
+
+def test_a_missing_required_column_without_a_write_default_is_named_and_nothing_is_written(catalog, storage, table):
+    field = NestedField(field_id=3, name="n", type=LONG, required=True, initial_default=5)
+    with pytest.raises(UsageError, match="column 'n' is required and missing from the data"):
+        put(with_columns(table, field))
+    assert storage.fired["write"] == 0
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_rows_go_into_tables_of_every_format_version(catalog, version):
+    table = create_table(catalog, "db.versioned", SIMPLE, format_version=version)
+    done = put(put(table), simple((4, None)))
+    assert done.metadata.format_version == version
+    assert done.metadata.current_snapshot.summary["total-records"] == "4"
+    found = [read_table(table.storage, f, table.metadata.schema).num_rows for f in data_files(catalog)]
+    assert sorted(found) == [1, 3]
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
+def test_a_property_of_the_table_chooses_the_format(catalog, table, file_format):
+    table = swap(table, SetProperties({"write.format.default": file_format.upper()}))
+    put(table)
+    files = sorted(location for location in stored(catalog) if "/data/" in location)
+    assert {location.rpartition(".")[2] for location in files} == {file_format}
+    rows = [row for location in files for row in read_table(table.storage, location, table.metadata.schema).to_pylist()]
+    assert rows == [{"id": 1, "kind": "x"}, {"id": 3, "kind": "x"}, {"id": 2, "kind": "y"}]
+
+
+def test_a_format_that_cannot_be_is_an_error_and_nothing_is_written(catalog, storage, table):
+    with pytest.raises(UsageError, match="is 'csv'; set one of parquet, orc, avro"):
+        put(swap(table, SetProperties({"write.format.default": "csv"})))
+    assert storage.fired["write"] == 0
+
+
+def test_columns_of_version_3_are_written_and_read(catalog, storage, table):
+    fields = (column(3, "ns", TIMESTAMP_NS), column(4, "u", UNKNOWN), column(5, "tz", TIMESTAMPTZ_NS))
+    data = TWO.append_column("ns", pa.array([1, None, 3], pa.timestamp("ns")))
+    data = data.append_column("u", pa.nulls(3)).append_column("tz", pa.array([7] * 3, pa.timestamp("ns", "UTC")))
+    put(with_columns(table, *fields), data)
+    schema = Schema(fields=fields)
+    found = pa.concat_tables(read_table(table.storage, f, schema) for f in sorted(data_files(catalog)))
+    assert found["ns"].cast(pa.int64()).to_pylist() == [1, 3, None]
+    assert found["tz"].cast(pa.int64()).to_pylist() == [7, 7, 7]
+    assert found["u"].null_count == 3
+
+
+@pytest.mark.parametrize("type_", [VARIANT, GeometryType("geometry"), GeographyType("geography")], ids=str)
+def test_a_column_that_cannot_be_interpreted_is_named_and_nothing_is_written(storage, table, type_):
+    with pytest.raises(UnsupportedError, match=r"column 'v' has type .*cannot interpret"):
+        put(with_columns(table, column(3, "v", type_)))
+    assert storage.fired["write"] == 0
 
 
 def nothing_is_left(catalog, before):
@@ -234,16 +314,6 @@ def test_a_property_that_breaks_the_looking_up_of_an_unknown_outcome_takes_no_ro
     with pytest.raises(OutcomeUnknownError):
         put(table)
     assert len(data_files(catalog)) == 2
-
-
-@pytest.mark.parametrize("version", [1, 3])
-def test_a_format_version_that_is_not_written_yet_is_refused_before_anything_is_written(
-    catalog, storage, table, version
-):
-    other = msgspec.structs.replace(table, metadata=msgspec.structs.replace(table.metadata, format_version=version))
-    with pytest.raises(UnsupportedError, match=f"format version {version}"):
-        put(other)
-    assert storage.fired["write"] == 0
 
 
 def test_a_transform_that_we_do_not_know_is_refused_before_anything_is_written(catalog, storage, table):

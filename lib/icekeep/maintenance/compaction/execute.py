@@ -134,27 +134,32 @@ def _tasks(group: FileGroup, table: Table, operation_id: str) -> list[RewriteTas
             properties=metadata.properties,
             operation_id=operation_id,
             partition_id=number,
+            sort_order=metadata.sort_order,
         )
         for number, some in enumerate(pack(pieces, lambda p: p.size_bytes, group.split_bytes))
     ]
 
 
 def _pieces(file: CandidateFile, split_bytes: int) -> Iterator[FilePiece]:
-    """A file whole, or by row groups where it is larger than one task's share and says where they begin."""
+    """A file whole, or by row groups or stripes where it is larger than one task's share and says where they begin."""
+    whole = FilePiece(
+        location=file.file_path,
+        file_format=file.file_format,
+        record_count=file.record_count,
+        size_bytes=file.file_size_in_bytes,
+        first_row_id=file.first_row_id,
+        data_sequence_number=file.sequence_number,
+    )
     offsets = file.split_offsets or ()
-    if file.file_size_in_bytes <= split_bytes or len(offsets) < 2:
-        yield FilePiece(location=file.file_path, record_count=file.record_count, size_bytes=file.file_size_in_bytes)
+    splits = file.file_format.upper() in ("PARQUET", "ORC")
+    if not splits or file.file_size_in_bytes <= split_bytes or len(offsets) < 2:
+        yield whole
         return
     ends = [*offsets[1:], file.file_size_in_bytes]
     sizes = [end - start for start, end in zip(offsets, ends, strict=True)]
-    row_groups = pack(range(len(offsets)), lambda number: sizes[number], split_bytes)
-    for some in row_groups:
-        yield FilePiece(
-            location=file.file_path,
-            record_count=0,
-            size_bytes=sum(sizes[number] for number in some),
-            row_groups=tuple(some),
-        )
+    for some in pack(range(len(offsets)), lambda number: sizes[number], split_bytes):
+        size_bytes = sum(sizes[number] for number in some)
+        yield msgspec.structs.replace(whole, record_count=0, size_bytes=size_bytes, parts=tuple(some))
 
 
 def failed_job(failed: FailedGroup) -> JobFailedError:

@@ -1,0 +1,92 @@
+"""What the readers and writers of the file formats have in common, and how their errors are told.
+
+A reader gives the rows of one open file in the file's own columns, part by part (row group, stripe, block); `reading` turns
+them into a table's columns. A writer makes one file; `writing` decides when a file is full.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import msgspec
+import pyarrow as pa
+
+from icekeep.errors import InvalidTableError, UnavailableError, UnsupportedError
+
+
+class FileReader(Protocol):
+    """An open data file.
+
+    Attributes:
+        schema: the file's columns as Arrow fields, with field ids at every level where the file carries them.
+    """
+
+    schema: pa.Schema
+
+    def tables(
+        self, columns: Sequence[str], parts: Sequence[int] | None, kept_dictionaries: Sequence[str]
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """The file's rows, one part at a time, each with the position of its first row in the file.
+
+        Args:
+            columns: names of the top-level columns to read; others may come along.
+            parts: positions of the parts to read, all if None; a format without parts refuses others.
+            kept_dictionaries: top-level string columns that may stay encoded, where the format can do that.
+
+        Raises:
+            InvalidTableError: a part is not there, or has not the rows that it should.
+            UnsupportedError: the file holds something that we do not read.
+        """
+
+
+class FileMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """Metrics of one file under the spec's names; maps go from field id to a count, a size or a bound's bytes."""
+
+    record_count: int
+    column_sizes: Mapping[int, int] | None
+    value_counts: Mapping[int, int]
+    null_value_counts: Mapping[int, int]
+    nan_value_counts: Mapping[int, int]
+    lower_bounds: Mapping[int, bytes]
+    upper_bounds: Mapping[int, bytes]
+    split_offsets: tuple[int, ...] | None
+
+
+class FileWriter(Protocol):
+    """A file that is being written; it exists for good only after `finish`."""
+
+    @property
+    def written_bytes(self) -> float:
+        """The size of the file if it ended now; an estimate where rows wait to be encoded."""
+
+    def write(self, table: pa.Table) -> None:
+        """Add rows in the columns that the writer was opened with."""
+
+    def finish(self) -> tuple[int, FileMetrics]:
+        """Make the file complete and durable; returns its size in bytes and its metrics."""
+
+    def abandon(self, error: BaseException | None) -> None:
+        """Give the file up; nothing that goes wrong with it now matters beside `error`."""
+
+
+@contextmanager
+def translated(location: str) -> Iterator[None]:
+    """What pyarrow raises on a bad file as an invalid table, and the file's name in every error."""
+    try:
+        yield
+    except (InvalidTableError, UnsupportedError) as error:
+        facts = {**error.facts, "location": location}
+        raise type(error)(f"data file {location!r}: {error.message}", **facts) from error
+    except OSError as error:
+        # pyarrow's own have no number: those say that the bytes are wrong, not that they cannot be had.
+        if error.errno is not None:
+            raise UnavailableError(f"cannot read {location!r}: {error}", location=location) from error
+        raise InvalidTableError(f"data file {location!r} is damaged: {_line(error)}", location=location) from error
+    except pa.ArrowNotImplementedError as error:
+        raise UnsupportedError(f"data file {location!r} cannot be read: {_line(error)}", location=location) from error
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise InvalidTableError(f"data file {location!r} is damaged: {_line(error)}", location=location) from error
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

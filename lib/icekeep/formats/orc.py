@@ -1,0 +1,254 @@
+"""ORC data files: Iceberg's attributes on types, read and written in stripes (spec, Appendix A "ORC").
+
+pyarrow carries the metadata of Arrow fields as attributes of ORC types in both directions, at every level. It reads all
+timestamps in nanoseconds, so only those of the years 1677 to 2262; others are refused when they are written, since a
+file that cannot be read again could never be compacted.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any, BinaryIO
+
+import msgspec
+import pyarrow as pa
+from pyarrow import orc
+
+from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
+from icekeep.formats.arrow_schema import FIELD_ID_KEY, field_id
+from icekeep.formats.base import FileMetrics
+from icekeep.formats.file_ids import MICROSECONDS, STORED_AS_KEY, Metadata, map_fields, storage_types
+from icekeep.formats.metrics import MetricsCollector
+from icekeep.formats.nested import sink_nulls
+from icekeep.formats.write_options import OrcOptions
+from icekeep.storage.base import Storage
+
+_ID, _REQUIRED, _UNIT = b"iceberg.id", b"iceberg.required", b"iceberg.timestamp-unit"
+_LONG_TYPE, _BINARY_TYPE, _LENGTH = b"iceberg.long-type", b"iceberg.binary-type", b"iceberg.length"
+
+_FIRST_RATIO = 0.5
+"""How much of its size in memory data is believed to take in the file until a stripe shows it."""
+
+_MAGIC_BYTES = 3
+_DICTIONARY_THRESHOLD = 0.8
+
+
+class OrcReader:
+    """An ORC file; its parts are stripes."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._file = orc.ORCFile(stream)
+        _validate_decimals(self._file)
+        self.schema = map_fields(self._file.schema, _metadata_of_file)
+
+    def tables(
+        self, columns: Sequence[str], parts: Sequence[int] | None, kept_dictionaries: Sequence[str]
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """One table a stripe."""
+        # pyarrow takes a dot for a path into a struct, and a stripe read without columns has no rows.
+        selected = list(columns) if columns and not any("." in name for name in columns) else None
+        stripes = stripes_of(self._file)
+        for position in range(len(stripes)) if parts is None else parts:
+            if position >= len(stripes):
+                raise InvalidTableError(f"there is no stripe {position}, only {len(stripes)}")
+            table = pa.Table.from_batches([self._stripe(position, selected)])
+            expected = stripes[position].row_count
+            if table.num_rows != expected:
+                raise InvalidTableError(f"stripe {position} has {table.num_rows} rows where the footer says {expected}")
+            yield sum(stripe.row_count for stripe in stripes[:position]), table
+
+    def _stripe(self, position: int, columns: list[str] | None) -> pa.RecordBatch:
+        try:
+            return self._file.read_stripe(position, columns=columns)
+        except pa.ArrowInvalid as error:
+            if "timestamp" not in str(error):
+                raise
+            line = " ".join(str(error).split())
+            raise UnsupportedError(f"it holds a timestamp that is not of the years 1677 to 2262: {line}") from error
+
+
+class OrcWriter:
+    """An ORC file that is being written; pyarrow decides where a stripe ends."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        location: str,
+        schema: pa.Schema,
+        options: OrcOptions,
+        collector: MetricsCollector,
+    ) -> None:
+        self._storage = storage
+        self._location = location
+        self._schema = orc_schema(schema)
+        self._collector = collector
+        self._arrow_bytes = 0
+        self._flushed_bytes = 0
+        self._flushed_arrow_bytes = 0
+        with ExitStack() as stack:
+            self._stream = stack.enter_context(storage.write(location))
+            self._writer = orc.ORCWriter(
+                self._stream,
+                compression=options.compression,
+                compression_strategy=options.compression_strategy,
+                stripe_size=options.stripe_size_bytes,
+                dictionary_key_size_threshold=_DICTIONARY_THRESHOLD,
+            )
+            self._stack = stack.pop_all()
+
+    @property
+    def written_bytes(self) -> float:
+        """What is in the file, and a guess at what waits for its stripe to be full."""
+        flushed = self._flushed_arrow_bytes
+        ratio = self._flushed_bytes / flushed if flushed else _FIRST_RATIO
+        return self._stream.tell() + (self._arrow_bytes - flushed) * ratio
+
+    def write(self, table: pa.Table) -> None:
+        """Encode rows; a stripe is written when there are enough of them."""
+        self._collector.add(table)
+        try:
+            stored = table.cast(self._schema)
+        except pa.ArrowInvalid as error:
+            raise UnsupportedError(
+                f"cannot write {self._location!r}: {' '.join(str(error).split())}; ORC files are written with timestamps of"
+                " the years 1677 to 2262 only, set the table property 'write.format.default' to 'parquet'"
+            ) from error
+        columns = [sink_nulls(column, field.type) for column, field in zip(stored.columns, self._schema, strict=True)]
+        self._writer.write(pa.Table.from_arrays(columns, schema=self._schema))
+        self._arrow_bytes += table.nbytes
+        if self._stream.tell() > self._flushed_bytes + _MAGIC_BYTES:
+            self._flushed_bytes, self._flushed_arrow_bytes = self._stream.tell(), self._arrow_bytes
+
+    def finish(self) -> tuple[int, FileMetrics]:
+        """Write the footer, and read back where in the file the stripes begin: pyarrow's writer does not tell."""
+        self._writer.close()
+        size_bytes = self._stream.tell()
+        self._stack.close()
+        with self._storage.open(self._location) as stream:
+            offsets = tuple(stripe.offset for stripe in stripes_of(orc.ORCFile(stream)))
+        return size_bytes, self._collector.metrics(split_offsets=offsets)
+
+    def abandon(self, error: BaseException | None) -> None:
+        """Give the file up."""
+        with suppress(IcekeepError, pa.ArrowException, OSError, ValueError):
+            self._writer.close()
+        with suppress(IcekeepError, OSError, ValueError):
+            self._stack.__exit__(None if error is None else type(error), error, None)
+
+
+class Stripe(msgspec.Struct, frozen=True):
+    """Where a stripe begins, and how many rows it has."""
+
+    offset: int
+    row_count: int
+
+
+def stripes_of(file: orc.ORCFile) -> list[Stripe]:
+    """The stripes of a file in their order; pyarrow tells their number only, but hands out the footer.
+
+    Raises:
+        InvalidTableError: the footer is not what ORC's specification says.
+    """
+    infos = _footer_messages(file, _FOOTER_STRIPES)
+    return [Stripe(info.get(_STRIPE_OFFSET, 0), info.get(_STRIPE_ROWS, 0)) for info in infos]
+
+
+def _validate_decimals(file: orc.ORCFile) -> None:
+    """Raise `InvalidTableError` for a decimal type that there is not: pyarrow would end the process."""
+    for type_ in _footer_messages(file, _FOOTER_TYPES):
+        precision, scale = type_.get(_TYPE_PRECISION, 0), type_.get(_TYPE_SCALE, 0)
+        if type_.get(_TYPE_KIND) == _DECIMAL and not 0 <= scale <= 38 >= precision:
+            raise InvalidTableError(f"its ORC footer is damaged: decimal({precision}, {scale}) is not a type")
+
+
+def _footer_messages(file: orc.ORCFile, tag: int) -> list[dict[int, Any]]:
+    try:
+        footer = dict(_protobuf(file.reader.serialized_file_tail()))[_TAIL_FOOTER]
+        return [dict(_protobuf(value)) for found, value in _protobuf(footer) if found == tag]
+    except (KeyError, IndexError, TypeError) as error:
+        raise InvalidTableError("its ORC footer is damaged") from error
+
+
+_TAIL_FOOTER = 2
+_FOOTER_STRIPES, _STRIPE_OFFSET, _STRIPE_ROWS = 3, 1, 5
+_FOOTER_TYPES, _TYPE_KIND, _TYPE_PRECISION, _TYPE_SCALE = 4, 1, 5, 6
+_DECIMAL = 14
+"""Tags of ORC's protobuf messages `FileTail`, `Footer`, `StripeInformation` and `Type`, and a kind of type."""
+
+
+def orc_schema(schema: pa.Schema) -> pa.Schema:
+    """The Arrow schema that pyarrow writes as ORC, with Iceberg's attributes, from one for Parquet."""
+    attributed = map_fields(schema, lambda field, _: _attributes(field), nullable=True)
+    return storage_types(attributed, _orc_type)
+
+
+def _orc_type(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_time64(type_):
+        return pa.int64()
+    if type_ == pa.uuid() or pa.types.is_fixed_size_binary(type_):
+        return pa.binary()
+    if pa.types.is_timestamp(type_):
+        # What does not fit nanoseconds fails in this cast, rather than when the file is read.
+        return pa.timestamp("ns", type_.tz)
+    return type_.value_type if pa.types.is_dictionary(type_) else type_
+
+
+def _attributes(field: pa.Field) -> Metadata:
+    """The attributes of a column's ORC type; the length of fixed bytes cannot be told without them."""
+    out = {_REQUIRED: b"false" if field.nullable else b"true"}
+    if (id_ := field_id(field)) is not None:
+        out[_ID] = str(id_).encode()
+    type_ = field.type
+    if pa.types.is_int64(type_):
+        out[_LONG_TYPE] = b"LONG"
+    elif pa.types.is_time64(type_):
+        out[_LONG_TYPE] = b"TIME"
+    elif pa.types.is_timestamp(type_):
+        out[_UNIT] = b"NANOS" if type_.unit == "ns" else b"MICROS"
+    elif type_ == pa.uuid():
+        out[_BINARY_TYPE] = b"UUID"
+    elif pa.types.is_fixed_size_binary(type_):
+        out |= {_BINARY_TYPE: b"FIXED", _LENGTH: str(type_.byte_width).encode()}
+    elif pa.types.is_binary(type_):
+        out[_BINARY_TYPE] = b"BINARY"
+    return out
+
+
+def _metadata_of_file(field: pa.Field, _: object) -> Metadata:
+    """The id of a column that was read, and whether its timestamps count microseconds."""
+    attributes = field.metadata or {}
+    out: dict[bytes, bytes] = {}
+    if (id_ := attributes.get(_ID)) is not None and id_.isdigit():
+        out[FIELD_ID_KEY] = id_
+    if pa.types.is_timestamp(field.type) and attributes.get(_UNIT, b"MICROS") != b"NANOS":
+        out[STORED_AS_KEY] = MICROSECONDS
+    return out
+
+
+def _protobuf(data: bytes) -> Iterator[tuple[int, Any]]:
+    """The fields of a protobuf message: numbers, and bytes for all that has a length."""
+    position = 0
+    while position < len(data):
+        key, position = _varint(data, position)
+        kind = key & 7
+        if kind == 0:
+            number, position = _varint(data, position)
+            yield key >> 3, number
+            continue
+        length = {1: 8, 5: 4}.get(kind)
+        if length is None:
+            length, position = _varint(data, position)
+        if position + length > len(data):
+            raise IndexError
+        yield key >> 3, data[position : position + length]
+        position += length
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, position
+        shift += 7

@@ -1,0 +1,188 @@
+"""Data and delete files of any format into the columns of a schema: the one way in which rows are read.
+
+The order in which a column is looked for is the spec's ("Column Projection"): the file, the partition, a name under which
+the table maps it, its `initial-default`, null. Metadata columns (`spec.metadata_columns`) are filled in from what
+manifests say of the file.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.formats.arrow_schema import FIELD_ID_KEY, arrow_field, field_id
+from icekeep.formats.avro import AvroReader
+from icekeep.formats.base import FileReader, translated
+from icekeep.formats.constants import constant_array
+from icekeep.formats.file_ids import has_ids, with_mapped_ids
+from icekeep.formats.orc import OrcReader
+from icekeep.formats.parquet import ParquetReader
+from icekeep.formats.projection import project, projected_columns
+from icekeep.spec.metadata_columns import (
+    DELETED,
+    FILE,
+    LAST_UPDATED_SEQUENCE_NUMBER,
+    PARTITION_ID,
+    POS,
+    ROW_ID,
+    SPEC_ID,
+)
+from icekeep.spec.name_mapping import NameMapping
+from icekeep.spec.schema import Schema
+from icekeep.spec.types import NestedField
+from icekeep.storage.base import Storage
+
+_READERS: dict[str, Callable[[BinaryIO], FileReader]] = {"PARQUET": ParquetReader, "ORC": OrcReader, "AVRO": AvroReader}
+
+_FACTS = {FILE.field_id, POS.field_id, DELETED.field_id, SPEC_ID.field_id, PARTITION_ID}
+"""Columns that no file stores."""
+
+_LINEAGE = {ROW_ID.field_id, LAST_UPDATED_SEQUENCE_NUMBER.field_id}
+
+
+class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file to read, and what manifests and the table say of it.
+
+    Attributes:
+        location: of the file.
+        file_format: as manifests say it, in any case.
+        constants: values of columns that the file may lack since the partition says them (identity transforms), by id
+            of the source column.
+        name_mapping: the table's, for files without field ids.
+        spec_id: of the file's partition spec.
+        partition: the file's partition values by id of the partition field, for `_partition`.
+        first_row_id: the `_row_id` of the first row, null where rows have none.
+        data_sequence_number: `_last_updated_sequence_number` of the rows that store none.
+        deleted_positions: of the rows that delete files remove, for `_deleted`; the rows themselves are read.
+    """
+
+    location: str
+    file_format: str = "PARQUET"
+    constants: Mapping[int, Any] = {}
+    name_mapping: NameMapping | None = None
+    spec_id: int = 0
+    partition: Mapping[int, Any] = {}
+    first_row_id: int | None = None
+    data_sequence_number: int | None = None
+    deleted_positions: Sequence[int] = ()
+
+
+def read_file(
+    storage: Storage,
+    source: SourceFile,
+    schema: Schema,
+    parts: Sequence[int] | None = None,
+    *,
+    kept_dictionaries: Collection[int] = (),
+) -> Iterator[pa.Table]:
+    """Read a file in the columns of a schema, a part (row group, stripe, some blocks) at a time.
+
+    Args:
+        storage: where the file is.
+        source: the file.
+        schema: the columns that are wanted, metadata columns among them; see `project` for how the file's become these.
+        parts: positions of the row groups or stripes to read, all of them if None.
+        kept_dictionaries: field ids of top-level string columns that need not be decoded.
+
+    Raises:
+        MissingFileError: there is no such file.
+        InvalidTableError: it is damaged, or does not fit the schema.
+        UnsupportedError: it has no field ids and the table no name mapping, or its format is not known.
+    """
+    stored = msgspec.structs.replace(schema, fields=tuple(f for f in schema.fields if f.field_id not in _FACTS))
+    with storage.open(source.location) as stream:
+        with translated(source.location):
+            reader = _open(stream, source.file_format)
+            file_schema = _identified(reader.schema, source)
+            columns = projected_columns(file_schema, stored)
+            for name in columns:
+                if len(file_schema.get_all_field_indices(name)) > 1:
+                    raise InvalidTableError(f"it has two columns named {name!r}")
+            kept = [f.name for f in file_schema if field_id(f) in kept_dictionaries and f.type == pa.string()]
+            steps = reader.tables(columns, parts, kept)
+        while True:
+            with translated(source.location):
+                step = next(steps, None)
+                if step is None:
+                    return
+                first, data = step
+                table = project(_selected(data, file_schema, columns), stored, source.constants)
+                table = _with_facts(table, schema, source, first, data.num_rows)
+            yield table
+
+
+def _open(stream: BinaryIO, file_format: str) -> FileReader:
+    opened = _READERS.get(file_format.upper())
+    if opened is None:
+        raise UnsupportedError(f"its format {file_format!r} is not known; data files are {', '.join(_READERS)}")
+    return opened(stream)
+
+
+def _identified(file_schema: pa.Schema, source: SourceFile) -> pa.Schema:
+    """The file's schema with field ids; where they come from names, what the partition says goes before them."""
+    if source.name_mapping is None or has_ids(file_schema):
+        return file_schema
+    mapped = with_mapped_ids(file_schema, source.name_mapping, without=source.constants.keys())
+    # A file of which the mapping names nothing has ids nevertheless: it is known that none of its columns is wanted.
+    return mapped if has_ids(mapped) else pa.schema([])
+
+
+def _selected(data: pa.Table, file_schema: pa.Schema, columns: Sequence[str]) -> pa.Table:
+    """The columns that were asked for, described as the file describes them."""
+    if not columns:
+        # A column that nobody wants, to say how many rows there are.
+        return pa.Table.from_arrays([pa.nulls(data.num_rows)], schema=_NOTHING)
+    chosen = data.select(list(columns))
+    types = [column.type if pa.types.is_dictionary(column.type) else None for column in chosen.columns]
+    fields = [
+        field if type_ is None else field.with_type(type_)
+        for field, type_ in zip(map(file_schema.field, columns), types, strict=True)
+    ]
+    return pa.Table.from_arrays(chosen.columns, schema=pa.schema(fields))
+
+
+_NOTHING = pa.schema([pa.field("", pa.null(), metadata={FIELD_ID_KEY: b"0"})])
+
+
+def _with_facts(table: pa.Table, schema: Schema, source: SourceFile, first: int, row_count: int) -> pa.Table:
+    """The table with the columns that no file stores, and row ids for rows that have none."""
+    columns, fields = [], []
+    stored = iter(zip(table.columns, table.schema, strict=True))
+    for field in schema.fields:
+        if field.field_id in _FACTS:
+            column, arrow = _fact(field, source, first, row_count), arrow_field(field)
+        else:
+            column, arrow = next(stored)
+            if field.field_id in _LINEAGE:
+                column = _inherited(column, field.field_id, source, first)
+        columns.append(column)
+        fields.append(arrow)
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _fact(field: NestedField, source: SourceFile, first: int, row_count: int) -> pa.Array:
+    if field.field_id == POS.field_id:
+        return pa.array(np.arange(first, first + row_count, dtype=np.int64))
+    if field.field_id == DELETED.field_id:
+        deleted = np.zeros(row_count, dtype=bool)
+        positions = np.asarray(source.deleted_positions, dtype=np.int64)
+        deleted[positions[(positions >= first) & (positions < first + row_count)] - first] = True
+        return pa.array(deleted)
+    value: Any = {FILE.field_id: source.location, SPEC_ID.field_id: source.spec_id}.get(
+        field.field_id, dict(source.partition)
+    )
+    return constant_array(field.type, value, row_count)
+
+
+def _inherited(stored: Any, field_id: int, source: SourceFile, first: int) -> Any:
+    """Row lineage: what the file stores of it, else what the row inherits; null where the file has no first row id."""
+    if source.first_row_id is None:
+        return pa.nulls(len(stored), pa.int64())
+    if field_id == LAST_UPDATED_SEQUENCE_NUMBER.field_id:
+        return pc.fill_null(stored, pa.scalar(source.data_sequence_number, pa.int64()))
+    start = source.first_row_id + first
+    return pc.coalesce(stored, pa.array(np.arange(start, start + len(stored), dtype=np.int64)))

@@ -1,0 +1,213 @@
+"""Data files of any format: written, and rolled at a target size.
+
+Data goes in as Arrow tables in a table's columns (`arrow_schema`, `projection`). A writer's files are its own until the
+caller has them all: if anything fails before that, they are deleted.
+"""
+
+import math
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import pyarrow as pa
+
+from icekeep.errors import IcekeepBug
+from icekeep.formats.arrow_schema import arrow_schema, stored_schema
+from icekeep.formats.avro import AvroWriter
+from icekeep.formats.base import FileWriter
+from icekeep.formats.metrics import MetricsCollector
+from icekeep.formats.orc import OrcWriter
+from icekeep.formats.parquet import ParquetWriter
+from icekeep.formats.projection import KEPT_DICTIONARY, project
+from icekeep.formats.write_options import MIB, OrcOptions, ParquetOptions, WriteOptions
+from icekeep.spec.manifests import DataFile
+from icekeep.spec.metrics_modes import metrics_modes
+from icekeep.spec.schema import Schema
+from icekeep.storage.base import Storage
+
+ROW_GROUP_ARROW_BYTES = 128 * MIB
+"""A row group is written when its data takes this much memory, however well it compresses."""
+
+ROW_GROUP_ROWS = 1_048_576
+"""The most rows of a row group."""
+
+PIECE_ARROW_BYTES = 4 * MIB
+"""Of ORC and Avro files, whose encoders gather rows themselves: how much they are given at a time."""
+
+
+class DataFileWriter:
+    """Writes tables of one partition into as many files as their size asks for.
+
+    Use it as a context manager and call `close` at the end of the block: when the block ends without that, or raises,
+    every file that was written is deleted. A file ends near the target size, at the end of a row group; no data makes
+    no file. In memory is one row group, at most about `ROW_GROUP_ARROW_BYTES` beside the table that is being written. Of
+    the other formats it is less: rows are handed on in pieces of `PIECE_ARROW_BYTES`.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        schema: Schema,
+        options: WriteOptions,
+        new_location: Callable[[], str],
+        *,
+        spec_id: int = 0,
+        partition: tuple[Any, ...] = (),
+        sort_order_id: int | None = 0,
+    ) -> None:
+        self._storage = storage
+        self._schema = schema
+        self._stored = stored_schema(schema)
+        self._options = options
+        modes = options.metrics_modes
+        self._modes = metrics_modes({}, schema) if modes is None else modes
+        self._new_location = new_location
+        self._file_template = DataFile(
+            file_path="",
+            file_format=options.file_format,
+            spec_id=spec_id,
+            partition=partition,
+            sort_order_id=sort_order_id,
+            record_count=0,
+            file_size_in_bytes=0,
+        )
+        self._written_schema: pa.Schema | None = None
+        self._row_group = _RowGroup()
+        self._file: FileWriter | None = None
+        self._location = ""
+        self._files: list[DataFile] = []
+        self._flushed_arrow_bytes = 0.0
+        self._flushed_bytes = 0.0
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None and self._closed:
+            return
+        locations = [file.file_path for file in self._files]
+        if self._file is not None:
+            locations.append(self._location)
+            self._file.abandon(error)
+            self._file = None
+        self._storage.delete_many(locations)
+
+    def write(self, table: pa.Table) -> None:
+        """Add rows, in the columns of the writer's schema as `project` or `cast_to_schema` gives them.
+
+        The first table decides which string columns are handed over as dictionaries; later ones are converted.
+        """
+        if not table.num_rows:
+            return
+        table = self._conform(table)
+        bytes_per_row = max(table.nbytes, 1) / table.num_rows
+        start = 0
+        while start < table.num_rows:
+            free_bytes = self._row_group_limit_bytes() - self._row_group.arrow_bytes
+            free_rows = min(ROW_GROUP_ROWS - self._row_group.row_count, max(1, int(free_bytes / bytes_per_row)))
+            piece = table.slice(start, free_rows)
+            self._row_group.add(piece, bytes_per_row)
+            start += piece.num_rows
+            if piece.num_rows == free_rows:
+                self._flush()
+
+    def close(self) -> tuple[DataFile, ...]:
+        """Finish the last file and return all of them, in the order of their rows."""
+        if self._row_group.row_count:
+            self._flush()
+        self._finish_file()
+        self._closed = True
+        return tuple(self._files)
+
+    def _conform(self, table: pa.Table) -> pa.Table:
+        """The columns that files hold, in one schema for all tables of the file."""
+        if self._written_schema is None:
+            expected = arrow_schema(self._schema)
+            plain = pa.schema([f.with_type(pa.string()) if f.type == KEPT_DICTIONARY else f for f in table.schema])
+            if not plain.equals(expected):
+                raise IcekeepBug(f"data to write has the columns {table.schema.names}, the schema has {expected.names}")
+            keeps = self._options.file_format == "PARQUET"
+            kept = {f.name for f in table.schema if keeps and f.type == KEPT_DICTIONARY}
+            self._written_schema = pa.schema([f.with_type(KEPT_DICTIONARY) if f.name in kept else f for f in expected])
+        if not table.schema.equals(self._written_schema, check_metadata=True):
+            table = table.cast(self._written_schema)
+        return table if self._stored == self._schema else project(table, self._stored)
+
+    def _row_group_limit_bytes(self) -> float:
+        """How much Arrow data the row group in the making may take, going by how well earlier data compressed."""
+        encoding = self._options.encoding
+        if not isinstance(encoding, ParquetOptions):
+            return min(PIECE_ARROW_BYTES, self._options.target_file_size_bytes / 8)
+        ratio = self._flushed_bytes / self._flushed_arrow_bytes if self._flushed_arrow_bytes else 1.0
+        full_bytes = min(ROW_GROUP_ARROW_BYTES, encoding.row_group_size_bytes / ratio)
+        written_bytes = self._file.written_bytes if self._file is not None else 0
+        remaining_bytes = max(1, self._options.target_file_size_bytes - written_bytes) / ratio
+        # Row groups of one size that end where the file shall end, not large ones and a small rest.
+        return remaining_bytes / math.ceil(remaining_bytes / full_bytes)
+
+    def _flush(self) -> None:
+        table, arrow_bytes = self._row_group.take()
+        if self._file is None:
+            self._location = self._new_location()
+            self._file = self._open(table)
+        before_bytes = self._file.written_bytes
+        self._file.write(table)
+        flushed_bytes = self._file.written_bytes - before_bytes
+        self._flushed_arrow_bytes += arrow_bytes
+        self._flushed_bytes += flushed_bytes
+        # An estimate that was a little off must not leave a splinter of a row group at the end of the file.
+        if self._file.written_bytes + flushed_bytes / 4 >= self._options.target_file_size_bytes:
+            self._finish_file()
+
+    def _open(self, first: pa.Table) -> FileWriter:
+        storage, location, stored = self._storage, self._location, self._stored
+        encoding = self._options.encoding
+        if isinstance(encoding, ParquetOptions):
+            return ParquetWriter(storage, location, stored, encoding, self._modes, first)
+        collector = MetricsCollector(stored, self._modes)
+        if isinstance(encoding, OrcOptions):
+            # A small target must not lie within the first stripe.
+            stripe_size_bytes = min(encoding.stripe_size_bytes, max(1, self._options.target_file_size_bytes // 4))
+            options = msgspec.structs.replace(encoding, stripe_size_bytes=stripe_size_bytes)
+            return OrcWriter(storage, location, first.schema, options, collector)
+        return AvroWriter(storage, location, stored, encoding, collector)
+
+    def _finish_file(self) -> None:
+        if self._file is None:
+            return
+        size_bytes, metrics = self._file.finish()
+        file = msgspec.structs.replace(
+            self._file_template,
+            file_path=self._location,
+            file_size_in_bytes=size_bytes,
+            **msgspec.structs.asdict(metrics),
+        )
+        self._files.append(file)
+        self._file = None
+
+
+class _RowGroup:
+    """Tables that wait to be written as one row group."""
+
+    def __init__(self) -> None:
+        self._tables: list[pa.Table] = []
+        self.row_count = 0
+        self.arrow_bytes = 0.0
+
+    def add(self, table: pa.Table, bytes_per_row: float) -> None:
+        self._tables.append(table)
+        self.row_count += table.num_rows
+        self.arrow_bytes += table.num_rows * bytes_per_row
+
+    def take(self) -> tuple[pa.Table, float]:
+        """The tables as one, and its size; nothing stays behind."""
+        # pyarrow's writer stops encoding a column as a dictionary when a second one comes along.
+        table, arrow_bytes = pa.concat_tables(self._tables).unify_dictionaries(), self.arrow_bytes
+        self._tables = []
+        self.row_count = 0
+        self.arrow_bytes = 0.0
+        return table, arrow_bytes

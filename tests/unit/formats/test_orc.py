@@ -1,0 +1,188 @@
+"""ORC files as other readers see them; `test_writing` and `test_reading` hold what all formats have in common."""
+
+import io
+from decimal import Decimal
+from itertools import product
+from uuid import UUID as UUIDValue
+
+import pyarrow as pa
+import pytest
+from pyarrow import orc
+
+from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.formats.orc import stripes_of
+from icekeep.spec.types import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMP_NS,
+    TIMESTAMPTZ,
+    TIMESTAMPTZ_NS,
+    UUID,
+    ListType,
+    MapType,
+    StructType,
+    decimal,
+    fixed,
+)
+from kit.columns import column, schema_of, table_of
+from kit.data_files import options_for, read_table, read_tables, write_files
+from kit.storage import MemoryStorage
+
+APPENDIX_A = [
+    (BOOLEAN, "bool", {}),
+    (INT, "int32", {}),
+    (LONG, "int64", {"long-type": "LONG"}),
+    (FLOAT, "float", {}),
+    (DOUBLE, "double", {}),
+    (decimal(9, 2), "decimal128(9, 2)", {}),
+    (DATE, "date32[day]", {}),
+    (TIME, "int64", {"long-type": "TIME"}),
+    (TIMESTAMP, "timestamp[ns]", {"timestamp-unit": "MICROS"}),
+    (TIMESTAMPTZ, "timestamp[ns, tz=UTC]", {"timestamp-unit": "MICROS"}),
+    (TIMESTAMP_NS, "timestamp[ns]", {"timestamp-unit": "NANOS"}),
+    (TIMESTAMPTZ_NS, "timestamp[ns, tz=UTC]", {"timestamp-unit": "NANOS"}),
+    (STRING, "string", {}),
+    (UUID, "binary", {"binary-type": "UUID"}),
+    (fixed(7), "binary", {"binary-type": "FIXED", "length": "7"}),
+    (BINARY, "binary", {"binary-type": "BINARY"}),
+]
+
+
+@pytest.fixture
+def storage():
+    return MemoryStorage()
+
+
+def attributes(field):
+    return {key.decode().removeprefix("iceberg."): value.decode() for key, value in (field.metadata or {}).items()}
+
+
+def written(storage, schema, rows):
+    (file,) = write_files(storage, schema, [table_of(schema, rows)], options_for("ORC"))
+    return file
+
+
+@pytest.mark.parametrize(("type_", "stored", "expected"), APPENDIX_A, ids=lambda value: str(value))
+def test_a_type_is_stored_with_the_attributes_of_appendix_a(storage, type_, stored, expected):
+    schema = schema_of(column(17, "c", type_))
+    field = orc.ORCFile(storage.open(written(storage, schema, [{"c": None}]).file_path)).schema.field(0)
+    assert str(field.type) == stored
+    assert attributes(field) == {"id": "17", "required": "false", **expected}
+
+
+def test_ids_and_requiredness_are_attributes_at_every_level(storage):
+    schema = schema_of(
+        column(1, "k", INT, required=True),
+        column(2, "s", StructType((column(3, "x", INT, required=True),))),
+        column(4, "l", ListType(element_id=5, element=INT, element_required=True)),
+        column(6, "m", MapType(key_id=7, key=STRING, value_id=8, value=TIME)),
+    )
+    file = written(storage, schema, [{"k": 1, "s": None, "l": [1], "m": []}])
+    k, s, l, m = orc.ORCFile(storage.open(file.file_path)).schema  # noqa: E741
+    assert attributes(k) == {"id": "1", "required": "true"}
+    assert (attributes(s)["id"], attributes(s.type.field(0))) == ("2", {"id": "3", "required": "true"})
+    assert (attributes(l)["id"], attributes(l.type.value_field)) == ("4", {"id": "5", "required": "true"})
+    assert attributes(m.type.key_field) == {"id": "7", "required": "true"}
+    assert attributes(m.type.item_field) == {"id": "8", "required": "false", "long-type": "TIME"}
+
+
+@pytest.mark.parametrize(
+    "type_", [INT, DOUBLE, STRING, BINARY, decimal(9, 2), TIMESTAMP, DATE, UUID, fixed(2)], ids=str
+)
+def test_a_struct_below_a_struct_keeps_its_values_beside_a_null_one(storage, type_):
+    # pyarrow's writer takes what lies below a null struct for the values of the next row.
+    inner = StructType((column(3, "x", type_, required=True), column(4, "y", type_)))
+    schema = schema_of(
+        column(1, "g", StructType((column(2, "s", inner),))),
+        column(5, "l", ListType(element_id=6, element=StructType((column(7, "s", inner_of(type_)),)))),
+    )
+    some = table_of(schema_of(column(1, "v", type_)), [{"v": _value(type_)}])["v"][0].as_py()
+    for mask in product((True, False), repeat=3):
+        rows = [None if null else {"x": _value(type_), "y": None} for null in mask]
+        table = table_of(schema, [{"g": {"s": row}, "l": [{"s": row}, {"s": None}]} for row in rows])
+        memory = MemoryStorage()
+        (file,) = write_files(memory, schema, [table], options_for("ORC"))
+        found = read_table(memory, file.file_path, schema).to_pylist()
+        assert found == table.to_pylist()
+        assert [row["g"]["s"] for row in found] == [None if null else {"x": some, "y": None} for null in mask]
+
+
+def inner_of(type_):
+    return StructType((column(8, "x", type_, required=True), column(9, "y", type_)))
+
+
+def _value(type_):
+    plain = {"string": "needle", "binary": b"needle", "fixed": b"ab", "double": 1.5}
+    if type_ == UUID:
+        return UUIDValue(int=5)
+    return Decimal("1.25") if type_.name == "decimal" else plain.get(type_.name, 7)
+
+
+def test_nanoseconds_of_a_column_in_microseconds_are_cut_downwards(storage):
+    metadata = {"iceberg.id": "1"}
+    field = pa.field("t", pa.timestamp("ns"), metadata=metadata)
+    values = [-1, -1000, -1001, 999, 1000, None, -(2**63), 2**63 - 1]
+    out = io.BytesIO()
+    orc.write_table(pa.table([pa.array(values, field.type)], schema=pa.schema([field])), out)
+    storage.create("memory:/t/a.orc", out.getvalue())
+    found = read_table(storage, "memory:/t/a.orc", schema_of(column(1, "t", TIMESTAMP)))["t"].cast(pa.int64())
+    assert found.to_pylist() == [None if v is None else v // 1000 for v in values]
+    exact = read_table(storage, "memory:/t/a.orc", schema_of(column(1, "t", TIMESTAMP_NS)))["t"].cast(pa.int64())
+    assert exact.to_pylist() == values
+
+
+def test_bytes_of_another_length_than_the_column_says_are_an_invalid_table(storage):
+    for name, type_, length in (("fixed", fixed(5), 4), ("uuid", UUID, 15)):
+        field = pa.field("c", pa.binary(), metadata={"iceberg.id": "1"})
+        out = io.BytesIO()
+        orc.write_table(pa.table([pa.array([b"x" * length], field.type)], schema=pa.schema([field])), out)
+        storage.create(f"memory:/t/{name}.orc", out.getvalue())
+        with pytest.raises(InvalidTableError, match="'c' has a value that is not exact"):
+            read_tables(storage, f"memory:/t/{name}.orc", schema_of(column(1, "c", type_)))
+
+
+def test_small_whole_numbers_of_other_writers_are_ints(storage):
+    fields = [
+        pa.field(n, t, metadata={"iceberg.id": str(i)})
+        for i, (n, t) in enumerate([("a", pa.int8()), ("b", pa.int16())])
+    ]
+    out = io.BytesIO()
+    orc.write_table(pa.table([pa.array([1], pa.int8()), pa.array([2], pa.int16())], schema=pa.schema(fields)), out)
+    storage.create("memory:/t/a.orc", out.getvalue())
+    schema = schema_of(column(0, "a", INT), column(1, "b", INT))
+    assert read_table(storage, "memory:/t/a.orc", schema).to_pylist() == [{"a": 1, "b": 2}]
+
+
+@pytest.mark.parametrize("codec", ["zlib", "zstd", "snappy", "lz4", "uncompressed"])
+def test_a_codec_is_the_files(storage, codec):
+    schema = schema_of(column(1, "n", INT))
+    options = options_for("ORC", compression=codec)
+    (file,) = write_files(storage, schema, [table_of(schema, [{"n": 1}])], options)
+    assert orc.ORCFile(storage.open(file.file_path)).compression == codec.upper()
+
+
+def test_stripes_are_told_with_their_rows(storage):
+    schema = schema_of(column(1, "n", LONG))
+    rows = [{"n": (i * 0x9E3779B97F4A7C15) % 2**63} for i in range(20_000)]
+    (file,) = write_files(storage, schema, [table_of(schema, rows)] * 3, options_for("ORC", stripe_size_bytes=100_000))
+    opened = orc.ORCFile(storage.open(file.file_path))
+    stripes = stripes_of(opened)
+    assert [s.row_count for s in stripes] == [opened.read_stripe(i).num_rows for i in range(opened.nstripes)]
+    assert sum(s.row_count for s in stripes) == 60_000
+
+
+def test_a_timestamp_of_another_writer_that_cannot_be_read_is_refused(storage):
+    field = pa.field("t", pa.timestamp("us"), metadata={"iceberg.id": "1"})
+    out = io.BytesIO()
+    orc.write_table(pa.table([pa.array([253_402_300_799_999_999], field.type)], schema=pa.schema([field])), out)
+    storage.create("memory:/t/a.orc", out.getvalue())
+    with pytest.raises(UnsupportedError, match="years 1677 to 2262"):
+        read_tables(storage, "memory:/t/a.orc", schema_of(column(1, "t", TIMESTAMP)))
