@@ -6,9 +6,12 @@ READY := $(VENV)/.ready
 DIST ?= dist
 AIRFLOW_VENV := .venv-airflow
 AIRFLOW_READY := $(AIRFLOW_VENV)/.ready
+JAVA_VENV := .venv-java
+JAVA_JARS := .java-env
+JAVA_READY := $(JAVA_VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit interop airflow-env lint format lock dist clean
+.PHONY: help setup demo test test-unit interop airflow-env java-env fuzz lint format lock dist clean
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +36,7 @@ test: $(READY) ## Run the tests that need nothing but this checkout and Java
 test-unit: $(READY) ## Run the unit tests only: no Spark, seconds
 	$(BIN)/python -m pytest tests/unit
 
-interop: $(READY) airflow-env ## Run the tests against foreign software (Airflow)
+interop: $(READY) airflow-env java-env ## Run the tests against foreign software (Iceberg Java, PyIceberg, Airflow)
 	$(BIN)/python -m pytest tests/interop
 
 airflow-env: $(AIRFLOW_READY) ## Make .venv-airflow: Airflow and its Spark provider, apart from our Spark
@@ -42,6 +45,21 @@ $(AIRFLOW_READY): .ci/requirements-airflow.lock
 	$(PYTHON) -m venv $(AIRFLOW_VENV)
 	$(AIRFLOW_VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r .ci/requirements-airflow.lock
 	@touch $@
+
+java-env: $(JAVA_READY) ## Make .venv-java and .java-env: Iceberg Java with a Spark of its own, and JDBC drivers
+
+$(JAVA_READY): .ci/requirements-java.lock .ci/java/pom.xml .ci/java/jars.sha256
+	@command -v mvn >/dev/null || { echo "java-env needs Maven (mvn) on the PATH"; exit 2; }
+	rm -rf $(JAVA_VENV) $(JAVA_JARS)
+	$(PYTHON) -m venv $(JAVA_VENV)
+	$(JAVA_VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r .ci/requirements-java.lock
+	mvn --batch-mode --quiet --strict-checksums --file .ci/java/pom.xml dependency:copy-dependencies \
+		-DexcludeTransitive=true -DoutputDirectory=$(CURDIR)/$(JAVA_JARS)
+	cd $(JAVA_JARS) && sha256sum --quiet --strict --check ../.ci/java/jars.sha256
+	@touch $@
+
+fuzz: $(READY) ## Spoil 100,000 inputs and see each refused in one line or read rightly, two minutes
+	$(BIN)/python tests/fuzz/run.py --inputs 100000
 
 lint: $(READY) ## Check style, types and layers
 	$(BIN)/ruff check .
@@ -60,6 +78,9 @@ lock: $(READY) ## Resolve the development dependencies anew into .ci/*.lock
 	printf '%s\n' 'apache-airflow>=3,<4' apache-airflow-providers-apache-spark | \
 		$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 		- -o .ci/requirements-airflow.lock
+	echo 'pyspark>=4.1,<4.2' | \
+		$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		- -o .ci/requirements-java.lock
 
 dist: $(READY) ## Build the wheel, and the zip for `spark-submit --py-files`, in dist/
 	$(BIN)/python -m build --quiet --wheel --no-isolation --outdir $(DIST) .
@@ -67,4 +88,4 @@ dist: $(READY) ## Build the wheel, and the zip for `spark-submit --py-files`, in
 	$(BIN)/python .ci/zip_package.py $(DIST)/icekeep.zip
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) $(AIRFLOW_VENV) build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info
+	rm -rf $(VENV) $(AIRFLOW_VENV) $(JAVA_VENV) $(JAVA_JARS) build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info

@@ -12,7 +12,17 @@ from icekeep.formats.write_options import AvroOptions, OrcOptions, ParquetOption
 from icekeep.formats.writing import DataFileWriter
 from icekeep.spec.manifests import DataFile
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import TIMESTAMP, TIMESTAMPTZ, ListType, MapType, PrimitiveType, StructType, Type
+from icekeep.spec.types import (
+    TIMESTAMP,
+    TIMESTAMP_NS,
+    TIMESTAMPTZ,
+    TIMESTAMPTZ_NS,
+    ListType,
+    MapType,
+    PrimitiveType,
+    StructType,
+    Type,
+)
 from icekeep.storage.base import Storage
 from kit.columns import empty_table
 from kit.strategies import schemas, values_in_python_years
@@ -71,7 +81,7 @@ def tables(draw: st.DrawFn, max_rows: int = 5) -> tuple[Schema, pa.Table]:
 
 
 def nullable(type_: Type) -> st.SearchStrategy[Any]:
-    """Values of a type, null within them wherever the type lets it; timestamps of the years that ORC is read in."""
+    """Values of a type, null within them wherever the type lets it; timestamps that ORC can hold."""
     match type_:
         case StructType():
             return st.fixed_dictionaries({f.field_id: _or_null(f.type, f.required) for f in type_.fields})
@@ -83,8 +93,14 @@ def nullable(type_: Type) -> st.SearchStrategy[Any]:
     assert isinstance(type_, PrimitiveType)
     if type_ in (TIMESTAMP, TIMESTAMPTZ):
         limit = 2**63 // 1000
-        return st.integers(-limit + 1, limit - 1)
+        return st.integers(-limit + 1, limit - 1).map(lambda ticks: _whole_before_1970(ticks, 10**6))
+    if type_ in (TIMESTAMP_NS, TIMESTAMPTZ_NS):
+        return values_in_python_years(type_).map(lambda ticks: _whole_before_1970(ticks, 10**9))
     return values_in_python_years(type_)
+
+
+def _whole_before_1970(ticks: int, second: int) -> int:
+    return ticks if ticks >= 0 else -(-ticks // second) * second
 
 
 def _or_null(type_: Type, required: bool) -> st.SearchStrategy[Any]:

@@ -2,7 +2,8 @@
 
 pyarrow carries the metadata of Arrow fields as attributes of ORC types in both directions, at every level. It reads all
 timestamps in nanoseconds, so only those of the years 1677 to 2262; others are refused when they are written, since a
-file that cannot be read again could never be compacted.
+file that cannot be read again could never be compacted. So are fractions of a second before 1970, which its writer stores
+in a way that Java's readers take for a second earlier.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import orc
 
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
@@ -18,7 +20,7 @@ from icekeep.formats.arrow_schema import FIELD_ID_KEY, field_id
 from icekeep.formats.base import FileMetrics
 from icekeep.formats.file_ids import MICROSECONDS, STORED_AS_KEY, Metadata, map_fields, storage_types
 from icekeep.formats.metrics import MetricsCollector
-from icekeep.formats.nested import sink_nulls
+from icekeep.formats.nested import elements, sink_nulls
 from icekeep.formats.write_options import OrcOptions
 from icekeep.storage.base import Storage
 
@@ -29,6 +31,7 @@ _FIRST_RATIO = 0.5
 """How much of its size in memory data is believed to take in the file until a stripe shows it."""
 
 _MAGIC_BYTES = 3
+_NANOS = 1_000_000_000
 _DICTIONARY_THRESHOLD = 0.8
 
 
@@ -113,6 +116,11 @@ class OrcWriter:
                 " the years 1677 to 2262 only, set the table property 'write.format.default' to 'parquet'"
             ) from error
         columns = [sink_nulls(column, field.type) for column, field in zip(stored.columns, self._schema, strict=True)]
+        if any(_has_fraction_before_1970(column) for column in columns):
+            raise UnsupportedError(
+                f"cannot write {self._location!r}: a timestamp before 1970 has a fraction of a second, which other engines"
+                " would read wrongly from ORC; set the table property 'write.format.default' to 'parquet'"
+            )
         self._writer.write(pa.Table.from_arrays(columns, schema=self._schema))
         self._arrow_bytes += table.nbytes
         if self._stream.tell() > self._flushed_bytes + _MAGIC_BYTES:
@@ -133,6 +141,20 @@ class OrcWriter:
             self._writer.close()
         with suppress(IcekeepError, OSError, ValueError):
             self._stack.__exit__(None if error is None else type(error), error, None)
+
+
+def _has_fraction_before_1970(column: Any) -> bool:
+    if isinstance(column, pa.ChunkedArray):
+        return any(map(_has_fraction_before_1970, column.chunks))
+    if pa.types.is_timestamp(column.type):
+        ticks = column.cast(pa.int64())
+        fractions = pc.not_equal(ticks, pc.multiply(pc.divide(ticks, _NANOS), _NANOS))
+        return bool(pc.any(pc.and_(pc.less(ticks, 0), fractions)).as_py())
+    if pa.types.is_struct(column.type):
+        return any(map(_has_fraction_before_1970, column.flatten()))
+    if pa.types.is_map(column.type):
+        return any(_has_fraction_before_1970(elements(column, part)) for part in (column.keys, column.items))
+    return column.type.num_fields > 0 and _has_fraction_before_1970(elements(column))
 
 
 class Stripe(msgspec.Struct, frozen=True):

@@ -186,3 +186,26 @@ def test_a_timestamp_of_another_writer_that_cannot_be_read_is_refused(storage):
     storage.create("memory:/t/a.orc", out.getvalue())
     with pytest.raises(UnsupportedError, match="years 1677 to 2262"):
         read_tables(storage, "memory:/t/a.orc", schema_of(column(1, "t", TIMESTAMP)))
+
+
+@pytest.mark.parametrize("where", ["column", "struct", "list", "map"])
+def test_fractions_of_a_second_before_1970_are_refused_wherever_they_are(storage, where):
+    types = {
+        "column": TIMESTAMP,
+        "struct": StructType((column(2, "x", TIMESTAMP),)),
+        "list": ListType(element_id=2, element=TIMESTAMPTZ),
+        "map": MapType(key_id=2, key=STRING, value_id=3, value=TIMESTAMP),
+    }
+    wrap = {
+        "column": lambda ticks: ticks,
+        "struct": lambda ticks: {"x": ticks},
+        "list": lambda ticks: [None, ticks],
+        "map": lambda ticks: [("k", ticks)],
+    }[where]
+    schema = schema_of(column(1, "c", types[where]))
+    for ticks in (-1, -500_000, -1_000_001):
+        data = table_of(schema, [{"c": wrap(0)}, {"c": None}, {"c": wrap(ticks)}])
+        with pytest.raises(UnsupportedError, match="a timestamp before 1970 has a fraction of a second"):
+            write_files(storage, schema, [data], options_for("ORC"), directory=f"memory:/{where}{ticks}")
+    data = table_of(schema, [{"c": wrap(-1_000_000)}, {"c": wrap(500_000)}])
+    assert write_files(storage, schema, [data], options_for("ORC"), directory=f"memory:/{where}")

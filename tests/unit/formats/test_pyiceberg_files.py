@@ -73,7 +73,7 @@ def test_pyiceberg_reads_our_parquet(tmp_path):
 def test_pyiceberg_reads_our_orc(tmp_path):
     data = [
         {
-            "key": 1, "b": True, "i": -5, "x": 1.5, "d": -3, "ts": -1, "tz": 7, "s": "ü", "n": Decimal("1.250"),
+            "key": 1, "b": True, "i": -5, "x": 1.5, "d": -3, "ts": -1_000_000, "tz": 7, "s": "ü", "n": Decimal("1.250"),
             "l": [{"z": 1}], "m": [("a", 1)],
         },
         {"key": 2, "point": {"y": 2.5, "label": None}, "l": [], "m": []},

@@ -1,0 +1,52 @@
+"""The judges of the interop tests: Iceberg Java, started once, and a private PostgreSQL; and a tally of what was tried."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kit.java import IcebergJava
+from kit.lake import Lake
+from kit.postgres import Postgres
+
+_TRIED: Counter[str] = Counter()
+
+
+@pytest.fixture(scope="session")
+def java() -> Iterator[IcebergJava]:
+    """Iceberg Java, ready to open catalogs."""
+    judge = IcebergJava()
+    yield judge
+    judge.close()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server of the test run's own."""
+    server = Postgres()
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=["sql", "filesystem"])
+def lake(tmp_path: Path, request: pytest.FixtureRequest, java: IcebergJava) -> Lake:
+    """An empty catalog of each kind, called `local` by us and by Java."""
+    lake = Lake(tmp_path, request.param)
+    java.open_catalog("local", lake.properties)
+    return lake
+
+
+@pytest.fixture(scope="session")
+def tried() -> Callable[[str, int], None]:
+    """Count cases under a name; the totals are printed when the run ends."""
+
+    def count(name: str, number: int = 1) -> None:
+        _TRIED[name] += number
+
+    return count
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for name, number in sorted(_TRIED.items()):
+        terminalreporter.write_line(f"tried: {number:>7,} {name}")

@@ -1,0 +1,218 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.JsonNodeFactory;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.Closeable;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.iceberg.AppendFiles;
+import org.apache.iceberg.BaseTable;
+import org.apache.iceberg.CatalogUtil;
+import org.apache.iceberg.DeleteFile;
+import org.apache.iceberg.FileFormat;
+import org.apache.iceberg.FileScanTask;
+import org.apache.iceberg.MetadataTableType;
+import org.apache.iceberg.MetadataTableUtils;
+import org.apache.iceberg.PartitionKey;
+import org.apache.iceberg.PartitionSpec;
+import org.apache.iceberg.Schema;
+import org.apache.iceberg.SchemaParser;
+import org.apache.iceberg.Table;
+import org.apache.iceberg.TableMetadataParser;
+import org.apache.iceberg.TableScan;
+import org.apache.iceberg.catalog.Catalog;
+import org.apache.iceberg.catalog.Namespace;
+import org.apache.iceberg.catalog.SupportsNamespaces;
+import org.apache.iceberg.catalog.TableIdentifier;
+import org.apache.iceberg.data.GenericFileWriterFactory;
+import org.apache.iceberg.data.GenericRecord;
+import org.apache.iceberg.data.IcebergGenerics;
+import org.apache.iceberg.data.InternalRecordWrapper;
+import org.apache.iceberg.io.CloseableIterable;
+import org.apache.iceberg.io.CloseableIterator;
+import org.apache.iceberg.io.DataWriter;
+import org.apache.iceberg.io.OutputFileFactory;
+
+/** Tables in catalogs, by Iceberg's own library, with no Spark between: it knows types that Spark has not. */
+public class Tables {
+  private static final JsonNodeFactory NODES = JsonNodeFactory.instance;
+  private static final Map CATALOGS = new HashMap();
+  private static long operations = 0;
+
+  /** Name a catalog; one of the same name before is forgotten. */
+  public static JsonNode open(JsonNode request) throws Exception {
+    String name = request.required("name").textValue();
+    if (CATALOGS.get(name) instanceof Closeable) {
+      ((Closeable) CATALOGS.get(name)).close();
+    }
+    CATALOGS.put(
+        name, CatalogUtil.buildIcebergCatalog(name, strings(request.required("properties")), new Configuration()));
+    return NODES.nullNode();
+  }
+
+  /** Create a table, and its namespace if that is missing; field ids are assigned anew. */
+  public static JsonNode create(JsonNode request) {
+    TableIdentifier identifier = identifier(request);
+    SupportsNamespaces namespaces = (SupportsNamespaces) catalog(request);
+    if (!namespaces.namespaceExists(identifier.namespace())) {
+      namespaces.createNamespace(identifier.namespace());
+    }
+    Schema schema = Judge.schema(request);
+    JsonNode spec = request.required("spec");
+    PartitionSpec partitions =
+        spec.isNull() ? PartitionSpec.unpartitioned() : Judge.spec(request);
+    catalog(request).createTable(identifier, schema, partitions, strings(request.required("properties")));
+    return metadata(request);
+  }
+
+  /** Write rows to `files` files a partition, at most, and commit them in one snapshot. */
+  public static JsonNode append(JsonNode request) throws Exception {
+    Table table = table(request);
+    FileFormat format = FileFormat.fromString(request.required("format").textValue());
+    GenericFileWriterFactory writers = new GenericFileWriterFactory.Builder(table).dataFileFormat(format).build();
+    operations = operations + 1;
+    OutputFileFactory places = OutputFileFactory.builderFor(table, 0, operations).format(format).build();
+    int files = request.required("files").intValue();
+    Map groups = new LinkedHashMap();
+    JsonNode rows = request.required("rows");
+    InternalRecordWrapper internal = new InternalRecordWrapper(table.schema().asStruct());
+    for (int i = 0; i < rows.size(); i++) {
+      GenericRecord record = Wire.record(table.schema().asStruct(), rows.required(i), true);
+      PartitionKey key = new PartitionKey(table.spec(), table.schema());
+      key.partition(internal.wrap(record));
+      Object group = new ArrayList(java.util.Arrays.asList(new Object[] {key, Integer.valueOf(i % files)}));
+      if (!groups.containsKey(group)) {
+        groups.put(group, new ArrayList());
+      }
+      ((List) groups.get(group)).add(record);
+    }
+    AppendFiles append = table.newAppend();
+    for (Iterator entries = groups.entrySet().iterator(); entries.hasNext(); ) {
+      Map.Entry entry = (Map.Entry) entries.next();
+      PartitionKey key = (PartitionKey) ((List) entry.getKey()).get(0);
+      DataWriter writer =
+          writers.newDataWriter(
+              places.newOutputFile(table.spec(), key), table.spec(), table.spec().isUnpartitioned() ? null : key);
+      for (Iterator records = ((List) entry.getValue()).iterator(); records.hasNext(); ) {
+        writer.write(records.next());
+      }
+      writer.close();
+      append.appendFile(writer.toDataFile());
+    }
+    append.commit();
+    return NODES.nullNode();
+  }
+
+  /** The rows, read by Iceberg's generic reader. */
+  public static JsonNode rows(JsonNode request) throws Exception {
+    Table table = table(request);
+    IcebergGenerics.ScanBuilder scan = IcebergGenerics.read(table).where(Filters.parse(request.required("filter")));
+    JsonNode snapshot = request.required("snapshot_id");
+    Schema schema = table.schema();
+    if (!snapshot.isNull()) {
+      scan = scan.useSnapshot(snapshot.longValue());
+      schema = (Schema) table.schemas().get(table.snapshot(snapshot.longValue()).schemaId());
+      scan = scan.project(schema);
+    }
+    ArrayNode rows = NODES.arrayNode();
+    CloseableIterable records = scan.build();
+    for (CloseableIterator iterator = records.iterator(); iterator.hasNext(); ) {
+      rows.add(Wire.toWire(schema.asStruct(), iterator.next()));
+    }
+    records.close();
+    return table(rows, schema);
+  }
+
+  /** A metadata table, such as `entries`. */
+  public static JsonNode inspect(JsonNode request) throws Exception {
+    MetadataTableType type = MetadataTableType.from(request.required("name").textValue());
+    Table table = MetadataTableUtils.createMetadataTableInstance(table(request), type);
+    TableScan scan = table.newScan();
+    ArrayNode rows = NODES.arrayNode();
+    CloseableIterable tasks = scan.planFiles();
+    for (CloseableIterator iterator = tasks.iterator(); iterator.hasNext(); ) {
+      CloseableIterable records = ((FileScanTask) iterator.next()).asDataTask().rows();
+      for (CloseableIterator inner = records.iterator(); inner.hasNext(); ) {
+        rows.add(Wire.toWire(scan.schema().asStruct(), inner.next()));
+      }
+      records.close();
+    }
+    tasks.close();
+    return table(rows, scan.schema());
+  }
+
+  /** The metadata that was read for the table, as Iceberg writes it. */
+  public static JsonNode metadata(JsonNode request) {
+    return NODES.textNode(TableMetadataParser.toJson(((BaseTable) table(request)).operations().current()));
+  }
+
+  /** The files that a scan reads, each with its delete files and what is left of the filter. */
+  public static JsonNode plan(JsonNode request) throws Exception {
+    TableScan scan = table(request).newScan();
+    JsonNode snapshot = request.required("snapshot_id");
+    if (!snapshot.isNull()) {
+      scan = (TableScan) scan.useSnapshot(snapshot.longValue());
+    }
+    scan = (TableScan) scan.filter(Filters.parse(request.required("filter")));
+    ArrayNode files = NODES.arrayNode();
+    CloseableIterable tasks = scan.planFiles();
+    for (CloseableIterator iterator = tasks.iterator(); iterator.hasNext(); ) {
+      FileScanTask task = (FileScanTask) iterator.next();
+      ObjectNode file = NODES.objectNode();
+      file.put("file_path", ((org.apache.iceberg.DataFile) task.file()).location());
+      file.put("residual", task.residual().toString());
+      ArrayNode deletes = NODES.arrayNode();
+      for (int i = 0; i < task.deletes().size(); i++) {
+        deletes.add(((DeleteFile) task.deletes().get(i)).location());
+      }
+      file.set("delete_paths", deletes);
+      files.add(file);
+    }
+    tasks.close();
+    return files;
+  }
+
+  private static JsonNode table(ArrayNode rows, Schema schema) throws Exception {
+    ObjectNode answer = NODES.objectNode();
+    answer.set("schema", new ObjectMapper().readTree(SchemaParser.toJson(schema)));
+    answer.set("rows", rows);
+    return answer;
+  }
+
+  private static Catalog catalog(JsonNode request) {
+    String name = request.required("table").required(0).textValue();
+    Catalog catalog = (Catalog) CATALOGS.get(name);
+    if (catalog == null) {
+      throw new IllegalArgumentException("no catalog was opened by the name " + name);
+    }
+    return catalog;
+  }
+
+  private static TableIdentifier identifier(JsonNode request) {
+    JsonNode parts = request.required("table");
+    String[] levels = new String[parts.size() - 2];
+    for (int i = 0; i < levels.length; i++) {
+      levels[i] = parts.required(i + 1).textValue();
+    }
+    return TableIdentifier.of(Namespace.of(levels), parts.required(parts.size() - 1).textValue());
+  }
+
+  private static Table table(JsonNode request) {
+    return catalog(request).loadTable(identifier(request));
+  }
+
+  private static Map strings(JsonNode node) {
+    Map strings = new HashMap();
+    for (Iterator names = node.fieldNames(); names.hasNext(); ) {
+      String name = (String) names.next();
+      strings.put(name, node.required(name).textValue());
+    }
+    return strings;
+  }
+}

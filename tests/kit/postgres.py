@@ -1,0 +1,81 @@
+"""A private PostgreSQL server for tests: made in a directory of its own, on loopback, gone with the tests."""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from itertools import count
+from pathlib import Path
+
+
+class Postgres:
+    """The server; as root it runs as the user `postgres`, since it refuses to be root's."""
+
+    def __init__(self) -> None:
+        self._programs = _programs()
+        self._home = Path(tempfile.mkdtemp(prefix="icekeep-postgres-"))
+        self._numbers = count(1)
+        self._as_user = (
+            ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
+        )
+        if self._as_user:
+            user = pwd.getpwnam("postgres")
+            os.chown(self._home, user.pw_uid, user.pw_gid)
+        self._run(
+            "initdb", "--pgdata", self._data, "--username", "test", "--auth", "trust", "--no-sync", "--encoding", "UTF8"
+        )
+        self.port = _free_port()
+        options = f"-p {self.port} -h 127.0.0.1 -k {self._home} -c fsync=off -c synchronous_commit=off"
+        self._run("pg_ctl", "--pgdata", self._data, "--log", f"{self._home}/log", "--wait", "-o", options, "start")
+
+    @property
+    def _data(self) -> str:
+        return f"{self._home}/data"
+
+    def new_database(self) -> str:
+        """Make an empty database; returns its URI, as our catalogs' property `uri` has it."""
+        name = f"test_{next(self._numbers)}"
+        self._run("createdb", "--host", "127.0.0.1", "--port", str(self.port), "--username", "test", name)
+        return f"postgresql://test:test@127.0.0.1:{self.port}/{name}"
+
+    def query(self, uri: str, statement: str) -> list[list[str]]:
+        """The rows of a statement as text, by PostgreSQL's own client."""
+        out = self._run("psql", uri, "--no-align", "--tuples-only", "--field-separator", "\t", "--command", statement)
+        return [line.split("\t") for line in out.splitlines()]
+
+    def close(self) -> None:
+        """Stop the server and remove what it left."""
+        self._run("pg_ctl", "--pgdata", self._data, "--mode", "immediate", "--wait", "stop")
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def _run(self, program: str, *arguments: str) -> str:
+        # pg_ctl's server inherits what it is given: with a pipe, reading to its end would wait for the server's.
+        with tempfile.TemporaryFile("w+") as out:
+            command = [*self._as_user, str(self._programs / program), *arguments]
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self._home, timeout=120
+            )
+            out.seek(0)
+            said = out.read()
+        if done.returncode != 0:
+            raise RuntimeError(f"{program} failed: {said[-2000:]}")
+        return said
+
+
+def _programs() -> Path:
+    """Where the newest PostgreSQL keeps its programs; Debian puts no server on the PATH."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    if found:
+        return found[-1].parent
+    on_path = shutil.which("initdb")
+    if on_path is None:
+        raise FileNotFoundError("there is no PostgreSQL server; install Debian's package `postgresql`")
+    return Path(on_path).parent
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
