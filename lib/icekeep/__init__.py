@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from icekeep.operations.loading import load_catalog
     from icekeep.operations.session import build_session
     from icekeep.planning.scan import plan_scan
-    from icekeep.spec.partition_evolution import (
+    from icekeep.spec.evolution.partition_evolution import (
         AddPartitionField,
         RemovePartitionField,
         RenamePartitionField,
     )
-    from icekeep.spec.schema_changes import (
+    from icekeep.spec.evolution.schema_changes import (
         AddColumn,
         DropColumn,
         MakeOptional,
@@ -90,26 +90,26 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AddColumn": "icekeep.spec.schema_changes",
-    "AddPartitionField": "icekeep.spec.partition_evolution",
+    "AddColumn": "icekeep.spec.evolution.schema_changes",
+    "AddPartitionField": "icekeep.spec.evolution.partition_evolution",
     "Catalog": "icekeep.catalog.base",
-    "DropColumn": "icekeep.spec.schema_changes",
+    "DropColumn": "icekeep.spec.evolution.schema_changes",
     "IcekeepError": "icekeep.errors",
-    "MakeOptional": "icekeep.spec.schema_changes",
-    "MoveAfter": "icekeep.spec.schema_changes",
-    "MoveBefore": "icekeep.spec.schema_changes",
-    "MoveFirst": "icekeep.spec.schema_changes",
-    "RemovePartitionField": "icekeep.spec.partition_evolution",
-    "RenameColumn": "icekeep.spec.schema_changes",
-    "RenamePartitionField": "icekeep.spec.partition_evolution",
-    "RequireColumn": "icekeep.spec.schema_changes",
-    "RestoreColumn": "icekeep.spec.schema_changes",
-    "SetIdentifierFields": "icekeep.spec.schema_changes",
-    "SetWriteDefault": "icekeep.spec.schema_changes",
+    "MakeOptional": "icekeep.spec.evolution.schema_changes",
+    "MoveAfter": "icekeep.spec.evolution.schema_changes",
+    "MoveBefore": "icekeep.spec.evolution.schema_changes",
+    "MoveFirst": "icekeep.spec.evolution.schema_changes",
+    "RemovePartitionField": "icekeep.spec.evolution.partition_evolution",
+    "RenameColumn": "icekeep.spec.evolution.schema_changes",
+    "RenamePartitionField": "icekeep.spec.evolution.partition_evolution",
+    "RequireColumn": "icekeep.spec.evolution.schema_changes",
+    "RestoreColumn": "icekeep.spec.evolution.schema_changes",
+    "SetIdentifierFields": "icekeep.spec.evolution.schema_changes",
+    "SetWriteDefault": "icekeep.spec.evolution.schema_changes",
     "SortKey": "icekeep.spec.sorting",
     "Table": "icekeep.catalog.base",
-    "UpdateColumnDoc": "icekeep.spec.schema_changes",
-    "UpdateColumnType": "icekeep.spec.schema_changes",
+    "UpdateColumnDoc": "icekeep.spec.evolution.schema_changes",
+    "UpdateColumnType": "icekeep.spec.evolution.schema_changes",
     "append": "icekeep.tables.append",
     "build_session": "icekeep.operations.session",
     "compact": "icekeep.maintenance.compaction",

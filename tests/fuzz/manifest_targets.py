@@ -14,9 +14,9 @@ from fuzz.mutations import mutate_bytes, mutate_json
 from icekeep.formats.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.formats.puffin import read_blob, read_puffin_footer
 from icekeep.spec.avro import read_header
-from icekeep.spec.manifest_decode import read_manifest, read_manifest_list
-from icekeep.spec.manifest_inspection import inspect_manifest
-from icekeep.spec.manifests import DataFile, ManifestContent, ManifestFile
+from icekeep.spec.manifests.decode import read_manifest, read_manifest_list
+from icekeep.spec.manifests.inspection import inspect_manifest
+from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestFile
 from kit.manifests import (
     DAY,
     LIST,

@@ -10,10 +10,10 @@ from icekeep.catalog.base import parse_identifier, validate_table_identifier
 from icekeep.errors import (
     ExpressionError,
 )
-from icekeep.spec.binding import bind
-from icekeep.spec.formatting import format_expression
+from icekeep.spec.filters.binding import bind
+from icekeep.spec.filters.formatting import format_expression
+from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.name_mapping import name_mapping_to_json, parse_name_mapping
-from icekeep.spec.parsing import parse_where
 from icekeep.spec.partitioning import spec_from_json, spec_to_json
 from icekeep.spec.schema import schema_from_json
 from icekeep.spec.sorting import sort_order_from_json, sort_order_to_json

@@ -14,8 +14,8 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import UsageError
-from icekeep.spec.partition_evolution import AddPartitionField, RemovePartitionField
-from icekeep.spec.schema_changes import (
+from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
+from icekeep.spec.evolution.schema_changes import (
     AddColumn,
     DropColumn,
     MakeOptional,

@@ -12,19 +12,19 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from icekeep.spec.binding import bind
-from icekeep.spec.evaluators import (
+from icekeep.spec.filters.binding import bind
+from icekeep.spec.filters.evaluators import (
     file_may_match,
     file_must_match,
     manifest_may_match,
     partition_matches,
     row_matches,
 )
-from icekeep.spec.expressions import ALWAYS_FALSE, ALWAYS_TRUE, And, Expression, Not, Or, Predicate
-from icekeep.spec.manifests import DataFile
+from icekeep.spec.filters.expressions import ALWAYS_FALSE, ALWAYS_TRUE, And, Expression, Not, Or, Predicate
+from icekeep.spec.filters.projections import project_inclusive, project_strict
+from icekeep.spec.filters.residuals import residual
+from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import PartitionSpec, partition_type, spec_to_json
-from icekeep.spec.projections import project_inclusive, project_strict
-from icekeep.spec.residuals import residual
 from icekeep.spec.schema import Schema, schema_to_json
 from icekeep.spec.transforms import Day, Hour, Identity, Month, Year
 from icekeep.spec.types import BINARY, DOUBLE, FLOAT, TIMESTAMP_NS, TIMESTAMPTZ_NS, UUID

@@ -13,7 +13,7 @@ from urllib.parse import urlparse
 import pytest
 
 from icekeep.errors import InvalidTableError
-from icekeep.spec.parsing import parse_where
+from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.partitioning import build_spec
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import parse_transform

@@ -16,7 +16,7 @@ from icekeep.maintenance.compaction import compact
 from icekeep.maintenance.expiration import expire_snapshots
 from icekeep.maintenance.manifests import rewrite_manifests
 from icekeep.spec.layout import data_directory
-from icekeep.spec.manifests import FileContent
+from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata_columns import FILE, LAST_UPDATED_SEQUENCE_NUMBER, POS, ROW_ID
 from icekeep.tables.append import append
 from icekeep.tables.upgrade_format_version import upgrade_format_version

@@ -10,7 +10,7 @@ from icekeep.formats.constants import constant_array
 from icekeep.formats.reading import SourceFile, read_file
 from icekeep.formats.write_options import AvroOptions, OrcOptions, ParquetOptions, WriteOptions
 from icekeep.formats.writing import DataFileWriter
-from icekeep.spec.manifests import DataFile
+from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import (
     TIMESTAMP,

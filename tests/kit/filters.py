@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from icekeep.spec.expressions import And, Expression, Not, Operation, Or, Predicate
+from icekeep.spec.filters.expressions import And, Expression, Not, Operation, Or, Predicate
+from icekeep.spec.filters.literals import DateLiteral, Moment, TimestampLiteral, place_literal
 from icekeep.spec.iso8601 import parse_time, parse_timestamp
-from icekeep.spec.literals import DateLiteral, Moment, TimestampLiteral, place_literal
-from icekeep.spec.manifests import DataFile, FieldSummary
+from icekeep.spec.manifests.structs import DataFile, FieldSummary
 from icekeep.spec.numbers import decimal_from_unscaled
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema

@@ -19,7 +19,7 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import Record
 
-from icekeep.spec.manifests import (
+from icekeep.spec.manifests.structs import (
     DataFile,
     FieldSummary,
     FileContent,

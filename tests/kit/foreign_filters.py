@@ -11,8 +11,8 @@ from pyiceberg.manifest import PartitionFieldSummary as ForeignSummary
 from pyiceberg.partitioning import PartitionSpec as ForeignSpec
 from pyiceberg.schema import Schema as ForeignSchema
 
-from icekeep.spec.expressions import And, Expression, Not, Operation, Or, Predicate
-from icekeep.spec.manifests import DataFile, FieldSummary
+from icekeep.spec.filters.expressions import And, Expression, Not, Operation, Or, Predicate
+from icekeep.spec.manifests.structs import DataFile, FieldSummary
 from icekeep.spec.partitioning import PartitionSpec, spec_to_json
 from icekeep.spec.schema import Schema, schema_to_json
 from icekeep.spec.types import BINARY, fixed

@@ -17,7 +17,7 @@ from typing import Any
 
 from sqlalchemy.engine import make_url
 
-from icekeep.spec.expressions import Expression
+from icekeep.spec.filters.expressions import Expression
 from icekeep.spec.partitioning import PartitionSpec, spec_to_json
 from icekeep.spec.schema import Schema, schema_from_json, schema_to_json
 from kit.java_values import filter_tree, from_wire, multiset, sql_literal, untagged

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import StorageManifestReader
-from icekeep.spec.manifests import DataFile, ManifestFile
+from icekeep.spec.manifests.structs import DataFile, ManifestFile
 from icekeep.spec.numbers import unscaled
 from icekeep.spec.partitioning import partition_path, spec_to_json
 from icekeep.spec.schema import Schema, schema_to_json

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from icekeep.spec.expressions import AlwaysFalse, AlwaysTrue, And, Expression, Not, Operation, Or, Predicate
+from icekeep.spec.filters.expressions import AlwaysFalse, AlwaysTrue, And, Expression, Not, Operation, Or, Predicate
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import ListType, MapType, StructType, Type
 

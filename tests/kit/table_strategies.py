@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec import structs
 
-from icekeep.spec.manifests import DataFile, FieldSummary, ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.manifests.structs import DataFile, FieldSummary, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema

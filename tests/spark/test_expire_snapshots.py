@@ -15,7 +15,7 @@ from icekeep.maintenance.reachability import Unreachable
 from icekeep.maintenance.reclaim import reclaim
 from icekeep.runtime import SYSTEM
 from icekeep.spec.avro import read_header
-from icekeep.spec.manifest_decode import read_manifest_list
+from icekeep.spec.manifests.decode import read_manifest_list
 from kit.lake import EVENTS, Lake, events
 
 

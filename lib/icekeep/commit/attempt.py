@@ -12,11 +12,11 @@ from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import OptionError, UnsupportedError
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import manifest_list_location, manifest_location
-from icekeep.spec.manifest_encode import EntryEncoder, ManifestBuilder, write_manifest_list
-from icekeep.spec.manifest_inspection import lacks_counts
-from icekeep.spec.manifests import ManifestContent, ManifestEntry, ManifestFile
+from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder, write_manifest_list
+from icekeep.spec.manifests.inspection import lacks_counts
+from icekeep.spec.manifests.row_lineage import assign_row_ids
+from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.row_lineage import assign_row_ids
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
 from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update
 from icekeep.storage.base import Storage

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from icekeep.errors import UnsupportedError
-from icekeep.spec.manifest_decode import ManifestHeader, read_manifest, read_manifest_list
-from icekeep.spec.manifest_inspection import completed, inspect_manifest
-from icekeep.spec.manifests import ManifestEntry, ManifestFile
+from icekeep.spec.manifests.decode import ManifestHeader, read_manifest, read_manifest_list
+from icekeep.spec.manifests.inspection import completed, inspect_manifest
+from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import StructType

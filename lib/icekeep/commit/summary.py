@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from icekeep.spec.manifests import DataFile, FileContent
+from icekeep.spec.manifests.structs import DataFile, FileContent
 
 COMMIT_ID = "icekeep.commit-id"
 """Names the commit that made a snapshot, so that its writer can recognise it after a lost answer."""

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.formats.puffin import PuffinWriter, read_range
 from icekeep.spec.deletion_vectors import BLOB_TYPE, frame, unframe
-from icekeep.spec.manifests import DataFile, FileContent
+from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.metadata_columns import POS
 from icekeep.storage.base import Storage
 

@@ -16,7 +16,7 @@ from icekeep.formats.parquet import repeating_strings
 from icekeep.formats.reading import SourceFile, read_file
 from icekeep.formats.write_options import write_options
 from icekeep.formats.writing import DataFileWriter
-from icekeep.spec.manifests import DataFile
+from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.name_mapping import name_mapping_of
 from icekeep.spec.partitioning import PartitionSpec, partition_path

@@ -21,7 +21,7 @@ from icekeep.formats.orc import OrcWriter
 from icekeep.formats.parquet import ParquetWriter
 from icekeep.formats.projection import KEPT_DICTIONARY, project
 from icekeep.formats.write_options import MIB, OrcOptions, ParquetOptions, WriteOptions
-from icekeep.spec.manifests import DataFile
+from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metrics_modes import metrics_modes
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage

@@ -17,7 +17,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import IcekeepError, InvalidTableError, SafetyError
 from icekeep.planning.tasks import collected, dataframe_from_tasks, dealt, parallelism, record_batches, streamed
-from icekeep.spec.manifests import FileContent, ManifestContent, ManifestFile
+from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import StructType

@@ -23,9 +23,9 @@ from icekeep.operations.interrupts import Interrupts
 from icekeep.operations.settings import JOB_SETTINGS, Kind
 from icekeep.operations.spark_conf import configured_properties
 from icekeep.runtime import Runtime
-from icekeep.spec.binding import bind
-from icekeep.spec.expressions import ALWAYS_TRUE
-from icekeep.spec.parsing import parse_where
+from icekeep.spec.filters.binding import bind
+from icekeep.spec.filters.expressions import ALWAYS_TRUE
+from icekeep.spec.filters.parsing import parse_where
 
 _START = "start Spark"
 

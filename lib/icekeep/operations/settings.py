@@ -13,7 +13,7 @@ import msgspec
 from icekeep.errors import ExpressionError, UsageError
 from icekeep.operations.documents import Entry
 from icekeep.operations.times import parse_time
-from icekeep.spec.parsing import parse_where
+from icekeep.spec.filters.parsing import parse_where
 
 _MAX_LONG = 2**63 - 1
 

@@ -3,7 +3,7 @@
 import re
 
 from icekeep.errors import UsageError
-from icekeep.spec.ages import AGE, age_ms
+from icekeep.spec.filters.ages import AGE, age_ms
 from icekeep.spec.iso8601 import format_timestamp, parse_timestamp
 
 _MS_PER_SECOND = 1000

@@ -12,10 +12,10 @@ import pyarrow as pa
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.planning.columns import ENTRIES, PRUNED_BY_METRICS, PRUNED_BY_PARTITION
 from icekeep.planning.tasks import record_batches
-from icekeep.spec.evaluators import file_may_match, partition_matches
-from icekeep.spec.expressions import ALWAYS_TRUE, Expression
-from icekeep.spec.manifest_encode import PartitionCodec
-from icekeep.spec.manifests import DataFile, ManifestEntry, ManifestFile
+from icekeep.spec.filters.evaluators import file_may_match, partition_matches
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
 from icekeep.spec.types import StructType
 from icekeep.storage.base import Storage
 

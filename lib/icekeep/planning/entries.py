@@ -8,7 +8,7 @@ from icekeep.catalog.base import Table
 from icekeep.planning.columns import ENTRIES
 from icekeep.planning.decode import DecodeTask, EntryFilter, decode
 from icekeep.planning.tasks import dataframe_from_tasks, dealt, parallelism
-from icekeep.spec.manifests import ManifestFile
+from icekeep.spec.manifests.structs import ManifestFile
 
 _TASK_BYTES = 32 << 20
 

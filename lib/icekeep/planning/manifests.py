@@ -7,11 +7,11 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.planning.decode import SpecFilter
-from icekeep.spec.evaluators import manifest_may_match
-from icekeep.spec.expressions import ALWAYS_TRUE, Expression
-from icekeep.spec.manifests import ManifestContent, ManifestFile
+from icekeep.spec.filters.evaluators import manifest_may_match
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.filters.projections import project_inclusive
+from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.projections import project_inclusive
 from icekeep.spec.snapshots import Snapshot
 
 

@@ -15,11 +15,11 @@ from icekeep.planning.entries import entries
 from icekeep.planning.manifests import delete_manifests, select_manifests, snapshot_manifests
 from icekeep.planning.tasks import collected
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.spec.binding import bind
-from icekeep.spec.expressions import ALWAYS_TRUE, Expression
-from icekeep.spec.manifests import ManifestContent, ManifestFile
+from icekeep.spec.filters.binding import bind
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.filters.parsing import parse_where
+from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.parsing import parse_where
 from icekeep.spec.snapshots import MAIN, Snapshot
 
 

@@ -9,8 +9,8 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError
+from icekeep.spec.evolution.partition_evolution import has_sequential_ids, same_fields
 from icekeep.spec.metadata import SUPPORTED_FORMAT_VERSION, TableMetadata
-from icekeep.spec.partition_evolution import has_sequential_ids, same_fields
 from icekeep.spec.partitioning import PartitionSpec, last_assigned_field_id, validate_spec
 from icekeep.spec.schema import Schema, check_format_version, validate_schema
 from icekeep.spec.sorting import UNSORTED, SortOrder, find_sort_order, validate_sort_order

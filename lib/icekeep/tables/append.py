@@ -15,7 +15,7 @@ from icekeep.formats.write_options import WriteOptions, write_options
 from icekeep.formats.writing import DataFileWriter
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.layout import data_directory
-from icekeep.spec.manifests import DataFile
+from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import partition_path
 
 

@@ -6,7 +6,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.update_schema import UpdateSchema
 from icekeep.commit.retry import commit
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.spec.schema_changes import SchemaChange
+from icekeep.spec.evolution.schema_changes import SchemaChange
 
 
 def update_schema(table: Table, changes: Iterable[SchemaChange], *, runtime: Runtime = SYSTEM) -> Table:
@@ -17,7 +17,7 @@ def update_schema(table: Table, changes: Iterable[SchemaChange], *, runtime: Run
     No data file changes. If another writer commits meanwhile, the changes are applied to the schema that is there then.
 
     Args:
-        changes: values of `icekeep.spec.schema_changes`.
+        changes: values of `icekeep.spec.evolution.schema_changes`.
 
     Raises:
         UsageError: the spec, the table's format version, partition spec or sort order do not allow a change.

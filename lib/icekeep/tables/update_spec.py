@@ -6,7 +6,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.update_spec import UpdateSpec
 from icekeep.commit.retry import commit
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.spec.partition_evolution import PartitionChange
+from icekeep.spec.evolution.partition_evolution import PartitionChange
 
 
 def update_spec(table: Table, changes: Iterable[PartitionChange], *, runtime: Runtime = SYSTEM) -> Table:
@@ -17,7 +17,7 @@ def update_spec(table: Table, changes: Iterable[PartitionChange], *, runtime: Ru
     Only new files are partitioned so; others keep the spec that they were written with until they are rewritten.
 
     Args:
-        changes: values of `icekeep.spec.partition_evolution`.
+        changes: values of `icekeep.spec.evolution.partition_evolution`.
 
     Raises:
         UsageError: a change does not fit the schema or the other fields.

@@ -7,7 +7,7 @@ from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import IcekeepBug, NotFoundError, OptionError, UnsupportedError
-from icekeep.spec.manifests import ManifestEntry, Status
+from icekeep.spec.manifests.structs import ManifestEntry, Status
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import SetProperties, SetSnapshotRef

@@ -3,7 +3,7 @@ import pytest
 
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
-from icekeep.spec.manifests import ManifestContent
+from icekeep.spec.manifests.structs import ManifestContent
 from kit.tables import BY_KIND, add, data_file, entries_of, manifests_of, memory_table
 
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.commit.summary import COMMIT_ID, SummaryBuilder
-from icekeep.spec.manifests import FileContent
+from icekeep.spec.manifests.structs import FileContent
 from kit.tables import data_file
 
 TOTALS = {

@@ -11,7 +11,7 @@ from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.retry import commit
 from icekeep.spec.definition_updates import UpgradeFormatVersion
-from icekeep.spec.manifest_encode import write_manifest_list
+from icekeep.spec.manifests.encode import write_manifest_list
 from icekeep.spec.metadata_codec import metadata_to_json
 from kit.changes import Applying
 from kit.tables import (

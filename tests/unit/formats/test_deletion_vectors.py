@@ -9,7 +9,7 @@ from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.formats.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.formats.puffin import read_puffin_footer
 from icekeep.spec.deletion_vectors import frame
-from icekeep.spec.manifests import FileContent
+from icekeep.spec.manifests.structs import FileContent
 from kit.storage import MemoryStorage
 
 LOCATION = "memory://lake/wh/db/events/data/dv.puffin"

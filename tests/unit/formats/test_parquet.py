@@ -19,7 +19,7 @@ from icekeep.formats.projection import KEPT_DICTIONARY
 from icekeep.formats.reading import SourceFile, read_file
 from icekeep.formats.write_options import WriteOptions, write_options
 from icekeep.formats.writing import ROW_GROUP_ARROW_BYTES, ROW_GROUP_ROWS, DataFileWriter
-from icekeep.spec.manifests import FileContent
+from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metrics_modes import metrics_modes
 from icekeep.spec.types import INT, LONG, STRING, UUID, ListType, MapType, StructType
 from icekeep.storage.open import open_storage

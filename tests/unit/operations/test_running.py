@@ -5,8 +5,8 @@ from icekeep.events import SILENT
 from icekeep.operations.arguments import Command
 from icekeep.operations.interrupts import Interrupts
 from icekeep.operations.running import Surroundings, check_arguments, resolve, run_job
-from icekeep.spec.expressions import ALWAYS_TRUE, Operation, Predicate
-from icekeep.spec.parsing import parse_where
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Operation, Predicate
+from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.transforms import Truncate
 from kit import fake_jobs

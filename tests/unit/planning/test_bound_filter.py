@@ -2,8 +2,8 @@ import pytest
 
 from icekeep.errors import ExpressionError, NotFoundError
 from icekeep.planning.scan import bound_filter
-from icekeep.spec.binding import bind
-from icekeep.spec.parsing import parse_where
+from icekeep.spec.filters.binding import bind
+from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import Day

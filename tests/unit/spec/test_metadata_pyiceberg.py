@@ -15,8 +15,8 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType
 
-from icekeep.spec.manifest_decode import read_manifest, read_manifest_list
-from icekeep.spec.manifests import ManifestEntry, ManifestFile
+from icekeep.spec.manifests.decode import read_manifest, read_manifest_list
+from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import format_metadata, metadata_from_json, parse_metadata
 from icekeep.storage.locations import local_path

@@ -7,10 +7,8 @@ from pyiceberg.table import StaticTable
 
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import NotFoundError, UnsupportedError, UsageError
-from icekeep.spec.metadata_codec import metadata_to_json
-from icekeep.spec.partition_evolution import AddPartitionField, RemovePartitionField
-from icekeep.spec.schema import Schema
-from icekeep.spec.schema_changes import (
+from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
+from icekeep.spec.evolution.schema_changes import (
     AddColumn,
     DropColumn,
     MoveFirst,
@@ -18,6 +16,8 @@ from icekeep.spec.schema_changes import (
     SetWriteDefault,
     UpdateColumnType,
 )
+from icekeep.spec.metadata_codec import metadata_to_json
+from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import SortKey
 from icekeep.spec.types import DATE, INT, STRING, UNKNOWN, NestedField, StructType
 from icekeep.tables.create import create_table

@@ -8,7 +8,7 @@ import msgspec
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError
-from icekeep.spec.manifests import DataFile, ManifestEntry, ManifestFile, Status
+from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.updates import Update

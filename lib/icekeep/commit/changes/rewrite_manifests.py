@@ -7,7 +7,7 @@ import msgspec
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug
-from icekeep.spec.manifests import ManifestFile
+from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.updates import Update

@@ -3,11 +3,11 @@
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.spec.column_properties import column_property_updates
 from icekeep.spec.definition_updates import LAST_ADDED, AddSchema, SetCurrentSchema
+from icekeep.spec.evolution.column_properties import column_property_updates
+from icekeep.spec.evolution.schema_changes import SchemaChange
+from icekeep.spec.evolution.schema_evolution import evolve_schema
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.schema_changes import SchemaChange
-from icekeep.spec.schema_evolution import evolve_schema
 from icekeep.spec.updates import Update
 
 

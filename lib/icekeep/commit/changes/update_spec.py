@@ -4,8 +4,8 @@ import msgspec
 
 from icekeep.commit.attempt import Attempt
 from icekeep.spec.definition_updates import LAST_ADDED, AddPartitionSpec, SetDefaultSpec
+from icekeep.spec.evolution.partition_evolution import PartitionChange, evolve_spec
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.partition_evolution import PartitionChange, evolve_spec
 from icekeep.spec.updates import Update
 
 

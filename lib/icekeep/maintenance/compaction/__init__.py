@@ -22,8 +22,8 @@ from icekeep.maintenance.options import parse_options
 from icekeep.planning.scan import plan_files
 from icekeep.planning.tasks import collected
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.spec.expressions import ALWAYS_TRUE, Expression
-from icekeep.spec.manifest_encode import PartitionCodec
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import partition_path
 

@@ -15,8 +15,8 @@ from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import CandidateFile, RewritePlan
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.runtime import Runtime
-from icekeep.spec.manifest_encode import PartitionCodec
-from icekeep.spec.manifests import DataFile, ManifestEntry, Status
+from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.spec.manifests.structs import DataFile, ManifestEntry, Status
 
 Finished = RewrittenGroup | FailedGroup
 

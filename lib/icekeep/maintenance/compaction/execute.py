@@ -20,8 +20,8 @@ from icekeep.maintenance.compaction.plan import CandidateFile, FileGroup, Rewrit
 from icekeep.planning.tasks import REPORT, dataframe_from_tasks, max_task_failures, read_reports, reported
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import data_directory
-from icekeep.spec.manifest_encode import PartitionCodec
-from icekeep.spec.manifests import DataFile
+from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.spec.manifests.structs import DataFile
 from icekeep.storage.base import Storage
 
 STEP = "rewriting data files"

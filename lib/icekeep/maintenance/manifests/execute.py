@@ -28,8 +28,8 @@ from icekeep.planning.tasks import (
 )
 from icekeep.runtime import SYSTEM
 from icekeep.spec.layout import metadata_directory
-from icekeep.spec.manifest_encode import EntryEncoder, ManifestBuilder, PartitionCodec
-from icekeep.spec.manifests import ManifestFile, Status
+from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder, PartitionCodec
+from icekeep.spec.manifests.structs import ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.ordering import sort_key
 from icekeep.spec.partitioning import PartitionSpec

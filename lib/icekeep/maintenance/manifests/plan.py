@@ -8,8 +8,8 @@ from icekeep.commit.attempt import manifest_target_bytes
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import NotFoundError
 from icekeep.planning.scan import refuse_delete_files, refuse_encrypted
-from icekeep.spec.manifest_inspection import lacks_counts
-from icekeep.spec.manifests import ManifestContent, ManifestFile
+from icekeep.spec.manifests.inspection import lacks_counts
+from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 
 
 class RewriteManifestsPlan(msgspec.Struct, frozen=True, kw_only=True):

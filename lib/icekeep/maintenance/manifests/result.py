@@ -3,7 +3,7 @@
 import msgspec
 
 from icekeep.maintenance.manifests.plan import RewriteManifestsPlan
-from icekeep.spec.manifests import ManifestFile
+from icekeep.spec.manifests.structs import ManifestFile
 
 
 class RewriteManifestsResult(msgspec.Struct, frozen=True, kw_only=True):

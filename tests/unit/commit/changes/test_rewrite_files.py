@@ -10,7 +10,7 @@ from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError, SafetyError
-from icekeep.spec.manifests import FileContent, ManifestContent, ManifestEntry, Status
+from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry, Status
 from icekeep.spec.updates import RemovePartitionSpecs, RemoveSchemas
 from kit.changes import Applying, run
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after

@@ -5,7 +5,7 @@ from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.errors import ConflictError, IcekeepBug
-from icekeep.spec.manifests import ManifestEntry, Status
+from icekeep.spec.manifests.structs import ManifestEntry, Status
 from kit.changes import Applying, run
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
 from kit.storage import HookedStorage, MemoryStorage

@@ -3,7 +3,7 @@ import pytest
 from icekeep.commit.changes.update_schema import UpdateSchema
 from icekeep.errors import UsageError
 from icekeep.spec.definition_updates import AddSchema, SetCurrentSchema
-from icekeep.spec.schema_changes import AddColumn, DropColumn, RenameColumn, UpdateColumnDoc
+from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn, RenameColumn, UpdateColumnDoc
 from icekeep.spec.types import INT, STRING
 from icekeep.spec.updates import SetProperties
 from kit.changes import run

@@ -4,7 +4,7 @@ from icekeep.commit.changes.update_schema import UpdateSchema
 from icekeep.commit.changes.update_sort_order import UpdateSortOrder
 from icekeep.errors import NotFoundError
 from icekeep.spec.definition_updates import AddSortOrder, SetDefaultSortOrder
-from icekeep.spec.schema_changes import RenameColumn
+from icekeep.spec.evolution.schema_changes import RenameColumn
 from icekeep.spec.sorting import SortKey
 from kit.changes import run
 from kit.memory_catalog import MemoryCatalog, after

@@ -1,0 +1,376 @@
+"""Text to a filter: the language of `where`.
+
+Comparisons of a column with a literal, IN, BETWEEN, LIKE 'prefix%', IS NULL, IS NAN, a boolean column alone; NOT, AND, OR,
+parentheses, true and false. Text stands in single quotes, a name that is no plain word in double quotes or backticks; a
+quote is doubled within its kind. The text becomes a tree of `Predicate` and never anything else: no name is looked up
+here and nothing is executed.
+"""
+
+from decimal import Decimal
+from typing import Any, NoReturn
+
+from icekeep.errors import ExpressionError
+from icekeep.spec.filters.ages import age_ms
+from icekeep.spec.filters.expressions import (
+    ALWAYS_FALSE,
+    ALWAYS_TRUE,
+    MAX_DEPTH,
+    And,
+    Expression,
+    Not,
+    Operation,
+    Predicate,
+    conjunction,
+    disjunction,
+)
+from icekeep.spec.filters.lexing import Token, fail_at, tokenize, unquote
+from icekeep.spec.filters.literals import DateLiteral, Moment, TimestampLiteral
+from icekeep.spec.filters.patterns import read_pattern
+from icekeep.spec.iso8601 import parse_date, parse_timestamp
+from icekeep.spec.values import NANOS_PER_SECOND, read_bytes
+
+MAX_TEXT_LENGTH = 256 * 1024
+"""How many characters a filter may have."""
+
+MAX_LITERALS = 10_000
+"""How many literals a filter may hold."""
+
+MAX_NUMBER_LENGTH = 400
+"""How many characters and how large an exponent a number may have: more than any column can hold."""
+
+MAX_DAYS_LENGTH = 9
+"""How many digits the days before or after today may have, as those of an age."""
+
+_DAY_MS = 86_400_000
+
+
+def parse_where(text: str, moment_ms: int | None = None) -> Expression:
+    """Read a filter, for example `day >= today - 7 AND kind IN ('a', 'b')`.
+
+    Keywords are read in any case, column names as they are written. A number becomes an int, or a Decimal where it has
+    a point or an exponent.
+
+    Args:
+        moment_ms: what `now` is, in epoch milliseconds; `today` is its day in UTC. One run of a job has one moment.
+
+    Raises:
+        ExpressionError: the text is not a filter, or uses what the language does not have, or `today` or `now` without a
+            moment; `facts` holds the `text` and the `position` of the first character that is wrong, counted from 1.
+    """
+    if len(text) > MAX_TEXT_LENGTH:
+        raise ExpressionError(f"the filter has {len(text)} characters; it may have {MAX_TEXT_LENGTH}", position=1)
+    return _Parser(text, moment_ms).parse()
+
+
+_COMPARISONS = {
+    "=": Operation.EQ,
+    "==": Operation.EQ,
+    "!=": Operation.NOT_EQ,
+    "<>": Operation.NOT_EQ,
+    "<": Operation.LT,
+    "<=": Operation.LT_EQ,
+    ">": Operation.GT,
+    ">=": Operation.GT_EQ,
+}
+_MIRRORED = {
+    Operation.LT: Operation.GT,
+    Operation.LT_EQ: Operation.GT_EQ,
+    Operation.GT: Operation.LT,
+    Operation.GT_EQ: Operation.LT_EQ,
+}
+_TYPED = ("DATE", "TIMESTAMP")
+_OTHER_PATTERNS = ("ILIKE", "RLIKE", "REGEXP", "SIMILAR")
+
+
+class _Parser:
+    """Recursive descent over the tokens of one text; each method reads one rule of the grammar and moves past it."""
+
+    def __init__(self, text: str, moment_ms: int | None) -> None:
+        self._text = text
+        self._moment_ms = moment_ms
+        self._tokens = tokenize(text)
+        self._index = 0
+        self._literal_count = 0
+
+    def parse(self) -> Expression:
+        if self._token.kind == "end":
+            self._fail("it is empty; leave it out to mean every row")
+        expression = self._disjunction(depth=0)
+        if self._token.kind != "end":
+            self._fail("AND, OR or the end is missing here")
+        return expression
+
+    @property
+    def _token(self) -> Token:
+        return self._tokens[self._index]
+
+    @property
+    def _following(self) -> Token:
+        return self._tokens[min(self._index + 1, len(self._tokens) - 1)]
+
+    def _take(self, text: str) -> bool:
+        """Move past a keyword or a mark if it is next."""
+        found = text in (self._token.word, self._token.text)
+        self._index += found
+        return found
+
+    def _disjunction(self, depth: int) -> Expression:
+        terms = [self._conjunction(depth)]
+        while self._take("OR"):
+            terms.append(self._conjunction(depth))
+        return disjunction(terms)
+
+    def _conjunction(self, depth: int) -> Expression:
+        terms = [self._term(depth)]
+        while self._take("AND"):
+            terms.append(self._term(depth))
+        return conjunction(terms)
+
+    def _term(self, depth: int) -> Expression:
+        token = self._token
+        if depth > MAX_DEPTH:
+            self._fail(f"NOT and parentheses are nested deeper than {MAX_DEPTH} levels")
+        if self._take("NOT"):
+            # Parentheses after NOT belong to it, as does the level.
+            return Not(self._term(depth + (self._token.text != "(")))
+        if self._take("("):
+            if depth == MAX_DEPTH:
+                self._fail(f"NOT and parentheses are nested deeper than {MAX_DEPTH} levels", token)
+            inner = self._disjunction(depth + 1)
+            if not self._take(")"):
+                self._fail("AND, OR or the closing parenthesis is missing here")
+            return inner
+        if token.word in ("TRUE", "FALSE") and self._following.kind != "comparison":
+            self._index += 1
+            return ALWAYS_TRUE if token.word == "TRUE" else ALWAYS_FALSE
+        return self._mirrored_comparison() if self._at_literal() else self._predicate(self._column())
+
+    def _mirrored_comparison(self) -> Expression:
+        literal = self._literal()
+        if self._token.kind != "comparison":
+            self._fail("a comparison with a column is missing here")
+        operation = self._comparison()
+        if self._at_literal():
+            self._fail("there is a literal on both sides; one must be a column")
+        return Predicate(_MIRRORED.get(operation, operation), self._column(), (literal,))
+
+    def _predicate(self, column: str) -> Expression:
+        token = self._token
+        if token.kind == "comparison":
+            operation = self._comparison()
+            return Predicate(operation, column, (self._literal(),))
+        if self._take("IS"):
+            return self._unary(column)
+        if token.kind == "end" or token.word in ("AND", "OR") or token.text == ")":
+            return Predicate(Operation.EQ, column, (True,))
+        negated = self._take("NOT")
+        if self._take("IN"):
+            return Predicate(Operation.NOT_IN if negated else Operation.IN, column, self._list())
+        if self._take("BETWEEN"):
+            return self._between(column, negated=negated)
+        if self._take("LIKE"):
+            return self._like(column, negated=negated)
+        self._fail_predicate()
+
+    def _fail_predicate(self) -> NoReturn:
+        if self._token.word in _OTHER_PATTERNS:
+            self._fail(f"{self._token.word} is not supported; LIKE 'prefix%' is")
+        if self._token.text in ("+", "-", "*", "/", "%"):
+            self._fail("arithmetic is supported only after today and now")
+        self._fail("a comparison, IN, BETWEEN, LIKE or IS is missing here")
+
+    def _comparison(self) -> Operation:
+        operation = _COMPARISONS[self._token.text]
+        self._index += 1
+        return operation
+
+    def _unary(self, column: str) -> Expression:
+        negated = self._take("NOT")
+        if self._take("NULL"):
+            return Predicate(Operation.NOT_NULL if negated else Operation.IS_NULL, column)
+        if self._take("NAN"):
+            return Predicate(Operation.NOT_NAN if negated else Operation.IS_NAN, column)
+        self._fail("after IS and IS NOT there is NULL or NAN")
+
+    def _list(self) -> tuple[Any, ...]:
+        if not self._take("("):
+            self._fail("after IN a list in parentheses is missing here")
+        literals = [self._literal()]
+        while self._take(","):
+            literals.append(self._literal())
+        if not self._take(")"):
+            self._fail("a comma or the closing parenthesis is missing here")
+        return tuple(literals)
+
+    def _between(self, column: str, *, negated: bool) -> Expression:
+        lowest = self._literal()
+        if not self._take("AND"):
+            self._fail("AND and the upper end of BETWEEN are missing here")
+        within = And(
+            Predicate(Operation.GT_EQ, column, (lowest,)), Predicate(Operation.LT_EQ, column, (self._literal(),))
+        )
+        return Not(within) if negated else within
+
+    def _like(self, column: str, *, negated: bool) -> Expression:
+        token = self._token
+        pattern = self._string("after LIKE a pattern in single quotes is missing here")
+        escape = "\\"
+        if self._take("ESCAPE"):
+            escape_token = self._token
+            escape = self._string("after ESCAPE a character in single quotes is missing here")
+            if len(escape) != 1:
+                self._fail("an escape is one character", escape_token)
+        try:
+            prefix, is_whole = read_pattern(pattern, escape)
+        except ValueError as problem:
+            self._fail(str(problem), token)
+        if is_whole:
+            return Predicate(Operation.NOT_EQ if negated else Operation.EQ, column, (prefix,))
+        return Predicate(Operation.NOT_STARTS_WITH if negated else Operation.STARTS_WITH, column, (prefix,))
+
+    def _string(self, missing: str) -> str:
+        if self._token.kind != "string":
+            self._fail(missing)
+        self._count_literal()
+        self._index += 1
+        return unquote(self._tokens[self._index - 1].text)
+
+    def _column(self) -> str:
+        self._refuse_typed()
+        parts = [self._name()]
+        while self._take("."):
+            parts.append(self._name())
+        if self._token.text == "(":
+            self._fail("functions are not supported; compare the column itself", self._tokens[self._index - 1])
+        return ".".join(parts)
+
+    def _name(self) -> str:
+        token = self._token
+        if not token.is_column:
+            is_meant = self._tokens[self._index - 1].text == "." or self._following.kind == "comparison"
+            if token.word and is_meant:
+                self._fail(f"{token.word} is a reserved word; a column of that name stands in double quotes")
+            self._fail("a column or a literal is missing here")
+        self._index += 1
+        return token.text if token.kind == "name" else unquote(token.text)
+
+    def _at_literal(self) -> bool:
+        token = self._token
+        if token.kind == "name" and self._following.kind == "string":
+            return token.word in _TYPED
+        return (
+            token.kind in ("number", "age", "string", "bytes")
+            or token.word in ("TRUE", "FALSE", "NULL", "TODAY", "NOW")
+            or token.text in ("-", "+")
+        )
+
+    def _literal(self) -> Any:
+        token = self._token
+        if not self._at_literal():
+            self._fail_literal()
+        self._count_literal()
+        if token.word == "NULL":
+            self._fail("nothing compares with NULL; write IS NULL or IS NOT NULL")
+        self._index += 1
+        if token.word in _TYPED:
+            return self._typed(token)
+        if token.word in ("TODAY", "NOW"):
+            return self._moment(token)
+        if token.word:
+            return token.word == "TRUE"
+        match token.kind:
+            case "string":
+                return unquote(token.text)
+            case "bytes":
+                return self._bytes(token)
+            case "mark":
+                return self._signed(token)
+        return self._number(token)
+
+    def _count_literal(self) -> None:
+        self._literal_count += 1
+        if self._literal_count > MAX_LITERALS:
+            self._fail(f"there are more than {MAX_LITERALS} literals")
+
+    def _fail_literal(self) -> NoReturn:
+        self._refuse_typed()
+        if self._token.is_column:
+            self._fail("a column is compared with literals only; text stands in single quotes")
+        self._fail("a literal is missing here")
+
+    def _refuse_typed(self) -> None:
+        if self._token.is_column and self._token.kind == "name" and self._following.kind == "string":
+            self._fail(f"{self._token.text} literals are not supported, DATE and TIMESTAMP are; write the text alone")
+
+    def _typed(self, token: Token) -> DateLiteral | TimestampLiteral:
+        text = unquote(self._token.text)
+        try:
+            if token.word == "DATE":
+                literal: DateLiteral | TimestampLiteral = DateLiteral(parse_date(text))
+            else:
+                nanos, offset_seconds = parse_timestamp(text, NANOS_PER_SECOND)
+                literal = TimestampLiteral(nanos, zoned=offset_seconds is not None)
+        except ValueError as problem:
+            self._fail(f"{token.word} {self._token.text}: {problem}", token)
+        self._index += 1
+        return literal
+
+    def _bytes(self, token: Token) -> bytes:
+        try:
+            return read_bytes(token.text[2:-1])
+        except ValueError as problem:
+            self._fail(str(problem), token)
+
+    def _moment(self, token: Token) -> DateLiteral | Moment:
+        """`today` or `now`, less or plus an age; a number alone counts days."""
+        if self._moment_ms is None:
+            self._fail(f"{token.text} has no moment here; hand one in, or write a date", token)
+        is_today = token.word == "TODAY"
+        shift_ms = 0
+        if self._token.text in ("+", "-"):
+            sign = -1 if self._token.text == "-" else 1
+            self._index += 1
+            shift_ms = sign * self._age(is_today=is_today)
+        if is_today:
+            return DateLiteral(self._moment_ms // _DAY_MS + shift_ms // _DAY_MS)
+        return Moment(self._moment_ms + shift_ms)
+
+    def _age(self, *, is_today: bool) -> int:
+        token = self._token
+        self._index += 1
+        if is_today and token.kind == "number" and token.text.isdigit():
+            if len(token.text) > MAX_DAYS_LENGTH:
+                self._fail("the number has too many digits", token)
+            return int(self._number(token)) * _DAY_MS
+        if token.kind != "age":
+            self._fail(
+                "after today and a sign there is a number of days, or an age as 7d or 2w"
+                if is_today
+                else "after now and a sign there is an age, as 12h or 7d",
+                token,
+            )
+        span_ms = age_ms(token.text)
+        if is_today and span_ms % _DAY_MS:
+            self._fail("today takes whole days, as 7d or 2w; now takes any age", token)
+        return span_ms
+
+    def _signed(self, token: Token) -> Any:
+        if self._token.kind not in ("number", "age"):
+            self._fail("a number is missing here")
+        self._index += 1
+        number = self._number(self._tokens[self._index - 1])
+        return -number if token.text == "-" else number
+
+    def _number(self, token: Token) -> int | Decimal:
+        """The number of the token that was moved past last."""
+        if token.kind == "age":
+            self._fail("an age stands only after today or now", token)
+        if self._token.start == token.end and self._token.kind in ("name", "number", "age"):
+            self._fail("this is no number", token)
+        digits, _, exponent = token.text.lower().partition("e")
+        if len(token.text) > MAX_NUMBER_LENGTH or (exponent and abs(int(exponent)) > MAX_NUMBER_LENGTH):
+            self._fail("the number has too many digits", token)
+        return int(digits) if not exponent and "." not in digits else Decimal(token.text)
+
+    def _fail(self, problem: str, token: Token | None = None) -> NoReturn:
+        fail_at(self._text, (token or self._token).start, problem)

@@ -1,0 +1,319 @@
+"""Structs -> bytes of manifests and manifest lists, with the key-value metadata that the spec asks for.
+
+An encoded entry is an Avro record that can travel and be put into any manifest of its spec and format version without
+being decoded again.
+"""
+
+import io
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import fastavro
+import msgspec
+
+from icekeep.errors import IcekeepBug, OptionError
+from icekeep.spec.avro import (
+    avro_names,
+    avro_schema,
+    encode_block,
+    from_avro,
+    sync_marker,
+    to_avro,
+    without_logical_types,
+    write_header,
+)
+from icekeep.spec.manifests.structs import (
+    DATA_FILE_FIELD_ID,
+    PARTITION_FIELD_ID,
+    FieldSummary,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+    Status,
+    entry_type,
+    manifest_file_type,
+)
+from icekeep.spec.manifests.summaries import PartitionSummarizer
+from icekeep.spec.partitioning import PartitionSpec, spec_to_json
+from icekeep.spec.schema import Schema, schema_to_json
+from icekeep.spec.snapshots import Snapshot
+from icekeep.spec.types import ListType, MapType, StructType, Type
+
+AVRO_CODECS = {"gzip": "deflate", "uncompressed": "null"}
+"""Values of `write.manifest.compression-codec` that can be written, and Avro's names for them."""
+
+_BLOCK_BYTES = 64 << 10
+_VERSION_1_DEFAULTS = {"block_size_in_bytes": 64 << 20}
+"""What version 1 requires of every file although it means nothing any more."""
+
+
+class PartitionCodec:
+    """Partition tuples of one spec as bytes, both ways: equal tuples have equal bytes."""
+
+    def __init__(self, partition: StructType) -> None:
+        self._encode = _encoder(avro_schema(partition, "partition"))
+        self._schema = _parsed(avro_schema(partition, "partition"))
+        self._fields = _partition_fields(partition)
+        names = avro_names(partition.fields)
+        self._readers = [(name, from_avro(f.type)) for name, f in zip(names, partition.fields, strict=True)]
+
+    def encode(self, values: tuple[Any, ...]) -> bytes:
+        return self._encode(_partition_record(self._fields, values))
+
+    def decode(self, data: bytes) -> tuple[Any, ...]:
+        record = fastavro.schemaless_reader(io.BytesIO(data), self._schema, None)
+        return tuple(None if record[name] is None else read(record[name]) for name, read in self._readers)
+
+
+class EntryEncoder:
+    """Encodes entries of one partition type and format version as Avro records."""
+
+    def __init__(self, partition: StructType, format_version: int) -> None:
+        self.struct = entry_type(partition, format_version)
+        self._encode = _encoder(avro_schema(self.struct, "manifest_entry"))
+        file_struct = next(f.type for f in self.struct.fields if f.field_id == DATA_FILE_FIELD_ID)
+        assert isinstance(file_struct, StructType)
+        self._file_fields = [
+            (f.name, _container(f.type)) for f in file_struct.fields if f.field_id != PARTITION_FIELD_ID
+        ]
+        self._constants = {
+            name: _VERSION_1_DEFAULTS[name] for name, _ in self._file_fields if name in _VERSION_1_DEFAULTS
+        }
+        self._file_fields = [field for field in self._file_fields if field[0] not in self._constants]
+        self._entry_names = [f.name for f in self.struct.fields if f.field_id != DATA_FILE_FIELD_ID]
+        self._partition = _partition_fields(partition)
+
+    def encode(self, entry: ManifestEntry) -> bytes:
+        """One Avro record of `manifest_entry`."""
+        file = entry.data_file
+        values = {name: None if (v := getattr(file, name)) is None else write(v) for name, write in self._file_fields}
+        values |= self._constants
+        values["partition"] = _partition_record(self._partition, file.partition)
+        record = {name: getattr(entry, name) for name in self._entry_names}
+        record["data_file"] = values
+        return self._encode(record)
+
+
+class ManifestBuilder:
+    """Collects entries into the bytes of one manifest and its row of the manifest list."""
+
+    def __init__(
+        self,
+        location: str,
+        encoder: EntryEncoder,
+        spec: PartitionSpec,
+        schema: Schema,
+        *,
+        format_version: int,
+        content: ManifestContent = ManifestContent.DATA,
+        codec: str = "gzip",
+    ) -> None:
+        """Begin a manifest at `location`.
+
+        Raises:
+            OptionError: `codec` is not one of `AVRO_CODECS`.
+        """
+        self.location = location
+        self._spec, self._content, self._encoder, self._format_version = spec, content, encoder, format_version
+        if format_version == 1 and content is not ManifestContent.DATA:
+            raise IcekeepBug(f"manifest {location!r}: version 1 has no delete files")
+        self._codec = _avro_codec(codec)
+        self._sync = sync_marker(location.encode())
+        metadata = {
+            "schema": msgspec.json.encode(schema_to_json(schema)),
+            "schema-id": str(schema.schema_id).encode(),
+            "partition-spec": msgspec.json.encode(spec_to_json(spec)["fields"]),
+            "partition-spec-id": str(spec.spec_id).encode(),
+            "format-version": str(format_version).encode(),
+        }
+        if format_version > 1:
+            metadata["content"] = content.name.lower().encode()
+        self._blocks = [_header(avro_schema(encoder.struct, "manifest_entry"), self._codec, metadata, self._sync)]
+        self.length_bytes = len(self._blocks[0])
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._files = dict.fromkeys(Status, 0)
+        self._rows = dict.fromkeys(Status, 0)
+        self._least_sequence_number: int | None = None
+        self._partitions = PartitionSummarizer(_partition_types(encoder.struct))
+
+    @property
+    def entries_count(self) -> int:
+        return sum(self._files.values())
+
+    def add(self, entry: ManifestEntry) -> None:
+        """Add an entry."""
+        file = entry.data_file
+        if file.spec_id != self._spec.spec_id:
+            raise IcekeepBug(
+                f"file {file.file_path!r} is of partition spec {file.spec_id}, its manifest of {self._spec.spec_id}"
+            )
+        if file.content_offset is not None and self._format_version < 3:
+            raise IcekeepBug(
+                f"{file.file_path!r} is a deletion vector, which version {self._format_version} does not have"
+            )
+        self.add_encoded(
+            self._encoder.encode(entry), entry.status, file.record_count, entry.sequence_number, file.partition
+        )
+
+    def add_encoded(
+        self, record: bytes, status: Status, record_count: int, sequence_number: int | None, partition: tuple[Any, ...]
+    ) -> None:
+        """Add an entry that an `EntryEncoder` of the same types made; the rest is what the manifest's summary needs.
+
+        Raises:
+            IcekeepBug: the entry is not an added one and has no sequence number, so nobody could read it again.
+        """
+        if status is not Status.ADDED and sequence_number is None:
+            raise IcekeepBug(f"manifest {self.location!r}: an entry that is not added has no sequence number")
+        self._pending.append(record)
+        self._pending_bytes += len(record)
+        self._files[status] += 1
+        self._rows[status] += record_count
+        if status is not Status.DELETED and sequence_number is not None:
+            least = self._least_sequence_number
+            self._least_sequence_number = sequence_number if least is None else min(least, sequence_number)
+        self._partitions.add(partition)
+        if self._pending_bytes >= _BLOCK_BYTES:
+            self._flush()
+
+    def finish(self, snapshot_id: int | None) -> tuple[bytes, ManifestFile]:
+        """The file's bytes and its row; `snapshot_id` is the snapshot that adds it."""
+        self._flush()
+        data = b"".join(self._blocks)
+        return data, ManifestFile(
+            manifest_path=self.location,
+            manifest_length=len(data),
+            partition_spec_id=self._spec.spec_id,
+            added_snapshot_id=snapshot_id,
+            content=self._content,
+            min_sequence_number=self._least_sequence_number,
+            added_files_count=self._files[Status.ADDED],
+            existing_files_count=self._files[Status.EXISTING],
+            deleted_files_count=self._files[Status.DELETED],
+            added_rows_count=self._rows[Status.ADDED],
+            existing_rows_count=self._rows[Status.EXISTING],
+            deleted_rows_count=self._rows[Status.DELETED],
+            partitions=self._partitions.summaries(),
+        )
+
+    def _flush(self) -> None:
+        if self._pending:
+            block = encode_block(self._pending, len(self._pending), self._codec, self._sync)
+            self._blocks.append(block)
+            self.length_bytes += len(block)
+            self._pending, self._pending_bytes = [], 0
+
+
+def write_manifest_list(
+    manifests: Iterable[ManifestFile], snapshot: Snapshot, *, format_version: int, codec: str = "gzip"
+) -> bytes:
+    """Encode the manifest list of a snapshot; manifests without sequence numbers get the snapshot's.
+
+    From version 3 on data manifests have their `first_row_id` already (`row_lineage.assign_row_ids`).
+
+    Raises:
+        IcekeepBug: a manifest without a sequence number belongs to another snapshot, or one lacks counts that this
+            format version requires (`inspection.completed` fills them in).
+        OptionError: `codec` is not one of `AVRO_CODECS`.
+    """
+    struct = manifest_file_type(format_version)
+    encode = _encoder(avro_schema(struct, "manifest_file"))
+    fields = [(f.name, _container(f.type)) for f in struct.fields]
+    required = [f.name for f in struct.fields if f.required]
+    records = []
+    for manifest in manifests:
+        row = _numbered(manifest, snapshot)
+        if missing := next((name for name in required if getattr(row, name) is None), None):
+            raise IcekeepBug(f"manifest {row.manifest_path!r} has no {missing}, which version {format_version} needs")
+        records.append(
+            encode({name: None if (v := getattr(row, name)) is None else write(v) for name, write in fields})
+        )
+    avro_codec, sync = _avro_codec(codec), sync_marker((snapshot.manifest_list or "").encode())
+    metadata = _list_metadata(snapshot, format_version)
+    header = _header(avro_schema(struct, "manifest_file"), avro_codec, metadata, sync)
+    return header + (encode_block(records, len(records), avro_codec, sync) if records else b"")
+
+
+def _list_metadata(snapshot: Snapshot, format_version: int) -> dict[str, bytes]:
+    values: dict[str, int | None] = {
+        "snapshot-id": snapshot.snapshot_id,
+        "parent-snapshot-id": snapshot.parent_snapshot_id,
+        "format-version": format_version,
+    }
+    if format_version > 1:
+        values["sequence-number"] = snapshot.sequence_number
+    if format_version > 2:
+        values["first-row-id"] = snapshot.first_row_id
+    return {key: b"null" if value is None else str(value).encode() for key, value in values.items()}
+
+
+def _numbered(manifest: ManifestFile, snapshot: Snapshot) -> ManifestFile:
+    if manifest.sequence_number is not None:
+        return manifest
+    if manifest.added_snapshot_id != snapshot.snapshot_id:
+        raise IcekeepBug(
+            f"manifest {manifest.manifest_path!r} has no sequence number and is not of snapshot {snapshot.snapshot_id}"
+        )
+    number, least = snapshot.sequence_number, manifest.min_sequence_number
+    return msgspec.structs.replace(
+        manifest, sequence_number=number, min_sequence_number=number if least is None else min(least, number)
+    )
+
+
+def _header(schema: Any, codec: str, metadata: Mapping[str, bytes], sync: bytes) -> bytes:
+    return write_header({"avro.schema": msgspec.json.encode(schema), "avro.codec": codec.encode(), **metadata}, sync)
+
+
+def _avro_codec(codec: str) -> str:
+    if codec not in AVRO_CODECS:
+        raise OptionError(
+            "write.manifest.compression-codec", given=codec, expected=f"one of {', '.join(sorted(AVRO_CODECS))}"
+        )
+    return AVRO_CODECS[codec]
+
+
+def _parsed(schema: Any) -> Any:
+    return fastavro.parse_schema(without_logical_types(schema))
+
+
+def _encoder(schema: Any) -> Callable[[Any], bytes]:
+    parsed = _parsed(schema)
+
+    def encode(record: Any) -> bytes:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed, record)
+        return out.getvalue()
+
+    return encode
+
+
+def _partition_types(entry: StructType) -> list[Type]:
+    file = next(f.type for f in entry.fields if f.field_id == DATA_FILE_FIELD_ID)
+    assert isinstance(file, StructType)
+    partition = next(f.type for f in file.fields if f.field_id == PARTITION_FIELD_ID)
+    assert isinstance(partition, StructType)
+    return [f.type for f in partition.fields]
+
+
+def _partition_fields(partition: StructType) -> list[tuple[str, Callable[[Any], Any]]]:
+    names = avro_names(partition.fields)
+    return [(name, to_avro(f.type)) for name, f in zip(names, partition.fields, strict=True)]
+
+
+def _partition_record(fields: list[tuple[str, Callable[[Any], Any]]], values: tuple[Any, ...]) -> dict[str, Any]:
+    return {name: None if v is None else write(v) for (name, write), v in zip(fields, values, strict=True)}
+
+
+def _container(type_: Type) -> Callable[[Any], Any]:
+    if isinstance(type_, MapType):
+        return lambda value: [{"key": k, "value": v} for k, v in value.items()]
+    if isinstance(type_, ListType) and isinstance(type_.element, StructType):
+        return lambda value: [_summary_record(summary) for summary in value]
+    if isinstance(type_, ListType):
+        return list
+    return lambda value: value
+
+
+def _summary_record(summary: FieldSummary) -> dict[str, Any]:
+    return msgspec.structs.asdict(summary)

@@ -1,0 +1,241 @@
+"""Manifest lists, manifests, their entries and the files that these track (spec, "Manifests", "Manifest Lists").
+
+The structs, and the schemas of both kinds of Avro file as one table of fields with the format versions that have them.
+Bytes are `decode.py` and `encode.py`.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from icekeep.spec.types import BINARY, BOOLEAN, INT, LONG, STRING, ListType, MapType, NestedField, StructType, Type
+
+
+class Status(IntEnum):
+    """What an entry says about its file (field 0 of `manifest_entry`)."""
+
+    EXISTING = 0
+    ADDED = 1
+    DELETED = 2
+
+
+class FileContent(IntEnum):
+    """What a file holds (field 134 of `data_file`)."""
+
+    DATA = 0
+    POSITION_DELETES = 1
+    EQUALITY_DELETES = 2
+
+
+class ManifestContent(IntEnum):
+    """What a manifest tracks (field 517 of `manifest_file`)."""
+
+    DATA = 0
+    DELETES = 1
+
+
+class DataFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A data file, delete file or deletion vector as manifests describe it.
+
+    Attributes carry the spec's names. `spec_id` is the partition spec of the manifest that holds the file; `partition`
+    holds its values in the order of that spec's fields. Maps go from field id to a count, a size or a bound's bytes.
+    """
+
+    file_path: str
+    file_format: str
+    spec_id: int
+    record_count: int
+    file_size_in_bytes: int
+    partition: tuple[Any, ...] = ()
+    content: FileContent = FileContent.DATA
+    column_sizes: Mapping[int, int] | None = None
+    value_counts: Mapping[int, int] | None = None
+    null_value_counts: Mapping[int, int] | None = None
+    nan_value_counts: Mapping[int, int] | None = None
+    distinct_counts: Mapping[int, int] | None = None
+    lower_bounds: Mapping[int, bytes] | None = None
+    upper_bounds: Mapping[int, bytes] | None = None
+    key_metadata: bytes | None = None
+    split_offsets: tuple[int, ...] | None = None
+    equality_ids: tuple[int, ...] | None = None
+    sort_order_id: int | None = None
+    first_row_id: int | None = None
+    referenced_data_file: str | None = None
+    content_offset: int | None = None
+    content_size_in_bytes: int | None = None
+
+
+class ManifestEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A file and what became of it; null ids and numbers are inherited from the manifest when read."""
+
+    status: Status
+    data_file: DataFile
+    snapshot_id: int | None = None
+    sequence_number: int | None = None
+    file_sequence_number: int | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the file belongs to the snapshot."""
+        return self.status is not Status.DELETED
+
+
+class FieldSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of one partition field over a manifest; bounds are single-value bytes, null if all values are null or NaN."""
+
+    contains_null: bool
+    contains_nan: bool | None = None
+    lower_bound: bytes | None = None
+    upper_bound: bytes | None = None
+
+
+class ManifestFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A manifest as a manifest list describes it; null counts mean "not known, assume some" (v1).
+
+    In a manifest that is not committed yet both sequence numbers are null: they are assigned when the list is written.
+    """
+
+    manifest_path: str
+    manifest_length: int
+    partition_spec_id: int
+    added_snapshot_id: int | None
+    content: ManifestContent = ManifestContent.DATA
+    sequence_number: int | None = None
+    min_sequence_number: int | None = None
+    added_files_count: int | None = None
+    existing_files_count: int | None = None
+    deleted_files_count: int | None = None
+    added_rows_count: int | None = None
+    existing_rows_count: int | None = None
+    deleted_rows_count: int | None = None
+    partitions: tuple[FieldSummary, ...] | None = None
+    key_metadata: bytes | None = None
+    first_row_id: int | None = None
+
+    @property
+    def live_files_count(self) -> int | None:
+        """Entries that are added or existing; null where the list does not say."""
+        if self.added_files_count is None or self.existing_files_count is None:
+            return None
+        return self.added_files_count + self.existing_files_count
+
+    @property
+    def may_have_live_files(self) -> bool:
+        return self.live_files_count is None or self.live_files_count > 0
+
+
+class VersionedField(msgspec.Struct, frozen=True):
+    """A field of a manifest or manifest list and the format versions that write it, and that require it."""
+
+    field_id: int
+    name: str
+    type: Type
+    since: int = 1
+    until: int = 3
+    required_since: int | None = None
+
+
+def _map(key_id: int, value_id: int, value: Type) -> MapType:
+    return MapType(key_id=key_id, key=INT, value_id=value_id, value=value, value_required=True)
+
+
+def _list(element_id: int, element: Type) -> ListType:
+    return ListType(element_id=element_id, element=element, element_required=True)
+
+
+PARTITION_FIELD_ID = 102
+DATA_FILE_FIELD_ID = 2
+
+DATA_FILE_FIELDS = (
+    VersionedField(134, "content", INT, since=2, required_since=2),
+    VersionedField(100, "file_path", STRING, required_since=1),
+    VersionedField(101, "file_format", STRING, required_since=1),
+    VersionedField(PARTITION_FIELD_ID, "partition", StructType(()), required_since=1),
+    VersionedField(103, "record_count", LONG, required_since=1),
+    VersionedField(104, "file_size_in_bytes", LONG, required_since=1),
+    VersionedField(105, "block_size_in_bytes", LONG, until=1, required_since=1),
+    VersionedField(106, "file_ordinal", INT, until=0),
+    VersionedField(107, "sort_columns", _list(112, INT), until=0),
+    VersionedField(108, "column_sizes", _map(117, 118, LONG)),
+    VersionedField(109, "value_counts", _map(119, 120, LONG)),
+    VersionedField(110, "null_value_counts", _map(121, 122, LONG)),
+    VersionedField(137, "nan_value_counts", _map(138, 139, LONG)),
+    VersionedField(111, "distinct_counts", _map(123, 124, LONG), until=0),
+    VersionedField(125, "lower_bounds", _map(126, 127, BINARY)),
+    VersionedField(128, "upper_bounds", _map(129, 130, BINARY)),
+    VersionedField(131, "key_metadata", BINARY),
+    VersionedField(132, "split_offsets", _list(133, LONG)),
+    VersionedField(135, "equality_ids", _list(136, INT), since=2),
+    VersionedField(140, "sort_order_id", INT),
+    VersionedField(142, "first_row_id", LONG, since=3),
+    VersionedField(143, "referenced_data_file", STRING, since=2),
+    VersionedField(144, "content_offset", LONG, since=3),
+    VersionedField(145, "content_size_in_bytes", LONG, since=3),
+)
+"""Fields of `data_file` (spec, "Data File Fields"); those that no version has any more are known, but never written."""
+
+ENTRY_FIELDS = (
+    VersionedField(0, "status", INT, required_since=1),
+    VersionedField(1, "snapshot_id", LONG),
+    VersionedField(3, "sequence_number", LONG, since=2),
+    VersionedField(4, "file_sequence_number", LONG, since=2),
+    VersionedField(DATA_FILE_FIELD_ID, "data_file", StructType(()), required_since=1),
+)
+"""Fields of `manifest_entry` (spec, "Manifest Entry Fields")."""
+
+_SUMMARY_TYPE = StructType(
+    (
+        NestedField(field_id=509, name="contains_null", type=BOOLEAN, required=True),
+        NestedField(field_id=518, name="contains_nan", type=BOOLEAN),
+        NestedField(field_id=510, name="lower_bound", type=BINARY),
+        NestedField(field_id=511, name="upper_bound", type=BINARY),
+    )
+)
+
+MANIFEST_FILE_FIELDS = (
+    VersionedField(500, "manifest_path", STRING, required_since=1),
+    VersionedField(501, "manifest_length", LONG, required_since=1),
+    VersionedField(502, "partition_spec_id", INT, required_since=1),
+    VersionedField(517, "content", INT, since=2, required_since=2),
+    VersionedField(515, "sequence_number", LONG, since=2, required_since=2),
+    VersionedField(516, "min_sequence_number", LONG, since=2, required_since=2),
+    VersionedField(503, "added_snapshot_id", LONG, required_since=1),
+    VersionedField(504, "added_files_count", INT, required_since=2),
+    VersionedField(505, "existing_files_count", INT, required_since=2),
+    VersionedField(506, "deleted_files_count", INT, required_since=2),
+    VersionedField(512, "added_rows_count", LONG, required_since=2),
+    VersionedField(513, "existing_rows_count", LONG, required_since=2),
+    VersionedField(514, "deleted_rows_count", LONG, required_since=2),
+    VersionedField(507, "partitions", ListType(element_id=508, element=_SUMMARY_TYPE, element_required=True)),
+    VersionedField(519, "key_metadata", BINARY),
+    VersionedField(520, "first_row_id", LONG, since=3),
+)
+"""Fields of `manifest_file` (spec, "Manifest Lists")."""
+
+
+def entry_type(partition: StructType, format_version: int) -> StructType:
+    """The struct that a manifest of one format version stores, for one partition type."""
+    data_file = _fields(DATA_FILE_FIELDS, format_version, {PARTITION_FIELD_ID: partition})
+    return _fields(ENTRY_FIELDS, format_version, {DATA_FILE_FIELD_ID: data_file})
+
+
+def manifest_file_type(format_version: int) -> StructType:
+    """The struct that a manifest list of one format version stores."""
+    return _fields(MANIFEST_FILE_FIELDS, format_version, {})
+
+
+def _fields(fields: Iterable[VersionedField], version: int, types: Mapping[int, Type]) -> StructType:
+    return StructType(
+        tuple(
+            NestedField(
+                field_id=f.field_id,
+                name=f.name,
+                type=types.get(f.field_id, f.type),
+                required=f.required_since is not None and f.required_since <= version,
+            )
+            for f in fields
+            if f.since <= version <= f.until
+        )
+    )

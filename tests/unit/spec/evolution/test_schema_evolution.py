@@ -1,0 +1,525 @@
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from icekeep.errors import NotFoundError, UsageError
+from icekeep.spec.defaults import initial_value
+from icekeep.spec.evolution.promotion import promote_value
+from icekeep.spec.evolution.schema_changes import (
+    AddColumn,
+    DropColumn,
+    MakeOptional,
+    MoveAfter,
+    MoveBefore,
+    MoveFirst,
+    RenameColumn,
+    RequireColumn,
+    RestoreColumn,
+    SchemaChange,
+    SetIdentifierFields,
+    SetWriteDefault,
+    UpdateColumnDoc,
+    UpdateColumnType,
+)
+from icekeep.spec.evolution.schema_evolution import evolve_schema
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.schema import Schema, schema_from_json, schema_to_json
+from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
+from icekeep.spec.types import (
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    MAX_COLUMN_ID,
+    STRING,
+    TIMESTAMP,
+    UNKNOWN,
+    VARIANT,
+    ListType,
+    MapType,
+    StructType,
+    Type,
+    decimal,
+)
+from kit.evolution import COLUMNS, POINT, committed, evolved, field, ids, refused, table
+
+# Adding.
+
+
+def test_an_added_column_is_last_and_takes_the_next_field_id():
+    evolution = evolve_schema(table(), [AddColumn("note", STRING, doc="free text"), AddColumn("n", "int")])
+    assert evolution.schema.fields[-2:] == (field(16, "note", STRING, doc="free text"), field(17, "n", INT))
+    assert evolution.schema.fields[:-2] == COLUMNS.fields
+    assert (evolution.last_column_id, evolution.schema.schema_id) == (17, 1)
+
+
+def test_ids_of_dropped_columns_are_never_used_again():
+    base = committed(table(), AddColumn("a", INT))
+    base = committed(base, DropColumn("a"))
+    base = committed(base, AddColumn("a", INT))
+    assert [s.ids_by_name.get("a") for s in base.schemas] == [None, 16, 17]
+    assert base.last_column_id == 17
+
+
+def test_drop_and_add_of_one_name_is_another_field():
+    schema = evolved(DropColumn("day"), AddColumn("day", DATE))
+    assert ids(schema, "day") == [16]
+
+
+def test_nested_fields_of_an_added_type_get_ids_level_by_level_as_in_java():
+    type_ = StructType(
+        (
+            field(1, "a", ListType(element_id=1, element=StructType((field(1, "b", INT),)))),
+            field(1, "c", MapType(key_id=1, key=STRING, value_id=1, value=StructType((field(1, "d", INT),)))),
+        )
+    )
+    schema = evolved(AddColumn("s", type_))
+    names = ["s", "s.a", "s.c", "s.a.element", "s.a.element.b", "s.c.key", "s.c.value", "s.c.value.d"]
+    assert ids(schema, *names) == list(range(16, 24))
+
+
+@pytest.mark.parametrize(
+    ("parent", "name"),
+    [
+        ("point", "point.z"),
+        ("points", "points.element.z"),
+        ("points.element", "points.element.z"),
+        ("m", "m.value.z"),
+        ("m.value", "m.value.z"),
+    ],
+)
+def test_columns_are_added_in_structs_in_list_elements_and_in_map_values(parent: str, name: str):
+    schema = evolved(AddColumn("z", DOUBLE, parent=parent))
+    assert schema.field(name) == field(16, "z", DOUBLE)
+    assert {i: f.type for i, f in schema.fields_by_id.items() if i not in (3, 4, 5, 9, 12, 16)} == {
+        i: f.type for i, f in COLUMNS.fields_by_id.items() if i not in (3, 4, 5, 9, 12)
+    }
+
+
+@pytest.mark.parametrize("parent", ["id", "ints", "ints.element", "point.x"])
+def test_a_primitive_cannot_become_a_struct_by_adding_to_it(parent: str):
+    assert "not a struct; a column that is no struct cannot become one" in refused(AddColumn("z", INT, parent=parent))
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (AddColumn("id", INT), "id"),
+        (AddColumn("x", INT, parent="point"), "point.x"),
+        (AddColumn("x", INT, parent="points"), "points.element.x"),
+        (RenameColumn("day", "id"), "id"),
+        (RenameColumn("point.x", "y"), "point.y"),
+    ],
+)
+def test_a_name_is_used_once_in_a_struct(change: SchemaChange, name: str):
+    assert refused(change) == f"there is a column {name!r} already; give another name, or drop that one before"
+
+
+@pytest.mark.parametrize("name", ["", "point.z", "a."])
+def test_a_new_name_has_no_dots_and_is_not_empty(name: str):
+    for change in (AddColumn(name, INT), RenameColumn("day", name)):
+        assert f"a column cannot be named {name!r}" in refused(change)
+
+
+def test_a_full_name_that_another_column_has_through_its_dots_is_taken():
+    dotted = Schema(fields=(field(1, "a.b", INT), field(2, "a", StructType((field(3, "c", INT),)))))
+    assert "there is a column 'a.b' already" in refused(AddColumn("b", INT, parent="a"), base=table(dotted))
+
+
+def test_names_may_be_swapped_by_way_of_a_third():
+    schema = evolved(RenameColumn("id", "t"), RenameColumn("day", "id"), RenameColumn("t", "day"))
+    assert ids(schema, "id", "day") == [2, 1]
+
+
+def test_a_required_column_needs_a_default():
+    assert "cannot be added as required without a default" in refused(AddColumn("a", INT, required=True))
+    added = evolved(AddColumn("a", INT, required=True, default=7)).field("a")
+    assert added == field(16, "a", INT, required=True, initial_default=7, write_default=7)
+
+
+def test_both_defaults_are_set_when_a_column_is_added_and_only_the_write_default_changes_later():
+    base = committed(table(), AddColumn("a", "decimal(9, 2)", default=1))
+    schema = evolved(SetWriteDefault("a", "2.50"), base=base)
+    assert (schema.field("a").initial_default, schema.field("a").write_default) == ("1.00", "2.50")
+    none = evolved(SetWriteDefault("a", None), base=base).field("a")
+    assert (none.initial_default, none.write_default) == ("1.00", None)
+
+
+def test_a_column_that_was_there_from_the_start_may_get_a_write_default_and_no_initial_one():
+    day = evolved(SetWriteDefault("day", "2024-01-31")).field("day")
+    assert (day.initial_default, day.write_default) == (None, "2024-01-31")
+
+
+@pytest.mark.parametrize(
+    ("type_", "default", "problem"),
+    [
+        (INT, "x", "'x' is no default for the type int"),
+        (VARIANT, {}, "such columns default to null"),
+        (POINT, {"7": 1}, "it must be null or {}"),
+    ],
+)
+def test_a_default_must_be_one_of_the_type(type_: Type, default: Any, problem: str):
+    assert problem in refused(AddColumn("a", type_, default=default))
+
+
+def test_a_field_starts_with_one_default():
+    two = StructType((field(1, "x", INT, initial_default=0, write_default=1),))
+    assert "field 'x' of column 'p' starts with two defaults, 0 and 1" in refused(AddColumn("p", two))
+
+
+def test_a_type_that_is_none_is_the_user_s_mistake():
+    assert "column 'a': type 'varchar(3)' is not one that the spec knows" in refused(AddColumn("a", "varchar(3)"))
+    deep: Type = INT
+    for _ in range(500):
+        deep = ListType(element_id=1, element=deep)
+    assert "nested more than 100 levels deep" in refused(AddColumn("a", deep))
+
+
+def test_ids_above_the_greatest_are_not_given_out():
+    base = replace(table(), last_column_id=MAX_COLUMN_ID - 1)
+    assert ids(evolved(AddColumn("a", INT), base=base), "a") == [2147483447]
+    for changes in (
+        [AddColumn("a", INT), AddColumn("b", INT)],
+        [AddColumn("a", ListType(element_id=1, element=INT))],
+    ):
+        assert "the table has no field ids left: the last one is 2147483447" in refused(*changes, base=base)
+
+
+# Dropping.
+
+
+def test_a_dropped_column_is_gone_with_what_is_nested_in_it():
+    schema = evolved(DropColumn("points"), DropColumn("point.y"), DropColumn("m"))
+    assert sorted(schema.fields_by_id) == [1, 2, 3, 6, 7, 15]
+
+
+@pytest.mark.parametrize("name", ["nope", "point.nope", "ID"])
+def test_a_column_that_is_not_there_is_named(name: str):
+    for change in (
+        DropColumn(name), RenameColumn(name, "b"), MoveFirst(name), MoveBefore("id", name), MoveAfter(name, "id"),
+        MakeOptional(name), RequireColumn(name), UpdateColumnType(name, LONG), UpdateColumnDoc(name, None),
+        SetWriteDefault(name, None), SetIdentifierFields((name,)), AddColumn("a", INT, parent=name),
+    ):  # fmt: skip
+        assert f"there is no column {name!r}" in refused(change, error=NotFoundError)
+
+
+def test_an_identifier_column_cannot_be_dropped_nor_can_what_holds_it():
+    assert "column 'id' cannot be dropped: 'id' identifies rows" in refused(DropColumn("id"))
+    base = committed(table(), SetIdentifierFields(("point.x",)))
+    assert "column 'point' cannot be dropped: 'point.x' identifies rows" in refused(DropColumn("point"), base=base)
+    assert "id" not in evolved(SetIdentifierFields(()), DropColumn("id")).ids_by_name
+
+
+# Renaming and moving.
+
+
+def test_renaming_keeps_everything_but_the_name():
+    schema = evolved(RenameColumn("id", "key"), RenameColumn("points.element.x", "xx"), RenameColumn("m.value.v", "w"))
+    assert schema.fields_by_id[1] == replace(COLUMNS.fields_by_id[1], name="key")
+    assert ids(schema, "points.element.xx", "m.value.w") == [10, 14]
+    assert schema.identifier_field_ids == (1,)
+
+
+def test_columns_are_moved_within_their_struct():
+    schema = evolved(MoveFirst("ints"), MoveAfter("id", "day"), MoveBefore("m", "points"), MoveFirst("point.y"))
+    assert [f.name for f in schema.fields] == ["ints", "day", "id", "point", "m", "points"]
+    assert [f.name for f in schema.field("point").type.fields] == ["y", "x"]
+    assert {f.field_id for f in schema.fields} == {f.field_id for f in COLUMNS.fields}
+
+
+def test_a_column_that_was_just_added_is_moved_too():
+    names = [f.name for f in evolved(AddColumn("a", INT), MoveBefore("a", "day")).fields]
+    assert names[:3] == ["id", "a", "day"]
+    nested = evolved(AddColumn("w", INT, parent="m"), MoveFirst("m.value.w")).field("m.value").type
+    assert [f.name for f in nested.fields] == ["w", "v"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        MoveBefore("id", "point.x"),
+        MoveAfter("point.x", "id"),
+        MoveBefore("point.x", "points.element.x"),
+        MoveAfter("point", "point.x"),
+    ],
+)
+def test_fields_are_not_grouped_into_a_struct_nor_taken_out_of_one(change: SchemaChange):
+    assert "columns stay in the struct that they are in" in refused(change)
+
+
+def test_a_column_is_not_moved_next_to_itself():
+    assert "next to itself" in refused(MoveBefore("id", "id"))
+
+
+# Nullability and types.
+
+
+def test_columns_elements_and_values_are_made_optional():
+    schema = evolved(SetIdentifierFields(()), MakeOptional("id"), MakeOptional("point.x"), MakeOptional("ints.element"))
+    assert not schema.field("id").required
+    assert not schema.field("point.x").required
+    assert schema.field("ints").type == ListType(element_id=15, element=INT)
+    assert evolved(MakeOptional("day")) is not None
+
+
+@pytest.mark.parametrize("name", ["day", "point.y", "points.element", "m.value"])
+def test_an_optional_column_becomes_required_only_if_the_user_insists(name: str):
+    assert "rows may have nulls in it" in refused(RequireColumn(name))
+    assert evolved(RequireColumn(name, allow_incompatible=True)).field(name).required
+
+
+def test_a_column_that_was_just_added_with_a_default_becomes_required():
+    assert evolved(AddColumn("a", INT, default=1), RequireColumn("a")).field("a").required
+    refused(AddColumn("a", INT), RequireColumn("a"))
+    refused(RequireColumn("a"), base=committed(table(), AddColumn("a", INT, default=1)))
+
+
+@pytest.mark.parametrize(
+    ("name", "new"),
+    [
+        ("point.x", LONG),
+        ("point.y", DOUBLE),
+        ("points.element.x", LONG),
+        ("m.value.v", "long"),
+        ("ints.element", LONG),
+        ("day", TIMESTAMP),
+    ],
+)
+def test_types_are_promoted_at_every_depth(name: str, new: Type | str):
+    schema = evolved(UpdateColumnType(name, new))
+    assert str(schema.field(name).type) == str(new)
+    assert schema.names_by_id == COLUMNS.names_by_id
+    assert evolved(UpdateColumnType(name, str(COLUMNS.field(name).type))).schema_id == 0
+
+
+def test_a_decimal_widens_its_precision_only():
+    base = committed(table(), AddColumn("d", decimal(9, 2)))
+    assert evolved(UpdateColumnType("d", "decimal(18, 2)"), base=base).field("d").type == decimal(18, 2)
+    for narrower in ("decimal(8, 2)", "decimal(18, 3)"):
+        assert "its scale stays" in refused(UpdateColumnType("d", narrower), base=base)
+
+
+@pytest.mark.parametrize(
+    ("name", "new"), [("id", INT), ("id", STRING), ("id", POINT), ("point", INT), ("m", LONG), ("day", "timestamptz")]
+)
+def test_narrowing_and_changes_between_primitives_and_structs_are_refused(name: str, new: Type | str):
+    assert f"the type of column {name!r} cannot change" in refused(UpdateColumnType(name, new))
+
+
+def test_a_promotion_of_version_3_needs_it():
+    assert "upgrade the table first" in refused(UpdateColumnType("day", TIMESTAMP), base=table(version=2))
+
+
+def test_unknown_becomes_any_type_and_nested_fields_get_ids():
+    base = committed(table(), AddColumn("u", UNKNOWN))
+    assert evolved(UpdateColumnType("u", "timestamptz"), base=base).field("u").field_id == 16
+    evolution = evolve_schema(base, [UpdateColumnType("u", POINT)])
+    assert ids(evolution.schema, "u", "u.x", "u.y") == [16, 17, 18]
+    assert evolution.last_column_id == 18
+
+
+def test_defaults_are_promoted_with_their_column():
+    base = committed(
+        table(),
+        AddColumn("f", FLOAT, default=1.1),
+        AddColumn("d", DATE, default="2024-01-31"),
+        AddColumn("l", ListType(element_id=1, element=FLOAT), default=[1.1]),
+    )
+    schema = evolved(
+        UpdateColumnType("f", DOUBLE),
+        UpdateColumnType("d", TIMESTAMP),
+        UpdateColumnType("l.element", DOUBLE),
+        base=base,
+    )
+    assert [schema.field(n).initial_default for n in ("f", "d", "l")] == [
+        1.100000023841858, "2024-01-31T00:00:00", [1.100000023841858],
+    ]  # fmt: skip
+    late = committed(table(), AddColumn("d", DATE, default="2300-01-01"))
+    assert "its default does not fit" in refused(UpdateColumnType("d", "timestamp_ns"), base=late)
+
+
+# What the parts of lists and maps may not.
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        AddColumn("z", INT, parent="m.key"), DropColumn("m.key.k"), RenameColumn("m.key.k", "j"), MoveFirst("m.key.k"),
+        MakeOptional("m.key"), MakeOptional("m.key.k"), UpdateColumnType("m.key.k", LONG), UpdateColumnDoc("m.key.k", "d"),
+        DropColumn("m.key"), RenameColumn("m.key", "j"), SetWriteDefault("m.key.k", 1),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_map_keys_do_not_change(change: SchemaChange):
+    assert "it belongs to the keys of a map" in refused(change)
+
+
+@pytest.mark.parametrize("name", ["points.element", "m.value"])
+def test_elements_and_values_are_neither_dropped_nor_renamed_nor_moved(name: str):
+    for change in (
+        DropColumn(name),
+        RenameColumn(name, "a"),
+        MoveFirst(name),
+        UpdateColumnDoc(name, "d"),
+        SetWriteDefault(name, None),
+    ):
+        assert "it is a part of a" in refused(change)
+
+
+# Comments and identifiers.
+
+
+def test_comments_are_set_and_removed():
+    schema = evolved(UpdateColumnDoc("id", None), UpdateColumnDoc("point.x", "east"))
+    assert (schema.field("id").doc, schema.field("point.x").doc) == (None, "east")
+
+
+# Undelete.
+
+
+def with_snapshot(base: TableMetadata) -> TableMetadata:
+    number = len(base.snapshots) + 1
+    snapshot = Snapshot(snapshot_id=number, timestamp_ms=0, sequence_number=number, schema_id=base.current_schema_id)
+    ref = SnapshotRef(snapshot_id=number, type="branch")
+    return replace(base, snapshots=(*base.snapshots, snapshot), current_snapshot_id=number, refs={MAIN: ref})
+
+
+def test_an_optional_column_is_restored_with_its_id_and_all_that_was_in_it():
+    base = with_snapshot(committed(with_snapshot(table()), DropColumn("points"), DropColumn("point.y")))
+    schema = evolved(RestoreColumn("points"), RestoreColumn("point.y"), base=base)
+    assert schema.fields_by_id.keys() == COLUMNS.fields_by_id.keys()
+    assert schema.fields[-1] == COLUMNS.field("points")
+    assert schema.field("point").type.fields[-1] == COLUMNS.field("point.y")
+
+
+def test_a_required_column_is_restored_only_while_no_snapshot_was_made_without_it():
+    before = committed(with_snapshot(table()), SetIdentifierFields(()))
+    dropped = committed(before, DropColumn("id"))
+    assert ids(evolved(RestoreColumn("id"), base=dropped), "id") == [1]
+    message = refused(RestoreColumn("id"), base=with_snapshot(dropped))
+    assert message == (
+        "column 'id' cannot be restored: it was required, and a snapshot was made without it; add a new column in its place"
+    )
+    empty = committed(table(), SetIdentifierFields(()), DropColumn("id"))
+    evolved(RestoreColumn("id"), base=empty)
+    unknown = replace(dropped, snapshots=(replace(dropped.snapshots[0], schema_id=None),))
+    refused(RestoreColumn("id"), base=unknown)
+
+
+def test_only_dropped_columns_are_restored_and_to_a_name_that_is_free():
+    assert "no column 'day' was dropped" in refused(RestoreColumn("day"), error=NotFoundError)
+    again = committed(committed(table(), DropColumn("day")), AddColumn("day", DATE))
+    assert "there is a column 'day' already" in refused(RestoreColumn("day"), base=again)
+    without = committed(committed(table(), DropColumn("point.y")), DropColumn("point"))
+    assert "the struct that it was in is gone" in refused(RestoreColumn("point.y"), base=without)
+    renamed = committed(committed(table(), DropColumn("point.y")), RenameColumn("point", "place"))
+    assert ids(evolved(RestoreColumn("point.y"), base=renamed), "place.y") == [8]
+
+
+def test_the_column_that_had_the_name_last_is_restored():
+    base = table()
+    for change in (DropColumn("day"), AddColumn("day", INT), DropColumn("day")):
+        base = committed(base, change)
+    assert evolved(RestoreColumn("day"), base=base).field("day") == field(16, "day", INT)
+
+
+# Ids of schemas.
+
+
+def test_no_change_keeps_the_schema():
+    evolution = evolve_schema(table(), [])
+    assert (evolution.schema, evolution.last_column_id) == (COLUMNS, 15)
+    assert evolved(RenameColumn("id", "a"), RenameColumn("a", "id"), UpdateColumnDoc("day", None)) == COLUMNS
+
+
+def test_an_equal_schema_is_used_again_with_its_id_and_any_other_gets_the_next():
+    base = committed(table(), RenameColumn("day", "date"))
+    base = committed(base, UpdateColumnDoc("date", "d"))
+    assert base.current_schema_id == 2
+    assert evolved(UpdateColumnDoc("date", None), RenameColumn("date", "day"), base=base).schema_id == 0
+    twice = replace(base, schemas=(*base.schemas, replace(base.schemas[2], schema_id=3)), current_schema_id=3)
+    assert evolved(RenameColumn("id", "id"), base=twice).schema_id == 3
+    gap = replace(base, schemas=(base.schemas[0], replace(base.schemas[2], schema_id=7)), current_schema_id=7)
+    assert evolved(AddColumn("a", INT), base=gap).schema_id == 8
+    assert evolved(SetIdentifierFields(())).schema_id == 1
+
+
+def test_keys_that_we_do_not_know_stay_on_their_fields():
+    schema = replace(COLUMNS, fields=(replace(COLUMNS.fields[0], extra={"k": 1}), *COLUMNS.fields[1:]), extra={"s": 2})
+    after = evolved(RenameColumn("id", "key"), AddColumn("a", INT), base=table(schema))
+    assert (after.fields[0].extra, after.extra) == ({"k": 1}, {"s": 2})
+
+
+def test_every_schema_can_be_written_and_read():
+    changes: Sequence[SchemaChange] = [
+        AddColumn("p", POINT, default=None),
+        AddColumn("u", "geometry(OGC:CRS84)"),
+        UpdateColumnType("point.x", LONG),
+        AddColumn("d", DATE, default="2024-01-31"),
+    ]
+    schema = evolved(*changes)
+    assert schema_from_json(json.loads(json.dumps(schema_to_json(schema)))) == schema
+
+
+@pytest.mark.parametrize("change", ["a", SchemaChange(), None])
+def test_what_is_no_change_is_the_user_s_mistake(change: Any):
+    assert "is no change of a schema; give values such as AddColumn" in refused(change)
+
+
+def test_a_type_of_another_library_is_none_of_ours():
+    for change in (AddColumn("a", float), UpdateColumnType("id", float)):
+        assert "is no type of Iceberg; give one of icekeep.spec.types, or its name" in refused(change)
+
+
+@st.composite
+def changes_with_defaults(draw: st.DrawFn, names: list[str]) -> SchemaChange:
+    some = st.sampled_from(names)
+    types_and_defaults = st.sampled_from(
+        [
+            (INT, 7),
+            (INT, None),
+            (FLOAT, 1.1),
+            (DATE, "2024-01-31"),
+            (decimal(9, 2), "1.50"),
+            (UNKNOWN, None),
+            (ListType(element_id=1, element=FLOAT), [1.1, None]),
+            (StructType((field(1, "x", INT, initial_default=3),)), {}),
+        ]
+    )
+    return draw(
+        st.builds(lambda name, t: AddColumn(name, t[0], default=t[1]), st.sampled_from("abcde"), types_and_defaults)
+        | st.builds(SetWriteDefault, some, st.sampled_from([None, 8, 2.5, "2025-01-01", {}]))
+        | st.builds(UpdateColumnType, some, st.sampled_from(["long", "double", "timestamp", "decimal(12, 2)"]))
+        | st.builds(RenameColumn, some, st.sampled_from("abcde"))
+        | st.builds(MoveFirst, some)
+        | st.builds(DropColumn, some)
+    )
+
+
+@given(st.data())
+def test_an_initial_default_is_set_when_a_column_is_added_and_never_changes(data: st.DataObject):
+    base = table()
+    for _ in range(data.draw(st.integers(1, 12))):
+        change = data.draw(changes_with_defaults([*base.schema.ids_by_name]))
+        try:
+            after = committed(base, change)
+        except UsageError:
+            continue
+        for field_id, new in after.schema.fields_by_id.items():
+            old = base.schema.fields_by_id.get(field_id)
+            # What was there from the start never got one.
+            if field_id <= COLUMNS.highest_field_id:
+                assert new.initial_default is None
+            elif old is not None and not new.required:
+                assert initial_value(new) == promote_value(old.type, new.type, initial_value(old)), change
+            elif old is None and not isinstance(change, AddColumn):
+                raise AssertionError(f"{change} made field {field_id}")
+            elif old is None:
+                assert new.initial_default == new.write_default
+        base = after

@@ -1,0 +1,416 @@
+import math
+import pickle
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from icekeep.errors import ExpressionError, IcekeepBug, NotFoundError
+from icekeep.spec.filters.binding import bind
+from icekeep.spec.filters.evaluators import row_matches
+from icekeep.spec.filters.expressions import (
+    ALWAYS_FALSE,
+    ALWAYS_TRUE,
+    MAX_DEPTH,
+    And,
+    BoundPredicate,
+    Expression,
+    Not,
+    Operation,
+    Or,
+    Predicate,
+)
+from icekeep.spec.filters.formatting import format_expression
+from icekeep.spec.filters.literals import TimestampLiteral
+from icekeep.spec.filters.parsing import parse_where
+from icekeep.spec.schema import Schema
+from icekeep.spec.types import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMP_NS,
+    TIMESTAMPTZ,
+    UNKNOWN,
+    UUID,
+    VARIANT,
+    ListType,
+    NestedField,
+    StructType,
+    Type,
+    decimal,
+    fixed,
+    parse_type,
+)
+from kit.filters import COMPARISONS, columns, filters, rows, schema_of, truth
+
+OP = Operation
+
+
+def schema(*types: Type, required: bool = False) -> Schema:
+    """Columns c1, c2 ... of the types."""
+    return Schema(
+        fields=tuple(
+            NestedField(field_id=i, name=f"c{i}", type=type_, required=required) for i, type_ in enumerate(types, 1)
+        )
+    )
+
+
+def bound(type_: Type, operation: Operation, *literals: Any, required: bool = False) -> Expression:
+    return bind(Predicate(operation, "c1", literals), schema(type_, required=required))
+
+
+def text(expression: Expression) -> str:
+    return format_expression(expression)
+
+
+@given(st.data())
+@settings(max_examples=300)
+def test_a_bound_filter_matches_the_rows_of_which_the_filter_is_true_in_sql(data: st.DataObject):
+    table = data.draw(columns())
+    expression = data.draw(filters(table))
+    row = data.draw(rows(table))
+    assert row_matches(bind(expression, schema_of(table)), row) == (truth(expression, table, row) is True)
+
+
+def test_names_are_bound_to_fields_and_literals_to_their_types():
+    result = bind(parse_where("c1 >= '1970-01-02' AND c2 IN (2, 1.00, 2)"), schema(DATE, decimal(5, 2)))
+    fields = schema(DATE, decimal(5, 2)).fields
+    assert result == And(
+        BoundPredicate(OP.GT_EQ, fields[0], (1,)),
+        BoundPredicate(OP.IN, fields[1], (Decimal("1.00"), Decimal("2.00"))),
+    )
+
+
+def test_column_names_are_case_sensitive():
+    with pytest.raises(NotFoundError, match="'C1'"):
+        bind(parse_where("C1 = 1"), schema(INT))
+
+
+def test_a_literal_of_the_wrong_type_is_refused_with_the_column_named():
+    with pytest.raises(
+        ExpressionError, match=r"^column 'c1': 'abc' cannot be compared with type int: it must be a whole number"
+    ) as caught:
+        bound(INT, OP.EQ, "abc")
+    assert caught.value.facts["column"] == "c1"
+
+
+def test_a_number_is_no_date_however_large():
+    with pytest.raises(ExpressionError, match="cannot be compared with type date"):
+        bound(DATE, OP.LT, 3_000_000_000)
+
+
+@pytest.mark.parametrize("literal", [math.nan, Decimal("NaN")])
+@pytest.mark.parametrize("operation", COMPARISONS)
+def test_nothing_compares_with_nan(operation: Operation, literal: Any):
+    with pytest.raises(ExpressionError, match="NaN"):
+        bound(DOUBLE, operation, literal)
+
+
+@pytest.mark.parametrize("operation", [OP.IS_NAN, OP.NOT_NAN])
+def test_only_floating_columns_are_asked_for_nan(operation: Operation):
+    with pytest.raises(ExpressionError, match="only float and double"):
+        bound(INT, operation)
+
+
+@pytest.mark.parametrize("operation", [OP.STARTS_WITH, OP.NOT_STARTS_WITH])
+def test_only_strings_and_binary_are_asked_for_a_prefix(operation: Operation):
+    with pytest.raises(ExpressionError, match="only string and binary"):
+        bound(INT, operation, "1")
+
+
+@pytest.mark.parametrize(
+    ("operation", "literals"), [(OP.EQ, ()), (OP.LT, (1, 2)), (OP.IS_NULL, (1,)), (OP.STARTS_WITH, ())]
+)
+def test_the_wrong_number_of_literals_is_refused(operation: Operation, literals: tuple[Any, ...]):
+    with pytest.raises(ExpressionError, match="takes"):
+        bound(STRING, operation, *literals)
+
+
+def test_a_required_column_is_never_null():
+    assert bound(INT, OP.IS_NULL, required=True) == ALWAYS_FALSE
+    assert bound(INT, OP.NOT_NULL, required=True) == ALWAYS_TRUE
+    assert text(bound(INT, OP.IS_NULL)) == "c1 IS NULL"
+    assert text(bound(INT, OP.NOT_NULL)) == "c1 IS NOT NULL"
+
+
+BEYOND = [
+    (OP.LT, "c1 IS NOT NULL", "false"),
+    (OP.LT_EQ, "c1 IS NOT NULL", "false"),
+    (OP.GT, "false", "c1 IS NOT NULL"),
+    (OP.GT_EQ, "false", "c1 IS NOT NULL"),
+    (OP.EQ, "false", "false"),
+    (OP.NOT_EQ, "c1 IS NOT NULL", "c1 IS NOT NULL"),
+    (OP.IN, "false", "false"),
+    (OP.NOT_IN, "c1 IS NOT NULL", "c1 IS NOT NULL"),
+]
+
+
+@pytest.mark.parametrize(("operation", "above", "below"), BEYOND)
+@pytest.mark.parametrize(
+    ("type_", "literal"), [(INT, 2**31), (LONG, 2**63), (INT, Decimal("1e300")), (decimal(3, 1), 100), (INT, math.inf)]
+)
+def test_a_literal_beyond_the_range_decides_the_comparison(
+    type_: Type, literal: Any, operation: Operation, above: str, below: str
+):
+    assert text(bound(type_, operation, literal)) == above
+    assert text(bound(type_, operation, -literal - (type_ != decimal(3, 1)))) == below
+    always = {"c1 IS NOT NULL": "true", "false": "false"}
+    assert text(bound(type_, operation, literal, required=True)) == always[above]
+
+
+@pytest.mark.parametrize(
+    ("operation", "above", "below"),
+    [
+        (OP.LT, "c1 < 'Infinity'", "c1 = '-Infinity'"),
+        (OP.LT_EQ, "c1 < 'Infinity'", "c1 = '-Infinity'"),
+        (OP.GT, "c1 = 'Infinity'", "c1 > '-Infinity'"),
+        (OP.GT_EQ, "c1 = 'Infinity'", "c1 > '-Infinity'"),
+        (OP.EQ, "false", "false"),
+        (OP.NOT_EQ, "c1 IS NOT NULL", "c1 IS NOT NULL"),
+    ],
+)
+@pytest.mark.parametrize(("type_", "literal"), [(FLOAT, 1e39), (FLOAT, 3.4028235e38), (DOUBLE, 10**400)])
+def test_between_the_floats_and_infinity_nothing_lies(
+    type_: Type, literal: Any, operation: Operation, above: str, below: str
+):
+    assert text(bound(type_, operation, literal)) == above
+    assert text(bound(type_, operation, -literal)) == below
+
+
+def test_infinity_itself_is_a_value():
+    assert text(bound(FLOAT, OP.LT_EQ, math.inf)) == "c1 <= 'Infinity'"
+
+
+@pytest.mark.parametrize("type_", [INT, LONG, decimal(3, 1)])
+def test_comparisons_with_the_ends_of_a_type_are_decided(type_: Type):
+    least, most = {INT: (-(2**31), 2**31 - 1), LONG: (-(2**63), 2**63 - 1)}.get(
+        type_, (Decimal("-99.9"), Decimal("99.9"))
+    )
+    assert text(bound(type_, OP.LT, least)) == "false"
+    assert text(bound(type_, OP.GT, most)) == "false"
+    assert text(bound(type_, OP.GT_EQ, least)) == "c1 IS NOT NULL"
+    assert text(bound(type_, OP.LT_EQ, most)) == "c1 IS NOT NULL"
+    assert text(bound(type_, OP.LT_EQ, least)) == f"c1 <= {least}"
+    assert text(bound(type_, OP.EQ, most)) == f"c1 = {most}"
+
+
+BETWEEN_VALUES = [
+    (INT, 2.5, "2"),
+    (LONG, Decimal("-0.5"), "-1"),
+    (decimal(5, 2), Decimal("1.005"), "1.00"),
+    (decimal(5, 2), "-1.005", "-1.01"),
+    (TIMESTAMP, "1970-01-01T00:00:00.000000001", "'1970-01-01T00:00:00'"),
+    (TIMESTAMP, TimestampLiteral(-1), "'1969-12-31T23:59:59.999999'"),
+    (TIME, "10:00:00.0000005", "'10:00:00'"),
+]
+
+
+@pytest.mark.parametrize(("type_", "literal", "below"), BETWEEN_VALUES)
+def test_a_literal_between_two_values_decides_the_comparison(type_: Type, literal: Any, below: str):
+    assert text(bound(type_, OP.LT, literal)) == text(bound(type_, OP.LT_EQ, literal)) == f"c1 <= {below}"
+    assert text(bound(type_, OP.GT, literal)) == text(bound(type_, OP.GT_EQ, literal)) == f"c1 > {below}"
+    assert bound(type_, OP.EQ, literal) == bound(type_, OP.IN, literal) == ALWAYS_FALSE
+    assert text(bound(type_, OP.NOT_EQ, literal)) == text(bound(type_, OP.NOT_IN, literal)) == "c1 IS NOT NULL"
+    assert bound(type_, OP.NOT_EQ, literal, required=True) == ALWAYS_TRUE
+
+
+def test_a_literal_just_above_the_last_value_lies_beyond_it():
+    assert text(bound(decimal(3, 1), OP.LT, Decimal("99.95"))) == "c1 IS NOT NULL"
+    assert text(bound(decimal(3, 1), OP.GT, Decimal("-99.95"))) == "c1 IS NOT NULL"
+
+
+@pytest.mark.parametrize(
+    ("type_", "where", "expected"),
+    [
+        (DATE, "c1 >= today - 7", "c1 >= '2026-02-21'"),
+        (DATE, "c1 >= now - 12h", "c1 >= '2026-02-28'"),
+        (DATE, "c1 < now - 13h", "c1 < '2026-02-27'"),
+        (TIMESTAMP, "c1 >= today", "c1 >= '2026-02-28T00:00:00'"),
+        (TIMESTAMPTZ, "c1 >= today", "c1 >= '2026-02-28T00:00:00+00:00'"),
+        (TIMESTAMPTZ, "c1 < now", "c1 < '2026-02-28T12:30:45.678000+00:00'"),
+        (TIMESTAMP_NS, "c1 < now - 1h", "c1 < '2026-02-28T11:30:45.678000000'"),
+        (TIMESTAMP_NS, "c1 < DATE '9999-12-31'", "c1 IS NOT NULL"),
+        (BINARY, "c1 >= X'00ff'", "c1 >= '00ff'"),
+        (fixed(2), "c1 IN (X'00ff', '0a0b')", "c1 IN ('00ff', '0a0b')"),
+        (UUID, "c1 = 'F79C3E09-677C-4BBD-A479-3F349CB785E7'", "c1 = 'f79c3e09-677c-4bbd-a479-3f349cb785e7'"),
+        (TIME, "c1 < '10:00'", "c1 < '10:00:00'"),
+        (BOOLEAN, "c1", "c1 = true"),
+        (BOOLEAN, "NOT c1", "c1 != true"),
+        (DOUBLE, "c1 = 'Infinity'", "c1 = 'Infinity'"),
+        (DOUBLE, "c1 NOT BETWEEN 1 AND 2", "c1 < 1.0 OR c1 IS NAN OR c1 > 2.0 OR c1 IS NAN"),
+    ],
+)
+def test_filters_are_bound_to_columns_of_each_type(type_: Type, where: str, expected: str):
+    assert text(bind(parse_where(where, 1_772_281_845_678), schema(type_))) == expected
+
+
+@pytest.mark.parametrize("type_", [VARIANT, UNKNOWN, parse_type("geometry"), parse_type("geography")])
+@pytest.mark.parametrize("where", ["c1 = 'x'", "c1 < 5", "c1 IN (1)", "c1 NOT IN ('x')", "c1", "NOT c1 > 1"])
+def test_types_without_a_comparison_are_refused_in_all_but_null_tests(type_: Type, where: str):
+    with pytest.raises(
+        ExpressionError, match=f"^column 'c1' is of type {type_}, which has no comparison; a filter may"
+    ):
+        bind(parse_where(where), schema(type_))
+    for test in ("c1 IS NULL", "c1 IS NOT NULL"):
+        assert text(bind(parse_where(test), schema(type_))) == test
+    assert text(bind(parse_where("NOT c1 IS NULL"), schema(type_))) == "c1 IS NOT NULL"
+
+
+def test_the_last_nanosecond_has_none_after_it():
+    assert text(bound(TIMESTAMP_NS, OP.GT, "2262-04-11T23:47:16.854775807")) == "false"
+
+
+def test_members_beyond_the_range_are_left_out_of_a_set():
+    assert text(bound(INT, OP.IN, 5, 2**40, 3, 5)) == "c1 IN (3, 5)"
+    assert text(bound(INT, OP.NOT_IN, 2**40, 3)) == "c1 != 3"
+
+
+def test_a_set_of_one_is_a_comparison_and_an_empty_one_a_constant():
+    assert text(bound(INT, OP.IN, 5)) == "c1 = 5"
+    assert text(bound(INT, OP.NOT_IN, 5, 5)) == "c1 != 5"
+    assert bound(INT, OP.IN) == ALWAYS_FALSE
+    assert bound(INT, OP.NOT_IN) == ALWAYS_TRUE
+
+
+def test_zero_has_no_sign():
+    (value,) = bound(FLOAT, OP.EQ, -0.0).values
+    assert math.copysign(1, value) == 1
+    assert bound(DOUBLE, OP.IN, -0.0, 0.0) == bound(DOUBLE, OP.EQ, 0.0)
+
+
+def test_every_text_starts_with_nothing():
+    assert text(bound(STRING, OP.STARTS_WITH, "")) == "c1 IS NOT NULL"
+    assert text(bound(BINARY, OP.NOT_STARTS_WITH, "")) == "false"
+
+
+NEGATIONS = [
+    ("c1 < 5", "c1 >= 5"),
+    ("c1 <= 5", "c1 > 5"),
+    ("c1 > 5", "c1 <= 5"),
+    ("c1 >= 5", "c1 < 5"),
+    ("c1 = 5", "c1 != 5"),
+    ("c1 != 5", "c1 = 5"),
+    ("c1 IN (5, 6)", "c1 NOT IN (5, 6)"),
+    ("c1 NOT IN (5, 6)", "c1 IN (5, 6)"),
+    ("c1 IS NULL", "c1 IS NOT NULL"),
+    ("c1 IS NOT NULL", "c1 IS NULL"),
+    ("true", "false"),
+    ("c1 < 3000000000", "false"),
+    ("c1 > 3000000000", "c1 IS NOT NULL"),
+    ("c1 = 5 AND c1 < 7", "c1 != 5 OR c1 >= 7"),
+]
+
+
+@pytest.mark.parametrize(("positive", "negative"), NEGATIONS)
+def test_not_is_pushed_down_to_the_predicates(positive: str, negative: str):
+    expression = parse_where(positive)
+    assert text(bind(Not(expression), schema(INT))) == negative
+    assert bind(Not(Not(expression)), schema(INT)) == bind(expression, schema(INT))
+
+
+def test_what_is_not_less_may_be_nan():
+    assert text(bind(Not(parse_where("c1 < 5")), schema(DOUBLE))) == "c1 >= 5.0 OR c1 IS NAN"
+    assert text(bind(Not(Predicate(OP.IS_NAN, "c1")), schema(DOUBLE))) == "c1 IS NOT NAN"
+
+
+def test_not_turns_and_into_or_and_back():
+    both = Or(parse_where("c1 = 1 AND c1 = 2"), parse_where("c1 = 3"))
+    assert text(bind(Not(both), schema(INT))) == "(c1 != 1 OR c1 != 2) AND c1 != 3"
+
+
+def test_a_long_chain_is_one_level_however_it_leans():
+    left = right = parse_where("c1 = 0")
+    for number in range(1, 5000):
+        left = And(left, Predicate(OP.EQ, "c1", (number,)))
+        right = Or(Predicate(OP.EQ, "c1", (number,)), right)
+    for expression in (left, right):
+        result = bind(expression, schema(INT))
+        assert text(result).count("=") == 5000
+        assert pickle.loads(pickle.dumps(result)) == result
+
+
+def test_nesting_has_a_limit():
+    def nested(levels: int) -> Expression:
+        expression: Expression = Predicate(OP.EQ, "c1", (1,))
+        for _ in range(levels):
+            expression = Not(expression)
+        return expression
+
+    def alternating(levels: int) -> Expression:
+        expression: Expression = Predicate(OP.EQ, "c1", (1,))
+        for level in range(levels):
+            connective = And if level % 2 else Or
+            expression = connective(Predicate(OP.EQ, "c1", (level,)), expression)
+        return expression
+
+    bind(alternating(MAX_DEPTH), schema(INT))
+    with pytest.raises(ExpressionError, match="nested deeper than 50 levels; simplify it"):
+        bind(alternating(MAX_DEPTH + 1), schema(INT))
+    assert bind(nested(MAX_DEPTH), schema(INT)) == bind(nested(0), schema(INT))
+    with pytest.raises(ExpressionError, match="nested deeper"):
+        bind(nested(MAX_DEPTH + 1), schema(INT))
+
+
+def test_a_field_of_a_struct_is_required_only_if_the_struct_is():
+    def nested(struct_required: bool) -> Schema:
+        inner = StructType((NestedField(field_id=2, name="x", type=INT, required=True),))
+        return Schema(fields=(NestedField(field_id=1, name="s", type=inner, required=struct_required),))
+
+    assert bind(Predicate(OP.IS_NULL, "s.x"), nested(struct_required=True)) == ALWAYS_FALSE
+    optional = bind(Predicate(OP.IS_NULL, "s.x"), nested(struct_required=False))
+    assert isinstance(optional, BoundPredicate)
+    assert not optional.field.required
+
+
+def test_elements_of_lists_cannot_be_filtered_on_but_lists_may_be_null():
+    numbers = Schema(
+        fields=(NestedField(field_id=1, name="n", type=ListType(element_id=2, element=INT, element_required=True)),)
+    )
+    with pytest.raises(ExpressionError, match="in a list or a map"):
+        bind(Predicate(OP.EQ, "n.element", (1,)), numbers)
+    assert text(bind(Predicate(OP.IS_NULL, "n"), numbers)) == "n IS NULL"
+    with pytest.raises(ExpressionError, match="column 'n' is of type list, which has no comparison"):
+        bind(Predicate(OP.EQ, "n", (1,)), numbers)
+
+
+def test_types_without_an_order_cannot_be_compared():
+    with pytest.raises(ExpressionError, match="column 'c1' is of type variant, which has no comparison"):
+        bound(VARIANT, OP.EQ, "x")
+
+
+@given(st.data())
+def test_columns_of_structs_are_bound_as_those_of_the_table(data: st.DataObject):
+    table = data.draw(columns())
+    expression = data.draw(filters(table))
+    flat = bind(expression, schema_of(table))
+    struct = NestedField(field_id=9, name="s", type=StructType(schema_of(table).fields), required=True)
+    assert bind(below(expression, "s."), Schema(fields=(struct,))) == below(flat, "s.")
+
+
+def below(expression: Expression, prefix: str) -> Expression:
+    """The expression with a prefix before all names."""
+    match expression:
+        case And() | Or():
+            return type(expression)(below(expression.left, prefix), below(expression.right, prefix))
+        case Not(child=child):
+            return Not(below(child, prefix))
+        case Predicate(column=column):
+            return msgspec.structs.replace(expression, column=prefix + column)
+        case BoundPredicate(field=field):
+            return msgspec.structs.replace(expression, field=msgspec.structs.replace(field, name=prefix + field.name))
+    return expression
+
+
+def test_an_expression_is_bound_once():
+    with pytest.raises(IcekeepBug, match="bound already"):
+        bind(bound(INT, OP.EQ, 1), schema(INT))

@@ -1,0 +1,300 @@
+import pickle
+import re
+import string
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from icekeep.errors import ExpressionError
+from icekeep.spec.filters.binding import bind
+from icekeep.spec.filters.evaluators import row_matches
+from icekeep.spec.filters.expressions import (
+    ALWAYS_FALSE,
+    ALWAYS_TRUE,
+    MAX_DEPTH,
+    And,
+    Expression,
+    Not,
+    Operation,
+    Predicate,
+    conjunction,
+    disjunction,
+)
+from icekeep.spec.filters.formatting import format_expression
+from icekeep.spec.filters.literals import DateLiteral, Moment, TimestampLiteral
+from icekeep.spec.filters.parsing import MAX_LITERALS, MAX_NUMBER_LENGTH, MAX_TEXT_LENGTH, parse_where
+from icekeep.spec.schema import Schema
+from icekeep.spec.types import BOOLEAN, NestedField
+from kit.filters import COMPARISONS, NAN_TESTS, NULL_TESTS, PREFIXES, SETS
+
+MOMENT_MS = 1_772_281_845_678
+"""2026-02-28T12:30:45.678Z."""
+
+CASES = Path(__file__).with_name("expressions.txt")
+
+
+def cases() -> Iterator[tuple[str, str]]:
+    lines = [line for line in CASES.read_text("utf-8").splitlines() if line.strip() and not line.startswith("#")]
+    for filter_, outcome in zip(lines[::2], lines[1::2], strict=True):
+        assert outcome.startswith("    "), outcome
+        yield filter_, outcome.strip()
+
+
+READ = [(text, outcome) for text, outcome in cases() if not outcome.startswith("!")]
+REFUSED = [(text, *outcome.split(" ", 2)[1:]) for text, outcome in cases() if outcome.startswith("!")]
+
+
+def test_the_cases_are_there():
+    assert len(READ) > 50
+    assert len(REFUSED) > 50
+
+
+@pytest.mark.parametrize(("text", "expected"), READ)
+def test_a_filter_is_read_as_written_beside_it(text: str, expected: str):
+    expression = parse_where(text, MOMENT_MS)
+    assert format_expression(expression) == expected
+    again = parse_where(expected)
+    assert again == expression or "now" in text.lower()
+    assert format_expression(again) == expected
+
+
+@pytest.mark.parametrize(("text", "position", "problem"), REFUSED)
+def test_what_is_no_filter_is_refused_at_its_place(text: str, position: str, problem: str):
+    with pytest.raises(ExpressionError) as caught:
+        parse_where(text, MOMENT_MS)
+    place = f"before {text[int(position) - 1 :][:30]!r}" if int(position) <= len(text) else "at its end"
+    assert caught.value.message.startswith(f"cannot read the filter at position {position}, {place}: {problem}")
+    assert caught.value.facts == {"text": text, "position": int(position)}
+
+
+@pytest.mark.parametrize("text", ["", "  ", "\n\t"])
+def test_an_empty_filter_is_refused(text: str):
+    with pytest.raises(ExpressionError, match="it is empty; leave it out to mean every row"):
+        parse_where(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "literal"),
+    [
+        ("1", 1),
+        ("-1", -1),
+        ("1.0", Decimal("1.0")),
+        ("1e2", Decimal("1e2")),
+        ("'1'", "1"),
+        ("true", True),
+        ("TRUE", True),
+    ],
+)
+def test_literals_keep_their_kind(text: str, literal: Any):
+    expression = parse_where(f"a = {text}")
+    assert expression == Predicate(Operation.EQ, "a", (literal,))
+    assert type(expression.literals[0]) is type(literal)
+
+
+def test_lines_and_tabs_are_space_and_stay_in_strings():
+    assert parse_where("a\n=\t'x\ny'\r\nAND b = 1") == And(
+        Predicate(Operation.EQ, "a", ("x\ny",)), Predicate(Operation.EQ, "b", (1,))
+    )
+
+
+def test_the_message_is_one_line_whatever_the_filter():
+    with pytest.raises(ExpressionError) as caught:
+        parse_where("a = 1 XOR\nb = '\x1b[31m'")
+    assert caught.value.message.isprintable()
+
+
+def test_a_filter_has_a_greatest_length():
+    body = "a = 1"
+    assert parse_where(body + " " * (MAX_TEXT_LENGTH - len(body))) == parse_where(body)
+    with pytest.raises(ExpressionError, match="characters; it may have"):
+        parse_where(body + " " * (MAX_TEXT_LENGTH - len(body) + 1))
+
+
+def test_a_filter_has_a_greatest_number_of_literals():
+    def listing(count: int) -> str:
+        return f"a IN ({','.join(map(str, range(count)))})"
+
+    assert len(parse_where(listing(MAX_LITERALS)).literals) == MAX_LITERALS
+    with pytest.raises(ExpressionError, match=f"more than {MAX_LITERALS} literals"):
+        parse_where(listing(MAX_LITERALS - 1) + " AND b = 1 AND c = 1")
+
+
+def test_parentheses_change_nothing_and_too_many_are_refused_at_their_place():
+    assert parse_where(nested(MAX_DEPTH, "(", ")")) == parse_where("a = 1")
+    with pytest.raises(ExpressionError, match=f"deeper than {MAX_DEPTH} levels") as caught:
+        parse_where("(" * (MAX_DEPTH + 1) + "a = 1" + ")" * (MAX_DEPTH + 1))
+    assert caught.value.facts["position"] == MAX_DEPTH + 1
+    with pytest.raises(ExpressionError, match="deeper than"):
+        parse_where("(" * 100_000)
+
+
+def test_numbers_have_a_greatest_length():
+    longest = "9" * MAX_NUMBER_LENGTH
+    assert parse_where(f"a = {longest}") == Predicate(Operation.EQ, "a", (int(longest),))
+    for number in (longest + "9", "1e" + longest, "1e" + longest + "9"):
+        with pytest.raises(ExpressionError, match="too many digits"):
+            parse_where(f"a = {number}")
+
+
+def test_a_long_chain_of_and_makes_a_shallow_tree():
+    text = " AND ".join(f"a = {number}" for number in range(MAX_LITERALS))
+    expression = parse_where(text)
+    assert format_expression(expression) == text
+    assert pickle.loads(pickle.dumps(expression)) == expression
+
+
+def nested(levels: int, opening: str, closing: str = "") -> str:
+    return opening * levels + "a = 1" + closing * levels
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"), [("(", ")"), ("NOT ", ""), ("NOT (", ")"), ("(b = 1 OR ", ")"), ("NOT (b = 1 AND ", ")")]
+)
+def test_nesting_has_a_greatest_depth(opening: str, closing: str):
+    parse_where(nested(MAX_DEPTH, opening, closing))
+    with pytest.raises(ExpressionError, match=f"deeper than {MAX_DEPTH} levels"):
+        parse_where(nested(MAX_DEPTH + 1, opening, closing))
+
+
+def test_what_nests_as_deep_as_a_filter_may_is_bound_or_refused():
+    """Parentheses nest two levels of the tree where they hold both AND and OR."""
+    shallow, deep = ("(b OR c AND " * levels + "a" + ")" * levels for levels in (20, MAX_DEPTH))
+    schema = Schema(fields=tuple(NestedField(field_id=i, name=n, type=BOOLEAN) for i, n in enumerate("abc", 1)))
+    assert row_matches(bind(parse_where(shallow), schema), {1: True, 3: True})
+    assert not row_matches(bind(parse_where(shallow), schema), {3: True})
+    with pytest.raises(ExpressionError, match="nested deeper than 50 levels; simplify it"):
+        bind(parse_where(deep), schema)
+
+
+@pytest.mark.parametrize("text", ["a < today", "a < now - 1h", "NOT a IN (1, Today)"])
+def test_today_and_now_need_a_moment(text: str):
+    with pytest.raises(ExpressionError, match="has no moment here; hand one in, or write a date") as caught:
+        parse_where(text)
+    assert caught.value.facts["position"] == re.search("today|now", text, re.IGNORECASE).start() + 1
+    parse_where(text, 0)
+
+
+@pytest.mark.parametrize(
+    ("moment_ms", "days"), [(0, 0), (86_399_999, 0), (86_400_000, 1), (-1, -1), (1_772_281_845_678, 20_512)]
+)
+def test_today_is_the_day_of_the_moment_in_utc(moment_ms: int, days: int):
+    assert parse_where("a = today", moment_ms) == Predicate(Operation.EQ, "a", (DateLiteral(days),))
+    assert parse_where("a = today - 1", moment_ms) == Predicate(Operation.EQ, "a", (DateLiteral(days - 1),))
+    assert parse_where("a = today + 2w", moment_ms) == Predicate(Operation.EQ, "a", (DateLiteral(days + 14),))
+    assert parse_where("a = now", moment_ms) == Predicate(Operation.EQ, "a", (Moment(moment_ms),))
+    assert parse_where("a = now + 1m", moment_ms) == Predicate(Operation.EQ, "a", (Moment(moment_ms + 60_000),))
+
+
+@pytest.mark.parametrize("opening", ["'", '"', "`", "'''", "'" + "''" * 50_000, '"' + 'a""' * 50_000])
+def test_an_open_quote_is_found_in_no_time(opening: str):
+    with pytest.raises(ExpressionError, match="is not closed"):
+        parse_where("a = " + opening + "x" * 100_000)
+
+
+identifiers = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6) | st.sampled_from(
+    ["in", "NULL", "a b", "And", 'q"', "_x", "a.b", "a.in", "..", "a b.c", "today", "Now", "date", "x", "nan", "é.ü"]
+)
+numbers = st.integers(-(10**40), 10**40) | st.decimals(-(10**6), 10**6, allow_nan=False, places=3)
+texts = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(["%", "a%_", "\\", "'"])
+typed = (
+    st.builds(DateLiteral, st.integers(-(10**6), 10**7))
+    | st.builds(TimestampLiteral, st.integers(-(2**63), 2**63 - 1), st.booleans())
+    | st.binary(max_size=4)
+)
+literals = numbers | texts | st.booleans() | typed
+predicates = st.one_of(
+    st.builds(
+        lambda operation, column, literal: Predicate(operation, column, (literal,)),
+        st.sampled_from(COMPARISONS),
+        identifiers,
+        literals,
+    ),
+    st.builds(
+        lambda operation, column, members: Predicate(operation, column, tuple(members)),
+        st.sampled_from(SETS),
+        identifiers,
+        st.lists(literals, min_size=1, max_size=3),
+    ),
+    st.builds(
+        lambda operation, column, prefix: Predicate(operation, column, (prefix,)),
+        st.sampled_from(PREFIXES),
+        identifiers,
+        texts,
+    ),
+    st.builds(Predicate, st.sampled_from([*NULL_TESTS, *NAN_TESTS]), identifiers),
+)
+expressions = st.recursive(
+    predicates | st.sampled_from([ALWAYS_TRUE, ALWAYS_FALSE]),
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=4).map(conjunction)
+        | st.lists(inner, min_size=1, max_size=4).map(disjunction)
+        | st.builds(Not, inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(expressions)
+@settings(max_examples=400)
+def test_a_filter_that_is_shown_is_read_as_the_same(expression: Expression):
+    assert parse_where(format_expression(expression)) == expression
+
+
+words = st.sampled_from(
+    [
+        "a",
+        "b",
+        '"c d"',
+        "1",
+        "-1.5",
+        "'x'",
+        "=",
+        "<",
+        "<>",
+        "(",
+        ")",
+        ",",
+        ".",
+        "AND",
+        "OR",
+        "NOT",
+        "IN",
+        "IS",
+        "NULL",
+        "true",
+        "BETWEEN",
+        "LIKE",
+        "'x%'",
+        "NAN",
+        "today",
+        "now",
+        "7d",
+        "DATE",
+        "'2026-01-31'",
+        "X'00'",
+    ]
+)
+
+
+@given(st.lists(words, max_size=12).map(" ".join) | st.text(string.printable, max_size=40) | st.text(max_size=20))
+@settings(max_examples=500)
+def test_any_text_is_a_filter_or_refused_with_a_place_in_it(text: str):
+    outcome = read(text)
+    if isinstance(outcome, ExpressionError):
+        assert 1 <= outcome.facts["position"] <= len(text) + 1
+        assert outcome.message.isprintable()
+    else:
+        shown = format_expression(outcome)
+        assert format_expression(parse_where(shown)) == shown
+
+
+def read(text: str) -> Expression | ExpressionError:
+    try:
+        return parse_where(text, MOMENT_MS)
+    except ExpressionError as problem:
+        return problem
