@@ -3,7 +3,7 @@
 A change is given an `Attempt`; it may read its base and write manifests through it, nothing else.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -39,13 +39,17 @@ def manifest_target_bytes(metadata: TableMetadata) -> int:
 
 
 class CommitFiles:
-    """The files that one commit has written so far, and manifests to be used again by later attempts."""
+    """The files that one commit has written so far, and manifests to be used again by later attempts.
+
+    `named` says which of the commit's own manifests each of its lists names.
+    """
 
     def __init__(self, storage: Storage, commit_uuid: str) -> None:
         self.storage = storage
         self.commit_uuid = commit_uuid
         self.manifests_written: list[str] = []
         self.lists_written: list[str] = []
+        self.named: dict[str, frozenset[str]] = {}
         self._kept: dict[Hashable, tuple[ManifestFile, ...]] = {}
 
     def once(self, key: Hashable, write: Callable[[], tuple[ManifestFile, ...]]) -> tuple[ManifestFile, ...]:
@@ -134,12 +138,14 @@ class Attempt:
             return self.reader.completed(manifest, self.base)
         return manifest
 
-    def _write_list(self, manifests: Iterable[ManifestFile], snapshot: Snapshot) -> None:
+    def _write_list(self, manifests: Sequence[ManifestFile], snapshot: Snapshot) -> None:
         assert snapshot.manifest_list is not None
         codec = self.base.properties.get(_CODEC, "gzip")
         data = write_manifest_list(manifests, snapshot, format_version=self.base.format_version, codec=codec)
-        self._files.lists_written.append(snapshot.manifest_list)
-        self._files.write(snapshot.manifest_list, data)
+        files = self._files
+        files.lists_written.append(snapshot.manifest_list)
+        files.named[snapshot.manifest_list] = frozenset(m.manifest_path for m in manifests) & {*files.manifests_written}
+        files.write(snapshot.manifest_list, data)
 
     def _write(
         self, entries: Iterable[ManifestEntry], spec_id: int, content: ManifestContent

@@ -7,7 +7,6 @@ stays as an orphan: the commit's outcome is decided already, and cleaning must n
 from contextlib import suppress
 
 from icekeep.commit.attempt import CommitFiles
-from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import IcekeepError
 from icekeep.spec.snapshots import Snapshot
 
@@ -17,19 +16,15 @@ def remove_all(files: CommitFiles) -> None:
     _remove(files, [*files.lists_written, *files.manifests_written])
 
 
-def remove_unused(files: CommitFiles, snapshot: Snapshot | None, reader: ManifestReader) -> None:
-    """Remove the lists of earlier attempts, and manifests that the snapshot which landed does not list."""
-    if snapshot is None:
+def remove_unused(files: CommitFiles, snapshot: Snapshot | None) -> None:
+    """Remove the lists of earlier attempts, and manifests that the list of the snapshot which landed does not name."""
+    named = None if snapshot is None else files.named.get(snapshot.manifest_list or "")
+    if named is None:
         # The change made no snapshot, or another writer has expired it already: then nobody knows what it named.
         return
+    assert snapshot is not None
     spare = [location for location in files.lists_written if location != snapshot.manifest_list]
-    if len(files.lists_written) > 1:
-        try:
-            named = {m.manifest_path for m in reader.manifests(snapshot)}
-        except IcekeepError:
-            return
-        spare += [location for location in files.manifests_written if location not in named]
-    _remove(files, spare)
+    _remove(files, spare + [location for location in files.manifests_written if location not in named])
 
 
 def _remove(files: CommitFiles, locations: list[str]) -> None:

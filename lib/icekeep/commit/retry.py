@@ -112,7 +112,7 @@ def commit(
         try:
             outcome = _swap(base, updates, snapshot_id, files, runtime)
             if isinstance(outcome, Committed):
-                return _landed(outcome.table, base, snapshot_id, files, reader, listener)
+                return _landed(outcome.table, base, snapshot_id, files, listener)
         except IcekeepError:
             raise
         except BaseException as interrupt:
@@ -169,11 +169,9 @@ def _reload(table: Table) -> Table:
     return base
 
 
-def _landed(
-    committed: Table, base: Table, snapshot_id: int, files: CommitFiles, reader: ManifestReader, listener: Listener
-) -> CommitResult:
+def _landed(committed: Table, base: Table, snapshot_id: int, files: CommitFiles, listener: Listener) -> CommitResult:
     snapshot = committed.metadata.snapshots_by_id.get(snapshot_id)
-    remove_unused(files, snapshot, reader)
+    remove_unused(files, snapshot)
     made = None if snapshot is None else snapshot_id
     listener.on(SnapshotCommitted(committed.name, made, committed.metadata_location))
     return CommitResult(table=committed, base=base, snapshot_id=made, changed=True)

@@ -1,8 +1,8 @@
+import msgspec
 import pytest
 
 from icekeep.commit.attempt import CommitFiles
 from icekeep.commit.cleanup import remove_all, remove_unused
-from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import UnavailableError
 from icekeep.spec.snapshots import Snapshot
 from kit.storage import HookedStorage, MemoryStorage
@@ -26,6 +26,8 @@ def written(table, storage, snapshot: Snapshot) -> CommitFiles:
     files = CommitFiles(storage, "c")
     files.lists_written += [f"{AT}/lost-list.avro", snapshot.manifest_list]
     files.manifests_written += [raw_list(table)[0]["manifest_path"], f"{AT}/lost-m1.avro"]
+    files.named[f"{AT}/lost-list.avro"] = frozenset(files.manifests_written)
+    files.named[snapshot.manifest_list] = frozenset(files.manifests_written[:1])
     for location in (f"{AT}/lost-list.avro", f"{AT}/lost-m1.avro", f"{AT}/of-somebody-else.avro"):
         table.storage.create(location, b"x")
     return files
@@ -45,33 +47,31 @@ def raw_list_path(locations: set[str]) -> str:
 
 def test_what_the_snapshot_names_stays_and_the_rest_goes(table, snapshot):
     before = stored(table.catalog)
-    remove_unused(written(table, table.storage, snapshot), snapshot, StorageManifestReader(table.storage))
+    remove_unused(written(table, table.storage, snapshot), snapshot)
     assert stored(table.catalog) == before | {f"{AT}/of-somebody-else.avro"}
 
 
 def test_nothing_is_removed_where_the_snapshot_is_not_there_to_say_what_it_names(table, snapshot):
     storage = HookedStorage(table.storage)
-    remove_unused(written(table, storage, snapshot), None, StorageManifestReader(table.storage))
+    remove_unused(written(table, storage, snapshot), None)
     assert storage.fired["delete_many"] == 0
 
 
-def test_nothing_is_removed_where_the_list_of_the_snapshot_cannot_be_read(table, snapshot):
-    def lose(operation, location):
-        if operation == "read":
-            raise UnavailableError("out of reach")
-
-    storage = HookedStorage(table.storage, before=lose)
-    remove_unused(written(table, storage, snapshot), snapshot, StorageManifestReader(storage))
-    assert (storage.fired["read"], storage.fired["delete_many"]) == (1, 0)
+def test_nothing_is_removed_where_the_snapshot_has_a_list_that_this_commit_did_not_write(table, snapshot):
+    files = written(table, table.storage, snapshot)
+    before = stored(table.catalog)
+    remove_unused(files, msgspec.structs.replace(snapshot, manifest_list=f"{AT}/of-somebody-else.avro"))
+    assert stored(table.catalog) == before
 
 
-def test_a_commit_of_one_attempt_is_not_looked_at_again(table, snapshot):
+def test_a_commit_that_left_nothing_over_asks_storage_nothing(table, snapshot):
     storage = HookedStorage(table.storage)
     files = CommitFiles(storage, "c")
     files.lists_written.append(snapshot.manifest_list)
     files.manifests_written.append(raw_list(table)[0]["manifest_path"])
+    files.named[snapshot.manifest_list] = frozenset(files.manifests_written)
     before = stored(table.catalog)
-    remove_unused(files, snapshot, StorageManifestReader(storage))
+    remove_unused(files, snapshot)
     assert storage.fired == {}
     assert stored(table.catalog) == before
 
@@ -84,7 +84,7 @@ def test_a_file_that_cannot_be_removed_stays_and_changes_nothing(table, snapshot
     storage = HookedStorage(table.storage, before=refuse)
     files = written(table, storage, snapshot)
     remove_all(files)
-    remove_unused(files, snapshot, StorageManifestReader(table.storage))
+    remove_unused(files, snapshot)
     assert storage.fired["delete_many"] == 2
     assert f"{AT}/lost-list.avro" in stored(table.catalog)
 

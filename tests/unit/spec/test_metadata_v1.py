@@ -88,6 +88,7 @@ def test_lists_rule_over_what_they_replaced():
     )
     assert [field.name for field in metadata.schema.fields] == ["x"]
     assert (metadata.spec.fields[0].name, metadata.last_partition_id) == ("xb", 1005)
+    assert metadata_from_json(oldest(**{"last-partition-id": 1044})).last_partition_id == 1044
 
 
 @pytest.mark.parametrize("key", ["schema", "partition-spec", "location", "last-column-id", "last-updated-ms"])
