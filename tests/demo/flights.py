@@ -40,6 +40,8 @@ PROPERTIES = {
     # As Iceberg's documentation advises for tables with many commits: old metadata files go as new ones come.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
+    # As streaming writers append: fast, and manifests pile up until somebody rewrites them.
+    "commit.manifest-merge.enabled": "false",
 }
 
 console = Console(stderr=True)

@@ -17,7 +17,8 @@ from icekeep.spec.manifests.inspection import lacks_counts
 from icekeep.spec.manifests.row_lineage import assign_row_ids
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
+from icekeep.spec.refs import moved
+from icekeep.spec.snapshots import MAIN, Snapshot
 from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update
 from icekeep.storage.base import Storage
 
@@ -130,7 +131,7 @@ class Attempt:
             added_rows=None if next_row_id is None else next_row_id - (base.next_row_id or 0),
         )
         self._write_list(rows, snapshot)
-        return AddSnapshot(snapshot), SetSnapshotRef(branch, _moved(ref, self.snapshot_id))
+        return AddSnapshot(snapshot), SetSnapshotRef(branch, moved(ref, self.snapshot_id))
 
     def _complete(self, manifest: ManifestFile) -> ManifestFile:
         """A list of version 1 may leave counts out that later versions require and row ids are assigned by."""
@@ -187,10 +188,3 @@ class Attempt:
         data, manifest = builder.finish(self.snapshot_id)
         self._files.write(builder.location, data)
         return manifest
-
-
-def _moved(ref: SnapshotRef | None, snapshot_id: int) -> SnapshotRef:
-    """A branch at its new head, its retention unchanged."""
-    if ref is None:
-        return SnapshotRef(snapshot_id=snapshot_id, type="branch")
-    return msgspec.structs.replace(ref, snapshot_id=snapshot_id)

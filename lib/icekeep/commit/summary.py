@@ -6,8 +6,8 @@ where the parent has none, or they would fall below zero, none are written, sinc
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
+from icekeep.spec.applicability import PartitionKey, is_deletion_vector, partition_key
 from icekeep.spec.manifests.structs import DataFile, FileContent
 
 COMMIT_ID = "icekeep.commit-id"
@@ -29,7 +29,7 @@ class SummaryBuilder:
     def __init__(self, extra: Mapping[str, str] | None = None) -> None:
         self._extra = dict(extra or {})
         self._counts: Counter[str] = Counter()
-        self._partitions: set[tuple[int, tuple[Any, ...]]] = set()
+        self._partitions: set[PartitionKey] = set()
 
     def add(self, file: DataFile) -> None:
         """Count a file that the snapshot adds."""
@@ -39,7 +39,7 @@ class SummaryBuilder:
         else:
             self._count_deletes("added", file)
         self._counts["added-files-size"] += file.file_size_in_bytes
-        self._partitions.add((file.spec_id, file.partition))
+        self._partitions.add(partition_key(file))
 
     def remove(self, file: DataFile) -> None:
         """Count a file that the snapshot removes."""
@@ -49,7 +49,7 @@ class SummaryBuilder:
         else:
             self._count_deletes("removed", file)
         self._counts["removed-files-size"] += file.file_size_in_bytes
-        self._partitions.add((file.spec_id, file.partition))
+        self._partitions.add(partition_key(file))
 
     def build(self, operation: str, parent: Mapping[str, str] | None, commit_uuid: str) -> dict[str, str]:
         """The summary of a snapshot whose parent on the branch has the summary `parent`; null: there is no parent."""
@@ -69,7 +69,6 @@ class SummaryBuilder:
             self._counts[f"{verb}-equality-delete-files"] += 1
             self._counts[f"{verb}-equality-deletes"] += file.record_count
         else:
-            self._counts[
-                f"{verb}-dvs" if file.file_format.lower() == "puffin" else f"{verb}-position-delete-files"
-            ] += 1
+            kind = "dvs" if is_deletion_vector(file) else "position-delete-files"
+            self._counts[f"{verb}-{kind}"] += 1
             self._counts[f"{verb}-position-deletes"] += file.record_count

@@ -156,3 +156,10 @@ def test_totals_are_the_parents_plus_what_came_minus_what_went(steps, before):
     summary = counted(added, removed, parent={"total-records": str(before)})
     after = before + sum(f.record_count for f in added) - sum(f.record_count for f in removed)
     assert summary.get("total-records") == (str(after) if after >= 0 else None)
+
+
+def test_all_nans_are_one_partition_and_the_two_zeros_are_two():
+    nans = [data_file(name, partition=(float("nan"),)) for name in "ab"]
+    zeros = [data_file("c", partition=(0.0,)), data_file("d", partition=(-0.0,))]
+    assert counted(nans)["changed-partition-count"] == "1"
+    assert counted([*nans, *zeros])["changed-partition-count"] == "3"

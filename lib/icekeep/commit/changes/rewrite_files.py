@@ -1,15 +1,16 @@
 """Replace data files by others that hold the same rows: what compaction commits."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from icekeep.commit.attempt import Attempt
+from icekeep.commit.live_files import add, live_entries, live_manifests, remove, remove_deletes
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
-from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.applicability import AppliedDelete, applied_delete, is_newer, reaching_deletes
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.updates import Update
@@ -18,43 +19,41 @@ from icekeep.spec.updates import Update
 class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
     """Live entries to remove, as they were read, and the files to add in their place.
 
-    `data_sequence_number` is given to the added files, so that deletes that are newer still reach their rows; null: they
-    take the commit's own. `schema_id` is the schema that they were written with. `manifest_paths` says where the removed
-    entries were read, and only saves work.
+    `applied_deletes` says, by the path of a removed file, which delete files its rewrite applied; `format_version` is that
+    of the table that was read, null where it does not matter. `data_sequence_number` is given to the added files, so that
+    deletes that are newer still reach their rows; null: they take the commit's own. `schema_id` is the schema that they
+    were written with. `manifest_paths` says where the removed entries were read, and only saves work.
     """
 
     removed: tuple[ManifestEntry, ...]
     added: tuple[DataFile, ...]
     schema_id: int
+    applied_deletes: Mapping[str, frozenset[AppliedDelete]] = {}
+    format_version: int | None = None
     data_sequence_number: int | None = None
     manifest_paths: frozenset[str] = frozenset()
     branch: str = MAIN
     summary: Mapping[str, str] = {}
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """Needs no history: in this base each removed file is live as it was read, and nothing deletes rows of it."""
+        """Needs no history: in this base each removed file is live as it was read, with the deletes that were applied.
+
+        An equality delete that is newer may have come, where it reaches the rows in the new files too: these keep the
+        starting sequence number and the spec, and were written with a schema that has the columns it deletes by.
+        """
         if not self.removed and not self.added:
             return ()
         self._check_base(base)
-        head = base.head(self.branch)
-        manifests = [] if head is None else [m for m in attempt.reader.manifests(head) if m.may_have_live_files]
-        deletes = next((m for m in manifests if m.content is ManifestContent.DELETES), None)
-        if deletes is not None:
-            raise ConflictError(
-                f"the table has delete files now (manifest {deletes.manifest_path!r}); files with deletes are not rewritten yet"
-            )
+        manifests = live_manifests(base, self.branch, attempt)
+        kept = remove(manifests.data, base, attempt, as_read=self.removed, first=self.manifest_paths)
+        self._check_deletes(kept.removed, live_entries(manifests.deletes, base, attempt), base)
+        deletes = remove_deletes(manifests, kept, base, attempt, added_number=self.data_sequence_number)
         summary = SummaryBuilder(self.summary)
-        kept = self._without_removed(manifests, base, attempt)
-        for entry in self.removed:
+        for entry in (*self.removed, *deletes.removed):
             summary.remove(entry.data_file)
-        added: list[ManifestFile] = []
-        by_spec: dict[int, list[DataFile]] = defaultdict(list)
-        for file in self.added:
-            summary.add(file)
-            by_spec[file.spec_id].append(file)
-        for spec_id, files in by_spec.items():
-            added += attempt.write_manifests("added", self._adding(files), spec_id)
-        return attempt.snapshot_updates("replace", [*added, *kept], summary, branch=self.branch)
+        added = add(self.added, base, attempt, summary, sequence_number=self.data_sequence_number)
+        new = [*added, *kept.manifests, *deletes.manifests]
+        return attempt.snapshot_updates("replace", new, summary, branch=self.branch)
 
     def _check_base(self, base: TableMetadata) -> None:
         paths = Counter(entry.data_file.file_path for entry in self.removed)
@@ -65,6 +64,10 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
             )
         if sum(f.record_count for f in self.added) > sum(e.data_file.record_count for e in self.removed):
             raise IcekeepBug("a rewrite would add more rows than it removes")
+        if self.format_version not in (None, base.format_version):
+            raise ConflictError(
+                f"the table has format version {base.format_version} now, and was read with {self.format_version}; plan again"
+            )
         if self.schema_id not in base.schemas_by_id:
             raise ConflictError(f"schema {self.schema_id}, which the new files were written with, is no longer there")
         for file in self.added:
@@ -73,65 +76,34 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
                     f"partition spec {file.spec_id}, which the new files were written with, is no longer there"
                 )
 
-    def _adding(self, files: list[DataFile]) -> Iterator[ManifestEntry]:
-        for file in files:
-            yield ManifestEntry(status=Status.ADDED, data_file=file, sequence_number=self.data_sequence_number)
-
-    def _without_removed(
-        self, manifests: list[ManifestFile], base: TableMetadata, attempt: Attempt
-    ) -> list[ManifestFile]:
-        """The base's manifests, those that hold removed files written anew with these marked as deleted."""
-        missing = {entry.data_file.file_path: entry for entry in self.removed}
-        replaced: dict[str, tuple[ManifestFile, ...]] = {}
-        for manifest in sorted(manifests, key=lambda m: m.manifest_path not in self.manifest_paths):
-            if not missing:
-                break
-            # A file is live once in a snapshot, so each manifest takes its own away from what is still to be found.
-            found = {
-                entry.data_file.file_path
-                for entry in attempt.reader.entries(manifest, base)
-                if entry.is_live
-                and entry.data_file.file_path in missing
-                and _same(entry, missing[entry.data_file.file_path])
-            }
-            if found:
-                replaced[manifest.manifest_path] = attempt.write_manifests(
-                    (manifest.manifest_path, frozenset(found)),
-                    _marked(attempt.reader.entries(manifest, base), found, attempt.snapshot_id),
-                    manifest.partition_spec_id,
+    def _check_deletes(
+        self, removed: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry], base: TableMetadata
+    ) -> None:
+        """What deletes rows of a removed file is what its rewrite applied, or reaches its rows in the new files as well."""
+        removed = tuple(removed)
+        spec_ids = {entry.data_file.file_path: entry.data_file.spec_id for entry in removed}
+        for path, reaching in reaching_deletes(removed, deletes, base.specs_by_id).items():
+            applied = self.applied_deletes.get(path, frozenset())
+            if gone := applied - {applied_delete(delete) for delete in reaching}:
+                name = min(delete.file_path for delete in gone)
+                raise ConflictError(
+                    f"delete file {name!r} no longer reaches data file {path!r}, whose rewrite applied it"
                 )
-                for path in found:
-                    del missing[path]
-        if missing:
-            path = next(iter(missing))
-            raise ConflictError(
-                f"data file {path!r} ({len(missing)} in all) is no longer live as it was read; plan again"
-            )
-        return [m for manifest in manifests for m in replaced.get(manifest.manifest_path, (manifest,))]
+            for delete in reaching:
+                if applied_delete(delete) not in applied and not self._still_reaches(delete, spec_ids[path], base):
+                    raise ConflictError(
+                        f"delete file {delete.data_file.file_path!r} reaches data file {path!r}, whose rewrite did not apply it; "
+                        "plan again"
+                    )
 
-
-def _same(entry: ManifestEntry, read: ManifestEntry) -> bool:
-    return (
-        entry.sequence_number == read.sequence_number
-        and entry.data_file.spec_id == read.data_file.spec_id
-        and _same_partition(entry.data_file.partition, read.data_file.partition)
-        and entry.data_file.first_row_id == read.data_file.first_row_id
-    )
-
-
-def _same_partition(values: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
-    # A NaN is a partition value like any other, although it equals nothing.
-    return len(values) == len(others) and all(
-        a == b or (a != a and b != b) for a, b in zip(values, others, strict=True)
-    )
-
-
-def _marked(entries: Iterator[ManifestEntry], removed: set[str], snapshot_id: int) -> Iterator[ManifestEntry]:
-    """Removed files as deleted by this snapshot, the other live ones as existing; what was deleted before is dropped."""
-    for entry in entries:
-        if not entry.is_live:
-            continue
-        if entry.data_file.file_path in removed:
-            yield msgspec.structs.replace(entry, status=Status.DELETED, snapshot_id=snapshot_id)
-        else:
-            yield msgspec.structs.replace(entry, status=Status.EXISTING)
+    def _still_reaches(self, delete: ManifestEntry, spec_id: int, base: TableMetadata) -> bool:
+        """Whether an equality delete that came meanwhile deletes the same rows of the new files."""
+        file, start = delete.data_file, self.data_sequence_number
+        return (
+            file.content is FileContent.EQUALITY_DELETES
+            and start is not None
+            and is_newer(delete, start)
+            and all(added.spec_id == spec_id for added in self.added)
+            and bool(file.equality_ids)
+            and base.schemas_by_id[self.schema_id].fields_by_id.keys() >= set(file.equality_ids or ())
+        )

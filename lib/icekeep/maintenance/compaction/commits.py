@@ -40,6 +40,7 @@ class _Committer:
             removed=tuple(_entries(self._table, files)),
             added=tuple(file for group in groups for file in group.added),
             schema_id=self._plan.schema_id,
+            format_version=self._table.metadata.format_version,
             data_sequence_number=self._plan.sequence_number if self._options.use_starting_sequence_number else None,
             manifest_paths=frozenset(file.manifest_path for file in files),
         )

@@ -222,7 +222,7 @@ class Deletes:
 
 def test_delete_files_that_appeared_meanwhile_are_a_conflict(table):
     table.catalog.follow(after(lambda: run(table, Deletes(status=Status.ADDED))))
-    refused(table, rewrite(table), match="the table has delete files now")
+    refused(table, rewrite(table), match="/deletes' reaches data file .*/a', whose rewrite did not apply it")
     assert live(table.catalog.load(EVENTS)) == {"a": 1, "b": 1, "c": 1, "deletes": 1}
 
 

@@ -1,0 +1,154 @@
+"""Publish a snapshot that is not in the history of `main`: one that was staged (write, audit, publish), or of a branch.
+
+Where `main` is still at its parent, the snapshot itself becomes current. Where `main` has moved on, an append and a dynamic
+overwrite are replayed as a new snapshot, which names the one it was made from.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from icekeep.commit.attempt import Attempt
+from icekeep.commit.live_files import add, live_manifests, remove, remove_deletes
+from icekeep.commit.selection import Selection
+from icekeep.commit.summary import SummaryBuilder
+from icekeep.errors import UsageError
+from icekeep.spec.applicability import partition_key
+from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, Status
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.refs import is_ancestor, moved
+from icekeep.spec.snapshots import MAIN, Snapshot
+from icekeep.spec.updates import SetSnapshotRef, Update
+
+STAGED_WAP_ID = "wap.id"
+"""Summary entry of a snapshot that was staged: what its writer calls it."""
+
+_PUBLISHED_WAP_ID = "published-wap-id"
+_SOURCE_SNAPSHOT_ID = "source-snapshot-id"
+_REPLACE_PARTITIONS = "replace-partitions"
+
+
+class CherryPick(msgspec.Struct, frozen=True):
+    """The snapshot to publish on `main`; one that is in its history is published already, and that is fine."""
+
+    snapshot_id: int
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        picked = base.snapshot(self.snapshot_id)
+        if is_ancestor(base, picked.snapshot_id, of=base.current_snapshot_id):
+            return ()
+        _check_unpublished(base, picked)
+        if picked.parent_snapshot_id == base.current_snapshot_id:
+            return (SetSnapshotRef(MAIN, moved(base.refs.get(MAIN), picked.snapshot_id)),)
+        if picked.operation == "append":
+            return _replayed(base, picked, attempt)
+        if not _is_dynamic_overwrite(picked):
+            raise UsageError(
+                f"cannot cherry-pick snapshot {picked.snapshot_id}: it is neither an append nor a dynamic overwrite, and "
+                f"its parent {picked.parent_snapshot_id} is not the current snapshot"
+            )
+        parent_id = picked.parent_snapshot_id
+        if parent_id is not None and not is_ancestor(base, parent_id, of=base.current_snapshot_id):
+            raise UsageError(
+                f"cannot cherry-pick the overwrite of snapshot {picked.snapshot_id}: its parent {parent_id} is not in the "
+                "history of main"
+            )
+        return _replayed(base, picked, attempt)
+
+
+def _is_dynamic_overwrite(snapshot: Snapshot) -> bool:
+    replaces = (snapshot.summary or {}).get(_REPLACE_PARTITIONS, "")
+    return snapshot.operation == "overwrite" and replaces.lower() == "true"
+
+
+def _check_unpublished(base: TableMetadata, picked: Snapshot) -> None:
+    """Raise `UsageError` where a snapshot of main's history was made from this one, or has its `wap.id`."""
+    wap_id = (picked.summary or {}).get(STAGED_WAP_ID)
+    for ancestor in base.ancestors(base.current_snapshot_id):
+        summary = ancestor.summary or {}
+        if summary.get(_SOURCE_SNAPSHOT_ID) == str(picked.snapshot_id):
+            raise UsageError(
+                f"snapshot {picked.snapshot_id} was cherry-picked already, as snapshot {ancestor.snapshot_id}"
+            )
+        if wap_id and wap_id in (summary.get(STAGED_WAP_ID), summary.get(_PUBLISHED_WAP_ID)):
+            raise UsageError(
+                f"cannot cherry-pick snapshot {picked.snapshot_id}: its {STAGED_WAP_ID} {wap_id!r} was published already, "
+                f"by snapshot {ancestor.snapshot_id}"
+            )
+
+
+def _replayed(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[Update, ...]:
+    """A new snapshot on main that adds what the picked one added, and removes what it removed."""
+    extra = {_SOURCE_SNAPSHOT_ID: str(picked.snapshot_id)}
+    if wap_id := (picked.summary or {}).get(STAGED_WAP_ID):
+        extra[_PUBLISHED_WAP_ID] = wap_id
+    summary = SummaryBuilder(extra)
+    files, replaced_paths = _differences(base, picked, attempt)
+    manifests = live_manifests(base, MAIN, attempt)
+    kept = [*manifests.data, *manifests.deletes]
+    if picked.operation == "overwrite":
+        replaced = _Replaced(base, picked, files, replaced_paths)
+        data = remove(manifests.data, base, attempt, selected=Selection(lambda _: True, replaced.holds))
+        replaced.check_found(data.removed)
+        deletes = remove_deletes(manifests, data, base, attempt)
+        for entry in (*data.removed, *deletes.removed):
+            summary.remove(entry.data_file)
+        kept = [*data.manifests, *deletes.manifests]
+    added = add(files, base, attempt, summary)
+    return attempt.snapshot_updates(picked.operation or "append", [*added, *kept], summary)
+
+
+def _differences(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[list[DataFile], frozenset[str]]:
+    """The data files that a snapshot added, without row ids, and the paths of those that it removed."""
+    added: list[DataFile] = []
+    removed: set[str] = set()
+    for manifest in attempt.reader.manifests(picked):
+        if manifest.added_snapshot_id != picked.snapshot_id:
+            continue
+        if manifest.content is ManifestContent.DELETES:
+            if manifest.added_files_count != 0:
+                raise UsageError(
+                    f"cannot cherry-pick snapshot {picked.snapshot_id}: it adds delete files, and its parent "
+                    f"{picked.parent_snapshot_id} is not the current snapshot"
+                )
+            continue
+        for entry in attempt.reader.entries(manifest, base):
+            if entry.snapshot_id != picked.snapshot_id:
+                # Merged into its manifest: from older snapshots, which main may have or not.
+                continue
+            if entry.status is Status.ADDED:
+                # The row ids that the picked snapshot gave are those of other rows by now.
+                added.append(msgspec.structs.replace(entry.data_file, first_row_id=None))
+            elif entry.status is Status.DELETED:
+                removed.add(entry.data_file.file_path)
+    return added, frozenset(removed)
+
+
+class _Replaced:
+    """The files that a dynamic overwrite replaced, which must be all that its partitions hold in the base."""
+
+    def __init__(self, base: TableMetadata, picked: Snapshot, added: Sequence[DataFile], paths: frozenset[str]) -> None:
+        self._picked = picked
+        self._paths = paths
+        self._partitions = {partition_key(file) for file in added}
+        specs = (base.specs_by_id.get(file.spec_id) for file in added)
+        # Without partitions an overwrite replaces the whole table.
+        self._is_all = any(spec is not None and spec.is_unpartitioned for spec in specs)
+
+    def holds(self, entry: ManifestEntry) -> bool:
+        """Whether a live file is one of them; raises `UsageError` for another one in their partitions."""
+        if entry.data_file.file_path in self._paths:
+            return True
+        if self._is_all or partition_key(entry.data_file) in self._partitions:
+            raise self._refusal(f"a partition that it replaced holds data file {entry.data_file.file_path!r} by now")
+        return False
+
+    def check_found(self, removed: Sequence[ManifestEntry]) -> None:
+        """Raise `UsageError` where one of them is no longer live."""
+        if missing := self._paths - {entry.data_file.file_path for entry in removed}:
+            raise self._refusal(
+                f"data file {min(missing)!r} ({len(missing)} in all), which it replaced, is gone by now"
+            )
+
+    def _refusal(self, reason: str) -> UsageError:
+        return UsageError(f"cannot cherry-pick the overwrite of snapshot {self._picked.snapshot_id}: {reason}")

@@ -1,0 +1,90 @@
+"""Merge the manifests of a table when too many have piled up, as part of a commit that adds one more.
+
+Properties `commit.manifest-merge.enabled` (true), `commit.manifest.min-count-to-merge` (100) and
+`commit.manifest.target-size-bytes` (8 MB). Manifests are packed in the order of the list, the oldest bins first, so that
+what was merged once stays as it is and the newest bin is the one that grows.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from icekeep.commit.attempt import Attempt, manifest_target_bytes
+from icekeep.errors import OptionError
+from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.metadata import TableMetadata
+
+ENABLED = "commit.manifest-merge.enabled"
+MIN_COUNT = "commit.manifest.min-count-to-merge"
+_MIN_COUNT_DEFAULT = 100
+
+
+class MergePolicy(msgspec.Struct, frozen=True):
+    """When manifests are merged: bins of about `target_bytes`; the newest bin only once it has `min_count` manifests."""
+
+    min_count: int
+    target_bytes: int
+
+    @classmethod
+    def of(cls, metadata: TableMetadata) -> "MergePolicy | None":
+        """What a table's properties say, null where they turn merging off; raises `OptionError` where they are wrong."""
+        properties = metadata.properties
+        if properties.get(ENABLED, "true").lower() != "true":
+            return None
+        text = properties.get(MIN_COUNT, str(_MIN_COUNT_DEFAULT))
+        if not text.isdecimal() or int(text) < 1:
+            raise OptionError(f"table property {MIN_COUNT}", given=text, expected="a whole number, 1 or more")
+        return cls(int(text), manifest_target_bytes(metadata))
+
+
+def merged(manifests: Sequence[ManifestFile], attempt: Attempt) -> list[ManifestFile]:
+    """The manifests of one kind of a new snapshot, newest first, with those merged that its table wants merged.
+
+    Only manifests of one partition spec are merged. An entry that this snapshot adds or deletes keeps its status, live
+    ones become existing, and what was deleted before is dropped.
+    """
+    policy = MergePolicy.of(attempt.base)
+    if policy is None or not manifests:
+        return list(manifests)
+    by_spec: dict[tuple[int, ManifestContent], list[ManifestFile]] = defaultdict(list)
+    for manifest in manifests:
+        by_spec[manifest.partition_spec_id, manifest.content].append(manifest)
+    out: list[ManifestFile] = []
+    for (spec_id, content), group in by_spec.items():
+        for bin_ in _bins_from_the_end(group, policy.target_bytes):
+            is_newest = manifests[0] in bin_
+            if len(bin_) == 1 or (is_newest and len(bin_) < policy.min_count):
+                out += bin_
+            else:
+                out += _merge(bin_, attempt, spec_id, content)
+    return out
+
+
+def _bins_from_the_end(manifests: Sequence[ManifestFile], target_bytes: int) -> list[list[ManifestFile]]:
+    """Neighbours in bins of at most the target, filled from the oldest on; bins and manifests stay in their order."""
+    bins: list[list[ManifestFile]] = []
+    filled_bytes = 0
+    for manifest in reversed(manifests):
+        if not bins or filled_bytes + manifest.manifest_length > target_bytes:
+            bins.append([])
+            filled_bytes = 0
+        bins[-1].append(manifest)
+        filled_bytes += manifest.manifest_length
+    return [bin_[::-1] for bin_ in reversed(bins)]
+
+
+def _merge(
+    bin_: Sequence[ManifestFile], attempt: Attempt, spec_id: int, content: ManifestContent
+) -> tuple[ManifestFile, ...]:
+    key = ("merged", *(manifest.manifest_path for manifest in bin_))
+    return attempt.write_manifests(key, _entries(bin_, attempt), spec_id, content)
+
+
+def _entries(bin_: Sequence[ManifestFile], attempt: Attempt) -> Iterator[ManifestEntry]:
+    for manifest in bin_:
+        for entry in attempt.reader.entries(manifest, attempt.base):
+            if entry.snapshot_id == attempt.snapshot_id:
+                yield entry
+            elif entry.is_live:
+                yield msgspec.structs.replace(entry, status=Status.EXISTING)

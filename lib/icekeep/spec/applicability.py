@@ -1,0 +1,198 @@
+"""Which delete file reaches which data file (spec, "Scan Planning" and "Delete Formats").
+
+One rule, on entries as manifests hold them once they are committed: commits ask it of values, planning as joins. A delete
+file reaches a data file when a reader of the data file must apply it. Two things follow that no pair of files can tell:
+a deletion vector takes the place of position delete files, and a delete file that reaches no live file is dangling.
+"""
+
+import math
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from icekeep.errors import IcekeepBug, InvalidTableError
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
+from icekeep.spec.metadata_columns import DELETE_FILE_PATH
+from icekeep.spec.partitioning import PartitionSpec
+
+PartitionKey = tuple[int, tuple[Any, ...]]
+Specs = Mapping[int, PartitionSpec]
+
+
+class AppliedDelete(msgspec.Struct, frozen=True):
+    """Names one committed delete file; the vectors of one Puffin file differ in their offset."""
+
+    file_path: str
+    content_offset: int | None
+    sequence_number: int
+
+
+def applied_delete(delete: ManifestEntry) -> AppliedDelete:
+    """What names the delete file of an entry."""
+    return AppliedDelete(delete.data_file.file_path, delete.data_file.content_offset, sequence_number(delete))
+
+
+def is_deletion_vector(file: DataFile) -> bool:
+    """Whether a file is a blob of a Puffin file that holds the deleted positions of one data file."""
+    return file.content is FileContent.POSITION_DELETES and file.file_format.lower() == "puffin"
+
+
+def partition_key(file: DataFile) -> PartitionKey:
+    """The spec and partition of a file, equal where the spec says partitions are.
+
+    Floating point values are compared by their bits: a NaN equals every NaN, and -0.0 is not 0.0.
+    """
+    return file.spec_id, tuple(_bits(value) if isinstance(value, float) else value for value in file.partition)
+
+
+def sequence_number(entry: ManifestEntry) -> int:
+    """The data sequence number of a committed entry."""
+    if entry.sequence_number is None:
+        raise IcekeepBug(f"the entry of {entry.data_file.file_path!r} has no sequence number: it is not committed")
+    return entry.sequence_number
+
+
+def reaches(delete: ManifestEntry, data: ManifestEntry, specs: Specs) -> bool:
+    """Whether a delete file must be applied to a data file, unless a deletion vector takes its place.
+
+    Bounds of the paths that a position delete file names may say no, never wrongly.
+
+    Args:
+        delete: the entry of a position delete file, a deletion vector or an equality delete file.
+        data: the entry of a data file.
+        specs: the partition specs of the table.
+
+    Raises:
+        InvalidTableError: a deletion vector names no data file, or a partition spec is missing.
+    """
+    if not is_newer(delete, sequence_number(data)):
+        return False
+    if is_global(delete.data_file, specs):
+        return True
+    if partition_key(delete.data_file) != partition_key(data.data_file):
+        return False
+    return delete.data_file.content is FileContent.EQUALITY_DELETES or may_name(
+        delete.data_file, data.data_file.file_path
+    )
+
+
+def is_newer(delete: ManifestEntry, data_sequence_number: int) -> bool:
+    """Whether a delete file is new enough for data of a sequence number: equality deletes spare their own commit's."""
+    match delete.data_file.content:
+        case FileContent.POSITION_DELETES:
+            return sequence_number(delete) >= data_sequence_number
+        case FileContent.EQUALITY_DELETES:
+            return sequence_number(delete) > data_sequence_number
+    raise IcekeepBug(f"{delete.data_file.file_path!r} is a data file, not a delete file")
+
+
+def is_global(file: DataFile, specs: Specs) -> bool:
+    """Whether a file holds equality deletes for all partitions, as those of unpartitioned specs do."""
+    if file.content is not FileContent.EQUALITY_DELETES:
+        return False
+    if file.spec_id not in specs:
+        raise InvalidTableError(f"delete file {file.file_path!r} has partition spec {file.spec_id}, which is not there")
+    return specs[file.spec_id].is_unpartitioned
+
+
+def may_name(file: DataFile, path: str) -> bool:
+    """Whether a position delete file or deletion vector may hold positions of the data file at a path.
+
+    Raises:
+        InvalidTableError: a deletion vector does not say which data file it is for.
+    """
+    if file.referenced_data_file is not None:
+        return file.referenced_data_file == path
+    if is_deletion_vector(file):
+        raise InvalidTableError(f"the deletion vector in {file.file_path!r} does not say which data file it is for")
+    encoded = path.encode("utf-8", "surrogatepass")
+    lower = (file.lower_bounds or {}).get(DELETE_FILE_PATH.field_id)
+    upper = (file.upper_bounds or {}).get(DELETE_FILE_PATH.field_id)
+    # The order of code points is that of their UTF-8. Some writers cut an upper bound and forget to increment it.
+    return (lower is None or lower <= encoded) and (upper is None or encoded <= upper or encoded.startswith(upper))
+
+
+def reaching_deletes(
+    data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry], specs: Specs
+) -> dict[str, tuple[ManifestEntry, ...]]:
+    """The deletes that a reader applies to each data file, by path, in the order of `deletes`.
+
+    Memory grows with `data` and with what reaches it; `deletes` may be a stream.
+
+    Raises:
+        InvalidTableError: two deletion vectors reach one data file, a data file is listed twice, or as `reaches`.
+    """
+    by_path: dict[str, ManifestEntry] = {}
+    by_partition: dict[PartitionKey, list[ManifestEntry]] = defaultdict(list)
+    for entry in data:
+        if entry.data_file.file_path in by_path:
+            raise InvalidTableError(f"data file {entry.data_file.file_path!r} is live more than once in the table")
+        by_path[entry.data_file.file_path] = entry
+        by_partition[partition_key(entry.data_file)].append(entry)
+    found: dict[str, list[ManifestEntry]] = {path: [] for path in by_path}
+    for delete in deletes:
+        file = delete.data_file
+        candidates: Iterable[ManifestEntry]
+        if is_global(file, specs):
+            candidates = by_path.values()
+        elif file.referenced_data_file is not None and file.content is FileContent.POSITION_DELETES:
+            candidates = [by_path[p] for p in (file.referenced_data_file,) if p in by_path]
+        else:
+            candidates = by_partition.get(partition_key(file), ())
+        for entry in candidates:
+            if reaches(delete, entry, specs):
+                found[entry.data_file.file_path].append(delete)
+    return {path: _in_force(path, reaching) for path, reaching in found.items()}
+
+
+def dangling_deletes(
+    deletes: Sequence[ManifestEntry], data: Iterable[ManifestEntry], specs: Specs
+) -> tuple[ManifestEntry, ...]:
+    """The delete files that reach none of the live data files, by sequence numbers, partitions and `referenced_data_file`.
+
+    Those below the least data sequence number of their partition (of the table, if they are global) are, and those whose
+    one data file is not live. Path bounds are not asked, so that a file that is left out may reach none all the same.
+
+    Args:
+        deletes: live delete files.
+        data: all live data files, those that the same commit adds among them; may be a stream.
+        specs: the partition specs of the table.
+    """
+    named = {d.data_file.referenced_data_file for d in deletes}
+    least: dict[Any, int] = {}
+    for entry in data:
+        number = sequence_number(entry)
+        key = partition_key(entry.data_file)
+        path = entry.data_file.file_path
+        for place in (_TABLE, key, *([(path, key)] if path in named else [])):
+            least[place] = min(number, least.get(place, number))
+
+    def is_dangling(delete: ManifestEntry) -> bool:
+        file = delete.data_file
+        place: Any = _TABLE if is_global(file, specs) else partition_key(file)
+        if file.content is FileContent.POSITION_DELETES and file.referenced_data_file is not None:
+            place = (file.referenced_data_file, partition_key(file))
+        return place not in least or not is_newer(delete, least[place])
+
+    return tuple(delete for delete in deletes if is_dangling(delete))
+
+
+_TABLE = "table"
+_NAN = struct.pack(">d", math.nan)
+
+
+def _bits(value: float) -> bytes:
+    return _NAN if math.isnan(value) else struct.pack(">d", value)
+
+
+def _in_force(path: str, reaching: list[ManifestEntry]) -> tuple[ManifestEntry, ...]:
+    vectors = [delete for delete in reaching if is_deletion_vector(delete.data_file)]
+    if len(vectors) > 1:
+        raise InvalidTableError(f"data file {path!r} has {len(vectors)} deletion vectors; it may have one")
+    if not vectors:
+        return tuple(reaching)
+    # A vector holds all that older position delete files held (spec, "Deletion Vectors").
+    return tuple(d for d in reaching if d is vectors[0] or d.data_file.content is FileContent.EQUALITY_DELETES)

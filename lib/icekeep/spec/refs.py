@@ -1,0 +1,58 @@
+"""Rules of branches, tags and the history of `main` (spec, "Snapshot References", "Snapshot Retention Policy").
+
+Pure: what a reference may be, and who is an ancestor of whom. What is changed is in `updates.py`.
+"""
+
+from msgspec.structs import replace
+
+from icekeep.errors import OptionError, UsageError
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
+
+_GREATEST = {"min_snapshots_to_keep": 2**31 - 1, "max_snapshot_age_ms": 2**63 - 1, "max_ref_age_ms": 2**63 - 1}
+_OF_BRANCHES = ("min_snapshots_to_keep", "max_snapshot_age_ms")
+
+
+def validated_ref(name: str, ref: SnapshotRef) -> SnapshotRef:
+    """Return a reference that the spec allows under this name.
+
+    Raises:
+        UsageError: the name is blank, `main` would be a tag, or a tag has a limit that only branches have.
+        OptionError: a limit is not a positive number of its type.
+    """
+    if not name.strip():
+        raise UsageError(f"{name!r} cannot be the name of a {ref.type}")
+    if name == MAIN and not ref.is_branch:
+        raise UsageError("main is a branch; it cannot become a tag")
+    for limit, greatest in _GREATEST.items():
+        given = getattr(ref, limit)
+        if given is None:
+            continue
+        if limit in _OF_BRANCHES and not ref.is_branch:
+            raise UsageError(f"{name!r} is a tag; only a branch can have {limit}")
+        if not 1 <= given <= greatest:
+            raise OptionError(limit, given=given, expected=f"a whole number from 1 to {greatest}")
+    return ref
+
+
+def moved(ref: SnapshotRef | None, snapshot_id: int) -> SnapshotRef:
+    """A reference at another snapshot, its retention unchanged; a new branch where there is none."""
+    return SnapshotRef(snapshot_id=snapshot_id, type="branch") if ref is None else replace(ref, snapshot_id=snapshot_id)
+
+
+def is_ancestor(metadata: TableMetadata, snapshot_id: int, *, of: int | None) -> bool:
+    """Whether a snapshot is another one, or leads to it over parents that the table still knows."""
+    return any(ancestor.snapshot_id == snapshot_id for ancestor in metadata.ancestors(of))
+
+
+def newest_ancestor_before(metadata: TableMetadata, timestamp_ms: int) -> Snapshot | None:
+    """The newest snapshot of `main`'s history that is older than a moment (epoch ms); null if there is none."""
+    older = (s for s in metadata.ancestors(metadata.current_snapshot_id) if s.timestamp_ms < timestamp_ms)
+    return max(older, key=lambda snapshot: snapshot.timestamp_ms, default=None)
+
+
+def has_been_current_since(metadata: TableMetadata, snapshot_id: int, former_id: int | None) -> bool:
+    """Whether the snapshot log shows a snapshot as the current one, now or at a time after `former_id` was it last."""
+    ids = [entry.snapshot_id for entry in metadata.snapshot_log]
+    since = len(ids) - ids[::-1].index(former_id) if former_id in ids else len(ids) if former_id is not None else 0
+    return metadata.current_snapshot_id == snapshot_id or snapshot_id in ids[since:]

@@ -1,0 +1,203 @@
+"""Make, move and drop branches and tags, for those who have no other engine.
+
+Each verb decides on the table that it is given and returns the table after it. Where others have moved a reference since,
+so that the decision is no longer about what is there, it is a conflict: load the table again and look.
+"""
+
+from icekeep.catalog.base import Table
+from icekeep.commit.changes.base import Change
+from icekeep.commit.changes.manage_refs import (
+    CreateBranchOfEmptyTable,
+    CreateRef,
+    DropRef,
+    FastForwardBranch,
+    RefType,
+    RenameBranch,
+    ReplaceRef,
+    SetRefRetention,
+    named,
+    ref_exists,
+)
+from icekeep.commit.retry import commit
+from icekeep.errors import NotFoundError
+from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.snapshots import MAIN, SnapshotRef
+
+
+def create_branch(
+    table: Table,
+    name: str,
+    snapshot_id: int | None = None,
+    *,
+    min_snapshots_to_keep: int | None = None,
+    max_snapshot_age_ms: int | None = None,
+    max_ref_age_ms: int | None = None,
+    runtime: Runtime = SYSTEM,
+) -> Table:
+    """Create a branch and commit; returns the table after it.
+
+    Args:
+        snapshot_id: where the branch starts; by default the current snapshot of `table`. A branch of a table without data
+            starts at a new snapshot without files.
+        min_snapshots_to_keep: snapshots that expiry leaves on the branch; the table's default if null, as for the ages.
+        max_snapshot_age_ms: the age from which on expiry takes snapshots of the branch, milliseconds.
+        max_ref_age_ms: the age of its head from which on expiry takes the branch itself, milliseconds.
+
+    Raises:
+        UsageError: the name is taken, or a limit is not a positive number.
+        NotFoundError: the table has no such snapshot.
+        ConflictError, OutcomeUnknownError: as `commit` raises them.
+    """
+    _check_free(table, name)
+    start_id = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
+    if start_id is None:
+        empty = CreateBranchOfEmptyTable(
+            name=name,
+            min_snapshots_to_keep=min_snapshots_to_keep,
+            max_snapshot_age_ms=max_snapshot_age_ms,
+            max_ref_age_ms=max_ref_age_ms,
+        )
+        return commit(table, empty, runtime=runtime).table
+    ref = SnapshotRef(
+        snapshot_id=start_id,
+        type="branch",
+        min_snapshots_to_keep=min_snapshots_to_keep,
+        max_snapshot_age_ms=max_snapshot_age_ms,
+        max_ref_age_ms=max_ref_age_ms,
+    )
+    return commit(table, CreateRef(name, ref), runtime=runtime).table
+
+
+def create_tag(
+    table: Table,
+    name: str,
+    snapshot_id: int | None = None,
+    *,
+    max_ref_age_ms: int | None = None,
+    runtime: Runtime = SYSTEM,
+) -> Table:
+    """Create a tag and commit; returns the table after it. Expiry keeps the snapshot of a tag, not its ancestors.
+
+    Args:
+        snapshot_id: what the tag names; by default the current snapshot of `table`.
+        max_ref_age_ms: the age of the snapshot from which on expiry takes the tag, milliseconds; the table's default if null.
+
+    Raises:
+        UsageError: the name is taken or `main`, or the age is not a positive number.
+        NotFoundError: the table has no such snapshot, or none at all.
+        ConflictError, OutcomeUnknownError: as `commit` raises them.
+    """
+    _check_free(table, name)
+    tagged_id = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
+    if tagged_id is None:
+        raise NotFoundError(f"table {table.name!r} has no snapshot that {name!r} could name")
+    ref = SnapshotRef(snapshot_id=tagged_id, type="tag", max_ref_age_ms=max_ref_age_ms)
+    return commit(table, CreateRef(name, ref), runtime=runtime).table
+
+
+def replace_branch(table: Table, name: str, snapshot_id: int, *, runtime: Runtime = SYSTEM) -> Table:
+    """Move a branch to any snapshot of the table and commit; returns the table after it. Its limits stay.
+
+    Raises:
+        UsageError: it is a tag.
+        NotFoundError: there is no such branch or snapshot.
+        ConflictError: others have moved the branch since `table` was loaded; further as `commit` raises it.
+        OutcomeUnknownError: as `commit` raises it.
+    """
+    return _replace(table, name, "branch", snapshot_id, runtime)
+
+
+def replace_tag(table: Table, name: str, snapshot_id: int, *, runtime: Runtime = SYSTEM) -> Table:
+    """Let a tag name another snapshot and commit; returns the table after it. Raises what `replace_branch` raises."""
+    return _replace(table, name, "tag", snapshot_id, runtime)
+
+
+def fast_forward(table: Table, branch: str, to: str, *, runtime: Runtime = SYSTEM) -> Table:
+    """Move a branch on to where another branch or tag is in `table`, and commit; returns the table after it.
+
+    Nothing leaves the branch. One that is not there is created, one that holds the snapshot already stays where it is.
+
+    Raises:
+        UsageError: `branch` is a tag, or its head is not an ancestor of the head of `to`.
+        NotFoundError: there is no `to`.
+        ConflictError, OutcomeUnknownError: as `commit` raises them.
+    """
+    target = table.metadata.head(to)
+    if target is None:
+        raise NotFoundError(f"table {table.name!r} has no snapshot on {to!r} yet", ref=to)
+    change: Change = FastForwardBranch(branch, target.snapshot_id)
+    if branch != MAIN and branch not in table.metadata.refs:
+        change = CreateRef(branch, SnapshotRef(snapshot_id=target.snapshot_id, type="branch"))
+    return commit(table, change, runtime=runtime).table
+
+
+def rename_branch(table: Table, name: str, new_name: str, *, runtime: Runtime = SYSTEM) -> Table:
+    """Give a branch another name and commit; returns the table after it. Its limits move with it.
+
+    Raises:
+        UsageError: it is `main` or a tag, or the new name is taken.
+        NotFoundError: there is no such branch.
+        ConflictError, OutcomeUnknownError: as `commit` raises them.
+    """
+    ref = named(table.metadata, name, "branch")
+    change = RenameBranch(name=name, new_name=new_name, snapshot_id=ref.snapshot_id)
+    return commit(table, change, runtime=runtime).table
+
+
+def drop_branch(table: Table, name: str, *, runtime: Runtime = SYSTEM) -> Table:
+    """Drop a branch and commit; returns the table after it. What only it names stays until it expires.
+
+    Raises:
+        UsageError: it is `main` or a tag.
+        NotFoundError: there is no such branch.
+        ConflictError: others have committed to the branch since `table` was loaded; further as `commit` raises it.
+        OutcomeUnknownError: as `commit` raises it.
+    """
+    return _drop(table, name, "branch", runtime)
+
+
+def drop_tag(table: Table, name: str, *, runtime: Runtime = SYSTEM) -> Table:
+    """Drop a tag and commit; returns the table after it. Raises what `drop_branch` raises."""
+    return _drop(table, name, "tag", runtime)
+
+
+def set_ref_retention(
+    table: Table,
+    name: str,
+    *,
+    min_snapshots_to_keep: int | None = None,
+    max_snapshot_age_ms: int | None = None,
+    max_ref_age_ms: int | None = None,
+    runtime: Runtime = SYSTEM,
+) -> Table:
+    """Set limits of a branch or tag, as `create_branch` takes them, and commit; null ones stay. Returns the table after it.
+
+    Raises:
+        UsageError: a limit is not a positive number, or a tag is given one that only branches have.
+        NotFoundError: there is no such branch or tag.
+        ConflictError, OutcomeUnknownError: as `commit` raises them.
+    """
+    change = SetRefRetention(
+        name=name,
+        min_snapshots_to_keep=min_snapshots_to_keep,
+        max_snapshot_age_ms=max_snapshot_age_ms,
+        max_ref_age_ms=max_ref_age_ms,
+    )
+    return commit(table, change, runtime=runtime).table
+
+
+def _check_free(table: Table, name: str) -> None:
+    """A reference that the caller can see is not what it asks for, even if it is the same."""
+    if (known := table.metadata.refs.get(name)) is not None:
+        raise ref_exists(name, known)
+
+
+def _replace(table: Table, name: str, kind: RefType, snapshot_id: int, runtime: Runtime) -> Table:
+    seen = named(table.metadata, name, kind)
+    change = ReplaceRef(name=name, type=kind, snapshot_id=snapshot_id, expected_id=seen.snapshot_id)
+    return commit(table, change, runtime=runtime).table
+
+
+def _drop(table: Table, name: str, kind: RefType, runtime: Runtime) -> Table:
+    seen = named(table.metadata, name, kind)
+    return commit(table, DropRef(name=name, type=kind, expected_id=seen.snapshot_id), runtime=runtime).table

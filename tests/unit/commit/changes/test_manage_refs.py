@@ -1,0 +1,361 @@
+"""Branches and tags, also while others move them."""
+
+import pytest
+
+from icekeep.commit.changes.manage_refs import (
+    CreateBranchOfEmptyTable,
+    CreateRef,
+    DropRef,
+    FastForwardBranch,
+    RenameBranch,
+    ReplaceRef,
+    SetRefRetention,
+)
+from icekeep.errors import ConflictError, NotFoundError, OptionError, UsageError
+from icekeep.spec.requirements import AssertRefSnapshotId
+from icekeep.spec.snapshots import SnapshotRef
+from icekeep.spec.updates import RemoveSnapshotRef, RemoveSnapshots
+from kit.changes import Applying, run
+from kit.memory_catalog import CONFLICTS, LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after
+from kit.tables import EVENTS, add, live, memory_table, orphans, set_ref, stored, swap
+
+CHANGES = ["create", "replace", "fast-forward", "rename", "drop", "retention"]
+
+
+@pytest.fixture
+def catalog():
+    return MemoryCatalog()
+
+
+@pytest.fixture
+def table(catalog):
+    """Three snapshots with files a, b and c, and a tag at the second."""
+    table = memory_table(catalog)
+    for name in "abc":
+        table = add(table, name)
+    return set_ref(table, "t", ids(table)[1], max_ref_age_ms=77)
+
+
+def ids(table):
+    return [s.snapshot_id for s in table.metadata.snapshots]
+
+
+def at(table, name):
+    ref = table.metadata.refs.get(name)
+    return None if ref is None else ref.snapshot_id
+
+
+def branch(snapshot_id, **limits):
+    return SnapshotRef(snapshot_id=snapshot_id, type="branch", **limits)
+
+
+def tag(snapshot_id, **limits):
+    return SnapshotRef(snapshot_id=snapshot_id, type="tag", **limits)
+
+
+@pytest.mark.parametrize("make", [branch, tag])
+def test_a_reference_is_created_with_its_limits_and_must_not_be_there(catalog, table, make):
+    wanted = make(ids(table)[0], max_ref_age_ms=5)
+    result = run(table, CreateRef("new", wanted))
+    assert result.table.metadata.refs == {**table.metadata.refs, "new": wanted}
+    assert result.snapshot_id is None
+    assert AssertRefSnapshotId("new", None) in catalog.swaps[-1][0]
+
+
+def test_a_reference_of_another_kind_place_or_limit_is_in_the_way(table):
+    first, second, _ = ids(table)
+    for wanted in (branch(second, max_ref_age_ms=77), tag(first, max_ref_age_ms=77), tag(second)):
+        with pytest.raises(UsageError, match=f"tag 't' exists already, at snapshot {second}; drop or replace it"):
+            run(table, CreateRef("t", wanted))
+
+
+def test_a_reference_to_a_snapshot_that_is_not_there_is_refused_before_the_catalog_is_asked(catalog, table):
+    swaps = len(catalog.swaps)
+    for change in (
+        CreateRef("new", tag(99)),
+        ReplaceRef(name="t", type="tag", snapshot_id=99, expected_id=ids(table)[1]),
+        FastForwardBranch("main", 99),
+    ):
+        with pytest.raises(NotFoundError, match="no snapshot 99"):
+            run(table, change)
+    assert len(catalog.swaps) == swaps
+
+
+def test_main_cannot_be_made_a_tag(catalog, table):
+    staged = memory_table(MemoryCatalog())
+    with pytest.raises(UsageError, match="exists already"):
+        run(table, CreateRef("main", tag(ids(table)[0])))
+    with pytest.raises(UsageError, match="main is a branch"):
+        run(staged, CreateRef("main", tag(1)))
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_branch_of_an_empty_table_starts_at_a_snapshot_without_files_and_main_stays_empty(catalog, version):
+    table = memory_table(catalog, format_version=version)
+    after_ = run(table, CreateBranchOfEmptyTable(name="dev", max_ref_age_ms=5)).table
+    (snapshot,) = after_.metadata.snapshots
+    assert after_.metadata.refs == {"dev": branch(snapshot.snapshot_id, max_ref_age_ms=5)}
+    assert after_.metadata.current_snapshot_id is None
+    assert (snapshot.operation, snapshot.parent_snapshot_id, snapshot.summary["total-data-files"]) == (
+        "append",
+        None,
+        "0",
+    )
+    assert live(add(after_, "x", branch="dev"), "dev") == {"x": 1}
+    assert live(add(after_, "y")) == {"y": 1}
+
+
+def test_a_branch_of_a_table_that_is_no_longer_empty_is_a_conflict_and_leaves_nothing(catalog):
+    table = memory_table(catalog)
+    catalog.follow(after(lambda: add(table, "theirs")))
+    with pytest.raises(ConflictError, match="no longer empty"):
+        run(table, CreateBranchOfEmptyTable(name="dev"))
+    assert orphans(catalog) == set()
+    assert catalog.load(EVENTS).metadata.refs.keys() == {"main"}
+
+
+def test_a_branch_of_an_empty_table_is_made_once_and_its_name_must_be_free(catalog):
+    table = memory_table(catalog)
+    catalog.follow(LANDS_BUT_SAYS_CONFLICT)
+    made = run(table, CreateBranchOfEmptyTable(name="dev"))
+    assert (len(made.table.metadata.snapshots), made.changed) == (1, True)
+    with pytest.raises(UsageError, match="branch 'dev' exists already"):
+        run(table, CreateBranchOfEmptyTable(name="dev"))
+    before = stored(catalog)
+    with pytest.raises(OptionError):
+        run(table, CreateBranchOfEmptyTable(name="other", min_snapshots_to_keep=0))
+    assert stored(catalog) == before
+
+
+def test_what_others_do_elsewhere_does_not_keep_a_reference_from_being_made(catalog, table):
+    catalog.follow(after(lambda: add(table, "theirs")))
+    result = run(table, CreateRef("new", tag(ids(table)[2])))
+    assert at(result.table, "new") == ids(table)[2]
+    assert live(result.table) == {"a": 1, "b": 1, "c": 1, "theirs": 1}
+
+
+def test_a_name_that_another_writer_takes_meanwhile_is_refused(catalog, table):
+    catalog.follow(after(lambda: set_ref(table, "new", ids(table)[0])))
+    with pytest.raises(UsageError, match="tag 'new' exists already"):
+        run(table, CreateRef("new", tag(ids(table)[1])))
+    assert at(catalog.load(EVENTS), "new") == ids(table)[0]
+
+
+def test_a_snapshot_that_expires_meanwhile_cannot_be_named(catalog, table):
+    catalog.follow(after(lambda: swap(table, RemoveSnapshots((ids(table)[0],)))))
+    with pytest.raises(NotFoundError, match="no snapshot"):
+        run(table, CreateRef("new", tag(ids(table)[0])))
+
+
+@pytest.mark.parametrize("kind", ["branch", "tag"])
+def test_a_reference_is_replaced_and_keeps_its_limits(catalog, table, kind):
+    first, _, third = ids(table)
+    table = set_ref(table, "r", third, kind, max_ref_age_ms=9)
+    result = run(table, ReplaceRef(name="r", type=kind, snapshot_id=first, expected_id=third))
+    assert result.table.metadata.refs["r"] == SnapshotRef(snapshot_id=first, type=kind, max_ref_age_ms=9)
+    assert AssertRefSnapshotId("r", third) in catalog.swaps[-1][0]
+    assert not run(table, ReplaceRef(name="r", type=kind, snapshot_id=first, expected_id=third)).changed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ReplaceRef(name="t", type="branch", snapshot_id=1, expected_id=1),
+        RenameBranch(name="t", new_name="x", snapshot_id=1),
+        DropRef(name="t", type="branch", expected_id=1),
+    ],
+)
+def test_what_is_for_branches_is_refused_for_a_tag(table, change):
+    for refused in (change, FastForwardBranch("t", ids(table)[2])):
+        with pytest.raises(UsageError, match="'t' is a tag, not a branch"):
+            run(table, refused)
+
+
+def test_a_branch_is_no_tag_to_be_dropped_or_replaced(table):
+    table = set_ref(table, "b", ids(table)[0], "branch")
+    for change in (
+        ReplaceRef(name="b", type="tag", snapshot_id=ids(table)[1], expected_id=ids(table)[0]),
+        DropRef(name="b", type="tag", expected_id=ids(table)[0]),
+    ):
+        with pytest.raises(UsageError, match="'b' is a branch, not a tag"):
+            run(table, change)
+
+
+def test_a_reference_that_is_not_there_is_named_beside_those_that_are(table):
+    for change in (
+        ReplaceRef(name="x", type="tag", snapshot_id=1, expected_id=1),
+        SetRefRetention(name="x", max_ref_age_ms=1),
+    ):
+        with pytest.raises(NotFoundError, match=r"has no (tag|branch or tag) 'x'; there is ('main', )?'t'$"):
+            run(table, change)
+    with pytest.raises(NotFoundError, match=r"has no branch 'x'; there is 'main'$"):
+        run(table, RenameBranch(name="x", new_name="y", snapshot_id=ids(table)[0]))
+
+
+def test_replacing_never_takes_away_what_another_writer_committed_to_the_branch(catalog, table):
+    first, second, _ = ids(table)
+    table = set_ref(table, "b", second, "branch")
+    catalog.follow(after(lambda: add(table, "theirs", branch="b")))
+    with pytest.raises(ConflictError, match=f"branch 'b' was moved from snapshot {second} to"):
+        run(table, ReplaceRef(name="b", type="branch", snapshot_id=first, expected_id=second))
+    assert live(catalog.load(EVENTS), "b") == {"a": 1, "b": 1, "theirs": 1}
+
+
+def test_a_branch_is_fast_forwarded_along_its_own_line_with_its_limits(catalog, table):
+    first, second, third = ids(table)
+    table = set_ref(table, "b", first, "branch", min_snapshots_to_keep=3)
+    result = run(table, FastForwardBranch("b", third))
+    assert result.table.metadata.refs["b"] == branch(third, min_snapshots_to_keep=3)
+    assert AssertRefSnapshotId("b", first) in catalog.swaps[-1][0]
+    # It holds the second one already.
+    assert not run(result.table, FastForwardBranch("b", second)).changed
+
+
+def test_main_is_fast_forwarded_to_an_audited_branch_and_the_log_knows(table):
+    table = set_ref(table, "audit", ids(table)[2], "branch")
+    table = add(table, "audited", branch="audit")
+    result = run(table, FastForwardBranch("main", at(table, "audit")))
+    assert live(result.table) == {"a": 1, "b": 1, "c": 1, "audited": 1}
+    assert result.table.metadata.snapshot_log[-1].snapshot_id == at(table, "audit")
+
+
+def test_main_of_an_empty_table_is_fast_forwarded_to_any_snapshot(catalog):
+    table = run(memory_table(catalog), CreateBranchOfEmptyTable(name="dev")).table
+    table = add(table, "x", branch="dev")
+    result = run(table, FastForwardBranch("main", at(table, "dev")))
+    assert result.table.metadata.current_snapshot_id == at(table, "dev")
+
+
+def test_a_branch_that_went_another_way_is_not_fast_forwarded_also_if_it_did_so_meanwhile(catalog, table):
+    table = set_ref(table, "audit", ids(table)[2], "branch")
+    table = add(table, "audited", branch="audit")
+    target = at(table, "audit")
+    catalog.follow(after(lambda: add(table, "theirs")))
+    with pytest.raises(UsageError, match=f"cannot fast-forward 'main' to snapshot {target}: the branch is at snapshot"):
+        run(table, FastForwardBranch("main", target))
+    assert live(catalog.load(EVENTS)) == {"a": 1, "b": 1, "c": 1, "theirs": 1}
+
+
+def test_a_branch_that_is_dropped_meanwhile_is_not_made_again_by_a_fast_forward(catalog, table):
+    table = set_ref(table, "b", ids(table)[0], "branch")
+    catalog.follow(after(lambda: swap(table, RemoveSnapshotRef("b"))))
+    with pytest.raises(NotFoundError, match="no branch 'b'"):
+        run(table, FastForwardBranch("b", ids(table)[2]))
+
+
+def test_a_branch_is_renamed_with_what_others_commit_to_it_meanwhile(catalog, table):
+    table = set_ref(table, "b", ids(table)[0], "branch", min_snapshots_to_keep=3)
+    catalog.follow(after(lambda: add(table, "theirs", branch="b")))
+    result = run(table, RenameBranch(name="b", new_name="c", snapshot_id=ids(table)[0]))
+    assert result.table.metadata.refs.keys() == {"main", "t", "c"}
+    assert result.table.metadata.refs["c"].min_snapshots_to_keep == 3
+    assert live(result.table, "c") == {"a": 1, "theirs": 1}
+    needed = catalog.swaps[-1][0]
+    assert AssertRefSnapshotId("c", None) in needed
+    assert AssertRefSnapshotId("b", at(result.table, "c")) in needed
+
+
+def test_main_keeps_its_name_and_taken_names_stay_taken(table):
+    table = set_ref(table, "b", ids(table)[0], "branch")
+    with pytest.raises(UsageError, match="main cannot be renamed"):
+        run(table, RenameBranch(name="main", new_name="x", snapshot_id=ids(table)[2]))
+    for taken in ("t", "main", "b"):
+        with pytest.raises(UsageError, match=f"'{taken}' exists already"):
+            run(table, RenameBranch(name="b", new_name=taken, snapshot_id=ids(table)[0]))
+    with pytest.raises(UsageError, match="cannot be the name"):
+        run(table, RenameBranch(name="b", new_name="", snapshot_id=ids(table)[0]))
+
+
+def test_a_branch_that_is_gone_is_not_taken_for_renamed_because_another_has_the_new_name(table):
+    table = set_ref(table, "c", ids(table)[0], "branch")
+    with pytest.raises(NotFoundError, match="no branch 'b'"):
+        run(table, RenameBranch(name="b", new_name="c", snapshot_id=ids(table)[1]))
+
+
+@pytest.mark.parametrize("kind", ["branch", "tag"])
+def test_a_reference_is_dropped_and_its_snapshots_stay(catalog, table, kind):
+    table = set_ref(table, "r", ids(table)[0], kind)
+    result = run(table, DropRef(name="r", type=kind, expected_id=ids(table)[0]))
+    assert result.table.metadata.refs.keys() == {"main", "t"}
+    assert ids(result.table) == ids(table)
+    assert AssertRefSnapshotId("r", ids(table)[0]) in catalog.swaps[-1][0]
+
+
+def test_main_is_never_dropped(table):
+    with pytest.raises(UsageError, match="main cannot be dropped"):
+        run(table, DropRef(name="main", type="branch", expected_id=ids(table)[2]))
+
+
+def test_a_branch_that_another_writer_commits_to_meanwhile_is_not_dropped(catalog, table):
+    table = set_ref(table, "b", ids(table)[0], "branch")
+    catalog.follow(after(lambda: add(table, "theirs", branch="b")))
+    with pytest.raises(ConflictError, match="branch 'b' was moved"):
+        run(table, DropRef(name="b", type="branch", expected_id=ids(table)[0]))
+    assert live(catalog.load(EVENTS), "b") == {"a": 1, "theirs": 1}
+
+
+def test_limits_are_set_wherever_the_branch_is_and_the_others_stay(catalog, table):
+    table = set_ref(table, "b", ids(table)[0], "branch", max_ref_age_ms=7)
+    catalog.follow(after(lambda: add(table, "theirs", branch="b")))
+    result = run(table, SetRefRetention(name="b", min_snapshots_to_keep=2, max_snapshot_age_ms=5))
+    head = result.table.metadata.snapshots[-1].snapshot_id
+    assert result.table.metadata.refs["b"] == branch(
+        head, min_snapshots_to_keep=2, max_snapshot_age_ms=5, max_ref_age_ms=7
+    )
+    assert not run(table, SetRefRetention(name="b", min_snapshots_to_keep=2)).changed
+
+
+def test_limits_of_main_leave_main_where_it_is(table):
+    result = run(table, SetRefRetention(name="main", min_snapshots_to_keep=9))
+    assert result.table.metadata.refs["main"] == branch(ids(table)[2], min_snapshots_to_keep=9)
+    assert result.table.metadata.snapshot_log == table.metadata.snapshot_log
+
+
+def test_limits_that_a_reference_cannot_have_are_refused(table):
+    with pytest.raises(UsageError, match="only a branch can have min_snapshots_to_keep"):
+        run(table, SetRefRetention(name="t", min_snapshots_to_keep=1))
+    with pytest.raises(OptionError, match="max_ref_age_ms"):
+        run(table, SetRefRetention(name="t", max_ref_age_ms=0))
+
+
+def changes_of_refs(table):
+    """A table, and one change of each kind that fits it."""
+    first, second, third = ids(table)
+    table = set_ref(table, "b", first, "branch")
+    return table, {
+        "create": CreateRef("new", branch(second)),
+        "replace": ReplaceRef(name="b", type="branch", snapshot_id=second, expected_id=first),
+        "fast-forward": FastForwardBranch("b", third),
+        "rename": RenameBranch(name="b", new_name="c", snapshot_id=first),
+        "drop": DropRef(name="t", type="tag", expected_id=second),
+        "retention": SetRefRetention(name="t", max_ref_age_ms=5),
+    }
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_that_landed_though_it_was_reported_rejected_is_not_made_twice_peers_10(catalog, table, name):
+    table, changes = changes_of_refs(table)
+    swaps = len(catalog.swaps)
+    catalog.follow(LANDS_BUT_SAYS_CONFLICT)
+    change = Applying(changes[name])
+    result = run(table, change)
+    assert (len(change.bases), len(catalog.swaps) - swaps) == (2, 1)
+    assert result.table.metadata.refs != table.metadata.refs
+
+
+def test_a_renamed_branch_is_recognised_after_others_have_committed_to_it(catalog, table):
+    table, changes = changes_of_refs(table)
+    renamed = run(table, changes["rename"]).table
+    add(renamed, "theirs", branch="c")
+    result = run(table, changes["rename"])
+    assert not result.changed
+    assert live(result.table, "c") == {"a": 1, "theirs": 1}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_rejected_change_is_made_on_the_next_base(catalog, table, name):
+    table, changes = changes_of_refs(table)
+    catalog.follow(CONFLICTS)
+    result = run(table, changes[name])
+    assert result.changed
+    assert result.table.metadata.refs != table.metadata.refs

@@ -1,0 +1,322 @@
+"""Replacing files while deletes reach them, or others: the rule that keeps rows right without a history."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.errors import ConflictError
+from icekeep.spec.applicability import applied_delete, reaching_deletes
+from icekeep.spec.definition_updates import AddPartitionSpec, AddSchema, SetCurrentSchema, UpgradeFormatVersion
+from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.types import LONG, NestedField
+from icekeep.spec.updates import RemoveSnapshots
+from kit.changes import run
+from kit.memory_catalog import MemoryCatalog, after
+from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
+from kit.tables import (
+    BY_KIND,
+    COLUMNS,
+    EVENTS,
+    RawEntry,
+    add,
+    data_file,
+    entries_of,
+    live,
+    memory_table,
+    orphans,
+    raw_entries,
+    raw_list,
+    set_ref,
+    stored,
+    swap,
+)
+
+
+@pytest.fixture
+def catalog():
+    return MemoryCatalog()
+
+
+@pytest.fixture
+def table(catalog):
+    """Version 2: `a` and `b`, then `c`."""
+    return add(add(memory_table(catalog), "a", "b"), "c")
+
+
+@pytest.fixture
+def newer(catalog):
+    """Version 3: `a` and `b`."""
+    return add(memory_table(catalog, format_version=3), "a", "b")
+
+
+def rewrite(table, removed=("a", "b"), name="new", *, at_start=True, **options):
+    """What a rewrite makes of the table as it is now, with all the deletes that reach its files."""
+    entries = entries_of(table, *removed)
+    deletes = [e for e in entries_of(table) if e.data_file.content is not FileContent.DATA]
+    reaching = reaching_deletes(entries, deletes, table.metadata.specs_by_id)
+    new = replace(entries[0].data_file, file_path=path_of(name), record_count=5, first_row_id=None)
+    start = table.metadata.current_snapshot.sequence_number
+    options = {
+        "added": (new,),
+        "schema_id": 0,
+        "applied_deletes": {path: frozenset(map(applied_delete, found)) for path, found in reaching.items()},
+        "format_version": table.metadata.format_version,
+        "data_sequence_number": start if at_start else None,
+        **options,
+    }
+    return RewriteFiles(removed=entries, **options)
+
+
+def meanwhile(table, *acts):
+    table.catalog.follow(*(after(act) for act in acts))
+
+
+def refused(table, change, match):
+    before = stored(table.catalog)
+    with pytest.raises(ConflictError, match=match):
+        run(table, change)
+    assert not orphans(table.catalog) - before
+
+
+def test_files_whose_deletes_were_applied_are_replaced(table):
+    table = add_deletes(table, position_deletes("p", "a"), equality_deletes("e"), named=("a",))
+    done = run(table, rewrite(table)).table
+    # Both still may reach `c`, for all that their entries tell.
+    assert live(done) == {"new": 1, "c": 1, "p": 1, "e": 1}
+    assert entries_of(done, "new")[0].sequence_number == 3
+    summary = done.metadata.current_snapshot.summary
+    assert (summary["operation"], summary["total-delete-files"], summary["deleted-records"]) == ("replace", "2", "20")
+
+
+@pytest.mark.parametrize("at_start", [True, False])
+def test_deletes_that_were_not_applied_are_a_conflict(table, at_start):
+    deleted = add_deletes(table, position_deletes("p", "a"), equality_deletes("e"), named=("a",))
+    whole = rewrite(deleted, at_start=at_start)
+    for path, applied in whole.applied_deletes.items():
+        for one in applied:
+            less = {**whole.applied_deletes, path: applied - {one}}
+            refused(deleted, replace(whole, applied_deletes=less), f"'{one.file_path}' reaches data file '{path}'")
+    assert "new" in live(run(deleted, whole).table)
+
+
+def test_deletes_that_were_applied_and_are_gone_are_a_conflict(table):
+    deleted = add_deletes(table, position_deletes("p", "a"), named=("a",))
+    change = rewrite(deleted)
+    gone = RowDelta(removed_deletes=entries_of(deleted, "p"))
+    meanwhile(deleted, lambda: run(deleted, gone))
+    # Its rows are back, but not in the new file.
+    refused(deleted, change, "/p' no longer reaches data file .*/a'")
+
+
+@pytest.mark.parametrize("changed", [{"content_offset": 8}, {"sequence_number": 2}, {"file_path": "other"}])
+def test_an_applied_delete_is_known_by_path_offset_and_sequence_number(newer, changed):
+    deleted = add_deletes(newer, deletion_vector("v", "a", 4))
+    change = rewrite(deleted, ("a",))
+    ((path, (applied,)),) = change.applied_deletes.items()
+    other = {"sequence_number": 1} if "sequence_number" in changed else changed
+    refused(deleted, replace(change, applied_deletes={path: frozenset({replace(applied, **other)})}), "data file .*/a'")
+
+
+def test_deletes_of_other_files_and_partitions_are_no_conflict_and_stay(catalog):
+    table = add(memory_table(catalog, spec=BY_KIND), *(data_file(k, partition=(k,)) for k in "xy"))
+    change = rewrite(table, ("x",))
+    y = {"partition": ("y",)}
+    later = add_deletes(table, position_deletes("p", "y", **y), equality_deletes("e", **y), named=("y",))
+    (before,) = [m for m in raw_list(later) if m["content"] == 1]
+    done = run(later, change).table
+    assert live(done) == {"new": 1, "y": 1, "p": 1, "e": 1}
+    assert before in raw_list(done)
+
+
+def test_position_deletes_whose_bounds_leave_the_file_out_are_no_conflict(table):
+    change = rewrite(table, ("a", "b"))
+    meanwhile(table, lambda: add_deletes(table, position_deletes("p", "c"), named=("c",)))
+    assert live(run(table, change).table) == {"new": 1, "c": 1, "p": 1}
+
+
+@pytest.mark.parametrize("at_start", [True, False])
+def test_positions_deleted_meanwhile_are_a_conflict(table, at_start):
+    """PEERS 2 and 3: deleted rows must not come back, nor their deletes be dropped as dangling."""
+    change = rewrite(table, at_start=at_start)
+    meanwhile(table, lambda: add_deletes(table, position_deletes("p", "a", "b"), named=("a", "b")))
+    refused(table, change, "/p' reaches data file .*/a', whose rewrite did not apply it")
+    assert live(table.catalog.load(EVENTS)) == {"a": 1, "b": 1, "c": 1, "p": 1}
+
+
+def test_a_vector_added_meanwhile_is_a_conflict(newer):
+    change = rewrite(newer, ("a",))
+    meanwhile(newer, lambda: add_deletes(newer, deletion_vector("v", "a")))
+    refused(newer, change, "/v' reaches data file .*/a'")
+
+
+def test_equality_deletes_added_meanwhile_reach_the_new_files_too(table):
+    """PEERS 4 and 19: neither a conflict nor lost, however many came, though no other file is as old."""
+    every = rewrite(table, ("a", "b", "c"))
+
+    def delete_thrice():
+        for name in ("e1", "e2", "e3"):
+            add_deletes(table, equality_deletes(name))
+
+    meanwhile(table, delete_thrice)
+    done = run(table, every).table
+    assert live(done) == {"new": 1, "e1": 1, "e2": 1, "e3": 1}
+    deletes = entries_of(done, "e1", "e2", "e3")
+    found = reaching_deletes(entries_of(done, "new"), deletes, done.metadata.specs_by_id)
+    assert len(found[path_of("new")]) == 3
+
+
+def test_without_the_starting_sequence_number_equality_deletes_are_a_conflict(table):
+    change = rewrite(table, at_start=False)
+    meanwhile(table, lambda: add_deletes(table, equality_deletes("e")))
+    refused(table, change, "/e' reaches data file .*/a', whose rewrite did not apply it")
+
+
+def test_equality_deletes_no_newer_than_the_start_are_a_conflict_where_they_were_not_applied(table):
+    deleted = add_deletes(table, equality_deletes("e"))
+    for number in (3, 4):
+        change = rewrite(deleted, data_sequence_number=number, applied_deletes={})
+        refused(deleted, change, "/e' reaches data file .*/a'")
+    assert "new" in live(run(deleted, rewrite(deleted, data_sequence_number=2, applied_deletes={})).table)
+
+
+def test_in_another_spec_equality_deletes_of_a_partition_would_not_reach_the_new_files(catalog):
+    table = add(memory_table(catalog, spec=BY_KIND), data_file("a", partition=("x",)))
+    table = swap(table, AddPartitionSpec(replace(BY_KIND, spec_id=1, fields=())))
+    moved = data_file("new", 5, spec_id=1)
+    change = rewrite(table, ("a",), added=(moved,))
+    same = rewrite(table, ("a",))
+    meanwhile(table, lambda: add_deletes(table, equality_deletes("e", partition=("x",))))
+    refused(table, change, "/e' reaches data file .*/a'")
+    assert live(run(table, same).table) == {"new": 1, "e": 1}
+
+
+def test_the_new_files_must_have_the_columns_that_equality_deletes_are_by(table):
+    extra = NestedField(field_id=4, name="extra", type=LONG)
+    wider = replace(COLUMNS, fields=(*COLUMNS.fields, extra), schema_id=1)
+    table = add_deletes_by_new_column(table, wider)
+    before = rewrite(table, applied_deletes={}, schema_id=0, data_sequence_number=2)
+    refused(table, before, "/e' reaches data file .*/a'")
+    done = run(table, replace(before, schema_id=1)).table
+    assert live(done) == {"new": 1, "c": 1, "e": 1}
+
+
+def add_deletes_by_new_column(table, wider):
+    """The table with a fourth column, and rows deleted by it."""
+    table = swap(table, AddSchema(wider), SetCurrentSchema(1))
+    return add_deletes(table, equality_deletes("e", 1, 4))
+
+
+def test_vectors_that_were_applied_go_with_their_files_and_others_of_the_same_puffin_file_stay(newer):
+    table = add_deletes(newer, deletion_vector("v", "a", 4), deletion_vector("v", "b", 44))
+    done = run(table, rewrite(table, ("a",))).table
+    assert live(done) == {"new": 1, "b": 1, "v": 1}
+    (left,) = entries_of(done, "v")
+    assert (left.data_file.referenced_data_file, left.data_file.content_offset) == (path_of("b"), 44)
+    summary = done.metadata.current_snapshot.summary
+    assert (summary["removed-dvs"], summary["total-delete-files"], summary["total-position-deletes"]) == ("1", "1", "1")
+    gone = [e for e in raw_entries(done) if e.name == "v" and e.status == 2]
+    assert gone == [RawEntry("v", 2, done.metadata.current_snapshot_id, 2, 2)]
+
+
+def test_deletes_too_old_for_all_files_go_and_the_new_files_count(table):
+    deleted = add_deletes(table, position_deletes("p", "a"), equality_deletes("e"), named=("a",))
+    # With number 3 the new file is as old as the deletes: a position delete might be for it, an equality delete is not.
+    at_start = run(deleted, rewrite(deleted, ("a", "b", "c"))).table
+    assert live(at_start) == {"new": 1, "p": 1}
+    again = run(at_start, rewrite(at_start, ("new",), "newest", at_start=False)).table
+    assert live(again) == {"newest": 1}
+    assert again.metadata.current_snapshot.summary["total-delete-files"] == "0"
+
+
+def test_another_format_version_is_a_conflict(table):
+    change = rewrite(table)
+    meanwhile(table, lambda: swap(table, UpgradeFormatVersion(3)))
+    refused(table, change, "has format version 3 now, and was read with 2")
+
+
+def test_a_rollback_under_our_feet_is_a_conflict(table):
+    deleted = add_deletes(table, position_deletes("p", "a"), named=("a",))
+    change = rewrite(deleted)
+    meanwhile(deleted, lambda: set_ref(deleted, "main", table.metadata.current_snapshot_id, "branch"))
+    refused(deleted, change, "/p' no longer reaches")
+
+
+def test_history_that_expired_is_no_hindrance(table):
+    deleted = add_deletes(table, position_deletes("p", "a"), named=("a",))
+    change = rewrite(deleted)
+
+    def append_and_expire():
+        later = add(add(deleted, "d"), "e")
+        gone = [s.snapshot_id for s in later.metadata.snapshots[:-1]]
+        swap(later, RemoveSnapshots(tuple(gone)))
+
+    meanwhile(deleted, append_and_expire)
+    assert set(live(run(deleted, change).table)) == {"new", "c", "d", "e", "p"}
+
+
+_ACTS = (
+    "append",
+    "positions of a",
+    "positions of c",
+    "equality",
+    "vector of a",
+    "vector of c",
+    "compact c",
+    "rollback",
+)
+
+
+def _act(what, n, table):
+    """Another writer's commit, on the table as it is then; what it cannot do, it leaves."""
+    latest = table.catalog.load(EVENTS)
+    newest = latest.metadata.format_version == 3
+    kind, _, name = what.partition(" of ")
+    try:
+        if what == "append":
+            add(latest, f"t{n}")
+        elif kind == "positions" and not newest:
+            add_deletes(latest, position_deletes(f"d{n}", name), named=(name,))
+        elif kind == "vector" and newest:
+            add_deletes(latest, deletion_vector(f"d{n}", name))
+        elif what == "equality":
+            add_deletes(latest, equality_deletes(f"d{n}"))
+        elif what == "compact c":
+            run(latest, rewrite(latest, ("c",), f"c{n}"))
+        elif what == "rollback":
+            parent = latest.metadata.current_snapshot.parent_snapshot_id
+            set_ref(latest, "main", parent or latest.metadata.current_snapshot_id, "branch")
+    except (ConflictError, AssertionError):
+        return
+
+
+@given(
+    st.sampled_from([2, 3]), st.lists(st.sampled_from(_ACTS), max_size=3), st.lists(st.sampled_from(_ACTS), max_size=3)
+)
+def test_no_delete_that_was_not_applied_is_lost_and_none_that_was_is_undone(version, before, during):
+    start = add(memory_table(format_version=version), "a", "b", "c")
+    for n, what in enumerate(before):
+        _act("append" if what == "rollback" else what, f"-{n}", start)
+    read = start.catalog.load(EVENTS)
+    change = rewrite(read, ("a", "b"))
+    meanwhile(read, *(lambda what=what, n=n: _act(what, n, read) for n, what in enumerate(during)))
+    try:
+        result = run(read, change)
+    except ConflictError:
+        return
+
+    def reaching(table, *names):
+        deletes = [e for e in entries_of(table) if e.data_file.content is not FileContent.DATA]
+        found = reaching_deletes(entries_of(table, *names), deletes, table.metadata.specs_by_id)
+        return {applied_delete(d) for found_for_one in found.values() for d in found_for_one}
+
+    applied = frozenset().union(*change.applied_deletes.values())
+    # Whatever deletes rows of the old files in the base was applied, or deletes those of the new one now.
+    assert reaching(result.base, "a", "b") - applied <= reaching(result.table, "new")
+    assert applied <= reaching(result.base, "a", "b")
+    for entry in entries_of(result.base):
+        name = entry.data_file.file_path.rsplit("/", 1)[-1]
+        if entry.data_file.content is FileContent.DATA and name not in "ab":
+            assert reaching(result.table, name) == reaching(result.base, name)

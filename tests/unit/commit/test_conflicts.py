@@ -1,0 +1,181 @@
+import pytest
+from msgspec.structs import replace
+
+from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.overwrite_files import OverwriteFiles
+from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.conflicts import (
+    Since,
+    check_no_lost_data,
+    check_no_new_data,
+    check_no_new_deletes,
+    check_no_new_deletes_for,
+)
+from icekeep.commit.manifests import StorageManifestReader
+from icekeep.errors import ConflictError
+from icekeep.spec.filters.binding import bind
+from icekeep.spec.filters.parsing import parse_where
+from icekeep.spec.types import LONG
+from icekeep.spec.updates import RemoveSnapshots
+from icekeep.spec.values import value_to_bytes
+from kit.changes import run
+from kit.row_deletes import add_deletes, equality_deletes, path_of, position_deletes
+from kit.tables import BY_KIND, add, data_file, entries_of, live, memory_table, set_ref, swap
+
+
+def ids(name, low, high, partition=("x",)):
+    """A file whose ids lie between two bounds."""
+    return replace(
+        data_file(name, 10, partition),
+        value_counts={1: 10},
+        null_value_counts={1: 0},
+        lower_bounds={1: value_to_bytes(LONG, low)},
+        upper_bounds={1: value_to_bytes(LONG, high)},
+    )
+
+
+@pytest.fixture
+def table():
+    """Two partitions with one file each."""
+    return add(memory_table(spec=BY_KIND), ids("a", 1, 10), ids("b", 1, 10, ("y",)))
+
+
+def since(table, start, branch="main"):
+    metadata = table.metadata
+    start_id = None if start is None else start.metadata.current_snapshot_id
+    return Since(metadata, metadata.head(branch), start_id, StorageManifestReader(table.storage))
+
+
+def rows(table, where):
+    return bind(parse_where(where), table.metadata.schema)
+
+
+def names(entries):
+    return sorted(entry.data_file.file_path.rsplit("/", 1)[-1] for entry in entries)
+
+
+def replaced(table, old, new):
+    entries = entries_of(table, old)
+    added = (replace(entries[0].data_file, file_path=path_of(new)),)
+    return run(table, RewriteFiles(removed=entries, added=added, schema_id=0)).table
+
+
+def test_nothing_happened_since_the_head_itself(table):
+    assert since(table, table).snapshots == ()
+    assert names(since(table, table).added_data_files()) == []
+
+
+def test_history_is_newest_first_without_the_start(table):
+    once = add(table, ids("c", 1, 10))
+    twice = add(once, ids("d", 1, 10))
+    found = since(twice, table).snapshots
+    assert [s.snapshot_id for s in found] == [t.metadata.current_snapshot_id for t in (twice, once)]
+    assert len(since(twice, None).snapshots) == 3
+
+
+def test_only_what_came_later_was_added_and_compaction_adds_nothing(table):
+    later = add(add(table, ids("c", 1, 10)), ids("d", 1, 10, ("y",)))
+    later = replaced(later, "a", "a2")
+    assert names(since(later, table).added_data_files()) == ["c", "d"]
+    assert names(since(later, None).added_data_files()) == ["a", "b", "c", "d"]
+    assert names(since(later, table).added_data_files(rows(table, "kind = 'x'"))) == ["c"]
+    assert names(since(later, table).removed_data_files()) == ["a"]
+
+
+def test_bounds_of_added_and_removed_files_count(table):
+    later = add(table, ids("c", 1, 10), ids("d", 20, 30))
+    assert names(since(later, table).added_data_files(rows(table, "id > 15"))) == ["d"]
+    gone = run(later, DeleteFiles(paths=frozenset({path_of("c"), path_of("d")}))).table
+    assert names(since(gone, later).removed_data_files(rows(table, "id < 5 AND kind = 'x'"))) == ["c"]
+    assert names(since(gone, later).removed_data_files(rows(table, "kind = 'y'"))) == []
+
+
+def test_overwrites_and_deletes_remove_and_overwrites_add(table):
+    overwritten = run(table, OverwriteFiles(removed=entries_of(table, "a"), added=(ids("a2", 1, 9),))).table
+    assert overwritten.metadata.current_snapshot.operation == "overwrite"
+    assert names(since(overwritten, table).added_data_files()) == ["a2"]
+    assert names(since(overwritten, table).removed_data_files()) == ["a"]
+
+
+def test_delete_files_match_by_partition_not_by_the_rows_that_their_bounds_tell_of(table):
+    by_id = equality_deletes("e", 1, partition=("x",), lower_bounds={1: value_to_bytes(LONG, 99)})
+    later = add_deletes(table, by_id, position_deletes("p", "b", partition=("y",)), named=("b",))
+    assert names(since(later, table).added_delete_files()) == ["e", "p"]
+    assert names(since(later, table).added_delete_files(rows(table, "kind = 'x' AND id < 5"))) == ["e"]
+    assert names(since(later, table).added_data_files()) == []
+
+
+def test_a_snapshot_that_does_not_say_what_it_did_may_have_done_anything(table):
+    later = add(table, ids("c", 1, 10))
+    head = later.metadata.current_snapshot
+    metadata = replace(later.metadata, snapshots=tuple(replace(s, summary=None) for s in later.metadata.snapshots))
+    start = table.metadata.current_snapshot_id
+    silent = Since(metadata, metadata.snapshot(head.snapshot_id), start, StorageManifestReader(later.storage))
+    assert names(silent.added_data_files()) == ["c"]
+
+
+def test_a_start_that_is_no_ancestor_is_a_conflict(table):
+    later = add(table, ids("c", 1, 10))
+    rolled_back = set_ref(later, "main", table.metadata.current_snapshot_id, "branch")
+    for change in (since(rolled_back, later), since(memory_table(spec=BY_KIND), later)):
+        with pytest.raises(ConflictError, match="is not known"):
+            list(change.added_data_files())
+        with pytest.raises(ConflictError, match="is not known"):
+            change.check_known()
+
+
+def test_history_that_expired_is_a_conflict_where_it_is_needed(table):
+    once = add(table, ids("c", 1, 10))
+    later = add(add(once, ids("d", 1, 10)), ids("e", 1, 10))
+    expired = swap(later, RemoveSnapshots((once.metadata.current_snapshot_id,)))
+    for start in (table, None):
+        with pytest.raises(ConflictError, match="snapshots expired, or the branch was moved"):
+            list(since(expired, start).removed_data_files())
+    assert names(since(expired, later).added_data_files()) == []
+    # All that came after the start is known, though the start is not.
+    assert names(since(expired, once).added_data_files()) == ["d", "e"]
+
+
+def test_each_check_names_the_file_that_is_in_the_way(table):
+    later = run(add(table, ids("c", 1, 10)), DeleteFiles(paths=frozenset({path_of("b")}))).table
+    later = add_deletes(later, equality_deletes("e", partition=("x",)))
+    of_x, of_y = rows(table, "kind = 'x'"), rows(table, "kind = 'y'")
+    for check, name, match, other in [
+        (check_no_new_data, "c", of_x, of_y),
+        (check_no_lost_data, "b", of_y, of_x),
+        (check_no_new_deletes, "e", of_x, of_y),
+    ]:
+        check(since(later, table), other)
+        with pytest.raises(ConflictError, match=f"/{name}'.* meanwhile"):
+            check(since(later, table), match)
+
+
+def test_new_deletes_of_a_file_are_those_that_reach_it_and_are_newer_than_the_start(table):
+    known = add_deletes(table, position_deletes("p1", "a", partition=("x",)), named=("a",))
+    later = add_deletes(known, position_deletes("p2", "b", partition=("y",)), named=("b",))
+
+    def check(start, name):
+        deletes = [e for e in entries_of(later) if e.data_file.content.value]
+        check_no_new_deletes_for(since(later, start), entries_of(later, name), deletes, later.metadata)
+
+    check(known, "a")
+    check(later, "b")
+    with pytest.raises(ConflictError, match=r"/p1' now reaches data file .*/a'"):
+        check(table, "a")
+    with pytest.raises(ConflictError, match="/p2' now reaches"):
+        check(known, "b")
+    assert live(later) == {"a": 1, "b": 1, "p1": 1, "p2": 1}
+
+
+def test_deletes_that_a_rollback_took_away_make_the_start_unknown(table):
+    start = add_deletes(table, position_deletes("p1", "a", partition=("x",)), named=("a",))
+    back = set_ref(start, "main", table.metadata.current_snapshot_id, "branch")
+    with pytest.raises(ConflictError, match="is not known"):
+        check_no_new_deletes_for(since(back, start), entries_of(back, "a"), [], back.metadata)
+
+
+def test_branches_have_histories_of_their_own(table):
+    branched = set_ref(table, "audit", table.metadata.current_snapshot_id, "branch")
+    later = add(add(branched, ids("c", 1, 10), branch="audit"), ids("d", 1, 10))
+    assert names(since(later, table, "audit").added_data_files()) == ["c"]
+    assert names(since(later, table).added_data_files()) == ["d"]

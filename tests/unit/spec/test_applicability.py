@@ -1,0 +1,289 @@
+import math
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from icekeep.errors import IcekeepBug, InvalidTableError
+from icekeep.spec.applicability import (
+    AppliedDelete,
+    applied_delete,
+    dangling_deletes,
+    is_deletion_vector,
+    may_name,
+    partition_key,
+    reaches,
+    reaching_deletes,
+)
+from icekeep.spec.bounds import lower_bound, upper_bound
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
+from icekeep.spec.metadata_columns import DELETE_FILE_PATH
+from icekeep.spec.partitioning import PartitionField, PartitionSpec
+from icekeep.spec.transforms import Identity, Void
+from icekeep.spec.types import STRING
+
+POSITION, EQUALITY = FileContent.POSITION_DELETES, FileContent.EQUALITY_DELETES
+
+
+def _spec(spec_id, *transforms):
+    fields = (
+        PartitionField(source_id=n, field_id=999 + n, name=f"p{n}", transform=t) for n, t in enumerate(transforms, 1)
+    )
+    return PartitionSpec(spec_id=spec_id, fields=tuple(fields))
+
+
+# Spec 0 is unpartitioned, 3 as well, since all its fields were dropped (v1); 1 and 2 have one field each.
+SPECS = {0: _spec(0), 1: _spec(1, Identity()), 2: _spec(2, Identity()), 3: _spec(3, Void())}
+PARTITIONS = {0: [()], 1: [("x",), ("y",), (None,)], 2: [("x",)], 3: [(None,)]}
+
+
+def entry(path, number, *, spec_id=1, partition=("x",), content=FileContent.DATA, **file):
+    return ManifestEntry(
+        status=Status.EXISTING,
+        sequence_number=number,
+        data_file=DataFile(
+            file_path=path,
+            file_format=file.pop("file_format", "PARQUET"),
+            content=content,
+            spec_id=spec_id,
+            partition=partition,
+            record_count=1,
+            file_size_in_bytes=1,
+            **file,
+        ),
+    )
+
+
+def positions(number, path="p", **file):
+    return entry(path, number, content=POSITION, **file)
+
+
+def equality(number, path="e", **file):
+    return entry(path, number, content=EQUALITY, **{"equality_ids": (1,), **file})
+
+
+def vector(number, data="a", offset=4, path="v.puffin", **file):
+    more = {"referenced_data_file": data, "content_offset": offset, "content_size_in_bytes": 9, **file}
+    return positions(number, path, file_format="puffin", **more)
+
+
+def bounded(lower, upper):
+    field_id = DELETE_FILE_PATH.field_id
+    return {
+        "lower_bounds": None if lower is None else {field_id: lower},
+        "upper_bounds": None if upper is None else {field_id: upper},
+    }
+
+
+A = entry("a", 5)
+
+
+@pytest.mark.parametrize(
+    ("delete", "reached"),
+    [
+        (positions(5), True),
+        (positions(4), False),
+        (positions(6), True),
+        (vector(5), True),
+        (vector(4), False),
+        (equality(6), True),
+        (equality(5), False),
+    ],
+)
+def test_positions_reach_their_own_commits_rows_and_equality_deletes_only_older_ones(delete, reached):
+    assert reaches(delete, A, SPECS) is reached
+
+
+@pytest.mark.parametrize("make", [positions, equality, vector])
+@pytest.mark.parametrize("where", [{"partition": ("y",)}, {"partition": (None,)}, {"spec_id": 2}])
+def test_deletes_stay_in_their_spec_and_partition(make, where):
+    assert not reaches(make(9, **where), A, SPECS)
+
+
+@pytest.mark.parametrize(("spec_id", "partition"), [(0, ()), (3, (None,))])
+def test_only_equality_deletes_of_an_unpartitioned_spec_reach_every_partition_and_spec(spec_id, partition):
+    assert reaches(equality(6, spec_id=spec_id, partition=partition), A, SPECS)
+    assert not reaches(equality(5, spec_id=spec_id, partition=partition), A, SPECS)
+    assert not reaches(positions(6, spec_id=spec_id, partition=partition), A, SPECS)
+    # An equality delete of a partition does not reach files that are in none.
+    assert not reaches(equality(6), entry("a", 5, spec_id=0, partition=()), SPECS)
+
+
+def test_deletes_for_one_data_file_reach_no_other():
+    assert reaches(positions(5, referenced_data_file="a"), A, SPECS)
+    assert not reaches(positions(5, referenced_data_file="b"), A, SPECS)
+    assert reaches(vector(5, "a"), A, SPECS)
+    assert not reaches(vector(5, "b"), A, SPECS)
+
+
+@pytest.mark.parametrize(
+    ("value", "other", "equal"),
+    [
+        (math.nan, -math.nan, True),
+        (math.nan, 1.0, False),
+        (0.0, -0.0, False),
+        (1.5, 1.5, True),
+        (None, None, True),
+    ],
+)
+def test_floating_point_partitions_are_equal_where_their_bits_are_and_all_nans_are_one(value, other, equal):
+    # Spec, "Scan Planning", note 3.
+    assert reaches(positions(5, partition=(value,)), entry("a", 5, partition=(other,)), SPECS) is equal
+    keys = {partition_key(entry("a", 1, partition=(v,)).data_file) for v in (value, other)}
+    assert len(keys) == (1 if equal else 2)
+
+
+def test_path_bounds_say_which_files_positions_are_not_of():
+    file = positions(5, **bounded(b"data/b", b"data/d")).data_file
+    paths = ["data/a", "data/b", "data/c", "data/d", "data/e"]
+    assert [p for p in paths if may_name(file, p)] == paths[1:4]
+    assert all(may_name(positions(5, **bounded(None, None)).data_file, p) for p in paths)
+    assert [p for p in paths if may_name(positions(5, **bounded(b"data/d", None)).data_file, p)] == paths[3:]
+    assert [p for p in paths if may_name(positions(5, **bounded(None, b"data/b")).data_file, p)] == paths[:2]
+
+
+@given(st.lists(st.text(max_size=6), min_size=1, max_size=4), st.one_of(st.none(), st.integers(1, 4)))
+def test_path_bounds_never_lose_a_path_that_is_in_the_file_however_they_were_cut(paths, length):
+    try:
+        lower = lower_bound(STRING, min(paths), length)
+        upper = upper_bound(STRING, max(paths), length)
+    except UnicodeEncodeError:
+        return
+    whole = positions(5, **bounded(lower, upper)).data_file
+    # As writers do that cut an upper bound and forget to increment it.
+    careless = positions(5, **bounded(lower, max(paths)[:length].encode())).data_file
+    assert all(may_name(file, path) for file in (whole, careless) for path in paths)
+
+
+def test_bounds_of_other_columns_are_not_of_paths():
+    file = positions(5, lower_bounds={1: b"zzz"}, upper_bounds={1: b"zzz"}).data_file
+    assert may_name(file, "a")
+
+
+def test_a_vector_takes_the_place_of_position_deletes_but_not_of_equality_deletes():
+    deletes = [positions(5), positions(9, "q"), equality(6), vector(7)]
+    assert reaching_deletes([A], deletes, SPECS) == {"a": (deletes[2], deletes[3])}
+    # A vector that is too old, or of another file, takes the place of nothing.
+    for other in (vector(4), vector(7, "b"), vector(7, partition=("y",))):
+        assert reaching_deletes([A], [*deletes[:3], other], SPECS) == {"a": tuple(deletes[:3])}
+
+
+def test_vectors_in_one_puffin_file_are_told_apart_by_offset():
+    b = entry("b", 5)
+    of_a, of_b = vector(7, "a", 4), vector(7, "b", 40)
+    assert reaching_deletes([A, b], [of_a, of_b], SPECS) == {"a": (of_a,), "b": (of_b,)}
+    assert applied_delete(of_a) == AppliedDelete("v.puffin", 4, 7)
+    assert len({applied_delete(of_a), applied_delete(of_b), applied_delete(replace(of_a, sequence_number=8))}) == 3
+    assert pickle.loads(pickle.dumps(applied_delete(of_a))) == applied_delete(of_a)
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [("puffin", True), ("PUFFIN", True), ("PARQUET", False), ("avro", False)],
+)
+def test_a_deletion_vector_is_positions_in_puffin(file, expected):
+    assert is_deletion_vector(positions(1, file_format=file).data_file) is expected
+    assert not is_deletion_vector(entry("a", 1, file_format=file).data_file)
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(InvalidTableError, match="'a' has 2 deletion vectors"):
+        reaching_deletes([A], [vector(7), vector(8, path="w.puffin")], SPECS)
+    with pytest.raises(InvalidTableError, match=r"'v\.puffin' does not say which data file"):
+        reaches(vector(7, None), A, SPECS)
+    with pytest.raises(InvalidTableError, match="'a' is live more than once"):
+        reaching_deletes([A, A], [], SPECS)
+    with pytest.raises(InvalidTableError, match="'e' has partition spec 7"):
+        reaches(equality(9, spec_id=7), A, SPECS)
+    with pytest.raises(IcekeepBug, match="'b' is a data file"):
+        reaches(entry("b", 9), A, SPECS)
+    with pytest.raises(IcekeepBug, match="'p' has no sequence number"):
+        reaches(positions(None), A, SPECS)
+
+
+def _places():
+    return st.sampled_from([(spec_id, partition) for spec_id, all_ in PARTITIONS.items() for partition in all_])
+
+
+_PATHS = st.sampled_from("abcd")
+_NUMBERS = st.integers(0, 4)
+
+
+@st.composite
+def _data(draw):
+    paths = draw(st.sets(_PATHS, max_size=4))
+    places = {path: draw(_places()) for path in sorted(paths)}
+    return [entry(p, draw(_NUMBERS), spec_id=spec, partition=at) for p, (spec, at) in places.items()]
+
+
+@st.composite
+def _deletes(draw):
+    out, with_vector = [], set()
+    for n in range(draw(st.integers(0, 6))):
+        spec_id, partition = draw(_places())
+        where = {"path": f"d{n}", "spec_id": spec_id, "partition": partition}
+        kind = draw(st.sampled_from(["positions", "equality", "vector", "of one file", "bounded"]))
+        path = draw(_PATHS)
+        if kind == "vector" and path not in with_vector:
+            with_vector.add(path)
+            out.append(vector(draw(_NUMBERS), path, **where))
+        elif kind == "equality":
+            out.append(equality(draw(_NUMBERS), **where))
+        elif kind == "of one file":
+            out.append(positions(draw(_NUMBERS), referenced_data_file=path, **where))
+        elif kind == "bounded":
+            lower, upper = sorted([path, draw(_PATHS)])
+            out.append(positions(draw(_NUMBERS), **bounded(lower.encode(), upper.encode()), **where))
+        else:
+            out.append(positions(draw(_NUMBERS), **where))
+    return out
+
+
+def _oracle(data, delete, others):
+    """The scope rules of the spec, sentence by sentence."""
+    d, f = delete.data_file, data.data_file
+    same = (d.spec_id, d.partition) == (f.spec_id, f.partition)
+    if d.content is EQUALITY:
+        return data.sequence_number < delete.sequence_number and (same or d.spec_id in (0, 3))
+    if d.file_format == "puffin":
+        return d.referenced_data_file == f.file_path and data.sequence_number <= delete.sequence_number and same
+    low, high = ((b or {}).get(DELETE_FILE_PATH.field_id) for b in (d.lower_bounds, d.upper_bounds))
+    return (
+        d.referenced_data_file in (None, f.file_path)
+        and data.sequence_number <= delete.sequence_number
+        and same
+        and (low is None or low.decode() <= f.file_path <= high.decode())
+        and not any(o.data_file.file_format == "puffin" and _oracle(data, o, ()) for o in others)
+    )
+
+
+@given(_data(), _deletes())
+def test_each_data_file_has_the_deletes_that_the_sentences_of_the_spec_give_it(data, deletes):
+    found = reaching_deletes(iter(data), iter(deletes), SPECS)
+    assert found == {a.data_file.file_path: tuple(d for d in deletes if _oracle(a, d, deletes)) for a in data}
+
+
+@given(_data(), _deletes())
+def test_dangling_deletes_are_those_that_reach_no_live_file_but_for_what_bounds_alone_tell(data, deletes):
+    unbounded = [replace(d, data_file=replace(d.data_file, lower_bounds=None, upper_bounds=None)) for d in deletes]
+    useless = [d.data_file.file_path for d in unbounded if not any(_oracle(a, d, ()) for a in data)]
+    dangling = dangling_deletes(deletes, iter(data), SPECS)
+    assert [d.data_file.file_path for d in dangling] == useless
+    reaching = {d for found in reaching_deletes(data, deletes, SPECS).values() for d in map(applied_delete, found)}
+    assert not reaching & {applied_delete(d) for d in dangling}
+
+
+def test_a_delete_file_is_dangling_below_the_least_number_of_its_own_partition():
+    here, there = entry("a", 5), entry("b", 1, partition=("y",))
+    deletes = [positions(4), positions(5), equality(5), equality(6), equality(2, spec_id=0, partition=())]
+    assert dangling_deletes(deletes, [here, there], SPECS) == (deletes[0], deletes[2])
+    # A global one counts the whole table; with the old file gone it reaches nothing either.
+    assert dangling_deletes(deletes, [here], SPECS) == (deletes[0], deletes[2], deletes[4])
+    assert dangling_deletes(deletes, [], SPECS) == tuple(deletes)
+
+
+def test_deletes_of_one_file_are_dangling_once_it_is_gone_though_its_partition_is_not():
+    deletes = [vector(7, "gone"), vector(7, "a"), positions(7, referenced_data_file="gone")]
+    assert dangling_deletes(deletes, [A], SPECS) == (deletes[0], deletes[2])

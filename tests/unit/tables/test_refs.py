@@ -1,0 +1,170 @@
+"""The verbs of branches and tags on every catalog that we write ourselves; PyIceberg reads them, and makes the same."""
+
+import pytest
+
+from icekeep.errors import ConflictError, NotFoundError, OptionError, UsageError
+from icekeep.spec.snapshots import SnapshotRef
+from icekeep.tables.append import append
+from icekeep.tables.refs import (
+    create_branch,
+    create_tag,
+    drop_branch,
+    drop_tag,
+    fast_forward,
+    rename_branch,
+    replace_branch,
+    replace_tag,
+    set_ref_retention,
+)
+from kit.lake import Lake, events
+from kit.memory_catalog import MemoryCatalog
+from kit.tables import add, memory_table
+
+
+@pytest.fixture
+def memory():
+    """A table with three snapshots."""
+    table = memory_table(MemoryCatalog())
+    for name in "abc":
+        table = add(table, name)
+    return table
+
+
+@pytest.fixture(params=["sql", "filesystem"])
+def lake(request, tmp_path):
+    return Lake(tmp_path, request.param)
+
+
+def ids(table):
+    return [s.snapshot_id for s in table.metadata.snapshots]
+
+
+def foreign_refs(lake):
+    """What PyIceberg reads: snapshot, type and limits of each reference."""
+    return {
+        name: (r.snapshot_id, r.snapshot_ref_type, r.min_snapshots_to_keep, r.max_snapshot_age_ms, r.max_ref_age_ms)
+        for name, r in lake.foreign().metadata.refs.items()
+    }
+
+
+def test_references_are_made_moved_and_dropped_and_pyiceberg_reads_each_step(lake):
+    table = lake.filled(commits=3, files=1)
+    first, second, third = ids(table)
+    table = create_branch(table, "dev", second, min_snapshots_to_keep=2, max_snapshot_age_ms=5, max_ref_age_ms=7)
+    table = create_tag(table, "v1", max_ref_age_ms=9)
+    main = {"main": (third, "branch", None, None, None)}
+    assert foreign_refs(lake) == {**main, "dev": (second, "branch", 2, 5, 7), "v1": (third, "tag", None, None, 9)}
+    table = rename_branch(table, "dev", "work")
+    table = fast_forward(table, "work", "v1")
+    table = replace_tag(table, "v1", first)
+    table = set_ref_retention(table, "v1", max_ref_age_ms=10)
+    assert foreign_refs(lake) == {**main, "work": (third, "branch", 2, 5, 7), "v1": (first, "tag", None, None, 10)}
+    table = replace_branch(table, "work", first)
+    table = drop_tag(drop_branch(table, "work"), "v1")
+    assert foreign_refs(lake) == main
+    assert lake.load().metadata == table.metadata
+    assert ids(table) == [first, second, third]
+
+
+def test_pyiceberg_makes_the_same_references(tmp_path):
+    lake = Lake(tmp_path)
+    table = lake.filled(commits=3, files=1)
+    _, second, third = ids(table)
+    table = create_branch(table, "ours", second, min_snapshots_to_keep=2, max_snapshot_age_ms=5, max_ref_age_ms=7)
+    create_tag(table, "our-tag", third, max_ref_age_ms=9)
+    with lake.foreign().manage_snapshots() as manage:
+        manage.create_branch(second, "theirs", 7, 5, 2).create_tag(third, "their-tag", 9)
+    refs = lake.load().metadata.refs
+    assert (refs["ours"], refs["our-tag"]) == (refs["theirs"], refs["their-tag"])
+    table = drop_branch(drop_tag(lake.load(), "their-tag"), "theirs")
+    with lake.foreign().manage_snapshots() as manage:
+        manage.remove_branch("ours").remove_tag("our-tag")
+    assert lake.load().metadata.refs.keys() == {"main"}
+
+
+def test_pyiceberg_reads_the_rows_of_a_tag_after_main_went_on(lake):
+    table = lake.create()
+    table = create_tag(append(table, events(1)), "v1")
+    append(table, events(2))
+    if lake.properties["type"] == "sql":
+        scan = lake.foreign().scan(snapshot_id=lake.foreign().snapshot_by_name("v1").snapshot_id)
+        assert sorted(scan.to_arrow()["id"].to_pylist()) == sorted(events(1)["id"].to_pylist())
+    assert sum(lake.rows().values()) == 40
+
+
+def test_a_branch_of_an_empty_table_can_be_read_by_pyiceberg(lake):
+    table = create_branch(lake.create(), "dev")
+    (snapshot,) = table.metadata.snapshots
+    assert foreign_refs(lake) == {"dev": (snapshot.snapshot_id, "branch", None, None, None)}
+    assert lake.foreign().scan(snapshot_id=snapshot.snapshot_id).to_arrow().num_rows == 0
+    assert lake.foreign().current_snapshot() is None
+
+
+def test_by_default_a_reference_names_what_was_current_when_the_table_was_loaded(memory):
+    add(memory, "theirs")
+    assert create_tag(memory, "v1").metadata.refs["v1"].snapshot_id == ids(memory)[2]
+    assert create_branch(memory, "dev").metadata.refs["dev"].snapshot_id == ids(memory)[2]
+
+
+def test_a_reference_that_is_there_is_in_the_way_also_if_it_is_the_same(memory):
+    table = create_tag(memory, "v1")
+    for verb in (create_tag, create_branch):
+        with pytest.raises(UsageError, match="tag 'v1' exists already"):
+            verb(table, "v1")
+    with pytest.raises(UsageError, match="branch 'main' exists already"):
+        create_branch(table, "main")
+
+
+def test_a_table_without_data_has_nothing_that_a_tag_could_name():
+    with pytest.raises(NotFoundError, match="has no snapshot that 'v1' could name"):
+        create_tag(memory_table(), "v1")
+    with pytest.raises(NotFoundError, match="has no snapshot on 'main' yet"):
+        fast_forward(memory_table(), "dev", "main")
+
+
+def test_a_fast_forward_makes_the_branch_that_is_not_there(memory):
+    table = fast_forward(memory, "dev", "main")
+    assert table.metadata.refs["dev"] == SnapshotRef(snapshot_id=ids(memory)[2], type="branch")
+
+
+def test_a_fast_forward_goes_where_the_other_branch_was_seen_and_not_further(memory):
+    table = create_branch(memory, "audit")
+    table = add(table, "audited", branch="audit")
+    add(table, "not audited", branch="audit")
+    result = fast_forward(table, "main", "audit")
+    assert result.metadata.current_snapshot_id == table.metadata.refs["audit"].snapshot_id
+
+
+@pytest.mark.parametrize("verb", [replace_branch, replace_tag, drop_branch, drop_tag, rename_branch, fast_forward])
+def test_a_name_that_is_not_there_is_said_before_anything_is_asked_of_the_catalog(memory, verb):
+    arguments = {replace_branch: (1,), replace_tag: (1,), rename_branch: ("y",)}.get(verb, ())
+    loads = memory.catalog.loads_count
+    with pytest.raises(NotFoundError, match="'x'"):
+        verb(memory, "main", "x") if verb is fast_forward else verb(memory, "x", *arguments)
+    assert memory.catalog.loads_count == loads
+
+
+def test_a_branch_that_others_committed_to_since_the_table_was_loaded_is_neither_moved_nor_dropped(memory):
+    table = create_branch(memory, "dev")
+    add(table, "theirs", branch="dev")
+    for act in (lambda: drop_branch(table, "dev"), lambda: replace_branch(table, "dev", ids(table)[0])):
+        with pytest.raises(ConflictError, match="branch 'dev' was moved"):
+            act()
+    assert rename_branch(table, "dev", "work").metadata.refs.keys() == {"main", "work"}
+
+
+def test_main_is_neither_dropped_nor_renamed(memory):
+    with pytest.raises(UsageError, match="main cannot be dropped"):
+        drop_branch(memory, "main")
+    with pytest.raises(UsageError, match="main cannot be renamed"):
+        rename_branch(memory, "main", "old")
+
+
+def test_limits_are_checked(memory):
+    with pytest.raises(OptionError, match="max_ref_age_ms"):
+        create_tag(memory, "v1", max_ref_age_ms=0)
+    with pytest.raises(OptionError, match="min_snapshots_to_keep"):
+        create_branch(memory, "dev", min_snapshots_to_keep=-1)
+    with pytest.raises(UsageError, match="only a branch"):
+        set_ref_retention(create_tag(memory, "v1"), "v1", max_snapshot_age_ms=1)
+    assert memory.catalog.load(memory.identifier).metadata.refs.keys() == {"main", "v1"}
