@@ -5,24 +5,19 @@ it is committed, it is proved rolled back, or nobody knows.
 """
 
 import os
+import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import sqlalchemy
 from sqlalchemy import URL, Connection, Engine, event
-from sqlalchemy.exc import (
-    ArgumentError,
-    DBAPIError,
-    InterfaceError,
-    InternalError,
-    OperationalError,
-    ProgrammingError,
-    SQLAlchemyError,
-)
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from icekeep.catalog.base import one_line
+from icekeep.catalog.database_errors import is_absent, is_busy, is_duplicate, may_pass, proves_refusal
 from icekeep.errors import (
     ConfigError,
     IcekeepError,
@@ -35,14 +30,48 @@ from icekeep.errors import (
 T = TypeVar("T")
 
 _BUSY_TIMEOUT_SECONDS = 30
-_SQLITE_BUSY = (5, 6)
-_SQLITE_ERROR = 1
-_SQLITE_LASTING = (_SQLITE_ERROR, 3, 8, 14, 23)
-"""Wrong SQL or no such table, no permission, read-only, cannot open, not authorized: trying again does not help."""
-_SQLITE_DUPLICATE_KEY = 1555
-_POSTGRESQL_DUPLICATE_KEY = "23505"
-_POSTGRESQL_BUSY = ("40001", "40P01", "55P03")
-"""Serialization failure, deadlock, lock not available."""
+_ANSWER_TIMEOUT_SECONDS = 120
+"""How long a transaction may take with a server that bounds its statements, before we take it for dead."""
+_POSTGRESQL_CONNECTION = {
+    "application_name": "icekeep",
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
+"""In seconds, but for the last, in milliseconds: a server that vanished is noticed within a minute or so."""
+_POSTGRESQL_TRANSACTION = sqlalchemy.text(
+    """
+    SELECT set_config(name, CASE name WHEN 'synchronous_commit' THEN 'on' ELSE :timeout END, true) FROM pg_settings
+    WHERE setting = '0' AND name IN ('lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout')
+    OR setting = 'off' AND name = 'synchronous_commit'
+    """
+).bindparams(timeout=f"{_BUSY_TIMEOUT_SECONDS}s")
+"""Bounds where the server or the user set none; and a commit that is confirmed must survive a crash of the server, since
+files that it replaced may be deleted the moment after."""
+_JDBC_PARAMETERS = {
+    "ApplicationName": "application_name",
+    "connectTimeout": "connect_timeout",
+    "loginTimeout": "connect_timeout",
+    "sslMode": "sslmode",
+}
+"""Names of the JDBC driver's parameters that libpq has under another name."""
+_JDBC_ONLY = frozenset(
+    {
+        "binaryTransfer",
+        "defaultRowFetchSize",
+        "prepareThreshold",
+        "preparedStatementCacheQueries",
+        "preparedStatementCacheSizeMiB",
+        "reWriteBatchedInserts",
+        "socketTimeout",
+        "stringtype",
+        "tcpKeepAlive",
+    }
+)
+"""Parameters that tune the JDBC driver and say nothing about the database; any other one that libpq does not know is
+refused."""
 
 
 class DatabaseBusyError(Exception):
@@ -75,9 +104,9 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection in a transaction that sees one state of the database and changes nothing."""
+        """A connection in a transaction that changes nothing; each of its statements sees one state of the database."""
         try:
-            with self._opened().connect() as connection:
+            with self._opened().connect() as connection, _hanging_up(connection):
                 yield connection
         except SQLAlchemyError as error:
             raise self._translated(error) from error
@@ -85,12 +114,10 @@ class Database:
     def understands(self, query: str) -> bool:
         """Whether a query runs, in a transaction of its own, or names a table or column that is not there."""
         try:
-            with self._opened().connect() as connection:
+            with self._opened().connect() as connection, _hanging_up(connection):
                 connection.execute(sqlalchemy.text(query))
-        except ProgrammingError:
-            return False
         except SQLAlchemyError as error:
-            if _sqlite_code(error) == _SQLITE_ERROR:
+            if is_absent(error):
                 return False
             raise self._translated(error) from error
         return True
@@ -105,39 +132,41 @@ class Database:
             DuplicateRowError: a row with the same key exists; nothing was changed.
             UnavailableError: the database failed, and nothing was changed.
             UsageError: the database refused the statement; nothing was changed.
-            OutcomeUnknownError: the connection broke at a moment at which the commit may have landed.
+            OutcomeUnknownError: the COMMIT was sent, and what came of it proves nothing.
         """
         self._make_directory()
         try:
             connection = self._opened().connect().execution_options(icekeep_writes=True)
         except SQLAlchemyError as error:
             raise self._translated(error) from error
-        with connection:
+        with connection, _hanging_up(connection):
             result = self._proved(connection, work)
             try:
                 connection.commit()
             except Exception as error:
-                # Whatever is raised at the commit, by whichever layer, proves nothing about it.
+                # Whatever is raised at the commit, by whichever layer, proves nothing about it if it is not listed.
+                if proves_refusal(error):
+                    raise self._refused(error) from error
                 raise self._unknown(error) from error
         return result
 
     def _proved(self, connection: Connection, work: Callable[[Connection], T]) -> T:
-        """Run `work`; what fails before the commit is proved undone if the rollback returned on a live connection."""
+        """Run `work`; what fails here fails before a COMMIT was sent, and without one no transaction lands."""
         try:
             connection.begin()
             return work(connection)
         except SQLAlchemyError as error:
-            if isinstance(error, DBAPIError) and error.connection_invalidated:
-                raise self._unknown(error) from error
-            try:
+            with suppress(SQLAlchemyError):
                 connection.rollback()
-            except SQLAlchemyError as second:
-                raise self._unknown(second) from error
-            if _is_busy(error):
-                raise DatabaseBusyError(_text(error)) from error
-            if _is_duplicate(error):
-                raise DuplicateRowError(_text(error)) from error
-            raise self._translated(error) from error
+            raise self._refused(error) from error
+
+    def _refused(self, error: Exception) -> Exception:
+        """The error for a transaction that is proved rolled back."""
+        if is_busy(error):
+            return DatabaseBusyError(_text(error))
+        if is_duplicate(error):
+            return DuplicateRowError(_text(error))
+        return self._translated(error)
 
     def _opened(self) -> Engine:
         if self._engine is None:
@@ -162,12 +191,9 @@ class Database:
                 f"cannot make the directory of the database of catalog {self._catalog_name!r}, {path!r}: {reason}"
             ) from error
 
-    def _translated(self, error: SQLAlchemyError) -> IcekeepError:
+    def _translated(self, error: Exception) -> IcekeepError:
         message = f"the database of catalog {self._catalog_name!r} failed: {_text(error)}"
-        may_pass = not isinstance(error, DBAPIError) or isinstance(
-            error, OperationalError | InterfaceError | InternalError
-        )
-        if may_pass and _sqlite_code(error) not in _SQLITE_LASTING:
+        if may_pass(error):
             return UnavailableError(message, catalog=self._catalog_name)
         return UsageError(message, catalog=self._catalog_name)
 
@@ -217,8 +243,14 @@ def _without_jdbc(uri: str) -> str:
 
 
 def _postgresql(url: URL, properties: Mapping[str, str]) -> URL:
-    query = dict(url.query)
-    # JDBC writes user and password as parameters, Iceberg's catalog also as properties of its own.
+    # JDBC writes user, password and the like as parameters, Iceberg's catalog also as properties `jdbc.*`.
+    query = {_JDBC_PARAMETERS.get(k, k): value for k, value in url.query.items() if k not in _JDBC_ONLY}
+    schema = query.pop("currentSchema", None)
+    if schema is not None:
+        query.setdefault("options", f"-csearch_path={schema}")
+    ssl = query.pop("ssl", None)
+    if ssl is not None and ssl != "false":
+        query.setdefault("sslmode", "verify-full")
     user = url.username or query.pop("user", None) or properties.get("jdbc.user")
     password = url.password or query.pop("password", None) or properties.get("jdbc.password")
     driver = "postgresql+psycopg" if "+" not in url.drivername else url.drivername
@@ -231,22 +263,27 @@ def _make_engine(url: URL) -> Engine:
     is_sqlite = url.get_backend_name() == "sqlite"
     options: dict[str, Any] = {"hide_parameters": True}
     if not is_sqlite:
-        options |= {"poolclass": NullPool, "isolation_level": "READ COMMITTED"}
+        given = {name: value for name, value in _POSTGRESQL_CONNECTION.items() if name not in url.query}
+        options |= {"poolclass": NullPool, "isolation_level": "READ COMMITTED", "connect_args": given}
     elif url.database not in (None, "", ":memory:"):
         options |= {"poolclass": NullPool}
     if is_sqlite and "timeout" not in url.query:
         options["connect_args"] = {"timeout": _BUSY_TIMEOUT_SECONDS}
     try:
         engine = sqlalchemy.create_engine(url, **options)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise UsageError(
-            f"the driver of {url.get_backend_name()} is not installed: pip install 'psycopg[binary]'", module=error.name
+            f"the driver of {url.get_backend_name()} is not installed: pip install 'icekeep[postgres]' brings psycopg, "
+            f"for addresses that begin with postgresql:// ({one_line(error)})",
+            module=error.name,
         ) from error
     except ArgumentError as error:
         raise UsageError(f"cannot open a database with {url.drivername!r}: {one_line(error)}") from error
     if is_sqlite:
         event.listen(engine, "connect", _leave_transactions_to_us)
-        event.listen(engine, "begin", _begin)
+        event.listen(engine, "begin", _begin_sqlite)
+    else:
+        event.listen(engine, "begin", _begin_postgresql)
     return engine
 
 
@@ -254,25 +291,36 @@ def _leave_transactions_to_us(connection: Any, _record: object) -> None:
     connection.isolation_level = None
 
 
-def _begin(connection: Connection) -> None:
+def _begin_sqlite(connection: Connection) -> None:
     """Take SQLite's write lock before anything is read: a lock that is taken later may be refused at the commit."""
-    writes = connection.get_execution_options().get("icekeep_writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if _writes(connection) else "BEGIN")
 
 
-def _is_busy(error: SQLAlchemyError) -> bool:
-    sqlstate = getattr(getattr(error, "orig", None), "sqlstate", None)
-    return _sqlite_code(error) in _SQLITE_BUSY or sqlstate in _POSTGRESQL_BUSY
+def _begin_postgresql(connection: Connection) -> None:
+    if _writes(connection):
+        connection.execute(_POSTGRESQL_TRANSACTION)
 
 
-def _is_duplicate(error: SQLAlchemyError) -> bool:
-    cause = getattr(error, "orig", None)
-    code = getattr(cause, "sqlite_errorcode", 0) or getattr(cause, "sqlstate", None)
-    return code in (_SQLITE_DUPLICATE_KEY, _POSTGRESQL_DUPLICATE_KEY)
+def _writes(connection: Connection) -> bool:
+    return bool(connection.get_execution_options().get("icekeep_writes", False))
 
 
-def _sqlite_code(error: SQLAlchemyError) -> int:
-    return int(getattr(getattr(error, "orig", None), "sqlite_errorcode", 0)) & 0xFF
+@contextmanager
+def _hanging_up(connection: Connection) -> Iterator[None]:
+    """Break a connection whose server, or what stands between, takes far too long: waiting has no end by itself."""
+    fileno = getattr(connection.connection.dbapi_connection, "fileno", None)
+    if fileno is None:
+        yield
+        return
+    with socket.socket(fileno=os.dup(fileno())) as same:
+        timer = threading.Timer(_ANSWER_TIMEOUT_SECONDS, same.shutdown, [socket.SHUT_RDWR])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
 
 
 def _text(error: Exception) -> str:

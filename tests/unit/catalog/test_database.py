@@ -26,6 +26,18 @@ def url_of(uri, **properties):
         ("jdbc:postgresql://host:5432/db", "postgresql+psycopg://host:5432/db"),
         ("jdbc:postgresql://host/db?user=u&password=p", "postgresql+psycopg://u:p@host/db"),
         ("jdbc:postgresql://host/db?user=u&sslmode=require", "postgresql+psycopg://u@host/db?sslmode=require"),
+        ("jdbc:postgresql://host/db?ssl=true", "postgresql+psycopg://host/db?sslmode=verify-full"),
+        ("jdbc:postgresql://host/db?ssl=true&sslmode=require", "postgresql+psycopg://host/db?sslmode=require"),
+        ("jdbc:postgresql://host/db?socketTimeout=30&reWriteBatchedInserts=true", "postgresql+psycopg://host/db"),
+        (
+            "jdbc:postgresql://host/db?currentSchema=lake",
+            "postgresql+psycopg://host/db?options=-csearch_path%3Dlake",
+        ),
+        ("jdbc:postgresql://host/db?ssl=false", "postgresql+psycopg://host/db"),
+        (
+            "jdbc:postgresql://host/db?loginTimeout=3&ApplicationName=lake",
+            "postgresql+psycopg://host/db?application_name=lake&connect_timeout=3",
+        ),
     ],
 )
 def test_an_address_is_understood_as_other_engines_write_it(uri, expected):
@@ -68,7 +80,10 @@ def test_no_error_or_text_shows_a_password():
 
 def test_a_driver_that_is_not_installed_is_named():
     database = Database("local", {"uri": "postgresql+pg8000://u@host/db"})
-    with pytest.raises(UsageError, match="the driver of postgresql is not installed: pip install"), database.reading():
+    wrong = (
+        r"^the driver of postgresql is not installed: pip install 'icekeep\[postgres\]' brings psycopg, .*'pg8000'\)$"
+    )
+    with pytest.raises(UsageError, match=wrong), database.reading():
         pass
 
 
@@ -130,6 +145,17 @@ def test_only_a_key_that_is_taken_is_a_duplicate(database):
     with pytest.raises(UsageError, match="CHECK constraint failed"):
         database.transact(lambda c: c.exec_driver_sql("INSERT INTO t VALUES (2, 0)"))
     assert rows(database) == [(1, 1)]
+
+
+def test_a_transaction_that_was_never_committed_has_not_landed_even_if_it_cannot_be_rolled_back(database):
+    def insert_and_fail(connection):
+        connection.exec_driver_sql("INSERT INTO t VALUES (1, 1)")
+        connection.connection.dbapi_connection.close()
+        connection.exec_driver_sql("INSERT INTO t VALUES (2, 2)")
+
+    with pytest.raises(UsageError, match="the database of catalog 'local' failed: Cannot operate on a closed database"):
+        database.transact(insert_and_fail)
+    assert rows(database) == []
 
 
 def test_a_query_is_understood_if_its_tables_and_columns_are_there(database):

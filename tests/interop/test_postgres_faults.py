@@ -1,0 +1,400 @@
+"""What PostgreSQL's failures prove about a commit: a server that refuses, dies, is cut off or goes silent; seen by psql."""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from icekeep.catalog import database as database_module
+from icekeep.catalog.base import Committed, Conflict, Unknown
+from icekeep.catalog.database import Database
+from icekeep.catalog.open import open_catalog
+from icekeep.errors import OutcomeUnknownError, UnavailableError, UsageError
+from icekeep.tables.append import append
+from icekeep.tables.create import create_table
+from kit.catalogs import EVENTS, set_counter, simple_metadata
+from kit.postgres import Postgres
+from kit.tcp_proxy import TcpProxy
+
+COMMIT = b"COMMIT\x00"
+ROWS = pa.table({"id": [1, 2, 3]})
+OUR_BACKENDS = "SELECT pid FROM pg_stat_activity WHERE application_name = 'icekeep' AND datname = current_database()"
+KILL_OUR_BACKENDS = OUR_BACKENDS.replace("pid", "pg_terminate_backend(pid)", 1)
+RAISING = """
+    CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION 'not today' USING ERRCODE = '{code}'; END $$;
+    CREATE CONSTRAINT TRIGGER fails AFTER INSERT OR UPDATE ON iceberg_tables {when} FOR EACH ROW EXECUTE FUNCTION fail()
+"""
+
+
+@pytest.fixture
+def uri(postgres):
+    return postgres.new_database()
+
+
+@pytest.fixture
+def properties(uri, tmp_path):
+    return {"type": "sql", "uri": uri, "warehouse": f"file://{tmp_path}/warehouse"}
+
+
+@pytest.fixture
+def catalog(properties):
+    catalog = open_catalog("local", properties)
+    catalog.create_namespace(("db",))
+    return catalog
+
+
+@pytest.fixture
+def table(catalog):
+    return catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+
+
+@pytest.fixture
+def query(postgres, uri):
+    return lambda statement: postgres.query(uri, statement)
+
+
+@pytest.fixture
+def proxy(postgres):
+    proxy = TcpProxy(postgres.port)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def behind(properties, postgres, proxy):
+    """The same catalog, reached through the proxy."""
+    return open_catalog(
+        "local", {**properties, "uri": properties["uri"].replace(f":{postgres.port}/", f":{proxy.port}/")}
+    )
+
+
+@pytest.fixture
+def events(catalog):
+    """A table that takes rows; it looks again quickly after an unknown outcome."""
+    quick = {"commit.status-check.min-wait-ms": "1", "commit.retry.min-wait-ms": "1"}
+    return create_table(catalog, EVENTS, ROWS.schema, properties=quick)
+
+
+def metadata_files(table):
+    return sorted(info.location for info in table.storage.list(f"{table.metadata.location}/metadata"))
+
+
+def pointer(query):
+    return query("SELECT metadata_location FROM iceberg_tables")[0][0]
+
+
+def files_below(directory: Path) -> set[Path]:
+    return {path for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("40001", Conflict),
+        ("40P01", Conflict),
+        ("55P03", Conflict),
+        ("57014", UnavailableError),
+        ("53100", UnavailableError),
+        ("58030", UnavailableError),
+        ("XX000", UnavailableError),
+        ("23514", UsageError),
+        ("25006", UsageError),
+        ("42501", UsageError),
+        ("P0001", UsageError),
+    ],
+)
+def test_an_error_before_the_commit_is_sent_proves_that_nothing_landed(catalog, table, query, code, expected):
+    query(RAISING.format(code=code, when=""))
+    if expected is Conflict:
+        assert catalog.swap(table, [], set_counter(1)) == Conflict("not today")
+    else:
+        with pytest.raises(expected, match=r"^the database of catalog 'local' failed: not today$"):
+            catalog.swap(table, [], set_counter(1))
+    assert pointer(query) == table.metadata_location
+    assert metadata_files(table) == [table.metadata_location]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("40001", Conflict),
+        ("40P01", Conflict),
+        ("23514", UsageError),
+        ("57014", Unknown),
+        ("53100", Unknown),
+        ("XX000", Unknown),
+        ("P0001", Unknown),
+        ("55P03", Unknown),
+        ("25006", Unknown),
+    ],
+)
+def test_an_error_at_the_commit_proves_nothing_unless_it_is_listed(catalog, table, query, code, expected):
+    query(RAISING.format(code=code, when="DEFERRABLE INITIALLY DEFERRED"))
+    if expected is UsageError:
+        with pytest.raises(UsageError, match="failed: not today"):
+            catalog.swap(table, [], set_counter(1))
+    else:
+        outcome = catalog.swap(table, [], set_counter(1))
+        assert isinstance(outcome, expected)
+        assert "not today" in (outcome.cause if expected is Unknown else outcome.reason)
+    assert pointer(query) == table.metadata_location
+    assert len(metadata_files(table)) == (2 if expected is Unknown else 1)
+
+
+def test_a_name_that_somebody_took_in_the_meantime_is_taken(catalog, table, query):
+    query(RAISING.format(code="23505", when=""))
+    metadata = simple_metadata(catalog.default_location(("db", "orders")))
+    with pytest.raises(UsageError, match=r"table 'db.orders' exists already"):
+        catalog.create(("db", "orders"), metadata)
+    assert list(table.storage.list(metadata.location)) == []
+
+
+def test_a_location_that_does_not_fit_the_column_is_refused_and_leaves_nothing(catalog, query, tmp_path):
+    deep = f"file://{tmp_path}/" + "/".join(["a" * 100] * 10)
+    with pytest.raises(UsageError, match=r"value too long for type character varying\(1000\)"):
+        catalog.create(EVENTS, simple_metadata(deep))
+    assert files_below(tmp_path) == set()
+
+
+def test_a_row_that_stays_locked_is_a_conflict_and_leaves_no_file(properties, table, query, postgres, uri):
+    catalog = open_catalog("local", {**properties, "uri": f"{uri}?options=-clock_timeout%3D100"})
+    with locked(uri):
+        outcome = catalog.swap(catalog.load(EVENTS), [], set_counter(1))
+    assert outcome == Conflict("canceling statement due to lock timeout")
+    assert metadata_files(table) == [table.metadata_location]
+
+
+def test_a_statement_that_takes_too_long_is_unavailable_and_leaves_no_file(properties, table, query, uri):
+    catalog = open_catalog("local", {**properties, "uri": f"{uri}?options=-cstatement_timeout%3D100"})
+    with locked(uri), pytest.raises(UnavailableError, match="canceling statement due to statement timeout"):
+        catalog.swap(catalog.load(EVENTS), [], set_counter(1))
+    assert metadata_files(table) == [table.metadata_location]
+    assert isinstance(catalog.swap(table, [], set_counter(1)), Committed)
+
+
+def test_a_backend_that_is_killed_before_the_commit_proves_that_nothing_landed(catalog, table, query, uri):
+    failures: list[Exception] = []
+
+    def swap():
+        try:
+            catalog.swap(table, [], set_counter(1))
+        except UnavailableError as error:
+            failures.append(error)
+
+    with locked(uri):
+        thread = threading.Thread(target=swap)
+        thread.start()
+        waiting = f"{OUR_BACKENDS} AND wait_event_type = 'Lock'"
+        while not query(waiting):
+            assert thread.is_alive()
+        query(KILL_OUR_BACKENDS)
+        thread.join()
+    assert "terminating connection due to administrator command" in str(failures[0])
+    assert pointer(query) == table.metadata_location
+    assert metadata_files(table) == [table.metadata_location]
+
+
+def test_a_backend_that_is_killed_when_the_commit_is_on_its_way_is_unknown(table, behind, proxy, query):
+    proxy.before(COMMIT, lambda: kill(query))
+    outcome = behind.swap(behind.load(EVENTS), [], set_counter(1))
+    assert isinstance(outcome, Unknown)
+    assert pointer(query) == table.metadata_location
+    assert metadata_files(table) == [table.metadata_location, outcome.metadata_location]
+
+
+def test_a_commit_whose_answer_is_lost_is_unknown_and_its_file_stays(table, behind, proxy, query):
+    proxy.lose_answer(COMMIT)
+    outcome = behind.swap(behind.load(EVENTS), [], set_counter(1))
+    assert isinstance(outcome, Unknown)
+    assert outcome.cause.startswith("cannot tell whether the database of catalog 'local' committed: ")
+    assert pointer(query) == outcome.metadata_location
+    assert metadata_files(table) == [table.metadata_location, outcome.metadata_location]
+
+
+def test_a_commit_whose_answer_is_lost_is_settled_by_looking_peers_10(events, behind, proxy, catalog):
+    proxy.lose_answer(COMMIT)
+    after = append(behind.load(EVENTS), ROWS)
+    assert not proxy.is_waiting
+    assert len(after.metadata.snapshots) == 1
+    assert catalog.load(EVENTS).metadata == after.metadata
+
+
+def test_a_commit_that_never_arrived_stays_unknown_and_nothing_is_deleted_peers_10(
+    events, behind, proxy, catalog, tmp_path
+):
+    before = files_below(tmp_path)
+    proxy.lose_request(COMMIT)
+    with pytest.raises(OutcomeUnknownError, match="may or may not have landed") as raised:
+        append(behind.load(EVENTS), ROWS)
+    assert catalog.load(EVENTS).metadata == events.metadata
+    kept = {path.suffix for path in files_below(tmp_path) - before}
+    assert kept == {".parquet", ".avro", ".json"}
+    assert Path(raised.value.facts["metadata_location"].removeprefix("file://")).exists()
+    # Whoever looks at the evidence may run it again; the table takes it.
+    assert len(append(behind.load(EVENTS), ROWS).metadata.snapshots) == 1
+
+
+def test_a_server_that_goes_silent_at_the_commit_is_not_waited_for_forever(table, behind, proxy, query, monkeypatch):
+    base = behind.load(EVENTS)
+    monkeypatch.setattr(database_module, "_ANSWER_TIMEOUT_SECONDS", 0.5)
+    proxy.swallow_answer(COMMIT)
+    outcome = behind.swap(base, [], set_counter(1))
+    assert isinstance(outcome, Unknown)
+    assert pointer(query) == outcome.metadata_location
+
+
+@pytest.mark.parametrize("statement", [b"UPDATE iceberg_tables", b"set_config"])
+def test_a_connection_that_breaks_before_the_commit_proves_that_nothing_landed(table, behind, proxy, query, statement):
+    base = behind.load(EVENTS)
+    proxy.lose_answer(statement)
+    with pytest.raises(UnavailableError, match="the database of catalog 'local' failed"):
+        behind.swap(base, [], set_counter(1))
+    assert not proxy.is_waiting
+    assert pointer(query) == table.metadata_location
+    assert metadata_files(table) == [table.metadata_location]
+
+
+def test_a_create_or_drop_whose_answer_is_lost_is_an_error_that_says_so(table, behind, proxy, catalog):
+    identifier = ("db", "orders")
+    metadata = simple_metadata(behind.default_location(identifier))
+    for change in (lambda: behind.create(identifier, metadata), lambda: behind.drop(EVENTS)):
+        proxy.lose_answer(COMMIT)
+        with pytest.raises(OutcomeUnknownError, match="cannot tell whether"):
+            change()
+    assert catalog.list_tables(("db",)) == [identifier]
+    assert catalog.load(identifier).metadata == metadata
+
+
+def test_a_server_that_stopped_is_unavailable_and_a_commit_to_it_leaves_no_file(tmp_path):
+    server = Postgres()
+    try:
+        uri = server.new_database()
+        catalog = open_catalog("local", {"type": "sql", "uri": uri, "warehouse": f"file://{tmp_path}/warehouse"})
+        catalog.create_namespace(("db",))
+        table = catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+    finally:
+        server.close()
+    for use in (lambda: catalog.load(EVENTS), lambda: catalog.swap(table, [], set_counter(1))):
+        with pytest.raises(UnavailableError, match=r"the database of catalog 'local' failed: .*refused"):
+            use()
+    assert metadata_files(table) == [table.metadata_location]
+
+
+def test_a_server_that_does_not_answer_is_given_up(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"postgresql://u:hunter2@127.0.0.1:{silent.getsockname()[1]}/db?connect_timeout=2"
+        began = time.monotonic()
+        with pytest.raises(UnavailableError) as raised:
+            open_catalog("local", {"type": "sql", "uri": uri}).load(EVENTS)
+    assert time.monotonic() - began < 10
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_database_that_may_only_be_read_refuses_a_commit_and_serves_readers(catalog, table, query):
+    name = query("SELECT current_database()")[0][0]
+    query(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    assert catalog.load(EVENTS).metadata == table.metadata
+    with pytest.raises(UsageError, match="cannot execute UPDATE in a read-only transaction"):
+        catalog.swap(table, [], set_counter(1))
+    assert metadata_files(table) == [table.metadata_location]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "message"),
+    [
+        ("_none", 'database "test_.*_none" does not exist'),
+        ("?nonsense=3", 'invalid connection option "nonsense"'),
+    ],
+)
+def test_an_address_that_leads_nowhere_is_an_error_in_one_line(postgres, suffix, message):
+    catalog = open_catalog("local", {"type": "sql", "uri": postgres.new_database() + suffix})
+    with pytest.raises((UnavailableError, UsageError), match=message) as raised:
+        catalog.load(EVENTS)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_commit_that_is_confirmed_survives_a_crash_of_the_server(uri, query):
+    """The server of these tests confirms before it has written; files that a commit replaced may be deleted at once."""
+    assert query("SHOW synchronous_commit") == [["off"]]
+    settings = settings_of(Database("local", {"uri": uri}))
+    assert settings["synchronous_commit"] == "on"
+
+
+def test_a_transaction_is_bounded_unless_somebody_has_set_other_bounds(uri):
+    ours = settings_of(Database("local", {"uri": uri}))
+    assert (ours["lock_timeout"], ours["statement_timeout"]) == ("30s", "30s")
+    theirs = settings_of(Database("local", {"uri": f"{uri}?options=-clock_timeout%3D5s"}))
+    assert (theirs["lock_timeout"], theirs["statement_timeout"]) == ("5s", "30s")
+
+
+def test_an_isolation_that_the_database_prefers_does_not_change_ours(query, uri):
+    for kind in ("serializable", "repeatable read"):
+        name = query("SELECT current_database()")[0][0]
+        query(f"ALTER DATABASE {name} SET default_transaction_isolation = '{kind}'")
+        assert settings_of(Database("local", {"uri": uri}))["transaction_isolation"] == "read committed"
+
+
+def test_tables_in_a_schema_of_their_own_are_found_by_the_address(properties, catalog, table, query, uri):
+    query("CREATE SCHEMA lake; ALTER TABLE iceberg_tables SET SCHEMA lake")
+    query("ALTER TABLE iceberg_namespace_properties SET SCHEMA lake")
+    moved = open_catalog("local", {**properties, "uri": f"jdbc:{uri}?currentSchema=lake"})
+    assert isinstance(moved.swap(moved.load(EVENTS), [], set_counter(1)), Committed)
+
+
+def test_no_connection_is_kept_so_none_is_shared_by_a_fork(catalog, table, query):
+    assert query(OUR_BACKENDS) == []
+    child = os.fork()
+    if child == 0:
+        outcome = catalog.swap(table, [], set_counter(1))
+        os._exit(0 if isinstance(outcome, Committed) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert isinstance(catalog.swap(catalog.load(EVENTS), [], set_counter(2)), Committed)
+
+
+def test_clients_that_use_a_new_database_at_the_same_moment_all_succeed(properties):
+    start, failures = threading.Barrier(6), []
+
+    def use(number):
+        catalog = open_catalog("local", properties)
+        start.wait()
+        try:
+            catalog.create_namespace(("shared",), exists_ok=True)
+            catalog.create_namespace((f"own{number}",))
+        except Exception as error:  # noqa: BLE001 - counted
+            failures.append(error)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(open_catalog("local", properties).list_namespaces()) == 7
+
+
+def settings_of(database: Database) -> dict[str, str]:
+    """Settings as they are within a write transaction."""
+    names = ("synchronous_commit", "lock_timeout", "statement_timeout", "transaction_isolation")
+    return database.transact(lambda c: {name: c.exec_driver_sql(f"SHOW {name}").scalar_one() for name in names})
+
+
+def kill(query) -> None:
+    query(KILL_OUR_BACKENDS)
+    while query(OUR_BACKENDS):
+        pass
+
+
+@contextmanager
+def locked(uri: str) -> Iterator[None]:
+    """While another program's transaction holds the locks of all rows."""
+    with closing(psycopg.connect(uri)) as connection:
+        connection.execute("SELECT * FROM iceberg_tables FOR UPDATE")
+        yield
