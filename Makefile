@@ -11,7 +11,7 @@ JAVA_JARS := .java-env
 JAVA_READY := $(JAVA_VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit interop airflow-env java-env fuzz lint format lock dist clean
+.PHONY: help setup demo test test-unit interop airflow-env java-env fuzz simulate lint format lock dist clean
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ $(JAVA_READY): .ci/requirements-java.lock .ci/java/pom.xml .ci/java/jars.sha256
 
 fuzz: $(READY) ## Spoil 100,000 inputs and see each refused in one line or read rightly, two minutes
 	$(BIN)/python tests/fuzz/run.py --inputs 100000
+
+simulate: $(READY) ## Run 100,000 histories of concurrent writers with faults and check the table after every step
+	$(BIN)/python tests/simulation/run.py --histories 100000
 
 lint: $(READY) ## Check style, types and layers
 	$(BIN)/ruff check .

@@ -95,7 +95,9 @@ class Attempt:
 
         An earlier attempt's manifests with the same `key` are reused, and then `entries` is not iterated.
         """
-        return self._files.once((key, spec_id, content), lambda: tuple(self._write(entries, spec_id, content)))
+        # Manifests of another format version are no use to a base that was upgraded meanwhile.
+        key = (key, spec_id, content, self.base.format_version)
+        return self._files.once(key, lambda: tuple(self._write(entries, spec_id, content)))
 
     def snapshot_updates(
         self,

@@ -46,6 +46,11 @@ def live_entries(manifests: Iterable[ManifestFile], base: TableMetadata, attempt
         yield from (entry for entry in attempt.reader.entries(manifest, base) if entry.is_live)
 
 
+def identity(manifest: ManifestFile) -> tuple[str, int | None]:
+    """What a manifest's entries are read as: after an upgrade to version 3 a commit may give row ids to one that is kept."""
+    return manifest.manifest_path, manifest.first_row_id
+
+
 def file_key(file: DataFile) -> FileKey:
     """What names a file in a snapshot; the vectors of one Puffin file differ in their offset."""
     return file.file_path, file.content_offset
@@ -87,7 +92,7 @@ def remove(
                 found[file_key(entry.data_file)] = entry
         if found:
             replaced[manifest.manifest_path] = attempt.write_manifests(
-                (manifest.manifest_path, frozenset(found)),
+                (*identity(manifest), frozenset(found)),
                 _marked(attempt.reader.entries(manifest, base), found.keys(), attempt.snapshot_id),
                 manifest.partition_spec_id,
                 manifest.content,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from icekeep.commit.attempt import Attempt, manifest_target_bytes
+from icekeep.commit.live_files import identity
 from icekeep.errors import OptionError
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
@@ -77,7 +78,7 @@ def _bins_from_the_end(manifests: Sequence[ManifestFile], target_bytes: int) -> 
 def _merge(
     bin_: Sequence[ManifestFile], attempt: Attempt, spec_id: int, content: ManifestContent
 ) -> tuple[ManifestFile, ...]:
-    key = ("merged", *(manifest.manifest_path for manifest in bin_))
+    key = ("merged", *map(identity, bin_))
     return attempt.write_manifests(key, _entries(bin_, attempt), spec_id, content)
 
 

@@ -143,7 +143,8 @@ def _swap(
     except IcekeepError:
         remove_all(files)
         raise
-    return settle(outcome, base, snapshot_id, runtime)
+    adds_snapshot = any(isinstance(update, AddSnapshot) for update in updates)
+    return settle(outcome, base, snapshot_id if adds_snapshot else None, runtime)
 
 
 def _in_doubt(

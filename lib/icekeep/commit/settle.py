@@ -23,13 +23,16 @@ def validate_status_checks(metadata: TableMetadata) -> None:
 
 
 def settle(
-    outcome: Committed | Conflict | Unknown, base: Table, snapshot_id: int, runtime: Runtime
+    outcome: Committed | Conflict | Unknown, base: Table, snapshot_id: int | None, runtime: Runtime
 ) -> Committed | Conflict | Unknown:
     """An outcome, made more certain where it is in doubt; raises no error of ours.
 
     A conflict may hide our own commit (an answer was lost, the request was sent twice): then it is `Committed`, and where
-    the table cannot be loaded to see, it is `Unknown`. The table is looked at as often and as long as the properties
-    `commit.status-check.*` say.
+    the table cannot be loaded to see, it is `Unknown`. So it is where snapshots have expired since, ours perhaps among
+    them. The table is looked at as often and as long as the properties `commit.status-check.*` say.
+
+    Args:
+        snapshot_id: of the snapshot that the commit was to add, null if it was to add none.
     """
     if isinstance(outcome, Committed):
         return outcome
@@ -38,6 +41,8 @@ def settle(
         if table is not None and _has_landed(table, snapshot_id, location):
             return Committed(table)
         if isinstance(outcome, Conflict):
+            if table is not None and snapshot_id is not None and _may_have_expired(table.metadata, base.metadata):
+                return Unknown(f"{outcome.reason}; that may have been this very commit, expired since", "")
             return outcome
     if isinstance(outcome, Conflict):
         return Unknown(f"{outcome.reason}; the table cannot be loaded to see whether that was this very commit", "")
@@ -62,7 +67,21 @@ def _looks(base: Table, runtime: Runtime) -> Iterator[Table | None]:
             return
 
 
-def _has_landed(table: Table, snapshot_id: int, metadata_location: str) -> bool:
+def _may_have_expired(now: TableMetadata, base: TableMetadata) -> bool:
+    """Whether a snapshot that was committed on `base` could have come and gone.
+
+    The one with its sequence number is not there; in version 1, which has none, history has any gap at all.
+    """
+    if base.format_version == 1:
+        before, known = base.snapshots_by_id.keys(), now.snapshots_by_id.keys()
+        parents = {s.parent_snapshot_id for s in now.snapshots if s.snapshot_id not in before} - {None}
+        is_whole = before <= known and parents <= known
+        return not is_whole or now.snapshot_log[: len(base.snapshot_log)] != base.snapshot_log
+    number = base.next_sequence_number
+    return now.last_sequence_number >= number and all(s.sequence_number != number for s in now.snapshots)
+
+
+def _has_landed(table: Table, snapshot_id: int | None, metadata_location: str) -> bool:
     history = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
     return snapshot_id in table.metadata.snapshots_by_id or metadata_location in history
 

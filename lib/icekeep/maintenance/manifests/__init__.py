@@ -45,7 +45,8 @@ def rewrite_manifests(
     listener.on(StepStarted("rewriting manifests", plan.manifests_count, "manifests"))
     added = rewritten_manifests(plan, table, spark) if plan.entries_count else ()
     listener.on(StepFinished("rewriting manifests", f"{plan.manifests_count} manifests -> {len(added)}"))
-    change = RewriteManifests(replaced=plan.manifests, added=added)
+    version = table.metadata.format_version
+    change = RewriteManifests(replaced=plan.manifests, added=added, format_version=version)
     try:
         commit(table, change, runtime=runtime, listener=listener)
     except OutcomeUnknownError:

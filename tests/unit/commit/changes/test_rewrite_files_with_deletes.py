@@ -250,7 +250,7 @@ def test_history_that_expired_is_no_hindrance(table):
 
     def append_and_expire():
         later = add(add(deleted, "d"), "e")
-        gone = [s.snapshot_id for s in later.metadata.snapshots[:-1]]
+        gone = [s.snapshot_id for s in later.metadata.snapshots[:-2]]
         swap(later, RemoveSnapshots(tuple(gone)))
 
     meanwhile(deleted, append_and_expire)

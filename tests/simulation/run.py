@@ -1,0 +1,120 @@
+"""Simulate writers on a table in a world where every call can go wrong: `make simulate`.
+
+    python tests/simulation/run.py --histories 100000 --seed 0
+
+Each history has two to five writers and 20 to 60 operations; one in a hundred goes through real bytes. Then every call of
+every operation is the last before a crash, and fails in every other way. Prints what was done and what went wrong on
+purpose; exits with 1 if an invariant was violated, and has printed the command that replays it.
+"""
+
+import argparse
+import multiprocessing
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[2] / "lib"), str(Path(__file__).parents[1])]
+
+from simulation import sweep  # noqa: E402 - the path comes first
+from simulation.codec import values_in_place_of_bytes  # noqa: E402
+from simulation.faults import Fault  # noqa: E402
+from simulation.history import History, Tally  # noqa: E402
+from simulation.model import Told  # noqa: E402
+
+_CHUNK = 100
+
+
+def simulate(seed: int, tell: Callable[[str], None] | None = None) -> History:
+    """Run the history of a seed to its end and tell all that happened; a violation says how to replay it."""
+    with nullcontext() if through_bytes(seed) else values_in_place_of_bytes():
+        history = History(seed)
+        try:
+            history.run()
+        except BaseException as error:
+            error.add_note(f"replay: python tests/simulation/run.py --seed {seed} --trace")
+            raise
+        finally:
+            if tell is not None:
+                for line in history.story():
+                    tell(line)
+    return history
+
+
+def through_bytes(seed: int) -> bool:
+    """Whether the history of a seed writes and reads real Avro and JSON."""
+    return seed % 100 == 99
+
+
+def run(seeds: Iterable[int]) -> tuple[Tally, list[str]]:
+    """Run histories; what they were made of, and each failure as text."""
+    tally, failures = Tally(), []
+    for seed in seeds:
+        try:
+            tally.add(simulate(seed).tally())
+        except Exception:  # noqa: BLE001 - whatever it is, it is a finding
+            failures.append(traceback.format_exc())
+    return tally, failures
+
+
+def _chunks(first: int, count: int) -> Iterator[range]:
+    for start in range(first, first + count, _CHUNK):
+        yield range(start, min(start + _CHUNK, first + count))
+
+
+def run_all(first: int, count: int, processes: int) -> tuple[Tally, list[str]]:
+    """The same over several processes."""
+    tally, failures = Tally(), []
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(processes) as pool:
+        for number, (part, failed) in enumerate(pool.imap_unordered(run, _chunks(first, count)), 1):
+            tally.add(part)
+            failures += failed
+            if number % 50 == 0:
+                print(f"{tally.histories:9,} histories, {len(failures)} violations", flush=True)
+    return tally, failures
+
+
+def report(tally: Tally, failures: list[str]) -> None:
+    """Print what was done."""
+    print(f"{tally.histories:11,} histories of {tally.steps:,} operations, {tally.calls:,} storage and catalog calls")
+    print(f"{tally.commits:11,} commits landed, {tally.checks:,} times the invariants were checked")
+    for told in Told:
+        if tally.told[told]:
+            print(f"{tally.told[told]:11,} operations were told: {told.value}")
+    print(f"{tally.conflicts:11,} times an attempt met a conflict")
+    for fault in Fault:
+        if tally.faults[fault]:
+            print(f"{tally.faults[fault]:11,} calls {fault.value}")
+    print(f"{len(failures):11,} violations", flush=True)
+    for failure in failures[:3]:
+        print(failure)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--histories", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0, help="of the first history; the next ones follow it")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--trace", action="store_true", help="print every call of the first history, and run no other")
+    options = parser.parse_args()
+    if options.trace:
+        simulate(options.seed, tell=print)
+        return 0
+    tally, failures = run_all(options.seed, options.histories, options.processes)
+    report(tally, failures)
+    if options.histories > 1:
+        # A single history is a replay; a run of many is the whole proof, with the systematic part.
+        with values_in_place_of_bytes():
+            swept, failed = sweep.run()
+        print(f"{swept:11,} times one call of one operation went wrong, {len(failed)} violations")
+        failures += failed
+        for failure in failed[:3]:
+            print(failure)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

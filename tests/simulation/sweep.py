@@ -1,0 +1,81 @@
+"""Every call of every operation goes wrong in every way, one at a time; after each the table is checked and worked on."""
+
+import traceback
+from collections.abc import Iterator
+from functools import cache
+
+from simulation.faults import ANYWHERE, AT_SWAPS, SWAP, Fault, FaultAt
+from simulation.file_operations import Append, Compact
+from simulation.history import History
+from simulation.metadata_operations import ExpireAndReclaim, MakeBranchOrTag, Rollback
+from simulation.model import Told
+from simulation.operations import OPERATIONS, Make
+from simulation.scheduler import Actor
+
+_NEVER = -1
+_PREPARED = (Append, Append, MakeBranchOrTag, Compact, Append, MakeBranchOrTag, Rollback, Append)
+_AFTERWARDS = (Append, Compact, ExpireAndReclaim)
+
+
+def run() -> tuple[int, list[str]]:
+    """How many faults were tried, and each failure as text."""
+    failures: list[str] = []
+    tried = 0
+    for make in OPERATIONS:
+        for catalog in ("pointer", "updates"):
+            for number, fault in cases(make, catalog):
+                tried += 1
+                try:
+                    check(make, catalog, number, fault)
+                except Exception:  # noqa: BLE001 - whatever it is, it is a finding
+                    failures.append(traceback.format_exc())
+    return tried, failures
+
+
+def cases(make: Make, catalog: str) -> Iterator[tuple[int, Fault]]:
+    """Each call that the operation makes, in each way in which it can go wrong."""
+    calls = _world(make, catalog, _fitting(make, catalog), _NEVER, Fault.NONE).faults.calls
+    for number, operation in enumerate(calls):
+        for fault in AT_SWAPS if operation == SWAP else ANYWHERE:
+            yield number, fault
+
+
+def check(make: Make, catalog: str, number: int, fault: Fault) -> None:
+    """One fault at one call; the fault is seen to have fired."""
+    try:
+        history = _world(make, catalog, _fitting(make, catalog), number, fault)
+    except BaseException as error:
+        error.add_note(f"{make.__name__} on a catalog that takes {catalog}, call {number} {fault.value}")
+        raise
+    assert history.faults.fired[fault] == 1, f"{make.__name__}: call {number} was not {fault.value}"
+
+
+@cache
+def _fitting(make: Make, catalog: str) -> int:
+    """A seed of a table in which the operation has something to do."""
+    for seed in range(200):
+        if _world(make, catalog, seed, _NEVER, Fault.NONE).operations[len(_PREPARED)].told is Told.COMMITTED:
+            return seed
+    raise AssertionError(f"{make.__name__} finds nothing to do in any table")
+
+
+def _world(make: Make, catalog: str, seed: int, number: int, fault: Fault) -> History:
+    """A table with some past, the operation with its fault, and others who work on it afterwards."""
+    history = History(seed, FaultAt(_NEVER, Fault.NONE), share=0.0)
+    history.world.applies_updates = catalog == "updates"
+    tried = FaultAt(number, fault)
+
+    def work(actor: Actor) -> None:
+        client = history.client(actor)
+        for before in _PREPARED:
+            history.perform(client, before)
+        history.scheduler.now_ms += 60_000
+        history.world.faults = tried
+        history.perform(client, make)
+        history.world.faults = FaultAt(_NEVER, Fault.NONE)
+        for after in (make, *_AFTERWARDS):
+            history.perform(client, after)
+
+    history.work({"writer": work})
+    history.faults = tried
+    return history
