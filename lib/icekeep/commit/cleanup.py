@@ -18,11 +18,10 @@ def remove_all(files: CommitFiles) -> None:
 
 def remove_unused(files: CommitFiles, snapshot: Snapshot | None) -> None:
     """Remove the lists of earlier attempts, and manifests that the list of the snapshot which landed does not name."""
-    named = None if snapshot is None else files.named.get(snapshot.manifest_list or "")
-    if named is None:
+    if snapshot is None or snapshot.manifest_list not in files.named:
         # The change made no snapshot, or another writer has expired it already: then nobody knows what it named.
         return
-    assert snapshot is not None
+    named = files.named[snapshot.manifest_list]
     spare = [location for location in files.lists_written if location != snapshot.manifest_list]
     _remove(files, spare + [location for location in files.manifests_written if location not in named])
 

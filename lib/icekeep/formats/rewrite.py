@@ -85,13 +85,13 @@ def rewrite(task: RewriteTask, storage: Storage) -> tuple[DataFile, ...]:
     read_count = 0
     name_mapping = name_mapping_of(task.properties)
     kept_dictionaries = _kept_dictionaries(task, storage)
-    columns = _columns(task)
+    columns, constants = _columns(task), _constants(task)
     with _writer(task, columns, storage) as writer:
         for piece in task.pieces:
             source = SourceFile(
                 location=piece.location,
                 file_format=piece.file_format,
-                constants=_constants(task),
+                constants=constants,
                 name_mapping=name_mapping,
                 first_row_id=piece.first_row_id,
                 data_sequence_number=piece.data_sequence_number,

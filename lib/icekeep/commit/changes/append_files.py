@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.live_files import add
+from icekeep.commit.live_files import add, live_manifests
 from icekeep.commit.merging import merged
 from icekeep.commit.summary import SummaryBuilder
-from icekeep.spec.manifests.structs import DataFile, ManifestContent
+from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.updates import Update
@@ -30,9 +30,7 @@ class AppendFiles(msgspec.Struct, frozen=True, kw_only=True):
             return ()
         summary = SummaryBuilder(self.summary)
         added = add(self.files, base, attempt, summary)
-        head = base.head(self.branch)
-        kept = [] if head is None else [m for m in attempt.reader.manifests(head) if m.may_have_live_files]
-        data = [*added, *(m for m in kept if m.content is ManifestContent.DATA)]
-        deletes = [m for m in kept if m.content is ManifestContent.DELETES]
+        kept = live_manifests(base, self.branch, attempt)
+        data = [*added, *kept.data]
         data = merged(data, attempt) if self.merges_manifests else data
-        return attempt.snapshot_updates("append", [*data, *deletes], summary, branch=self.branch)
+        return attempt.snapshot_updates("append", [*data, *kept.deletes], summary, branch=self.branch)

@@ -4,7 +4,7 @@ Version 1 lists may leave counts out, and a version 1 snapshot may name its mani
 "Snapshots", `manifests`). Every count that a later version requires is then found by reading.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -33,15 +33,16 @@ def inspect_manifest(data: bytes, location: str) -> ManifestFile:
     Raises:
         InvalidTableError: the file is damaged, or its header lacks the schema or the partition spec.
     """
+    metadata = read_header(data, location).metadata
     row = ManifestFile(
         manifest_path=location,
         manifest_length=len(data),
-        partition_spec_id=_header_number(data, location),
+        partition_spec_id=_spec_id(metadata, location),
         added_snapshot_id=None,
         sequence_number=0,
         min_sequence_number=0,
     )
-    return completed(row, data, _own_partition_type(data, location))
+    return completed(row, data, _own_partition_type(metadata, location))
 
 
 def completed(row: ManifestFile, data: bytes, partition: StructType) -> ManifestFile:
@@ -82,17 +83,15 @@ def _summaries(entries: list[ManifestEntry], partition: StructType) -> tuple[Fie
     return summarizer.summaries()
 
 
-def _header_number(data: bytes, location: str) -> int:
+def _spec_id(metadata: Mapping[str, bytes], location: str) -> int:
     # The first writers of version 1 knew one spec only, and did not number it.
-    text = read_header(data, location).metadata.get("partition-spec-id", b"0")
+    text = metadata.get("partition-spec-id", b"0")
     if not text.isdigit():
         raise InvalidTableError(f"manifest {location!r} has the partition-spec-id {text!r}", location=location)
     return int(text)
 
 
-def _own_partition_type(data: bytes, location: str) -> StructType:
-    metadata = read_header(data, location).metadata
-
+def _own_partition_type(metadata: Mapping[str, bytes], location: str) -> StructType:
     def part(key: str, read: Callable[[Any], Any]) -> Any:
         try:
             return read(msgspec.json.decode(metadata[key]))
