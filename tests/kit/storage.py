@@ -2,13 +2,13 @@
 
 import io
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO
 
-from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, UnsupportedError
+from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, UnavailableError, UnsupportedError
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo, Storage
+from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, DirectoryStorage, FileInfo
 from icekeep.storage.locations import canonical, parse_location
 
 Hook = Callable[[str, str], None]
@@ -22,6 +22,7 @@ class MemoryStorage:
 
     def __init__(self, runtime: Runtime = SYSTEM) -> None:
         self.files: dict[str, tuple[bytes, int]] = {}
+        self._made: set[str] = set()
         self._runtime = runtime
 
     def open(self, location: str) -> BinaryIO:
@@ -73,6 +74,30 @@ class MemoryStorage:
         _key(location)
         return Capabilities(exclusive_create=True, move=True)
 
+    def directory_exists(self, location: str) -> bool:
+        key = _key(location)
+        return any(other == key or other.startswith(f"{key}/") for other in self._made) or any(
+            other.startswith(f"{key}/") for other in self.files
+        )
+
+    def make_directory(self, location: str) -> None:
+        parts = _key(location).split("/")
+        self._made.update("/".join(parts[:length]) for length in range(4, len(parts) + 1))
+
+    def remove_directory(self, location: str) -> None:
+        if self.child_names(location):
+            raise UnavailableError(f"cannot remove directory {location!r}: directory not empty")
+        self._made.discard(_key(location))
+
+    def child_directories(self, location: str) -> Sequence[str]:
+        names = self.child_names(location)
+        return [n for n in names if not n.startswith(".") and self.directory_exists(f"{location.rstrip('/')}/{n}")]
+
+    def child_names(self, location: str) -> Sequence[str]:
+        prefix = f"{_key(location)}/"
+        below = [key[len(prefix) :] for key in [*self._made, *self.files] if key.startswith(prefix)]
+        return sorted({name.split("/", 1)[0] for name in below})
+
     def _file(self, location: str) -> tuple[bytes, int]:
         try:
             return self.files[_key(location)]
@@ -120,7 +145,7 @@ class HookedStorage:
     `before(operation, location)` and `after(operation, location)` may raise; `fired` counts their calls by operation.
     """
 
-    def __init__(self, inner: Storage, before: Hook = _nothing, after: Hook = _nothing) -> None:
+    def __init__(self, inner: DirectoryStorage, before: Hook = _nothing, after: Hook = _nothing) -> None:
         self.inner = inner
         self.before = before
         self.after = after
@@ -161,6 +186,21 @@ class HookedStorage:
 
     def capabilities(self, location: str) -> Capabilities:
         return self._call("capabilities", location)
+
+    def directory_exists(self, location: str) -> bool:
+        return self._call("directory_exists", location)
+
+    def make_directory(self, location: str) -> None:
+        self._call("make_directory", location)
+
+    def remove_directory(self, location: str) -> None:
+        self._call("remove_directory", location)
+
+    def child_directories(self, location: str) -> Sequence[str]:
+        return self._call("child_directories", location)
+
+    def child_names(self, location: str) -> Sequence[str]:
+        return self._call("child_names", location)
 
     def _call(self, operation: str, location: str, *arguments: Any) -> Any:
         self.fired[operation] += 1

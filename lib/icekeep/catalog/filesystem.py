@@ -24,13 +24,6 @@ from icekeep.catalog.base import (
     validate_namespace,
     validate_table_identifier,
 )
-from icekeep.catalog.directories import (
-    child_directories,
-    child_names,
-    directory_exists,
-    make_directory,
-    remove_directory,
-)
 from icekeep.catalog.metadata_files import (
     METADATA_PATH,
     compression_suffix,
@@ -62,7 +55,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import format_metadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.updates import Update
-from icekeep.storage.base import Storage
+from icekeep.storage.base import DirectoryStorage
 from icekeep.storage.locations import canonical, join
 
 VERSIONS_KEPT = 100
@@ -75,7 +68,9 @@ VERSION_AGE_KEPT_MS = 3 * 24 * 3600 * 1000
 class FilesystemCatalog:
     """Tables at `<warehouse>/<namespace>/<table>`; property `warehouse`."""
 
-    def __init__(self, name: str, properties: Mapping[str, str], storage: Storage, runtime: Runtime = SYSTEM) -> None:
+    def __init__(
+        self, name: str, properties: Mapping[str, str], storage: DirectoryStorage, runtime: Runtime = SYSTEM
+    ) -> None:
         self.name = name
         self._warehouse = properties.get("warehouse", "")
         if not self._warehouse:
@@ -176,7 +171,7 @@ class FilesystemCatalog:
     def list_tables(self, namespace: Identifier) -> list[Identifier]:
         if not self._has_namespace(namespace):
             raise no_such_namespace(self, namespace)
-        children = [(*namespace, name) for name in child_directories(self._location(namespace))]
+        children = [(*namespace, name) for name in self._storage.child_directories(self._location(namespace))]
         return [child for child in children if self._is_table(child)]
 
     def list_namespaces(self) -> list[Identifier]:
@@ -184,7 +179,7 @@ class FilesystemCatalog:
         ahead: list[Identifier] = [()]
         while ahead:
             parent = ahead.pop()
-            children = [(*parent, name) for name in child_directories(self._location(parent))]
+            children = [(*parent, name) for name in self._storage.child_directories(self._location(parent))]
             namespaces = [child for child in children if self._has_namespace(child)]
             found += namespaces
             ahead += namespaces
@@ -201,24 +196,26 @@ class FilesystemCatalog:
                 return
             raise UsageError(f"namespace {format_identifier(namespace)!r} exists already in catalog {self.name!r}")
         for level in range(1, len(namespace) + 1):
-            if directory_exists(self._location(namespace[:level])) and not self._has_namespace(namespace[:level]):
+            if self._storage.directory_exists(self._location(namespace[:level])) and not self._has_namespace(
+                namespace[:level]
+            ):
                 raise UsageError(
                     f"cannot create namespace {format_identifier(namespace)!r} in catalog {self.name!r}: "
                     f"{self._location(namespace[:level])!r} holds a table, or what a dropped table left"
                 )
-        make_directory(self._location(namespace))
+        self._storage.make_directory(self._location(namespace))
 
     def drop_namespace(self, namespace: Identifier) -> None:
         if not self._has_namespace(namespace):
             raise no_such_namespace(self, namespace)
         location = self._location(namespace)
-        names = child_names(location)
+        names = self._storage.child_names(location)
         if names:
             raise UsageError(
                 f"namespace {format_identifier(namespace)!r} in catalog {self.name!r} is not empty: {location!r} holds "
                 f"{names[0]!r}; drop the tables in it and remove what they left"
             )
-        remove_directory(location)
+        self._storage.remove_directory(location)
 
     def _conflict_with_head(self, table: Table) -> Conflict | None:
         """What stands against a commit on `table`, if it is not the head."""
@@ -332,11 +329,13 @@ class FilesystemCatalog:
         location = self._location(validate_namespace(namespace))
         inside = join(location, "metadata")
         # A directory called metadata may itself be a table of that name.
-        is_table = directory_exists(inside) and not directory_exists(join(inside, "metadata"))
-        return directory_exists(location) and not is_table
+        is_table = self._storage.directory_exists(inside) and not self._storage.directory_exists(
+            join(inside, "metadata")
+        )
+        return self._storage.directory_exists(location) and not is_table
 
     def _is_table(self, identifier: Identifier) -> bool:
-        names = child_names(join(self._location(identifier), "metadata"))
+        names = self._storage.child_names(join(self._location(identifier), "metadata"))
         return any(parse_version_name(name) is not None for name in names)
 
     def _metadata_directory(self, identifier: Identifier) -> str:

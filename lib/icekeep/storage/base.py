@@ -5,7 +5,7 @@ nothing here overwrites one. Backends translate their own exceptions, so that ca
 name that is taken, `FileExistsError`. A storage is a small value that can be pickled: it travels to Spark tasks.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 from typing import BinaryIO, Protocol
@@ -114,3 +114,30 @@ class Storage(Protocol):
 
     def capabilities(self, location: str) -> Capabilities:
         """Prove what the store of `location` can do, by trying it in the nearest directory that exists."""
+
+
+class Directories(Protocol):
+    """Directories by location, which a catalog in a directory takes for namespaces; errors as those of `Storage`.
+
+    A store that knows only keys has a directory where a key lies below it, and keeps an empty one by a marker that neither
+    `Storage.list` nor `child_names` shows.
+    """
+
+    def directory_exists(self, location: str) -> bool:
+        """Whether there is a directory, or a link to one."""
+
+    def make_directory(self, location: str) -> None:
+        """Make a directory and those above it; one that exists is fine."""
+
+    def remove_directory(self, location: str) -> None:
+        """Remove an empty directory; raises `UnavailableError` for one that is not empty."""
+
+    def child_directories(self, location: str) -> Sequence[str]:
+        """Names of the directories right in a directory, sorted, without hidden ones and links; none if it is not there."""
+
+    def child_names(self, location: str) -> Sequence[str]:
+        """Names of everything right in a directory, sorted; none if it is not there."""
+
+
+class DirectoryStorage(Storage, Directories, Protocol):
+    """A storage that also knows directories: what every backend is."""

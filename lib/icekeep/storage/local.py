@@ -19,33 +19,30 @@ from icekeep.errors import (
     InvalidTableError,
     MissingFileError,
     OutcomeUnknownError,
-    UnavailableError,
-    UsageError,
 )
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo
+from icekeep.storage.local_directories import LocalDirectories
+from icekeep.storage.local_errors import ABSENT, DENIED, reason, translate_os_error, translated
 from icekeep.storage.locations import canonical, local_path
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_ABSENT = (errno.ENOENT, errno.ENOTDIR)
-_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
-_LINK_REFUSED = (*_ABSENT, *_DENIED, errno.EMLINK, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG, errno.EOPNOTSUPP)
+_LINK_REFUSED = (*ABSENT, *DENIED, errno.EMLINK, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG, errno.EOPNOTSUPP)
 """Answers of a file system that made no name; a broken disk or a lost server may give others after it made one."""
-_NOT_A_FILE = (errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.EXDEV)
 
 
-class LocalStorage:
+class LocalStorage(LocalDirectories):
     """Storage on the file systems of this machine, for locations without a scheme or with `file:`."""
 
     def __init__(self, runtime: Runtime = SYSTEM) -> None:
         self._runtime = runtime
 
     def open(self, location: str) -> BinaryIO:
-        with _translated("open", location):
+        with translated("open", location):
             return open(local_path(location), "rb")
 
     def read(self, location: str, length_bytes: int | None = None) -> bytes:
-        with _translated("read", location), open(local_path(location), "rb") as stream:
+        with translated("read", location), open(local_path(location), "rb") as stream:
             data = stream.read()
         if length_bytes is not None and len(data) != length_bytes:
             raise InvalidTableError(
@@ -59,7 +56,7 @@ class LocalStorage:
     @contextmanager
     def write(self, location: str) -> Iterator[BinaryIO]:
         path = local_path(location)
-        with _translated("write", location):
+        with translated("write", location):
             self._make_directory(os.path.dirname(path))
             file_descriptor = os.open(path, _NEW, 0o666)
         try:
@@ -72,7 +69,7 @@ class LocalStorage:
                     stream.close()
                 raise
             stream.close()
-            with _translated("write", location):
+            with translated("write", location):
                 self._flush(file_descriptor)
                 self._flush_directory(os.path.dirname(path))
         except BaseException:
@@ -86,7 +83,7 @@ class LocalStorage:
         directory = os.path.dirname(path)
         # Not hidden, so that what a crash leaves behind is an orphan to every engine's orphan removal.
         temporary = os.path.join(directory, f"{self._runtime.new_uuid()}.tmp")
-        with _translated("create", location):
+        with translated("create", location):
             self._make_directory(directory)
             self._write_durably(temporary, data)
         try:
@@ -98,7 +95,7 @@ class LocalStorage:
         source_path, target_path = local_path(source), local_path(target)
         if canonical(source) == canonical(target):
             raise FileExistsError(errno.EEXIST, "cannot move a file to itself", target)
-        with _translated("move", source):
+        with translated("move", source):
             self._make_directory(os.path.dirname(target_path))
             self._link(source_path, target_path)
             self._flush_directory(os.path.dirname(target_path))
@@ -108,7 +105,7 @@ class LocalStorage:
         return [_delete(location) for location in locations]
 
     def list(self, prefix_location: str) -> Iterator[FileInfo]:
-        with _translated("list", prefix_location):
+        with translated("list", prefix_location):
             directories = [(prefix_location.rstrip("/"), local_path(prefix_location))]
             while directories:
                 location, path = directories.pop()
@@ -126,7 +123,7 @@ class LocalStorage:
     def head(self, location: str) -> FileInfo | None:
         path = local_path(location)
         try:
-            with _translated("look at", location):
+            with translated("look at", location):
                 status = os.stat(path)
         except MissingFileError:
             return None
@@ -150,7 +147,7 @@ class LocalStorage:
             if error.errno in _LINK_REFUSED and not os.path.lexists(path):
                 raise translate_os_error(error, "create", location) from error
             raise OutcomeUnknownError(
-                f"cannot tell whether file {location!r} was created durably: {_reason(error)}", location=location
+                f"cannot tell whether file {location!r} was created durably: {reason(error)}", location=location
             ) from error
 
     def _link(self, source_path: str, target_path: str) -> None:
@@ -214,18 +211,6 @@ class LocalStorage:
                 _remove_if_possible(path)
 
 
-def translate_os_error(error: OSError, action: str, location: str) -> IcekeepError:
-    """The error of ours that says what to do about a system's error; `action` is a verb ("read")."""
-    if error.errno in _ABSENT:
-        return MissingFileError(f"cannot {action} {location!r}: there is no such file", location=location)
-    message = f"cannot {action} {location!r}: {_reason(error)}"
-    if error.errno in _DENIED:
-        return UsageError(f"{message}; run as a user who may, or name another location", location=location)
-    if error.errno in _NOT_A_FILE:
-        return InvalidTableError(message, location=location)
-    return UnavailableError(message, location=location)
-
-
 class _NewFile(io.FileIO):
     """The raw end of a stream that is being written: errors of the disk reach the caller's block translated."""
 
@@ -234,22 +219,8 @@ class _NewFile(io.FileIO):
         self._location = location
 
     def write(self, data: object, /) -> int:
-        with _translated("write", self._location):
+        with translated("write", self._location):
             return super().write(data)  # type: ignore[arg-type]
-
-
-@contextmanager
-def _translated(action: str, location: str) -> Iterator[None]:
-    try:
-        yield
-    except FileExistsError:
-        raise
-    except OSError as error:
-        raise translate_os_error(error, action, location) from error
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or type(error).__name__).lower()
 
 
 def _remove_if_possible(path: str) -> None:
@@ -259,7 +230,7 @@ def _remove_if_possible(path: str) -> None:
 
 def _delete(location: str) -> DeleteOutcome:
     try:
-        with _translated("delete", location):
+        with translated("delete", location):
             os.unlink(local_path(location))
     except MissingFileError:
         return DeleteOutcome(location, DeleteStatus.MISSING)

@@ -4,22 +4,22 @@ A table may have files in several stores, so the backend is chosen for each call
 so that neither opening a catalog nor sending a storage to a task loads what is not used.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO
 
 from icekeep.errors import IcekeepError, UnsupportedError
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo, Storage
+from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, DirectoryStorage, FileInfo
 from icekeep.storage.local import LocalStorage
 from icekeep.storage.locations import parse_location
 
-_BACKENDS: dict[str, Callable[[Mapping[str, str], Runtime], Storage]] = {
+_BACKENDS: dict[str, Callable[[Mapping[str, str], Runtime], DirectoryStorage]] = {
     "file": lambda _, runtime: LocalStorage(runtime),
 }
 
 
-def open_storage(properties: Mapping[str, str], runtime: Runtime = SYSTEM) -> Storage:
+def open_storage(properties: Mapping[str, str], runtime: Runtime = SYSTEM) -> DirectoryStorage:
     """A storage for every scheme that icekeep serves; a backend picks its own `properties` (`s3.endpoint` ...)."""
     return RoutedStorage(properties, runtime)
 
@@ -30,7 +30,7 @@ class RoutedStorage:
     def __init__(self, properties: Mapping[str, str], runtime: Runtime) -> None:
         self._properties = dict(properties)
         self._runtime = runtime
-        self._made: dict[str, Storage] = {}
+        self._made: dict[str, DirectoryStorage] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_made": {}}
@@ -53,7 +53,7 @@ class RoutedStorage:
     def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
         keys = list(locations)
         answers: dict[int, DeleteOutcome] = {}
-        positions_by_backend: dict[Storage, list[int]] = {}
+        positions_by_backend: dict[DirectoryStorage, list[int]] = {}
         for position, location in enumerate(keys):
             try:
                 positions_by_backend.setdefault(self._backend(location), []).append(position)
@@ -73,7 +73,22 @@ class RoutedStorage:
     def capabilities(self, location: str) -> Capabilities:
         return self._backend(location).capabilities(location)
 
-    def _backend(self, location: str) -> Storage:
+    def directory_exists(self, location: str) -> bool:
+        return self._backend(location).directory_exists(location)
+
+    def make_directory(self, location: str) -> None:
+        self._backend(location).make_directory(location)
+
+    def remove_directory(self, location: str) -> None:
+        self._backend(location).remove_directory(location)
+
+    def child_directories(self, location: str) -> Sequence[str]:
+        return self._backend(location).child_directories(location)
+
+    def child_names(self, location: str) -> Sequence[str]:
+        return self._backend(location).child_names(location)
+
+    def _backend(self, location: str) -> DirectoryStorage:
         scheme = parse_location(location).scheme
         if scheme not in self._made:
             if scheme not in _BACKENDS:

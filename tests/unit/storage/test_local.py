@@ -18,6 +18,7 @@ from icekeep.errors import (
 from icekeep.runtime import SystemRuntime
 from icekeep.storage.base import DeleteStatus
 from icekeep.storage.local import LocalStorage, translate_os_error
+from unit.contracts.directories_contract import DirectoriesContract
 from unit.contracts.storage_contract import StorageContract
 
 
@@ -28,7 +29,7 @@ class StuckRuntime(SystemRuntime):
         return uuid.UUID(int=1)
 
 
-class TestLocalStorage(StorageContract):
+class TestLocalStorage(StorageContract, DirectoriesContract):
     @pytest.fixture
     def storage(self):
         return LocalStorage()
@@ -38,7 +39,7 @@ class TestLocalStorage(StorageContract):
         return f"file://{tmp_path}"
 
 
-class TestLocalStorageByPlainPaths(StorageContract):
+class TestLocalStorageByPlainPaths(StorageContract, DirectoriesContract):
     @pytest.fixture
     def storage(self):
         return LocalStorage()

@@ -5,10 +5,11 @@ import pytest
 from icekeep.errors import UnsupportedError
 from icekeep.storage.base import DeleteStatus
 from icekeep.storage.open import open_storage
+from unit.contracts.directories_contract import DirectoriesContract
 from unit.contracts.storage_contract import StorageContract
 
 
-class TestRoutedStorage(StorageContract):
+class TestRoutedStorage(StorageContract, DirectoriesContract):
     @pytest.fixture
     def storage(self):
         return open_storage({})
