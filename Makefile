@@ -46,16 +46,18 @@ $(AIRFLOW_READY): .ci/requirements-airflow.lock
 	$(AIRFLOW_VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r .ci/requirements-airflow.lock
 	@touch $@
 
-java-env: $(JAVA_READY) ## Make .venv-java and .java-env: Iceberg Java with a Spark of its own, and JDBC drivers
+java-env: $(JAVA_READY) ## Make .venv-java and .java-env: Iceberg Java with a Spark of its own, JDBC drivers, and servers to test against
 
-$(JAVA_READY): .ci/requirements-java.lock .ci/java/pom.xml .ci/java/jars.sha256
+$(JAVA_READY): .ci/requirements-java.lock $(wildcard .ci/java/*.xml .ci/java/*/pom.xml .ci/java/*.sha256 .ci/java/*/jars.sha256)
 	@command -v mvn >/dev/null || { echo "java-env needs Maven (mvn) on the PATH"; exit 2; }
 	rm -rf $(JAVA_VENV) $(JAVA_JARS)
 	$(PYTHON) -m venv $(JAVA_VENV)
 	$(JAVA_VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r .ci/requirements-java.lock
-	mvn --batch-mode --quiet --strict-checksums --file .ci/java/pom.xml dependency:copy-dependencies \
-		-DexcludeTransitive=true -DoutputDirectory=$(CURDIR)/$(JAVA_JARS)
-	cd $(JAVA_JARS) && sha256sum --quiet --strict --check ../.ci/java/jars.sha256
+	for part in . $(patsubst .ci/java/%/pom.xml,%,$(wildcard .ci/java/*/pom.xml)); do \
+		mvn --batch-mode --quiet --strict-checksums --file .ci/java/$$part/pom.xml dependency:copy-dependencies \
+			-DexcludeTransitive=true -DoutputDirectory=$(CURDIR)/$(JAVA_JARS)/$$part && \
+		(cd $(JAVA_JARS)/$$part && sha256sum --quiet --strict --check $(CURDIR)/.ci/java/$$part/jars.sha256) || exit 1; \
+	done
 	@touch $@
 
 fuzz: $(READY) ## Spoil 100,000 inputs and see each refused in one line or read rightly, two minutes
