@@ -114,7 +114,7 @@ def files_below(directory: Path) -> set[Path]:
 def test_an_error_before_the_commit_is_sent_proves_that_nothing_landed(catalog, table, query, code, expected):
     query(RAISING.format(code=code, when=""))
     if expected is Conflict:
-        assert catalog.swap(table, [], set_counter(1)) == Conflict("not today")
+        assert catalog.swap(table, [], set_counter(1)) == Conflict("not today", is_final=True)
     else:
         with pytest.raises(expected, match=r"^the database of catalog 'local' failed: not today$"):
             catalog.swap(table, [], set_counter(1))
@@ -168,7 +168,7 @@ def test_a_row_that_stays_locked_is_a_conflict_and_leaves_no_file(properties, ta
     catalog = open_catalog("local", {**properties, "uri": f"{uri}?options=-clock_timeout%3D100"})
     with locked(uri):
         outcome = catalog.swap(catalog.load(EVENTS), [], set_counter(1))
-    assert outcome == Conflict("canceling statement due to lock timeout")
+    assert outcome == Conflict("canceling statement due to lock timeout", is_final=True)
     assert metadata_files(table) == [table.metadata_location]
 
 

@@ -42,9 +42,14 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """The swap is proved not to have landed, and its metadata file is gone: apply the change to the new base."""
+    """The swap was refused, and its metadata file is gone: apply the change to the new base.
+
+    `is_final` says that the catalog saw for itself that the swap did not land: nothing was sent, or what it compared with
+    is not ours. Else a refusal may be the answer to a request that arrived twice, and whoever acts on it looks first.
+    """
 
     reason: str
+    is_final: bool = False
 
 
 class Unknown(msgspec.Struct, frozen=True):
@@ -91,7 +96,7 @@ class Catalog(Protocol):
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         """Replace a table's metadata by the same with updates, if nobody replaced it since `table` was loaded.
 
-        An error that is raised proves, like `Conflict`, that nothing landed. An interrupt (`KeyboardInterrupt` and the
+        An error that is raised proves, like a final `Conflict`, that nothing landed. An interrupt (`KeyboardInterrupt` and the
         like) proves nothing.
 
         Raises:

@@ -149,7 +149,7 @@ class SqlCatalog:
         except OutcomeUnknownError as error:
             return Unknown(error.message, location)
         except DatabaseBusyError as error:
-            conflict = Conflict(str(error))
+            conflict = Conflict(str(error), is_final=True)
         except IcekeepError:
             self._forget(location)
             raise
@@ -244,8 +244,8 @@ class SqlCatalog:
             # A statement that was sent again after a lost answer finds its own work.
             return None
         if current is None:
-            return Conflict("the table was dropped or renamed")
-        return Conflict(f"another writer committed {current!r}")
+            return Conflict("the table was dropped or renamed", is_final=True)
+        return Conflict(f"another writer committed {current!r}", is_final=True)
 
     def _write(self, metadata: TableMetadata, version: int) -> str:
         name = f"{version:05d}-{self._runtime.new_uuid()}{compression_suffix(metadata)}.metadata.json"

@@ -4,15 +4,15 @@ A change is given an `Attempt`; it may read its base and write manifests through
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import cached_property
 
-import msgspec
-
+from icekeep.commit.manifest_writer import ManifestWriter
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import SummaryBuilder
-from icekeep.errors import OptionError, UnsupportedError
+from icekeep.errors import UnsupportedError
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import manifest_list_location, manifest_location
-from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder, write_manifest_list
+from icekeep.spec.manifests.encode import write_manifest_list
 from icekeep.spec.manifests.inspection import lacks_counts
 from icekeep.spec.manifests.row_lineage import assign_row_ids
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
@@ -21,22 +21,6 @@ from icekeep.spec.refs import moved
 from icekeep.spec.snapshots import MAIN, Snapshot
 from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update
 from icekeep.storage.base import Storage
-
-TARGET_SIZE_BYTES = "commit.manifest.target-size-bytes"
-_TARGET_SIZE_BYTES_DEFAULT = 8 << 20
-_CODEC = "write.manifest.compression-codec"
-
-
-def manifest_target_bytes(metadata: TableMetadata) -> int:
-    """The size that manifests are written at, in bytes; property `commit.manifest.target-size-bytes` (8 MB).
-
-    Raises:
-        OptionError: the property is not a whole number above 0.
-    """
-    text = metadata.properties.get(TARGET_SIZE_BYTES, str(_TARGET_SIZE_BYTES_DEFAULT))
-    if not text.isdecimal() or int(text) < 1:
-        raise OptionError(f"table property {TARGET_SIZE_BYTES}", given=text, expected="a whole number, 1 or more")
-    return int(text)
 
 
 class CommitFiles:
@@ -58,6 +42,13 @@ class CommitFiles:
         if key not in self._kept:
             self._kept[key] = write()
         return self._kept[key]
+
+    def manifest_locations(self, base: TableMetadata) -> Iterator[str]:
+        """Locations of the commit's next manifests, each noted as written when it is given out."""
+        while True:
+            location = manifest_location(base, self.commit_uuid, len(self.manifests_written))
+            self.manifests_written.append(location)
+            yield location
 
     def write(self, location: str, data: bytes) -> None:
         """Write one metadata file of this commit."""
@@ -84,6 +75,11 @@ class Attempt:
         self._number = number
         self._files = files
 
+    @cached_property
+    def writer(self) -> ManifestWriter:
+        """What writes this attempt's manifests; raises `OptionError` where a property of the base is wrong."""
+        return ManifestWriter.of(self.base, self.snapshot_id, self._files.storage)
+
     def write_manifests(
         self,
         key: Hashable,
@@ -97,7 +93,8 @@ class Attempt:
         """
         # Manifests of another format version are no use to a base that was upgraded meanwhile.
         key = (key, spec_id, content, self.base.format_version)
-        return self._files.once(key, lambda: tuple(self._write(entries, spec_id, content)))
+        locations = self._files.manifest_locations(self.base)
+        return self._files.once(key, lambda: tuple(self.writer.write(entries, spec_id, content, locations)))
 
     def snapshot_updates(
         self,
@@ -143,50 +140,9 @@ class Attempt:
 
     def _write_list(self, manifests: Sequence[ManifestFile], snapshot: Snapshot) -> None:
         assert snapshot.manifest_list is not None
-        codec = self.base.properties.get(_CODEC, "gzip")
+        codec = self.writer.codec
         data = write_manifest_list(manifests, snapshot, format_version=self.base.format_version, codec=codec)
         files = self._files
         files.lists_written.append(snapshot.manifest_list)
         files.named[snapshot.manifest_list] = frozenset(m.manifest_path for m in manifests) & {*files.manifests_written}
         files.write(snapshot.manifest_list, data)
-
-    def _write(
-        self, entries: Iterable[ManifestEntry], spec_id: int, content: ManifestContent
-    ) -> Iterator[ManifestFile]:
-        base = self.base
-        target_bytes = manifest_target_bytes(base)
-        encoder = EntryEncoder(base.partition_type(spec_id), base.format_version)
-        builder: ManifestBuilder | None = None
-        for entry in entries:
-            if builder is None:
-                builder = self._builder(encoder, spec_id, content)
-            builder.add(self._owned(entry))
-            if builder.length_bytes >= target_bytes:
-                yield self._finish(builder)
-                builder = None
-        if builder is not None:
-            yield self._finish(builder)
-
-    def _builder(self, encoder: EntryEncoder, spec_id: int, content: ManifestContent) -> ManifestBuilder:
-        location = manifest_location(self.base, self._files.commit_uuid, len(self._files.manifests_written))
-        self._files.manifests_written.append(location)
-        return ManifestBuilder(
-            location,
-            encoder,
-            self.base.specs_by_id[spec_id],
-            self.base.schema,
-            format_version=self.base.format_version,
-            content=content,
-            codec=self.base.properties.get(_CODEC, "gzip"),
-        )
-
-    def _owned(self, entry: ManifestEntry) -> ManifestEntry:
-        """Version 1 knows no inheritance: its entries say which snapshot added them."""
-        if self.base.format_version > 1 or entry.snapshot_id is not None:
-            return entry
-        return msgspec.structs.replace(entry, snapshot_id=self.snapshot_id)
-
-    def _finish(self, builder: ManifestBuilder) -> ManifestFile:
-        data, manifest = builder.finish(self.snapshot_id)
-        self._files.write(builder.location, data)
-        return manifest

@@ -27,14 +27,14 @@ def settle(
 ) -> Committed | Conflict | Unknown:
     """An outcome, made more certain where it is in doubt; raises no error of ours.
 
-    A conflict may hide our own commit (an answer was lost, the request was sent twice): then it is `Committed`, and where
-    the table cannot be loaded to see, it is `Unknown`. So it is where snapshots have expired since, ours perhaps among
-    them. The table is looked at as often and as long as the properties `commit.status-check.*` say.
+    A conflict that is not final may hide our own commit (an answer was lost, the request was sent twice): then it is
+    `Committed`, and where the table cannot be loaded to see, it is `Unknown`. So it is where snapshots have expired since,
+    ours perhaps among them. The table is looked at as often and as long as the properties `commit.status-check.*` say.
 
     Args:
         snapshot_id: of the snapshot that the commit was to add, null if it was to add none.
     """
-    if isinstance(outcome, Committed):
+    if isinstance(outcome, Committed) or (isinstance(outcome, Conflict) and outcome.is_final):
         return outcome
     location = outcome.metadata_location if isinstance(outcome, Unknown) else ""
     for table in _looks(base, runtime):

@@ -170,7 +170,7 @@ def test_a_renamed_table_keeps_its_location_and_its_history(catalog, table):
     moved = catalog.load(("lake", "clicks"))
     assert moved.metadata_location == table.metadata_location
     assert isinstance(catalog.swap(moved, [], set_counter(1)), Committed)
-    assert catalog.swap(table, [], set_counter(2)) == Conflict("the table was dropped or renamed")
+    assert catalog.swap(table, [], set_counter(2)) == Conflict("the table was dropped or renamed", is_final=True)
     with pytest.raises(NotFoundError, match=r"no table 'db.events'"):
         catalog.rename(EVENTS, ("db", "again"))
     with pytest.raises(NotFoundError, match="no namespace 'none'"):
@@ -200,7 +200,7 @@ def test_a_database_in_use_at_the_swap_is_a_conflict_and_leaves_no_file(catalog,
     with foreign(database) as connection:
         connection.execute("BEGIN IMMEDIATE")
         outcome = catalog.swap(table, [], set_counter(1))
-    assert outcome == Conflict("database is locked")
+    assert outcome == Conflict("database is locked", is_final=True)
     assert metadata_files(table) == [table.metadata_location]
     assert isinstance(catalog.swap(table, [], set_counter(1)), Committed)
 

@@ -1,9 +1,10 @@
 import msgspec
 import pytest
 
-from icekeep.commit.attempt import Attempt, CommitFiles, manifest_target_bytes
+from icekeep.commit.attempt import Attempt, CommitFiles
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
+from icekeep.commit.manifest_writer import manifest_target_bytes
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import IcekeepBug, NotFoundError, OptionError, UnsupportedError

@@ -36,6 +36,13 @@ def test_what_is_committed_is_not_looked_at(catalog, table):
     assert catalog.loads_count == loads
 
 
+def test_a_final_conflict_is_not_looked_at_either(catalog, table):
+    loads = catalog.loads_count
+    outcome = Conflict("another writer was faster", is_final=True)
+    assert look(outcome, table, table.metadata.current_snapshot_id) is outcome
+    assert catalog.loads_count == loads
+
+
 def test_our_snapshot_in_the_table_proves_that_an_unknown_commit_landed(catalog, table):
     catalog.follow(LANDS_BUT_IS_UNKNOWN)
     result = run(table, ONE)

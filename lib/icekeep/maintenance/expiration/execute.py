@@ -51,7 +51,8 @@ def expire_and_reclaim(
         return None
     try:
         garbage, latest = _proved_again(table, spark, committed, planned)
-    except SafetyError as error:
+    except IcekeepError as error:
+        # Whatever it was, "nothing was changed" would be wrong now, and another run would find no snapshot to expire.
         raise SafetyError(
             f"{error.message}; the snapshots are expired already, and what was to go with them is listed in {plan_location!r}"
         ) from error

@@ -4,7 +4,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.commit.attempt import manifest_target_bytes
+from icekeep.commit.manifest_writer import manifest_target_bytes
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import NotFoundError
 from icekeep.planning.scan import refuse_delete_files, refuse_encrypted

@@ -1,0 +1,96 @@
+"""Entries -> manifests of the size that a table wants. A value that can be pickled, since tasks write manifests too."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from icekeep.errors import OptionError
+from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
+from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.partitioning import PartitionSpec
+from icekeep.spec.schema import Schema
+from icekeep.spec.types import StructType
+from icekeep.storage.base import Storage
+
+TARGET_SIZE_BYTES = "commit.manifest.target-size-bytes"
+_TARGET_SIZE_BYTES_DEFAULT = 8 << 20
+MANIFEST_CODEC = "write.manifest.compression-codec"
+
+
+def manifest_target_bytes(metadata: TableMetadata) -> int:
+    """The size that manifests are written at, in bytes; property `commit.manifest.target-size-bytes` (8 MB).
+
+    Raises:
+        OptionError: the property is not a whole number above 0.
+    """
+    text = metadata.properties.get(TARGET_SIZE_BYTES, str(_TARGET_SIZE_BYTES_DEFAULT))
+    if not text.isdecimal() or int(text) < 1:
+        raise OptionError(f"table property {TARGET_SIZE_BYTES}", given=text, expected="a whole number, 1 or more")
+    return int(text)
+
+
+class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
+    """Writes manifests for one snapshot of a table."""
+
+    specs: Mapping[int, PartitionSpec]
+    partitions: Mapping[int, StructType]
+    schema: Schema
+    format_version: int
+    codec: str
+    target_bytes: int
+    snapshot_id: int
+    storage: Storage
+
+    @classmethod
+    def of(cls, base: TableMetadata, snapshot_id: int, storage: Storage) -> "ManifestWriter":
+        """The writer for a new snapshot on a base; raises `OptionError` where a property of the table is wrong."""
+        return cls(
+            specs=base.specs_by_id,
+            partitions={spec_id: base.partition_type(spec_id) for spec_id in base.specs_by_id},
+            schema=base.schema,
+            format_version=base.format_version,
+            codec=base.properties.get(MANIFEST_CODEC, "gzip"),
+            target_bytes=manifest_target_bytes(base),
+            snapshot_id=snapshot_id,
+            storage=storage,
+        )
+
+    def write(
+        self, entries: Iterable[ManifestEntry], spec_id: int, content: ManifestContent, locations: Iterator[str]
+    ) -> Iterator[ManifestFile]:
+        """Write entries of one partition spec as manifests at the next of some locations; none for no entries."""
+        encoder = EntryEncoder(self.partitions[spec_id], self.format_version)
+        builder: ManifestBuilder | None = None
+        for entry in entries:
+            if builder is None:
+                builder = self._builder(encoder, spec_id, content, next(locations))
+            builder.add(self._owned(entry))
+            if builder.length_bytes >= self.target_bytes:
+                yield self._finish(builder)
+                builder = None
+        if builder is not None:
+            yield self._finish(builder)
+
+    def _builder(self, encoder: EntryEncoder, spec_id: int, content: ManifestContent, location: str) -> ManifestBuilder:
+        return ManifestBuilder(
+            location,
+            encoder,
+            self.specs[spec_id],
+            self.schema,
+            format_version=self.format_version,
+            content=content,
+            codec=self.codec,
+        )
+
+    def _owned(self, entry: ManifestEntry) -> ManifestEntry:
+        """Version 1 knows no inheritance: its entries say which snapshot added them."""
+        if self.format_version > 1 or entry.snapshot_id is not None:
+            return entry
+        return msgspec.structs.replace(entry, snapshot_id=self.snapshot_id)
+
+    def _finish(self, builder: ManifestBuilder) -> ManifestFile:
+        data, manifest = builder.finish(self.snapshot_id)
+        with self.storage.write(builder.location) as stream:
+            stream.write(data)
+        return manifest
