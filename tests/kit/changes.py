@@ -3,11 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from icekeep.commit.attempt import Attempt
+from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.retry import CommitResult, commit
 from icekeep.events import Event
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import Update
+from kit.sharing import SharingReader, stored
 
 
 class Recorder:
@@ -44,6 +48,18 @@ def thrown(error: BaseException) -> Callable[[], object]:
     return throw
 
 
+class Way:
+    """How `run` commits: `shared` has manifests filtered in shares, `stored` names the files of a rewrite by a stored set."""
+
+    shared = False
+    stored = False
+
+
 def run(table: Any, change: Any, **options: Any) -> CommitResult:
-    """Commit with the clock of the table's catalog."""
+    """Commit with the clock of the table's catalog, in the way that `Way` says."""
+    if Way.shared:
+        options = {"reader": SharingReader(table.storage), **options}
+    if Way.stored and isinstance(change, RewriteFiles) and isinstance(change.removed, tuple):
+        files = stored(table, change.removed, change)
+        change = replace(change, removed=files, applied_deletes={})
     return commit(table, change, **{"runtime": table.catalog.runtime, **options})

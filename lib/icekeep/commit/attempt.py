@@ -6,6 +6,9 @@ A change is given an `Attempt`; it may read its base and write manifests through
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
 
+import msgspec
+
+from icekeep.commit.filtering import Filtered, FilterManifests, Identity, identity
 from icekeep.commit.manifest_writer import ManifestWriter
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import SummaryBuilder
@@ -26,7 +29,8 @@ from icekeep.storage.base import Storage
 class CommitFiles:
     """The files that one commit has written so far, and manifests to be used again by later attempts.
 
-    `named` says which of the commit's own manifests each of its lists names.
+    `named` says which of the commit's own manifests each of its lists names; `answers` keeps what became of manifests that
+    were filtered, each with the check that its removed files passed.
     """
 
     def __init__(self, storage: Storage, commit_uuid: str) -> None:
@@ -35,6 +39,7 @@ class CommitFiles:
         self.manifests_written: list[str] = []
         self.lists_written: list[str] = []
         self.named: dict[str, frozenset[str]] = {}
+        self.answers: dict[Hashable, tuple[Filtered, Hashable]] = {}
         self._kept: dict[Hashable, tuple[ManifestFile, ...]] = {}
 
     def once(self, key: Hashable, write: Callable[[], tuple[ManifestFile, ...]]) -> tuple[ManifestFile, ...]:
@@ -95,6 +100,37 @@ class Attempt:
         key = (key, spec_id, content, self.base.format_version)
         locations = self._files.manifest_locations(self.base)
         return self._files.once(key, lambda: tuple(self.writer.write(entries, spec_id, content, locations)))
+
+    def filtered(
+        self, manifests: Sequence[ManifestFile], work: FilterManifests
+    ) -> tuple[dict[Identity, Filtered], str | None]:
+        """Filter manifests of one content, those that an earlier attempt has filtered only as far as the check asks.
+
+        Returns:
+            What became of those that were asked, and the conflict that was found, if any.
+        """
+        if not manifests:
+            return {}, None
+        files, checked = self._files, None if work.check is None else work.check.key
+        question = manifests[0].content, work.question
+        earlier = {i: files.answers[question, i] for m in manifests if (question, i := identity(m)) in files.answers}
+        done = {
+            i: filtered for i, (filtered, passed) in earlier.items() if passed == checked or not filtered.files_count
+        }
+        todo = [m for m in manifests if identity(m) not in done]
+        work = msgspec.structs.replace(
+            work,
+            remaining_count=work.remaining_count - sum(filtered.wanted_count for filtered in done.values()),
+            known={i: filtered for i, (filtered, _) in earlier.items() if i not in done},
+        )
+        shares = self.reader.filtered(todo, work, files.manifest_locations(self.base)) if todo else []
+        for share in shares:
+            done.update(share.filtered)
+            files.manifests_written += [x for x in share.written(todo) if x not in files.manifests_written]
+        problem = next((share.problem for share in shares if share.problem is not None), None)
+        if problem is None:
+            files.answers.update({(question, i): (filtered, checked) for i, filtered in done.items()})
+        return done, problem
 
     def snapshot_updates(
         self,

@@ -1,15 +1,16 @@
 """Manifests of a base with some of their files removed, and manifests of new files: what changes of files are made of."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.selection import Selection
+from icekeep.commit.file_sets import Digest, FileSet, StoredFileSet, count_of, path_digest, wanted_of
+from icekeep.commit.filtering import Filtered, FilterManifests, Identity, RemovalCheck, identity, without_history
+from icekeep.commit.selection import LeftBehind, Selection
 from icekeep.commit.summary import SummaryBuilder
-from icekeep.errors import ConflictError, IcekeepBug
-from icekeep.spec.applicability import is_newer, partition_key
+from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
 
@@ -24,10 +25,15 @@ class Manifests(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """Manifests without the files that were removed, and the entries of these as the base holds them."""
+    """Manifests without the files that were removed, and what is to be known of these.
+
+    `paths` are the digests of their paths, `summary` has counted them.
+    """
 
     manifests: tuple[ManifestFile, ...]
-    removed: tuple[ManifestEntry, ...]
+    removed_count: int
+    paths: frozenset[Digest]
+    summary: SummaryBuilder
 
 
 def live_manifests(base: TableMetadata, branch: str, attempt: Attempt) -> Manifests:
@@ -46,11 +52,6 @@ def live_entries(manifests: Iterable[ManifestFile], base: TableMetadata, attempt
         yield from (entry for entry in attempt.reader.entries(manifest, base) if entry.is_live)
 
 
-def identity(manifest: ManifestFile) -> tuple[str, int | None]:
-    """What a manifest's entries are read as: after an upgrade to version 3 a commit may give row ids to one that is kept."""
-    return manifest.manifest_path, manifest.first_row_id
-
-
 def file_key(file: DataFile) -> FileKey:
     """What names a file in a snapshot; the vectors of one Puffin file differ in their offset."""
     return file.file_path, file.content_offset
@@ -61,53 +62,50 @@ def remove(
     base: TableMetadata,
     attempt: Attempt,
     *,
-    as_read: Iterable[ManifestEntry] = (),
+    as_read: FileSet = (),
     selected: Selection | None = None,
     first: Set[str] = frozenset(),
+    check: RemovalCheck | None = None,
 ) -> Kept:
     """Mark live files as deleted in manifests of one content; those that hold none of them stay as they are.
 
+    What was found in a manifest is not looked for again by later attempts.
+
     Args:
-        as_read: entries that must be live as they were read: same sequence number, spec, partition and first row id.
+        as_read: files that must be live as they were read: same sequence number, spec, partition and first row id.
         selected: which other files to remove.
         first: paths of manifests to look into first; only saves work.
+        check: what must hold of the files that go.
 
     Raises:
-        ConflictError: a file of `as_read` is not live, or not as it was read.
+        ConflictError: a file of `as_read` is not live, or not as it was read, or the check says so.
+        InvalidTableError: a file of `as_read` is live more than once.
     """
-    missing = {file_key(entry.data_file): entry for entry in as_read}
-    replaced: dict[str, tuple[ManifestFile, ...]] = {}
-    removed: list[ManifestEntry] = []
-    for manifest in sorted(manifests, key=lambda m: m.manifest_path not in first):
-        asked = selected is not None and selected.manifest(manifest)
-        if not missing and not asked:
-            continue
-        # A file is live once in a snapshot, so each manifest takes its own away from what is still to be found.
-        found: dict[FileKey, ManifestEntry] = {}
-        for entry in attempt.reader.entries(manifest, base):
-            if not entry.is_live:
-                continue
-            read = missing.get(file_key(entry.data_file))
-            if (read is not None and _same(entry, read)) or (asked and selected is not None and selected.entry(entry)):
-                found[file_key(entry.data_file)] = entry
-        if found:
-            replaced[manifest.manifest_path] = attempt.write_manifests(
-                (*identity(manifest), frozenset(found)),
-                _marked(attempt.reader.entries(manifest, base), found.keys(), attempt.snapshot_id),
-                manifest.partition_spec_id,
-                manifest.content,
-            )
-            removed += found.values()
-            for key in found:
-                missing.pop(key, None)
-    if missing:
-        entry = next(iter(missing.values()))
-        what = "data" if entry.data_file.content is FileContent.DATA else "delete"
-        raise ConflictError(
-            f"{what} file {entry.data_file.file_path!r} ({len(missing)} in all) is no longer live as it was read; plan again"
-        )
-    kept = (m for manifest in manifests for m in replaced.get(manifest.manifest_path, (manifest,)))
-    return Kept(tuple(kept), tuple(removed))
+    stored = as_read if isinstance(as_read, StoredFileSet) else None
+    total = count_of(as_read)
+    recorded = set(first if stored is None else stored.parts)
+    work = FilterManifests(
+        base=without_history(base),
+        writer=attempt.writer,
+        files=as_read if isinstance(as_read, StoredFileSet) else wanted_of(as_read),
+        remaining_count=total,
+        strays=frozenset() if stored is None else frozenset(recorded - {m.manifest_path for m in manifests}),
+        selected=selected,
+        check=check,
+    )
+    likely = [m for m in manifests if m.manifest_path in recorded or (selected is not None and selected.manifest(m))]
+    found, problem = attempt.filtered(likely, work)
+    found_count = sum(filtered.wanted_count for filtered in found.values())
+    if found_count < total and (stored is None or work.strays):
+        asked = {identity(m) for m in likely}
+        others = [m for m in manifests if identity(m) not in asked]
+        more, another = attempt.filtered(others, msgspec.structs.replace(work, remaining_count=total - found_count))
+        found, problem = {**found, **more}, problem or another
+    kept = _kept(manifests, found)
+    _check_found(as_read, sum(filtered.wanted_count for filtered in found.values()), kept, attempt)
+    if problem is not None:
+        raise ConflictError(problem)
+    return kept
 
 
 def remove_deletes(
@@ -116,7 +114,7 @@ def remove_deletes(
     base: TableMetadata,
     attempt: Attempt,
     *,
-    as_read: Iterable[ManifestEntry] = (),
+    as_read: tuple[ManifestEntry, ...] = (),
     selected: Selection | None = None,
     added_number: int | None = None,
 ) -> Kept:
@@ -135,18 +133,10 @@ def remove_deletes(
     Raises:
         ConflictError: a file of `as_read` is not live, or not as it was read.
     """
-    as_read = tuple(as_read)
-    if not kept.removed:
-        return remove(manifests.deletes, base, attempt, as_read=as_read, selected=selected)
-    gone = {entry.data_file.file_path for entry in kept.removed}
-    least = _least_sequence_number(kept.manifests, base, added_number)
-
-    def is_left_behind(entry: ManifestEntry) -> bool:
-        if entry.data_file.referenced_data_file in gone or not is_newer(entry, least):
-            return True
-        return selected is not None and selected.entry(entry)
-
-    return remove(manifests.deletes, base, attempt, as_read=as_read, selected=Selection(lambda _: True, is_left_behind))
+    if kept.removed_count:
+        least = _least_sequence_number(kept.manifests, base, added_number)
+        selected = LeftBehind(kept.paths, least, selected)
+    return remove(manifests.deletes, base, attempt, as_read=as_read, selected=selected)
 
 
 def add(
@@ -184,20 +174,37 @@ def _least_sequence_number(manifests: Iterable[ManifestFile], base: TableMetadat
     return min([*numbers, base.next_sequence_number if added_number is None else added_number])
 
 
-def _same(entry: ManifestEntry, read: ManifestEntry) -> bool:
-    return (
-        entry.sequence_number == read.sequence_number
-        and partition_key(entry.data_file) == partition_key(read.data_file)
-        and entry.data_file.first_row_id == read.data_file.first_row_id
+def _kept(manifests: Sequence[ManifestFile], found: Mapping[Identity, Filtered]) -> Kept:
+    summary = SummaryBuilder()
+    for filtered in found.values():
+        summary.absorb(filtered.summary)
+    return Kept(
+        manifests=tuple(
+            new for m in manifests for new in (found[identity(m)].manifests if identity(m) in found else (m,))
+        ),
+        removed_count=sum(filtered.files_count for filtered in found.values()),
+        paths=frozenset().union(*(filtered.paths for filtered in found.values())),
+        summary=summary,
     )
 
 
-def _marked(entries: Iterator[ManifestEntry], removed: Set[FileKey], snapshot_id: int) -> Iterator[ManifestEntry]:
-    """Removed files as deleted by this snapshot, the other live ones as existing; what was deleted before is dropped."""
-    for entry in entries:
-        if not entry.is_live:
-            continue
-        if file_key(entry.data_file) in removed:
-            yield msgspec.structs.replace(entry, status=Status.DELETED, snapshot_id=snapshot_id)
-        else:
-            yield msgspec.structs.replace(entry, status=Status.EXISTING)
+def _check_found(as_read: FileSet, found_count: int, kept: Kept, attempt: Attempt) -> None:
+    """Raise where not each named file was found, or one more than once."""
+    total = count_of(as_read)
+    if found_count == total:
+        return
+    if found_count > total:
+        raise InvalidTableError("a file that is to be removed is live more than once in the table")
+    path = next((p for p in _paths(as_read, attempt) if path_digest(p) not in kept.paths), "")
+    what = "delete" if isinstance(as_read, tuple) and as_read[0].data_file.content is not FileContent.DATA else "data"
+    raise ConflictError(
+        f"{what} file {path!r} ({total - found_count} in all) is no longer live as it was read; plan again"
+    )
+
+
+def _paths(as_read: FileSet, attempt: Attempt) -> Iterator[str]:
+    if isinstance(as_read, StoredFileSet):
+        for manifest_path in as_read.parts:
+            yield from as_read.load(attempt.reader.storage, [manifest_path]).paths.values()
+    else:
+        yield from (entry.data_file.file_path for entry in as_read)

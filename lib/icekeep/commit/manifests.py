@@ -1,12 +1,13 @@
-"""The seam through which a change reads manifests, and the small reader for the driver.
+"""The seam through which a change reads manifests and has them filtered, and the reader for the driver.
 
 A change must know which files are live in its base. Few entries are read here, one manifest at a time; where a table is
 large, `planning` hands in a reader that uses Spark.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from icekeep.commit.filtering import FilterManifests, Share
 from icekeep.errors import UnsupportedError
 from icekeep.spec.manifests.decode import ManifestHeader, read_manifest, read_manifest_list
 from icekeep.spec.manifests.inspection import completed, inspect_manifest
@@ -20,6 +21,8 @@ from icekeep.storage.base import Storage
 class ManifestReader(Protocol):
     """Reads what a snapshot consists of; every file is checked to be whole."""
 
+    storage: Storage
+
     def manifests(self, snapshot: Snapshot) -> list[ManifestFile]:
         """The rows of a snapshot's manifest list, in order."""
 
@@ -29,18 +32,26 @@ class ManifestReader(Protocol):
     def completed(self, manifest: ManifestFile, metadata: TableMetadata) -> ManifestFile:
         """A manifest's row with the counts that a list of version 1 may leave out."""
 
+    def filtered(
+        self, manifests: Sequence[ManifestFile], work: FilterManifests, locations: Iterator[str]
+    ) -> list[Share]:
+        """Do the work on all manifests, at once or in shares; each that was asked is in one share's answer.
+
+        An error leaves none of the manifests that were written at locations which `locations` did not give.
+        """
+
 
 class StorageManifestReader:
     """Reads through a storage, in this process."""
 
     def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+        self.storage = storage
 
     def manifests(self, snapshot: Snapshot) -> list[ManifestFile]:
         if snapshot.manifest_list is None:
             # Version 1 only: no list says how long they are, so they are read, whole, to know what they hold.
-            return [inspect_manifest(self._storage.read(location), location) for location in snapshot.manifests or ()]
-        return read_manifest_list(self._storage.read(snapshot.manifest_list), snapshot.manifest_list)
+            return [inspect_manifest(self.storage.read(location), location) for location in snapshot.manifests or ()]
+        return read_manifest_list(self.storage.read(snapshot.manifest_list), snapshot.manifest_list)
 
     def entries(self, manifest: ManifestFile, metadata: TableMetadata) -> Iterator[ManifestEntry]:
         return self.typed_entries(manifest, metadata.partition_type(manifest.partition_spec_id))
@@ -48,6 +59,11 @@ class StorageManifestReader:
     def completed(self, manifest: ManifestFile, metadata: TableMetadata) -> ManifestFile:
         partition = metadata.partition_type(manifest.partition_spec_id)
         return completed(manifest, self._read(manifest), partition)
+
+    def filtered(
+        self, manifests: Sequence[ManifestFile], work: FilterManifests, locations: Iterator[str]
+    ) -> list[Share]:
+        return [work.run(manifests, self, locations)]
 
     def typed_entries(self, manifest: ManifestFile, partition: StructType) -> Iterator[ManifestEntry]:
         """The same as `entries`, for a task that was given the partition type of the manifest's spec."""
@@ -62,4 +78,4 @@ class StorageManifestReader:
             raise UnsupportedError(
                 f"manifest {manifest.manifest_path!r} is encrypted; encrypted tables are not supported yet"
             )
-        return self._storage.read(manifest.manifest_path, manifest.manifest_length)
+        return self.storage.read(manifest.manifest_path, manifest.manifest_length)

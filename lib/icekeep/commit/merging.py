@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.live_files import identity
+from icekeep.commit.filtering import identity
 from icekeep.commit.manifest_writer import manifest_target_bytes
 from icekeep.errors import OptionError
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status

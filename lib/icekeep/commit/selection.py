@@ -1,11 +1,11 @@
-"""Which live files of a base a filter over rows selects, from what manifests say of them."""
+"""Which live files of a base go because of what manifests say of them: by a filter over rows, by path, left behind."""
 
-from collections.abc import Callable
+from collections.abc import Hashable, Set
+from typing import Protocol
 
-import msgspec
-
+from icekeep.commit.file_sets import Digest, path_digest
 from icekeep.errors import UnsupportedError
-from icekeep.spec.applicability import PartitionKey, partition_key
+from icekeep.spec.applicability import PartitionKey, is_newer, partition_key
 from icekeep.spec.filters.evaluators import file_may_match, file_must_match, manifest_may_match, partition_matches
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.projections import project_inclusive
@@ -14,11 +14,21 @@ from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry,
 from icekeep.spec.metadata import TableMetadata
 
 
-class Selection(msgspec.Struct, frozen=True):
-    """Which live files a change removes beside those that it names: a question to manifests, and one to their entries."""
+class Selection(Protocol):
+    """Which live files a change removes beside those that it names: a question to manifests, and one to their entries.
 
-    manifest: Callable[[ManifestFile], bool]
-    entry: Callable[[ManifestEntry], bool]
+    It can be pickled. `key` tells its questions apart over the attempts of one commit.
+    """
+
+    @property
+    def key(self) -> Hashable:
+        """Equal where the answers are."""
+
+    def manifest(self, manifest: ManifestFile) -> bool:
+        """Whether a manifest may list such a file."""
+
+    def entry(self, entry: ManifestEntry) -> bool:
+        """Whether a live file is one."""
 
 
 class Matching:
@@ -69,31 +79,72 @@ class Matching:
         return self._residuals[key]
 
 
-def data_files_of(rows: Expression, base: TableMetadata) -> Selection:
-    """The data files all of whose rows match a filter that is bound to the current schema.
+class DataFilesOf:
+    """The data files all of whose rows match a filter that is bound to the current schema."""
 
-    The selection raises `UnsupportedError` for a file of which some rows may match and some may not.
-    """
-    matching = Matching(base, rows)
+    def __init__(self, rows: Expression, base: TableMetadata) -> None:
+        self._matching = Matching(base, rows)
+        self.key: Hashable = ("rows", base.current_schema_id)
 
-    def is_selected(entry: ManifestEntry) -> bool:
-        if not matching.entry(entry):
+    def manifest(self, manifest: ManifestFile) -> bool:
+        return self._matching.manifest(manifest)
+
+    def entry(self, entry: ManifestEntry) -> bool:
+        """Raises `UnsupportedError` for a file of which some rows may match and some may not."""
+        if not self._matching.entry(entry):
             return False
-        if matching.holds_only(entry.data_file):
+        if self._matching.holds_only(entry.data_file):
             return True
         raise UnsupportedError(
             f"data file {entry.data_file.file_path!r} may hold rows that match the filter and rows that do not; it cannot be "
             "removed as a whole, so nothing was changed: rewrite the file, or filter by partition"
         )
 
-    return Selection(matching.manifest, is_selected)
 
-
-def delete_files_of(rows: Expression, base: TableMetadata) -> Selection:
+class DeleteFilesOf:
     """The delete files of partitions all of whose rows match a filter that is bound to the current schema.
 
     Bounds are not asked: those of an equality delete file tell of the rows that were deleted, which need not be the values
     that it is applied by.
     """
-    matching = Matching(base, rows)
-    return Selection(matching.manifest, lambda entry: matching.is_whole_partition(entry.data_file))
+
+    def __init__(self, rows: Expression, base: TableMetadata) -> None:
+        self._matching = Matching(base, rows)
+        self.key: Hashable = ("rows", base.current_schema_id)
+
+    def manifest(self, manifest: ManifestFile) -> bool:
+        return self._matching.manifest(manifest)
+
+    def entry(self, entry: ManifestEntry) -> bool:
+        return self._matching.is_whole_partition(entry.data_file)
+
+
+class AtPaths:
+    """The files at some paths, and what another selection asks for."""
+
+    def __init__(self, paths: frozenset[str], other: Selection) -> None:
+        self._paths, self._other = paths, other
+        self.key: Hashable = ("paths", other.key)
+
+    def manifest(self, manifest: ManifestFile) -> bool:
+        return bool(self._paths) or self._other.manifest(manifest)
+
+    def entry(self, entry: ManifestEntry) -> bool:
+        return entry.data_file.file_path in self._paths or self._other.entry(entry)
+
+
+class LeftBehind:
+    """The delete files that are for a data file which goes, or too old for every data file that is left."""
+
+    def __init__(self, paths: Set[Digest], least_sequence_number: int, other: Selection | None) -> None:
+        self._paths, self._least, self._other = frozenset(paths), least_sequence_number, other
+        self.key: Hashable = ("left", self._paths, least_sequence_number, None if other is None else other.key)
+
+    def manifest(self, manifest: ManifestFile) -> bool:
+        return True
+
+    def entry(self, entry: ManifestEntry) -> bool:
+        path = entry.data_file.referenced_data_file
+        if path is not None and path_digest(path) in self._paths:
+            return True
+        return not is_newer(entry, self._least) or (self._other is not None and self._other.entry(entry))

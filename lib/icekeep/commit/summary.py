@@ -51,6 +51,11 @@ class SummaryBuilder:
         self._counts["removed-files-size"] += file.file_size_in_bytes
         self._partitions.add(partition_key(file))
 
+    def absorb(self, other: "SummaryBuilder") -> None:
+        """Count what another one has counted, as well."""
+        self._counts.update(other._counts)
+        self._partitions |= other._partitions
+
     def build(self, operation: str, parent: Mapping[str, str] | None, commit_uuid: str) -> dict[str, str]:
         """The summary of a snapshot whose parent on the branch has the summary `parent`; null: there is no parent."""
         out = {**self._extra, "operation": operation, COMMIT_ID: commit_uuid}

@@ -1,7 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.selection import Matching, data_files_of, delete_files_of
+from icekeep.commit.selection import DataFilesOf, DeleteFilesOf, Matching
 from icekeep.errors import UnsupportedError
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.parsing import parse_where
@@ -54,12 +54,12 @@ def test_a_file_matches_unless_its_partition_or_its_bounds_rule_that_out(table, 
 
 @pytest.mark.parametrize("where", ["kind = 'x'", "id < 11", "kind = 'y' OR id >= 1", "TRUE"])
 def test_data_files_are_selected_where_partition_and_bounds_together_say_that_all_rows_match(table, where):
-    assert data_files_of(rows(table, where), table.metadata).entry(entry(ids("a", 1, 10)))
+    assert DataFilesOf(rows(table, where), table.metadata).entry(entry(ids("a", 1, 10)))
 
 
 @pytest.mark.parametrize("where", ["id < 10", "score > 1", "kind = 'x' AND id > 1"])
 def test_a_data_file_that_may_match_in_part_is_refused(table, where):
-    selection = data_files_of(rows(table, where), table.metadata)
+    selection = DataFilesOf(rows(table, where), table.metadata)
     with pytest.raises(UnsupportedError, match="/a' may hold rows that match"):
         selection.entry(entry(ids("a", 1, 10)))
     assert not selection.entry(
@@ -69,7 +69,7 @@ def test_a_data_file_that_may_match_in_part_is_refused(table, where):
 
 @pytest.mark.parametrize(("where", "selected"), [("kind = 'x'", True), ("id < 11", False), ("TRUE", True)])
 def test_delete_files_are_selected_by_partition_alone(table, where, selected):
-    selection = delete_files_of(rows(table, where), table.metadata)
+    selection = DeleteFilesOf(rows(table, where), table.metadata)
     deletes = [position_deletes("p", "a", partition=("x",)), equality_deletes("e", partition=("x",))]
     with_bounds = replace(ids("e", 1, 10), content=deletes[1].content, equality_ids=(1,))
     assert [selection.entry(entry(f)) for f in (*deletes, with_bounds)] == [selected] * 3

@@ -4,17 +4,17 @@ Where `main` is still at its parent, the snapshot itself becomes current. Where 
 overwrite are replayed as a new snapshot, which names the one it was made from.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.live_files import add, live_manifests, remove, remove_deletes
-from icekeep.commit.selection import Selection
+from icekeep.commit.file_sets import path_digest
+from icekeep.commit.live_files import Kept, add, live_manifests, remove, remove_deletes
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import UsageError
 from icekeep.spec.applicability import partition_key
-from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, Status
+from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.refs import is_ancestor, moved
 from icekeep.spec.snapshots import MAIN, Snapshot
@@ -88,11 +88,11 @@ def _replayed(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[
     kept = [*manifests.data, *manifests.deletes]
     if picked.operation == "overwrite":
         replaced = _Replaced(base, picked, files, replaced_paths)
-        data = remove(manifests.data, base, attempt, selected=Selection(lambda _: True, replaced.holds))
-        replaced.check_found(data.removed)
+        data = remove(manifests.data, base, attempt, selected=replaced)
+        replaced.check_found(data)
         deletes = remove_deletes(manifests, data, base, attempt)
-        for entry in (*data.removed, *deletes.removed):
-            summary.remove(entry.data_file)
+        summary.absorb(data.summary)
+        summary.absorb(deletes.summary)
         kept = [*data.manifests, *deletes.manifests]
     added = add(files, base, attempt, summary)
     return attempt.snapshot_updates(picked.operation or "append", [*added, *kept], summary)
@@ -132,10 +132,14 @@ class _Replaced:
         self._paths = paths
         self._partitions = {partition_key(file) for file in added}
         specs = (base.specs_by_id.get(file.spec_id) for file in added)
+        self.key: Hashable = "replaced"
         # Without partitions an overwrite replaces the whole table.
         self._is_all = any(spec is not None and spec.is_unpartitioned for spec in specs)
 
-    def holds(self, entry: ManifestEntry) -> bool:
+    def manifest(self, manifest: ManifestFile) -> bool:
+        return True
+
+    def entry(self, entry: ManifestEntry) -> bool:
         """Whether a live file is one of them; raises `UsageError` for another one in their partitions."""
         if entry.data_file.file_path in self._paths:
             return True
@@ -143,9 +147,9 @@ class _Replaced:
             raise self._refusal(f"a partition that it replaced holds data file {entry.data_file.file_path!r} by now")
         return False
 
-    def check_found(self, removed: Sequence[ManifestEntry]) -> None:
+    def check_found(self, kept: Kept) -> None:
         """Raise `UsageError` where one of them is no longer live."""
-        if missing := self._paths - {entry.data_file.file_path for entry in removed}:
+        if missing := [path for path in self._paths if path_digest(path) not in kept.paths]:
             raise self._refusal(
                 f"data file {min(missing)!r} ({len(missing)} in all), which it replaced, is gone by now"
             )

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.live_files import live_manifests, remove, remove_deletes
-from icekeep.commit.selection import Selection, data_files_of, delete_files_of
+from icekeep.commit.file_sets import path_digest
+from icekeep.commit.live_files import Kept, live_manifests, remove, remove_deletes
+from icekeep.commit.selection import AtPaths, DataFilesOf, DeleteFilesOf
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_FALSE, Expression
-from icekeep.spec.manifests.structs import ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.updates import Update
@@ -40,22 +40,17 @@ class DeleteFiles(msgspec.Struct, frozen=True, kw_only=True):
         if not self.paths and rows is ALWAYS_FALSE:
             return ()
         manifests = live_manifests(base, self.branch, attempt)
-        by_filter = data_files_of(rows, base)
-        selected = Selection(
-            lambda manifest: bool(self.paths) or by_filter.manifest(manifest),
-            lambda entry: entry.data_file.file_path in self.paths or by_filter.entry(entry),
-        )
-        kept = remove(manifests.data, base, attempt, selected=selected)
-        self._check_found(kept.removed)
-        deletes = remove_deletes(manifests, kept, base, attempt, selected=delete_files_of(rows, base))
-        if not kept.removed and not deletes.removed:
+        kept = remove(manifests.data, base, attempt, selected=AtPaths(self.paths, DataFilesOf(rows, base)))
+        self._check_found(kept)
+        deletes = remove_deletes(manifests, kept, base, attempt, selected=DeleteFilesOf(rows, base))
+        if not kept.removed_count and not deletes.removed_count:
             return ()
         summary = SummaryBuilder(self.summary)
-        for entry in (*kept.removed, *deletes.removed):
-            summary.remove(entry.data_file)
+        summary.absorb(kept.summary)
+        summary.absorb(deletes.summary)
         return attempt.snapshot_updates("delete", [*kept.manifests, *deletes.manifests], summary, branch=self.branch)
 
-    def _check_found(self, removed: tuple[ManifestEntry, ...]) -> None:
-        missing = self.paths - {entry.data_file.file_path for entry in removed}
+    def _check_found(self, kept: Kept) -> None:
+        missing = [path for path in self.paths if path_digest(path) not in kept.paths]
         if missing and self.must_exist:
             raise ConflictError(f"data file {min(missing)!r} ({len(missing)} in all) is not live in the table")

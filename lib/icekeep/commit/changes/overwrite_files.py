@@ -14,7 +14,7 @@ from icekeep.commit.conflicts import (
     check_no_new_deletes_for,
 )
 from icekeep.commit.live_files import Kept, add, live_entries, live_manifests, remove, remove_deletes
-from icekeep.commit.selection import Matching, data_files_of, delete_files_of
+from icekeep.commit.selection import DataFilesOf, DeleteFilesOf, Matching
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import UsageError
 from icekeep.spec.filters.binding import bind
@@ -61,13 +61,13 @@ class OverwriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         if self.removed and (self.added or self.isolation is not None):
             deletes_now = live_entries(manifests.deletes, base, attempt)
             check_no_new_deletes_for(since, self.removed, deletes_now, base)
-        kept = remove(manifests.data, base, attempt, as_read=self.removed, selected=data_files_of(rows, base))
-        deletes = remove_deletes(manifests, kept, base, attempt, selected=delete_files_of(rows, base))
-        if not self.added and not kept.removed and not deletes.removed:
+        kept = remove(manifests.data, base, attempt, as_read=self.removed, selected=DataFilesOf(rows, base))
+        deletes = remove_deletes(manifests, kept, base, attempt, selected=DeleteFilesOf(rows, base))
+        if not self.added and not kept.removed_count and not deletes.removed_count:
             return ()
         summary = SummaryBuilder(self.summary)
-        for entry in (*kept.removed, *deletes.removed):
-            summary.remove(entry.data_file)
+        summary.absorb(kept.summary)
+        summary.absorb(deletes.summary)
         added = add(self.added, base, attempt, summary)
         new = [*added, *kept.manifests, *deletes.manifests]
         return attempt.snapshot_updates(self._operation(kept, deletes), new, summary, branch=self.branch)
@@ -95,4 +95,4 @@ class OverwriteFiles(msgspec.Struct, frozen=True, kw_only=True):
     def _operation(self, kept: Kept, deletes: Kept) -> str:
         if not self.added:
             return "delete"
-        return "overwrite" if kept.removed or deletes.removed else "append"
+        return "overwrite" if kept.removed_count or deletes.removed_count else "append"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.live_files import identity
+from icekeep.commit.filtering import identity
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug
 from icekeep.spec.manifests.structs import ManifestFile

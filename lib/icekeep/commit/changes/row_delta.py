@@ -76,8 +76,8 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
         kept = remove(manifests.data, base, attempt, as_read=self.removed)
         deletes = remove_deletes(manifests, kept, base, attempt, as_read=self.removed_deletes)
         summary = SummaryBuilder(self.summary)
-        for entry in (*kept.removed, *deletes.removed):
-            summary.remove(entry.data_file)
+        summary.absorb(kept.summary)
+        summary.absorb(deletes.summary)
         added = add(self.added, base, attempt, summary)
         added_deletes = add(self.added_deletes, base, attempt, summary, content=ManifestContent.DELETES)
         new = [*added, *kept.manifests, *added_deletes, *deletes.manifests]
@@ -163,9 +163,9 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
                     )
 
     def _operation(self, kept: Kept) -> str:
-        if self.added and not (self.added_deletes or kept.removed or self.removed_deletes):
+        if self.added and not (self.added_deletes or kept.removed_count or self.removed_deletes):
             return "append"
-        deletes_rows = bool(self.added_deletes or kept.removed)
+        deletes_rows = bool(self.added_deletes or kept.removed_count)
         return "delete" if deletes_rows and not self.added else "overwrite"
 
 

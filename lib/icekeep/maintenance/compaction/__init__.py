@@ -19,6 +19,7 @@ from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOp
 from icekeep.maintenance.compaction.plan import CandidateFile, RewritePlan, plan_groups
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.maintenance.options import parse_options
+from icekeep.planning.commit_reader import SparkManifestReader
 from icekeep.planning.scan import plan_files
 from icekeep.planning.tasks import collected
 from icekeep.runtime import SYSTEM, Runtime
@@ -67,7 +68,8 @@ def compact(
     listener.on(StepStarted(STEP, plan.files_to_rewrite_count, "files"))
     concurrency = chosen.max_concurrent_file_group_rewrites
     with closing(execute(plan, table, spark, concurrency=concurrency, listener=listener, runtime=runtime)) as finished:
-        result = commit_groups(finished, table, plan, chosen, listener, runtime)
+        reader = SparkManifestReader(spark, table.storage)
+        result = commit_groups(finished, table, plan, chosen, reader, listener, runtime)
     listener.on(StepFinished(STEP, f"{result.rewritten_data_files_count} files -> {result.added_data_files_count}"))
     return result
 

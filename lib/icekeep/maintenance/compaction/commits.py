@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.file_sets import HELD_MAX_COUNT, FileSet, ReadFile, StoredFileSet, store_file_set
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError, JobFailedError, OutcomeUnknownError
 from icekeep.events import Listener, Warned
@@ -15,6 +17,7 @@ from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import CandidateFile, RewritePlan
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.runtime import Runtime
+from icekeep.spec.layout import own_directory
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry, Status
 
@@ -25,10 +28,16 @@ class _Committer:
     """Commits batches of groups of one plan, and keeps count."""
 
     def __init__(
-        self, table: Table, plan: RewritePlan, options: RewriteDataFilesOptions, listener: Listener, runtime: Runtime
+        self,
+        table: Table,
+        plan: RewritePlan,
+        options: RewriteDataFilesOptions,
+        reader: ManifestReader,
+        listener: Listener,
+        runtime: Runtime,
     ) -> None:
         self._table, self._plan, self._options = table, plan, options
-        self._listener, self._runtime = listener, runtime
+        self._reader, self._listener, self._runtime = reader, listener, runtime
         self.landed: list[RewrittenGroup] = []
         self.commits_count = 0
         self.failed_files_count = 0
@@ -36,8 +45,9 @@ class _Committer:
     def commit(self, groups: Sequence[RewrittenGroup]) -> None:
         """Replace the groups' files in one snapshot; if that is refused, their new files are removed."""
         files = [file for group in groups for file in group.group.files]
+        removed = self._removed(files)
         change = RewriteFiles(
-            removed=tuple(_entries(self._table, files)),
+            removed=removed,
             added=tuple(file for group in groups for file in group.added),
             schema_id=self._plan.schema_id,
             format_version=self._table.metadata.format_version,
@@ -45,15 +55,26 @@ class _Committer:
             manifest_paths=frozenset(file.manifest_path for file in files),
         )
         try:
-            commit(self._table, change, runtime=self._runtime, listener=self._listener)
+            commit(self._table, change, reader=self._reader, runtime=self._runtime, listener=self._listener)
         except OutcomeUnknownError:
             raise
         except IcekeepError:
             # Only an error of ours proves that nothing landed.
             self.discard(groups)
             raise
+        finally:
+            if isinstance(removed, StoredFileSet):
+                self._table.storage.delete_many(removed.locations())
         self.commits_count += 1
         self.landed += groups
+
+    def _removed(self, files: Sequence[CandidateFile]) -> FileSet:
+        entries = _entries(self._table, files)
+        if len(files) <= HELD_MAX_COUNT:
+            return tuple(entry for _, entry in entries)
+        directory = own_directory(self._table.metadata, f"runs/{self._runtime.new_uuid()}")
+        read = sorted((ReadFile(entry, path) for path, entry in entries), key=lambda file: file.manifest_path)
+        return store_file_set(read, self._table.storage, directory)
 
     def discard(self, groups: Iterable[RewrittenGroup]) -> None:
         """Remove the new files of groups that are not committed."""
@@ -78,16 +99,17 @@ def commit_groups(
     table: Table,
     plan: RewritePlan,
     options: RewriteDataFilesOptions,
+    reader: ManifestReader,
     listener: Listener,
     runtime: Runtime,
 ) -> RewriteDataFilesResult:
-    """Commit groups as they come.
+    """Commit groups as they come; `reader` is how the commits read manifests.
 
     Raises:
         JobFailedError: a group failed, or, with partial progress, more commits than are allowed.
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
-    committer = _Committer(table, plan, options, listener, runtime)
+    committer = _Committer(table, plan, options, reader, listener, runtime)
     if options.partial_progress_enabled:
         _commit_in_batches(finished, committer, plan, options, listener)
     else:
@@ -154,11 +176,11 @@ def _commit_in_batches(
         )
 
 
-def _entries(table: Table, files: Iterable[CandidateFile]) -> Iterator[ManifestEntry]:
-    """The entries of candidates as they were read, as far as replacing them asks for."""
+def _entries(table: Table, files: Iterable[CandidateFile]) -> Iterator[tuple[str, ManifestEntry]]:
+    """The entries of candidates as they were read, as far as replacing them asks for, each after its manifest's path."""
     codecs = {spec_id: PartitionCodec(table.metadata.partition_type(spec_id)) for spec_id in table.metadata.specs_by_id}
     for file in files:
-        yield ManifestEntry(
+        entry = ManifestEntry(
             status=Status.EXISTING,
             snapshot_id=file.snapshot_id,
             sequence_number=file.sequence_number,
@@ -173,3 +195,4 @@ def _entries(table: Table, files: Iterable[CandidateFile]) -> Iterator[ManifestE
                 first_row_id=file.first_row_id,
             ),
         )
+        yield file.manifest_path, entry

@@ -1,0 +1,189 @@
+"""Manifests of a base without some of their files: work that a `ManifestReader` does here, or shares out to tasks."""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from icekeep.commit.file_sets import Digest, StoredFileSet, Wanted, entry_digest, path_digest
+from icekeep.commit.manifest_writer import ManifestWriter
+from icekeep.commit.selection import Selection
+from icekeep.commit.summary import SummaryBuilder
+from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile, Status
+from icekeep.spec.metadata import TableMetadata
+from icekeep.storage.base import Storage
+
+_HELD_ENTRIES_COUNT = 20_000
+"""A manifest of so many entries is held while it is filtered; a longer one is read a second time to be written."""
+
+Identity = tuple[str, int | None]
+
+
+def identity(manifest: ManifestFile) -> Identity:
+    """What a manifest's entries are read as: after an upgrade to version 3 a commit may give row ids to one that is kept."""
+    return manifest.manifest_path, manifest.first_row_id
+
+
+def without_history(metadata: TableMetadata) -> TableMetadata:
+    """A table's definitions alone, which do not grow with its age: what tasks are sent."""
+    return msgspec.structs.replace(
+        metadata,
+        snapshots=(),
+        snapshot_log=(),
+        metadata_log=(),
+        statistics=(),
+        partition_statistics=(),
+        refs={},
+        current_snapshot_id=None,
+    )
+
+
+class Filtered(msgspec.Struct, frozen=True):
+    """What became of one manifest: those in its place, and what they have no more.
+
+    `wanted_count` is how many of the files that were named it had, `files_count` how many went in all; `paths` are the
+    digests of their paths.
+    """
+
+    manifests: tuple[ManifestFile, ...]
+    files_count: int
+    wanted_count: int
+    paths: frozenset[Digest]
+    summary: SummaryBuilder
+
+
+class Share(msgspec.Struct, frozen=True):
+    """What came of one share of the work; `problem` is a conflict that was found, for the one who decides."""
+
+    filtered: Mapping[Identity, Filtered]
+    problem: str | None = None
+
+    def written(self, manifests: Sequence[ManifestFile]) -> list[str]:
+        """The locations of the manifests that were written, for a share of these."""
+        old = {manifest.manifest_path for manifest in manifests}
+        new = [m.manifest_path for filtered in self.filtered.values() for m in filtered.manifests]
+        return [location for location in new if location not in old]
+
+
+class EntryReader(Protocol):
+    """The part of a `ManifestReader` that this work needs."""
+
+    storage: Storage
+    """Where parts of a stored set are read."""
+
+    def entries(self, manifest: ManifestFile, metadata: TableMetadata) -> Iterator[ManifestEntry]:
+        """All entries of a manifest in order, deleted ones included."""
+
+
+class RemovalCheck(Protocol):
+    """What must hold of files before they may go; can be pickled.
+
+    `key` is equal for checks of the same base as far as they ask it.
+    """
+
+    @property
+    def key(self) -> Hashable:
+        """See above."""
+
+    def problem(self, removed: Sequence[ManifestEntry], wanted: Wanted, reader: EntryReader) -> str | None:
+        """Why they may not, as a line of text; null if they may."""
+
+
+class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
+    """Mark files as deleted in manifests of one content; can be pickled.
+
+    Args:
+        base: the table, of which only definitions are asked.
+        files: which files are named; of a stored set, those that were read from the manifests of a share are looked for,
+            and those of `strays`, manifests that the base does not have any more, anywhere.
+        remaining_count: how many of the named files are still to be found; then only `selected` is asked.
+        selected: which other files go.
+        known: manifests that an earlier attempt has filtered: they are read for `check` alone.
+    """
+
+    base: TableMetadata
+    writer: ManifestWriter
+    files: Wanted | StoredFileSet
+    remaining_count: int
+    strays: frozenset[str] = frozenset()
+    selected: Selection | None = None
+    check: RemovalCheck | None = None
+    known: Mapping[Identity, Filtered] = {}
+
+    @property
+    def question(self) -> Hashable:
+        """Equal for what asks the same of a manifest in another attempt."""
+        selected = None if self.selected is None else self.selected.key
+        return selected, self.strays, self.writer.format_version
+
+    def run(self, manifests: Sequence[ManifestFile], reader: EntryReader, locations: Iterator[str]) -> Share:
+        """Filter a share of the manifests; new ones are written at the next of some locations."""
+        wanted = self._wanted(manifests, reader)
+        removed: list[ManifestEntry] = []
+        filtered: dict[Identity, Filtered] = {}
+        remaining = self.remaining_count
+        for manifest in manifests:
+            asked = self.selected if self.selected is not None and self.selected.manifest(manifest) else None
+            if remaining <= 0 and asked is None:
+                continue
+            entries = _Entries(manifest, self.base, reader)
+            gone = [e for e in entries if entry_digest(e) in wanted.paths or (asked is not None and asked.entry(e))]
+            found = self.known.get(identity(manifest)) or self._filtered(manifest, entries, gone, wanted, locations)
+            filtered[identity(manifest)] = found
+            remaining -= found.wanted_count
+            if self.check is not None:
+                removed += gone
+        problem = None if self.check is None or not removed else self.check.problem(removed, wanted, reader)
+        return Share(filtered, problem)
+
+    def _wanted(self, manifests: Sequence[ManifestFile], reader: EntryReader) -> Wanted:
+        if isinstance(self.files, Wanted):
+            return self.files
+        own = [m.manifest_path for m in manifests if m.manifest_path in self.files.parts]
+        return self.files.load(reader.storage, [*own, *self.strays])
+
+    def _filtered(
+        self,
+        manifest: ManifestFile,
+        entries: "_Entries",
+        gone: Sequence[ManifestEntry],
+        wanted: Wanted,
+        locations: Iterator[str],
+    ) -> Filtered:
+        summary = SummaryBuilder()
+        for entry in gone:
+            summary.remove(entry.data_file)
+        digests = {entry_digest(entry) for entry in gone}
+        marked = _marked(entries, digests, self.writer.snapshot_id)
+        spec_id, content = manifest.partition_spec_id, manifest.content
+        return Filtered(
+            manifests=tuple(self.writer.write(marked, spec_id, content, locations)) if gone else (manifest,),
+            files_count=len(gone),
+            wanted_count=len(digests & wanted.paths.keys()),
+            paths=frozenset(path_digest(entry.data_file.file_path) for entry in gone),
+            summary=summary,
+        )
+
+
+class _Entries:
+    """The live entries of a manifest, as often as they are asked for."""
+
+    def __init__(self, manifest: ManifestFile, base: TableMetadata, reader: EntryReader) -> None:
+        self._manifest, self._base, self._reader = manifest, base, reader
+        count = manifest.live_files_count
+        self._held = [*self._read()] if count is not None and count <= _HELD_ENTRIES_COUNT else None
+
+    def __iter__(self) -> Iterator[ManifestEntry]:
+        return self._read() if self._held is None else iter(self._held)
+
+    def _read(self) -> Iterator[ManifestEntry]:
+        return (entry for entry in self._reader.entries(self._manifest, self._base) if entry.is_live)
+
+
+def _marked(entries: _Entries, removed: set[Digest], snapshot_id: int) -> Iterator[ManifestEntry]:
+    """Removed files as deleted by this snapshot, the other live ones as existing; what was deleted before is dropped."""
+    for entry in entries:
+        if entry_digest(entry) in removed:
+            yield msgspec.structs.replace(entry, status=Status.DELETED, snapshot_id=snapshot_id)
+        else:
+            yield msgspec.structs.replace(entry, status=Status.EXISTING)

@@ -1,0 +1,85 @@
+"""The `ManifestReader` for large tables: what a commit asks of many entries is worked out in Spark tasks."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from icekeep.commit.filtering import FilterManifests, Share
+from icekeep.commit.manifests import StorageManifestReader
+from icekeep.planning.tasks import (
+    REPORT,
+    dataframe_from_tasks,
+    dealt,
+    max_task_failures,
+    parallelism,
+    read_reports,
+    reported,
+)
+from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.storage.base import Storage
+
+DRIVER_ENTRIES_COUNT = 20_000
+"""Below so many entries the driver is done before a Spark task has begun."""
+
+
+class SparkManifestReader(StorageManifestReader):
+    """Reads lists and single manifests here, and filters many entries in tasks, a share of the manifests each."""
+
+    def __init__(self, spark: SparkSession, storage: Storage) -> None:
+        super().__init__(storage)
+        self._spark = spark
+
+    def filtered(
+        self, manifests: Sequence[ManifestFile], work: FilterManifests, locations: Iterator[str]
+    ) -> list[Share]:
+        counts = [(m.live_files_count, m.deleted_files_count) for m in manifests]
+        # A list of version 1 may say nothing; then there may be many.
+        is_small = all(None not in pair for pair in counts) and sum(map(_sum, counts)) < DRIVER_ENTRIES_COUNT
+        if is_small or len(manifests) == 1:
+            return super().filtered(manifests, work, locations)
+        piles = dealt(manifests, lambda m: m.manifest_length, min(parallelism(self._spark), len(manifests)))
+        tries = max_task_failures(self._spark)
+        tasks = [_Task(tuple(pile), work, self.storage, next(locations), tries) for pile in piles]
+        shares, errors = read_reports(dataframe_from_tasks(self._spark, tasks, _run, REPORT))
+        if errors:
+            self.storage.delete_many(location for share in shares for location in share.written(manifests))
+            raise errors[0]
+        return list(shares)
+
+
+class _Task(msgspec.Struct, frozen=True):
+    """One share; its manifests are named after `location`, one of the commit's own."""
+
+    manifests: tuple[ManifestFile, ...]
+    work: FilterManifests
+    storage: Storage
+    location: str
+    max_failures: int
+
+    def do(self, task_attempt_id: int) -> Share:
+        given: list[str] = []
+        try:
+            reader = StorageManifestReader(self.storage)
+            return self.work.run(self.manifests, reader, self._locations(task_attempt_id, given))
+        except BaseException:
+            self.storage.delete_many(given)
+            raise
+
+    def _locations(self, task_attempt_id: int, given: list[str]) -> Iterator[str]:
+        while True:
+            given.append(f"{self.location.removesuffix('.avro')}-{task_attempt_id}-{len(given)}.avro")
+            yield given[-1]
+
+
+def _run(task: _Task) -> Iterator[pa.RecordBatch]:
+    context = TaskContext.get()
+    attempt_id = 0 if context is None else context.taskAttemptId()
+    yield reported(partial(task.do, attempt_id), task.max_failures)
+
+
+def _sum(counts: tuple[int | None, int | None]) -> int:
+    return sum(count or 0 for count in counts)

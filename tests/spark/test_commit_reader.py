@@ -1,0 +1,110 @@
+"""Commits whose manifests are filtered in Spark tasks."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from pyspark.sql import SparkSession
+
+from icekeep.catalog.base import Table
+from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.file_sets import ReadFile, store_file_set
+from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.retry import commit
+from icekeep.errors import ConflictError, IcekeepError
+from icekeep.maintenance import compaction
+from icekeep.maintenance.compaction import commits
+from icekeep.planning import commit_reader
+from icekeep.planning.commit_reader import SparkManifestReader
+from icekeep.spec.filters.parsing import parse_where
+from icekeep.spec.manifests.structs import ManifestEntry
+from kit.lake import Lake
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every table is a large one."""
+    monkeypatch.setattr(commit_reader, "DRIVER_ENTRIES_COUNT", 0)
+
+
+def entries(table: Table) -> list[tuple[str, ManifestEntry]]:
+    reader = StorageManifestReader(table.storage)
+    return [
+        (manifest.manifest_path, entry)
+        for manifest in reader.manifests(table.metadata.current_snapshot)
+        for entry in reader.entries(manifest, table.metadata)
+        if entry.is_live
+    ]
+
+
+def metadata_files(lake: Lake) -> set[str]:
+    return {path.name for path in lake.directory.rglob("*.avro")}
+
+
+def test_a_filter_is_asked_in_tasks(lake: Lake, spark_session: SparkSession) -> None:
+    table = lake.filled(commits=6, files=2)
+    change = DeleteFiles(rows=parse_where("at < '2013-02-01T00:00:00+00:00'"))
+    result = commit(table, change, reader=SparkManifestReader(spark_session, table.storage))
+    paths = [entry.data_file.file_path for _, entry in entries(result.table)]
+    assert paths
+    assert not any("at_month=2013-01" in path for path in paths)
+    assert len(paths) == sum("at_month=2013-01" not in e.data_file.file_path for _, e in entries(table))
+    by_tasks = [name for name in metadata_files(lake) if name.count("-m") == 1 and name.split("-m")[1].count("-") == 2]
+    assert by_tasks
+
+
+def test_files_of_a_stored_set_are_removed_in_tasks(lake: Lake, spark_session: SparkSession) -> None:
+    table = lake.filled(commits=4, files=2)
+    read = [ReadFile(entry, path) for path, entry in entries(table)]
+    files = store_file_set(read[::2], table.storage, f"{table.metadata.location}/.icekeep/runs/1")
+    change = RewriteFiles(removed=files, added=(), schema_id=0)
+    result = commit(table, change, reader=SparkManifestReader(spark_session, table.storage))
+    left = {entry.data_file.file_path for _, entry in entries(result.table)}
+    assert left == {file.entry.data_file.file_path for file in read[1::2]}
+    summary = result.table.metadata.current_snapshot.summary
+    assert summary["deleted-data-files"] == str(len(read[::2]))
+    assert int(summary["total-records"]) == sum(f.entry.data_file.record_count for f in read[1::2])
+
+
+def test_a_task_that_fails_leaves_nothing_and_its_error_is_ours(lake: Lake, spark_session: SparkSession) -> None:
+    table = lake.filled(commits=4, files=2)
+    [victim, *_] = {path for path, _ in entries(table)}
+    whole = Path(victim.removeprefix("file://")).read_bytes()
+    Path(victim.removeprefix("file://")).write_bytes(whole[:-5])
+    before = metadata_files(lake)
+    change = DeleteFiles(rows=parse_where("at is not null"))
+    with pytest.raises(IcekeepError, match=r"is \d+ bytes long where metadata says \d+"):
+        commit(table, change, reader=SparkManifestReader(spark_session, table.storage))
+    assert metadata_files(lake) == before
+
+
+def test_a_conflict_that_a_task_finds_leaves_nothing(lake: Lake, spark_session: SparkSession) -> None:
+    table = lake.filled(commits=2, files=2)
+    first, second, *_ = (entry for _, entry in entries(table))
+    gone = replace(second, sequence_number=99)
+    before = metadata_files(lake)
+    with pytest.raises(ConflictError, match=r"\(1 in all\) is no longer live as it was read"):
+        commit(
+            table,
+            RewriteFiles(removed=(first, gone), added=(), schema_id=0),
+            reader=SparkManifestReader(spark_session, table.storage),
+        )
+    assert metadata_files(lake) == before
+
+
+def test_a_compaction_of_more_files_than_are_held_stores_them_and_cleans_up(
+    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "HELD_MAX_COUNT", 5)
+    table = lake.filled(commits=6, files=3)
+    rows = lake.rows()
+    result = compaction.compact(table, spark_session, options={"min-input-files": "2"})
+    assert result.rewritten_data_files_count == 18
+    assert lake.rows() == rows
+    assert not list(lake.directory.rglob("*.msgpack"))
