@@ -109,10 +109,11 @@ def commit(
         if not updates:
             remove_all(files)
             return CommitResult(table=base, base=base, snapshot_id=None, changed=False)
+        adds_snapshot = any(isinstance(update, AddSnapshot) for update in updates)
         try:
-            outcome = _swap(base, updates, snapshot_id, files, runtime)
+            outcome = _swap(base, updates, snapshot_id if adds_snapshot else None, files, runtime)
             if isinstance(outcome, Committed):
-                return _landed(outcome.table, base, snapshot_id, files, listener)
+                return _landed(outcome.table, base, snapshot_id if adds_snapshot else None, files, listener)
         except IcekeepError:
             raise
         except BaseException as interrupt:
@@ -133,7 +134,7 @@ def commit(
 
 
 def _swap(
-    base: Table, updates: Sequence[Update], snapshot_id: int, files: CommitFiles, runtime: Runtime
+    base: Table, updates: Sequence[Update], snapshot_id: int | None, files: CommitFiles, runtime: Runtime
 ) -> SwapOutcome:
     """The outcome of one swap, as certain as looking makes it; an error of ours proves that nothing landed."""
     try:
@@ -143,8 +144,7 @@ def _swap(
     except IcekeepError:
         remove_all(files)
         raise
-    adds_snapshot = any(isinstance(update, AddSnapshot) for update in updates)
-    return settle(outcome, base, snapshot_id if adds_snapshot else None, runtime)
+    return settle(outcome, base, snapshot_id, runtime)
 
 
 def _in_doubt(
@@ -170,9 +170,16 @@ def _reload(table: Table) -> Table:
     return base
 
 
-def _landed(committed: Table, base: Table, snapshot_id: int, files: CommitFiles, listener: Listener) -> CommitResult:
-    snapshot = committed.metadata.snapshots_by_id.get(snapshot_id)
-    remove_unused(files, snapshot)
-    made = None if snapshot is None else snapshot_id
+def _landed(
+    committed: Table, base: Table, snapshot_id: int | None, files: CommitFiles, listener: Listener
+) -> CommitResult:
+    """What a commit that landed leaves; `snapshot_id` is null where this attempt was to add no snapshot."""
+    snapshot = None if snapshot_id is None else committed.metadata.snapshots_by_id.get(snapshot_id)
+    if snapshot_id is None:
+        # Only earlier attempts wrote anything, and those were rejected.
+        remove_all(files)
+    else:
+        remove_unused(files, snapshot)
+    made = None if snapshot is None else snapshot.snapshot_id
     listener.on(SnapshotCommitted(committed.name, made, committed.metadata_location))
     return CommitResult(table=committed, base=base, snapshot_id=made, changed=True)

@@ -413,6 +413,18 @@ def test_what_others_commit_meanwhile_turns_a_fast_forward_into_a_new_snapshot(c
     assert orphans(catalog) == set()
 
 
+def test_a_rollback_meanwhile_turns_a_new_snapshot_into_a_fast_forward_and_what_was_written_goes(catalog, table):
+    table, picked = staged(table, "b")
+    first = table.metadata.current_snapshot_id
+    table = add(table, "c")
+    back = SetCurrentSnapshot(snapshot_id=first, expected_id=table.metadata.current_snapshot_id)
+    catalog.follow(after(lambda: run(table, back)))
+    result = run(table, CherryPick(picked.snapshot_id))
+    assert result.table.metadata.current_snapshot_id == picked.snapshot_id
+    assert live(result.table) == {"a": 1, "b": 1}
+    assert orphans(catalog) == set()
+
+
 def test_a_pick_is_tried_again_with_the_manifests_that_are_there_already(catalog, table):
     table, picked = staged(table, "b")
     table = add(table, "c")
