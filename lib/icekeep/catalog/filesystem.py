@@ -152,7 +152,14 @@ class FilesystemCatalog:
         directory = self._metadata_directory(identifier)
         if find_head(self._storage, directory) is None:
             raise no_such_table(self, identifier)
+        if not self._storage.capabilities(directory).move:
+            raise UnsupportedError(
+                f"cannot drop table {format_identifier(identifier)!r}: it is not proved that the store of {directory!r} can "
+                "move its metadata aside without replacing a file"
+            )
         trash = join(self.default_location(identifier), ".icekeep/trash", f"drop-{self._runtime.new_uuid()}")
+        # Where a directory is only what lies in it, this one would be gone, and the table's be taken for a namespace.
+        self._storage.make_directory(directory)
         self._storage.delete_many([join(directory, HINT)])
         for _, locations in sorted(list_versions(self._storage, directory).items()):
             for location in locations:
@@ -221,13 +228,13 @@ class FilesystemCatalog:
         """What stands against a commit on `table`, if it is not the head."""
         head = find_head(self._storage, self._metadata_directory(table.identifier))
         if head is None:
-            return Conflict("the table was dropped")
+            return Conflict("the table was dropped", is_final=True)
         if canonical(head.location) == canonical(table.metadata_location):
             # Numbers come again when a table is dropped and made anew, so the content decides.
             current = read_table(self, table.identifier, head.location, self._storage)
             if format_metadata(current.metadata) == format_metadata(table.metadata):
                 return None
-        return Conflict(f"another writer committed {head.location!r}")
+        return Conflict(f"another writer committed {head.location!r}", is_final=True)
 
     def _create_version(self, table: Table, data: bytes, base: TableMetadata) -> SwapOutcome:
         """The commit itself: create the version file that `table` names."""
@@ -245,7 +252,7 @@ class FilesystemCatalog:
             except IcekeepError as error:
                 return Unknown(one_line(error), location)
             if not is_ours:
-                return Conflict(f"another writer committed {location!r}")
+                return Conflict(f"another writer committed {location!r}", is_final=True)
         return Committed(table)
 
     def _verified(self, table: Table, data: bytes) -> Committed | Unknown:
@@ -302,7 +309,7 @@ class FilesystemCatalog:
     def _check_store(self, location: str) -> None:
         if not self._storage.capabilities(location).exclusive_create:
             raise SafetyError(
-                f"cannot commit below {location!r}: it is not proved that the file system there refuses to create a "
+                f"cannot commit below {location!r}: it is not proved that the store there refuses to create a "
                 "name twice, so that a commit could overwrite another; use a sql or rest catalog",
                 location=location,
             )

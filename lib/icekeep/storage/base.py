@@ -26,7 +26,7 @@ class Capabilities(msgspec.Struct, frozen=True):
 
     Attributes:
         exclusive_create: of several writers that create one name, exactly one succeeds and its bytes stay.
-        move: files can be moved without copying them.
+        move: files can be moved within the store, never over an existing one.
     """
 
     exclusive_create: bool

@@ -5,17 +5,57 @@ so that neither opening a catalog nor sending a storage to a task loads what is 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, BinaryIO
 
-from icekeep.errors import IcekeepError, UnsupportedError
+from icekeep.errors import IcekeepError, UnsupportedError, UsageError
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, DirectoryStorage, FileInfo
 from icekeep.storage.local import LocalStorage
 from icekeep.storage.locations import parse_location
 
-_BACKENDS: dict[str, Callable[[Mapping[str, str], Runtime], DirectoryStorage]] = {
-    "file": lambda _, runtime: LocalStorage(runtime),
+_Backend = Callable[[Mapping[str, str], Runtime], DirectoryStorage]
+
+
+def _local(_: Mapping[str, str], runtime: Runtime) -> DirectoryStorage:
+    return LocalStorage(runtime)
+
+
+def _objects(extra: str) -> _Backend:
+    def make(properties: Mapping[str, str], runtime: Runtime) -> DirectoryStorage:
+        with _brought_by(extra, "obstore"):
+            from icekeep.storage.objects import ObjectStorage
+        return ObjectStorage(properties, runtime)
+
+    return make
+
+
+def _hdfs(properties: Mapping[str, str], runtime: Runtime) -> DirectoryStorage:
+    with _brought_by("hdfs", "hdfs_native"):
+        from icekeep.storage.hdfs import HdfsStorage
+    return HdfsStorage(properties, runtime)
+
+
+@contextmanager
+def _brought_by(extra: str, module: str) -> Iterator[None]:
+    """Say which extra of the package to install when the module that it brings is not there."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != module:
+            raise
+        raise UsageError(
+            f"the client of this storage is not installed: pip install 'icekeep[{extra}]' brings {module}",
+            module=module,
+        ) from error
+
+
+_BACKENDS: dict[str, _Backend] = {
+    "file": _local,
+    "hdfs": _hdfs,
+    **dict.fromkeys(("s3", "s3a", "s3n"), _objects("s3")),
+    **dict.fromkeys(("gs", "gcs"), _objects("gcs")),
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs", "az"), _objects("azure")),
 }
 
 

@@ -138,7 +138,7 @@ def test_a_hint_that_cannot_be_written_costs_nothing(catalog, table, storage, me
 def test_a_version_that_exists_under_another_name_is_a_conflict(catalog, table, metadata_path):
     (metadata_path / "v2.gz.metadata.json").write_bytes(gzip.compress(format_metadata(table.metadata)))
     outcome = catalog.swap(table, [], set_counter(1))
-    assert outcome == Conflict(f"another writer committed 'file://{metadata_path}/v2.gz.metadata.json'")
+    assert outcome == Conflict(f"another writer committed 'file://{metadata_path}/v2.gz.metadata.json'", is_final=True)
     assert not (metadata_path / "v2.metadata.json").exists()
 
 
@@ -272,7 +272,9 @@ def test_a_commit_on_a_base_far_behind_is_a_conflict_although_its_version_is_fre
         fast = catalog.swap(fast, [], set_counter(value)).table
     for version in range(1, 10):
         (metadata_path / f"v{version}.metadata.json").unlink()
-    assert catalog.swap(table, [], set_counter(1)) == Conflict(f"another writer committed {fast.metadata_location!r}")
+    assert catalog.swap(table, [], set_counter(1)) == Conflict(
+        f"another writer committed {fast.metadata_location!r}", is_final=True
+    )
     assert not (metadata_path / "v2.metadata.json").exists()
 
 

@@ -1,4 +1,6 @@
 import pickle
+import subprocess
+import sys
 
 import pytest
 
@@ -19,27 +21,50 @@ class TestRoutedStorage(StorageContract, DirectoriesContract):
         return f"file:{tmp_path}"
 
 
-def test_a_scheme_that_is_not_served_is_named(tmp_path):
-    storage = open_storage({})
-    with pytest.raises(
-        UnsupportedError, match=r"cannot reach 's3://b/k': storage 's3:' is not supported yet, only file:"
-    ):
-        storage.read("s3://b/k")
+def test_a_scheme_that_is_not_served_is_named():
+    with pytest.raises(UnsupportedError, match=r"cannot reach 'ftp://b/k': storage 'ftp:' is not supported yet, only "):
+        open_storage({}).read("ftp://b/k")
 
 
 def test_deleting_in_a_store_that_is_not_served_fails_for_that_key_only(tmp_path):
     storage = open_storage({})
     storage.create(f"{tmp_path}/a", b"")
-    outcomes = storage.delete_many(["s3://b/k", f"{tmp_path}/a", "s3://b/l"])
+    outcomes = storage.delete_many(["ftp://b/k", f"{tmp_path}/a", "ftp://b/l"])
     assert [o.status for o in outcomes] == [DeleteStatus.FAILED, DeleteStatus.DELETED, DeleteStatus.FAILED]
 
 
-def test_neither_its_text_nor_its_errors_show_properties():
-    storage = open_storage({"s3.secret-access-key": "hunter2"})
-    assert "hunter2" not in repr(storage)
+@pytest.mark.parametrize("location", ["ftp://b/k", "s3://b/a//k"])
+def test_neither_its_text_nor_its_errors_show_properties(location):
+    storage = open_storage({"s3.access-key-id": "me", "s3.secret-access-key": "hunter2"})
     with pytest.raises(UnsupportedError) as raised:
-        storage.read("s3://b/k")
-    assert "hunter2" not in f"{raised.value} {raised.value.facts}"
+        storage.read(location)
+    assert "hunter2" not in f"{storage!r} {raised.value} {raised.value.facts}"
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs", "az"])
+def test_object_stores_are_reached_by_their_schemes(scheme):
+    with pytest.raises(UnsupportedError, match="cannot be used in an object store"):
+        open_storage({}).read(f"{scheme}://bucket/a//b")
+
+
+NOT_INSTALLED = """
+import sys
+sys.modules.update(obstore=None, hdfs_native=None)
+from icekeep.errors import UsageError
+from icekeep.storage.open import open_storage
+for location in ("s3a://b/k", "gs://b/k", "abfss://f@a.dfs.core.windows.net/k", "hdfs://n/k"):
+    try:
+        open_storage({}).read(location)
+    except UsageError as error:
+        print(error)
+"""
+
+
+def test_what_is_not_installed_is_named_by_the_extra_that_brings_it():
+    done = subprocess.run([sys.executable, "-c", NOT_INSTALLED], capture_output=True, text=True, check=True)
+    said = "the client of this storage is not installed: pip install 'icekeep[{}]' brings {}"
+    brought = [("s3", "obstore"), ("gcs", "obstore"), ("azure", "obstore"), ("hdfs", "hdfs_native")]
+    assert done.stdout.splitlines() == [said.format(extra, module) for extra, module in brought]
 
 
 def test_backends_that_were_made_stay_behind_when_it_travels(tmp_path):

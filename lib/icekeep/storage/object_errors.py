@@ -1,0 +1,147 @@
+"""What the errors of object stores mean, and which of them prove that a request changed nothing.
+
+The client tells most of its failures apart only in the text of one class. That text is read where it is fixed, and
+nothing of it but a status and a code of the store goes into messages of ours.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    GenericError,
+    InvalidPathError,
+    NotSupportedError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
+
+from icekeep.errors import (
+    IcekeepError,
+    InvalidTableError,
+    MissingFileError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+)
+
+STORE_ERRORS = (BaseError, OSError)
+"""What the client raises for a request; `OSError` because a missing object is a `FileNotFoundError`."""
+
+_FAILED = re.compile(r"Generic \S+ error: (?:Error performing list request: )?Error performing [A-Z]+ \S+ in \S+ - ")
+_STATUS = re.compile(r"Server returned non-2xx status code: (\d{3})")
+_CODE = re.compile(r"<Code>(\w{1,60})</Code>")
+_NO_CONNECTION = re.compile(r"HttpError \{\s*kind: Connect,")
+_TIMED_OUT = re.compile(r"HttpError \{\s*kind: Timeout,")
+_REDIRECTED = "Received redirect without LOCATION"
+_IDENTITY_SERVICES = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/")
+_NO_BUCKET = ("NoSuchBucket", "The specified bucket does not exist", "ContainerNotFound")
+_REFUSALS = frozenset({400, 401, 403, 404, 405, 411, 413, 429, 501})
+"""Answers of a store, or of what stands before it, to a request that it did not carry out."""
+
+_IDENTITY_CODES = frozenset({"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId"})
+_DENIAL_CODES = frozenset({"AccessDenied", "AllAccessDisabled", "SignatureDoesNotMatch"})
+_REGION_CODES = frozenset({"AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException"})
+
+
+def is_refused(error: Exception) -> bool:
+    """Whether a failed request certainly changed nothing: it was answered so, or no connection was made to send it.
+
+    All else is unknown: an answer of 5xx may come from a proxy that had passed the request on, and a connection that
+    breaks may have carried it.
+    """
+    if isinstance(
+        error, FileNotFoundError | PermissionDeniedError | UnauthenticatedError | InvalidPathError | NotSupportedError
+    ):
+        return True
+    text = str(error)
+    failed = _FAILED.match(text) if isinstance(error, GenericError) else None
+    if failed is None:
+        return False
+    cause = text[failed.end() :]
+    return _status(error) in _REFUSALS or cause.startswith(_REDIRECTED) or _NO_CONNECTION.search(cause) is not None
+
+
+def is_collision(error: AlreadyExistsError, key: str) -> bool:
+    """Whether a store refused a create since another write of the name was under way (409), and not for its end (412)."""
+    told = f"Object at location {key} already exists: Error performing "
+    text = str(error)
+    status = _STATUS.search(text, len(told))
+    return text.startswith(told) and status is not None and status[1] == "409"
+
+
+def is_unimplemented(error: Exception) -> bool:
+    """Whether a store says that it does not know what was asked of it."""
+    refused = _status(error) == 400 and _code(error) in ("NotImplemented", "InvalidArgument", "InvalidRequest")
+    return isinstance(error, NotSupportedError) or _status(error) in (405, 501) or refused
+
+
+def translate_store_error(error: Exception, action: str, location: str) -> IcekeepError:
+    """The error of ours that says what to do about a client's error; `action` is a verb ("read")."""
+    text, message = str(error), f"cannot {action} {location!r}"
+    code = _code(error)
+    if any(sign in text for sign in _NO_BUCKET):
+        return UsageError(f"{message}: there is no such bucket; make it, or name another location", location=location)
+    if isinstance(error, FileNotFoundError):
+        return MissingFileError(f"{message}: there is no such file", location=location)
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError) or code in _IDENTITY_CODES | _DENIAL_CODES:
+        return UsageError(
+            f"{message}: the store denies access ({code or 'it says no more'}); check the credentials and what they may do",
+            location=location,
+        )
+    if any(service in text.split("\n", 1)[0] for service in _IDENTITY_SERVICES):
+        return UsageError(
+            f"{message}: no credentials are given, and this machine has none; set them in the catalog's properties or in "
+            "the environment",
+            location=location,
+        )
+    if code in _REGION_CODES or _REDIRECTED in text:
+        return UsageError(f"{message}: the bucket is in another region; set s3.region", location=location)
+    if code == "KeyTooLongError":
+        return InvalidTableError(f"{message}: the name is too long for the store", location=location)
+    if isinstance(error, InvalidPathError):
+        return UnsupportedError(
+            f"{message}: the name of an object there has an empty part, '.', '..' or a control character, which cannot be "
+            "addressed; rename or remove that object",
+            location=location,
+        )
+    if isinstance(error, NotSupportedError):
+        return UnsupportedError(f"{message}: the store cannot do it", location=location)
+    return UnavailableError(f"{message}: {reason(error)}", location=location)
+
+
+@contextmanager
+def translated(action: str, location: str) -> Iterator[None]:
+    """Raise what a store refuses as errors of ours; `FileExistsError` stays, since callers act on it."""
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except STORE_ERRORS as error:
+        raise translate_store_error(error, action, location) from error
+
+
+def reason(error: Exception) -> str:
+    """What went wrong, as a part of a line of ours."""
+    text, status, code = str(error), _status(error), _code(error)
+    if status is not None:
+        return f"the store answers {status}" + (f" ({code})" if code else "")
+    if _NO_CONNECTION.search(text):
+        return "no connection to the store can be made"
+    if _TIMED_OUT.search(text):
+        return "the store did not answer in time"
+    return "the request to the store failed"
+
+
+def _status(error: Exception) -> int | None:
+    text = str(error)
+    failed = _FAILED.match(text)
+    status = _STATUS.match(text, failed.end()) if failed else None
+    return int(status[1]) if status else None
+
+
+def _code(error: Exception) -> str:
+    match = _CODE.search(str(error))
+    return match[1] if match else ""

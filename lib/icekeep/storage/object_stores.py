@@ -1,0 +1,290 @@
+"""Clients of object stores, by the catalog properties that users of Iceberg Java and PyIceberg write.
+
+What is not given comes from where the store's own tools find it: environment variables, then the machine's identity.
+A property that guards data or decides who may see it is honoured or refused, never passed over.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from obstore.exceptions import BaseError
+from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
+
+from icekeep.errors import ConfigError, UnsupportedError, UsageError
+from icekeep.storage.locations import Location
+
+S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
+GCS_SCHEMES = frozenset({"gs", "gcs"})
+AZURE_SCHEMES = frozenset({"abfs", "abfss", "wasb", "wasbs", "az"})
+SCHEMES = S3_SCHEMES | GCS_SCHEMES | AZURE_SCHEMES
+
+_NAME = re.compile(r"[A-Za-z0-9$_][A-Za-z0-9._$-]*")
+_ADDRESS = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
+_REQUEST_TIMEOUT_S = 120.0
+_RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
+
+_REFUSED = {
+    "s3.acl": "the access list of new objects",
+    "s3.remote-signing-enabled": "signing by a catalog",
+    "s3.signer": "signing by a catalog",
+    "s3.access-grants.enabled": "access grants",
+    "s3.role-arn": "assuming a role",
+    "client.role-arn": "assuming a role",
+    "client.assume-role.arn": "assuming a role",
+    "s3.profile-name": "a profile of the AWS tools",
+    "client.profile-name": "a profile of the AWS tools",
+    "client.credentials-provider": "a class of Java's that finds credentials",
+    "client.factory": "a class of Java's that makes clients",
+    "s3.client-factory-impl": "a class of Java's that makes clients",
+    "s3.sse.md5": "a key's checksum of its own",
+    "gcs.encryption-key": "encryption with a key of the customer's",
+    "gcs.decryption-key": "encryption with a key of the customer's",
+    "gcs.user-project": "buckets whose readers pay",
+    "gcs.requester-pays": "buckets whose readers pay",
+    "adls.connection-string": "a connection string; give adls.account-name and adls.account-key in its place",
+    "adls.credential": "a credential without a kind; give adls.account-key, adls.sas-token or adls.token in its place",
+}
+"""Properties that would change who may read or write what, by what they ask for."""
+
+_REFUSED_PREFIXES = {
+    "s3.access-points.": "access points in place of buckets",
+    "adls.connection-string.": "a connection string",
+    "s3.write.tags.": "tags on new objects, by which a bucket's rules may act",
+    "s3.delete.tags.": "tags on objects instead of deleting them",
+}
+_SSE_TYPES = {"kms": "aws:kms", "dsse-kms": "aws:kms:dsse", "s3": "AES256", "custom": "sse-c"}
+
+
+class Stores(NamedTuple):
+    """One bucket's clients."""
+
+    patient: ObjectStore
+    """Sends a request again when it fails for a reason that may pass."""
+
+    once: ObjectStore
+    """Sends each request one time, so that its answer is about that one."""
+
+
+def bucket_of(location: Location) -> tuple[str, str]:
+    """What is equal for all schemes that lead to one bucket."""
+    kind = "s3" if location.scheme in S3_SCHEMES else "gs" if location.scheme in GCS_SCHEMES else "abfs"
+    return kind, location.authority
+
+
+def check_process() -> None:
+    """Refuse a process that was forked from one that uses the client: its threads stayed behind, and calls would hang.
+
+    Raises:
+        UnsupportedError: it was.
+    """
+    _used_in.setdefault("process", os.getpid())
+    if _used_in["process"] != os.getpid():
+        raise UnsupportedError(
+            "this process was forked from one that uses object stores, and cannot use them; start processes with "
+            "'spawn' or 'forkserver'"
+        )
+
+
+_used_in: dict[str, int] = {}
+
+
+def open_stores(location: Location, properties: Mapping[str, str]) -> Stores:
+    """The clients for the bucket or container of a location.
+
+    Raises:
+        ConfigError: a property makes no sense.
+        UsageError: the client does not accept them.
+        UnsupportedError: a property asks for protection that icekeep cannot give.
+    """
+    _refuse_unsupported(bucket_of(location)[0], properties)
+    make: Any
+    more: dict[str, Any] = {}
+    single: dict[str, Any] = {}
+    if location.scheme in S3_SCHEMES:
+        make, bucket, config = S3Store, location.authority, _s3_config(location.authority, properties)
+        more, single = _s3_credentials(properties), {"disable_bulk_delete": True}
+    elif location.scheme in GCS_SCHEMES:
+        make, bucket, config = GCSStore, location.authority, _gcs_config(properties)
+    else:
+        container, account = _container_and_account(location, properties)
+        make, bucket, config = AzureStore, container, _azure_config(account, location, properties)
+    if not _NAME.fullmatch(bucket):
+        raise UnsupportedError(f"{bucket!r} cannot be the name of a bucket or container", bucket=bucket)
+    more["client_options"] = _client_options(location.scheme, properties, config)
+    try:
+        return Stores(
+            patient=make(bucket, config=config, retry_config=_RETRIES, **more),
+            once=make(bucket, config={**config, **single}, retry_config={"max_retries": 0}, **more),
+        )
+    except (BaseError, ValueError) as error:
+        # The client's words may hold what it was given, keys among it.
+        raise UsageError(
+            f"cannot reach bucket {bucket!r}: its properties are not accepted ({type(error).__name__}); look at the "
+            "account, the keys and the addresses given for it",
+            bucket=bucket,
+        ) from None
+
+
+def _refuse_unsupported(kind: str, properties: Mapping[str, str]) -> None:
+    prefixes = {"s3": ("s3.", "client."), "gs": ("gcs.",), "abfs": ("adls.",)}[kind]
+    # A catalog that offers to sign requests may give keys as well.
+    allowed = ("s3.signer", "s3.remote-signing-enabled") if properties.get("s3.access-key-id") else ()
+    for name, value in properties.items():
+        if not name.startswith(prefixes) or name in allowed or value.lower() in ("", "false"):
+            continue
+        asked = _REFUSED.get(name) or next((a for p, a in _REFUSED_PREFIXES.items() if name.startswith(p)), None)
+        if asked is not None:
+            raise UnsupportedError(
+                f"storage property {name} is not supported: icekeep cannot do {asked}", property=name
+            )
+    if kind == "s3" and _flag(properties, "s3.delete-enabled") is False:
+        raise UnsupportedError(
+            "storage property s3.delete-enabled is 'false': icekeep cannot pass deleting over in silence",
+            property="s3.delete-enabled",
+        )
+
+
+def _s3_config(bucket: str, properties: Mapping[str, str]) -> dict[str, Any]:
+    endpoint = _address(properties, "s3.endpoint")
+    is_virtual = "." not in bucket and (
+        _flag(properties, "s3.force-virtual-addressing") is True or _flag(properties, "s3.path-style-access") is False
+    )
+    if endpoint and is_virtual:
+        scheme, _, host = endpoint.partition("://")
+        endpoint = f"{scheme}://{bucket}.{host}"
+    return _given(
+        region=_first(properties, "s3.region", "client.region"),
+        endpoint=endpoint,
+        virtual_hosted_style_request=is_virtual or None,
+        skip_signature=_flag(properties, "s3.anonymous"),
+        copy_if_not_exists="multipart",
+        **_s3_encryption(properties),
+    )
+
+
+def _s3_credentials(properties: Mapping[str, str]) -> dict[str, Any]:
+    """What gives the client its keys; nothing if the properties name none.
+
+    The client would put a token that it finds in the environment beside keys that are not the environment's.
+    """
+    key, secret, token = (
+        _first(properties, f"s3.{name}", f"client.{name}")
+        for name in ("access-key-id", "secret-access-key", "session-token")
+    )
+    if bool(key) != bool(secret):
+        raise ConfigError("s3.access-key-id", "needs s3.secret-access-key beside it, and the other way round")
+    given = {"access_key_id": key, "secret_access_key": secret, "token": token, "expires_at": None}
+    return {"credential_provider": lambda: given} if key else {}
+
+
+def _s3_encryption(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Encryption by the store, as Iceberg Java (`s3.sse.type`) or PyIceberg (`s3.server-side-encryption`) name it."""
+    kind, key = properties.get("s3.sse.type", "none"), properties.get("s3.sse.key")
+    algorithm = properties.get("s3.server-side-encryption")
+    if kind == "none" or not kind:
+        kms_key = properties.get("s3.sse-kms-key-id")
+        if kms_key and not algorithm:
+            raise ConfigError("s3.sse-kms-key-id", "needs s3.server-side-encryption, 'aws:kms', beside it")
+        return {"server_side_encryption": algorithm, "sse_kms_key_id": kms_key}
+    if kind not in _SSE_TYPES:
+        raise UnsupportedError(
+            f"storage property s3.sse.type is {kind!r}, which is not supported; give one of none, {', '.join(_SSE_TYPES)}",
+            property="s3.sse.type",
+        )
+    if algorithm:
+        raise ConfigError("s3.sse.type", "is given beside s3.server-side-encryption; give one of them")
+    key_name = "sse_customer_key_base64" if kind == "custom" else "sse_kms_key_id"
+    return {"server_side_encryption": _SSE_TYPES[kind], key_name: key if kind != "s3" else None}
+
+
+def _gcs_config(properties: Mapping[str, str]) -> dict[str, Any]:
+    return _given(
+        bearer_token=properties.get("gcs.oauth2.token"),
+        base_url=_address(properties, "gcs.service.host"),
+        skip_signature=_flag(properties, "gcs.no-auth"),
+    )
+
+
+def _container_and_account(location: Location, properties: Mapping[str, str]) -> tuple[str, str]:
+    """`CONTAINER@ACCOUNT.dfs.core.windows.net`, or the container alone and the account in a property."""
+    container, _, host = location.authority.rpartition("@")
+    if container:
+        return container, host.split(".", 1)[0]
+    return host, _first(properties, "adls.account-name", "adls.auth.shared-key.account.name") or ""
+
+
+def _azure_config(account: str, location: Location, properties: Mapping[str, str]) -> dict[str, Any]:
+    _, at, host = location.authority.rpartition("@")
+    host = host if at else ""
+    sas = properties.get(f"adls.sas-token.{host}") or properties.get("adls.sas-token")
+    authority = properties.get("adls.blob-storage-authority", "")
+    endpoint = None
+    if authority:
+        # Azure itself has the account in the host's name, what stands in for it has it in the path.
+        address = f"{account}{authority}" if authority.startswith(".") else f"{authority}/{account}"
+        endpoint = f"{properties.get('adls.blob-storage-scheme', 'https')}://{address}"
+    elif "." in host:
+        endpoint = f"https://{host.replace('.dfs.', '.blob.', 1)}"
+    return _given(
+        account_name=account or None,
+        account_key=_first(properties, "adls.account-key", "adls.auth.shared-key.account.key"),
+        sas_key=sas.removeprefix("?") if sas else None,
+        token=properties.get("adls.token"),
+        tenant_id=properties.get("adls.tenant-id"),
+        client_id=properties.get("adls.client-id"),
+        client_secret=properties.get("adls.client-secret"),
+        skip_signature=_flag(properties, "adls.anon"),
+        endpoint=endpoint,
+    )
+
+
+def _client_options(scheme: str, properties: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, Any]:
+    address = str(config.get("endpoint") or config.get("base_url") or "")
+    options: dict[str, Any] = {"timeout": timedelta(seconds=_REQUEST_TIMEOUT_S)}
+    if address.startswith("http://"):
+        options["allow_http"] = True
+    if scheme in S3_SCHEMES:
+        options |= _given(
+            timeout=_seconds(properties, "s3.request-timeout"),
+            connect_timeout=_seconds(properties, "s3.connect-timeout"),
+            proxy_url=_address(properties, "s3.proxy-uri"),
+        )
+    return options
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None and value != ""}
+
+
+def _address(properties: Mapping[str, str], name: str) -> str | None:
+    value = properties.get(name)
+    if value and not _ADDRESS.fullmatch(value):
+        raise ConfigError(name, "is no address; give it as http://HOST:PORT or https://HOST")
+    return value.rstrip("/") if value else None
+
+
+def _first(properties: Mapping[str, str], *names: str) -> str | None:
+    return next((properties[name] for name in names if properties.get(name)), None)
+
+
+def _flag(properties: Mapping[str, str], name: str) -> bool | None:
+    value = properties.get(name, "").lower()
+    if value not in ("", "true", "false"):
+        raise ConfigError(name, f"is {value!r}; give true or false")
+    return {"": None, "true": True, "false": False}[value]
+
+
+def _seconds(properties: Mapping[str, str], name: str) -> timedelta | None:
+    value = properties.get(name)
+    if not value:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 86_400:
+        raise ConfigError(name, f"is {value!r}; give seconds, more than 0")
+    return timedelta(seconds=seconds)

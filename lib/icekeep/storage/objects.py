@@ -1,0 +1,374 @@
+"""Files in object stores: Amazon S3 and what speaks its language, Google Cloud Storage, Azure.
+
+A new name appears by a request that carries its own condition, "if there is none" (`If-None-Match: *`). Of what such a
+request did an answer may be lost, or be about an earlier sending of the same request that something on the way repeated.
+So every object is stamped with a number that only the call knows which makes it, and a call that meets a name taken, or
+hears nothing, looks whose it is: equal bytes would not tell, since two writers may write the same.
+"""
+
+import errno
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, BinaryIO, cast
+
+import obstore
+from obstore.exceptions import AlreadyExistsError
+
+from icekeep.errors import (
+    IcekeepError,
+    InvalidTableError,
+    MissingFileError,
+    OutcomeUnknownError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+)
+from icekeep.runtime import Runtime
+from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo
+from icekeep.storage.locations import Location, parse_location
+from icekeep.storage.object_directories import MARKER, ObjectDirectories
+from icekeep.storage.object_errors import (
+    STORE_ERRORS,
+    is_collision,
+    is_refused,
+    reason,
+    translate_store_error,
+    translated,
+)
+from icekeep.storage.object_requests import STAMP, Target, delete_objects, prove, send_new
+from icekeep.storage.object_stores import SCHEMES, Stores, bucket_of, check_process, open_stores
+from icekeep.storage.object_streams import PART_BYTES, READ_AHEAD_BYTES, ObjectReader, ObjectWriter, Parts
+
+_SENDS_MAX = 5
+_COLLISION_WAIT_MS = 100
+_LOOKS_AT_ONCE = 16
+_COMPARED_BYTES = 8 * 1024 * 1024
+_UNSENDABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+class ObjectStorage(ObjectDirectories):
+    """Storage on object stores; `properties` are those of the catalog.
+
+    Names are taken as they are spelled. Those that the client would change or cannot send are refused: with an empty
+    part (`a//b`), with `.` or `..` as a part, with a slash at an end, with a control character.
+    """
+
+    def __init__(self, properties: Mapping[str, str], runtime: Runtime) -> None:
+        self._properties = dict(properties)
+        self._runtime = runtime
+        self._stores: dict[tuple[str, str], Stores] = {}
+        self._proved: dict[tuple[str, str], Capabilities] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_stores": {}}
+
+    def open(self, location: str) -> BinaryIO:
+        """Open an object for reading; bytes are brought as they are asked for, a mebibyte or more at a time."""
+        target = self._target(location)
+        with translated("open", location):
+            size_bytes = obstore.head(target.stores.patient, target.key)["size"]
+
+        def fetch(start: int, length: int) -> memoryview:
+            with translated("read", location):
+                data = obstore.get_range(target.stores.patient, target.key, start=start, length=length)
+            if len(data) != length:
+                raise UnavailableError(f"cannot read {location!r}: the store sent {len(data)} of {length} bytes")
+            return memoryview(data)
+
+        return cast(BinaryIO, io.BufferedReader(ObjectReader(fetch, size_bytes), READ_AHEAD_BYTES))
+
+    def read(self, location: str, length_bytes: int | None = None) -> bytes:
+        target = self._target(location)
+        with translated("read", location):
+            data = bytes(obstore.get(target.stores.patient, target.key).bytes())
+        if length_bytes is not None and len(data) != length_bytes:
+            raise InvalidTableError(
+                f"file {location!r} is {len(data)} bytes long where metadata says {length_bytes}",
+                location=location,
+                length_bytes=len(data),
+                expected_bytes=length_bytes,
+            )
+        return data
+
+    @contextmanager
+    def write(self, location: str) -> Iterator[BinaryIO]:
+        """Stream a new object; up to 16 MiB are kept and sent with the condition that the name is free.
+
+        A larger one is sent in parts, to which stores attach no such condition: the name is looked at before the first
+        part and before the last. Two that write one large object at one moment may both succeed, so what commits stand
+        on is made by `create`.
+        """
+        target, stamp = self._target(location), self._new_stamp()
+        stream = ObjectWriter(
+            put=lambda data: self._put_new(target, data, stamp),
+            begin=lambda: self._begin_parts(target, stamp),
+            finish=lambda parts: self._finish_parts(target, parts, stamp),
+        )
+        try:
+            yield cast(BinaryIO, stream)
+        except BaseException as error:
+            stream.abandon(error)
+            raise
+        try:
+            stream.complete()
+        except BaseException as error:
+            stream.abandon(error)
+            raise
+
+    def create(self, location: str, data: bytes) -> None:
+        """Create a small object, by a request that nothing here sends twice.
+
+        An answer that the name is taken is believed only if the object there bears another call's stamp: something on
+        the way may have repeated the request, and the answer be about our own object. A store that answers that two
+        writes collided did not carry out ours and wants it sent again; it bears the same stamp then.
+        """
+        target, stamp = self._target(location), self._new_stamp()
+        for _ in range(_SENDS_MAX):
+            try:
+                send_new(target, target.stores.once, data, stamp)
+                return
+            except AlreadyExistsError as error:
+                holder = self._stamp_for_sure(target)
+                if holder == stamp:
+                    return
+                if holder is not None:
+                    raise _taken(location) from error
+                if not is_collision(error, target.key):
+                    raise _unknown(location, "the name was taken, and then it was not") from error
+            except STORE_ERRORS as error:
+                if is_refused(error):
+                    raise _not_created(error, location) from error
+                if self._stamp_for_sure(target) == stamp:
+                    return
+                raise _unknown(location, reason(error)) from error
+            self._runtime.sleep_ms(round(self._runtime.uniform(0, _COLLISION_WAIT_MS)))
+        raise _unknown(location, "other writes of the name went on and on")
+
+    def move(self, source: str, target: str) -> None:
+        """Copy within a bucket, never over an object, and delete what was copied; at most 5 GiB.
+
+        A target that holds the same bytes is what an earlier try left.
+        """
+        old, new = self._target(source), self._target(target)
+        if old.stores is not new.stores:
+            raise UnsupportedError(f"cannot move {source!r} to {target!r}: they are not in the same bucket")
+        if old.key == new.key:
+            raise FileExistsError(errno.EEXIST, "cannot move a file to itself", target)
+        if not self.capabilities(target.rpartition("/")[0]).move:
+            raise UnsupportedError(f"cannot move {source!r}: the store cannot copy without replacing what is there")
+        with translated("move", source):
+            try:
+                obstore.copy(old.stores.once, old.key, new.key, overwrite=False)
+            except AlreadyExistsError as error:
+                if not self._are_equal(source, target):
+                    raise _taken(target) from error
+            obstore.delete(old.stores.once, [old.key])
+
+    def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
+        """Delete objects; stores delete what is not there without a word, so each is looked at first."""
+        keys = list(locations)
+        with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
+            seen = list(pool.map(self._look_before_deleting, keys))
+        outcomes = [
+            s if isinstance(s, DeleteOutcome) else DeleteOutcome(s.location, DeleteStatus.MISSING) for s in seen
+        ]
+        first: dict[tuple[int, str], int] = {}
+        for position, target in enumerate(seen):
+            if isinstance(target, Target):
+                first.setdefault((id(target.stores), target.key), position)
+        by_bucket: dict[int, list[int]] = {}
+        for (bucket, _), position in first.items():
+            by_bucket.setdefault(bucket, []).append(position)
+        for positions in by_bucket.values():
+            targets = [target for target in (seen[position] for position in positions) if isinstance(target, Target)]
+            for position, outcome in zip(positions, delete_objects(targets), strict=True):
+                outcomes[position] = outcome
+        return outcomes
+
+    def list(self, prefix_location: str) -> Iterator[FileInfo]:
+        stores, prefix = self._directory(prefix_location)
+        base = prefix_location.rstrip("/")
+        start = f"{prefix}/" if prefix else ""
+        # The client takes the slash off the end of names: an empty object may be the marker of a directory.
+        empty: set[str] = set()
+        with translated("list", prefix_location):
+            for chunk in obstore.list(stores.patient, prefix or None, chunk_size=1000):
+                for meta in chunk:
+                    name = meta["path"].removeprefix(start)
+                    if meta["path"] == prefix or name.rpartition("/")[2] == MARKER or name in empty:
+                        continue
+                    info = FileInfo(f"{base}/{name}", meta["size"], _epoch_ms(meta["last_modified"]))
+                    if info.size_bytes == 0:
+                        empty.add(name)
+                        if self.head(info.location) is None:
+                            continue
+                    yield info
+
+    def head(self, location: str) -> FileInfo | None:
+        target = self._target(location)
+        try:
+            with translated("look at", location):
+                meta = obstore.head(target.stores.patient, target.key)
+        except MissingFileError:
+            return None
+        return FileInfo(location, meta["size"], _epoch_ms(meta["last_modified"]))
+
+    def capabilities(self, location: str) -> Capabilities:
+        """Prove it once for each bucket, by objects called `<uuid>.tmp` below the location."""
+        bucket = bucket_of(self._parsed(location))
+        if bucket not in self._proved:
+            stores, prefix = self._directory(location)
+            names = ("/".join((*filter(None, [prefix]), f"{self._new_stamp()}.tmp")) for _ in range(2))
+            first, second = (Target(stores, name, location) for name in names)
+            self._proved[bucket] = prove(first, second)
+        return self._proved[bucket]
+
+    def _put_new(self, target: Target, data: bytes, stamp: str) -> None:
+        """Send an object that no commit stands on: again and again if need be, since the stamp tells ours."""
+        try:
+            send_new(target, target.stores.patient, data, stamp)
+        except STORE_ERRORS as error:
+            holder = self._stamp(target)
+            if holder == stamp:
+                return
+            if isinstance(error, AlreadyExistsError) and holder is not None:
+                raise _taken(target.location) from error
+            raise _not_created(error, target.location, "write") from error
+
+    def _begin_parts(self, target: Target, stamp: str) -> Parts:
+        self._check_free(target)
+        with translated("write", target.location):
+            parts = obstore.open_writer(
+                target.stores.patient,
+                target.key,
+                attributes={STAMP: stamp},
+                buffer_size=PART_BYTES,
+                max_concurrency=4,
+            )
+        return _Translating(parts, target.location)
+
+    def _finish_parts(self, target: Target, parts: Parts, stamp: str) -> None:
+        self._check_free(target)
+        try:
+            parts.close()
+        except IcekeepError:
+            # Its answer may be all that was lost.
+            if self._stamp(target) != stamp:
+                raise
+
+    def _check_free(self, target: Target) -> None:
+        if self.head(target.location) is not None:
+            raise _taken(target.location)
+
+    def _stamp(self, target: Target) -> str | None:
+        """The stamp of the object that is there, an empty one if another program made it; null if there is none."""
+        try:
+            with translated("look at", target.location):
+                found = obstore.get(target.stores.patient, target.key, options={"head": True})
+        except MissingFileError:
+            return None
+        return found.attributes.get(STAMP, "")
+
+    def _stamp_for_sure(self, target: Target) -> str | None:
+        try:
+            return self._stamp(target)
+        except IcekeepError as error:
+            raise _unknown(target.location, error.message) from error
+
+    def _are_equal(self, one: str, other: str) -> bool:
+        with self.open(one) as first, self.open(other) as second:
+            while (data := first.read(_COMPARED_BYTES)) == second.read(_COMPARED_BYTES):
+                if not data:
+                    return True
+        return False
+
+    def _look_before_deleting(self, location: str) -> DeleteOutcome | Target:
+        try:
+            if self.head(location) is None:
+                return DeleteOutcome(location, DeleteStatus.MISSING)
+            return self._target(location)
+        except IcekeepError as error:
+            return DeleteOutcome(location, DeleteStatus.FAILED, error.message)
+
+    def _target(self, location: str) -> Target:
+        parsed = self._parsed(location)
+        key = parsed.path[1:]
+        _check_key(key, location)
+        return Target(self._bucket(parsed), key, location)
+
+    def _directory(self, location: str) -> tuple[Stores, str]:
+        parsed = self._parsed(location)
+        prefix = parsed.path[1:].rstrip("/")
+        if prefix:
+            _check_key(prefix, location)
+        return self._bucket(parsed), prefix
+
+    def _parsed(self, location: str) -> Location:
+        parsed = parse_location(location)
+        if parsed.scheme not in SCHEMES or not parsed.authority:
+            raise UnsupportedError(f"location {location!r} is not in an object store", location=location)
+        return parsed
+
+    def _bucket(self, location: Location) -> Stores:
+        check_process()
+        bucket = bucket_of(location)
+        if bucket not in self._stores:
+            self._stores.setdefault(bucket, open_stores(location, self._properties))
+        return self._stores[bucket]
+
+    def _new_stamp(self) -> str:
+        return str(self._runtime.new_uuid())
+
+
+class _Translating:
+    """The client's writer, with errors of ours."""
+
+    def __init__(self, parts: Any, location: str) -> None:
+        self._parts = parts
+        self._location = location
+
+    def write(self, data: Any, /) -> int:
+        with translated("write", self._location):
+            return int(self._parts.write(data))
+
+    def close(self) -> None:
+        with translated("write", self._location):
+            self._parts.close()
+
+    def __exit__(self, *raised: Any) -> None:
+        with suppress(*STORE_ERRORS):
+            self._parts.__exit__(*raised)
+
+
+def _check_key(key: str, location: str) -> None:
+    parts = key.split("/")
+    if any(part in ("", ".", "..") for part in parts) or _UNSENDABLE.search(key):
+        raise UnsupportedError(
+            f"location {location!r} cannot be used in an object store: the client would change its name; it may have no "
+            "empty part, no '.' or '..', no slash at an end and no control character",
+            location=location,
+        )
+
+
+def _not_created(error: Exception, location: str, action: str = "create") -> IcekeepError:
+    """The error for a name that certainly was not made; a store that has no such place is the user's fault."""
+    translated_error = translate_store_error(error, action, location)
+    if isinstance(translated_error, MissingFileError):
+        return UsageError(f"cannot {action} {location!r}: the store knows no such place", location=location)
+    return translated_error
+
+
+def _taken(location: str) -> FileExistsError:
+    return FileExistsError(errno.EEXIST, "there is such an object already", location)
+
+
+def _unknown(location: str, cause: str) -> OutcomeUnknownError:
+    return OutcomeUnknownError(f"cannot tell whether file {location!r} was created: {cause}", location=location)
+
+
+def _epoch_ms(time: datetime) -> int:
+    return (time - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)

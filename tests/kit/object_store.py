@@ -1,0 +1,180 @@
+"""An S3 server on this machine for tests: moto's, one request at a time, and a test may stand between it and the client."""
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any, NamedTuple
+
+import boto3
+from moto.moto_server.werkzeug_app import create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+KEYS = {"s3.access-key-id": "testing", "s3.secret-access-key": "hunter2", "s3.region": "us-east-1"}
+
+_numbers = count(1)
+
+
+class Request(NamedTuple):
+    """A request as it arrived; `path` is decoded and has the query, `range` what of an object is wanted."""
+
+    method: str
+    path: str
+    condition: str
+    range: str
+
+
+def _nothing() -> None:
+    pass
+
+
+class ObjectStore:
+    """The server, in a thread; `requests` holds each one that arrived.
+
+    moto looks whether a name is taken and then puts the object, in two steps that threads would interleave: real stores
+    do it in one. So here a lock is held around each request.
+    """
+
+    def __init__(self) -> None:
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
+        self._app = create_backend_app("s3")
+        self._lock = threading.Lock()
+        self._server = make_server("127.0.0.1", 0, self._serve, threaded=True, request_handler=_Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self._thread.start()
+        self.port: int = self._server.server_port
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self.client: Any = boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id="other",
+            aws_secret_access_key="other",
+        )
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what was asked for and what was seen."""
+        self.requests: list[Request] = []
+        self.ignores_conditions = False
+        self._faults: list[_Fault] = []
+
+    def close(self) -> None:
+        """Stop the server."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def new_bucket(self) -> str:
+        """Make an empty bucket; returns its name."""
+        name = f"bucket-{next(_numbers)}"
+        self.client.create_bucket(Bucket=name)
+        self.requests.clear()
+        return name
+
+    def properties(self, **more: str) -> dict[str, str]:
+        """The catalog properties that lead here."""
+        return {"s3.endpoint": self.endpoint, **KEYS, **more}
+
+    def keys(self, bucket: str) -> list[str]:
+        """The names of all objects, as another client sees them."""
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket)
+        return [item["Key"] for page in pages for item in page.get("Contents", ())]
+
+    def answer(
+        self, method: str, name: str, status: int, code: str = "", *, lands: bool = False, times: int = 1
+    ) -> None:
+        """Answer requests of a method whose path holds `name` by an error, after carrying them out if it `lands`."""
+        self._faults.append(_Fault(method, name, times, lands, f"{status} X", code))
+
+    def lose_answer(self, method: str, name: str, *, lands: bool, first: Callable[[], object] = _nothing) -> None:
+        """Do something, and close the connection instead of answering."""
+        self._faults.append(_Fault(method, name, 1, lands, "lost", "", first))
+
+    def repeat(self, method: str, name: str) -> None:
+        """Carry a request out twice and bring the second answer, as a proxy does that lost the first."""
+        self._faults.append(_Fault(method, name, 1, True, "again", ""))
+
+    def before(self, method: str, name: str, act: Callable[[], object]) -> None:
+        """Do something before a request is carried out."""
+        self._faults.append(_Fault(method, name, 1, False, "again", "", act))
+
+    def sent(self, method: str, name: str = "") -> list[Request]:
+        """The requests of a method whose path holds `name`."""
+        return [request for request in self.requests if request.method == method and name in request.path]
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something that was asked for has not happened yet."""
+        return bool(self._faults)
+
+    def _serve(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        target = environ["PATH_INFO"] + (f"?{environ['QUERY_STRING']}" if environ.get("QUERY_STRING") else "")
+        method, condition = environ["REQUEST_METHOD"], environ.get("HTTP_IF_NONE_MATCH", "")
+        environ["wsgi.input"] = _Body(environ)
+        fault = next((f for f in self._faults if f.method == method and f.name in target), None)
+        if fault is not None:
+            fault.times -= 1
+            self._faults = [f for f in self._faults if f.times > 0]
+            fault.act()
+        with self._lock:
+            self.requests.append(Request(method, target, condition, environ.get("HTTP_RANGE", "")))
+            if self.ignores_conditions:
+                environ.pop("HTTP_IF_NONE_MATCH", None)
+            if fault is None:
+                return list(self._app(environ, start))
+            return self._fail(fault, environ, start)
+
+    def _fail(self, fault: "_Fault", environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        if fault.lands:
+            list(self._app(dict(environ), lambda *_: None))
+            environ["wsgi.input"].rewind()
+        if fault.status == "again":
+            return list(self._app(environ, start))
+        if fault.status == "lost":
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            return []
+        body = f"<Error><Code>{fault.code}</Code></Error>".encode() if fault.code else b""
+        start(fault.status, [("Content-Length", str(len(body)))])
+        return [body]
+
+
+class _Fault:
+    def __init__(
+        self,
+        method: str,
+        name: str,
+        times: int,
+        lands: bool,
+        status: str,
+        code: str,
+        act: Callable[[], object] = _nothing,
+    ) -> None:
+        self.method, self.name, self.times, self.lands = method, name, times, lands
+        self.status, self.code, self.act = status, code, act
+
+
+class _Body:
+    """What a client sent, read to its end whoever answers: a server that closes on unread bytes resets the connection."""
+
+    def __init__(self, environ: dict[str, Any]) -> None:
+        length = int(environ.get("CONTENT_LENGTH") or 0)
+        self._data = environ["wsgi.input"].read(length) if length else b""
+        self.rewind()
+
+    def rewind(self) -> None:
+        self._position = 0
+
+    def read(self, size: int = -1) -> bytes:
+        end = len(self._data) if size is None or size < 0 else self._position + size
+        data, self._position = self._data[self._position : end], min(end, len(self._data))
+        return data
+
+
+class _Handler(WSGIRequestHandler):
+    protocol_version = "HTTP/1.1"  # connections are kept
+    disable_nagle_algorithm = True
+
+    def log(self, type: str, message: str, *args: Any) -> None:
+        pass

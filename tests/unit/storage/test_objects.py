@@ -1,0 +1,533 @@
+import os
+import pickle
+import signal
+import socket
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from icekeep.errors import (
+    IcekeepError,
+    InvalidTableError,
+    MissingFileError,
+    OutcomeUnknownError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+)
+from icekeep.runtime import SYSTEM
+from icekeep.storage.base import Capabilities, DeleteStatus
+from icekeep.storage.object_streams import PART_BYTES
+from icekeep.storage.objects import ObjectStorage
+from kit.object_store import KEYS, ObjectStore
+from kit.runtime import FakeRuntime
+from kit.storage import contents
+from kit.tcp_proxy import TcpProxy
+from unit.contracts.directories_contract import DirectoriesContract
+from unit.contracts.storage_contract import StorageContract
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = ObjectStore()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def store(server):
+    server.reset()
+    return server
+
+
+@pytest.fixture
+def bucket(store):
+    return store.new_bucket()
+
+
+@pytest.fixture
+def root(bucket):
+    return f"s3://{bucket}/wh"
+
+
+@pytest.fixture
+def storage(store):
+    return ObjectStorage(store.properties(), SYSTEM)
+
+
+class TestObjectStorage(StorageContract, DirectoriesContract):
+    @pytest.fixture
+    def storage(self, store):
+        return ObjectStorage(store.properties(), SYSTEM)
+
+    @pytest.fixture
+    def root(self, bucket):
+        return f"s3://{bucket}/wh"
+
+    def test_a_move_never_replaces_a_file(self, storage, root):
+        """As everywhere, but `./a` is a name of its own in an object store, and one that cannot be used."""
+        storage.create(f"{root}/a", b"a")
+        storage.create(f"{root}/b", b"b")
+        for target in ("b", "a"):
+            with pytest.raises(FileExistsError):
+                storage.move(f"{root}/a", f"{root}/{target}")
+        with pytest.raises(UnsupportedError, match="cannot be used in an object store"):
+            storage.move(f"{root}/a", f"{root}/./a")
+        with pytest.raises(MissingFileError):
+            storage.move(f"{root}/none", f"{root}/c")
+        assert contents(storage, root) == {"a": b"a", "b": b"b"}
+
+    @pytest.mark.parametrize(
+        "name", [" ", "%2F", "e\u0301", "-rf", "~", "*", "a:b", "\\", "'", '"', "...", "\U0001f9ca", "+", "a&b=c"]
+    )
+    def test_any_name_is_taken_literally(self, storage, root, store, name):
+        """As everywhere, but for control characters, and another client finds the same names."""
+        location = f"{root}/literal/{name}/x=a%2Fb%20?q#f"
+        storage.create(location, name.encode())
+        assert [info.location for info in storage.list(f"{root}/literal")] == [location]
+        assert storage.read(location) == name.encode()
+        assert store.keys(location.split("/")[2]) == [f"wh/literal/{name}/x=a%2Fb%20?q#f"]
+        assert [o.status for o in storage.delete_many([location])] == [DeleteStatus.DELETED]
+
+
+# Names and buckets
+
+
+@pytest.mark.parametrize("name", ["a//b", "/a", "a/", "a/./b", "../a", ".", "a\nb", "a\x7f", "\ud800", ""])
+def test_a_name_that_the_client_would_change_is_refused_everywhere(storage, bucket, store, name):
+    storage.create(f"s3://{bucket}/a/b", b"")
+    store.reset()
+    location = f"s3://{bucket}/{name}"
+    uses = (storage.open, storage.read, storage.head, lambda o: storage.create(o, b""))
+    for use in (*uses, lambda o: storage.write(o).__enter__(), lambda o: storage.move(o, f"s3://{bucket}/c")):
+        with pytest.raises(UnsupportedError, match="cannot be used in an object store"):
+            use(location)
+    assert [o.status for o in storage.delete_many([location])] == [DeleteStatus.FAILED]
+    assert store.requests == []
+
+
+def test_an_object_with_a_name_that_cannot_be_addressed_stops_a_listing(storage, root, store, bucket):
+    """A listing that left it out would call itself complete."""
+    storage.create(f"{root}/t/a", b"")
+    store.client.put_object(Bucket=bucket, Key="wh/t//b", Body=b"")
+    for use in (lambda: list(storage.list(f"{root}/t")), lambda: storage.child_names(f"{root}/t")):
+        with pytest.raises(UnsupportedError, match="has an empty part"):
+            use()
+
+
+def test_all_schemes_of_s3_lead_to_one_bucket(storage, bucket):
+    storage.create(f"s3://{bucket}/a", b"data")
+    assert storage.read(f"s3a://{bucket}/a") == storage.read(f"s3n://{bucket}/a") == b"data"
+    storage.move(f"s3a://{bucket}/a", f"s3://{bucket}/b")
+    assert [info.location for info in storage.list(f"s3n://{bucket}")] == [f"s3n://{bucket}/b"]
+
+
+def test_a_move_to_another_bucket_is_refused(storage, root, store):
+    storage.create(f"{root}/a", b"")
+    with pytest.raises(UnsupportedError, match="not in the same bucket"):
+        storage.move(f"{root}/a", f"s3://{store.new_bucket()}/a")
+
+
+def test_a_bucket_that_is_not_there_is_told(storage):
+    location = "s3://no-such-bucket/a"
+    uses = (lambda: storage.read(location), lambda: storage.create(location, b""), lambda: list(storage.list(location)))
+    for use in (*uses, lambda: storage.child_names(location), lambda: storage.capabilities(location)):
+        with pytest.raises(UsageError, match=r"'s3://no-such-bucket/a': there is no such bucket; make it, or name"):
+            use()
+
+
+def test_markers_that_end_with_a_slash_are_directories_and_not_files(storage, root, store, bucket):
+    for key in ("wh/t/", "wh/t/empty/", "wh/t/both/"):
+        store.client.put_object(Bucket=bucket, Key=key, Body=b"")
+    storage.create(f"{root}/t/both", b"")
+    storage.create(f"{root}/t/file", b"")
+    assert sorted(info.location for info in storage.list(f"{root}/t")) == [f"{root}/t/both", f"{root}/t/file"]
+    assert storage.directory_exists(f"{root}/t/empty")
+    assert list(storage.child_directories(f"{root}/t")) == ["both", "empty"]
+    assert list(storage.child_names(f"{root}/t")) == ["both", "empty", "file"]
+    with pytest.raises(UnsupportedError, match=r"another program keeps it by the object 'wh/t/empty/'"):
+        storage.remove_directory(f"{root}/t/empty")
+
+
+# Creating
+
+
+def test_a_create_is_one_request_with_a_condition(storage, root, store):
+    storage.create(f"{root}/file", b"x" * 6_000_000)
+    assert [(r.path.split("/", 2)[2], r.condition) for r in store.sent("PUT")] == [("wh/file", "*")]
+    assert [r.method for r in store.requests] == ["PUT"]
+
+
+@pytest.mark.parametrize("lands", [True, False])
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 408, 418, None])
+def test_an_answer_that_proves_nothing_leaves_a_create_unknown_unless_its_object_is_there(
+    storage, root, store, status, lands
+):
+    if status is None:
+        store.lose_answer("PUT", "/file", lands=lands)
+    else:
+        store.answer("PUT", "/file", status, "SlowDown", lands=lands)
+    if lands:
+        storage.create(f"{root}/file", b"x")
+    else:
+        with pytest.raises(
+            OutcomeUnknownError, match=f"cannot tell whether file '{root}/file' was created: "
+        ) as raised:
+            storage.create(f"{root}/file", b"x")
+        assert "\n" not in str(raised.value)
+    assert not store.is_waiting
+    assert len(store.sent("PUT")) == 1
+    assert contents(storage, root) == ({"file": b"x"} if lands else {})
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        (400, "ExpiredToken", UsageError),
+        (400, "RequestTimeout", UnavailableError),
+        (400, "AuthorizationHeaderMalformed", UsageError),
+        (400, "KeyTooLongError", InvalidTableError),
+        (301, "PermanentRedirect", UsageError),
+        (401, "", UsageError),
+        (403, "AccessDenied", UsageError),
+        (404, "NoSuchBucket", UsageError),
+        (404, "", UsageError),
+        (429, "TooManyRequests", UnavailableError),
+        (501, "NotImplemented", UnavailableError),
+    ],
+)
+def test_an_answer_that_a_request_was_not_carried_out_proves_that_nothing_was_created(
+    storage, root, store, status, code, expected
+):
+    store.answer("PUT", "/file", status, code)
+    with pytest.raises(IcekeepError, match=f"cannot create '{root}/file': ") as raised:
+        storage.create(f"{root}/file", b"x")
+    assert type(raised.value) is expected
+    assert "\n" not in str(raised.value)
+    assert [r.method for r in store.requests] == ["PUT"]
+
+
+def test_a_store_that_nobody_can_connect_to_created_nothing(bucket, store):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    storage = ObjectStorage(store.properties(**{"s3.endpoint": f"http://127.0.0.1:{port}"}), SYSTEM)
+    with pytest.raises(UnavailableError, match="no connection to the store can be made"):
+        storage.create(f"s3://{bucket}/file", b"x")
+
+
+def test_a_create_whose_answer_does_not_come_in_time_finds_its_object(bucket, store):
+    proxy = TcpProxy(store.port)
+    properties = {"s3.endpoint": f"http://127.0.0.1:{proxy.port}", "s3.request-timeout": "1"}
+    proxy.swallow_answer(b"PUT /")
+    ObjectStorage(store.properties(**properties), SYSTEM).create(f"s3://{bucket}/landed", b"x")
+    assert not proxy.is_waiting
+    assert store.keys(bucket) == ["landed"]
+    proxy.close()
+
+
+def test_a_create_whose_own_object_is_in_the_way_has_created_it(storage, root, store):
+    """What a proxy does that repeats a request: the answer is 412, about our own object."""
+    store.repeat("PUT", "/file")
+    storage.create(f"{root}/file", b"x")
+    assert not store.is_waiting
+    assert contents(storage, root) == {"file": b"x"}
+
+
+def test_equal_bytes_of_another_writer_are_not_ours(storage, root, store, bucket):
+    store.before("PUT", "/file", lambda: store.client.put_object(Bucket=bucket, Key="wh/file", Body=b"x"))
+    with pytest.raises(FileExistsError):
+        storage.create(f"{root}/file", b"x")
+    assert not store.is_waiting
+
+
+def test_a_create_that_collided_is_sent_again(root, store):
+    runtime = FakeRuntime(chance=1.0)
+    store.answer("PUT", "/file", 409, "ConditionalRequestConflict", times=2)
+    ObjectStorage(store.properties(), runtime).create(f"{root}/file", b"x")
+    assert len(store.sent("PUT")) == 3
+    assert runtime.sleeps_ms == [100, 100]
+
+
+def test_a_create_that_collided_with_one_that_succeeded_finds_the_name_taken(storage, root, store, bucket):
+    storage.create(f"{root}/file", b"first")
+    store.answer("PUT", "/file", 409, "ConditionalRequestConflict")
+    with pytest.raises(FileExistsError):
+        storage.create(f"{root}/file", b"second")
+    assert storage.read(f"{root}/file") == b"first"
+
+
+def test_a_create_that_collides_without_end_is_unknown(root, store):
+    store.answer("PUT", "/file", 409, "ConditionalRequestConflict", times=100)
+    with pytest.raises(OutcomeUnknownError, match="other writes of the name went on and on"):
+        ObjectStorage(store.properties(), FakeRuntime()).create(f"{root}/file", b"x")
+    assert len(store.sent("PUT")) == 5
+
+
+def test_a_name_that_was_taken_and_then_was_not_is_unknown(storage, root, store):
+    """Ours may have been there, and been removed."""
+    store.answer("PUT", "/file", 412, "PreconditionFailed")
+    with pytest.raises(OutcomeUnknownError, match="the name was taken, and then it was not"):
+        storage.create(f"{root}/file", b"x")
+
+
+def test_a_taken_name_that_cannot_be_looked_at_is_unknown(storage, root, store):
+    storage.create(f"{root}/file", b"first")
+    store.answer("HEAD", "/file", 403, times=100)
+    with pytest.raises(OutcomeUnknownError):
+        storage.create(f"{root}/file", b"second")
+
+
+@pytest.mark.parametrize(
+    "key", ["- Server returned non-2xx status code: 403", "a already exists: Error performing 409"]
+)
+def test_a_name_that_reads_like_an_answer_is_not_taken_for_one(storage, root, store, key):
+    store.answer("PUT", key, 500)
+    with pytest.raises(OutcomeUnknownError):
+        storage.create(f"{root}/{key}", b"x")
+    store.answer("PUT", key, 412)
+    with pytest.raises(OutcomeUnknownError, match="was taken, and then it was not"):
+        storage.create(f"{root}/{key}", b"x")
+
+
+# Writing and reading streams
+
+
+def test_a_small_file_is_sent_again_when_its_answer_is_lost(storage, root, store):
+    for lands in (True, False):
+        store.lose_answer("PUT", f"/file-{lands}", lands=lands)
+        with storage.write(f"{root}/file-{lands}") as stream:
+            stream.write(b"x")
+    assert not store.is_waiting
+    assert contents(storage, root) == {"file-True": b"x", "file-False": b"x"}
+
+
+def test_a_small_file_that_cannot_be_sent_is_unavailable_and_not_unknown(storage, root, store):
+    """No commit stands on it, and nobody reads a file that no commit names."""
+    store.answer("PUT", "/file", 400, "RequestTimeout")
+    said = f"cannot write '{root}/file': the store answers 400"
+    with pytest.raises(UnavailableError, match=said), storage.write(f"{root}/file") as stream:
+        stream.write(b"x")
+
+
+def test_a_small_file_of_which_nothing_can_be_learnt_is_unavailable_and_not_unknown(storage, root, store):
+    store.answer("PUT", "/file", 400, "RequestTimeout", lands=True)
+    store.answer("HEAD", "/file", 400, times=100)
+    with pytest.raises(UnavailableError), storage.write(f"{root}/file") as stream:
+        stream.write(b"x")
+
+
+LARGE = bytes(range(256)) * (PART_BYTES // 256) + b"more"
+
+
+def write_large(storage, location, then=lambda: None):
+    with storage.write(location) as stream:
+        for start in range(0, len(LARGE), 3_000_000):
+            stream.write(memoryview(LARGE)[start : start + 3_000_000])
+        assert stream.tell() == len(LARGE)
+        then()
+
+
+def uploads(store, bucket):
+    return store.client.list_multipart_uploads(Bucket=bucket).get("Uploads", [])
+
+
+def test_a_large_file_is_sent_in_parts(storage, root, store, bucket):
+    write_large(storage, f"{root}/file")
+    assert storage.read(f"{root}/file", len(LARGE)) == LARGE
+    assert store.sent("PUT", "uploadId")
+    assert uploads(store, bucket) == []
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_large_file_whose_writing_raises_leaves_no_parts(storage, root, store, bucket, error):
+    def stop():
+        raise error
+
+    with pytest.raises(error):
+        write_large(storage, f"{root}/file", stop)
+    assert store.sent("DELETE", "uploadId")
+    assert uploads(store, bucket) == []
+    assert store.keys(bucket) == []
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+def test_a_large_file_does_not_replace_what_is_there_or_comes_while_it_is_written(
+    storage, root, store, bucket, is_before
+):
+    def other_writes() -> None:
+        store.client.put_object(Bucket=bucket, Key="wh/file", Body=b"other")
+
+    if is_before:
+        other_writes()
+    with pytest.raises(FileExistsError):
+        write_large(storage, f"{root}/file", lambda: None if is_before else other_writes())
+    assert bool(store.sent("POST", "uploads")) is not is_before
+    assert storage.read(f"{root}/file") == b"other"
+    assert uploads(store, bucket) == []
+
+
+def test_a_large_file_is_complete_if_only_the_last_answer_was_lost(storage, root, store):
+    store.answer("POST", "uploadId", 403, "AccessDenied", lands=True)
+    write_large(storage, f"{root}/file")
+    assert not store.is_waiting
+    assert storage.read(f"{root}/file") == LARGE
+
+
+def test_a_large_file_whose_completion_fails_is_not_there(storage, root, store, bucket):
+    store.answer("POST", "uploadId", 403, "AccessDenied")
+    with pytest.raises(UsageError, match=r"cannot write .*: the store denies access \(AccessDenied\)"):
+        write_large(storage, f"{root}/file")
+    assert store.keys(bucket) == []
+
+
+def test_only_what_is_asked_for_is_read(storage, root, store):
+    write_large(storage, f"{root}/file")
+    store.reset()
+    with storage.open(f"{root}/file") as stream:
+        stream.seek(-4, os.SEEK_END)
+        assert stream.read() == b"more"
+        assert stream.read(1) == b""
+        stream.seek(1000)
+        assert stream.read(10) == LARGE[1000:1010]
+    assert [r.range for r in store.sent("GET")] == [f"bytes={PART_BYTES}-{PART_BYTES + 3}", "bytes=1000-1049575"]
+    with storage.open(f"{root}/file") as stream:
+        assert stream.read() == LARGE
+
+
+def test_a_file_that_vanishes_while_it_is_read_is_missing(storage, root):
+    storage.create(f"{root}/file", b"x")
+    with storage.open(f"{root}/file") as stream:
+        storage.delete_many([f"{root}/file"])
+        with pytest.raises(MissingFileError):
+            stream.read()
+
+
+def test_parquet_is_written_to_a_stream_and_read_from_one(storage, root):
+    table = pa.table({"id": range(1000), "name": [f"name {n}" for n in range(1000)]})
+    with storage.write(f"{root}/file.parquet") as stream:
+        pq.write_table(table, stream)
+    with storage.open(f"{root}/file.parquet") as stream:
+        assert pq.read_table(stream) == table
+
+
+# Moving and deleting
+
+
+def test_a_move_that_stopped_half_way_can_be_repeated(storage, root):
+    storage.create(f"{root}/a", b"data")
+    storage.create(f"{root}/b", b"data")
+    storage.move(f"{root}/a", f"{root}/b")
+    assert contents(storage, root) == {"b": b"data"}
+
+
+def test_a_move_whose_answer_is_lost_can_be_repeated(storage, root, store):
+    storage.create(f"{root}/a", b"data")
+    storage.capabilities(root)
+    store.lose_answer("POST", "uploadId", lands=True)
+    with pytest.raises(UnavailableError):
+        storage.move(f"{root}/a", f"{root}/b")
+    storage.move(f"{root}/a", f"{root}/b")
+    assert contents(storage, root) == {"b": b"data"}
+
+
+def test_many_files_are_deleted_by_one_request(storage, root, store):
+    locations = [f"{root}/{number}" for number in range(30)]
+    for location in locations:
+        storage.create(location, b"")
+    outcomes = storage.delete_many([*locations, f"{root}/none"])
+    assert [o.status for o in outcomes] == [DeleteStatus.DELETED] * 30 + [DeleteStatus.MISSING]
+    assert len(store.sent("POST")) == 1
+
+
+def test_deleting_answers_each_key_also_when_the_request_for_many_fails(storage, root, store):
+    for name in "abc":
+        storage.create(f"{root}/{name}", b"")
+    store.answer("POST", "delete", 400, "NotImplemented")
+    store.answer("DELETE", "/wh/b", 403, "AccessDenied")
+    outcomes = storage.delete_many([f"{root}/{name}" for name in "abc"])
+    assert [o.status for o in outcomes] == [DeleteStatus.DELETED, DeleteStatus.FAILED, DeleteStatus.DELETED]
+    assert "AccessDenied" in outcomes[1].reason
+    assert set(contents(storage, root)) == {"b"}
+
+
+# What a store can do
+
+
+def test_it_is_proved_once_for_each_bucket(storage, root, store):
+    assert storage.capabilities(f"{root}/a") == Capabilities(exclusive_create=True, move=True)
+    asked = len(store.requests)
+    assert storage.capabilities(f"{root.replace('s3:', 's3a:')}/b") == Capabilities(exclusive_create=True, move=True)
+    assert len(store.requests) == asked
+
+
+def test_a_store_that_ignores_conditions_is_not_proved(storage, root, store, bucket):
+    store.ignores_conditions = True
+    assert storage.capabilities(root) == Capabilities(exclusive_create=False, move=False)
+    assert store.keys(bucket) == []
+    storage.create(f"{root}/a", b"")
+    with pytest.raises(UnsupportedError, match="cannot copy without replacing"):
+        storage.move(f"{root}/a", f"{root}/b")
+
+
+def test_a_store_that_does_not_know_conditions_is_not_proved(storage, root, store):
+    store.answer("PUT", ".tmp", 501, "NotImplemented")
+    assert storage.capabilities(root) == Capabilities(exclusive_create=False, move=False)
+
+
+def test_a_store_that_cannot_copy_under_a_condition_can_still_be_committed_to(storage, root, store):
+    store.answer("POST", "uploads", 501, "NotImplemented", times=100)
+    assert storage.capabilities(root) == Capabilities(exclusive_create=True, move=False)
+
+
+@pytest.mark.parametrize(("status", "expected"), [(403, UsageError), (503, UnavailableError)])
+def test_a_store_that_cannot_be_tried_is_neither_proved_nor_disproved(storage, root, store, status, expected):
+    store.answer("PUT", ".tmp", status)
+    with pytest.raises(expected, match=f"cannot write below '{root}'"):
+        storage.capabilities(root)
+    assert storage.capabilities(root).exclusive_create
+
+
+# Secrets, travelling
+
+
+def test_what_is_sent_is_encrypted_by_the_store_as_asked(store, root, bucket):
+    storage = ObjectStorage(store.properties(**{"s3.sse.type": "kms", "s3.sse.key": "my-key"}), SYSTEM)
+    storage.create(f"{root}/a", b"")
+    head = store.client.head_object(Bucket=bucket, Key="wh/a")
+    assert (head["ServerSideEncryption"], head["SSEKMSKeyId"]) == ("aws:kms", "my-key")
+
+
+def test_nothing_that_it_says_shows_a_secret(store, root):
+    storage = ObjectStorage(store.properties(), SYSTEM)
+    storage.create(f"{root}/a", b"")
+    store.answer("GET", "/a", 403, "AccessDenied")
+    with pytest.raises(UsageError) as raised:
+        storage.read(f"{root}/a")
+    said = f"{storage!r} {raised.value!r} {raised.value.facts} {raised.value.__cause__!r}"
+    assert KEYS["s3.secret-access-key"] not in said
+
+
+def test_it_is_small_when_it_travels_and_keeps_what_it_proved(store, root):
+    storage = ObjectStorage(store.properties(), SYSTEM)
+    storage.capabilities(root)
+    copy = pickle.loads(pickle.dumps(storage))
+    asked = len(store.requests)
+    assert copy.capabilities(root).exclusive_create
+    assert len(store.requests) == asked
+    assert len(pickle.dumps(storage)) < 800
+
+
+def test_a_process_that_is_forked_from_one_that_uses_it_is_refused_and_does_not_hang(storage, root):
+    storage.create(f"{root}/a", b"")
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        try:
+            storage.read(f"{root}/a")
+        except UnsupportedError as error:
+            os._exit(7 if "start processes with 'spawn'" in error.message else 8)
+        os._exit(9)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 7
