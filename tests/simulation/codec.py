@@ -44,6 +44,11 @@ class Decoded:
     def __len__(self) -> int:
         return self._length
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Decoded) and self.value == other.value
+
+    __hash__ = None  # type: ignore[assignment]
+
 
 class _Encoder:
     def __init__(self, partition: StructType, format_version: int) -> None:
@@ -171,6 +176,10 @@ def _parse_metadata(data: Decoded, location: str) -> TableMetadata:
     return found
 
 
+def _format_metadata(metadata: TableMetadata) -> TableMetadata:
+    return metadata
+
+
 _STAND_INS = (
     (encode.EntryEncoder, _Encoder),
     (encode.ManifestBuilder, _Builder),
@@ -179,6 +188,7 @@ _STAND_INS = (
     (decode.read_manifest, _read_manifest),
     (metadata_files.encode, _encode_metadata),
     (metadata_codec.parse_metadata, _parse_metadata),
+    (metadata_codec.format_metadata, _format_metadata),
 )
 
 

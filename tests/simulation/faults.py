@@ -17,7 +17,7 @@ class Fault(Enum):
     CRASHED_AFTER = "last before a crash"
     INTERRUPTED_BEFORE = "interrupted before it took effect"
     INTERRUPTED_AFTER = "interrupted after it took effect"
-    # Of the pointer's swap alone.
+    # Of the calls that commit alone: the swap of a pointer, the creation of a version.
     LOST_ANSWER = "answer lost"
     LOST_REQUEST = "request lost"
     LATE = "lands later"
@@ -35,7 +35,11 @@ ANYWHERE = (
     Fault.INTERRUPTED_AFTER,
 )
 AT_SWAPS = (*ANYWHERE, Fault.LOST_ANSWER, Fault.LOST_REQUEST, Fault.LATE, Fault.MET_ITSELF, Fault.BUSY)
+AT_CREATES = (*ANYWHERE, Fault.LOST_REQUEST, Fault.LATE, Fault.MET_ITSELF)
 SWAP = "swap"
+CREATE_VERSION = "create version"
+AT = {SWAP: AT_SWAPS, CREATE_VERSION: AT_CREATES}
+"""What can go wrong at the calls that commit; at all others it is `ANYWHERE`."""
 
 
 class Faults(Protocol):
@@ -47,19 +51,29 @@ class Faults(Protocol):
         """What becomes of this call."""
 
 
+class NoFaults:
+    """Nothing goes wrong."""
+
+    def __init__(self) -> None:
+        self.fired: Counter[Fault] = Counter()
+
+    def next(self, operation: str) -> Fault:
+        return Fault.NONE
+
+
 class RandomFaults:
-    """A share of all calls, and a greater one of the swaps, where most is at stake."""
+    """A share of all calls, and a greater one of those that commit, where most is at stake."""
 
     def __init__(self, random: Random, share: float) -> None:
         self.fired: Counter[Fault] = Counter()
         self._random = random
-        self._shares = {SWAP: min(1.0, share * 6)}
+        self._shares = {operation: min(1.0, share * 6) for operation in AT}
         self._share = share
 
     def next(self, operation: str) -> Fault:
         if not self._share or self._random.random() >= self._shares.get(operation, self._share):
             return Fault.NONE
-        fault = self._random.choice(AT_SWAPS if operation == SWAP else ANYWHERE)
+        fault = self._random.choice(AT.get(operation, ANYWHERE))
         self.fired[fault] += 1
         return fault
 

@@ -3,6 +3,8 @@
 A data file is a name on the disk; which rows it holds is known to the model alone.
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,189 +19,294 @@ from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.conflicts import Isolation
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import IcekeepError, OutcomeUnknownError
-from icekeep.spec.applicability import applied_delete, reaching_deletes
+from icekeep.spec.applicability import applied_delete, partition_key, reaching_deletes
+from icekeep.spec.filters.expressions import Expression, Predicate
+from icekeep.spec.filters.expressions import Operation as Compares
 from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
-from simulation.model import Effect, Model
+from simulation.client import Client
+from simulation.doing import KINDS, Effect, kind_of, kinds_of
+from simulation.model import Model
 from simulation.operation import Operation
-from simulation.world import EVENTS, Client
+from simulation.world import EVENTS
 
 
-class Append(Operation):
+class OnBranch(Operation):
+    """An operation on main, or now and then on another branch, which it reads first.
+
+    `seen`: the rows of the branch as they were read. `isolation` is what it asks of others over rows of `kind`, or all.
+    """
+
     makes_snapshot = True
+    isolation: Isolation | None = None
+    kind: str | None = None
 
     def run(self, client: Client) -> bool:
         table = client.catalog.load(EVENTS)
-        branches = sorted(name for name, ref in table.metadata.refs.items() if ref.is_branch)
-        self.branch = self.moves_ref = self.random.choice(branches) if self.random.random() < 0.3 and branches else MAIN
+        others = sorted(name for name, ref in table.metadata.refs.items() if ref.is_branch and name != MAIN)
+        self.branch = self.random.choice(others) if others and self.random.random() < 0.4 else MAIN
+        self.moves_refs = frozenset({self.branch})
+        self.start_id = table.metadata.refs[self.branch].snapshot_id if self.branch in table.metadata.refs else None
+        self.seen = Counter() if self.start_id is None else self.model.rows_of(self.live(table))
         with self.discarded_if_refused(client):
-            files = self.write_files(client, table, *(self.new_rows() for _ in range(self.random.randint(1, 2))))
-            return self.commit(client, table, AppendFiles(files=files, branch=self.branch))
+            change = self.change(client, table)
+            return change is not None and self.commit(client, table, change)
+
+    def change(self, client: Client, table: Table) -> Any:
+        """The change to commit; null if there is nothing to do."""
+        raise NotImplementedError
+
+    def live(self, table: Table) -> dict[str, Any]:
+        """The live files of the branch as it was read."""
+        return self.model.live(table.metadata, self.branch)
+
+    def entries(
+        self, client: Client, table: Table, content: ManifestContent = ManifestContent.DATA
+    ) -> list[ManifestEntry]:
+        """The live entries of the branch's data files or delete files, as a plan reads them."""
+        return live_entries(client, table, self.branch, content)
+
+    def check(self, model: Model, before: TableMetadata, after: TableMetadata) -> None:
+        if self.isolation is Isolation.SERIALIZABLE:
+            new = self._asked(model.rows_of(model.live(before, self.branch))) - self._asked(self.seen)
+            model.require(not new, "D1", f"{self.name}, serializable, did not see rows {sorted(new)} of others")
+
+    def _asked(self, rows: Counter[int]) -> Counter[int]:
+        return Counter({row: count for row, count in rows.items() if self.kind in (None, kind_of(row))})
 
 
-class Compact(Operation):
-    moves_ref = MAIN
-    makes_snapshot = True
+class Append(OnBranch):
+    def change(self, client: Client, table: Table) -> Any:
+        files = self.write_files(client, table, *(self.new_rows() for _ in range(self.random.randint(1, 2))))
+        return AppendFiles(files=files, branch=self.branch)
 
-    def run(self, client: Client) -> bool:
-        table = client.catalog.load(EVENTS)
-        head = table.metadata.current_snapshot
-        entries, deletes = live_entries(client, table), live_entries(client, table, ManifestContent.DELETES)
+
+class Compact(OnBranch):
+    def change(self, client: Client, table: Table) -> Any:
+        metadata = table.metadata
+        entries, deletes = self.entries(client, table), self.entries(client, table, ManifestContent.DELETES)
         chosen = self.random.sample(entries, min(len(entries), self.random.randint(1, 4)))
-        if head is None or not chosen:
-            return False
+        if not chosen:
+            return None
+        head = metadata.head(self.branch)
+        assert head is not None
         self.removed = frozenset(e.data_file.file_path for e in chosen)
         self.sequence_number = head.sequence_number if self.random.random() < 0.7 else None
-        visible = self.model.visible(self.model.view(head).live)
-        rows = frozenset(row for path in self.removed for row in visible[path])
-        applied = reaching_deletes(chosen, deletes, table.metadata.specs_by_id)
-        with self.discarded_if_refused(client):
-            change = RewriteFiles(
-                removed=tuple(chosen),
-                added=self.write_files(client, table, rows) if rows else (),
-                schema_id=table.metadata.current_schema_id,
-                applied_deletes={path: frozenset(map(applied_delete, found)) for path, found in applied.items()},
-                format_version=table.metadata.format_version,
-                data_sequence_number=self.sequence_number,
-            )
-            return self.commit(client, table, change)
+        visible = self.model.visible(self.live(table))
+        rows = _as_sets(visible[path] for path in sorted(self.removed))
+        applied = reaching_deletes(chosen, deletes, metadata.specs_by_id)
+        return RewriteFiles(
+            removed=tuple(chosen),
+            added=self.write_files(client, table, *rows),
+            schema_id=metadata.current_schema_id,
+            applied_deletes={path: frozenset(map(applied_delete, found)) for path, found in applied.items()},
+            format_version=metadata.format_version,
+            data_sequence_number=self.sequence_number,
+            branch=self.branch,
+        )
 
     def effect(self, model: Model, before: TableMetadata, after: TableMetadata) -> Effect:
-        return Effect(MAIN, self.removed, self.added, self.sequence_number, same_rows=True)
+        return Effect(self.branch, self.removed, self.added, self.sequence_number, same_rows=True)
 
 
-class DeleteRows(Operation):
+class DeleteRows(OnBranch):
     """Deletes one row, or two, of one data file by position: with a vector that takes the place of another in version 3."""
 
-    moves_ref = MAIN
-    makes_snapshot = True
     rows: frozenset[int] = frozenset()
 
-    def run(self, client: Client) -> bool:
-        table = client.catalog.load(EVENTS)
-        head = table.metadata.current_snapshot
-        if head is None or table.metadata.format_version == 1:
-            return False
-        entries, deletes = live_entries(client, table), live_entries(client, table, ManifestContent.DELETES)
-        if not entries:
-            return False
-        data = self.random.choice(entries).data_file
-        visible = sorted(self.model.visible(self.model.view(head).live)[data.file_path])
+    def change(self, client: Client, table: Table) -> Any:
+        entries = self.entries(client, table)
+        if not entries or table.metadata.format_version == 1:
+            return None
+        self.data = self.random.choice(entries).data_file
+        visible = sorted(self.model.visible(self.live(table))[self.data.file_path])
         self.rows = frozenset(self.random.sample(visible, min(len(visible), self.random.randint(1, 2))))
-        with self.discarded_if_refused(client):
-            change = self.change(client, table, data, deletes)
-            return self.commit(client, table, change)
+        return self.delta(client, table)
 
-    def change(self, client: Client, table: Table, data: DataFile, deletes: list[ManifestEntry]) -> RowDelta:
-        path, vectors = data.file_path, table.metadata.format_version > 2
+    def delta(self, client: Client, table: Table) -> RowDelta:
+        path, vectors = self.data.file_path, table.metadata.format_version > 2
+        deletes = self.entries(client, table, ManifestContent.DELETES)
         old = [d for d in deletes if vectors and d.data_file.referenced_data_file == path]
         gone = self.rows.union(*(self.model.deletes[d.data_file.file_path][1] for d in old))
         self.removed = frozenset(d.data_file.file_path for d in old)
+        self.isolation = self.random.choice([None, *Isolation])
         form = {"file_format": "puffin", "content_offset": 4, "content_size_in_bytes": 40} if vectors else {}
         return RowDelta(
             added_deletes=(self.write_deletes(client, table, path, gone, referenced_data_file=path, **form),),
             removed_deletes=tuple(old),
-            isolation=self.random.choice([None, *Isolation]),
-            starting_snapshot_id=table.metadata.current_snapshot_id,
+            isolation=self.isolation,
+            starting_snapshot_id=self.start_id,
+            branch=self.branch,
         )
 
     def write_deletes(
         self, client: Client, table: Table, target: str | None, rows: frozenset[int], **values: Any
     ) -> DataFile:
-        """A delete file of these rows."""
-        (file,) = self.write_files(client, table, rows)
-        del self.model.rows[file.file_path]
-        self.model.deletes[file.file_path] = (target, rows)
-        return replace(file, **{"content": FileContent.POSITION_DELETES, **values})
+        """A delete file of these rows, in the partition of the data file."""
+        path = f"{table.metadata.location}/data/{self.number:03d}-deletes.parquet"
+        self.model.deletes[path] = (target, rows)
+        self.added |= {path}
+        with client.storage.write(path) as stream:
+            stream.write(b"PAR1")
+        file = DataFile(
+            file_path=path,
+            file_format="PARQUET",
+            spec_id=self.data.spec_id,
+            partition=self.data.partition,
+            record_count=len(rows),
+            file_size_in_bytes=4,
+            content=FileContent.POSITION_DELETES,
+        )
+        return replace(file, **values)
 
     def effect(self, model: Model, before: TableMetadata, after: TableMetadata) -> Effect:
-        return Effect(MAIN, self.removed, self.added, deleted_rows=self.rows)
+        return Effect(self.branch, self.removed, self.added, deleted_rows=self.rows)
 
 
 class DeleteByValue(DeleteRows):
-    """Deletes one row, or two, wherever they are, by an equality delete file."""
+    """Deletes one row, or two, by an equality delete file: wherever they are, or in the partition of a data file."""
 
-    def change(self, client: Client, table: Table, data: DataFile, deletes: list[ManifestEntry]) -> RowDelta:
+    def delta(self, client: Client, table: Table) -> RowDelta:
         values = {"content": FileContent.EQUALITY_DELETES, "equality_ids": (1,)}
         return RowDelta(
             added_deletes=(self.write_deletes(client, table, None, self.rows, **values),),
-            starting_snapshot_id=table.metadata.current_snapshot_id,
+            starting_snapshot_id=self.start_id,
+            branch=self.branch,
         )
 
+    def effect(self, model: Model, before: TableMetadata, after: TableMetadata) -> Effect:
+        everywhere = before.specs_by_id[self.data.spec_id].is_unpartitioned
+        live = model.live(before, self.branch)
+        reached = {
+            row
+            for path, rows in model.visible(live).items()
+            if everywhere or live[path].partition == partition_key(self.data)
+            for row in rows
+        }
+        return Effect(self.branch, self.removed, self.added, deleted_rows=self.rows & reached)
 
-class Overwrite(Operation):
-    moves_ref = MAIN
-    makes_snapshot = True
 
-    def run(self, client: Client) -> bool:
-        table = client.catalog.load(EVENTS)
-        entries = live_entries(client, table)
+class Overwrite(OnBranch):
+    def change(self, client: Client, table: Table) -> Any:
+        entries = self.entries(client, table)
         chosen = self.random.sample(entries, min(len(entries), self.random.randint(1, 2)))
         self.removed = frozenset(e.data_file.file_path for e in chosen)
-        with self.discarded_if_refused(client):
-            change = OverwriteFiles(
-                removed=tuple(chosen),
-                added=self.write_files(client, table, self.new_rows()),
-                isolation=self.random.choice([None, *Isolation]),
-                starting_snapshot_id=table.metadata.current_snapshot_id,
-            )
-            return self.commit(client, table, change)
+        self.isolation = self.random.choice([None, *Isolation])
+        return OverwriteFiles(
+            removed=tuple(chosen),
+            added=self.write_files(client, table, self.new_rows()),
+            isolation=self.isolation,
+            starting_snapshot_id=self.start_id,
+            branch=self.branch,
+        )
 
 
-class Delete(Operation):
-    moves_ref = MAIN
-    makes_snapshot = True
+class OverwriteByFilter(OnBranch):
+    """Replaces all rows of one kind, whatever files the base has them in."""
 
-    def run(self, client: Client) -> bool:
-        table = client.catalog.load(EVENTS)
-        entries = live_entries(client, table)
+    def change(self, client: Client, table: Table) -> Any:
+        self.kind = self.random.choice(KINDS)
+        self.isolation = self.random.choice([None, *Isolation])
+        return OverwriteFiles(
+            rows=is_of(self.kind),
+            added=self.write_files(client, table, self.new_rows(self.kind)),
+            added_match_rows=True,
+            isolation=self.isolation,
+            starting_snapshot_id=self.start_id,
+            branch=self.branch,
+        )
+
+    def effect(self, model: Model, before: TableMetadata, after: TableMetadata) -> Effect:
+        return Effect(self.branch, self.matching(model, before), self.added)
+
+    def matching(self, model: Model, before: TableMetadata) -> frozenset[str]:
+        """The live data files of the kind; one that also holds others must have been refused."""
+        found = {path for path in model.live(before, self.branch) if self.kind in kinds_of(model.rows.get(path, ()))}
+        mixed = sorted(path for path in found if len(kinds_of(model.rows[path])) > 1)
+        model.require(not mixed, "D1", f"{self.name} removed {mixed}, of which not all rows match")
+        return frozenset(found)
+
+    def check(self, model: Model, before: TableMetadata, after: TableMetadata) -> None:
+        super().check(model, before, after)
+        if self.isolation is not None:
+            lost = self._asked(self.seen) - self._asked(model.rows_of(model.live(before, self.branch)))
+            model.require(not lost, "D1", f"{self.name}, isolated, did not see that rows {sorted(lost)} were deleted")
+
+
+class Delete(OnBranch):
+    def change(self, client: Client, table: Table) -> Any:
+        entries = self.entries(client, table)
         chosen = self.random.sample(entries, min(len(entries), 1))
         self.removed = frozenset(e.data_file.file_path for e in chosen)
-        return self.commit(client, table, DeleteFiles(paths=self.removed))
+        return DeleteFiles(paths=self.removed, branch=self.branch)
 
 
-class MergeManifests(Operation):
-    moves_ref = MAIN
-    makes_snapshot = True
+class DeleteByFilter(OverwriteByFilter):
+    """Deletes all rows of one kind, whatever files the base has them in."""
 
-    def run(self, client: Client) -> bool:
-        table = client.catalog.load(EVENTS)
+    def change(self, client: Client, table: Table) -> Any:
+        self.kind = self.random.choice(KINDS)
+        return DeleteFiles(rows=is_of(self.kind), branch=self.branch)
+
+
+class MergeManifests(OnBranch):
+    def change(self, client: Client, table: Table) -> Any:
         metadata, reader = table.metadata, StorageManifestReader(client.storage)
-        head = metadata.current_snapshot
+        head = metadata.head(self.branch)
         manifests = [] if head is None else reader.manifests(head)
-        chosen = [m for m in manifests if m.content is ManifestContent.DATA and self.random.random() < 0.7]
+        data = [m for m in manifests if m.content is ManifestContent.DATA]
+        if not data:
+            return None
+        spec_id = self.random.choice(data).partition_spec_id
+        chosen = [m for m in data if m.partition_spec_id == spec_id and self.random.random() < 0.7]
         entries = [e for m in chosen for e in reader.entries(m, metadata) if e.is_live]
         if not entries:
-            return False
-        location = f"{metadata.location}/metadata/merged-{self.number:03d}.avro"
-        encoder = EntryEncoder(metadata.partition_type(0), metadata.format_version)
-        builder = ManifestBuilder(
-            location, encoder, metadata.spec, metadata.schema, format_version=metadata.format_version
-        )
+            return None
+        self.location = f"{metadata.location}/metadata/merged-{self.number:03d}.avro"
+        version = metadata.format_version
+        encoder = EntryEncoder(metadata.partition_type(spec_id), version)
+        spec = metadata.specs_by_id[spec_id]
+        builder = ManifestBuilder(self.location, encoder, spec, metadata.schema, format_version=version)
         for entry in entries:
             builder.add(replace(entry, status=Status.EXISTING))
-        data, manifest = builder.finish(None)
+        contents, manifest = builder.finish(None)
+        with client.storage.write(self.location) as stream:
+            stream.write(contents)
+        return RewriteManifests(replaced=tuple(chosen), added=(manifest,), format_version=version, branch=self.branch)
+
+    def commit(self, client: Client, table: Table, change: Any) -> bool:
         try:
-            with client.storage.write(location) as stream:
-                stream.write(data)
-            version = table.metadata.format_version
-            change = RewriteManifests(replaced=tuple(chosen), added=(manifest,), format_version=version)
-            return self.commit(client, table, change)
+            return super().commit(client, table, change)
         except OutcomeUnknownError:
             raise
         except IcekeepError:
-            client.storage.delete_many([location])
+            client.storage.delete_many([self.location])
             raise
 
     def effect(self, model: Model, before: TableMetadata, after: TableMetadata) -> Effect:
-        return Effect(MAIN, same_rows=True)
+        return Effect(self.branch, same_rows=True)
 
 
-def live_entries(client: Client, table: Table, content: ManifestContent = ManifestContent.DATA) -> list[ManifestEntry]:
-    """The live entries of main's data files or delete files, as a plan reads them."""
-    reader, head = StorageManifestReader(client.storage), table.metadata.current_snapshot
+def is_of(kind: str) -> Expression:
+    """The filter for the rows of a kind."""
+    return Predicate(Compares.EQ, "kind", (kind,))
+
+
+def _as_sets(rows: Iterable[frozenset[int]]) -> list[frozenset[int]]:
+    """The same rows in as few sets as hold them: what was published twice is there twice."""
+    counts = Counter(row for held in rows for row in held)
+    return [
+        frozenset(row for row, count in counts.items() if count > at) for at in range(max(counts.values(), default=0))
+    ]
+
+
+def live_entries(
+    client: Client, table: Table, branch: str, content: ManifestContent = ManifestContent.DATA
+) -> list[ManifestEntry]:
+    """The live entries of a branch's data files or delete files, as a plan reads them."""
+    reader, head = StorageManifestReader(client.storage), table.metadata.head(branch)
     return [
         entry
         for manifest in ([] if head is None else reader.manifests(head))

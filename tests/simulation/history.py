@@ -7,22 +7,26 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
+from icekeep.catalog import filesystem
 from icekeep.catalog.metadata_files import encode
 from icekeep.errors import IcekeepBug, IcekeepError, InvalidTableError, MissingFileError, OutcomeUnknownError
 from icekeep.maintenance.expiration import execute
 from icekeep.spec.metadata import new_table_metadata
-from kit.tables import COLUMNS, UNPARTITIONED
+from kit.tables import BY_KIND, COLUMNS, UNPARTITIONED
 from simulation import reaching
-from simulation.faults import Fault, Faults, RandomFaults
-from simulation.metadata_operations import ExpireAndReclaim
-from simulation.model import Model, Told, Violation
+from simulation.client import Client, Crashed
+from simulation.doing import Told, Violation
+from simulation.faults import Fault, Faults, NoFaults, RandomFaults
+from simulation.model import Model
 from simulation.operation import Operation
-from simulation.operations import OPERATIONS
+from simulation.operations import OPERATIONS, Make
 from simulation.scheduler import Actor, Scheduler
-from simulation.world import START_MS, Client, Crashed, World
+from simulation.snapshot_operations import ExpireAndReclaim
+from simulation.world import CATALOGS, DIRECTORY, EVENTS, LOCATION, START_MS, World
 
-LOCATION = "memory://lake/wh/db/events"
+_DAYS_MS = 24 * 3600 * 1000
 
 
 @dataclass
@@ -37,6 +41,8 @@ class Tally:
     conflicts: int = 0
     told: Counter[Told] = field(default_factory=Counter)
     faults: Counter[Fault] = field(default_factory=Counter)
+    operations: Counter[tuple[str, Told]] = field(default_factory=Counter)
+    seen: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: "Tally") -> None:
         """Take another one in."""
@@ -50,40 +56,63 @@ class Tally:
 class History:
     """A world with a new table in it, and the run of its writers."""
 
-    def __init__(self, seed: int, faults: Faults | None = None, *, share: float | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        faults: Faults | None = None,
+        *,
+        share: float | None = None,
+        catalog: str | None = None,
+        likes: tuple[Make, ...] = (),
+    ) -> None:
+        """What is not said is drawn; `likes` are operations to choose far more often than others."""
         self.random = random = Random(f"history {seed}")
-        self.scheduler = Scheduler(random, START_MS, random.choice([0.1, 0.4, 0.8, 1.0]))
+        drawn = random.choices(CATALOGS, [53, 35, 12])[0]
+        catalog = catalog or drawn
+        # A commit into a directory takes three times the calls.
+        calls = 3 if catalog == DIRECTORY else 1
+        self.scheduler = Scheduler(random, START_MS, random.choice([0.1, 0.4, 0.8, 1.0]) / calls)
         if share is None:
             share = random.choice([0.0, 0.01, 0.03, 0.08])
-        self.faults = faults or RandomFaults(random, share)
-        applies_updates = random.random() < 0.4
-        self.world = World(random, self.scheduler, self.faults, applies_updates=applies_updates)
+        self.faults = faults or RandomFaults(random, share / calls)
+        self.world = World(random, self.scheduler, self.faults, catalog=catalog)
+        self.world.seen[f"histories on a catalog of the kind {catalog!r}"] = 1
         self.model = Model(self.world)
         self.operations: list[Operation] = []
         self._skewed = random.random() < 0.5
+        self.world.drags = random.random() < 0.5
         # Each history likes some operations and leaves out others: so rare ones meet each other too.
-        self._weights = [weight * random.choice([0, 1, 1, 5]) for weight in OPERATIONS.values()]
+        self._weights = [
+            weight * random.choice([0, 1, 1, 5]) + (40 if make in likes else 0) for make, weight in OPERATIONS.items()
+        ]
         self._weights[0] += 10
         self.make_table(random.choice([1, 2, 2, 3, 3]))
 
     def make_table(self, format_version: int) -> None:
         """The table, empty, as a catalog creates it."""
-        properties = {"commit.retry.num-retries": self.random.choice(["1", "4", "10"])}
-        if self.random.random() < 0.3:
+        random, in_directory = self.random, self.world.catalog == DIRECTORY
+        properties = {"commit.retry.num-retries": random.choice(["1", "4", "10"])}
+        if random.random() < (0.6 if in_directory else 0.3):
             properties |= {
-                "write.metadata.previous-versions-max": "3",
+                "write.metadata.previous-versions-max": random.choice(["1", "3"]),
                 "write.metadata.delete-after-commit.enabled": "true",
+            }
+        if random.random() < 0.5:
+            properties |= {
+                "commit.manifest.min-count-to-merge": random.choice(["2", "3"]),
+                "commit.manifest.target-size-bytes": random.choice(["300", "1000", "8388608"]),
             }
         metadata = new_table_metadata(
             schema=COLUMNS,
-            spec=UNPARTITIONED,
+            spec=random.choice([UNPARTITIONED, BY_KIND]),
             location=LOCATION,
             table_uuid=str(self.world.new_uuid()),
             now_ms=START_MS,
             properties=properties,
             format_version=format_version,
         )
-        location = f"{LOCATION}/metadata/00000-{self.world.new_uuid()}.metadata.json"
+        name = "v1" if in_directory else f"00000-{self.world.new_uuid()}"
+        location = f"{LOCATION}/metadata/{name}.metadata.json"
         self.world.disk.create(location, encode(metadata), START_MS, None)
         self.world.publish(None, location, metadata)
 
@@ -96,12 +125,21 @@ class History:
 
     def work(self, works: dict[str, Callable[[Actor], None]]) -> None:
         """Let actors work to their end and check what is left."""
-        original, execute.unreachable = execute.unreachable, reaching.unreachable
-        try:
+        with (
+            patch.object(execute, "unreachable", reaching.unreachable),
+            patch.object(filesystem, "VERSIONS_KEPT", self.world.versions_kept),
+        ):
             self.scheduler.run(works)
-            self.scheduler.run({"judge": lambda actor: self.model.finish()})
-        finally:
-            execute.unreachable = original
+            self.scheduler.run({"judge": self._judge})
+
+    def _judge(self, actor: Actor) -> None:
+        """The end: nothing goes wrong any more, and whoever comes now finds what was committed."""
+        fired, self.world.faults, self.world.drags = self.world.faults, NoFaults(), False
+        table = self.client(actor).catalog.load(EVENTS)
+        self.world.faults = fired
+        is_head = table.metadata_location == self.world.pointer
+        self.model.require(is_head, "X1", f"{table.metadata_location!r} is loaded, not {self.world.pointer!r}")
+        self.model.finish()
 
     def tally(self) -> Tally:
         """What it was made of."""
@@ -114,6 +152,8 @@ class History:
             conflicts=self.world.conflicts_count,
             told=Counter(operation.told for operation in self.operations),
             faults=self.faults.fired,
+            operations=Counter((type(operation).__name__, operation.told) for operation in self.operations),
+            seen=self.world.seen,
         )
 
     def digest(self) -> str:
@@ -136,13 +176,24 @@ class History:
         while self._left > 0:
             self._left -= 1
             (make,) = self.random.choices([*OPERATIONS], self._weights)
+            if self.world.catalog == DIRECTORY:
+                self._pass_time()
             self.perform(client, make)
+
+    def _pass_time(self) -> None:
+        """What is hard on a catalog in a directory: days go by while somebody is in the middle of a commit; spoiled hints."""
+        if self.random.random() < 0.05:
+            self.world.spoil_hint()
+        if self.world.drags and self.random.random() < 0.2:
+            self.world.seen["times that days went by"] += 1
+            self.scheduler.now_ms += 2 * _DAYS_MS
 
     def perform(self, client: Client, make: Callable[..., Operation]) -> Operation:
         """Run one operation; the writer is told, or is gone and starts again."""
         operation = make(len(self.operations), self.random, self.model)
         self.operations.append(operation)
         client.owner, client.is_down, client.faults_met = operation, False, 0
+        operation.began_ms = self.scheduler.now_ms
         told = self._told(partial(operation.run, client), operation)
         operation.met_faults = client.faults_met > 0
         operation.told = told

@@ -3,34 +3,36 @@
 The letters and numbers are those of the invariants: G of garbage, C of commits, D of content, R of retention, X of crashes.
 """
 
-from collections import Counter
-from enum import Enum
+from collections import Counter, defaultdict
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from icekeep.catalog.metadata_files import read_table
+from icekeep.catalog.filesystem import VERSION_AGE_KEPT_MS
+from icekeep.catalog.metadata_files import file_version, read_table
+from icekeep.catalog.version_files import HINT
 from icekeep.commit.manifests import StorageManifestReader
+from icekeep.spec.applicability import PartitionKey, is_global, partition_key
 from icekeep.spec.manifests.structs import FileContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, Snapshot
 from icekeep.storage.base import DeleteStatus
-from simulation.world import EVENTS, Disk, World
+from simulation.doing import Doing, Effect, Told, Violation, kind_of
+from simulation.world import EVENTS, LOCATION, Disk, World
 
+DEFINITIONS = (
+    "properties",
+    "schemas",
+    "current_schema_id",
+    "partition_specs",
+    "default_spec_id",
+    "sort_orders",
+    "default_sort_order_id",
+    "statistics",
+    "partition_statistics",
+)
+"""What of a table an operation leaves as it is unless it is for that."""
 
-class Violation(AssertionError):
-    """An invariant does not hold."""
-
-
-class Told(Enum):
-    """What a writer was told of its operation."""
-
-    NOTHING = "nothing yet"
-    COMMITTED = "committed"
-    UNCHANGED = "nothing to change"
-    FAILED = "proven not to have landed"
-    UNKNOWN = "unknown"
-    CRASHED = "the writer crashed"
-    INTERRUPTED = "the writer was interrupted"
+_SKEW_MS = 20 * 60 * 1000
 
 
 class Live(NamedTuple):
@@ -42,6 +44,8 @@ class Live(NamedTuple):
     first_row_id: int | None
     content: FileContent
     record_count: int
+    partition: PartitionKey
+    is_global: bool
 
 
 class View(NamedTuple):
@@ -51,49 +55,18 @@ class View(NamedTuple):
     files: frozenset[str]
 
 
-class Effect(NamedTuple):
-    """What an operation does to the live files of one branch, and to its rows beside that.
-
-    `deleted_rows` go by delete files. A compaction leaves the rows as they are (`same_rows`).
-    """
-
-    branch: str
-    removed: frozenset[str] = frozenset()
-    added: frozenset[str] = frozenset()
-    sequence_number: int | None = None
-    same_rows: bool = False
-    deleted_rows: frozenset[int] = frozenset()
-
-
-class Doing(Protocol):
-    """An operation as the model sees it."""
-
-    name: str
-    told: Told
-    landings: int
-    met_faults: bool
-    unrecognised: bool
-    moves_ref: str | None
-    expires: bool
-
-    def effect(self, model: "Model", before: TableMetadata, after: TableMetadata) -> Effect | None:
-        """What may differ, of a landing on top of `before`."""
-
-    def check(self, model: "Model", before: TableMetadata, after: TableMetadata) -> None:
-        """What else must hold of it."""
-
-
 class Model:
     """Follows what lands and what is deleted.
 
     `rows` says which rows each data file holds, `deletes` which rows a delete file deletes, of one data file or (null) of
-    all that are older.
+    all that are older in its partition; `replays` which snapshots were made of which by picking them.
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.rows: dict[str, frozenset[int]] = {}
         self.deletes: dict[str, tuple[str | None, frozenset[int]]] = {}
+        self.replays: defaultdict[int, list[int | None]] = defaultdict(list)
         self.current: TableMetadata | None = None
         self.commits_count = 0
         self.checks_count = 0
@@ -101,9 +74,12 @@ class Model:
         self._views: dict[int, View] = {}
         self._entries: dict[Any, list[tuple[str, Live]]] = {}
         self._ever_reachable: set[str] = set()
+        self._made_ms: dict[str, int] = {}
         self._rows_given = 0
         self._has_expired = False
+        self._astray: set[Any] = set()
         world.landed = self.landed
+        world.went_astray = self.went_astray
         world.disk.deleted = self.deleted
 
     def view(self, snapshot: Snapshot) -> View:
@@ -111,6 +87,10 @@ class Model:
         if snapshot.snapshot_id not in self._views:
             self._views[snapshot.snapshot_id] = self._viewed(snapshot)
         return self._views[snapshot.snapshot_id]
+
+    def known_view(self, snapshot_id: int) -> View:
+        """A snapshot that was there once, and may have expired since."""
+        return self._views[snapshot_id]
 
     def live(self, metadata: TableMetadata, ref: str) -> dict[str, Live]:
         """The live files of a branch or tag."""
@@ -128,7 +108,11 @@ class Model:
             found[path] = rows = self.rows[path]
             number = file.sequence_number or 0
             for delete, target, gone in deletes:
-                reaches = target == path if target is not None else number < (delete.sequence_number or 0)
+                if target is not None:
+                    reaches = target == path
+                else:
+                    there = delete.is_global or delete.partition == file.partition
+                    reaches = there and number < (delete.sequence_number or 0)
                 if reaches and number <= (delete.sequence_number or 0):
                     found[path] = rows = rows - gone
         return found
@@ -141,7 +125,8 @@ class Model:
         """A new metadata is about to be current."""
         self.checks_count += 1
         before, self.current = self.current, new
-        self._ever_reachable.add(location)
+        self._ever_reachable |= {location, *_statistics(new)}
+        self._made_ms[location] = new.last_updated_ms
         if before is None:
             return
         self.commits_count += 1
@@ -153,8 +138,8 @@ class Model:
         log = [entry.metadata_file for entry in new.metadata_log]
         self.require(log[-1:] == [self.world.pointer], "C1", f"{location!r} does not follow {self.world.pointer!r}")
         self._check_identity(before, new)
-        for file in (location, *log):
-            self.require(file in self.world.disk.files, "G1", f"metadata file {file!r} is not in storage")
+        for file in (location, *log, *_statistics(new)):
+            self.require(file in self.world.disk.files, "G1", f"{file!r}, which metadata names, is not in storage")
         for snapshot in new.snapshots:
             if snapshot.snapshot_id not in before.snapshots_by_id:
                 self._check_new(snapshot, before, new)
@@ -173,12 +158,28 @@ class Model:
         self.require(location != self.world.pointer, "G1", f"the current metadata {location!r} is deleted")
         log = {entry.metadata_file for entry in new.metadata_log}
         self.require(location not in log, "G1", f"{location!r} is deleted, which is in the metadata log")
+        self.require(location not in _statistics(new), "G1", f"{location!r} is deleted, which is named as statistics")
+        if self.world.is_version(location):
+            # By its own time: it may have been created long after it was made.
+            age_ms = self.world.scheduler.now_ms - self._made_ms[location]
+            is_old = age_ms >= VERSION_AGE_KEPT_MS - _SKEW_MS
+            self.require(is_old, "H2", f"version {location!r} is deleted at an age of {age_ms} ms")
+            behind = file_version(self.world.pointer) - file_version(location)
+            self.require(behind >= self.world.versions_kept, "H2", f"{location!r} is deleted, {behind} behind the head")
+
+    def went_astray(self, doing: Doing, location: str) -> None:
+        """A version was created that nobody reads, since there are newer ones: only somebody very slow may do that."""
+        age_ms = self.world.scheduler.now_ms - doing.began_ms
+        is_slow = age_ms >= VERSION_AGE_KEPT_MS - _SKEW_MS
+        self.require(is_slow, "C1", f"{doing.name} created {location!r} behind the head, {age_ms} ms after it began")
+        self._astray.add(doing)
 
     def told(self, doing: Doing) -> None:
         """A writer knows what became of its operation."""
         self.checks_count += 1
         # Where snapshots have expired, nobody can say any more whose they were.
-        for_no_reason = doing.told is Told.UNKNOWN and not doing.met_faults and not self._has_expired
+        met_something = doing.met_faults or doing in self._astray or self._has_expired
+        for_no_reason = doing.told is Told.UNKNOWN and not met_something
         self.require(not for_no_reason, "C3", f"{doing.name} is in doubt though nothing went wrong")
         if doing.unrecognised:
             return
@@ -196,9 +197,15 @@ class Model:
         self.require(table.metadata == self.current, "X1", "the table loads as something that nobody committed")
         self._entries.clear()
         reachable = {world.pointer, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+        reachable |= _statistics(table.metadata)
+        reachable.add(f"{LOCATION}/metadata/{HINT}")
+        missing = sorted(_statistics(table.metadata) - disk.files.keys())
+        self.require(not missing, "G1", f"statistics {missing} are not in storage")
         for snapshot in table.metadata.snapshots:
             fresh = self._viewed(snapshot)
             self.require(fresh == self.view(snapshot), "D7", f"snapshot {snapshot.snapshot_id} is not what it was")
+            of_others = any(f.partition[0] != table.metadata.default_spec_id for f in fresh.live.values())
+            world.seen["retained snapshots with files of another spec than the current one"] += of_others
             self._check_present(fresh, snapshot)
             reachable |= fresh.files
         root = table.metadata.location
@@ -206,7 +213,7 @@ class Model:
         for location in sorted(disk.files.keys() - reachable):
             self.require(location.startswith(known), "X3", f"{location!r} is left where nobody looks for orphans")
             doing = disk.owners[location]
-            if doing is None or doing.met_faults or location in self._ever_reachable:
+            if doing is None or doing.met_faults or location in self._ever_reachable | doing.left:
                 continue
             knew = doing.told in (Told.COMMITTED, Told.UNCHANGED, Told.FAILED)
             self.require(not knew, "X3", f"{doing.name}, told {doing.told.value}, left {location!r} behind")
@@ -236,6 +243,8 @@ class Model:
                         e.data_file.first_row_id,
                         e.data_file.content,
                         e.data_file.record_count,
+                        partition_key(e.data_file),
+                        is_global(e.data_file, self.current.specs_by_id),
                     ),
                 )
                 for e in self._reader.entries(manifest, self.current)
@@ -260,8 +269,12 @@ class Model:
             self.require(rises, "C9", f"sequence number {snapshot.sequence_number} after {before.last_sequence_number}")
         if before.next_row_id is not None:
             self.require(snapshot.first_row_id == before.next_row_id, "D5", "row ids do not follow on")
-        for location in (snapshot.manifest_list, *(m.manifest_path for m in self._manifests(snapshot))):
+        manifests = self._manifests(snapshot)
+        for location in (snapshot.manifest_list, *(m.manifest_path for m in manifests)):
             self.require(location in self.world.disk.files, "G1", f"new snapshot {number} needs {location!r}")
+        if snapshot.operation == "append":
+            own = (m for m in manifests if m.added_snapshot_id == number)
+            self.world.seen["appends that merged manifests"] += any(m.existing_files_count for m in own)
         view = self.view(snapshot)
         self._check_present(view, snapshot)
         self._ever_reachable |= view.files
@@ -304,9 +317,12 @@ class Model:
     def _check_effect(self, doing: Doing, before: TableMetadata, new: TableMetadata) -> None:
         for name in sorted(before.refs.keys() | new.refs.keys()):
             old, now = before.refs.get(name), new.refs.get(name)
-            if old != now and name != doing.moves_ref:
+            if old != now and name not in doing.moves_refs:
                 expired = doing.expires and now is None and name != MAIN
                 self.require(expired, "C10", f"{doing.name} moved ref {name!r} from {old} to {now}")
+        for name in DEFINITIONS:
+            if name not in doing.changes and getattr(before, name) != getattr(new, name):
+                self.require(False, "C10", f"{doing.name} changed {name}")
         effect = doing.effect(self, before, new)
         if effect is None:
             return
@@ -361,15 +377,21 @@ class Model:
             at = first + count
         self.require(at <= (new.next_row_id or 0), "D5", f"row ids up to {at} are given out again")
 
-    def next_row(self) -> int:
-        """A number that no row has yet, nor any after it."""
+    def next_row(self, kind: str | None = None) -> int:
+        """A number that no row has yet, nor any after it; of a kind where one is asked for."""
         self._rows_given += 10
+        while kind is not None and kind_of(self._rows_given) != kind:
+            self._rows_given += 10
         return self._rows_given
 
     def require(self, holds: bool, invariant: str, message: str) -> None:
         """End the run where an invariant does not hold."""
         if not holds:
             self.world.scheduler.fail(Violation(f"{invariant}: {message}"))
+
+
+def _statistics(metadata: TableMetadata) -> set[str]:
+    return {file.statistics_path for file in (*metadata.statistics, *metadata.partition_statistics)}
 
 
 class _Truth:

@@ -10,20 +10,35 @@ from icekeep.commit import retry
 from icekeep.errors import IcekeepError, OutcomeUnknownError
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.snapshots import MAIN
-from simulation.model import Effect, Model, Told
-from simulation.world import Client
+from icekeep.spec.transforms import Void
+from simulation.client import Client
+from simulation.doing import Effect, Told, kind_of, kinds_of
+from simulation.model import Model
+from simulation.world import LOCATION
+
+_KIND_ID = 2
+
+
+def by_kind(rows: frozenset[int]) -> list[frozenset[int]]:
+    """Rows, those of each kind apart."""
+    return [frozenset(row for row in rows if kind_of(row) == kind) for kind in kinds_of(rows)]
 
 
 class Operation:
     """One call of the library by one writer.
 
     `met_faults`: something went wrong at one of its calls. `hidden`: it landed and was reported as a conflict.
-    `moves_ref`: the one branch or tag that it may move. `expires`: it may remove snapshots and refs.
+    `moves_refs`: the branches and tags that it may move. `changes`: which definitions of the table it may change.
+    `expires`: it may remove snapshots and refs. `began_ms`: when it was begun. `left`: files that it may leave
+    behind where it is refused.
     """
 
-    moves_ref: str | None = None
+    moves_refs: frozenset[str] = frozenset()
+    changes: frozenset[str] = frozenset()
     expires = False
+    began_ms = 0
     makes_snapshot = False
 
     def __init__(self, number: int, random: Random, model: Model) -> None:
@@ -35,6 +50,7 @@ class Operation:
         self.branch = MAIN
         self.removed: frozenset[str] = frozenset()
         self.added: frozenset[str] = frozenset()
+        self.left: frozenset[str] = frozenset()
 
     @property
     def unrecognised(self) -> bool:
@@ -61,28 +77,34 @@ class Operation:
         return result.changed
 
     def write_files(self, client: Client, table: Table, *rows: frozenset[int]) -> tuple[DataFile, ...]:
-        """Data files with these rows."""
-        files = []
-        for at, held in enumerate(rows):
-            path = f"{table.metadata.location}/data/{self.number:03d}-{at}.parquet"
-            self.model.rows[path] = held
-            self.added |= {path}
-            with client.storage.write(path) as stream:
-                stream.write(b"PAR1")
-            files.append(
-                DataFile(
-                    file_path=path,
-                    file_format="PARQUET",
-                    spec_id=table.metadata.default_spec_id,
-                    record_count=len(held),
-                    file_size_in_bytes=4,
-                )
-            )
-        return tuple(files)
+        """Data files with these rows, in more files than asked for where they belong to several partitions."""
+        spec = table.metadata.spec
+        parted = rows if spec.is_unpartitioned else [part for held in rows for part in by_kind(held)]
+        return tuple(self._write_file(client, spec, at, held) for at, held in enumerate(parted))
 
-    def new_rows(self) -> frozenset[int]:
-        """One to three rows that no other file holds."""
-        at = self.model.next_row()
+    def _write_file(self, client: Client, spec: PartitionSpec, at: int, rows: frozenset[int]) -> DataFile:
+        path = f"{LOCATION}/data/{self.number:03d}-{at}.parquet"
+        self.model.rows[path] = rows
+        self.added |= {path}
+        with client.storage.write(path) as stream:
+            stream.write(b"PAR1")
+        kinds = kinds_of(rows)
+        return DataFile(
+            file_path=path,
+            file_format="PARQUET",
+            spec_id=spec.spec_id,
+            partition=tuple(None if isinstance(field.transform, Void) else kinds[0] for field in spec.fields),
+            record_count=len(rows),
+            file_size_in_bytes=4,
+            value_counts={_KIND_ID: len(rows)},
+            null_value_counts={_KIND_ID: 0},
+            lower_bounds={_KIND_ID: kinds[0].encode()},
+            upper_bounds={_KIND_ID: kinds[-1].encode()},
+        )
+
+    def new_rows(self, kind: str | None = None) -> frozenset[int]:
+        """One to three rows of one kind that no other file holds."""
+        at = self.model.next_row(kind)
         return frozenset(range(at, at + self.random.randint(1, 3)))
 
     @contextmanager

@@ -1,25 +1,41 @@
 """All that writers do.
 
-To add an operation: a class with `run` (decide, write files, commit) and `effect` (which files of which branch come and
-go), and a line here.
+To add an operation: a class with `run` (decide, write files, commit), `effect` (which files of which branch come and go)
+and `check` (what else must hold of it), and a line here.
 """
 
 from collections.abc import Callable
 
-from simulation.file_operations import Append, Compact, Delete, DeleteByValue, DeleteRows, MergeManifests, Overwrite
-from simulation.metadata_operations import (
+from simulation.definition_operations import (
     AddAColumn,
-    DropBranchOrTag,
-    Expire,
-    ExpireAndReclaim,
-    FastForward,
-    MakeBranchOrTag,
-    Rollback,
-    SetCurrent,
+    ChangeOrder,
+    ChangePartitioning,
+    RemoveStatistics,
     SetProperty,
+    SetStatistics,
     Upgrade,
 )
+from simulation.file_operations import (
+    Append,
+    Compact,
+    Delete,
+    DeleteByFilter,
+    DeleteByValue,
+    DeleteRows,
+    MergeManifests,
+    Overwrite,
+    OverwriteByFilter,
+)
 from simulation.operation import Operation
+from simulation.publishing_operations import Publish, Stage
+from simulation.ref_operations import (
+    DropBranchOrTag,
+    FastForward,
+    MakeBranchOrTag,
+    MoveBranchOrTag,
+    RenameABranch,
+)
+from simulation.snapshot_operations import Expire, ExpireAndReclaim, Rollback, SetCurrent
 
 Make = Callable[..., Operation]
 OPERATIONS: dict[Make, int] = {
@@ -28,14 +44,24 @@ OPERATIONS: dict[Make, int] = {
     DeleteRows: 8,
     DeleteByValue: 4,
     Overwrite: 6,
+    OverwriteByFilter: 5,
     Delete: 4,
+    DeleteByFilter: 2,
     MergeManifests: 7,
+    Stage: 4,
+    Publish: 5,
     Expire: 4,
     ExpireAndReclaim: 7,
     SetProperty: 5,
     AddAColumn: 3,
+    ChangePartitioning: 3,
+    ChangeOrder: 2,
+    SetStatistics: 4,
+    RemoveStatistics: 2,
     Upgrade: 1,
-    MakeBranchOrTag: 5,
+    MakeBranchOrTag: 7,
+    MoveBranchOrTag: 2,
+    RenameABranch: 2,
     DropBranchOrTag: 3,
     Rollback: 4,
     SetCurrent: 2,

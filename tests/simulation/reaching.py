@@ -28,7 +28,9 @@ def unreachable(table: Table, spark: Any, before: TableMetadata, after: TableMet
 
 def _garbage(reader: StorageManifestReader, before: TableMetadata, after: TableMetadata) -> list[GarbageFile]:
     gone = [s for s in before.snapshots if s.snapshot_id not in after.snapshots_by_id]
-    if not gone:
+    kept = {file.statistics_path for file in (*after.statistics, *after.partition_statistics)}
+    statistics = [f for f in (*before.statistics, *before.partition_statistics) if f.statistics_path not in kept]
+    if not gone and not statistics:
         return []
     retained = _manifests(reader, after.snapshots)
     expired_only = {path: m for path, m in _manifests(reader, gone).items() if path not in retained}
@@ -45,6 +47,7 @@ def _garbage(reader: StorageManifestReader, before: TableMetadata, after: TableM
         *found.values(),
         *(GarbageFile(FileKind.MANIFEST, path, m.manifest_length) for path, m in expired_only.items()),
         *(GarbageFile(FileKind.MANIFEST_LIST, s.manifest_list) for s in gone if s.manifest_list not in lists),
+        *(GarbageFile(FileKind.STATISTICS, f.statistics_path, f.file_size_in_bytes) for f in statistics),
     ]
 
 

@@ -4,7 +4,8 @@
 
 Each history has two to five writers and 20 to 60 operations; one in a hundred goes through real bytes. Then every call of
 every operation is the last before a crash, and fails in every other way. Prints what was done and what went wrong on
-purpose; exits with 1 if an invariant was violated, and has printed the command that replays it.
+purpose; exits with 1 if an invariant was violated, and has printed the command that replays it, or if a run of 2,000
+histories or more has never met something that it is there to meet.
 """
 
 import argparse
@@ -20,11 +21,15 @@ sys.path[:0] = [str(Path(__file__).parents[2] / "lib"), str(Path(__file__).paren
 
 from simulation import sweep  # noqa: E402 - the path comes first
 from simulation.codec import values_in_place_of_bytes  # noqa: E402
+from simulation.doing import Told  # noqa: E402
 from simulation.faults import Fault  # noqa: E402
 from simulation.history import History, Tally  # noqa: E402
-from simulation.model import Told  # noqa: E402
+from simulation.operations import OPERATIONS  # noqa: E402
+from simulation.world import SEEN  # noqa: E402
 
 _CHUNK = 100
+_LONG = 2000
+"""From so many histories on, all that can happen must have happened."""
 
 
 def simulate(seed: int, tell: Callable[[str], None] | None = None) -> History:
@@ -88,9 +93,31 @@ def report(tally: Tally, failures: list[str]) -> None:
     for fault in Fault:
         if tally.faults[fault]:
             print(f"{tally.faults[fault]:11,} calls {fault.value}")
+    for what, count in sorted(tally.seen.items()):
+        print(f"{count:11,} {what}")
+    for make in OPERATIONS:
+        told = ((told, tally.operations[make.__name__, told]) for told in Told)
+        counts = ", ".join(f"{count:,} {told.value}" for told, count in told if count)
+        print(f"{make.__name__:>20} {counts}")
     print(f"{len(failures):11,} violations", flush=True)
     for failure in failures[:3]:
         print(failure)
+
+
+def never_met(tally: Tally) -> list[str]:
+    """What a long run must have met, each kind at least once, and has not: then it proves less than it seems to."""
+    wanted = {f"calls that {fault.name}": tally.faults[fault] for fault in Fault if fault is not Fault.NONE}
+    wanted |= {f"operations told {told.name}": tally.told[told] for told in Told if told is not Told.NOTHING}
+    wanted |= {
+        f"{make.__name__} that committed": tally.operations[make.__name__, Told.COMMITTED] for make in OPERATIONS
+    }
+    wanted |= {f"{make.__name__} that failed": _failed(tally, make.__name__) for make in OPERATIONS}
+    wanted |= {what: tally.seen[what] for what in SEEN}
+    return [what for what, count in wanted.items() if not count]
+
+
+def _failed(tally: Tally, name: str) -> int:
+    return sum(tally.operations[name, told] for told in (Told.FAILED, Told.UNKNOWN, Told.CRASHED, Told.INTERRUPTED))
 
 
 def main() -> int:
@@ -105,6 +132,10 @@ def main() -> int:
         return 0
     tally, failures = run_all(options.seed, options.histories, options.processes)
     report(tally, failures)
+    if options.histories >= _LONG:
+        failures += (missed := [f"never met: {what}" for what in never_met(tally)])
+        for line in missed:
+            print(line)
     if options.histories > 1:
         # A single history is a replay; a run of many is the whole proof, with the systematic part.
         with values_in_place_of_bytes():

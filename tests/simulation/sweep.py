@@ -4,16 +4,19 @@ import traceback
 from collections.abc import Iterator
 from functools import cache
 
-from simulation.faults import ANYWHERE, AT_SWAPS, SWAP, Fault, FaultAt
+from simulation.definition_operations import SetStatistics
+from simulation.doing import Told
+from simulation.faults import ANYWHERE, AT, Fault, FaultAt
 from simulation.file_operations import Append, Compact
 from simulation.history import History
-from simulation.metadata_operations import ExpireAndReclaim, MakeBranchOrTag, Rollback
-from simulation.model import Told
 from simulation.operations import OPERATIONS, Make
+from simulation.ref_operations import MakeBranchOrTag
 from simulation.scheduler import Actor
+from simulation.snapshot_operations import ExpireAndReclaim, Rollback
+from simulation.world import CATALOGS
 
 _NEVER = -1
-_PREPARED = (Append, Append, MakeBranchOrTag, Compact, Append, MakeBranchOrTag, Rollback, Append)
+_PREPARED = (Append, Append, MakeBranchOrTag, SetStatistics, Compact, Append, MakeBranchOrTag, Rollback, Append)
 _AFTERWARDS = (Append, Compact, ExpireAndReclaim)
 
 
@@ -22,7 +25,7 @@ def run() -> tuple[int, list[str]]:
     failures: list[str] = []
     tried = 0
     for make in OPERATIONS:
-        for catalog in ("pointer", "updates"):
+        for catalog in CATALOGS:
             for number, fault in cases(make, catalog):
                 tried += 1
                 try:
@@ -36,7 +39,7 @@ def cases(make: Make, catalog: str) -> Iterator[tuple[int, Fault]]:
     """Each call that the operation makes, in each way in which it can go wrong."""
     calls = _world(make, catalog, _fitting(make, catalog), _NEVER, Fault.NONE).faults.calls
     for number, operation in enumerate(calls):
-        for fault in AT_SWAPS if operation == SWAP else ANYWHERE:
+        for fault in AT.get(operation, ANYWHERE):
             yield number, fault
 
 
@@ -45,7 +48,7 @@ def check(make: Make, catalog: str, number: int, fault: Fault) -> None:
     try:
         history = _world(make, catalog, _fitting(make, catalog), number, fault)
     except BaseException as error:
-        error.add_note(f"{make.__name__} on a catalog that takes {catalog}, call {number} {fault.value}")
+        error.add_note(f"{make.__name__} on a catalog of the kind {catalog!r}, call {number} {fault.value}")
         raise
     assert history.faults.fired[fault] == 1, f"{make.__name__}: call {number} was not {fault.value}"
 
@@ -61,8 +64,8 @@ def _fitting(make: Make, catalog: str) -> int:
 
 def _world(make: Make, catalog: str, seed: int, number: int, fault: Fault) -> History:
     """A table with some past, the operation with its fault, and others who work on it afterwards."""
-    history = History(seed, FaultAt(_NEVER, Fault.NONE), share=0.0)
-    history.world.applies_updates = catalog == "updates"
+    history = History(seed, FaultAt(_NEVER, Fault.NONE), share=0.0, catalog=catalog)
+    history.world.drags = False
     tried = FaultAt(number, fault)
 
     def work(actor: Actor) -> None:

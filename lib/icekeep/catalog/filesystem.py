@@ -54,6 +54,7 @@ from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import format_metadata
 from icekeep.spec.requirements import Requirement
+from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.updates import Update
 from icekeep.storage.base import DirectoryStorage
 from icekeep.storage.locations import canonical, join
@@ -63,6 +64,9 @@ VERSIONS_KEPT = 100
 
 VERSION_AGE_KEPT_MS = 3 * 24 * 3600 * 1000
 """And so long: the age below which orphan removal, too, takes a file for one that a writer still needs."""
+
+_CLOCK_GRAIN_MS = 2_000
+"""How coarsely stores tell when a file was made."""
 
 
 class FilesystemCatalog:
@@ -266,6 +270,11 @@ class FilesystemCatalog:
             head = find_head(self._storage, directory)
             if head is None:
                 return Unknown("another writer removed the table", location)
+            if self._is_behind(directory, version):
+                return Unknown(
+                    f"version {version} was there before, and deleted: {head.location!r} does not descend from it",
+                    location,
+                )
             with suppress(MissingFileError):
                 if self._storage.read(location) != data:
                     return Unknown(f"another writer replaced {location!r}", location)
@@ -275,6 +284,14 @@ class FilesystemCatalog:
             return Unknown(f"the commit cannot be looked at: {one_line(error)}", location)
         return Unknown(f"another writer replaced it: {head.location!r} does not descend from it", location)
 
+    def _is_behind(self, directory: str, version: int) -> bool:
+        """Whether newer versions were there first: a name that was deleted can be created again, and logs name names."""
+        if not any(other > version for other in list_versions(self._storage, directory)):
+            return False
+        infos = [[self._storage.head(o) for o in version_locations(directory, v)] for v in (version, version + 1)]
+        ours, next_ = ([info.modified_ms for info in found if info is not None] for found in infos)
+        return not next_ or min(next_) < max(ours, default=0) - _CLOCK_GRAIN_MS
+
     def _descends(self, head_location: str, table: Table) -> bool:
         """Whether metadata logs lead from the head back to a table's metadata; a log may reach one version back only."""
         wanted, at = canonical(table.metadata_location), head_location
@@ -283,7 +300,7 @@ class FilesystemCatalog:
                 log = read_table(self, table.identifier, at, self._storage).metadata.metadata_log
             except MissingFileError:
                 return False
-            if any(canonical(entry.metadata_file) == wanted for entry in log):
+            if any(_is_entry_of(table, entry) for entry in log):
                 return True
             if not log or file_version(log[0].metadata_file) >= file_version(at):
                 return False
@@ -325,11 +342,16 @@ class FilesystemCatalog:
         """Delete metadata files that fell out of the log, but none that a slow writer may create a second time."""
         oldest_kept = version - VERSIONS_KEPT
         newest_deleted_ms = self._runtime.now_ms() - VERSION_AGE_KEPT_MS
-        self._storage.delete_many(
-            entry.metadata_file
-            for entry in dropped_from_log(base, new)
-            if file_version(entry.metadata_file) <= oldest_kept and entry.timestamp_ms <= newest_deleted_ms
-        )
+
+        def is_old(entry: MetadataLogEntry) -> bool:
+            if file_version(entry.metadata_file) > oldest_kept or entry.timestamp_ms > newest_deleted_ms:
+                return False
+            # Its own timestamp may be that of a writer whose clock was slow, or who was.
+            info = self._storage.head(entry.metadata_file)
+            return info is not None and info.modified_ms <= newest_deleted_ms
+
+        with suppress(IcekeepError):
+            self._storage.delete_many([entry.metadata_file for entry in dropped_from_log(base, new) if is_old(entry)])
 
     def _has_namespace(self, namespace: Identifier) -> bool:
         """A directory that neither is a table nor was one: a dropped table leaves its data behind."""
@@ -350,3 +372,9 @@ class FilesystemCatalog:
 
     def _location(self, identifier: Identifier) -> str:
         return join(self._warehouse, *identifier)
+
+
+def _is_entry_of(table: Table, entry: MetadataLogEntry) -> bool:
+    """Whether a log means a table's metadata: a version that was deleted and made again has the name of the old one."""
+    is_same = canonical(entry.metadata_file) == canonical(table.metadata_location)
+    return is_same and entry.timestamp_ms == table.metadata.last_updated_ms

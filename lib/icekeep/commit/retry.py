@@ -92,7 +92,6 @@ def commit(
     validate_status_checks(table.metadata)
     files = CommitFiles(table.storage, str(runtime.new_uuid()))
     snapshot_id = new_snapshot_id(runtime, table.metadata.snapshots_by_id.keys())
-    reader = reader or StorageManifestReader(table.storage)
     began_ms = runtime.monotonic_ms()
     wait_ms = 0
     for number in count(1):
@@ -100,7 +99,10 @@ def commit(
             if number > 1:
                 runtime.sleep_ms(wait_ms)
             base = _reload(table)
-            attempt = Attempt(base.metadata, number, snapshot_id, files, reader, runtime)
+            # A catalog may hand out credentials for a while, with each load anew.
+            files.storage = base.storage
+            entries = reader or StorageManifestReader(base.storage)
+            attempt = Attempt(base.metadata, number, snapshot_id, files, entries, runtime)
             updates = change.apply(base.metadata, attempt)
         except BaseException:
             # Nothing of this attempt was shown to the catalog, and earlier ones were rejected.

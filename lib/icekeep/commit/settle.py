@@ -7,6 +7,7 @@ nothing: the request may still be on its way. So unknown stays unknown, and nobo
 from collections.abc import Iterator
 
 from icekeep.catalog.base import Committed, Conflict, Table, Unknown
+from icekeep.catalog.version_files import parse_version_name
 from icekeep.errors import IcekeepError, NotFoundError, OptionError
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
@@ -83,7 +84,9 @@ def _may_have_expired(now: TableMetadata, base: TableMetadata) -> bool:
 
 def _has_landed(table: Table, snapshot_id: int | None, metadata_location: str) -> bool:
     history = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
-    return snapshot_id in table.metadata.snapshots_by_id or metadata_location in history
+    # Two writers that want the same version of a table in a directory give it the same name, which proves nothing.
+    is_unique = parse_version_name(metadata_location.rsplit("/", 1)[-1]) is None
+    return snapshot_id in table.metadata.snapshots_by_id or (is_unique and metadata_location in history)
 
 
 def _number(base: Table, name: str) -> int:

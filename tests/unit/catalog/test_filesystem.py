@@ -90,7 +90,7 @@ def foreign_commit(path: Path, base, *, descends: bool = True) -> None:
     """What a writer that renames over existing files puts in `path`."""
     metadata = base.metadata
     if descends:
-        metadata = log_previous(metadata, base.metadata_location.replace("file://", "file:"), 1)
+        metadata = log_previous(metadata, base.metadata_location.replace("file://", "file:"), metadata.last_updated_ms)
     path.write_bytes(format_metadata(metadata))
 
 
@@ -264,6 +264,31 @@ def test_a_slow_commit_of_a_version_that_was_deleted_meanwhile_is_not_acknowledg
     assert isinstance(outcome, Unknown)
     assert "does not descend" in outcome.cause
     assert catalog.load(EVENTS).metadata_location.endswith("/v11.metadata.json")
+
+
+@pytest.mark.parametrize("is_later", [True, False])
+def test_a_version_that_was_deleted_and_made_again_is_not_taken_for_the_one_that_logs_name(
+    catalog, table, storage, metadata_path, runtime, is_later
+):
+    """The next version is still there and names the one before it; its writer had the same clock, or another."""
+
+    def overtake(operation, location):
+        if operation == "create" and location.endswith("/v2.metadata.json"):
+            storage.before = storage.after
+            runtime.ahead_ms = 60_000 if is_later else 0
+            fast = catalog.swap(table, [], set_counter(2)).table
+            catalog.swap(fast, [], set_counter(3))
+            (metadata_path / "v2.metadata.json").unlink()
+            runtime.ahead_ms = 0
+            hour_ago = (metadata_path / "v3.metadata.json").stat().st_mtime - (0 if is_later else 3600)
+            os.utime(metadata_path / "v3.metadata.json", (hour_ago, hour_ago))
+            storage.fired["interfered"] += 1
+
+    storage.before = overtake
+    outcome = catalog.swap(table, [], set_counter(1))
+    assert storage.fired["interfered"] == 1
+    assert isinstance(outcome, Unknown)
+    assert ("does not descend" if is_later else "was there before, and deleted") in outcome.cause
 
 
 def test_a_commit_on_a_base_far_behind_is_a_conflict_although_its_version_is_free(catalog, table, metadata_path):

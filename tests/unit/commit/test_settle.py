@@ -1,4 +1,5 @@
 import pytest
+from msgspec.structs import replace
 
 from icekeep.catalog.base import Committed, Conflict, Unknown
 from icekeep.commit.changes.append_files import AppendFiles
@@ -68,6 +69,14 @@ def test_our_metadata_file_proves_it_in_the_metadata_log_too(table):
     latest = add(table, "theirs")
     assert latest.metadata_location != mine
     assert look(Unknown("lost", mine), table) == Committed(latest)
+
+
+def test_a_version_of_the_number_that_we_wanted_need_not_be_ours(catalog, table, monkeypatch):
+    theirs = replace(table, metadata_location=f"{table.metadata.location}/metadata/v2.metadata.json")
+    monkeypatch.setattr(catalog, "load", lambda identifier: theirs)
+    outcome = Unknown("lost", theirs.metadata_location)
+    assert look(outcome, table) == outcome
+    assert look(outcome, table, table.metadata.current_snapshot_id) == Committed(theirs)
 
 
 def test_a_snapshot_that_landed_and_is_expired_already_is_proved_by_the_log(table):

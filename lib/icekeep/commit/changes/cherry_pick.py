@@ -10,15 +10,15 @@ import msgspec
 
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.file_sets import path_digest
-from icekeep.commit.live_files import Kept, add, live_manifests, remove, remove_deletes
+from icekeep.commit.live_files import Kept, add, live_entries, live_manifests, remove, remove_deletes
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import UsageError
 from icekeep.spec.applicability import partition_key
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.refs import is_ancestor, moved
-from icekeep.spec.snapshots import MAIN, Snapshot
-from icekeep.spec.updates import SetSnapshotRef, Update
+from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
+from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef, Update
 
 STAGED_WAP_ID = "wap.id"
 """Summary entry of a snapshot that was staged: what its writer calls it."""
@@ -85,6 +85,8 @@ def _replayed(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[
     summary = SummaryBuilder(extra)
     files, replaced_paths = _differences(base, picked, attempt)
     manifests = live_manifests(base, MAIN, attempt)
+    if _may_be_forgotten(base, picked):
+        _check_not_live(files, manifests.data, base, attempt, picked)
     kept = [*manifests.data, *manifests.deletes]
     if picked.operation == "overwrite":
         replaced = _Replaced(base, picked, files, replaced_paths)
@@ -95,7 +97,37 @@ def _replayed(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[
         summary.absorb(deletes.summary)
         kept = [*data.manifests, *deletes.manifests]
     added = add(files, base, attempt, summary)
-    return attempt.snapshot_updates(picked.operation or "append", [*added, *kept], summary)
+    updates = attempt.snapshot_updates(picked.operation or "append", [*added, *kept], summary)
+    # A catalog that applies updates to whatever is current refuses a reference to a snapshot that has expired meanwhile,
+    # whose files are about to be deleted.
+    guard = f"icekeep-pick-{attempt.snapshot_id}"
+    return (
+        SetSnapshotRef(guard, SnapshotRef(snapshot_id=picked.snapshot_id, type="branch")),
+        *updates,
+        RemoveSnapshotRef(guard),
+    )
+
+
+def _may_be_forgotten(base: TableMetadata, picked: Snapshot) -> bool:
+    """Whether main may have held a snapshot that its history does not lead to any more, since others have expired."""
+    oldest = list(base.ancestors(base.current_snapshot_id))[-1:]
+    return base.format_version == 1 or any(s.sequence_number > picked.sequence_number for s in oldest)
+
+
+def _check_not_live(
+    files: Sequence[DataFile],
+    manifests: Sequence[ManifestFile],
+    base: TableMetadata,
+    attempt: Attempt,
+    picked: Snapshot,
+) -> None:
+    """Raise `UsageError` where main has a file already."""
+    paths = {file.file_path for file in files}
+    known = (entry.data_file.file_path for entry in live_entries(manifests, base, attempt))
+    if live := next((path for path in known if path in paths), None):
+        raise UsageError(
+            f"cannot cherry-pick snapshot {picked.snapshot_id}: its data file {live!r} is in the table already"
+        )
 
 
 def _differences(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[list[DataFile], frozenset[str]]:

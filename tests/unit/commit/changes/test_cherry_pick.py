@@ -9,11 +9,11 @@ from icekeep.commit.changes.overwrite_files import OverwriteFiles
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.changes.set_current_snapshot import SetCurrentSnapshot
 from icekeep.commit.summary import SummaryBuilder
-from icekeep.errors import NotFoundError, UsageError
+from icekeep.errors import InvalidTableError, NotFoundError, UsageError
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry, Status
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.requirements import AssertRefSnapshotId
-from icekeep.spec.updates import AddSnapshot, RemoveSnapshots
+from icekeep.spec.updates import AddSnapshot, RemoveSnapshots, apply_updates
 from kit.changes import Applying, run
 from kit.memory_catalog import (
     CONFLICTS,
@@ -411,6 +411,31 @@ def test_what_others_commit_meanwhile_turns_a_fast_forward_into_a_new_snapshot(c
     assert result.table.metadata.current_snapshot.summary["published-wap-id"] == "w1"
     assert len(change.bases) == len(script) + 2
     assert orphans(catalog) == set()
+
+
+def test_a_snapshot_that_main_holds_is_not_picked_again_though_its_history_has_expired(catalog, table):
+    table = add(table, "b")
+    picked = table.metadata.current_snapshot
+    table = set_ref(table, "kept", picked.snapshot_id)
+    between = add(table, "c").metadata.current_snapshot_id
+    add(table, "d")
+    table = swap(table, RemoveSnapshots((between,)))
+    before = orphans(catalog)
+    with pytest.raises(UsageError, match=r"its data file '.*/b' is in the table already"):
+        run(table, CherryPick(picked.snapshot_id))
+    assert live(catalog.load(EVENTS)) == {"a": 1, "b": 1, "c": 1, "d": 1}
+    assert orphans(catalog) == before
+
+
+def test_a_new_snapshot_is_refused_where_the_picked_one_expires_before_it_lands(catalog, table):
+    """A catalog that applies updates to whatever is current would adopt files that the expiry is about to delete."""
+    table, picked = staged(table, "b")
+    table = add(table, "c")
+    run(table, CherryPick(picked.snapshot_id))
+    _, updates = catalog.swaps[-1]
+    with pytest.raises((NotFoundError, InvalidTableError), match=str(picked.snapshot_id)):
+        apply_updates(swap(table, RemoveSnapshots((picked.snapshot_id,))).metadata, updates, now_ms=1)
+    assert not [name for name in catalog.load(EVENTS).metadata.refs if name != "main"]
 
 
 def test_a_rollback_meanwhile_turns_a_new_snapshot_into_a_fast_forward_and_what_was_written_goes(catalog, table):

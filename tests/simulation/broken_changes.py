@@ -1,0 +1,127 @@
+"""The catalog in a directory, and changes of refs, filters and definitions, broken on purpose: see `mutants`."""
+
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from icekeep.catalog import filesystem, version_files
+from icekeep.catalog.base import Committed
+from icekeep.catalog.filesystem import FilesystemCatalog
+from icekeep.catalog.metadata_files import dropped_from_log
+from icekeep.commit import merging
+from icekeep.commit import settle as settling
+from icekeep.commit.changes import cherry_pick, expire_snapshots, manage_refs, overwrite_files
+from icekeep.commit.changes.change_statistics import ChangeStatistics
+from icekeep.commit.changes.manage_refs import RenameBranch
+from icekeep.commit.selection import Matching
+from icekeep.spec.manifests.structs import Status
+from icekeep.spec.snapshots import SnapshotRef
+from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef
+
+
+def skips_the_look_after_a_commit() -> AbstractContextManager[Any]:
+    """Takes the creation of a version for a commit, whatever newer versions there are."""
+    return patch.object(FilesystemCatalog, "_verified", lambda self, table, data: Committed(table))
+
+
+def keeps_no_versions() -> AbstractContextManager[Any]:
+    """Deletes versions as soon as they fall out of the log, so that a slow writer can create them again."""
+
+    def trim(self: Any, base: Any, new: Any, version: int) -> None:
+        self._storage.delete_many(entry.metadata_file for entry in dropped_from_log(base, new))
+
+    return patch.object(FilesystemCatalog, "_trim", trim)
+
+
+def takes_the_hint_for_the_head() -> AbstractContextManager[Any]:
+    """Believes the hint as long as it names a version that is there."""
+    find = version_files.find_head
+
+    def believe(storage: Any, directory: str) -> Any:
+        hint = version_files.read_hint(storage, directory) or 0
+        there = (o for o in version_files.version_locations(directory, hint) if storage.head(o))
+        location = next(there, None)
+        return find(storage, directory) if location is None else version_files.VersionFile(hint, location)
+
+    return patch.object(filesystem, "find_head", believe)
+
+
+def takes_a_name_for_its_own() -> AbstractContextManager[Any]:
+    """After a lost answer, takes a version of the number that it wanted for the one that it wrote."""
+    return patch.object(settling, "parse_version_name", lambda name: None)
+
+
+def picks_what_was_picked() -> AbstractContextManager[Any]:
+    """Publishes a snapshot once more, after it was published."""
+    return patch.object(cherry_pick, "_check_unpublished", lambda base, picked: None)
+
+
+def merges_and_drops() -> AbstractContextManager[Any]:
+    """Leaves the last entry out where it merges manifests."""
+    entries = merging._entries
+    return patch.object(merging, "_entries", lambda *arguments: iter([*entries(*arguments)][:-1]))
+
+
+def merges_what_is_deleted() -> AbstractContextManager[Any]:
+    """Takes, where it merges manifests, deleted entries for existing ones."""
+
+    def entries(bin_: Any, attempt: Any) -> Any:
+        for manifest in bin_:
+            for entry in attempt.reader.entries(manifest, attempt.base):
+                is_own = entry.snapshot_id == attempt.snapshot_id
+                yield entry if is_own else replace(entry, status=Status.EXISTING)
+
+    return patch.object(merging, "_entries", entries)
+
+
+def overwrites_unseen() -> AbstractContextManager[Any]:
+    """Does not look, though it was asked to be serializable, whether others added rows."""
+    return patch.object(overwrite_files, "check_no_new_data", lambda *arguments: None)
+
+
+def overwrites_what_it_did_not_read() -> AbstractContextManager[Any]:
+    """Does not look, though it was asked to be isolated, whether others deleted rows."""
+    stack = ExitStack()
+    stack.enter_context(patch.object(overwrite_files, "check_no_new_deletes", lambda *arguments: None))
+    stack.enter_context(patch.object(overwrite_files, "check_no_lost_data", lambda *arguments: None))
+    return stack
+
+
+def removes_files_that_match_in_part() -> AbstractContextManager[Any]:
+    """Removes a data file by a filter of which only some rows match."""
+    return patch.object(Matching, "holds_only", lambda self, file: True)
+
+
+def renames_what_it_saw() -> AbstractContextManager[Any]:
+    """Renames a branch to what it was when it was seen, without what others have committed to it."""
+
+    def apply(self: RenameBranch, base: Any, attempt: Any) -> Any:
+        ref = SnapshotRef(snapshot_id=self.snapshot_id, type="branch")
+        return SetSnapshotRef(self.new_name, ref), RemoveSnapshotRef(self.name)
+
+    return patch.object(RenameBranch, "apply", apply)
+
+
+def moves_refs_unseen() -> AbstractContextManager[Any]:
+    """Replaces and drops branches and tags wherever others have moved them."""
+    return patch.object(manage_refs, "check_unmoved", lambda *arguments: None)
+
+
+def removes_specs_in_use() -> AbstractContextManager[Any]:
+    """Removes, with the snapshots that expire, all partition specs but the current one."""
+    return patch.object(
+        expire_snapshots, "unused_spec_ids", lambda base, used: tuple({*base.specs_by_id} - {base.default_spec_id})
+    )
+
+
+def drops_other_statistics() -> AbstractContextManager[Any]:
+    """Removes the statistics of all other snapshots where it sets those of one."""
+    apply = ChangeStatistics.apply
+
+    def alone(self: ChangeStatistics, base: Any, attempt: Any) -> Any:
+        others = {f.snapshot_id for f in base.statistics} - {f.snapshot_id for f in self.updates}
+        return apply(replace(self, removals=(*others,)), base, attempt)
+
+    return patch.object(ChangeStatistics, "apply", alone)

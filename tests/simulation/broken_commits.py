@@ -1,0 +1,239 @@
+"""The loop of commits and the first changes, broken on purpose: see `mutants`."""
+
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from icekeep.catalog.base import Conflict, Unknown
+from icekeep.commit import attempt as attempts
+from icekeep.commit import retry
+from icekeep.commit.attempt import CommitFiles
+from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
+from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.changes.rewrite_manifests import RewriteManifests
+from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.set_current_snapshot import RollbackToSnapshot
+from icekeep.commit.cleanup import remove_all
+from icekeep.commit.summary import SummaryBuilder
+from icekeep.errors import ConflictError
+from icekeep.maintenance.expiration import execute
+from icekeep.maintenance.reclaim import reclaim, write_plan
+from icekeep.spec.applicability import applied_delete, reaching_deletes
+from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.snapshots import SnapshotRef
+from icekeep.spec.updates import SetSnapshotRef
+
+_commit, _swap, _settle = retry.commit, retry._swap, retry.settle
+
+
+class _AppliedOnce:
+    def __init__(self, change: Any) -> None:
+        self.change = change
+        self.updates: Any = None
+
+    def apply(self, base: Any, attempt: Any) -> Any:
+        if self.updates is None:
+            self.updates = self.change.apply(base, attempt)
+        return self.updates
+
+
+def skips_requirements() -> AbstractContextManager[Any]:
+    """Sends updates to the catalog without what must hold for them."""
+    return patch.object(retry, "requirements_for", lambda base, updates: ())
+
+
+def does_not_apply_again() -> AbstractContextManager[Any]:
+    """Sends the updates of the first attempt again after a conflict."""
+    return patch.object(retry, "commit", lambda table, change, **o: _commit(table, _AppliedOnce(change), **o))
+
+
+def cleans_up_after_unknown() -> AbstractContextManager[Any]:
+    """Removes what it wrote although it may have landed."""
+
+    def swap(base: Any, updates: Any, snapshot_id: int, files: CommitFiles, runtime: Any) -> Any:
+        outcome = _swap(base, updates, snapshot_id, files, runtime)
+        if isinstance(outcome, Unknown):
+            remove_all(files)
+        return outcome
+
+    return patch.object(retry, "_swap", swap)
+
+
+def cleans_up_when_interrupted() -> AbstractContextManager[Any]:
+    """Takes an interrupt during the swap for a proof that nothing landed."""
+
+    def swap(base: Any, updates: Any, snapshot_id: int, files: CommitFiles, runtime: Any) -> Any:
+        try:
+            return _swap(base, updates, snapshot_id, files, runtime)
+        except KeyboardInterrupt:
+            remove_all(files)
+            raise
+
+    return patch.object(retry, "_swap", swap)
+
+
+def takes_unknown_for_a_conflict() -> AbstractContextManager[Any]:
+    """Tries again although the first attempt may have landed."""
+
+    def swap(*arguments: Any) -> Any:
+        outcome = _swap(*arguments)
+        return Conflict("it seems") if isinstance(outcome, Unknown) else outcome
+
+    return patch.object(retry, "_swap", swap)
+
+
+def believes_every_conflict() -> AbstractContextManager[Any]:
+    """Does not look whether a conflict was its own commit met again."""
+    return patch.object(
+        retry, "settle", lambda outcome, *rest: outcome if isinstance(outcome, Conflict) else _settle(outcome, *rest)
+    )
+
+
+def deletes_before_the_commit() -> AbstractContextManager[Any]:
+    """Reclaims what a plan says and only then expires the snapshots."""
+
+    def run(table: Any, spark: Any, change: Any, planned: Any, listener: Any, runtime: Any) -> Any:
+        write_plan(planned, table.metadata, table.storage, "expire_snapshots", str(runtime.new_uuid()))
+        reclaim(planned, table.metadata, table.storage, listener)
+        committed = _commit(table, change, runtime=runtime)
+        return committed if committed.changed else None
+
+    return patch.object(execute, "expire_and_reclaim", run)
+
+
+def does_not_prove_again() -> AbstractContextManager[Any]:
+    """Deletes by the plan although others committed since it was made."""
+    return patch.object(
+        execute,
+        "_proved_again",
+        lambda table, spark, committed, planned: (planned, table.catalog.load(table.identifier)),
+    )
+
+
+def expires_by_the_first_base() -> AbstractContextManager[Any]:
+    """Evaluates the retention policy once, not on the metadata that is replaced."""
+    apply, chosen = ExpireSnapshots.apply, {}
+
+    def cached(self: ExpireSnapshots, base: Any, attempt: Any) -> Any:
+        return chosen.setdefault(attempt.snapshot_id, apply(self, base, attempt))
+
+    return patch.object(ExpireSnapshots, "apply", cached)
+
+
+def reuses_a_manifest_list() -> AbstractContextManager[Any]:
+    """Publishes the manifest list of the first attempt, whatever others have added since."""
+    location, write = attempts.manifest_list_location, CommitFiles.write
+
+    def write_if_new(self: CommitFiles, at: str, data: Any) -> None:
+        if self.lists_written.count(at) < 2:
+            write(self, at, data)
+
+    stack = ExitStack()
+    stack.enter_context(
+        patch.object(attempts, "manifest_list_location", lambda base, id_, number, uuid: location(base, id_, 1, uuid))
+    )
+    stack.enter_context(patch.object(CommitFiles, "write", write_if_new))
+    return stack
+
+
+def replaces_without_looking() -> AbstractContextManager[Any]:
+    """Adds the files of a compaction also where those that it read are gone."""
+    apply = RewriteFiles.apply
+
+    def lenient(self: RewriteFiles, base: Any, attempt: Any) -> Any:
+        try:
+            return apply(self, base, attempt)
+        except ConflictError:
+            return AppendFiles(files=self.added).apply(base, attempt)
+
+    return patch.object(RewriteFiles, "apply", lenient)
+
+
+def ignores_new_deletes() -> AbstractContextManager[Any]:
+    """Replaces files although rows of them were deleted since they were read."""
+    apply = RewriteFiles.apply
+
+    def as_if_applied(self: RewriteFiles, base: Any, attempt: Any) -> Any:
+        head, reader = base.head(self.branch), attempt.reader
+        live = [e for m in reader.manifests(head) for e in reader.entries(m, base) if e.is_live] if head else []
+        deletes = [entry for entry in live if entry.data_file.content is not FileContent.DATA]
+        reaching = reaching_deletes(self.removed, deletes, base.specs_by_id)
+        applied = {path: frozenset(map(applied_delete, found)) for path, found in reaching.items()}
+        return apply(replace(self, applied_deletes=applied), base, attempt)
+
+    return patch.object(RewriteFiles, "apply", as_if_applied)
+
+
+def deletes_rows_of_what_is_gone() -> AbstractContextManager[Any]:
+    """Adds position deletes of data files that are no longer live."""
+    return patch.object(RowDelta, "_check_named", lambda *arguments: None)
+
+
+def lists_manifests_that_are_gone() -> AbstractContextManager[Any]:
+    """Lists rewritten manifests also where those that they replace are no longer in the table."""
+    apply = RewriteManifests.apply
+
+    def lenient(self: RewriteManifests, base: Any, attempt: Any) -> Any:
+        head = base.head()
+        there = {m.manifest_path for m in attempt.reader.manifests(head)} if head else set()
+        found = tuple(m for m in self.replaced if m.manifest_path in there)
+        count = sum(m.existing_files_count or 0 for m in self.added)
+        row = replace(found[0], existing_files_count=count, added_files_count=0) if found else None
+        return apply(replace(self, replaced=(row,)) if row else self, base, attempt)
+
+    return patch.object(RewriteManifests, "apply", lenient)
+
+
+def numbers_wrongly() -> AbstractContextManager[Any]:
+    """Gives the files of a compaction a new sequence number, so that deletes no longer reach their rows."""
+    apply = RewriteFiles.apply
+    return patch.object(
+        RewriteFiles, "apply", lambda self, *rest: apply(replace(self, data_sequence_number=None), *rest)
+    )
+
+
+def gives_row_ids_twice() -> AbstractContextManager[Any]:
+    """Numbers the rows of each commit from 0."""
+    assign = attempts.assign_row_ids
+
+    def from_zero(manifests: Any, next_row_id: int) -> Any:
+        numbered, end = assign(manifests, 0)
+        return numbered, next_row_id + end
+
+    return patch.object(attempts, "assign_row_ids", from_zero)
+
+
+def rolls_back_unseen() -> AbstractContextManager[Any]:
+    """Rolls back over commits that it has not seen."""
+
+    def apply(self: RollbackToSnapshot, base: Any, attempt: Any) -> Any:
+        base.snapshot(self.snapshot_id)
+        return (SetSnapshotRef("main", SnapshotRef(snapshot_id=self.snapshot_id, type="branch")),)
+
+    return patch.object(RollbackToSnapshot, "apply", apply)
+
+
+def blanks_totals() -> AbstractContextManager[Any]:
+    """Counts the totals of a snapshot from zero."""
+    build = SummaryBuilder.build
+    return patch.object(
+        SummaryBuilder, "build", lambda self, operation, parent, uuid: build(self, operation, None, uuid)
+    )
+
+
+def forgets_to_clean_up() -> AbstractContextManager[Any]:
+    """Leaves behind what was refused."""
+    return patch.object(retry, "remove_all", lambda files: None)
+
+
+def removes_every_other_manifest() -> AbstractContextManager[Any]:
+    """Removes, after a commit, what earlier attempts wrote without looking whether the last one uses it."""
+
+    def remove(files: CommitFiles, *rest: Any) -> None:
+        if len(files.lists_written) > 1:
+            files.storage.delete_many([*files.lists_written[:-1], *files.manifests_written[:-1]])
+
+    return patch.object(retry, "remove_unused", remove)

@@ -1,0 +1,74 @@
+"""What writers do, in the words of the model: what they are told, what may differ after it, and of what kind rows are."""
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from icekeep.spec.metadata import TableMetadata
+
+if TYPE_CHECKING:
+    from simulation.model import Model
+
+KINDS = ("a", "b", "c")
+"""What the column `kind` of a table holds, by which some tables are partitioned."""
+
+
+def kind_of(row: int) -> str:
+    """The kind of a row."""
+    return KINDS[row // 10 % len(KINDS)]
+
+
+def kinds_of(rows: Iterable[int]) -> list[str]:
+    """The kinds of rows, sorted."""
+    return sorted(set(map(kind_of, rows)))
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+class Told(Enum):
+    """What a writer was told of its operation."""
+
+    NOTHING = "nothing yet"
+    COMMITTED = "committed"
+    UNCHANGED = "nothing to change"
+    FAILED = "proven not to have landed"
+    UNKNOWN = "unknown"
+    CRASHED = "the writer crashed"
+    INTERRUPTED = "the writer was interrupted"
+
+
+class Effect(NamedTuple):
+    """What an operation does to the live files of one branch, and to its rows beside that.
+
+    `deleted_rows` go by delete files. A compaction leaves the rows as they are (`same_rows`).
+    """
+
+    branch: str
+    removed: frozenset[str] = frozenset()
+    added: frozenset[str] = frozenset()
+    sequence_number: int | None = None
+    same_rows: bool = False
+    deleted_rows: frozenset[int] = frozenset()
+
+
+class Doing(Protocol):
+    """An operation as the model sees it."""
+
+    name: str
+    told: Told
+    landings: int
+    met_faults: bool
+    unrecognised: bool
+    began_ms: int
+    moves_refs: frozenset[str]
+    changes: frozenset[str]
+    expires: bool
+    left: frozenset[str]
+
+    def effect(self, model: "Model", before: TableMetadata, after: TableMetadata) -> Effect | None:
+        """What may differ, of a landing on top of `before`."""
+
+    def check(self, model: "Model", before: TableMetadata, after: TableMetadata) -> None:
+        """What else must hold of it."""
