@@ -4,6 +4,9 @@ import os
 from collections.abc import Mapping
 
 from icekeep.catalog.base import Catalog
+from icekeep.catalog.clients.adapter import TIMEOUTS, ClientCatalog
+from icekeep.catalog.clients.metastore import GlueCatalog, HiveCatalog
+from icekeep.catalog.clients.rest import RestCatalog
 from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import ConfigError, UnsupportedError
@@ -16,7 +19,14 @@ _KINDS: dict[str, type[SqlCatalog] | type[FilesystemCatalog]] = {
     "filesystem": FilesystemCatalog,
     "hadoop": FilesystemCatalog,
 }
-_KNOWN_ELSEWHERE = ("rest", "hive", "glue", "nessie", "dynamodb", "bigquery")
+_CLIENT_KINDS: dict[str, type[ClientCatalog]] = {"rest": RestCatalog, "hive": HiveCatalog, "glue": GlueCatalog}
+"""Through PyIceberg's clients, an optional extra."""
+_NEED_URI = ("rest", "hive")
+_REFUSED = {
+    "dynamodb": "PyIceberg's client cannot commit to it",
+    "bigquery": "PyIceberg's client cannot commit to it",
+    "nessie": "use its REST endpoint instead, type rest",
+}
 
 
 def open_catalog(name: str, properties: Mapping[str, str], runtime: Runtime = SYSTEM) -> Catalog:
@@ -26,24 +36,42 @@ def open_catalog(name: str, properties: Mapping[str, str], runtime: Runtime = SY
 
     Raises:
         ConfigError: a property is missing or makes no sense.
-        UnsupportedError: the `type` is one that other engines know and icekeep does not yet.
+        UnsupportedError: the `type` is one that other engines know and icekeep cannot use safely, or the extra that it needs
+            is not installed.
     """
     kind = properties.get("type", "").lower()
-    if kind in _KNOWN_ELSEWHERE:
+    if kind in _REFUSED:
         raise UnsupportedError(
-            f"catalog {name!r} has type {kind!r}, which is not supported yet, only {_known()}", type=kind
+            f"catalog {name!r} has type {kind!r}, which is not supported: {_REFUSED[kind]}", type=kind
         )
-    if kind not in _KINDS:
+    if kind not in _KINDS and kind not in _CLIENT_KINDS:
         problem = f"is {kind!r}" if kind else "is missing"
         raise ConfigError(f"catalogs.{name}.type", f"{problem}; give one of {_known()}")
     given = dict(properties)
-    if given.get("warehouse"):
+    # What a REST server calls a warehouse need not be a place.
+    if given.get("warehouse") and kind != "rest":
         given["warehouse"] = _absolute(given["warehouse"])
+    if kind in _CLIENT_KINDS:
+        return _open_client(name, kind, given, runtime)
     return _KINDS[kind](name, given, open_storage(given, runtime), runtime)
 
 
+def _open_client(name: str, kind: str, properties: Mapping[str, str], runtime: Runtime) -> Catalog:
+    if kind in _NEED_URI and not properties.get("uri"):
+        raise ConfigError(f"catalogs.{name}.uri", "is missing; give the address of the server")
+    if properties.get("snapshot-loading-mode", "all") != "all":
+        raise UnsupportedError(
+            f"catalog {name!r} has snapshot-loading-mode={properties['snapshot-loading-mode']}: with some of a table's "
+            "snapshots only, files that others need would look like garbage; set it to all"
+        )
+    for key in TIMEOUTS:
+        if not properties.get(key, "1").isdecimal() or int(properties.get(key, "1")) < 1:
+            raise ConfigError(f"catalogs.{name}.{key}", f"is {properties[key]!r}; give milliseconds, 1 or more")
+    return _CLIENT_KINDS[kind](name, properties, runtime)
+
+
 def _known() -> str:
-    return ", ".join(_KINDS)
+    return ", ".join([*_KINDS, *_CLIENT_KINDS])
 
 
 def _absolute(warehouse: str) -> str:

@@ -1,5 +1,7 @@
 import pytest
 
+from icekeep.catalog.clients.metastore import GlueCatalog, HiveCatalog
+from icekeep.catalog.clients.rest import RestCatalog
 from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.open import open_catalog
 from icekeep.catalog.sql import SqlCatalog
@@ -25,20 +27,51 @@ def test_the_type_says_which_catalog_it_is(tmp_path, kind, expected):
 
 def test_a_type_that_is_missing_or_wrong_is_a_configuration_error():
     with pytest.raises(
-        ConfigError, match=r"'catalogs.mine.type': is missing; give one of sql, jdbc, filesystem, hadoop"
+        ConfigError,
+        match=r"'catalogs.mine.type': is missing; give one of sql, jdbc, filesystem, hadoop, rest, hive, glue",
     ):
         open_catalog("mine", {})
     with pytest.raises(ConfigError, match=r"'catalogs.mine.type': is 'sqll'; give one of"):
         open_catalog("mine", {"type": "sqll"})
 
 
-@pytest.mark.parametrize("kind", ["rest", "hive", "glue"])
-def test_a_type_that_other_engines_know_is_not_supported_yet(kind):
-    with pytest.raises(UnsupportedError, match=f"catalog 'mine' has type '{kind}', which is not supported yet"):
+@pytest.mark.parametrize(("kind", "expected"), [("rest", RestCatalog), ("hive", HiveCatalog), ("Glue", GlueCatalog)])
+def test_catalogs_of_other_makes_are_opened_without_asking_them(kind, expected):
+    catalog = open_catalog("mine", {"type": kind, "uri": "http://127.0.0.1:1"})
+    assert type(catalog) is expected
+    assert catalog.name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("dynamodb", "PyIceberg's client cannot commit to it"),
+        ("bigquery", "PyIceberg's client cannot commit to it"),
+        ("nessie", "use its REST endpoint instead, type rest"),
+    ],
+)
+def test_what_cannot_be_committed_to_safely_is_refused(kind, reason):
+    with pytest.raises(UnsupportedError, match=f"catalog 'mine' has type '{kind}', which is not supported: {reason}"):
         open_catalog("mine", {"type": kind})
 
 
+def test_partial_snapshots_are_refused():
+    with pytest.raises(UnsupportedError, match="has snapshot-loading-mode=refs: with some of a table's snapshots only"):
+        open_catalog("mine", {"type": "rest", "uri": "http://x", "snapshot-loading-mode": "refs"})
+    open_catalog("mine", {"type": "rest", "uri": "http://x", "snapshot-loading-mode": "all"})
+
+
+@pytest.mark.parametrize("value", ["", "0", "-1", "1.5", "10s"])
+def test_a_time_that_is_no_number_of_milliseconds_is_a_configuration_error(value):
+    key = "rest.client.socket-timeout-ms"
+    with pytest.raises(ConfigError, match=rf"'catalogs.mine.{key}': is '{value}'; give milliseconds, 1 or more"):
+        open_catalog("mine", {"type": "rest", "uri": "http://x", key: value})
+
+
 def test_a_property_that_the_type_needs_is_asked_for():
+    for kind in ("rest", "hive"):
+        with pytest.raises(ConfigError, match=r"'catalogs.mine.uri': is missing; give the address of the server"):
+            open_catalog("mine", {"type": kind})
     with pytest.raises(ConfigError, match=r"'catalogs.mine.uri': is missing"):
         open_catalog("mine", {"type": "sql"})
     with pytest.raises(ConfigError, match=r"'catalogs.mine.warehouse': is missing"):

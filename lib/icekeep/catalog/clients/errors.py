@@ -1,0 +1,153 @@
+"""What an error of PyIceberg's clients proves about a request: a closed whitelist, and the default is nothing.
+
+A request is proved to have changed nothing where it never left this machine, where the server says so in the error body
+of the REST protocol, or where Glue refused it by a code of its own. A proxy on the way may answer 4xx for a request that
+the server carried out (it timed out, or sent it twice), so without that body only 401 and 403 count, which are decided
+before anything is done. 408 and all of 5xx but a described 501 prove nothing whatever they say.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from icekeep.catalog.base import one_line
+from icekeep.errors import IcekeepError, NotFoundError, UnavailableError, UnsupportedError, UsageError
+
+_SECRET_WORDS = ("token", "secret", "credential", "password", "access-key", "sas", "account-key")
+_SHORTEST_SECRET = 4
+
+_BY_STATUS: dict[int, type[IcekeepError]] = {
+    400: UsageError,
+    404: NotFoundError,
+    406: UnsupportedError,
+    422: UsageError,
+    429: UnavailableError,
+    501: UnsupportedError,
+}
+"""Answers that prove that nothing was done, if the body is the REST protocol's."""
+
+_BY_GLUE_CODE: dict[str, type[IcekeepError]] = {
+    "AccessDeniedException": UsageError,
+    "EntityNotFoundException": NotFoundError,
+    "ExpiredTokenException": UsageError,
+    "GlueEncryptionException": UsageError,
+    "IncompleteSignature": UsageError,
+    "InvalidClientTokenId": UsageError,
+    "InvalidInputException": UsageError,
+    "InvalidSignatureException": UsageError,
+    "MissingAuthenticationToken": UsageError,
+    "ResourceNumberLimitExceededException": UsageError,
+    "ThrottlingException": UnavailableError,
+    "UnrecognizedClientException": UsageError,
+    "ValidationException": UsageError,
+}
+
+
+def proved_rejection(error: BaseException, catalog_name: str, secrets: Mapping[str, str]) -> IcekeepError | None:
+    """The error to raise for one that proves that its request changed nothing; null where it proves nothing.
+
+    Args:
+        error: what a call of PyIceberg raised.
+        secrets: the catalog's properties; those that look like secrets are cut out of messages.
+    """
+    kind = _rejection_kind(error)
+    if kind is None:
+        return None
+    verdict = "is not available" if kind is UnavailableError else "refused"
+    return kind(f"catalog {catalog_name!r} {verdict}: {described(error, secrets)}", catalog=catalog_name)
+
+
+def read_failure(error: BaseException, catalog_name: str, secrets: Mapping[str, str]) -> IcekeepError:
+    """The error to raise for a request that only reads, or that failed before it changed anything."""
+    if isinstance(error, IcekeepError):
+        return error
+    if is_model_error(error):
+        return UnsupportedError(
+            f"catalog {catalog_name!r} answered what PyIceberg cannot read: {described(error, secrets)}",
+            catalog=catalog_name,
+        )
+    return proved_rejection(error, catalog_name, secrets) or UnavailableError(
+        f"catalog {catalog_name!r} cannot be asked: {described(error, secrets)}", catalog=catalog_name
+    )
+
+
+def is_model_error(error: BaseException) -> bool:
+    """Whether PyIceberg's models refused a value; the error may be wrapped in one of PyIceberg's own."""
+    return any(hasattr(link, "errors") and type(link).__name__ == "ValidationError" for link in _chain(error))
+
+
+def described(error: BaseException, secrets: Mapping[str, str]) -> str:
+    """What an error says, in one line and without secrets."""
+    model_error = next((link for link in _chain(error) if is_model_error(link) and hasattr(link, "errors")), None)
+    if model_error is not None:
+        first = model_error.errors()[0]
+        text = f"{'.'.join(map(str, first['loc'])) or 'the body'}: {one_line(Exception(first['msg']))}"
+    else:
+        text = one_line(error)
+    for name, value in secrets.items():
+        is_secret = any(word in name.lower() for word in _SECRET_WORDS)
+        if is_secret and len(str(value)) >= _SHORTEST_SECRET:
+            text = text.replace(str(value), "***")
+    return text
+
+
+def _rejection_kind(error: BaseException) -> type[IcekeepError] | None:
+    response = _response(error)
+    if response is not None:
+        return _kind_of_response(response)
+    if _never_connected(error):
+        return UnavailableError
+    if isinstance(error, NotImplementedError):
+        # The server's list of endpoints has none for this; nothing was sent.
+        return UnsupportedError
+    return _kind_of_glue_error(error)
+
+
+def _kind_of_response(response: Any) -> type[IcekeepError] | None:
+    status = int(response.status_code)
+    if status in (401, 403):
+        return UsageError
+    return _BY_STATUS.get(status) if _has_protocol_body(response) else None
+
+
+def _has_protocol_body(response: Any) -> bool:
+    try:
+        error = json.loads(response.text)["error"]
+    except (ValueError, KeyError, TypeError):
+        return False
+    return isinstance(error, dict) and {"message", "type", "code"} <= error.keys()
+
+
+def _never_connected(error: BaseException) -> bool:
+    """Whether no connection was made, by the types of urllib3 that requests wraps; then nothing can have been sent."""
+    reason = getattr(error.args[0] if error.args else None, "reason", None)
+    names = {cls.__name__ for cls in type(reason).__mro__}
+    return type(error).__module__.startswith("requests.") and bool(
+        names & {"NewConnectionError", "ConnectTimeoutError", "NameResolutionError"}
+    )
+
+
+def _kind_of_glue_error(error: BaseException) -> type[IcekeepError] | None:
+    for link in _chain(error):
+        answer = getattr(link, "response", None)
+        if isinstance(answer, dict) and "Error" in answer:
+            # An attempt before this one may have landed and only its answer have been lost.
+            is_first = answer.get("ResponseMetadata", {}).get("RetryAttempts", 0) == 0
+            return _BY_GLUE_CODE.get(answer["Error"].get("Code", "")) if is_first else None
+    return None
+
+
+def _response(error: BaseException) -> Any:
+    """PyIceberg raises its errors from that of requests, which holds the answer."""
+    for link in _chain(error):
+        response = getattr(link, "response", None)
+        if hasattr(response, "status_code"):
+            return response
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[Any]:
+    link: BaseException | None = error
+    while link is not None:
+        yield link
+        link = link.__cause__

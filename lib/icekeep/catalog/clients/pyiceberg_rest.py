@@ -1,0 +1,100 @@
+"""PyIceberg's REST client with what it lacks: bounds on how long a server may take, and no second sending of a commit.
+
+Its sessions, its ways to log in and its errors are used as they are. Tables are loaded and committed to without its
+models, which refuse metadata that they do not know and drop keys; that ties this file to the inner methods of PyIceberg
+0.12.
+
+Imported only when a REST catalog is used, since PyIceberg is an optional extra.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from pyiceberg.catalog.rest import _RETRY_ARGS, Capability, Endpoints, RestCatalog
+from pyiceberg.catalog.rest.response import _handle_non_200_response
+from pyiceberg.catalog.rest.scan_planning import StorageCredential
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from requests import HTTPError
+from tenacity import retry
+from urllib3 import Retry
+
+from icekeep.catalog.base import Identifier
+from icekeep.catalog.clients.adapter import ANSWER_TIMEOUT, CONNECT_TIMEOUT
+
+CONNECT_TIMEOUT_DEFAULT_MS = 60_000
+ANSWER_TIMEOUT_DEFAULT_MS = 300_000
+
+
+class BoundedRestCatalog(RestCatalog):  # type: ignore[misc]
+    """A REST client whose sessions wait for as long as its properties say, in milliseconds."""
+
+    def _create_session(self) -> Any:
+        session = super()._create_session()
+        limits_s = tuple(
+            int(self.properties.get(name, default)) / 1000
+            for name, default in (
+                (CONNECT_TIMEOUT, CONNECT_TIMEOUT_DEFAULT_MS),
+                (ANSWER_TIMEOUT, ANSWER_TIMEOUT_DEFAULT_MS),
+            )
+        )
+        session.request = partial(session.request, timeout=limits_s)
+        for adapter in session.adapters.values():
+            # One that signs requests for AWS comes with ten retries of its own.
+            adapter.max_retries = Retry(0, read=False)
+        return session
+
+    @retry(**_RETRY_ARGS)  # type: ignore[untyped-decorator]
+    def load_table(self, identifier: Identifier) -> "LoadedTable":
+        """What the server says of a table, its metadata aside, which PyIceberg's models do not know all kinds of."""
+        self._check_endpoint(Capability.V1_LOAD_TABLE)
+        response = self._session.get(self._table_url(identifier))
+        answer = _parsed(response, {404: NoSuchTableError})
+        location = answer.get("metadata-location")
+        stored = [StorageCredential.model_validate(item) for item in answer.get("storage-credentials") or ()]
+        credentials = self._resolve_storage_credentials(stored, location)
+        properties = {**self.properties, **(answer.get("config") or {}), **credentials}
+        return LoadedTable(location, {key: value for key, value in properties.items() if isinstance(value, str)})
+
+    @retry(**_RETRY_ARGS)  # type: ignore[untyped-decorator]
+    def send_commit(self, identifier: Identifier, request: Mapping[str, Any]) -> str:
+        """Send a commit as it stands and return the new metadata location.
+
+        Only a request that was not let in (401, 419) is sent again, once.
+        """
+        self._check_endpoint(Capability.V1_UPDATE_TABLE)
+        response = self._session.post(self._table_url(identifier), data=json.dumps(request).encode())
+        location = _parsed(response, {409: CommitFailedException}).get("metadata-location")
+        if not isinstance(location, str) or not location:
+            raise ValueError("the answer to a commit has no metadata-location")
+        return location
+
+    def _table_url(self, identifier: Identifier) -> str:
+        path = self._split_identifier_for_path(identifier)
+        return str(self.url(Endpoints.load_table, prefixed=True, **path))
+
+    def _load_file_io(self, *_: Any) -> None:
+        """Files are our storage's business, and PyIceberg would import whatever class a table's properties name."""
+
+
+def _parsed(response: Any, errors: Mapping[int, type[Exception]]) -> dict[str, Any]:
+    """An answer's JSON object; raises PyIceberg's error for a status that is no success."""
+    try:
+        response.raise_for_status()
+    except HTTPError as error:
+        _handle_non_200_response(error, errors)
+    answer = response.json()
+    if not isinstance(answer, dict):
+        raise ValueError("the answer is no JSON object")
+    return answer
+
+
+class LoadedTable(NamedTuple):
+    """What an answer says of a table: where its metadata is, and what its storage is opened with, credentials included.
+
+    The table's own properties are not among them: whoever may write a table must not say where its files are fetched.
+    """
+
+    metadata_location: str | None
+    storage_properties: dict[str, str]

@@ -1,0 +1,216 @@
+"""A catalog behind Iceberg's REST protocol: the server checks a commit's requirements and writes the metadata.
+
+The compare and swap is the server's, on the requirements and not on the base: a commit whose requirements still hold is
+applied to whatever is current. What that can cost is looked for after an expiration.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from icekeep.catalog.base import (
+    Committed,
+    Conflict,
+    Identifier,
+    SwapOutcome,
+    Table,
+    Unknown,
+    format_identifier,
+    no_such_namespace,
+    no_such_table,
+    table_exists,
+    validate_table_identifier,
+)
+from icekeep.catalog.clients.adapter import ClientCatalog
+from icekeep.catalog.clients.errors import proved_rejection
+from icekeep.catalog.clients.requests import (
+    ASSERT_CREATE,
+    commit_request,
+    creation_updates,
+    requirement_to_json,
+    updates_to_json,
+)
+from icekeep.catalog.metadata_files import next_metadata, read_table
+from icekeep.errors import IcekeepError, NotFoundError, OutcomeUnknownError, UnsupportedError
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.spec.requirements import Requirement
+from icekeep.spec.updates import RemoveSnapshots, Update
+from icekeep.storage.base import Storage
+from icekeep.storage.open import open_storage
+
+_SNAPSHOT_LOADING_MODE = "snapshot-loading-mode"
+
+
+class RestCatalog(ClientCatalog):
+    """Tables of a REST server; properties are PyIceberg's, handed on as they are.
+
+    Iceberg's names `rest.client.connection-timeout-ms` (60 s) and `rest.client.socket-timeout-ms` (300 s) bound each
+    request, in milliseconds.
+    """
+
+    def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
+        validate_table_identifier(identifier)
+        request = commit_request(identifier, [ASSERT_CREATE], updates_to_json(None, creation_updates(metadata)))
+        client = self._client()
+        if not self._namespace_exists(identifier[:-1]):
+            raise no_such_namespace(self, identifier[:-1])
+        if self._exists(identifier):
+            raise table_exists(self, identifier)
+        from pyiceberg.exceptions import CommitFailedException
+
+        with self._changing(f"the creation of table {format_identifier(identifier)!r}"):
+            try:
+                client.send_commit(identifier, request)
+            except CommitFailedException as error:
+                # Ours, if a request that was sent twice on the way met itself.
+                table = self._load_again(identifier, error)
+                if table.metadata.table_uuid != metadata.table_uuid:
+                    raise table_exists(self, identifier) from error
+                return table
+        try:
+            return self.load(identifier)
+        except IcekeepError as error:
+            raise OutcomeUnknownError(
+                f"table {format_identifier(identifier)!r} was created in catalog {self.name!r}, but cannot be loaded: "
+                f"{error.message}",
+                catalog=self.name,
+            ) from error
+
+    def default_location(self, identifier: Identifier) -> str:
+        validate_table_identifier(identifier)
+        from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
+        from pyiceberg.schema import Schema
+
+        # Only the server knows: it is asked to prepare a table, which creates none.
+        with self._reading():
+            try:
+                staged = self._client().create_table_transaction(identifier, Schema())
+            except NoSuchNamespaceError as error:
+                raise no_such_namespace(self, identifier[:-1]) from error
+            except TableAlreadyExistsError as error:
+                raise table_exists(self, identifier) from error
+        return str(staged.table_metadata.location)
+
+    def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
+        expected = next_metadata(table, requirements, updates, self._runtime.now_ms())
+        if isinstance(expected, Conflict):
+            return expected
+        request = commit_request(
+            table.identifier,
+            [requirement_to_json(requirement) for requirement in requirements],
+            updates_to_json(table.metadata, updates),
+        )
+        client = self._client()
+        try:
+            location = client.send_commit(table.identifier, request)
+        except IcekeepError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the whitelist is closed, and all else is unknown
+            return self._outcome_of(error)
+        outcome = self._landed(table, location)
+        if isinstance(outcome, Committed) and any(isinstance(update, RemoveSnapshots) for update in updates):
+            return _with_all_refs(outcome, table, expected, location)
+        return outcome
+
+    def _connect(self) -> Any:
+        from icekeep.catalog.clients.pyiceberg_rest import BoundedRestCatalog
+
+        client = BoundedRestCatalog(self.name, **self._properties)
+        mode = client.properties.get(_SNAPSHOT_LOADING_MODE, "all")
+        if mode != "all":
+            raise UnsupportedError(
+                f"catalog {self.name!r} has {_SNAPSHOT_LOADING_MODE}={mode}: with some of a table's snapshots only, files "
+                "that others need would look like garbage; set it to all",
+                catalog=self.name,
+            )
+        return client
+
+    def _find(self, identifier: Identifier) -> tuple[str, Storage]:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        client = self._client()
+        with self._reading():
+            try:
+                found = client.load_table(identifier)
+            except NoSuchTableError as error:
+                raise no_such_table(self, identifier) from error
+        if not found.metadata_location:
+            raise UnsupportedError(
+                f"the server of catalog {self.name!r} tells no metadata location of table "
+                f"{format_identifier(identifier)!r}",
+                catalog=self.name,
+            )
+        return str(found.metadata_location), open_storage(found.storage_properties, self._runtime)
+
+    def _outcome_of(self, error: Exception) -> SwapOutcome:
+        """What a failed commit is; raises the error where it is proved that nothing landed and trying again is no use."""
+        from pyiceberg.exceptions import CommitFailedException
+
+        text = self._described(error)
+        if isinstance(error, CommitFailedException):
+            return Conflict(text)
+        rejection = proved_rejection(error, self.name, self._properties)
+        if isinstance(rejection, NotFoundError):
+            return Conflict(f"the table was dropped or renamed ({text})")
+        if rejection is not None:
+            raise rejection from error
+        return Unknown(text, "")
+
+    def _landed(self, table: Table, location: str) -> SwapOutcome:
+        """The table after a commit that the server has confirmed, by way of new credentials if the old ones ran out."""
+        try:
+            return Committed(read_table(self, table.identifier, location, table.storage))
+        except IcekeepError:
+            pass
+        try:
+            return Committed(self.load(table.identifier))
+        except IcekeepError as error:
+            return Unknown(f"the server committed {location!r}, but that cannot be read: {error.message}", location)
+
+    def _exists(self, identifier: Identifier) -> bool:
+        try:
+            self._find(identifier)
+        except NotFoundError:
+            return False
+        return True
+
+    def _load_again(self, identifier: Identifier, error: Exception) -> Table:
+        try:
+            return self.load(identifier)
+        except IcekeepError:
+            raise table_exists(self, identifier) from error
+
+
+def _with_all_refs(outcome: Committed, base: Table, expected: TableMetadata, location: str) -> SwapOutcome:
+    """The outcome, or unknown where a reference was lost that was made after `base` was loaded.
+
+    No requirement can name such a reference, and a server that removes its snapshot drops it in silence.
+    """
+    table = outcome.table
+    if not table.metadata.metadata_log and not base.metadata.metadata_log:
+        # A server that keeps no log leaves no trace of what it replaced.
+        return outcome
+    history = [*(entry.metadata_file for entry in table.metadata.metadata_log), table.metadata_location]
+    position = history.index(location) if location in history else 0
+    previous = history[position - 1] if position else ""
+    if previous == base.metadata_location:
+        return outcome
+    try:
+        replaced = parse_metadata(table.storage.read(previous), previous) if previous else None
+    except IcekeepError:
+        replaced = None
+    if replaced is None:
+        return Unknown(
+            f"snapshots were removed, and it cannot be told which references went with them: the metadata before "
+            f"{location!r} is not to be read",
+            "",
+        )
+    kept = table.metadata.refs.keys()
+    lost = sorted(replaced.refs.keys() - kept - (base.metadata.refs.keys() - expected.refs.keys()))
+    if not lost:
+        return outcome
+    return Unknown(
+        f"snapshots were removed, and with them the references {', '.join(map(repr, lost))} that somebody made "
+        f"meanwhile; they are in {previous!r}, and no file was deleted",
+        "",
+    )

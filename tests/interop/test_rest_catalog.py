@@ -1,0 +1,198 @@
+"""Our REST catalog against Iceberg Java as the server: Java checks, applies and writes the metadata of our commits."""
+
+import itertools
+import threading
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+
+from icekeep.catalog.base import Committed, Conflict
+from icekeep.catalog.open import open_catalog
+from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
+from icekeep.commit.retry import commit
+from icekeep.errors import NotFoundError, UsageError
+from icekeep.runtime import SYSTEM
+from icekeep.spec.layout import metadata_directory
+from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
+from icekeep.spec.requirements import requirements_for
+from icekeep.spec.retention import RetentionPolicy
+from icekeep.spec.schema import schema_from_json
+from icekeep.spec.snapshots import SnapshotRef
+from icekeep.spec.updates import RemoveSnapshots, SetProperties, SetSnapshotRef
+from icekeep.tables.append import append
+from icekeep.tables.create import create_table
+from icekeep.tables.refs import create_tag
+from icekeep.tables.rollback import rollback_to_snapshot
+from kit.java_rest import JavaRestServer
+from kit.lake import SCHEMA, events, multiset
+from kit.naive_scan import scan_rows
+
+_NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = JavaRestServer(tmp_path_factory.mktemp("java-rest"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def catalog(server):
+    return open_catalog("local", server.properties)
+
+
+@pytest.fixture
+def namespace(catalog):
+    """A namespace of the test's own."""
+    name = (f"db{next(_NUMBERS)}",)
+    catalog.create_namespace(name)
+    return name
+
+
+def made(catalog, namespace, name="events", **options):
+    return create_table(catalog, (*namespace, name), SCHEMA, partition_by=[("at", "month")], **options)
+
+
+def foreign(server, table):
+    """The table as PyIceberg's own client sees it."""
+    return RestCatalog("foreign", uri=server.uri).load_table(table.identifier)
+
+
+def test_namespaces_and_names_are_javas(catalog, namespace):
+    table = made(catalog, namespace)
+    assert table.metadata.location.endswith(f"/warehouse/{namespace[0]}/events")
+    assert catalog.list_tables(namespace) == [table.identifier]
+    assert namespace in catalog.list_namespaces()
+    with pytest.raises(UsageError, match="exists already"):
+        catalog.create(table.identifier, table.metadata)
+    with pytest.raises(UsageError, match="exists already"):
+        catalog.create_namespace(namespace)
+    with pytest.raises(UsageError, match="is not empty"):
+        catalog.drop_namespace(namespace)
+    with pytest.raises(NotFoundError, match="no namespace 'none'"):
+        catalog.create(("none", "t"), table.metadata)
+    catalog.rename(table.identifier, (*namespace, "new"))
+    with pytest.raises(NotFoundError, match="there is no table"):
+        catalog.load(table.identifier)
+    assert catalog.load((*namespace, "new")).metadata == table.metadata
+    catalog.drop((*namespace, "new"))
+    catalog.drop_namespace(namespace)
+    assert namespace not in catalog.list_namespaces()
+
+
+@pytest.mark.parametrize("format_version", [1, 2])
+def test_rows_that_we_commit_are_those_that_pyiceberg_reads(server, catalog, namespace, format_version):
+    table = made(catalog, namespace, format_version=format_version)
+    expected: Counter[str] = Counter()
+    for number in range(3):
+        table = append(table, [events(number, 20, month=number + 1)])
+        expected += multiset(events(number, 20, month=number + 1))
+    assert table.metadata.format_version == format_version
+    assert multiset(foreign(server, table).scan().to_arrow()) == expected
+    assert multiset(scan_rows(catalog.load(table.identifier))) == expected
+
+
+def test_java_assigns_the_row_ids_of_version_3_as_we_do(catalog, namespace):
+    table = made(catalog, namespace, format_version=3)
+    for number in range(3):
+        table = append(table, [events(number, 20)])
+    metadata = catalog.load(table.identifier).metadata
+    assert metadata.next_row_id == 60
+    assert [(s.first_row_id, s.added_rows) for s in metadata.snapshots] == [(0, 20), (20, 20), (40, 20)]
+    rows = scan_rows(table, ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)
+    assert sorted(rows["_row_id"].to_pylist()) == list(range(60))
+
+
+def test_a_table_with_a_variant_column_takes_commits_though_pyiceberg_knows_no_such_type(catalog, namespace):
+    fields = [
+        {"id": 1, "name": "id", "required": True, "type": "long", "initial-default": 7, "write-default": 8},
+        {"id": 2, "name": "what", "required": False, "type": "variant"},
+        {"id": 3, "name": "at", "required": False, "type": "timestamp_ns"},
+    ]
+    schema = schema_from_json({"type": "struct", "schema-id": 0, "fields": fields})
+    table = create_table(catalog, (*namespace, "odd"), schema, format_version=3)
+    outcome = catalog.swap(table, [], [SetProperties({"owner": "me"})])
+    assert isinstance(outcome, Committed)
+    found = catalog.load(table.identifier).metadata
+    assert found.properties["owner"] == "me"
+    assert found.schema.fields == schema.fields
+
+
+def test_threads_that_commit_at_once_lose_nothing(server, catalog, namespace):
+    table = made(catalog, namespace, properties={"commit.retry.num-retries": "100", "commit.retry.min-wait-ms": "5"})
+    errors: list[BaseException] = []
+
+    def work(writer: int) -> None:
+        try:
+            for number in range(10):
+                append(catalog.load(table.identifier), [events(writer * 10 + number, 2)])
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    threads = [threading.Thread(target=work, args=(writer,)) for writer in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    latest = catalog.load(table.identifier)
+    assert len(latest.metadata.snapshots) == 40
+    assert [s.sequence_number for s in latest.metadata.snapshots] == list(range(1, 41))
+    expected = multiset(pa.concat_tables([events(number, 2) for number in range(40)]))
+    assert multiset(foreign(server, table).scan().to_arrow()) == expected
+    lists = {snapshot.manifest_list.rsplit("/", 1)[-1] for snapshot in latest.metadata.snapshots}
+    there = latest.storage.child_names(metadata_directory(latest.metadata))
+    assert {name for name in there if name.startswith("snap-")} == lists
+
+
+def test_snapshots_are_expired_and_rolled_back_and_references_stay(server, catalog, namespace):
+    table = made(catalog, namespace)
+    for number in range(4):
+        table = append(table, [events(number, 5)])
+    first, second, third, fourth = (snapshot.snapshot_id for snapshot in table.metadata.snapshots)
+    table = create_tag(table, "audit", second)
+    rollback_to_snapshot(table, third)
+    table = catalog.load(table.identifier)
+    assert table.metadata.current_snapshot_id == third
+    policy = RetentionPolicy(older_than_ms=SYSTEM.now_ms() + 1, retain_last=1)
+    commit(table, ExpireSnapshots(policy=policy, now_ms=SYSTEM.now_ms() + 1))
+    kept = catalog.load(table.identifier).metadata
+    assert kept.snapshots_by_id.keys() == {second, third}
+    assert {name: ref.snapshot_id for name, ref in kept.refs.items()} == {"main": third, "audit": second}
+    assert {first, fourth}.isdisjoint(kept.snapshots_by_id)
+    assert multiset(foreign(server, table).scan().to_arrow()) == multiset(
+        pa.concat_tables([events(number, 5) for number in range(3)])
+    )
+
+
+def test_java_refuses_to_remove_a_snapshot_whose_reference_moved(catalog, namespace):
+    table = made(catalog, namespace)
+    for number in range(2):
+        table = append(table, [events(number, 5)])
+    first = table.metadata.snapshots[0].snapshot_id
+    table = create_tag(table, "audit", first)
+    expiry = [RemoveSnapshots((first,))]
+    requirements = requirements_for(table.metadata, expiry)
+    moved = SnapshotRef(snapshot_id=table.metadata.snapshots[1].snapshot_id, type="tag")
+    assert isinstance(catalog.swap(table, [], [SetSnapshotRef("audit", moved)]), Committed)
+    outcome = catalog.swap(table, requirements, expiry)
+    assert isinstance(outcome, Conflict)
+    assert "audit" in outcome.reason
+
+
+def test_a_tag_that_java_drops_in_silence_is_not_passed_over(server, catalog, namespace):
+    """No requirement can name a reference that is made after the base was loaded."""
+    table = made(catalog, namespace)
+    for number in range(2):
+        table = append(table, [events(number, 5)])
+    first = table.metadata.snapshots[0].snapshot_id
+    create_tag(open_catalog("other", server.properties).load(table.identifier), "audit", first)
+    expiry = [RemoveSnapshots((first,))]
+    outcome = catalog.swap(table, requirements_for(table.metadata, expiry), expiry)
+    assert not isinstance(outcome, Committed | Conflict)
+    assert "the references 'audit' that somebody made meanwhile" in outcome.cause
+    assert "audit" not in catalog.load(table.identifier).metadata.refs

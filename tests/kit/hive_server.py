@@ -1,0 +1,173 @@
+"""A Hive metastore on this machine: its thrift protocol over a socket, over entries in memory.
+
+Only what a catalog of Iceberg tables asks for. Locks are real: one holder a table, others wait. `fail` names a call that
+fails once, before or after it took effect.
+"""
+
+import copy
+import itertools
+import socket
+import threading
+from contextlib import suppress
+from typing import Any
+
+from hive_metastore import ThriftHiveMetastore
+from hive_metastore.ttypes import (
+    AlreadyExistsException,
+    InvalidOperationException,
+    LockResponse,
+    LockState,
+    MetaException,
+    NoSuchObjectException,
+)
+from thrift.protocol import TBinaryProtocol
+from thrift.transport import TSocket, TTransport
+
+from icekeep.runtime import SYSTEM
+
+
+class HiveServer:
+    """Ends with `close`."""
+
+    def __init__(self) -> None:
+        self.databases: dict[str, Any] = {}
+        self.tables: dict[tuple[str, str], Any] = {}
+        self.locks: dict[tuple[str, str], list[int]] = {}
+        self.calls: list[str] = []
+        self.fail: tuple[str, str] | None = None
+        self.before_alter: Any = None
+        self.compares = True
+        self.lock_guard = threading.RLock()
+        self._ids = itertools.count(1)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            # Closing alone does not end an accept that waits.
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        wire = TSocket.TSocket()
+        wire.setHandle(connection)
+        transport = TTransport.TBufferedTransport(wire)
+        protocol = TBinaryProtocol.TBinaryProtocol(transport)
+        processor = ThriftHiveMetastore.Processor(_Handler(self, connection))
+        with suppress(TTransport.TTransportException, OSError, ConnectionError):
+            while True:
+                processor.process(protocol, protocol)
+
+
+class _Handler:
+    """One connection's calls; all others raise as a metastore does that does not know them."""
+
+    def __init__(self, owner: HiveServer, connection: socket.socket) -> None:
+        self._owner = owner
+        self._connection = connection
+
+    def __getattribute__(self, name: str) -> Any:
+        found = object.__getattribute__(self, name)
+        return found if name.startswith("_") else object.__getattribute__(self, "_failing")(name, found)
+
+    def _failing(self, name: str, call: Any) -> Any:
+        owner = self._owner
+
+        def guarded(*arguments: Any, **named: Any) -> Any:
+            owner.calls.append(name)
+            how = owner.fail[1] if owner.fail is not None and owner.fail[0] == name else ""
+            if how:
+                owner.fail = None
+            if how == "before":
+                raise MetaException("it did not work")
+            if how == "slow":
+                SYSTEM.sleep_ms(900)
+            with owner.lock_guard:
+                answer = call(*arguments, **named)
+            if how == "after":
+                raise MetaException("it did not work")
+            if how == "cut":
+                self._connection.shutdown(socket.SHUT_RDWR)
+                self._connection.close()
+            return answer
+
+        return guarded
+
+    def create_database(self, database: Any) -> None:
+        if database.name in self._owner.databases:
+            raise AlreadyExistsException("exists")
+        self._owner.databases[database.name] = database
+
+    def get_database(self, name: str) -> Any:
+        if name not in self._owner.databases:
+            raise NoSuchObjectException(name)
+        return self._owner.databases[name]
+
+    def get_all_databases(self) -> list[str]:
+        return list(self._owner.databases)
+
+    def drop_database(self, name: str, deleteData: bool, cascade: bool) -> None:
+        self.get_database(name)
+        if any(database == name for database, _ in self._owner.tables):
+            raise InvalidOperationException("not empty")
+        del self._owner.databases[name]
+
+    def get_all_tables(self, db_name: str) -> list[str]:
+        return [table for database, table in self._owner.tables if database == db_name]
+
+    def get_table_objects_by_name(self, dbname: str, tbl_names: list[str]) -> list[Any]:
+        return [self._owner.tables[(dbname, name)] for name in tbl_names]
+
+    def get_table(self, dbname: str, tbl_name: str) -> Any:
+        if (dbname, tbl_name) not in self._owner.tables:
+            raise NoSuchObjectException(f"{dbname}.{tbl_name}")
+        return copy.deepcopy(self._owner.tables[(dbname, tbl_name)])
+
+    def create_table(self, tbl: Any) -> None:
+        self.get_database(tbl.dbName)
+        if (tbl.dbName, tbl.tableName) in self._owner.tables:
+            raise AlreadyExistsException("exists")
+        self._owner.tables[(tbl.dbName, tbl.tableName)] = tbl
+
+    def drop_table(self, dbname: str, name: str, deleteData: bool) -> None:
+        self.get_table(dbname, name)
+        assert not deleteData
+        del self._owner.tables[(dbname, name)]
+
+    def alter_table_with_environment_context(
+        self, dbname: str, tbl_name: str, new_tbl: Any, environment_context: Any
+    ) -> None:
+        if self._owner.before_alter is not None:
+            act, self._owner.before_alter = self._owner.before_alter, None
+            act()
+        current = self.get_table(dbname, tbl_name)
+        key = environment_context.properties.get("expected_parameter_key")
+        expected = environment_context.properties.get("expected_parameter_value")
+        if self._owner.compares and key is not None and current.parameters.get(key) != expected:
+            raise MetaException(f"The table has been modified. The parameter value for key {key!r} is another")
+        if new_tbl.dbName not in self._owner.databases:
+            raise InvalidOperationException("no such database")
+        del self._owner.tables[(dbname, tbl_name)]
+        self._owner.tables[(new_tbl.dbName, new_tbl.tableName)] = new_tbl
+
+    def lock(self, rqst: Any) -> LockResponse:
+        (component,) = rqst.component
+        queue = self._owner.locks.setdefault((component.dbname, component.tablename), [])
+        queue.append(next(self._owner._ids))
+        return LockResponse(queue[-1], LockState.ACQUIRED if len(queue) == 1 else LockState.WAITING)
+
+    def check_lock(self, rqst: Any) -> LockResponse:
+        is_held = any(queue[:1] == [rqst.lockid] for queue in self._owner.locks.values())
+        return LockResponse(rqst.lockid, LockState.ACQUIRED if is_held else LockState.WAITING)
+
+    def unlock(self, rqst: Any) -> None:
+        for queue in self._owner.locks.values():
+            if rqst.lockid in queue:
+                queue.remove(rqst.lockid)

@@ -1,0 +1,317 @@
+"""A server of Iceberg's REST protocol on this machine, which loses, delays and doubles commits when it is told to.
+
+Requirements and updates are checked and applied by PyIceberg's models, as a server of another make would; tables are
+metadata files on the local disk and a dictionary of pointers. Like Java's, it applies a commit whose requirements hold to
+whatever is current, and drops references to removed snapshots in silence.
+"""
+
+import json
+import threading
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import CommitTableRequest
+from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.table.update import update_table_metadata
+from pyiceberg.typedef import IcebergBaseModel
+
+from icekeep.runtime import SYSTEM
+
+SEPARATOR = "\x1f"
+Name = tuple[str, ...]
+
+
+class Refusal(Exception):
+    """An answer that is no success, with the body that the protocol gives it."""
+
+    def __init__(self, status: int, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body: Any = {"error": {"message": message, "type": kind, "code": status}}
+
+
+class Fault(NamedTuple):
+    """What happens to one commit instead of its answer; a status without a body is a proxy's.
+
+    A delay comes after the commit was applied, or before it if it `is_late`.
+    """
+
+    applied: bool
+    status: int = 0
+    body: str = ""
+    is_cut: bool = False
+    delay_ms: int = 0
+    is_late: bool = False
+    is_doubled: bool = False
+
+
+class RestServer:
+    """Ends with `close`; `token`, if set, is asked of every request; `config` goes to clients, `vended` with each table."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.namespaces: dict[Name, dict[str, str]] = {}
+        self.pointers: dict[Name, str] = {}
+        self.requests: list[tuple[str, str]] = []
+        self.bodies: list[Any] = []
+        self.faults: list[Fault] = []
+        self.token: str | None = None
+        self.config: dict[str, str] = {}
+        self.vended: dict[str, str] = {}
+        self.credentials: list[dict[str, Any]] = []
+        self.before_commit: Any = None
+        self.after_commit: Any = None
+        self.keeps_log = True
+        self.lock = threading.RLock()
+        handler = type("Handler", (_Handler,), {"owner": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self._thread.start()
+
+    @property
+    def uri(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What our catalog is opened with."""
+        return {"type": "rest", "uri": self.uri}
+
+    @property
+    def commits(self) -> int:
+        """How many commits arrived, whatever became of them."""
+        return sum(method == "POST" and "/tables/" in path for method, path in self.requests)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def answer(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> Any:
+        """The answer to a request, as JSON; raises `Refusal`."""
+        match method, path:
+            case "GET", ["config"]:
+                return {"defaults": {}, "overrides": self.config}
+            case "GET", ["namespaces"]:
+                parent = tuple(query["parent"][0].split(SEPARATOR)) if "parent" in query else ()
+                depth = len(parent) + 1
+                known = {name[:depth] for name in self.namespaces if name[: len(parent)] == parent}
+                return {"namespaces": sorted(map(list, known - {parent}))}
+            case "POST", ["namespaces"]:
+                return self._create_namespace(tuple(body["namespace"]), body.get("properties") or {})
+            case "POST", ["tables", "rename"]:
+                return self._rename(_name(body["source"]), _name(body["destination"]))
+            case _, ["namespaces", encoded, *rest]:
+                return self._in_namespace(method, tuple(encoded.split(SEPARATOR)), rest, body)
+        raise Refusal(404, "NotFound", f"no such endpoint: {method} {path}")
+
+    def _in_namespace(self, method: str, namespace: Name, rest: list[str], body: Any) -> Any:
+        if not any(name[: len(namespace)] == namespace for name in self.namespaces):
+            raise Refusal(404, "NoSuchNamespaceException", f"Namespace does not exist: {namespace}")
+        match method, rest:
+            case "GET", []:
+                return {"namespace": list(namespace), "properties": self.namespaces.get(namespace, {})}
+            case "DELETE", []:
+                below = [n for n in self.namespaces if n != namespace and n[: len(namespace)] == namespace]
+                if below or any(name[:-1] == namespace for name in self.pointers):
+                    raise Refusal(409, "NamespaceNotEmptyException", "Namespace is not empty")
+                del self.namespaces[namespace]
+                return None
+            case "GET", ["tables"]:
+                names = [name for name in self.pointers if name[:-1] == namespace]
+                return {"identifiers": [{"namespace": list(n[:-1]), "name": n[-1]} for n in names]}
+            case "POST", ["tables"]:
+                return self._stage(namespace, body)
+            case "GET", ["tables", table]:
+                return self._loaded((*namespace, table))
+            case "DELETE", ["tables", table]:
+                self._pointer((*namespace, table))
+                del self.pointers[(*namespace, table)]
+                return None
+            case "POST", ["tables", table]:
+                return self.commit((*namespace, table), body)
+        raise Refusal(404, "NotFound", f"no such endpoint: {method} {rest}")
+
+    def commit(self, name: Name, body: Any) -> Any:
+        """Check the requirements against the current metadata, apply the updates to it, and move the pointer."""
+        # PyIceberg applies everything to tables of version 3 but the update that makes them.
+        upgrade = {"action": "upgrade-format-version", "format-version": 3}
+        becomes_v3 = upgrade in body["updates"]
+        known = [update for update in body["updates"] if update != upgrade]
+        if becomes_v3:
+            known.insert(0, {**upgrade, "format-version": 2})
+        request = CommitTableRequest.model_validate({**body, "updates": known})
+        with self.lock:
+            location = self.pointers.get(name)
+            if location is None and {"type": "assert-create"} not in body["requirements"]:
+                raise Refusal(404, "NoSuchTableException", f"Table does not exist: {name}")
+            raw = {} if location is None else _read(location)
+            current = None if location is None else TableMetadataUtil.parse_obj(raw)
+            try:
+                for requirement in request.requirements:
+                    requirement.validate(current)
+            except CommitFailedException as error:
+                raise Refusal(409, "CommitFailedException", str(error)) from error
+            try:
+                new = update_table_metadata(
+                    current or MetastoreCatalog._empty_table_metadata(),
+                    request.updates,
+                    enforce_validation=current is None,
+                    metadata_location=location,
+                )
+            except (ValueError, KeyError) as error:
+                raise Refusal(400, "BadRequestException", str(error)) from error
+            written = json.loads(IcebergBaseModel.model_dump_json(new))
+            if becomes_v3:
+                written |= {"format-version": 3, "next-row-id": 0}
+            if not self.keeps_log:
+                written["metadata-log"] = []
+            unknown = {key: value for key, value in raw.items() if key.startswith("x-")}
+            version = 0 if location is None else int(Path(location).name.partition("-")[0]) + 1
+            self.pointers[name] = _write(new.location, version, {**unknown, **written})
+            if self.after_commit is not None:
+                self.after_commit()
+            return self._loaded(name)
+
+    def _loaded(self, name: Name) -> Any:
+        location = self._pointer(name)
+        return {
+            "metadata-location": location,
+            "metadata": _read(location),
+            "config": self.vended,
+            "storage-credentials": self.credentials,
+        }
+
+    def _pointer(self, name: Name) -> str:
+        if name not in self.pointers:
+            raise Refusal(404, "NoSuchTableException", f"Table does not exist: {name}")
+        return self.pointers[name]
+
+    def _create_namespace(self, namespace: Name, properties: dict[str, str]) -> Any:
+        if any(name[: len(namespace)] == namespace for name in self.namespaces):
+            raise Refusal(409, "AlreadyExistsException", f"Namespace already exists: {namespace}")
+        self.namespaces[namespace] = properties
+        return {"namespace": list(namespace), "properties": properties}
+
+    def _rename(self, old: Name, new: Name) -> None:
+        self._pointer(old)
+        if new in self.pointers:
+            raise Refusal(409, "AlreadyExistsException", "Table already exists")
+        self.pointers[new] = self.pointers.pop(old)
+
+    def _stage(self, namespace: Name, body: Any) -> Any:
+        """Only what says where a table would be."""
+        assert body["stage-create"]
+        if (*namespace, body["name"]) in self.pointers:
+            raise Refusal(409, "AlreadyExistsException", "Table already exists")
+        place = (self.directory / "warehouse").joinpath(*namespace, body["name"]).as_uri()
+        return {"metadata": _empty_metadata(place, body), "config": self.vended}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    owner: RestServer
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1
+    disable_nagle_algorithm = True
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    do_POST = do_DELETE = do_HEAD = do_GET
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def _serve(self) -> None:
+        url = urlsplit(self.path)
+        path = [unquote(part) for part in url.path.removeprefix("/v1/").split("/") if part]
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"null")
+        self.owner.requests.append((self.command, url.path))
+        self.owner.bodies.append(body)
+        is_commit = self.command == "POST" and len(path) == 4 and path[2] == "tables"
+        if is_commit and self.owner.before_commit is not None:
+            act, self.owner.before_commit = self.owner.before_commit, None
+            act()
+        fault = self.owner.faults.pop(0) if is_commit and self.owner.faults else None
+        if self.owner.token is not None and self.headers.get("Authorization") != f"Bearer {self.owner.token}":
+            self._send(401, Refusal(401, "NotAuthorizedException", "bad token").body)
+        elif fault is None:
+            self._send(*self._answer(path, url.query, body))
+        else:
+            self._fail(fault, path, url.query, body)
+
+    def _answer(self, path: list[str], query: str, body: Any) -> tuple[int, Any]:
+        try:
+            answer = self.owner.answer(self.command, path, parse_qs(query), body)
+        except Refusal as refusal:
+            return refusal.status, refusal.body
+        return (204 if answer is None else 200), answer
+
+    def _fail(self, fault: Fault, path: list[str], query: str, body: Any) -> None:
+        answer: tuple[int, Any] = (200, None)
+        if fault.is_late:
+            SYSTEM.sleep_ms(fault.delay_ms)
+        for _ in range(fault.applied + fault.is_doubled):
+            answer = self._answer(path, query, body)
+        if not fault.is_late:
+            SYSTEM.sleep_ms(fault.delay_ms)
+        if fault.is_cut:
+            self.close_connection = True
+            self.connection.close()
+        elif fault.status:
+            self._send(fault.status, fault.body)
+        else:
+            self._send(*answer)
+
+    def _send(self, status: int, body: Any) -> None:
+        data = b"" if body is None else (body if isinstance(body, str) else json.dumps(body)).encode()
+        with suppress(OSError):
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            if status != 204:
+                self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            if self.command != "HEAD" and status != 204:
+                self.wfile.write(data)
+
+
+def _name(value: Any) -> Name:
+    return (*value["namespace"], value["name"])
+
+
+def _read(location: str) -> Any:
+    return json.loads(Path(location.removeprefix("file://")).read_bytes())
+
+
+def _write(table_location: str, version: int, metadata: Any) -> str:
+    location = f"{table_location}/metadata/{version:05d}-{SYSTEM.new_uuid()}.metadata.json"
+    path = Path(location.removeprefix("file://"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(metadata))
+    return location
+
+
+def _empty_metadata(location: str, body: Any) -> Any:
+    return {
+        "format-version": 2,
+        "table-uuid": str(SYSTEM.new_uuid()),
+        "location": location,
+        "last-sequence-number": 0,
+        "last-updated-ms": 0,
+        "last-column-id": 0,
+        "schemas": [body["schema"]],
+        "current-schema-id": 0,
+        "partition-specs": [{"spec-id": 0, "fields": []}],
+        "default-spec-id": 0,
+        "last-partition-id": 999,
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        "default-sort-order-id": 0,
+        "properties": {},
+        "snapshots": [],
+    }

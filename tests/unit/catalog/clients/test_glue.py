@@ -1,0 +1,286 @@
+"""The Glue catalog against moto's Glue over HTTP; files are on the local disk."""
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from botocore.exceptions import ReadTimeoutError
+from moto.server import ThreadedMotoServer
+from pyiceberg.catalog.glue import GlueCatalog as ForeignGlueCatalog
+
+from icekeep.catalog.base import Committed, Conflict, Unknown
+from icekeep.catalog.open import open_catalog
+from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.retry import commit
+from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError, UnsupportedError, UsageError
+from icekeep.spec.types import NestedField, PrimitiveType
+from kit.catalogs import COUNTER, EVENTS, SCHEMA, set_counter, simple_metadata
+from kit.runtime import FakeRuntime
+from unit.contracts.catalog_contract import CatalogContract
+
+
+@pytest.fixture(scope="module")
+def endpoint():
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    yield "http://{}:{}".format(*server.get_host_and_port())
+    server.stop()
+
+
+def glue_properties(endpoint, warehouse):
+    return {
+        "type": "glue",
+        "glue.endpoint": endpoint,
+        "glue.region": "us-east-1",
+        "glue.access-key-id": "key",
+        "glue.secret-access-key": "glue-secret",
+        "glue.max-retries": "1",
+        "warehouse": warehouse,
+    }
+
+
+@pytest.fixture(scope="module")
+def clients(endpoint):
+    """Two connections for all tests: each takes botocore half a second to make."""
+    return [open_catalog("local", glue_properties(endpoint, "file:///unused"))._client() for _ in range(2)]
+
+
+@pytest.fixture
+def properties(endpoint, clients, tmp_path):
+    yield glue_properties(endpoint, (tmp_path / "warehouse").as_uri())
+    for database in clients[0].glue.get_databases()["DatabaseList"]:
+        clients[0].glue.delete_database(Name=database["Name"])
+
+
+def connected(properties, client):
+    catalog = open_catalog("local", properties)
+    catalog._local.client = (os.getpid(), client)
+    return catalog
+
+
+class TestGlueCatalog(CatalogContract):
+    # Glue has one level of namespaces.
+    test_namespaces_are_listed_at_all_levels = None
+    test_only_an_empty_namespace_is_dropped = None
+    test_tables_are_listed_by_namespace_and_sorted = None
+
+    @pytest.fixture
+    def properties(self, properties):
+        return properties
+
+    @pytest.fixture
+    def catalog(self, properties, clients):
+        catalog = connected(properties, clients[0])
+        catalog.create_namespace(("db",))
+        return catalog
+
+    @pytest.fixture
+    def other(self, properties, clients, catalog):
+        return connected(properties, clients[1])
+
+    def test_a_table_is_put_below_the_warehouse_by_its_name(self, catalog, tmp_path):
+        assert catalog.default_location(EVENTS).endswith(f"{tmp_path}/warehouse/db.db/events")
+        catalog.create_namespace(("placed",), {"location": "file:///elsewhere"})
+        assert catalog.default_location(("placed", "t")) == "file:///elsewhere/t"
+
+    def test_only_an_empty_database_is_dropped(self, catalog, other, create):
+        create()
+        assert catalog.list_tables(("db",)) == [EVENTS]
+        with pytest.raises(UsageError, match="namespace 'db' in catalog 'local' is not empty"):
+            catalog.drop_namespace(("db",))
+        catalog.drop(EVENTS)
+        catalog.drop_namespace(("db",))
+        assert other.list_namespaces() == []
+        with pytest.raises(NotFoundError, match="no namespace 'db'"):
+            other.drop_namespace(("db",))
+
+    def test_a_rename_is_refused(self, catalog, create):
+        create()
+        with pytest.raises(UnsupportedError, match="catalog 'local' cannot rename tables: Glue has no such request"):
+            catalog.rename(EVENTS, ("db", "new"))
+        assert catalog.list_tables(("db",)) == [EVENTS]
+
+    def test_the_entry_says_what_other_engines_want_to_know(self, catalog, create):
+        base = create()
+        after = catalog.swap(base, [], set_counter(1)).table
+        entry = catalog._client().glue.get_table(DatabaseName="db", Name="events")["Table"]
+        assert entry["Parameters"]["metadata_location"] == after.metadata_location
+        assert entry["Parameters"]["previous_metadata_location"] == base.metadata_location
+        assert [column["Name"] for column in entry["StorageDescriptor"]["Columns"]] == ["id", "name"]
+
+    def test_pyiceberg_reads_what_we_commit_and_its_commit_is_a_conflict_for_us(self, catalog, create, properties):
+        base = catalog.swap(create(), [], set_counter(1)).table
+        foreign = ForeignGlueCatalog("foreign", **{**properties, "glue.max-retries": 1}).load_table(EVENTS)
+        assert foreign.properties[COUNTER] == "1"
+        foreign.transaction().set_properties({COUNTER: "theirs"}).commit_transaction()
+        outcome = catalog.swap(base, [], set_counter("ours"))
+        assert isinstance(outcome, Conflict)
+        assert outcome.is_final
+        assert catalog.load(EVENTS).metadata.properties[COUNTER] == "theirs"
+
+    def test_an_error_tells_no_secret(self, catalog, create):
+        create()
+        assert "glue-secret" not in repr((catalog, catalog.load(EVENTS)))
+
+
+@pytest.fixture
+def catalog(properties, clients):
+    catalog = connected(properties, clients[0])
+    catalog.create_namespace(("db",))
+    return catalog
+
+
+@pytest.fixture
+def table(catalog):
+    return catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+
+
+def metadata_files(table):
+    return set(table.storage.child_names(f"{table.metadata.location}/metadata"))
+
+
+def meanwhile(catalog, act, event="before-call.glue.UpdateTable"):
+    """Let something happen once when the client is about to change a table, or has changed it."""
+    events = catalog._client().glue.meta.events
+
+    def once(**named):
+        events.unregister(event, once)
+        return act()
+
+    events.register(event, once)
+
+
+def answer(code, retries=0):
+    """What Glue answers when it refuses."""
+    parsed = {
+        "Error": {"Code": code, "Message": "Glue says no"},
+        "ResponseMetadata": {"HTTPStatusCode": 400, "RetryAttempts": retries},
+    }
+    return lambda: (SimpleNamespace(status_code=400), parsed)
+
+
+def fail():
+    raise ReadTimeoutError(endpoint_url="http://glue")
+
+
+def test_tables_of_version_3_are_committed_to_and_lose_nothing(catalog):
+    """PyIceberg alone refuses to write these, and drops keys that it does not know."""
+    fields = (*SCHEMA.fields, NestedField(field_id=3, name="at", type=PrimitiveType("timestamp_ns")))
+    base = simple_metadata(catalog.default_location(EVENTS))
+    schema = msgspec.structs.replace(SCHEMA, fields=fields)
+    metadata = msgspec.structs.replace(base, format_version=3, next_row_id=0, schemas=(schema,), last_column_id=3)
+    path = Path(catalog.create(EVENTS, metadata).metadata_location.removeprefix("file://"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "x-unknown": 1}))
+    outcome = catalog.swap(catalog.load(EVENTS), [], set_counter(1))
+    assert isinstance(outcome, Committed)
+    assert catalog.load(EVENTS).metadata.extra == {"x-unknown": 1}
+    assert catalog.load(EVENTS).metadata.format_version == 3
+
+
+def test_a_table_that_the_client_cannot_describe_is_loaded_and_not_committed_to(catalog, table):
+    path = Path(table.metadata_location.removeprefix("file://"))
+    raw = json.loads(path.read_text())
+    raw["schemas"][0]["fields"][1]["type"] = "variant"
+    path.write_text(json.dumps({**raw, "format-version": 3, "next-row-id": 0}))
+    base, before = catalog.load(EVENTS), metadata_files(table)
+    with pytest.raises(
+        UnsupportedError, match=r"PyIceberg cannot describe table 'db.events' to catalog 'local': .*variant"
+    ):
+        catalog.swap(base, [], set_counter(1))
+    assert metadata_files(table) == before
+
+
+def test_a_version_that_another_writer_took_is_a_conflict(catalog, table, properties, clients):
+    other = connected(properties, clients[1])
+    winner = other.swap(table, [], set_counter("winner")).table
+    meanwhile(catalog, answer("ConcurrentModificationException"))
+    outcome = catalog.swap(winner, [], set_counter("loser"))
+    assert isinstance(outcome, Conflict)
+    assert "concurrent update" in outcome.reason
+    assert len(metadata_files(table)) == 2
+    assert catalog.load(EVENTS).metadata == winner.metadata
+
+
+def test_a_conflict_with_our_own_request_is_no_conflict(catalog, table):
+    """#14583: the client sends a change again whose answer was lost, and meets what it did."""
+    meanwhile(catalog, lambda: meanwhile(catalog, refuse, "needs-retry.glue.UpdateTable"))
+
+    def refuse():
+        raise_code = catalog._client().glue.exceptions.ConcurrentModificationException
+        raise raise_code({"Error": {"Code": "ConcurrentModificationException", "Message": "no"}}, "UpdateTable")
+
+    outcome = catalog.swap(table, [], set_counter(1))
+    assert isinstance(outcome, Committed)
+    assert catalog.load(EVENTS).metadata.properties[COUNTER] == "1"
+
+
+def test_a_lost_answer_is_unknown_and_is_settled_by_looking(catalog, table):
+    meanwhile(catalog, fail, "needs-retry.glue.UpdateTable")
+    outcome = catalog.swap(table, [], set_counter(1))
+    assert isinstance(outcome, Unknown)
+    assert catalog.load(EVENTS).metadata_location == outcome.metadata_location
+    meanwhile(catalog, fail, "needs-retry.glue.UpdateTable")
+    assert commit(table, ChangeProperties(updates={"owner": "me"}), runtime=FakeRuntime()).changed
+
+
+@pytest.mark.parametrize(
+    "act",
+    [fail, answer("InternalServiceException"), answer("OperationTimeoutException"), answer("AccessDeniedException", 1)],
+)
+def test_what_proves_nothing_is_unknown_and_keeps_the_file(catalog, table, act):
+    meanwhile(catalog, act)
+    outcome = catalog.swap(table, [], set_counter(1))
+    assert isinstance(outcome, Unknown)
+    assert table.storage.head(outcome.metadata_location) is not None
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("AccessDeniedException", UsageError),
+        ("ExpiredTokenException", UsageError),
+        ("InvalidInputException", UsageError),
+        ("ThrottlingException", UnavailableError),
+    ],
+)
+def test_a_refusal_of_the_first_request_proves_that_nothing_landed(catalog, table, code, error):
+    before = metadata_files(table)
+    meanwhile(catalog, answer(code))
+    with pytest.raises(error, match=rf"^catalog 'local' (refused|is not available): .*{code}.* Glue says no"):
+        catalog.swap(table, [], set_counter(1))
+    assert metadata_files(table) == before
+
+
+def test_what_fails_before_the_change_proves_that_nothing_landed(catalog, table):
+    before = metadata_files(table)
+    meanwhile(catalog, fail, "before-call.glue.GetTable")
+    with pytest.raises(UnavailableError, match="catalog 'local' cannot be asked: Read timeout"):
+        catalog.swap(table, [], set_counter(1))
+    assert metadata_files(table) == before
+
+
+def test_a_table_that_is_dropped_in_the_middle_is_a_conflict(catalog, table, properties, clients):
+    meanwhile(catalog, lambda: connected(properties, clients[1]).drop(EVENTS))
+    outcome = catalog.swap(table, [], set_counter(1))
+    assert isinstance(outcome, Conflict)
+    assert "the table was dropped or renamed" in outcome.reason
+
+
+def test_a_creation_that_may_have_happened_is_unknown_and_one_that_did_is_not_doubled(catalog):
+    metadata = simple_metadata(catalog.default_location(EVENTS))
+    meanwhile(catalog, fail, "needs-retry.glue.CreateTable")
+    with pytest.raises(
+        OutcomeUnknownError, match=r"table 'db.events' in catalog 'local' may or may not have been created"
+    ):
+        catalog.create(EVENTS, metadata)
+    with pytest.raises(UsageError, match=r"table 'db.events' exists already"):
+        catalog.create(EVENTS, metadata)
+
+
+def test_a_glue_that_is_not_there_is_unavailable(properties):
+    given = {**properties, "glue.endpoint": "http://127.0.0.1:1", "glue.max-retries": "0"}
+    with pytest.raises(UnavailableError, match="catalog 'local' cannot be asked: Could not connect"):
+        open_catalog("local", given).list_namespaces()

@@ -1,0 +1,329 @@
+"""The Hive catalog against a metastore's protocol over a real socket."""
+
+import json
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+from pyiceberg.catalog.hive import HiveCatalog as ForeignHiveCatalog
+
+from icekeep.catalog.base import Committed, Conflict, Unknown
+from icekeep.catalog.open import open_catalog
+from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.retry import commit
+from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError, UnsupportedError, UsageError
+from icekeep.spec.requirements import requirements_for
+from icekeep.spec.snapshots import Snapshot, SnapshotRef
+from icekeep.spec.types import NestedField, PrimitiveType
+from icekeep.spec.updates import AddSnapshot, SetProperties, SetSnapshotRef
+from kit.catalogs import COUNTER, EVENTS, SCHEMA, set_counter, simple_metadata
+from kit.hive_server import HiveServer
+from kit.runtime import FakeRuntime
+from kit.tables import files
+from unit.contracts.catalog_contract import CatalogContract
+
+
+@pytest.fixture
+def metastore():
+    server = HiveServer()
+    yield server
+    server.close()
+
+
+def hive_properties(metastore, tmp_path, **more):
+    return {
+        "type": "hive",
+        "uri": f"thrift://127.0.0.1:{metastore.port}",
+        "warehouse": (tmp_path / "warehouse").as_uri(),
+        "lock-check-min-wait-time": "0.01",
+        "lock-check-max-wait-time": "0.02",
+        "lock-check-retries": "100",
+        **more,
+    }
+
+
+class TestHiveCatalog(CatalogContract):
+    # A metastore has one level of namespaces.
+    test_namespaces_are_listed_at_all_levels = None
+    test_only_an_empty_namespace_is_dropped = None
+    test_tables_are_listed_by_namespace_and_sorted = None
+
+    @pytest.fixture
+    def properties(self, metastore, tmp_path):
+        return hive_properties(metastore, tmp_path)
+
+    def test_a_table_is_put_below_the_warehouse_by_its_name(self, catalog, tmp_path):
+        assert catalog.default_location(EVENTS).endswith(f"{tmp_path}/warehouse/db.db/events")
+        catalog.create_namespace(("placed",), {"location": "file:///elsewhere"})
+        assert catalog.default_location(("placed", "t")) == "file:///elsewhere/t"
+
+    def test_only_an_empty_database_is_dropped(self, catalog, other, create):
+        create()
+        with pytest.raises(UsageError, match="namespace 'db' in catalog 'local' is not empty"):
+            catalog.drop_namespace(("db",))
+        catalog.drop(EVENTS)
+        catalog.drop_namespace(("db",))
+        assert other.list_namespaces() == []
+        with pytest.raises(NotFoundError, match="no namespace 'db'"):
+            other.drop_namespace(("db",))
+
+    def test_tables_are_listed_sorted(self, catalog, create, metastore):
+        for name in ("b", "a"):
+            create(("db", name))
+        foreign = metastore.tables[("db", "a")]
+        metastore.tables[("db", "plain")] = type(foreign)(
+            dbName="db", tableName="plain", parameters={"EXTERNAL": "TRUE"}
+        )
+        assert catalog.list_tables(("db",)) == [("db", "a"), ("db", "b")]
+        with pytest.raises(NotFoundError, match="no namespace 'none'"):
+            catalog.list_tables(("none",))
+        with pytest.raises(UnsupportedError, match=r"'db.plain' in catalog 'local' is no Iceberg table"):
+            catalog.load(("db", "plain"))
+
+    def test_more_than_one_level_is_refused_or_not_found(self, catalog):
+        with pytest.raises(UnsupportedError, match=r"namespace 'a.b' has 2 levels; catalog 'local' has one"):
+            catalog.create_namespace(("a", "b"))
+        with pytest.raises(UnsupportedError, match=r"namespace 'a.b' has 2 levels"):
+            catalog.create(("a", "b", "t"), simple_metadata("file:///nowhere"))
+        with pytest.raises(NotFoundError):
+            catalog.load(("db", "b", "t"))
+
+    def test_a_renamed_table_keeps_its_location(self, catalog, create):
+        table = create()
+        create(("db", "taken"))
+        catalog.rename(EVENTS, ("db", "new"))
+        assert catalog.load(("db", "new")).metadata == table.metadata
+        with pytest.raises(NotFoundError, match=r"no table 'db.events'"):
+            catalog.rename(EVENTS, ("db", "other"))
+        with pytest.raises(UsageError, match=r"table 'db.taken' exists already"):
+            catalog.rename(("db", "new"), ("db", "taken"))
+        with pytest.raises(NotFoundError, match="no namespace 'none'"):
+            catalog.rename(("db", "new"), ("none", "new"))
+
+    def test_the_entry_says_what_other_engines_want_to_know(self, catalog, create, metastore):
+        base = create()
+        after = catalog.swap(base, [], set_counter(1)).table
+        entry = metastore.tables[EVENTS]
+        assert entry.parameters["metadata_location"] == after.metadata_location
+        assert entry.parameters["previous_metadata_location"] == base.metadata_location
+        assert entry.parameters[COUNTER] == "1"
+        assert [(column.name, column.type) for column in entry.sd.cols] == [("id", "bigint"), ("name", "string")]
+        assert metastore.locks[EVENTS] == []
+
+    def test_pyiceberg_reads_what_we_commit_and_its_commit_is_a_conflict_for_us(self, catalog, create, properties):
+        base = catalog.swap(create(), [], set_counter(1)).table
+        foreign = ForeignHiveCatalog("foreign", **properties).load_table(EVENTS)
+        assert foreign.properties[COUNTER] == "1"
+        foreign.transaction().set_properties({COUNTER: "theirs"}).commit_transaction()
+        outcome = catalog.swap(base, [], set_counter("ours"))
+        assert isinstance(outcome, Conflict)
+        assert outcome.is_final
+        assert catalog.load(EVENTS).metadata.properties[COUNTER] == "theirs"
+
+    def test_what_the_entry_has_from_others_stays(self, catalog, create, metastore):
+        base = create()
+        metastore.tables[EVENTS].parameters["someone.elses"] = "1"
+        catalog.swap(base, [], set_counter(1))
+        assert metastore.tables[EVENTS].parameters["someone.elses"] == "1"
+
+
+@pytest.fixture
+def catalog(metastore, tmp_path):
+    catalog = open_catalog("local", hive_properties(metastore, tmp_path))
+    catalog.create_namespace(("db",))
+    return catalog
+
+
+@pytest.fixture
+def table(catalog):
+    return catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+
+
+def metadata_files(table):
+    return set(table.storage.child_names(f"{table.metadata.location}/metadata"))
+
+
+def test_tables_of_version_3_are_committed_to_and_lose_nothing(catalog, metastore):
+    """PyIceberg alone refuses to write these, and drops keys that it does not know."""
+    base = simple_metadata(catalog.default_location(EVENTS))
+    table = catalog.create(EVENTS, msgspec.structs.replace(base, format_version=3, next_row_id=0))
+    path = Path(table.metadata_location.removeprefix("file://"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "x-unknown": {"deep": [1]}}))
+    base = catalog.load(EVENTS)
+    snapshot = Snapshot(
+        snapshot_id=7,
+        timestamp_ms=base.metadata.last_updated_ms,
+        sequence_number=1,
+        manifest_list="file:///nowhere/snap.avro",
+        summary={"operation": "replace"},
+        first_row_id=0,
+        added_rows=5,
+        key_id="k",
+    )
+    updates = [AddSnapshot(snapshot), SetSnapshotRef("main", SnapshotRef(snapshot_id=7, type="branch"))]
+    outcome = catalog.swap(base, requirements_for(base.metadata, updates), updates)
+    assert isinstance(outcome, Committed)
+    raw = json.loads(Path(metastore.tables[EVENTS].parameters["metadata_location"].removeprefix("file://")).read_text())
+    assert raw["x-unknown"] == {"deep": [1]}
+    assert raw["next-row-id"] == 5
+    assert raw["snapshots"][0]["key-id"] == "k"
+    assert raw["snapshots"][0]["first-row-id"] == 0
+
+
+def test_columns_that_the_metastore_has_no_type_for_are_refused_before_anything_is_written(catalog, tmp_path):
+    fields = (*SCHEMA.fields, NestedField(field_id=3, name="at", type=PrimitiveType("timestamp_ns")))
+    schema = msgspec.structs.replace(SCHEMA, fields=fields)
+    base = simple_metadata(catalog.default_location(EVENTS))
+    metadata = msgspec.structs.replace(base, format_version=3, next_row_id=0, schemas=(schema,), last_column_id=3)
+    with pytest.raises(UnsupportedError, match="a Hive metastore has no column type for 'TimestampNanoType'"):
+        catalog.create(EVENTS, metadata)
+    assert not (tmp_path / "warehouse").exists()
+
+
+def test_a_table_that_the_client_cannot_describe_is_loaded_and_not_committed_to(catalog, table):
+    path = Path(table.metadata_location.removeprefix("file://"))
+    raw = json.loads(path.read_text())
+    raw["schemas"][0]["fields"][1]["type"] = "variant"
+    path.write_text(json.dumps({**raw, "format-version": 3, "next-row-id": 0}))
+    base, before = catalog.load(EVENTS), metadata_files(table)
+    with pytest.raises(
+        UnsupportedError, match=r"PyIceberg cannot describe table 'db.events' to catalog 'local': .*variant"
+    ):
+        catalog.swap(base, [], set_counter(1))
+    assert metadata_files(table) == before
+
+
+def test_a_table_whose_writers_take_no_lock_is_refused(catalog):
+    metadata = simple_metadata(catalog.default_location(EVENTS), **{"engine.hive.lock-enabled": "false"})
+    table = catalog.create(EVENTS, metadata)
+    with pytest.raises(
+        UnsupportedError, match=r"table 'db.events' has engine.hive.lock-enabled=false: its other writers"
+    ):
+        catalog.swap(table, [], set_counter(1))
+
+
+@pytest.mark.parametrize("fault", [("unlock", "before"), ("unlock", "after"), ("unlock", "cut")])
+def test_an_unlock_that_fails_after_the_change_leaves_it_unknown(catalog, table, metastore, fault):
+    metastore.fail = fault
+    outcome = catalog.swap(table, [], set_counter(1))
+    assert isinstance(outcome, Unknown)
+    assert catalog.load(EVENTS).metadata_location == outcome.metadata_location
+
+
+@pytest.mark.parametrize("how", ["before", "after", "cut"])
+def test_a_change_that_fails_is_unknown_whether_it_was_made_or_not(catalog, table, metastore, how):
+    metastore.fail = ("alter_table_with_environment_context", how)
+    outcome = catalog.swap(table, [], set_counter(1))
+    assert isinstance(outcome, Unknown)
+    assert table.storage.head(outcome.metadata_location) is not None
+    landed = catalog.load(EVENTS).metadata_location == outcome.metadata_location
+    assert landed == (how != "before")
+
+
+def test_a_metastore_that_does_not_answer_is_not_waited_for_without_end(metastore, tmp_path):
+    catalog = open_catalog("local", hive_properties(metastore, tmp_path, **{"hive.client.socket-timeout-ms": "300"}))
+    catalog.create_namespace(("db",))
+    table = catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+    metastore.fail = ("alter_table_with_environment_context", "slow")
+    assert isinstance(catalog.swap(table, [], set_counter(1)), Unknown)
+    metastore.fail = ("get_table", "slow")
+    with pytest.raises(UnavailableError, match=r"catalog 'local' cannot be asked: .*time"):
+        catalog.load(EVENTS)
+
+
+@pytest.mark.parametrize("fault", [("lock", "before"), ("lock", "cut"), ("get_table", "before"), ("get_table", "cut")])
+def test_what_fails_before_the_change_proves_that_nothing_landed(catalog, table, metastore, fault):
+    before = metadata_files(table)
+    metastore.fail = fault
+    with pytest.raises(UnavailableError, match="catalog 'local' cannot be asked"):
+        catalog.swap(table, [], set_counter(1))
+    assert metadata_files(table) == before
+    assert catalog.load(EVENTS).metadata == table.metadata
+
+
+def overtaken(metastore, location):
+    """Another writer, who takes no lock, moves the pointer between our look and our change."""
+
+    def overtake() -> None:
+        metastore.tables[EVENTS].parameters["metadata_location"] = location
+
+    metastore.before_alter = overtake
+
+
+def test_a_writer_without_a_lock_is_seen_by_a_metastore_that_compares(catalog, table, metastore):
+    """HIVE-26882."""
+    theirs = catalog.swap(table, [], set_counter("theirs")).table
+    metastore.tables[EVENTS].parameters["metadata_location"] = table.metadata_location
+    before = metadata_files(table)
+    overtaken(metastore, theirs.metadata_location)
+    outcome = catalog.swap(table, [], set_counter("ours"))
+    assert isinstance(outcome, Conflict)
+    assert "The table has been modified" in outcome.reason
+    assert catalog.load(EVENTS).metadata == theirs.metadata
+    assert metadata_files(table) == before
+
+
+def test_a_conflict_is_unknown_where_the_other_metadata_cannot_be_read_for_ours(catalog, table, metastore):
+    overtaken(metastore, "file:///theirs")
+    outcome = catalog.swap(table, [], set_counter("ours"))
+    assert isinstance(outcome, Unknown)
+    assert table.storage.head(outcome.metadata_location) is not None
+
+
+def test_a_lock_that_is_not_had_is_a_conflict(metastore, tmp_path):
+    catalog = open_catalog("local", hive_properties(metastore, tmp_path, **{"lock-check-retries": "2"}))
+    catalog.create_namespace(("db",))
+    table = catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+    before = metadata_files(table)
+    metastore.locks[EVENTS] = [4711]
+    outcome = catalog.swap(table, [], set_counter(1))
+    assert outcome == Conflict("Failed to acquire lock for ('db', 'events'), state: 2", is_final=True)
+    assert metadata_files(table) == before
+    assert metastore.locks[EVENTS] == [4711]
+
+
+def test_an_unlock_that_fails_is_settled_by_looking(catalog, table, metastore):
+    metastore.fail = ("unlock", "cut")
+    result = commit(table, AppendFiles(files=files("new")), runtime=FakeRuntime())
+    assert result.changed
+    assert catalog.load(EVENTS).metadata.current_snapshot_id == result.snapshot_id
+
+
+def test_a_creation_that_may_have_happened_is_unknown(catalog, metastore):
+    metastore.fail = ("create_table", "cut")
+    with pytest.raises(
+        OutcomeUnknownError, match=r"table 'db.events' in catalog 'local' may or may not have been created"
+    ):
+        catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+    assert catalog.load(EVENTS).name == "db.events"
+
+
+def test_a_metastore_that_is_not_there_is_unavailable(metastore, tmp_path):
+    metastore.close()
+    with pytest.raises(UnavailableError, match="catalog 'local' cannot be asked: "):
+        open_catalog("local", hive_properties(metastore, tmp_path)).list_namespaces()
+
+
+def test_threads_that_commit_at_once_lose_nothing(catalog, table):
+    conflicts = []
+
+    def work() -> None:
+        for _ in range(5):
+            while True:
+                base = catalog.load(EVENTS)
+                value = int(base.metadata.properties.get(COUNTER, "0"))
+                outcome = catalog.swap(base, [], [SetProperties({COUNTER: str(value + 1)})])
+                if isinstance(outcome, Committed):
+                    break
+                conflicts.append(outcome)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert catalog.load(EVENTS).metadata.properties[COUNTER] == "20"
+    assert conflicts
+    assert all(isinstance(outcome, Conflict) for outcome in conflicts)
+    assert len(metadata_files(table)) == 21

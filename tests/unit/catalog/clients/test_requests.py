@@ -1,0 +1,241 @@
+import json
+
+import pytest
+from pyiceberg.table import CommitTableRequest
+
+from icekeep.catalog.clients.requests import (
+    ASSERT_CREATE,
+    creation_updates,
+    requirement_to_json,
+    updates_to_json,
+)
+from icekeep.spec.attachment_updates import (
+    AddEncryptionKey,
+    RemoveEncryptionKey,
+    RemovePartitionStatistics,
+    RemoveStatistics,
+    SetPartitionStatistics,
+    SetStatistics,
+)
+from icekeep.spec.definition_updates import (
+    AddPartitionSpec,
+    AddSchema,
+    AddSortOrder,
+    AssignUuid,
+    SetCurrentSchema,
+    SetDefaultSortOrder,
+    SetDefaultSpec,
+    SetLocation,
+    UpgradeFormatVersion,
+)
+from icekeep.spec.metadata_codec import metadata_from_json, metadata_to_json
+from icekeep.spec.partitioning import spec_from_json
+from icekeep.spec.requirements import (
+    AssertCurrentSchemaId,
+    AssertDefaultSortOrderId,
+    AssertDefaultSpecId,
+    AssertLastAssignedFieldId,
+    AssertLastAssignedPartitionId,
+    AssertRefSnapshotId,
+    AssertTableUuid,
+)
+from icekeep.spec.schema import schema_from_json
+from icekeep.spec.snapshots import PartitionStatisticsFile, Snapshot, SnapshotRef, StatisticsFile
+from icekeep.spec.sorting import sort_order_from_json
+from icekeep.spec.updates import (
+    AddSnapshot,
+    RemovePartitionSpecs,
+    RemoveProperties,
+    RemoveSchemas,
+    RemoveSnapshotRef,
+    RemoveSnapshots,
+    SetProperties,
+    SetSnapshotRef,
+    Update,
+    apply_updates,
+)
+from icekeep.spec.views import view_from_json
+from kit.catalogs import simple_metadata
+
+UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
+SCHEMA = {
+    "type": "struct",
+    "schema-id": 1,
+    "identifier-field-ids": [1],
+    "fields": [
+        {"id": 1, "name": "id", "required": True, "type": "long", "doc": "the key", "initial-default": 7},
+        {"id": 2, "name": "price", "required": False, "type": "decimal(9, 2)", "write-default": "1.50"},
+        {"id": 3, "name": "at", "required": False, "type": "timestamptz_ns"},
+        {
+            "id": 4,
+            "name": "tags",
+            "required": False,
+            "type": {
+                "type": "map",
+                "key-id": 5,
+                "key": "string",
+                "value-id": 6,
+                "value-required": False,
+                "value": {"type": "list", "element-id": 7, "element-required": True, "element": "fixed[4]"},
+            },
+        },
+    ],
+}
+SPEC = {"spec-id": 1, "fields": [{"source-id": 1, "field-id": 1000, "name": "b", "transform": "bucket[16]"}]}
+ORDER = {
+    "order-id": 1,
+    "fields": [{"source-id": 1, "transform": "identity", "direction": "desc", "null-order": "nulls-last"}],
+}
+SNAPSHOT = {
+    "snapshot-id": 8,
+    "parent-snapshot-id": 7,
+    "sequence-number": 3,
+    "timestamp-ms": 1700000000000,
+    "manifest-list": "s3://b/m.avro",
+    "summary": {"operation": "replace", "icekeep.commit-id": "c"},
+    "schema-id": 1,
+    "first-row-id": 0,
+    "added-rows": 9,
+}
+REF = {"snapshot-id": 8, "type": "branch", "min-snapshots-to-keep": 2, "max-snapshot-age-ms": 3, "max-ref-age-ms": 4}
+STATISTICS = {
+    "snapshot-id": 8,
+    "statistics-path": "s3://b/s.puffin",
+    "file-size-in-bytes": 10,
+    "file-footer-size-in-bytes": 5,
+    "blob-metadata": [
+        {
+            "type": "apache-datasketches-theta-v1",
+            "snapshot-id": 8,
+            "sequence-number": 3,
+            "fields": [1],
+            "properties": {"ndv": "3"},
+        },
+    ],
+}
+PARTITION_STATISTICS = {"snapshot-id": 8, "statistics-path": "s3://b/p.parquet", "file-size-in-bytes": 10}
+
+UPDATES = {
+    AssignUuid(UUID): {"action": "assign-uuid", "uuid": UUID},
+    UpgradeFormatVersion(3): {"action": "upgrade-format-version", "format-version": 3},
+    SetLocation("s3://b/t"): {"action": "set-location", "location": "s3://b/t"},
+    SetCurrentSchema(-1): {"action": "set-current-schema", "schema-id": -1},
+    SetDefaultSpec(1): {"action": "set-default-spec", "spec-id": 1},
+    SetDefaultSortOrder(0): {"action": "set-default-sort-order", "sort-order-id": 0},
+    RemoveSnapshots((7, 8)): {"action": "remove-snapshots", "snapshot-ids": [7, 8]},
+    RemoveSnapshotRef("audit"): {"action": "remove-snapshot-ref", "ref-name": "audit"},
+    RemoveProperties(("a", "b")): {"action": "remove-properties", "removals": ["a", "b"]},
+    RemovePartitionSpecs((1,)): {"action": "remove-partition-specs", "spec-ids": [1]},
+    RemoveSchemas((0,)): {"action": "remove-schemas", "schema-ids": [0]},
+    RemoveStatistics(8): {"action": "remove-statistics", "snapshot-id": 8},
+    RemovePartitionStatistics(8): {"action": "remove-partition-statistics", "snapshot-id": 8},
+}
+LARGE_UPDATES = [
+    (SetProperties({"a": "1"}), {"action": "set-properties", "updates": {"a": "1"}}),
+    (AddSchema(schema_from_json(SCHEMA), 7), {"action": "add-schema", "schema": SCHEMA}),
+    (AddPartitionSpec(spec_from_json(SPEC)), {"action": "add-spec", "spec": SPEC}),
+    (AddSortOrder(sort_order_from_json(ORDER)), {"action": "add-sort-order", "sort-order": ORDER}),
+    (AddSnapshot(view_from_json(Snapshot, SNAPSHOT, "")), {"action": "add-snapshot", "snapshot": SNAPSHOT}),
+    (
+        SetSnapshotRef("audit", view_from_json(SnapshotRef, REF, "")),
+        {"action": "set-snapshot-ref", "ref-name": "audit", **REF},
+    ),
+    (
+        SetStatistics(view_from_json(StatisticsFile, STATISTICS, "")),
+        {"action": "set-statistics", "statistics": STATISTICS, "snapshot-id": 8},
+    ),
+    (
+        SetPartitionStatistics(view_from_json(PartitionStatisticsFile, PARTITION_STATISTICS, "")),
+        {"action": "set-partition-statistics", "partition-statistics": PARTITION_STATISTICS},
+    ),
+]
+KEYS = {
+    AddEncryptionKey: {"action": "add-encryption-key", "encryption-key": {"key-id": "k"}},
+    RemoveEncryptionKey: {"action": "remove-encryption-key", "key-id": "k"},
+}
+REQUIREMENTS = [
+    (AssertTableUuid(UUID), {"type": "assert-table-uuid", "uuid": UUID}),
+    (AssertRefSnapshotId("main", 7), {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 7}),
+    (AssertRefSnapshotId("new", None), {"type": "assert-ref-snapshot-id", "ref": "new", "snapshot-id": None}),
+    (AssertCurrentSchemaId(0), {"type": "assert-current-schema-id", "current-schema-id": 0}),
+    (AssertDefaultSpecId(0), {"type": "assert-default-spec-id", "default-spec-id": 0}),
+    (AssertLastAssignedFieldId(2), {"type": "assert-last-assigned-field-id", "last-assigned-field-id": 2}),
+    (
+        AssertLastAssignedPartitionId(999),
+        {"type": "assert-last-assigned-partition-id", "last-assigned-partition-id": 999},
+    ),
+    (AssertDefaultSortOrderId(0), {"type": "assert-default-sort-order-id", "default-sort-order-id": 0}),
+]
+
+
+def lost(ours, theirs, path=""):
+    """The paths at which another model lacks something of ours; spaces and null do not matter."""
+    if isinstance(ours, dict):
+        known = theirs if isinstance(theirs, dict) else {}
+        return [p for key, value in ours.items() for p in lost(value, known.get(key), f"{path}.{key}")]
+    if isinstance(ours, list):
+        known = [*(theirs or []), *([None] * len(ours))]
+        return [p for n, value in enumerate(ours) for p in lost(value, known[n], f"{path}[{n}]")]
+    return [] if ours is None or str(ours).replace(" ", "") == str(theirs).replace(" ", "") else [path]
+
+
+def through_pyiceberg(**parts):
+    body = json.dumps({"identifier": {"namespace": ["db"], "name": "t"}, **parts})
+    request = CommitTableRequest.model_validate_json(body)
+    return request.model_dump(mode="json")
+
+
+def base():
+    return simple_metadata("file:///t")
+
+
+@pytest.mark.parametrize(("update", "expected"), [*UPDATES.items(), *LARGE_UPDATES])
+def test_an_update_is_as_the_protocol_has_it_and_pyiceberg_reads_it(update, expected):
+    (sent,) = updates_to_json(base(), [update])
+    assert lost(expected, sent) == lost(sent, expected) == []
+    assert lost([sent], through_pyiceberg(updates=[sent])["updates"]) == []
+
+
+def test_every_update_has_its_json():
+    known = {type(update) for update in UPDATES} | {type(update) for update, _ in LARGE_UPDATES} | KEYS.keys()
+    assert known == set(Update.__subclasses__())
+
+
+def test_updates_that_pyiceberg_does_not_know_are_as_the_protocol_has_them():
+    updates = [AddEncryptionKey({"key-id": "k"}), RemoveEncryptionKey("k")]
+    assert updates_to_json(base(), updates) == list(KEYS.values())
+
+
+def test_a_last_column_id_is_said_only_where_the_schema_and_the_base_do_not_imply_it():
+    schema = schema_from_json(SCHEMA)
+    for last_column_id in (None, 7):
+        assert "last-column-id" not in updates_to_json(base(), [AddSchema(schema, last_column_id)])[0]
+    (sent,) = updates_to_json(base(), [AddSchema(schema, 9)])
+    assert sent["last-column-id"] == 9
+
+
+def test_snapshots_of_version_1_have_no_sequence_number():
+    raw = metadata_to_json(base())
+    raw["format-version"] = 1
+    (sent,) = updates_to_json(metadata_from_json(raw), [AddSnapshot(view_from_json(Snapshot, SNAPSHOT, ""))])
+    assert "sequence-number" not in sent["snapshot"]
+
+
+@pytest.mark.parametrize(("requirement", "expected"), REQUIREMENTS)
+def test_a_requirement_is_as_the_protocol_has_it_and_pyiceberg_reads_it(requirement, expected):
+    sent = requirement_to_json(requirement)
+    assert sent == expected
+    assert lost([sent], through_pyiceberg(requirements=[sent])["requirements"]) == []
+
+
+def test_the_updates_that_create_a_table_make_it_out_of_any_other():
+    """They are what a server applies to nothing: whatever is asked for is in them."""
+    metadata = simple_metadata("file:///t", owner="me")
+    start = simple_metadata("file:///other")
+    made = apply_updates(start, [u for u in creation_updates(metadata) if not isinstance(u, AssignUuid)], now_ms=0)
+    assert made.location == metadata.location
+    assert made.properties == metadata.properties
+    assert made.schema.same_columns(metadata.schema)
+    sent = through_pyiceberg(requirements=[ASSERT_CREATE], updates=updates_to_json(None, creation_updates(metadata)))
+    assert sent["requirements"] == [{"type": "assert-create"}]
+    assert sent["updates"][0] == {"action": "assign-uuid", "uuid": metadata.table_uuid}

@@ -1,0 +1,301 @@
+"""The REST catalog against a real server on this machine: the contract, as far as it is not the server that decides."""
+
+import json
+import pickle
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from icekeep.catalog.base import Committed, Conflict, Unknown
+from icekeep.catalog.open import open_catalog
+from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError, UnsupportedError, UsageError
+from icekeep.spec.attachment_updates import AddEncryptionKey
+from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.spec.requirements import AssertTableUuid, requirements_for
+from icekeep.spec.snapshots import Snapshot, SnapshotRef
+from icekeep.spec.updates import AddSnapshot, RemoveSnapshots, SetSnapshotRef
+from kit.catalogs import COUNTER, EVENTS, add_snapshot, set_counter, simple_metadata
+from kit.rest_server import Fault
+from unit.contracts.catalog_contract import CatalogContract
+
+
+class TestRestCatalog(CatalogContract):
+    # The server decides how metadata files are named and compressed, and reads them itself.
+    test_a_table_that_wants_gzip_gets_it = None
+    test_a_compression_that_the_spec_does_not_know_is_refused = None
+    test_metadata_that_cannot_be_read_is_an_error_that_names_the_file = None
+    # Without a requirement that says otherwise, a server applies a commit to whatever is current.
+    test_a_swap_of_a_table_that_was_dropped_and_made_anew_is_a_conflict = None
+
+    @pytest.fixture
+    def properties(self, server):
+        return server.properties
+
+    def test_a_table_is_put_below_the_warehouse_by_its_name(self, catalog, tmp_path):
+        catalog.create_namespace(("a", "b"))
+        assert catalog.default_location(("a", "b", "t")).endswith(f"{tmp_path}/warehouse/a/b/t")
+        with pytest.raises(NotFoundError, match="no namespace 'none'"):
+            catalog.default_location(("none", "t"))
+        assert catalog.list_tables(("a", "b")) == []
+
+    def test_a_swap_of_a_base_that_was_replaced_is_a_conflict_and_leaves_no_file(self, catalog, other, create, files):
+        base = create()
+        other.swap(
+            other.load(EVENTS),
+            [],
+            [*add_snapshot(7), SetSnapshotRef("main", SnapshotRef(snapshot_id=7, type="branch"))],
+        )
+        before = files()
+        updates = [*add_snapshot(8), SetSnapshotRef("main", SnapshotRef(snapshot_id=8, type="branch"))]
+        outcome = catalog.swap(base, requirements_for(base.metadata, updates), updates)
+        assert isinstance(outcome, Conflict)
+        assert "Requirement failed: branch main" in outcome.reason
+        assert files() == before
+
+    def test_a_swap_whose_requirements_hold_is_applied_to_what_is_current(self, catalog, other, create):
+        base = create()
+        other.swap(base, [], set_counter(1))
+        outcome = catalog.swap(base, [AssertTableUuid(base.metadata.table_uuid)], [*add_snapshot(7)])
+        assert outcome.table.metadata.properties[COUNTER] == "1"
+        assert outcome.table.metadata.snapshots_by_id.keys() == {7}
+
+    def test_a_renamed_table_keeps_its_location(self, catalog, create):
+        table = create()
+        create(("db", "taken"))
+        catalog.rename(EVENTS, ("db", "new"))
+        assert catalog.load(("db", "new")).metadata == table.metadata
+        with pytest.raises(NotFoundError, match=r"no table 'db.events'"):
+            catalog.rename(EVENTS, ("db", "other"))
+        with pytest.raises(UsageError, match=r"table 'db.taken' exists already"):
+            catalog.rename(("db", "new"), ("db", "taken"))
+        with pytest.raises(NotFoundError, match="no namespace 'none'"):
+            catalog.rename(("db", "new"), ("none", "new"))
+
+    @pytest.mark.parametrize("format_version", [1, 2, 3])
+    def test_tables_of_every_version_are_created_and_committed_to(self, catalog, format_version):
+        base = simple_metadata(catalog.default_location(EVENTS))
+        row_id = 0 if format_version == 3 else None
+        table = catalog.create(EVENTS, msgspec.structs.replace(base, format_version=format_version, next_row_id=row_id))
+        assert table.metadata.format_version == format_version
+        snapshot = Snapshot(
+            snapshot_id=7,
+            timestamp_ms=table.metadata.last_updated_ms,
+            sequence_number=table.metadata.next_sequence_number,
+            manifest_list="file:///nowhere/snap.avro",
+            summary={"operation": "replace", "icekeep.commit-id": "c"},
+            schema_id=0,
+            first_row_id=row_id,
+            added_rows=None if row_id is None else 5,
+        )
+        updates = [AddSnapshot(snapshot), SetSnapshotRef("main", SnapshotRef(snapshot_id=7, type="branch"))]
+        outcome = catalog.swap(table, requirements_for(table.metadata, updates), updates)
+        assert isinstance(outcome, Committed)
+        assert outcome.table.metadata.current_snapshot == snapshot
+        assert outcome.table.metadata.next_row_id == (5 if format_version == 3 else None)
+
+    def test_what_pyicebergs_models_do_not_know_is_sent_all_the_same(self, catalog, create, server):
+        table = create()
+        (add,) = add_snapshot(7)
+        keyed = msgspec.structs.replace(add.snapshot, key_id="key")
+        key = {"key-id": "k", "encrypted-key-metadata": "AA=="}
+        server.faults = [Fault(applied=False, status=400)]
+        catalog.swap(table, [], [AddSnapshot(keyed), AddEncryptionKey(key)])
+        snapshot, encryption_key = server.bodies[-1]["updates"]
+        assert snapshot["snapshot"]["key-id"] == "key"
+        assert encryption_key == {"action": "add-encryption-key", "encryption-key": key}
+
+    def test_all_requirements_are_sent_and_none_hides_another(self, catalog, create, server):
+        refs = {name: SnapshotRef(snapshot_id=7, type="branch") for name in ("main", "b1", "b2")}
+        made = [*add_snapshot(7), *add_snapshot(8, 2), *(SetSnapshotRef(name, ref) for name, ref in refs.items())]
+        base = catalog.swap(create(), [], made).table
+        moved = [SetSnapshotRef("b2", SnapshotRef(snapshot_id=8, type="branch"))]
+        assert isinstance(catalog.swap(base, [], moved), Committed)
+        both = [SetSnapshotRef(name, SnapshotRef(snapshot_id=8, type="branch")) for name in ("b1", "b2")]
+        outcome = catalog.swap(base, requirements_for(base.metadata, both), both)
+        assert isinstance(outcome, Conflict)
+        assert "b2" in outcome.reason
+
+    def test_a_commit_that_was_sent_twice_is_not_a_second_table(self, catalog, server, tmp_path):
+        location = (tmp_path / "t").as_uri()
+        server.faults = [Fault(applied=True, is_doubled=True)]
+        table = catalog.create(EVENTS, simple_metadata(location))
+        assert catalog.load(EVENTS).metadata == table.metadata
+        server.faults = [Fault(applied=True, is_cut=True)]
+        with pytest.raises(
+            OutcomeUnknownError, match=r"the creation of table 'db.second' in catalog 'local' may or may not"
+        ):
+            catalog.create(("db", "second"), simple_metadata((tmp_path / "s").as_uri()))
+
+    def test_tables_that_pyicebergs_models_cannot_read_are_loaded(self, catalog, create):
+        path = Path(create().metadata_location.removeprefix("file://"))
+        raw = json.loads(path.read_text())
+        raw["schemas"][0]["fields"][1]["type"] = "variant"
+        path.write_text(json.dumps({**raw, "format-version": 3, "next-row-id": 0}))
+        assert str(catalog.load(EVENTS).metadata.schema.fields[1].type) == "variant"
+
+    def test_a_table_without_a_metadata_location_is_refused_in_one_line(self, catalog, create, server):
+        create()
+        server.answer = lambda *_: {"metadata": {}}
+        with pytest.raises(
+            UnsupportedError, match=r"^the server of catalog 'local' tells no metadata location of table 'db"
+        ):
+            catalog.load(EVENTS)
+
+    def test_threads_that_commit_at_once_lose_nothing(self, catalog, create):
+        create()
+
+        def work(number: int) -> None:
+            for n in range(5):
+                while True:
+                    base = catalog.load(EVENTS)
+                    new_id = 100 * number + n + 1
+                    updates = [
+                        *add_snapshot(new_id, base.metadata.next_sequence_number),
+                        SetSnapshotRef("main", SnapshotRef(snapshot_id=new_id, type="branch")),
+                    ]
+                    if isinstance(catalog.swap(base, requirements_for(base.metadata, updates), updates), Committed):
+                        break
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        metadata = catalog.load(EVENTS).metadata
+        assert len(metadata.snapshots) == len(metadata.snapshot_log) == 20
+
+
+EXPIRY = [RemoveSnapshots((7,))]
+
+
+@pytest.fixture
+def two_snapshots(server):
+    """A table with snapshots 7 and 8, main at 8."""
+    catalog = open_catalog("local", server.properties)
+    catalog.create_namespace(("db",))
+    table = catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+    main = [SetSnapshotRef("main", SnapshotRef(snapshot_id=8, type="branch"))]
+    return catalog.swap(table, [], [*add_snapshot(7), *add_snapshot(8, 2), *main]).table
+
+
+def expire(table):
+    return table.catalog.swap(table, requirements_for(table.metadata, EXPIRY), EXPIRY)
+
+
+def test_a_reference_that_was_made_meanwhile_and_went_with_its_snapshot_is_not_passed_over(server, two_snapshots):
+    def tag() -> None:
+        other = open_catalog("local", server.properties)
+        made = [SetSnapshotRef("audit", SnapshotRef(snapshot_id=7, type="tag"))]
+        assert isinstance(other.swap(two_snapshots, [], made), Committed)
+
+    server.before_commit = tag
+    outcome = expire(two_snapshots)
+    assert isinstance(outcome, Unknown)
+    assert "the references 'audit' that somebody made meanwhile" in outcome.cause
+    assert outcome.metadata_location == ""
+
+
+def test_an_expiration_that_another_commit_came_before_lands_if_it_took_no_reference(server, two_snapshots):
+    other = open_catalog("local", server.properties)
+    server.before_commit = lambda: other.swap(two_snapshots, [], set_counter(1))
+    outcome = expire(two_snapshots)
+    assert isinstance(outcome, Committed)
+    assert outcome.table.metadata.snapshots_by_id.keys() == {8}
+    assert outcome.table.metadata.properties[COUNTER] == "1"
+
+
+def test_what_an_expiration_replaced_must_be_read_to_tell(server, two_snapshots):
+    other = open_catalog("local", server.properties)
+
+    def overtake() -> None:
+        table = other.swap(two_snapshots, [], set_counter(1)).table
+        server.after_commit = lambda: Path(table.metadata_location.removeprefix("file://")).unlink()
+
+    server.before_commit = overtake
+    outcome = expire(two_snapshots)
+    assert isinstance(outcome, Unknown)
+    assert "it cannot be told which references went with them" in outcome.cause
+
+
+def test_a_server_that_keeps_no_log_is_believed(server):
+    server.keeps_log = False
+    catalog = open_catalog("local", server.properties)
+    catalog.create_namespace(("db",))
+    table = catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+    base = catalog.swap(table, [], [*add_snapshot(7), *add_snapshot(8, 2)]).table
+    assert isinstance(expire(base), Committed)
+
+
+def test_credentials_that_the_server_sends_with_a_table_reach_its_storage_and_nothing_else(server):
+    server.config = {"s3.region": "eu-1"}
+    server.vended = {"s3.access-key-id": "vended-id", "s3.secret-access-key": "vended-secret", "s3.region": "eu-2"}
+    catalog = open_catalog("local", {**server.properties, "s3.endpoint": "http://store", "s3.secret-access-key": "own"})
+    catalog.create_namespace(("db",))
+    location = catalog.default_location(EVENTS)
+    table = catalog.create(
+        EVENTS, simple_metadata(location, **{"s3.endpoint": "http://evil", "py_io_impl": "os.system"})
+    )
+    seen = table.storage._properties
+    assert seen["s3.access-key-id"] == "vended-id"
+    assert seen["s3.secret-access-key"] == "vended-secret"
+    assert seen["s3.region"] == "eu-2"
+    assert seen["s3.endpoint"] == "http://store"
+    assert "py-io-impl" not in seen
+    assert all(isinstance(value, str) for value in seen.values())
+    assert "secret" not in repr((table, catalog))
+    copy = pickle.loads(pickle.dumps(table))
+    assert copy.storage._properties == seen
+
+
+def test_the_credentials_of_the_longest_prefix_are_the_ones(server, tmp_path):
+    server.credentials = [
+        {"prefix": "file:", "config": {"s3.session-token": "short"}},
+        {"prefix": tmp_path.as_uri(), "config": {"s3.session-token": "long"}},
+    ]
+    catalog = open_catalog("local", server.properties)
+    catalog.create_namespace(("db",))
+    table = catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+    assert table.storage._properties["s3.session-token"] == "long"
+
+
+def test_a_token_is_sent_and_never_told(server):
+    server.token = "very-secret-token"
+    good = open_catalog("local", {**server.properties, "token": "very-secret-token"})
+    good.create_namespace(("db",))
+    bad = open_catalog("local", {**server.properties, "token": "wrong-token"})
+    with pytest.raises(UsageError, match=r"catalog 'local' refused: NotAuthorizedException: bad token"):
+        bad.load(EVENTS)
+
+
+def test_a_server_that_is_not_there_is_unavailable(server):
+    server.close()
+    with pytest.raises(UnavailableError, match="catalog 'local' is not available: "):
+        open_catalog("local", server.properties).list_namespaces()
+
+
+def test_a_server_may_not_turn_partial_snapshots_on(server):
+    server.config = {"snapshot-loading-mode": "refs"}
+    with pytest.raises(UnsupportedError, match="snapshot-loading-mode=refs"):
+        open_catalog("local", server.properties).load(EVENTS)
+
+
+def test_each_thread_has_a_client_of_its_own_and_keeps_it(server):
+    catalog = open_catalog("local", server.properties)
+    seen = [catalog._client(), catalog._client()]
+    thread = threading.Thread(target=lambda: seen.append(catalog._client()))
+    thread.start()
+    thread.join()
+    assert seen[0] is seen[1] is not seen[2]
+    assert pickle.loads(pickle.dumps(catalog))._client() is not seen[0]
+
+
+def test_metadata_is_read_from_its_file_and_not_from_the_answer(server):
+    catalog = open_catalog("local", server.properties)
+    catalog.create_namespace(("db",))
+    made = catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+    path = Path(made.metadata_location.removeprefix("file://"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "new-key": 1}))
+    assert catalog.load(EVENTS).metadata.extra == {"new-key": 1}
+    assert parse_metadata(made.storage.read(made.metadata_location), "").extra == {"new-key": 1}

@@ -1,0 +1,245 @@
+"""What becomes of a commit over REST when the server, the network or a proxy fails it: each fault to its outcome."""
+
+import json
+
+import msgspec
+import pytest
+
+from icekeep.catalog.base import Committed, Conflict, Unknown
+from icekeep.catalog.open import open_catalog
+from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.retry import commit
+from icekeep.errors import (
+    ConflictError,
+    NotFoundError,
+    OutcomeUnknownError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+)
+from icekeep.runtime import SYSTEM
+from kit.catalogs import COUNTER, EVENTS, set_counter, simple_metadata
+from kit.rest_server import Fault, Refusal
+from kit.runtime import FakeRuntime
+from kit.tables import files
+
+PROXY = "<html>upstream</html>"
+APPEND = AppendFiles(files=files("new"))
+
+
+def body(status: int, kind: str = "SomeException") -> str:
+    return json.dumps(Refusal(status, kind, "the server says no").body)
+
+
+@pytest.fixture
+def table(server):
+    catalog = open_catalog("local", server.properties)
+    catalog.create_namespace(("db",))
+    return catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+
+
+def counter(table):
+    return table.catalog.load(EVENTS).metadata.properties.get(COUNTER)
+
+
+def written(table):
+    return {name for name in table.storage.child_names(f"{table.metadata.location}/metadata") if name.endswith(".avro")}
+
+
+@pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(False, is_cut=True),
+        *[Fault(False, status, text) for status in (500, 502, 503, 504) for text in ("", PROXY, body(status))],
+        *[Fault(False, status, text) for status in (400, 404, 422, 429) for text in ("", PROXY, '{"error": "x"}')],
+        Fault(False, 408, body(408)),
+        Fault(False, 418, body(418)),
+        Fault(False, 501, PROXY),
+        Fault(False, 200, "{"),
+        Fault(False, 200, "{}"),
+        Fault(False, 200, ""),
+    ],
+)
+def test_what_proves_nothing_is_unknown_whether_it_was_applied_or_not(server, table, fault, applied):
+    server.faults = [fault._replace(applied=applied)]
+    outcome = table.catalog.swap(table, [], set_counter(1))
+    assert isinstance(outcome, Unknown)
+    assert outcome.metadata_location == ""
+    assert "\n" not in outcome.cause
+    assert server.commits == 2, "the creation and one commit: nothing was sent again"
+
+
+@pytest.fixture
+def impatient(server, table):
+    """The table in a catalog that waits for a second."""
+    return open_catalog("local", {**server.properties, "rest.client.socket-timeout-ms": "1000"}).load(EVENTS)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_server_that_does_not_answer_in_time_leaves_it_unknown(server, impatient, applied):
+    server.faults = [Fault(applied, delay_ms=1400)]
+    outcome = impatient.catalog.swap(impatient, [], set_counter(1))
+    assert isinstance(outcome, Unknown)
+    assert "Read timed out" in outcome.cause
+    assert server.commits == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "error"),
+    [
+        (400, body(400), UsageError),
+        (401, PROXY, UsageError),
+        (401, body(401), UsageError),
+        (403, "", UsageError),
+        (403, body(403), UsageError),
+        (406, body(406), UnsupportedError),
+        (422, body(422), UsageError),
+        (429, body(429), UnavailableError),
+        (501, body(501), UnsupportedError),
+    ],
+)
+def test_a_refusal_in_the_servers_own_words_proves_that_nothing_landed(server, table, status, text, error):
+    server.faults = [Fault(False, status, text)] * 2
+    with pytest.raises(error, match=r"^catalog 'local' (refused|is not available): .") as raised:
+        table.catalog.swap(table, [], set_counter(1))
+    assert "\n" not in raised.value.message
+    assert counter(table) is None
+
+
+def test_a_request_that_was_not_let_in_is_sent_once_more_and_no_oftener(server, table):
+    server.faults = [Fault(False, 401, body(401))] * 3
+    with pytest.raises(UsageError):
+        table.catalog.swap(table, [], set_counter(1))
+    assert server.commits == 3
+    server.faults = [Fault(False, 401, body(401))]
+    assert isinstance(table.catalog.swap(table, [], set_counter(1)), Committed)
+
+
+@pytest.mark.parametrize("text", ["", body(409, "CommitFailedException")])
+def test_a_conflict_is_one_that_may_be_our_own(server, table, text):
+    server.faults = [Fault(False, 409, text)]
+    outcome = table.catalog.swap(table, [], set_counter(1))
+    assert isinstance(outcome, Conflict)
+    assert not outcome.is_final
+
+
+def test_a_table_that_is_gone_is_a_conflict(server, table):
+    server.faults = [Fault(False, 404, body(404, "NoSuchTableException"))]
+    outcome = table.catalog.swap(table, [], set_counter(1))
+    assert isinstance(outcome, Conflict)
+    assert "the table was dropped or renamed" in outcome.reason
+
+
+def test_a_server_that_is_not_reached_has_done_nothing(server, table):
+    server.close()
+    with pytest.raises(UnavailableError, match="is not available"):
+        open_catalog("local", server.properties).load(EVENTS)
+    table.catalog._client().close()
+    with pytest.raises(UnavailableError, match="is not available"):
+        table.catalog.swap(table, [], set_counter(1))
+
+
+def test_an_answer_that_cannot_be_read_back_is_looked_for_again(server, table):
+    """The server confirmed it, but the credentials of the base are no good any more."""
+
+    class Expired:
+        def __getattr__(self, name):
+            def refuse(*_):
+                raise UnavailableError("the token has expired")
+
+            return refuse
+
+    outcome = table.catalog.swap(msgspec.structs.replace(table, storage=Expired()), [], set_counter(1))
+    assert isinstance(outcome, Committed)
+    assert outcome.table.metadata.properties[COUNTER] == "1"
+    assert outcome.table.storage.read(outcome.table.metadata_location)
+
+
+class TestCommit:
+    """The same through the commit loop."""
+
+    def commit(self, table, change=APPEND, seed=0):
+        return commit(table, change, runtime=FakeRuntime(seed))
+
+    @pytest.mark.parametrize("fault", [Fault(True, is_cut=True), Fault(True, 503, PROXY), Fault(True, 200, "{")])
+    def test_a_lost_answer_of_a_commit_that_landed_is_settled(self, server, table, fault):
+        server.faults = [fault]
+        result = self.commit(table)
+        assert result.changed
+        assert table.catalog.load(EVENTS).metadata.current_snapshot_id == result.snapshot_id
+        assert len(written(table)) == 2
+        assert server.commits == 2
+
+    @pytest.mark.parametrize("fault", [Fault(False, is_cut=True), Fault(False, 502, PROXY), Fault(False, 404, PROXY)])
+    def test_while_it_is_unknown_nothing_is_deleted(self, server, table, fault):
+        server.faults = [fault]
+        with pytest.raises(OutcomeUnknownError, match="nothing was deleted"):
+            self.commit(table)
+        assert len(written(table)) == 2
+        assert server.commits == 2
+
+    @pytest.mark.parametrize(
+        ("fault", "error"),
+        [
+            (Fault(False, 403, PROXY), UsageError),
+            (Fault(False, 429, body(429)), UnavailableError),
+            (Fault(False, 400, body(400)), UsageError),
+        ],
+    )
+    def test_what_was_refused_leaves_no_file(self, server, table, fault, error):
+        server.faults = [fault]
+        with pytest.raises(error):
+            self.commit(table)
+        assert written(table) == set()
+
+    def test_a_commit_that_lands_after_everybody_gave_up_finds_all_its_files(self, server, impatient):
+        server.faults = [Fault(True, delay_ms=1400, is_late=True)]
+        with pytest.raises(OutcomeUnknownError, match="nothing was deleted") as error:
+            self.commit(impatient)
+        while (landed := impatient.catalog.load(EVENTS).metadata).current_snapshot is None:
+            SYSTEM.sleep_ms(50)
+        assert landed.current_snapshot_id == error.value.facts["snapshot_id"]
+        assert impatient.storage.head(landed.current_snapshot.manifest_list) is not None
+        assert len(written(impatient)) == 2
+
+    def test_a_rejection_that_was_applied_is_our_own_commit(self, server, table):
+        """#14583: the first request landed, its answer was lost on the way, and the second one met it."""
+        server.faults = [Fault(True, 409, body(409, "CommitFailedException"))]
+        result = self.commit(table)
+        assert result.changed
+        assert len(table.catalog.load(EVENTS).metadata.snapshots) == 1
+        assert len(written(table)) == 2
+        assert server.commits == 2
+
+    def test_a_request_that_arrived_twice_adds_one_snapshot(self, server, table):
+        server.faults = [Fault(True, is_doubled=True)]
+        self.commit(table)
+        assert len(table.catalog.load(EVENTS).metadata.snapshots) == 1
+        assert len(written(table)) == 2
+
+    def test_a_conflict_is_tried_again_on_the_new_base(self, server, table):
+        other = AppendFiles(files=files("other"))
+        server.before_commit = lambda: self.commit(open_catalog("other", server.properties).load(EVENTS), other, seed=1)
+        result = self.commit(table)
+        metadata = result.table.metadata
+        assert (
+            next(snapshot.snapshot_id for snapshot in metadata.ancestors(metadata.current_snapshot_id))
+            == result.snapshot_id
+        )
+        assert len(list(metadata.ancestors(result.snapshot_id))) == 2
+        # Two manifests and two lists are named; the list of the attempt that lost is gone.
+        assert len(written(table)) == 4
+
+    def test_a_table_that_was_dropped_is_not_found_and_nothing_is_left(self, server, table):
+        server.before_commit = lambda: open_catalog("other", server.properties).drop(EVENTS)
+        with pytest.raises(NotFoundError, match=r"no table 'db.events'"):
+            self.commit(table)
+        assert written(table) == set()
+
+    def test_conflicts_without_end_are_given_up(self, server, table):
+        server.faults = [Fault(False, 409, body(409))] * 5
+        with pytest.raises(ConflictError, match="gave up after 5 attempts"):
+            self.commit(table, ChangeProperties(updates={"owner": "me"}))
+        assert server.commits == 6
