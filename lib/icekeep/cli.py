@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from icekeep.operations.arguments import CONFIG_SHOW, Command, OutputWish, output_wish, parse_command
+from icekeep.operations.acting import run_verb
+from icekeep.operations.arguments import CONFIG_SHOW, Command, OutputWish, named_command, output_wish, parse_command
 from icekeep.operations.config import read_config
 from icekeep.operations.failures import describe_error, one_line, our_error
 from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
@@ -21,9 +22,9 @@ from icekeep.operations.logs import configure_logs
 from icekeep.operations.output import format_json, plain_values, print_tables, require_directory, write_result_file
 from icekeep.operations.progress import telling_progress
 from icekeep.operations.running import Job, Seams, Surroundings, known_catalogs, run_job
-from icekeep.operations.settings import JOB_SUMMARIES
 from icekeep.operations.showing import show_config
 from icekeep.operations.streams import separate_stderr
+from icekeep.operations.verbs import VERBS
 from icekeep.runtime import SYSTEM, Runtime
 
 # All that is imported late, when a job's turn has come: help and mistakes answer at once and need no Spark.
@@ -95,7 +96,7 @@ def main(
             command = parse_command(words, job, runtime.now_ms(), _version())
             answer = _answer(command, jobs, seams, taken, runtime)
         except (Exception, KeyboardInterrupt, Interrupted) as failure:  # noqa: BLE001 - every failure gets its status here
-            answer = _failure(failure, job or _named_job(words), taken)
+            answer = _failure(failure, job or named_command(words), taken)
             if wish.verbose:
                 traceback.print_exception(failure)
         except SystemExit as done:
@@ -112,7 +113,10 @@ def _answer(command: Command, jobs: Mapping[str, Job], seams: Seams, taken: Inte
         return _config(command, seams)
     with telling_progress(sys.stderr, runtime) as listener:
         surroundings = Surroundings(seams=seams, listener=listener, interrupts=taken, runtime=runtime)
-        outcome = run_job(command, jobs[command.name], surroundings)
+        if command.name in VERBS:
+            outcome = run_verb(command, VERBS[command.name], surroundings)
+        else:
+            outcome = run_job(command, jobs[command.name], surroundings)
     status = _PARTIAL if outcome.status == "partial" else _DONE
     words = f"{outcome.job} {outcome.table}: {outcome.status}" + (", nothing was changed" if command.dry_run else "")
     return Answer(status, plain_values(outcome), title=words)
@@ -166,10 +170,6 @@ def _print(answer: Answer, wish: OutputWish) -> None:
         print(format_json(answer.document))
     elif not answer.error:
         print_tables(answer.title, answer.document["result"], sys.stdout)
-
-
-def _named_job(words: Sequence[str]) -> str | None:
-    return words[0] if words and words[0] in JOB_SUMMARIES else None
 
 
 def _version() -> str:

@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlparse
 
 import pyarrow as pa
@@ -9,10 +10,11 @@ from pyspark.sql import SparkSession
 
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
-from icekeep.errors import ConflictError, JobFailedError, OptionError, UnsupportedError
+from icekeep.errors import ConflictError, JobFailedError, NotFoundError, OptionError, UnsupportedError, UsageError
 from icekeep.events import Event, Warned
 from icekeep.maintenance.compaction import compact, plan_compaction
 from icekeep.tables.append import append
+from icekeep.tables.refs import create_branch, create_tag
 from kit.lake import EVENTS, SCHEMA, Lake, events, multiset
 
 
@@ -94,6 +96,54 @@ def test_a_file_group_holds_no_more_than_its_greatest_size(lake: Lake, spark_ses
     plan = plan_compaction(table, spark_session, options={"max-file-group-input-files": "3", "min-input-files": "2"})
     assert [group.files_count for group in plan.groups] == [3, 3] * 3
     assert plan.groups[0].partition == "at_month=2013-01"
+
+
+def test_a_branch_is_compacted_and_main_stays_as_it_was(any_lake: Lake, spark_session: SparkSession) -> None:
+    table = create_branch(any_lake.filled(), "audit")
+    for number in range(3):
+        table = append(table, events(800 + number, month=2), branch="audit")
+    table = append(table, events(900))
+    main, main_rows, main_files = table.metadata.current_snapshot_id, any_lake.rows(), live_files(any_lake)
+    rows = branch_rows(any_lake, "audit")
+    assert rows != main_rows
+    head = table.metadata.head("audit")
+    assert head is not None
+    plan = plan_compaction(table, spark_session, branch="audit")
+    assert (plan.branch, plan.snapshot_id, plan.sequence_number) == ("audit", head.snapshot_id, head.sequence_number)
+    result = compact(table, spark_session, branch="audit")
+    assert (result.rewritten_data_files_count, result.added_data_files_count) == (21, 3)
+    after = any_lake.load().metadata
+    assert (after.current_snapshot_id, live_files(any_lake), any_lake.rows()) == (main, main_files, main_rows)
+    new = after.head("audit")
+    assert new is not None
+    assert (new.parent_snapshot_id, new.operation) == (head.snapshot_id, "replace")
+    assert branch_rows(any_lake, "audit") == rows
+    scan = any_lake.foreign().scan(snapshot_id=new.snapshot_id)
+    assert len(list(scan.plan_files())) == 3
+    # The files keep the number of the branch's start, not that of main's later commit.
+    foreign = any_lake.foreign()
+    [manifest] = [m for m in new_manifests(foreign, new.snapshot_id) if m.added_files_count]
+    assert {e.sequence_number for e in manifest.fetch_manifest_entry(foreign.io)} == {head.sequence_number}
+
+
+def test_only_a_branch_that_is_there_is_compacted(lake: Lake, spark_session: SparkSession) -> None:
+    table = create_tag(create_branch(lake.filled(commits=1), "audit"), "v1")
+    files = lake.files_on_disk()
+    with pytest.raises(NotFoundError, match="no branch 'audits'; there is 'audit', 'main'"):
+        compact(table, spark_session, branch="audits")
+    with pytest.raises(UsageError, match="'v1' is a tag; only a branch can be committed to"):
+        compact(table, spark_session, branch="v1")
+    assert lake.files_on_disk() == files
+
+
+def branch_rows(lake: Lake, branch: str) -> object:
+    """The rows of a branch as PyIceberg reads them."""
+    table = lake.foreign()
+    return multiset(table.scan(snapshot_id=table.metadata.refs[branch].snapshot_id).to_arrow())
+
+
+def new_manifests(table: Any, snapshot_id: int) -> list[Any]:
+    return [m for m in table.snapshot_by_id(snapshot_id).manifests(table.io) if m.added_snapshot_id == snapshot_id]
 
 
 def test_a_plan_changes_nothing(lake: Lake, spark_session: SparkSession) -> None:

@@ -5,11 +5,12 @@ from pyspark.sql import SparkSession
 
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
-from icekeep.errors import ConflictError, NotFoundError
+from icekeep.errors import ConflictError, NotFoundError, UsageError
 from icekeep.maintenance.compaction import compact
 from icekeep.maintenance.manifests import plan_rewrite_manifests, rewrite_manifests
 from icekeep.tables.append import append
-from kit.lake import EVENTS, Lake, events
+from icekeep.tables.refs import create_branch, create_tag
+from kit.lake import EVENTS, Lake, events, multiset
 
 
 def live_entries(lake: Lake) -> Counter[str]:
@@ -90,6 +91,36 @@ def test_a_concurrent_change_of_a_replaced_manifest_is_a_conflict(lake: Lake, sp
 def test_an_unknown_spec_is_refused(lake: Lake, spark_session: SparkSession) -> None:
     with pytest.raises(NotFoundError, match="no partition spec 7"):
         rewrite_manifests(lake.filled(commits=1), spark_session, spec_id=7)
+
+
+def test_a_branch_s_manifests_become_one_and_main_stays_as_it_was(any_lake: Lake, spark_session: SparkSession) -> None:
+    table = create_branch(any_lake.filled(), "audit")
+    for number in range(4):
+        table = append(table, events(800 + number), branch="audit")
+    table = append(table, events(900))
+    main, main_rows, main_manifests = table.metadata.current_snapshot_id, any_lake.rows(), len(manifests(any_lake))
+    head = table.metadata.refs["audit"].snapshot_id
+    rows = multiset(any_lake.foreign().scan(snapshot_id=head).to_arrow())
+    plan = plan_rewrite_manifests(table, branch="audit")
+    assert (plan.branch, plan.snapshot_id, plan.manifests_count) == ("audit", head, 10)
+    result = rewrite_manifests(table, spark_session, branch="audit")
+    assert (result.rewritten_manifests_count, result.added_manifests_count) == (10, 1)
+    after = any_lake.load().metadata
+    assert (after.current_snapshot_id, len(manifests(any_lake)), any_lake.rows()) == (main, main_manifests, main_rows)
+    new = after.head("audit")
+    assert new is not None
+    assert (new.parent_snapshot_id, new.operation) == (head, "replace")
+    foreign = any_lake.foreign()
+    assert len(foreign.snapshot_by_id(new.snapshot_id).manifests(foreign.io)) == 1
+    assert multiset(foreign.scan(snapshot_id=new.snapshot_id).to_arrow()) == rows
+
+
+def test_only_a_branch_that_is_there_is_rewritten(lake: Lake, spark_session: SparkSession) -> None:
+    table = create_tag(lake.filled(commits=1), "v1")
+    with pytest.raises(NotFoundError, match="no branch 'audit'; there is 'main'"):
+        rewrite_manifests(table, spark_session, branch="audit")
+    with pytest.raises(UsageError, match="'v1' is a tag; only a branch can be committed to"):
+        rewrite_manifests(table, spark_session, branch="v1")
 
 
 def test_manifests_that_pyiceberg_wrote_are_rewritten(lake: Lake, spark_session: SparkSession) -> None:

@@ -269,6 +269,10 @@ def test_importing_loads_neither_spark_nor_arrow(module):
         ["compact", "--table", "db.t", "--where", "id >"],
         ["compact", "--catalog", "nope", "--table", "db.t"],
         ["config", "show"],
+        ["ref", "--help"],
+        ["ref", "create-tag", "v1"],
+        ["ref", "list", "--catalog", "nope", "--table", "db.t"],
+        ["rollback", "--table", "db.t", "--timestamp", "yesterday"],
     ],
 )
 def test_help_and_mistakes_load_neither_spark_nor_arrow(words):

@@ -1,10 +1,11 @@
-"""The command line as argparse knows it, made from the settings of each job.
+"""The command line as argparse knows it, made from the settings of each job and of each command beside them.
 
 A mistake is a `UsageError` with one line, never argparse's usage text; only flags that a job has are accepted.
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import msgspec
@@ -12,13 +13,18 @@ import msgspec
 from icekeep.errors import UsageError
 from icekeep.operations.config import DEFAULT_PATH
 from icekeep.operations.settings import JOB_SETTINGS, JOB_SUMMARIES, Kind, Setting, parse_option, parse_setting
+from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS, Verb
 
 OUTPUTS = ("table", "json")
 CONFIG_SHOW = "config show"
 
+_CONFIG_SUMMARIES = {"show": "show each catalog's properties and where they come from"}
+_GROUPS = {**GROUP_SUMMARIES, "config": "look at the configuration"}
+_WIDTH = 100
+
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked for; `arguments` holds the settings that were given, by name."""
+    """What the user asked for; `arguments` holds the settings that were given, by the function's keywords."""
 
     name: str
     conf: str | None
@@ -51,11 +57,9 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
     """
     parser = job_parser(job, now_ms) if job is not None else command_parser(now_ms, version)
     given = vars(parser.parse_args(list(argv)))
-    name = job or given["command"]
-    if name == "config":
-        name = CONFIG_SHOW
-    settings = JOB_SETTINGS.get(name, ())
-    values = {setting.name: given[setting.name] for setting in settings if given[setting.name] is not None}
+    name = job or " ".join(filter(None, (given["command"], given.get("action"))))
+    settings = _settings(name)
+    values = {setting.argument: given[setting.name] for setting in settings if given[setting.name] is not None}
     if "options" in values:
         values["options"] = _distinct(values["options"])
     return Command(
@@ -69,6 +73,12 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
         dry_run=given.get("dry_run", False),
         arguments=values,
     )
+
+
+def named_command(argv: Sequence[str]) -> str | None:
+    """The job or command that a command line begins with, also if the rest of it is wrong; null if with none."""
+    known = (*JOB_SETTINGS, *VERBS, CONFIG_SHOW)
+    return next((name for name in (" ".join(argv[:2]), " ".join(argv[:1])) if name in known), None)
 
 
 def output_wish(argv: Sequence[str]) -> OutputWish:
@@ -90,50 +100,125 @@ def job_parser(job: str, now_ms: int) -> argparse.ArgumentParser:
 
 
 def command_parser(now_ms: int, version: str) -> argparse.ArgumentParser:
-    """The parser of the `icekeep` command: a sub-command for each job, and `config show`."""
-    parser = _Parser(prog="icekeep", description="Table maintenance for Apache Iceberg.", allow_abbrev=False)
+    """The parser of the `icekeep` command: a sub-command for each job and each command beside them."""
+    single = {words: verb.summary for words, verb in VERBS.items() if " " not in words}
+    parser = _Parser(
+        prog="icekeep",
+        usage="icekeep [-h] [--version] COMMAND ...",
+        description="Table maintenance for Apache Iceberg. `icekeep COMMAND --help` says more.",
+        epilog=_listing("jobs, in Spark", JOB_SUMMARIES)
+        + _listing("commands, without Spark", {**GROUP_SUMMARIES, **single, "config": _GROUPS["config"]}),
+        allow_abbrev=False,
+    )
     parser.add_argument("--version", action="version", version=f"icekeep {version}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = _add_words(parser, "command", "icekeep")
     for job, summary in JOB_SUMMARIES.items():
-        below = commands.add_parser(job, help=summary, description=_sentence(summary), allow_abbrev=False)
-        _add_job(below, job, now_ms)
-    config = commands.add_parser("config", help="look at the configuration", allow_abbrev=False)
-    actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
-    summary = "show each catalog's properties and where they come from"
-    show = actions.add_parser("show", help=summary, description=_sentence(summary), allow_abbrev=False)
+        _add_job(commands.add_parser(job, description=_sentence(summary), allow_abbrev=False), job, now_ms)
+    groups = {name: _add_group(commands, name) for name in _GROUPS}
+    for words, verb in VERBS.items():
+        group, _, action = words.rpartition(" ")
+        parent = groups[group] if group else commands
+        _add_verb(parent.add_parser(action, description=_sentence(verb.summary), allow_abbrev=False), verb, now_ms)
+    show = groups["config"].add_parser("show", description=_sentence(_CONFIG_SUMMARIES["show"]), allow_abbrev=False)
     _add_conf(show)
     _add_output(show)
     return parser
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Flags and what they mean on one line each, lists of commands as they are made."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30)
+
+
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(formatter_class=_Help, **arguments)
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")
 
 
-def _add_job(parser: argparse.ArgumentParser, job: str, now_ms: int) -> None:
+def _settings(name: str) -> tuple[Setting, ...]:
+    if name in VERBS:
+        return VERBS[name].settings + VERBS[name].one_of
+    return JOB_SETTINGS.get(name, ())
+
+
+def _add_group(commands: Any, group: str) -> Any:
+    """A first word that another follows; returns where these are added."""
+    verbs = {words.removeprefix(f"{group} "): v.summary for words, v in VERBS.items() if words.startswith(f"{group} ")}
+    parser = commands.add_parser(
+        group,
+        usage=f"icekeep {group} [-h] ACTION ...",
+        description=f"{_sentence(_GROUPS[group])} `icekeep {group} ACTION --help` says more.",
+        epilog=_listing("actions", verbs or _CONFIG_SUMMARIES),
+        allow_abbrev=False,
+    )
+    return _add_words(parser, "action", f"icekeep {group}")
+
+
+def _add_words(parser: argparse.ArgumentParser, destination: str, prog: str) -> Any:
+    """Where parsers of a next word are added; the help text has a list of its own of them."""
+    return parser.add_subparsers(
+        prog=prog, dest=destination, metavar=destination.upper(), required=True, help=argparse.SUPPRESS
+    )
+
+
+def _listing(title: str, summaries: Mapping[str, str]) -> str:
+    """Names and what they do, as the foot of a help text."""
+    lines = [
+        textwrap.fill(summary, _WIDTH, initial_indent=f"  {name:<20}", subsequent_indent=" " * 22)
+        for name, summary in summaries.items()
+    ]
+    return "\n".join([f"{title}:", *lines, "", ""])
+
+
+def _add_verb(parser: argparse.ArgumentParser, verb: Verb, now_ms: int) -> None:
+    _add_table(parser)
+    for setting in verb.settings:
+        _add_setting(parser, setting, now_ms)
+    if verb.one_of:
+        one_of = parser.add_argument_group("one of").add_mutually_exclusive_group(required=True)
+        for setting in verb.one_of:
+            _add_setting(one_of, setting, now_ms)
+    if verb.changes:
+        parser.add_argument("--dry-run", action="store_true", help="try it with all its checks and change nothing")
+    _add_output(parser)
+
+
+def _add_table(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--table", metavar="NS.NAME", required=True, help="the table; CATALOG.NS.NAME names both")
     parser.add_argument("--catalog", metavar="NAME", help="the catalog, as the configuration calls it")
     _add_conf(parser)
+
+
+def _add_job(parser: argparse.ArgumentParser, job: str, now_ms: int) -> None:
+    _add_table(parser)
     for setting in JOB_SETTINGS[job]:
         _add_setting(parser, setting, now_ms)
     parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
     _add_output(parser)
 
 
-def _add_setting(parser: argparse.ArgumentParser, setting: Setting, now_ms: int) -> None:
+def _add_setting(parser: argparse._ActionsContainer, setting: Setting, now_ms: int) -> None:
     if setting.kind is Kind.SWITCH:
         parser.add_argument(setting.flag, dest=setting.name, action="store_const", const=True, help=setting.help)
         return
     parse: Callable[[str], Any] = parse_option
     if setting.kind is not Kind.OPTIONS:
         parse = lambda text: parse_setting(setting, text, now_ms)  # noqa: E731
+    if setting.is_positional:
+        parser.add_argument(setting.name, metavar=setting.kind.value, type=_argument(parse), help=setting.help)
+        return
     parser.add_argument(
         setting.flag,
         dest=setting.name,
         metavar=setting.kind.value,
         type=_argument(parse),
         action="append" if setting.kind is Kind.OPTIONS else "store",
+        required=setting.is_required,
         help=setting.help,
     )
 

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from icekeep.errors import UsageError
-from icekeep.operations.times import format_time
+from icekeep.operations.times import format_span, format_time
 
 _MAX_ROWS = 100
 _MAX_ITEMS = 5
@@ -139,6 +139,8 @@ def _format_number(name: str, value: int) -> str:
     words = name.lower().replace("-", "_").split("_")
     if "bytes" in words:
         return f"{value:,} ({format_bytes(value)})" if abs(value) >= 1024 else f"{value:,}"
+    if words[-1] == "ms" and "age" in words:
+        return f"{value} ({format_span(value)})"
     if words[-1] == "ms":
         return f"{value} ({format_time(value)})" if value >= _EARLIEST_TIME_MS else f"{value / 1000:,.1f} s"
     return str(value) if words[-1] in ("id", "ids", "number") else f"{value:,}"

@@ -26,6 +26,7 @@ from icekeep.runtime import Runtime
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.filters.parsing import parse_where
+from icekeep.tables.refs import head_of, head_to_commit_to
 
 _START = "start Spark"
 
@@ -110,13 +111,16 @@ def check_arguments(arguments: Mapping[str, Any], metadata: Any) -> None:
     """Hold what was named against the table.
 
     Raises:
-        NotFoundError: the table has no such column, ref, partition spec or snapshot.
+        NotFoundError: the table has no such column, ref, branch, partition spec or snapshot.
+        UsageError: what should be a branch is a tag.
         ExpressionError: the filter does not fit the columns' types.
     """
     if "where" in arguments:
         bind(arguments["where"], metadata.schema, metadata.partition_specs)
     if "ref" in arguments:
-        metadata.head(arguments["ref"])
+        head_of(metadata, arguments["ref"])
+    if "branch" in arguments:
+        head_to_commit_to(metadata, arguments["branch"])
     spec_id = arguments.get("spec_id")
     if spec_id is not None and spec_id not in metadata.specs_by_id:
         raise NotFoundError(

@@ -1,7 +1,8 @@
 """What each job can be told, said once: flags of the command line and keys of a policy are made from this.
 
-A setting is an argument of Iceberg's procedure under its own name; its flag has dashes where the name has underscores.
-Here text is checked as far as that needs no table; a scheduler that only reads the configuration does the same.
+A setting is an argument of Iceberg's procedure under its own name; its flag has dashes where the name has underscores. The
+commands beside the jobs have settings of the same make (`verbs.py`). Here text is checked as far as that needs no table; a
+scheduler that only reads the configuration does the same.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ import msgspec
 
 from icekeep.errors import ExpressionError, UsageError
 from icekeep.operations.documents import Entry
-from icekeep.operations.times import parse_time
+from icekeep.operations.times import parse_span, parse_time
 from icekeep.spec.filters.parsing import parse_where
 
 _MAX_LONG = 2**63 - 1
@@ -22,8 +23,10 @@ class Kind(Enum):
     """What a setting's value is; the text is how a usage line shows it."""
 
     TEXT = "TEXT"
+    NAME = "NAME"
     FILTER = "EXPR"
     TIME = "TIME"
+    AGE = "AGE"
     NUMBER = "N"
     IDS = "ID,ID"
     SWITCH = ""
@@ -31,33 +34,50 @@ class Kind(Enum):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One thing a job can be told; `keyword` is the job function's argument where it is not the setting's name."""
+    """One thing a job or a command can be told.
+
+    Attributes:
+        keyword: the function's argument where it is not the setting's name.
+        is_positional: stands without a flag, and must be given.
+        is_required: must be given, behind its flag.
+    """
 
     name: str
     kind: Kind
     help: str
     minimum: int = 0
     keyword: str = ""
+    is_positional: bool = False
+    is_required: bool = False
 
     @property
     def flag(self) -> str:
         """The flag of the command line."""
         return "--" + ("option" if self.kind is Kind.OPTIONS else self.name.replace("_", "-"))
 
+    @property
+    def argument(self) -> str:
+        """The function's keyword argument."""
+        return self.keyword or self.name
+
 
 _WHERE = Setting("where", Kind.FILTER, "only what a filter can match, e.g. \"day >= '2026-01-01'\"")
+
+_BRANCH = Setting("branch", Kind.NAME, "the branch to work on and to commit to (default: main)")
 
 JOB_SETTINGS: Mapping[str, tuple[Setting, ...]] = {
     "plan_scan": (
         _WHERE,
-        Setting("ref", Kind.TEXT, "the branch or tag to read (default: main)"),
+        Setting("ref", Kind.NAME, "the branch or tag to read (default: main)"),
     ),
     "compact": (
         _WHERE,
         Setting("options", Kind.OPTIONS, "an option of Iceberg's rewrite_data_files; may be repeated"),
+        _BRANCH,
     ),
     "rewrite_manifests": (
         Setting("spec_id", Kind.NUMBER, "rewrite the manifests of this partition spec (default: the current one)"),
+        _BRANCH,
     ),
     "expire_snapshots": (
         Setting("older_than", Kind.TIME, "expire snapshots older than a time or an age (default: as the table says)"),
@@ -90,6 +110,8 @@ def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
     match setting.kind:
         case Kind.TIME:
             return parse_time(text, now_ms)
+        case Kind.AGE:
+            return _span(text, setting.minimum)
         case Kind.NUMBER:
             return _whole_number(text, setting.minimum)
         case Kind.IDS:
@@ -128,10 +150,13 @@ def read_setting(setting: Setting, entry: Entry) -> tuple[str, ...]:
         case Kind.TIME:
             text = entry.scalar()
             _check_time(text, entry)
+        case Kind.AGE:
+            text = entry.text()
+            _check_age(text, setting.minimum, entry)
         case Kind.FILTER:
             text = entry.text()
             _check_filter(text, entry)
-        case Kind.TEXT:
+        case Kind.TEXT | Kind.NAME:
             text = entry.text()
     # One argument, so that a value that begins with a dash is not taken for a flag.
     return (f"{setting.flag}={text}",)
@@ -144,11 +169,25 @@ def _check_time(text: str, entry: Entry) -> None:
         raise entry.wrong(error.message) from None
 
 
+def _check_age(text: str, minimum: int, entry: Entry) -> None:
+    try:
+        _span(text, minimum)
+    except UsageError as error:
+        raise entry.wrong(error.message) from None
+
+
 def _check_filter(text: str, entry: Entry) -> None:
     try:
         parse_where(text, moment_ms=0)
     except ExpressionError as error:
         raise entry.wrong(error.message) from None
+
+
+def _span(text: str, minimum: int) -> int:
+    span_ms = parse_span(text)
+    if span_ms < minimum:
+        raise UsageError(f"the span {text!r} is too short")
+    return span_ms
 
 
 def _whole_number(text: str, minimum: int) -> int:

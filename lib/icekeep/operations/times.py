@@ -8,6 +8,7 @@ from icekeep.spec.iso8601 import format_timestamp, parse_timestamp
 
 _MS_PER_SECOND = 1000
 _NS_PER_SECOND = 1_000_000_000
+_UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000}
 _LIKE_A_DATE = re.compile(r"[0-9]{4}-")
 _EPOCH_MS = re.compile(r"[0-9]{1,15}")
 _EARLIEST_MS = 100_000_000_000
@@ -64,6 +65,19 @@ def format_time(time_ms: int) -> str:
     '2013-01-05T00:00:00Z'
     """
     return format_timestamp(time_ms, _MS_PER_SECOND) + "Z"
+
+
+def format_span(span_ms: int) -> str:
+    """A span in the largest unit that it is a whole number of; about so many days or seconds where it is of none.
+
+    >>> format_span(604_800_000), format_span(129_600_000), format_span(1_500), format_span(90_000_001)
+    ('7d', '36h', '1.5 s', '1.0 d')
+    """
+    for unit, unit_ms in _UNITS_MS.items():
+        if span_ms and span_ms % unit_ms == 0:
+            return f"{span_ms // unit_ms:,}{unit}"
+    days = span_ms / _UNITS_MS["d"]
+    return f"{days:,.1f} d" if days >= 1 else f"{span_ms / _MS_PER_SECOND:,.1f} s"
 
 
 def _epoch_ms(written: str) -> int:

@@ -17,12 +17,15 @@ from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.layout import data_directory
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import partition_path
+from icekeep.spec.snapshots import MAIN
+from icekeep.tables.refs import head_to_commit_to
 
 
 def append(
     table: Table,
     rows: pa.Table | Iterable[pa.Table],
     *,
+    branch: str = MAIN,
     summary: Mapping[str, str] | None = None,
     runtime: Runtime = SYSTEM,
 ) -> Table:
@@ -32,15 +35,18 @@ def append(
     `write-default`. The files are in the format that the table property `write.format.default` names.
 
     Args:
+        branch: where to commit; one that is not there is not made (`create_branch` does that).
         summary: entries for the snapshot's summary.
 
     Raises:
-        UsageError: the columns do not fit the table's, a required one is null, or missing and without a default, or a
-            property of the table has a value that it cannot take.
+        NotFoundError: there is no such branch; nothing was written.
+        UsageError: the columns do not fit the table's, a required one is null, or missing and without a default, a property
+            of the table has a value that it cannot take, or `branch` is a tag.
         UnsupportedError: a column's type or the table's partition spec cannot be written.
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
     metadata = table.metadata
+    head_to_commit_to(metadata, branch)
     options = write_options(metadata.properties, metadata.schema, metadata.sort_order)
     operation = str(runtime.new_uuid())
     files: list[DataFile] = []
@@ -52,7 +58,8 @@ def append(
         _discard(table, files)
         raise
     try:
-        return commit(table, AppendFiles(files=tuple(files), summary=summary or {}), runtime=runtime).table
+        change = AppendFiles(files=tuple(files), branch=branch, summary=summary or {})
+        return commit(table, change, runtime=runtime).table
     except OutcomeUnknownError:
         raise
     except IcekeepError:

@@ -16,12 +16,14 @@ from icekeep.commit.changes.manage_refs import (
     ReplaceRef,
     SetRefRetention,
     named,
+    no_such_ref,
     ref_exists,
 )
 from icekeep.commit.retry import commit
-from icekeep.errors import NotFoundError
+from icekeep.errors import NotFoundError, UsageError
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.spec.snapshots import MAIN, SnapshotRef
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
 
 
 def create_branch(
@@ -122,7 +124,7 @@ def fast_forward(table: Table, branch: str, to: str, *, runtime: Runtime = SYSTE
         NotFoundError: there is no `to`.
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
-    target = table.metadata.head(to)
+    target = head_of(table.metadata, to)
     if target is None:
         raise NotFoundError(f"table {table.name!r} has no snapshot on {to!r} yet", ref=to)
     change: Change = FastForwardBranch(branch, target.snapshot_id)
@@ -173,10 +175,12 @@ def set_ref_retention(
     """Set limits of a branch or tag, as `create_branch` takes them, and commit; null ones stay. Returns the table after it.
 
     Raises:
-        UsageError: a limit is not a positive number, or a tag is given one that only branches have.
+        UsageError: no limit is given, one is not a positive number, or a tag is given one that only branches have.
         NotFoundError: there is no such branch or tag.
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
+    if min_snapshots_to_keep is None and max_snapshot_age_ms is None and max_ref_age_ms is None:
+        raise UsageError(f"there is no limit to set on {name!r}; give at least one")
     change = SetRefRetention(
         name=name,
         min_snapshots_to_keep=min_snapshots_to_keep,
@@ -184,6 +188,35 @@ def set_ref_retention(
         max_ref_age_ms=max_ref_age_ms,
     )
     return commit(table, change, runtime=runtime).table
+
+
+def head_to_commit_to(metadata: TableMetadata, branch: str) -> Snapshot | None:
+    """The head of a branch that is to be written; null only for `main` of a table without data.
+
+    Who commits to a branch must have made it: a name with a slip in it would otherwise become a branch with no data but
+    what is committed.
+
+    Raises:
+        NotFoundError: there is no such branch.
+        UsageError: it is a tag.
+    """
+    ref = metadata.refs.get(branch)
+    if ref is None and branch != MAIN:
+        raise no_such_ref(metadata, branch, "branch")
+    if ref is not None and not ref.is_branch:
+        raise UsageError(f"{branch!r} is a tag; only a branch can be committed to", ref=branch)
+    return metadata.head(branch)
+
+
+def head_of(metadata: TableMetadata, ref: str) -> Snapshot | None:
+    """The snapshot that a branch or tag names; null only for `main` of a table without data.
+
+    Raises:
+        NotFoundError: there is no such branch or tag; says which there are.
+    """
+    if ref != MAIN and ref not in metadata.refs:
+        raise no_such_ref(metadata, ref, "branch or tag")
+    return metadata.head(ref)
 
 
 def _check_free(table: Table, name: str) -> None:

@@ -6,7 +6,9 @@ from icekeep.commit.changes.set_current_snapshot import RollbackToSnapshot, SetC
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.iso8601 import format_timestamp
 from icekeep.spec.refs import is_ancestor, newest_ancestor_before
+from icekeep.tables.refs import head_of
 
 
 def rollback_to_snapshot(table: Table, snapshot_id: int, *, runtime: Runtime = SYSTEM) -> Table:
@@ -36,7 +38,9 @@ def rollback_to_timestamp(table: Table, timestamp: int, *, runtime: Runtime = SY
     """
     snapshot = newest_ancestor_before(table.metadata, timestamp)
     if snapshot is None:
-        raise NotFoundError(f"the history of table {table.name!r} has no snapshot that is older than {timestamp}")
+        raise NotFoundError(
+            f"the history of table {table.name!r} has no snapshot that is older than {format_timestamp(timestamp, 1000)}Z"
+        )
     return rollback_to_snapshot(table, snapshot.snapshot_id, runtime=runtime)
 
 
@@ -58,7 +62,7 @@ def set_current_snapshot(
     if (snapshot_id is None) is (ref is None):
         raise UsageError("give either a snapshot_id or a ref")
     if ref is not None:
-        snapshot = table.metadata.head(ref)
+        snapshot = head_of(table.metadata, ref)
         if snapshot is None:
             raise NotFoundError(f"table {table.name!r} has no snapshot on {ref!r} yet", ref=ref)
         snapshot_id = snapshot.snapshot_id

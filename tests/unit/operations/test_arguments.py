@@ -1,7 +1,7 @@
 import pytest
 
 from icekeep.errors import UsageError
-from icekeep.operations.arguments import OutputWish, output_wish, parse_command
+from icekeep.operations.arguments import OutputWish, named_command, output_wish, parse_command
 from icekeep.operations.settings import JOB_SETTINGS
 
 NOW_MS = 1_767_225_600_000
@@ -60,7 +60,33 @@ def test_settings_are_read_to_values():
             ["expire_snapshots", "--table", "db.t", "--older-than", "x"],
             "argument --older-than: cannot read the time 'x'",
         ),
-        (["config"], "the following arguments are required: ACTION"),
+        (["compact", "--table", "db.t", "--branch"], "argument --branch: expected one argument"),
+        (["plan_scan", "--table", "db.t", "--branch", "b"], "unrecognized arguments: --branch b"),
+        (["config"], "the following arguments are required: ACTION; see icekeep config --help"),
+        (["ref"], "the following arguments are required: ACTION; see icekeep ref --help"),
+        (["ref", "make"], "argument ACTION: invalid choice: 'make'"),
+        (["ref", "list"], "the following arguments are required: --table; see icekeep ref list --help"),
+        (["ref", "list", "--table", "db.t", "--dry-run"], "unrecognized arguments: --dry-run"),
+        (["ref", "create-tag", "--table", "db.t"], "required: NAME; see icekeep ref create-tag --help"),
+        (["ref", "create-tag", "a", "b", "--table", "db.t"], "unrecognized arguments: b"),
+        (["ref", "create-tag", "a", "--table", "db.t", "--max-snapshot-age", "7d"], "unrecognized arguments"),
+        (
+            ["ref", "create-tag", "a", "--table", "db.t", "--max-ref-age", "7"],
+            "--max-ref-age: cannot read the span '7'",
+        ),
+        (
+            ["ref", "create-tag", "a", "--table", "db.t", "--max-ref-age", "0s"],
+            "--max-ref-age: the span '0s' is too short",
+        ),
+        (["ref", "replace-tag", "a", "--table", "db.t"], "the following arguments are required: --snapshot-id"),
+        (["ref", "fast-forward", "a", "--table", "db.t"], "the following arguments are required: --to"),
+        (
+            ["rollback", "--table", "db.t"],
+            "one of the arguments --snapshot-id --timestamp --set-current --set-current-ref",
+        ),
+        (["rollback", "--table", "db.t", "--set-current", "1", "--timestamp", "1d"], "not allowed with argument"),
+        (["rollback", "--table", "db.t", "--snapshot-id", "x"], "argument --snapshot-id: 'x' is not a whole number"),
+        (["ref", "publish", "--table", "db.t"], "one of the arguments --snapshot-id --wap-id is required"),
     ],
 )
 def test_a_mistake_is_one_line(words, message):
@@ -68,6 +94,58 @@ def test_a_mistake_is_one_line(words, message):
         parse(*words)
     assert message in caught.value.message
     assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "arguments"),
+    [
+        ("ref list", "ref list", {}),
+        ("ref create-branch b", "ref create-branch", {"name": "b"}),
+        (
+            "ref create-branch b --snapshot-id 5 --max-ref-age 1h --max-snapshot-age 2d --min-snapshots-to-keep 3",
+            "ref create-branch",
+            {
+                "name": "b",
+                "snapshot_id": 5,
+                "max_ref_age_ms": 3_600_000,
+                "max_snapshot_age_ms": 172_800_000,
+                "min_snapshots_to_keep": 3,
+            },
+        ),
+        ("ref fast-forward main --to audit", "ref fast-forward", {"branch": "main", "to": "audit"}),
+        ("ref rename-branch a --to b", "ref rename-branch", {"name": "a", "new_name": "b"}),
+        ("ref publish --wap-id w1", "ref publish", {"wap_id": "w1"}),
+        ("rollback --timestamp 1d", "rollback", {"timestamp": NOW_MS - 86_400_000}),
+        ("rollback --set-current-ref v1", "rollback", {"set_current_ref": "v1"}),
+    ],
+)
+def test_a_command_beside_the_jobs_has_words_and_arguments_of_its_function(words, name, arguments):
+    command = parse(*words.split(" "), "--table", "db.t", "--catalog", "c", "--conf", "f", "--output", "json")
+    assert (command.name, command.arguments) == (name, arguments)
+    assert (command.table, command.catalog, command.conf, command.output) == ("db.t", "c", "f", "json")
+    assert not command.dry_run
+
+
+def test_the_branch_of_a_job_is_a_setting():
+    for job in ("compact", "rewrite_manifests"):
+        assert parse(job, "--table", "db.t", "--branch", "audit").arguments == {"branch": "audit"}
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["compact", "--wrong"], "compact"),
+        (["ref", "create-tag"], "ref create-tag"),
+        (["ref", "make"], None),
+        (["ref"], None),
+        (["rollback", "--wrong"], "rollback"),
+        (["config", "show", "--wrong"], "config show"),
+        (["--wrong"], None),
+        ([], None),
+    ],
+)
+def test_a_wrong_command_line_still_names_its_command(words, name):
+    assert named_command(words) == name
 
 
 def test_a_script_s_mistake_names_the_script():

@@ -28,13 +28,13 @@ def test_settings_become_the_arguments_of_the_job_s_command_line():
         HEAD
         + """  jobs:
     compact: {where: "day >= '2026-01-01'", options: {min-input-files: 2, rewrite-all: true}}
-    rewrite_manifests: {spec_id: 3}
+    rewrite_manifests: {spec_id: 3, branch: audit}
     expire_snapshots: {older_than: 7d, retain_last: 10, snapshot_ids: [1, 2], clean_expired_metadata: true}
 """
     )
     assert found.calls == (
         JobCall("compact", ("--where=day >= '2026-01-01'", "--option=min-input-files=2", "--option=rewrite-all=true")),
-        JobCall("rewrite_manifests", ("--spec-id=3",)),
+        JobCall("rewrite_manifests", ("--spec-id=3", "--branch=audit")),
         JobCall(
             "expire_snapshots",
             ("--older-than=7d", "--retain-last=10", "--snapshot-ids=1,2", "--clean-expired-metadata"),
@@ -80,7 +80,11 @@ def test_a_schedule_is_cron_a_preset_or_null(schedule):
         (("compact: {}", "compcat: {}"), "policies[0].jobs.compcat", "there is no such key; there is compact, expire"),
         (("compact: {}", "plan_scan: {}"), "policies[0].jobs.plan_scan", "there is no such key"),
         (("{compact: {}}", "{}"), "policies[0].jobs", "is empty"),
-        (("compact: {}", "compact: {wher: x}"), "policies[0].jobs.compact.wher", "there is no such key; there is opt"),
+        (
+            ("compact: {}", "compact: {wher: x}"),
+            "policies[0].jobs.compact.wher",
+            "there is no such key; there is branch, opt",
+        ),
         (("compact: {}", "compact: {where: 5}"), "policies[0].jobs.compact.where", "should be a text, but is a number"),
         (
             ("compact: {}", "compact: {where: day < todya}"),

@@ -139,6 +139,13 @@ def test_arguments_are_held_against_the_table():
         {"where": parse_where("id > 1"), "ref": "audit", "spec_id": 0, "snapshot_ids": (1, 2)},
         metadata,
     )
+    check_arguments({"branch": "main"}, metadata)
+    with pytest.raises(NotFoundError, match="no branch 'audits'; there is 'main'"):
+        check_arguments({"branch": "audits"}, metadata)
+    with pytest.raises(UsageError, match="'audit' is a tag; only a branch can be committed to"):
+        check_arguments({"branch": "audit"}, metadata)
+    with pytest.raises(NotFoundError, match="no branch or tag 'audits'; there is 'audit', 'main'"):
+        check_arguments({"ref": "audits"}, metadata)
     with pytest.raises(NotFoundError, match="has no partition spec 9; it has 0"):
         check_arguments({"spec_id": 9}, metadata)
 

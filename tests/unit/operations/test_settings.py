@@ -1,6 +1,7 @@
 import pytest
 
-from icekeep.errors import UsageError
+from icekeep.errors import ConfigError, UsageError
+from icekeep.operations.documents import parse_document
 from icekeep.operations.settings import (
     JOB_SETTINGS,
     JOB_SUMMARIES,
@@ -9,6 +10,7 @@ from icekeep.operations.settings import (
     Setting,
     parse_option,
     parse_setting,
+    read_setting,
 )
 
 
@@ -20,13 +22,15 @@ def test_every_job_has_a_summary_and_settings_in_the_same_order():
 def test_a_flag_is_the_procedure_s_argument_with_dashes():
     flags = [setting.flag for setting in JOB_SETTINGS["expire_snapshots"]]
     assert flags == ["--older-than", "--retain-last", "--snapshot-ids", "--clean-expired-metadata"]
-    assert [setting.flag for setting in JOB_SETTINGS["compact"]] == ["--where", "--option"]
+    assert [setting.flag for setting in JOB_SETTINGS["compact"]] == ["--where", "--option", "--branch"]
 
 
 @pytest.mark.parametrize(
     ("kind", "text", "value"),
     [
         (Kind.TIME, "1h", 7_200_000 - 3_600_000),
+        (Kind.AGE, "36h", 129_600_000),
+        (Kind.NAME, "main", "main"),
         (Kind.NUMBER, "12", 12),
         (Kind.IDS, "1, 9223372036854775807", (1, 2**63 - 1)),
         (Kind.FILTER, "a > 1", "a > 1"),
@@ -48,6 +52,26 @@ def test_a_number_is_a_long_in_decimal_digits(text):
 def test_a_number_has_its_minimum():
     with pytest.raises(UsageError, match="'0' is not a whole number of 1 or more"):
         parse_setting(Setting("x", Kind.NUMBER, "", minimum=1), "0", now_ms=0)
+
+
+def test_an_age_has_its_minimum():
+    with pytest.raises(UsageError, match="the span '0s' is too short"):
+        parse_setting(Setting("x", Kind.AGE, "", minimum=1), "0s", now_ms=0)
+    with pytest.raises(UsageError, match="cannot read the span 'week'"):
+        parse_setting(Setting("x", Kind.AGE, ""), "week", now_ms=0)
+
+
+def test_a_setting_of_a_policy_may_be_an_age_or_a_name():
+    def entry(text):
+        document = parse_document(f"x: {text}", "f.yaml")
+        return document.mapping()["x"]
+
+    age = Setting("max_age", Kind.AGE, "", minimum=1)
+    assert read_setting(age, entry("7d")) == ("--max-age=7d",)
+    assert read_setting(Setting("branch", Kind.NAME, ""), entry("audit")) == ("--branch=audit",)
+    for wrong in ("7", "0s", "soon"):
+        with pytest.raises(ConfigError, match="'x'"):
+            read_setting(age, entry(wrong))
 
 
 def test_an_option_is_a_key_and_a_value_that_may_hold_an_equals_sign():

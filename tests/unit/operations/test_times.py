@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import UsageError
-from icekeep.operations.times import format_time, parse_span, parse_time
+from icekeep.operations.times import format_span, format_time, parse_span, parse_time
 
 NOW_MS = 1_767_225_600_000
 
@@ -64,3 +64,16 @@ def test_a_span_needs_a_unit():
     assert parse_span(" 5m ") == 300_000
     with pytest.raises(UsageError, match="cannot read the span '5'"):
         parse_span("5")
+
+
+@pytest.mark.parametrize("text", ["7d", "36h", "90m", "1d", "1h", "1m"])
+def test_a_span_is_shown_as_it_was_written_in_its_largest_whole_unit(text):
+    assert format_span(parse_span(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("span_ms", "shown"),
+    [(0, "0.0 s"), (1, "0.0 s"), (45_000, "45.0 s"), (86_400_001, "1.0 d"), (168 * 3_600_000, "7d")],
+)
+def test_a_span_of_no_whole_unit_is_shown_roughly(span_ms, shown):
+    assert format_span(span_ms) == shown

@@ -7,7 +7,14 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from icekeep.errors import ConflictError, OutcomeUnknownError, UnavailableError, UnsupportedError, UsageError
+from icekeep.errors import (
+    ConflictError,
+    NotFoundError,
+    OutcomeUnknownError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+)
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import UnknownTransform
@@ -24,6 +31,7 @@ from icekeep.spec.types import (
 from icekeep.spec.updates import RemovePartitionSpecs, SetProperties
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
+from icekeep.tables.refs import create_branch, create_tag, drop_branch
 from kit.columns import column
 from kit.data_files import read_table
 from kit.memory_catalog import CONFLICTS, IS_UNKNOWN, MemoryCatalog, after, fails, lands_but_raises
@@ -83,6 +91,36 @@ def test_rows_go_into_one_snapshot_with_a_file_for_each_partition(catalog, table
         rf"kind=x/00000-0-{uuid_}-00000\.parquet kind=y/00000-0-{uuid_}-00001\.parquet", " ".join(names)
     )
     assert catalog.runtime.sleeps_ms == []
+
+
+def test_rows_go_to_the_branch_that_is_named_and_main_does_not_move(catalog, table):
+    table = create_branch(put(table), "audit")
+    main = table.metadata.head()
+    done = put(put(table, branch="audit"), branch="audit")
+    assert done.metadata.head() == main
+    head = done.metadata.head("audit")
+    assert (head.summary["total-records"], head.summary["added-records"]) == ("9", "3")
+    assert len(live(done, "audit")) == 6
+    assert list(done.metadata.ancestors(head.snapshot_id))[-1] == main
+
+
+def test_a_branch_that_is_not_there_is_not_made_and_nothing_is_written(catalog, storage, table):
+    table = create_tag(create_branch(put(table), "audit"), "v1")
+    before, written = stored(catalog), storage.fired["write"]
+    with pytest.raises(NotFoundError, match="no branch 'audits'; there is 'audit', 'main'"):
+        put(table, branch="audits")
+    with pytest.raises(UsageError, match="'v1' is a tag; only a branch can be committed to"):
+        put(table, branch="v1")
+    assert (stored(catalog), storage.fired["write"]) == (before, written)
+
+
+def test_a_branch_that_is_dropped_meanwhile_is_not_made_again_and_nothing_is_left(catalog, table):
+    table = create_branch(put(table), "audit")
+    drop_branch(table, "audit")
+    before = stored(catalog)
+    with pytest.raises(NotFoundError, match="'audit'"):
+        put(table, branch="audit")
+    assert stored(catalog) == before
 
 
 def test_each_of_several_tables_gets_files_of_its_own(catalog, table):

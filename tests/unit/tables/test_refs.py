@@ -11,6 +11,8 @@ from icekeep.tables.refs import (
     drop_branch,
     drop_tag,
     fast_forward,
+    head_of,
+    head_to_commit_to,
     rename_branch,
     replace_branch,
     replace_tag,
@@ -45,6 +47,31 @@ def foreign_refs(lake):
         name: (r.snapshot_id, r.snapshot_ref_type, r.min_snapshots_to_keep, r.max_snapshot_age_ms, r.max_ref_age_ms)
         for name, r in lake.foreign().metadata.refs.items()
     }
+
+
+def test_only_a_branch_that_is_there_can_be_committed_to(memory):
+    first, second, third = ids(memory)
+    table = create_tag(create_branch(memory, "dev", second), "v1", first)
+    assert head_to_commit_to(table.metadata, "dev").snapshot_id == second
+    assert head_to_commit_to(table.metadata, "main").snapshot_id == third
+    with pytest.raises(UsageError, match="'v1' is a tag; only a branch can be committed to"):
+        head_to_commit_to(table.metadata, "v1")
+    with pytest.raises(NotFoundError, match="no branch 'deb'; there is 'dev', 'main'"):
+        head_to_commit_to(table.metadata, "deb")
+    assert head_of(table.metadata, "v1").snapshot_id == first
+    with pytest.raises(NotFoundError, match="no branch or tag 'v2'; there is 'dev', 'main', 'v1'"):
+        head_of(table.metadata, "v2")
+
+
+def test_main_of_a_table_without_data_has_no_head_and_can_be_committed_to():
+    metadata = memory_table(MemoryCatalog()).metadata
+    assert head_to_commit_to(metadata, "main") is None
+    assert head_of(metadata, "main") is None
+
+
+def test_to_set_no_limit_is_a_slip(memory):
+    with pytest.raises(UsageError, match="no limit to set on 'main'; give at least one"):
+        set_ref_retention(memory, "main")
 
 
 def test_references_are_made_moved_and_dropped_and_pyiceberg_reads_each_step(lake):

@@ -27,6 +27,8 @@ from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import partition_path
+from icekeep.spec.snapshots import MAIN
+from icekeep.tables.refs import head_to_commit_to
 
 __all__ = ["RewriteDataFilesOptions", "RewriteDataFilesResult", "RewritePlan", "compact", "plan_compaction"]
 
@@ -39,6 +41,7 @@ def compact(
     *,
     where: str | Expression = ALWAYS_TRUE,
     options: Options | None = None,
+    branch: str = MAIN,
     listener: Listener = SILENT,
     runtime: Runtime = SYSTEM,
 ) -> RewriteDataFilesResult:
@@ -47,16 +50,18 @@ def compact(
     Args:
         where: chooses files; a chosen file is rewritten whole.
         options: of Iceberg's `rewrite_data_files`, under its names.
+        branch: whose files are rewritten, and where that is committed; no other branch moves.
 
     Raises:
-        OptionError, ExpressionError, NotFoundError: an argument is wrong; nothing was done.
+        OptionError, ExpressionError, NotFoundError, UsageError: an argument is wrong, such as a tag in place of a branch;
+            nothing was done.
         UnsupportedError: the table is of a kind that cannot be rewritten yet.
         JobFailedError: a file could not be rewritten; the table is as it was, and new files are removed.
         ConflictError: another writer changed a file that was to be replaced.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
     chosen = parse_options(RewriteDataFilesOptions, options or {})
-    plan = plan_compaction(table, spark, where=where, options=chosen, runtime=runtime)
+    plan = plan_compaction(table, spark, where=where, options=chosen, branch=branch, runtime=runtime)
     if plan.other_specs_files_count:
         listener.on(
             Warned(
@@ -80,17 +85,20 @@ def plan_compaction(
     *,
     where: str | Expression = ALWAYS_TRUE,
     options: Options | None = None,
+    branch: str = MAIN,
     runtime: Runtime = SYSTEM,
 ) -> RewritePlan:
     """Say what `compact` with the same arguments would do; raises as it does."""
     chosen = parse_options(RewriteDataFilesOptions, options or {})
     metadata = table.metadata
+    head_to_commit_to(metadata, branch)
     sizes = _sizes(metadata, chosen)
-    scan = plan_files(table, spark, where=where, runtime=runtime)
+    scan = plan_files(table, spark, where=where, ref=branch, runtime=runtime)
     found = [_candidate(row) for row in collected(candidates(scan.files, sizes, rewrite_all=chosen.rewrite_all))]
     current = [file for file in found if file.spec_id == metadata.default_spec_id]
     groups = plan_groups(current, chosen, sizes, _partition_paths(current, metadata), metadata.default_spec_id)
     return RewritePlan(
+        branch=branch,
         snapshot_id=None if scan.snapshot is None else scan.snapshot.snapshot_id,
         sequence_number=0 if scan.snapshot is None else scan.snapshot.sequence_number,
         schema_id=metadata.current_schema_id,

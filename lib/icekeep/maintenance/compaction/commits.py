@@ -53,6 +53,7 @@ class _Committer:
             format_version=self._table.metadata.format_version,
             data_sequence_number=self._plan.sequence_number if self._options.use_starting_sequence_number else None,
             manifest_paths=frozenset(file.manifest_path for file in files),
+            branch=self._plan.branch,
         )
         try:
             commit(self._table, change, reader=self._reader, runtime=self._runtime, listener=self._listener)

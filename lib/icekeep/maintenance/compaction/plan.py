@@ -10,6 +10,7 @@ import msgspec
 
 from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions
 from icekeep.maintenance.compaction.packing import expected_output_files, input_split_bytes, pack
+from icekeep.spec.snapshots import MAIN
 
 
 class CandidateFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,11 +44,12 @@ class FileGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RewritePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run of the job will do.
+    """What one run of the job will do, on the head of `branch`, whose snapshot and sequence number these are.
 
     `other_specs_files_count` counts candidates that are left as they are, since they are of older partition specs.
     """
 
+    branch: str = MAIN
     snapshot_id: int | None
     sequence_number: int
     schema_id: int

@@ -14,6 +14,7 @@ from icekeep.maintenance.manifests.execute import discard, rewritten_manifests
 from icekeep.maintenance.manifests.plan import RewriteManifestsPlan, plan_rewrite_manifests
 from icekeep.maintenance.manifests.result import RewriteManifestsResult, result
 from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.snapshots import MAIN
 
 __all__ = ["RewriteManifestsPlan", "RewriteManifestsResult", "plan_rewrite_manifests", "rewrite_manifests"]
 
@@ -23,6 +24,7 @@ def rewrite_manifests(
     spark: SparkSession,
     *,
     spec_id: int | None = None,
+    branch: str = MAIN,
     listener: Listener = SILENT,
     runtime: Runtime = SYSTEM,
 ) -> RewriteManifestsResult:
@@ -32,21 +34,23 @@ def rewrite_manifests(
 
     Args:
         spec_id: the partition spec whose manifests are rewritten; the default spec if null.
+        branch: whose manifests are rewritten, and where that is committed; no other branch moves.
 
     Raises:
-        NotFoundError: the table has no such spec.
+        NotFoundError: the table has no such spec or branch.
+        UsageError: the branch is a tag.
         UnsupportedError: the table is of a kind that cannot be rewritten yet.
         ConflictError: another writer changed a manifest that was to be replaced.
         OutcomeUnknownError: the commit may or may not have landed.
     """
-    plan = plan_rewrite_manifests(table, spark, spec_id=spec_id)
+    plan = plan_rewrite_manifests(table, spark, spec_id=spec_id, branch=branch)
     if not plan.manifests:
         return result(plan, ())
     listener.on(StepStarted("rewriting manifests", plan.manifests_count, "manifests"))
     added = rewritten_manifests(plan, table, spark) if plan.entries_count else ()
     listener.on(StepFinished("rewriting manifests", f"{plan.manifests_count} manifests -> {len(added)}"))
     version = table.metadata.format_version
-    change = RewriteManifests(replaced=plan.manifests, added=added, format_version=version)
+    change = RewriteManifests(replaced=plan.manifests, added=added, format_version=version, branch=branch)
     try:
         commit(table, change, runtime=runtime, listener=listener)
     except OutcomeUnknownError:

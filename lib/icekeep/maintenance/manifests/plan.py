@@ -10,11 +10,17 @@ from icekeep.errors import NotFoundError
 from icekeep.planning.scan import refuse_delete_files, refuse_encrypted
 from icekeep.spec.manifests.inspection import lacks_counts
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
+from icekeep.spec.snapshots import MAIN
+from icekeep.tables.refs import head_to_commit_to
 
 
 class RewriteManifestsPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The manifests of one spec that become about `expected_manifests_count` others; none if there is nothing to gain."""
+    """The manifests of one spec that become about `expected_manifests_count` others; none if there is nothing to gain.
 
+    They are those of `snapshot_id`, the head of `branch`.
+    """
+
+    branch: str = MAIN
     snapshot_id: int | None
     spec_id: int
     target_size_bytes: int
@@ -26,7 +32,7 @@ class RewriteManifestsPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_rewrite_manifests(
-    table: Table, spark: SparkSession | None = None, *, spec_id: int | None = None
+    table: Table, spark: SparkSession | None = None, *, spec_id: int | None = None, branch: str = MAIN
 ) -> RewriteManifestsPlan:
     """Choose the data manifests of a spec that hold no live file, and the others if fewer could hold their entries.
 
@@ -34,7 +40,8 @@ def plan_rewrite_manifests(
     counts of.
 
     Raises:
-        NotFoundError: the table has no such spec.
+        NotFoundError: the table has no such spec or branch.
+        UsageError: the branch is a tag.
         UnsupportedError: the table has delete files or is encrypted.
     """
     metadata = table.metadata
@@ -43,7 +50,7 @@ def plan_rewrite_manifests(
     if spec_id not in metadata.specs_by_id:
         known = ", ".join(map(str, sorted(metadata.specs_by_id)))
         raise NotFoundError(f"table {table.name!r} has no partition spec {spec_id}; it has {known}", spec_id=spec_id)
-    snapshot = metadata.current_snapshot
+    snapshot = head_to_commit_to(metadata, branch)
     reader = StorageManifestReader(table.storage)
     listed = [] if snapshot is None else reader.manifests(snapshot)
     listed = [reader.completed(m, metadata) if lacks_counts(m) else m for m in listed]
@@ -57,6 +64,7 @@ def plan_rewrite_manifests(
         live, expected = [], 0
     chosen = live + [m for m in of_spec if not m.may_have_live_files]
     return RewriteManifestsPlan(
+        branch=branch,
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         spec_id=spec_id,
         target_size_bytes=target_bytes,

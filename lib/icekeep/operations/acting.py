@@ -1,0 +1,107 @@
+"""One command beside the jobs on one table: from the command line to what moved.
+
+What is told comes from the swap itself: the references in its updates, and where they were in the very table that it
+replaced, whatever others did between the loading of the table and the commit.
+"""
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.operations.arguments import Command
+from icekeep.operations.catalogs import find_table
+from icekeep.operations.rehearsal import Rehearsal, Swap, WatchedCatalog
+from icekeep.operations.running import Outcome, Surroundings, known_catalogs, resolve
+from icekeep.operations.verbs import Verb
+from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef, Update
+
+
+class RefChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch or tag before and after; null before it was made, after it was dropped. Its limits are those after.
+
+    In a rehearsal `current_snapshot_id` is null too where the commit would make the snapshot.
+    """
+
+    ref: str
+    type: str
+    previous_snapshot_id: int | None
+    current_snapshot_id: int | None
+    max_ref_age_ms: int | None = None
+    max_snapshot_age_ms: int | None = None
+    min_snapshots_to_keep: int | None = None
+
+
+class TableChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command did, or would do.
+
+    Attributes:
+        has_effect: whether there is anything to do.
+        adds_snapshot: whether the commit made a snapshot of its own.
+        metadata_location: the table's metadata after it; null for a rehearsed change, which writes none.
+    """
+
+    has_effect: bool
+    adds_snapshot: bool
+    previous_metadata_location: str
+    metadata_location: str | None
+    refs: tuple[RefChanged, ...]
+
+
+def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcome:
+    """Run a command or, with `--dry-run`, rehearse it with all its checks.
+
+    Raises:
+        IcekeepError: any error of the configuration, the table or the command.
+    """
+    seams, runtime = surroundings.seams, surroundings.runtime
+    reference = find_table(known_catalogs(command.conf, seams), command.table, command.catalog)
+    table: Table = resolve(seams.load_table)(reference, runtime=runtime)
+    function = resolve(verb.run)
+    status = "planned" if command.dry_run else "done"
+    if not verb.changes:
+        result = function(table, **command.arguments, runtime=runtime)
+    else:
+        catalog = Rehearsal(table.catalog, table.storage, runtime) if command.dry_run else WatchedCatalog(table.catalog)
+        after = function(catalog.watched(table), **command.arguments, runtime=runtime)
+        result = _changed(after, catalog.last_swap, is_rehearsal=command.dry_run)
+    return Outcome(job=command.name, table=reference.full_name, dry_run=command.dry_run, status=status, result=result)
+
+
+def _changed(after: Table, swap: Swap | None, *, is_rehearsal: bool) -> TableChanged:
+    if swap is None or not swap.is_in(after):
+        return TableChanged(
+            has_effect=False,
+            adds_snapshot=False,
+            previous_metadata_location=after.metadata_location,
+            metadata_location=after.metadata_location,
+            refs=(),
+        )
+    untold = swap.added_ids if is_rehearsal else frozenset()
+    refs = [_ref_changed(update, swap.base, untold) for update in swap.updates]
+    return TableChanged(
+        has_effect=True,
+        adds_snapshot=bool(swap.added_ids),
+        previous_metadata_location=swap.base.metadata_location,
+        metadata_location=None if is_rehearsal else after.metadata_location,
+        refs=tuple(ref for ref in refs if ref is not None),
+    )
+
+
+def _ref_changed(update: Update, base: Table, untold: frozenset[int]) -> RefChanged | None:
+    """What an update does to a reference, null if nothing; the ids in `untold` are left out."""
+    if not isinstance(update, SetSnapshotRef | RemoveSnapshotRef):
+        return None
+    before = base.metadata.refs.get(update.ref_name)
+    after = update.ref if isinstance(update, SetSnapshotRef) else None
+    previous_id = None if before is None else before.snapshot_id
+    if after is None:
+        kind = "" if before is None else before.type
+        return RefChanged(ref=update.ref_name, type=kind, previous_snapshot_id=previous_id, current_snapshot_id=None)
+    return RefChanged(
+        ref=update.ref_name,
+        type=after.type,
+        previous_snapshot_id=previous_id,
+        current_snapshot_id=None if after.snapshot_id in untold else after.snapshot_id,
+        max_ref_age_ms=after.max_ref_age_ms,
+        max_snapshot_age_ms=after.max_snapshot_age_ms,
+        min_snapshots_to_keep=after.min_snapshots_to_keep,
+    )

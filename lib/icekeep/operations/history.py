@@ -1,0 +1,78 @@
+"""What the commands `ref list`, `ref publish` and `rollback` do: one command for several verbs of a table."""
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.operations.times import format_time
+from icekeep.runtime import Runtime
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import MAIN, SnapshotRef
+from icekeep.tables.rollback import (
+    cherrypick_snapshot,
+    publish_changes,
+    rollback_to_snapshot,
+    rollback_to_timestamp,
+    set_current_snapshot,
+)
+
+
+class RefShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of Iceberg's metadata table `refs`, and when its snapshot was committed (ISO 8601, UTC)."""
+
+    name: str
+    type: str
+    snapshot_id: int
+    committed_at: str | None
+    max_reference_age_in_ms: int | None
+    min_snapshots_to_keep: int | None
+    max_snapshot_age_in_ms: int | None
+
+
+class RefsShown(msgspec.Struct, frozen=True):
+    """The branches and tags of a table: `main`, the other branches, the tags."""
+
+    metadata_location: str
+    refs: tuple[RefShown, ...]
+
+
+def list_refs(table: Table, *, runtime: Runtime) -> RefsShown:
+    """Every branch and tag; none for a table without data."""
+    refs = sorted(table.metadata.refs.items(), key=lambda item: (item[0] != MAIN, not item[1].is_branch, item[0]))
+    return RefsShown(table.metadata_location, tuple(_shown(name, ref, table.metadata) for name, ref in refs))
+
+
+def rollback(
+    table: Table,
+    *,
+    snapshot_id: int | None = None,
+    timestamp: int | None = None,
+    set_current: int | None = None,
+    set_current_ref: str | None = None,
+    runtime: Runtime,
+) -> Table:
+    """Move `main` as the one argument says that is given; raises what the verbs of `tables/rollback.py` raise."""
+    if snapshot_id is not None:
+        return rollback_to_snapshot(table, snapshot_id, runtime=runtime)
+    if timestamp is not None:
+        return rollback_to_timestamp(table, timestamp, runtime=runtime)
+    return set_current_snapshot(table, set_current, ref=set_current_ref, runtime=runtime)
+
+
+def publish(table: Table, *, snapshot_id: int | None = None, wap_id: str | None = None, runtime: Runtime) -> Table:
+    """Publish a snapshot by its id or its `wap.id`; raises what the verbs of `tables/rollback.py` raise."""
+    if snapshot_id is not None:
+        return cherrypick_snapshot(table, snapshot_id, runtime=runtime)
+    return publish_changes(table, wap_id or "", runtime=runtime)
+
+
+def _shown(name: str, ref: SnapshotRef, metadata: TableMetadata) -> RefShown:
+    snapshot = metadata.snapshots_by_id.get(ref.snapshot_id)
+    return RefShown(
+        name=name,
+        type=ref.type,
+        snapshot_id=ref.snapshot_id,
+        committed_at=None if snapshot is None else format_time(snapshot.timestamp_ms),
+        max_reference_age_in_ms=ref.max_ref_age_ms,
+        min_snapshots_to_keep=ref.min_snapshots_to_keep,
+        max_snapshot_age_in_ms=ref.max_snapshot_age_ms,
+    )

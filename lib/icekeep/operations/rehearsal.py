@@ -1,0 +1,162 @@
+"""A table that is watched while a verb commits to it, or whose commit is only rehearsed.
+
+Both wrap the table's catalog, so that a verb runs as it always does, with all its checks. In a rehearsal the next metadata
+is made in memory from the table as it is now, what the commit writes stays in memory, and nothing reaches the store.
+"""
+
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import BinaryIO, NoReturn
+
+import msgspec
+
+from icekeep.catalog.base import Catalog, Committed, Conflict, Identifier, SwapOutcome, Table
+from icekeep.catalog.metadata_files import encode, next_metadata
+from icekeep.errors import IcekeepBug
+from icekeep.runtime import Runtime
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.requirements import Requirement
+from icekeep.spec.updates import AddSnapshot, Update
+from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo, Storage
+
+
+class Swap(msgspec.Struct, frozen=True):
+    """A swap that was asked for: the table that it was about, as it was just before, and the updates."""
+
+    base: Table
+    updates: tuple[Update, ...]
+    was_refused: bool = False
+
+    @property
+    def added_ids(self) -> frozenset[int]:
+        """The snapshots that it was to add."""
+        return frozenset(u.snapshot.snapshot_id for u in self.updates if isinstance(u, AddSnapshot))
+
+    def is_in(self, table: Table) -> bool:
+        """Whether it landed, as a commit tells that ended with `table`; a refusal may have been the answer to a second try."""
+        return not self.was_refused or any(added in table.metadata.snapshots_by_id for added in self.added_ids)
+
+
+class WatchedCatalog:
+    """Passes on what a commit asks of a catalog; `last_swap` is what it asked for at last, null if for nothing."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self.last_swap: Swap | None = None
+
+    def watched(self, table: Table) -> Table:
+        """The same table, whose commits go through here."""
+        return msgspec.structs.replace(table, catalog=self)
+
+    @property
+    def name(self) -> str:
+        return self._catalog.name
+
+    def load(self, identifier: Identifier | str) -> Table:
+        return self.watched(self._catalog.load(identifier))
+
+    def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
+        self.last_swap = Swap(table, tuple(updates))
+        outcome = self._swap(msgspec.structs.replace(table, catalog=self._catalog), requirements, updates)
+        if isinstance(outcome, Conflict):
+            self.last_swap = msgspec.structs.replace(self.last_swap, was_refused=True)
+        return Committed(self.watched(outcome.table)) if isinstance(outcome, Committed) else outcome
+
+    def default_location(self, identifier: Identifier) -> str:
+        return self._catalog.default_location(identifier)
+
+    def list_tables(self, namespace: Identifier) -> list[Identifier]:
+        return self._catalog.list_tables(namespace)
+
+    def list_namespaces(self) -> list[Identifier]:
+        return self._catalog.list_namespaces()
+
+    def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
+        self._refuse("create")
+
+    def drop(self, identifier: Identifier) -> None:
+        self._refuse("drop")
+
+    def rename(self, old: Identifier, new: Identifier) -> None:
+        self._refuse("rename")
+
+    def create_namespace(
+        self, namespace: Identifier, properties: Mapping[str, str] | None = None, *, exists_ok: bool = False
+    ) -> None:
+        self._refuse("create_namespace")
+
+    def drop_namespace(self, namespace: Identifier) -> None:
+        self._refuse("drop_namespace")
+
+    def _swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
+        return self._catalog.swap(table, requirements, updates)
+
+    def _refuse(self, operation: str) -> NoReturn:
+        raise IcekeepBug(f"a commit to a table asked its catalog to {operation}")
+
+
+class Rehearsal(WatchedCatalog):
+    """Answers a swap as the catalog would, but for what only the real one can know, and changes nothing."""
+
+    def __init__(self, catalog: Catalog, storage: Storage, runtime: Runtime) -> None:
+        super().__init__(catalog)
+        self._storage = RehearsalStorage(storage)
+        self._runtime = runtime
+
+    def watched(self, table: Table) -> Table:
+        return msgspec.structs.replace(super().watched(table), storage=self._storage)
+
+    def _swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
+        new = next_metadata(table, requirements, updates, self._runtime.now_ms())
+        if isinstance(new, Conflict):
+            return new
+        # A real swap writes it, which a property of the table may prevent.
+        encode(new)
+        return Committed(msgspec.structs.replace(table, metadata=new))
+
+
+class RehearsalStorage:
+    """Reads from a store, and keeps in memory what is written; nothing of the store is changed."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._written: dict[str, bytes] = {}
+
+    def open(self, location: str) -> BinaryIO:
+        return io.BytesIO(self._written[location]) if location in self._written else self._storage.open(location)
+
+    def read(self, location: str, length_bytes: int | None = None) -> bytes:
+        return self._written[location] if location in self._written else self._storage.read(location, length_bytes)
+
+    @contextmanager
+    def write(self, location: str) -> Iterator[BinaryIO]:
+        stream = io.BytesIO()
+        yield stream
+        self.create(location, stream.getvalue())
+
+    def create(self, location: str, data: bytes) -> None:
+        if location in self._written:
+            raise FileExistsError(location)
+        self._written[location] = data
+
+    def move(self, source: str, target: str) -> None:
+        raise IcekeepBug(f"a rehearsal was asked to move {source!r}")
+
+    def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
+        return [self._forget(location) for location in locations]
+
+    def list(self, prefix_location: str) -> Iterator[FileInfo]:
+        return self._storage.list(prefix_location)
+
+    def head(self, location: str) -> FileInfo | None:
+        return self._storage.head(location)
+
+    def capabilities(self, location: str) -> Capabilities:
+        # To prove them is to write.
+        return Capabilities(exclusive_create=False, move=False)
+
+    def _forget(self, location: str) -> DeleteOutcome:
+        if self._written.pop(location, None) is None:
+            return DeleteOutcome(location, DeleteStatus.FAILED, "a rehearsal deletes nothing")
+        return DeleteOutcome(location, DeleteStatus.DELETED)

@@ -1,0 +1,132 @@
+"""The commands beside the jobs: what each can be told, and the function that does it. None of them needs Spark.
+
+To add one is to add an entry here and a function that takes the table, the settings as keywords, and `runtime`; it returns
+the table after its commit, or a value to show where it changes nothing.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from icekeep.operations.settings import Kind, Setting
+
+
+class Verb(msgspec.Struct, frozen=True, kw_only=True):
+    """A command on one table.
+
+    Attributes:
+        run: where its function is, as "module:function".
+        one_of: settings of which exactly one must be given.
+        changes: whether it commits; then it has `--dry-run`, and its function returns the table after it.
+    """
+
+    summary: str
+    run: str
+    settings: tuple[Setting, ...] = ()
+    one_of: tuple[Setting, ...] = ()
+    changes: bool = True
+
+
+def _name(what: str, keyword: str = "") -> Setting:
+    return Setting("name", Kind.NAME, what, keyword=keyword, is_positional=True)
+
+
+_BRANCH, _TAG = _name("the branch"), _name("the tag")
+_AT = Setting("snapshot_id", Kind.NUMBER, "its snapshot (default: the current one)")
+_MOVE_TO = Setting("snapshot_id", Kind.NUMBER, "any snapshot of the table", is_required=True)
+_REF_AGE = Setting(
+    "max_ref_age",
+    Kind.AGE,
+    "expiry drops the reference itself when its snapshot is older, e.g. 30d",
+    minimum=1,
+    keyword="max_ref_age_ms",
+)
+_BRANCH_LIMITS = (
+    _REF_AGE,
+    Setting(
+        "max_snapshot_age",
+        Kind.AGE,
+        "expiry takes snapshots of the branch that are older, e.g. 7d",
+        minimum=1,
+        keyword="max_snapshot_age_ms",
+    ),
+    Setting("min_snapshots_to_keep", Kind.NUMBER, "expiry leaves the branch this many snapshots at least", minimum=1),
+)
+
+VERBS: Mapping[str, Verb] = {
+    "ref list": Verb(
+        summary="show every branch and tag, with its snapshot and limits",
+        run="icekeep.operations.history:list_refs",
+        changes=False,
+    ),
+    "ref create-branch": Verb(
+        summary="create a branch",
+        run="icekeep.tables.refs:create_branch",
+        settings=(_BRANCH, _AT, *_BRANCH_LIMITS),
+    ),
+    "ref create-tag": Verb(
+        summary="create a tag; expiry keeps its snapshot",
+        run="icekeep.tables.refs:create_tag",
+        settings=(_TAG, _AT, _REF_AGE),
+    ),
+    "ref replace-branch": Verb(
+        summary="move a branch to any snapshot",
+        run="icekeep.tables.refs:replace_branch",
+        settings=(_BRANCH, _MOVE_TO),
+    ),
+    "ref replace-tag": Verb(
+        summary="let a tag name another snapshot",
+        run="icekeep.tables.refs:replace_tag",
+        settings=(_TAG, _MOVE_TO),
+    ),
+    "ref fast-forward": Verb(
+        summary="move a branch on to where another branch or a tag is (Iceberg's fast_forward)",
+        run="icekeep.tables.refs:fast_forward",
+        settings=(
+            _name("the branch; made if it is not there", keyword="branch"),
+            Setting("to", Kind.NAME, "a branch or tag that the branch leads to", is_required=True),
+        ),
+    ),
+    "ref rename-branch": Verb(
+        summary="give a branch another name",
+        run="icekeep.tables.refs:rename_branch",
+        settings=(_BRANCH, Setting("to", Kind.NAME, "its new name", keyword="new_name", is_required=True)),
+    ),
+    "ref drop-branch": Verb(
+        summary="drop a branch; its snapshots stay until they expire",
+        run="icekeep.tables.refs:drop_branch",
+        settings=(_BRANCH,),
+    ),
+    "ref drop-tag": Verb(
+        summary="drop a tag; its snapshot stays until it expires",
+        run="icekeep.tables.refs:drop_tag",
+        settings=(_TAG,),
+    ),
+    "ref set-retention": Verb(
+        summary="set limits of a branch or tag; those that are not given stay",
+        run="icekeep.tables.refs:set_ref_retention",
+        settings=(_name("the branch or tag"), *_BRANCH_LIMITS),
+    ),
+    "ref publish": Verb(
+        summary="publish a staged snapshot on main (Iceberg's cherrypick_snapshot and publish_changes)",
+        run="icekeep.operations.history:publish",
+        one_of=(
+            Setting("snapshot_id", Kind.NUMBER, "the snapshot"),
+            Setting("wap_id", Kind.TEXT, "the wap.id that it was staged with"),
+        ),
+    ),
+    "rollback": Verb(
+        summary="make another snapshot the current one; nothing is deleted",
+        run="icekeep.operations.history:rollback",
+        one_of=(
+            Setting("snapshot_id", Kind.NUMBER, "back to this ancestor of the current snapshot"),
+            Setting("timestamp", Kind.TIME, "back to the newest ancestor that is older than a time or an age"),
+            Setting("set_current", Kind.NUMBER, "to any snapshot of the table, an ancestor or not"),
+            Setting("set_current_ref", Kind.NAME, "to where a branch or tag is"),
+        ),
+    ),
+}
+"""Every command, by its words, in the order in which help lists them."""
+
+GROUP_SUMMARIES: Mapping[str, str] = {"ref": "list, create, move and drop branches and tags; publish what is staged"}
+"""What the first word of commands of two words is about."""

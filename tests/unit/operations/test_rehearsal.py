@@ -1,0 +1,157 @@
+"""A rehearsed commit runs as it always does, and nothing of it reaches the catalog or the store."""
+
+import pytest
+
+from icekeep.catalog.base import Committed
+from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.cherry_pick import CherryPick
+from icekeep.commit.retry import commit
+from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError, MissingFileError
+from icekeep.operations.rehearsal import Rehearsal, RehearsalStorage, WatchedCatalog
+from icekeep.storage.base import DeleteStatus
+from icekeep.tables.refs import create_tag
+from icekeep.tables.rollback import rollback_to_snapshot
+from kit.memory_catalog import COMMITS, CONFLICTS, LANDS_BUT_IS_UNKNOWN, LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after
+from kit.runtime import FakeRuntime
+from kit.storage import MemoryStorage
+from kit.tables import add, files, live, memory_table, stored
+
+
+@pytest.fixture
+def catalog():
+    return MemoryCatalog()
+
+
+@pytest.fixture
+def table(catalog):
+    """A table with two snapshots."""
+    return add(add(memory_table(catalog), "a"), "b")
+
+
+@pytest.fixture
+def rehearsal(table):
+    return Rehearsal(table.catalog, table.storage, FakeRuntime())
+
+
+def test_a_rehearsed_commit_gives_the_table_after_it_and_changes_nothing(catalog, table, rehearsal):
+    before, swaps = stored(catalog), len(catalog.swaps)
+    result = commit(rehearsal.watched(table), AppendFiles(files=files("c")), runtime=catalog.runtime)
+    assert result.changed
+    assert result.table.metadata.current_snapshot_id == result.snapshot_id
+    assert result.table.metadata.current_snapshot.summary["total-data-files"] == "3"
+    assert (stored(catalog), len(catalog.swaps)) == (before, swaps)
+    assert catalog.load(table.identifier).metadata == table.metadata
+
+
+def test_a_rehearsed_commit_reads_what_it_has_written(catalog, table, rehearsal):
+    before = stored(catalog)
+    appended = commit(rehearsal.watched(table), AppendFiles(files=files("c")), runtime=catalog.runtime).table
+    assert live(appended) == {"a": 1, "b": 1, "c": 1}
+    assert stored(catalog) == before
+
+
+def test_a_rehearsal_sees_the_conflict_that_the_commit_would_meet(catalog, table, rehearsal):
+    first = table.metadata.snapshots[0].snapshot_id
+    add(table, "c")
+    with pytest.raises(ConflictError, match="main was moved"):
+        rollback_to_snapshot(rehearsal.watched(table), first, runtime=catalog.runtime)
+
+
+def test_a_rehearsal_refuses_metadata_that_could_not_be_written(catalog, table, rehearsal):
+    change = ChangeProperties(updates={"write.metadata.compression-codec": "zstd"})
+    with pytest.raises(InvalidTableError, match="compression-codec"):
+        commit(rehearsal.watched(table), change, runtime=catalog.runtime)
+
+
+def test_the_last_swap_has_the_table_that_was_replaced(catalog, table):
+    first = table.metadata.snapshots[0].snapshot_id
+    watched = WatchedCatalog(catalog)
+    catalog.follow(after(lambda: create_tag(catalog.load(table.identifier), "theirs", first), then=CONFLICTS), COMMITS)
+    done = create_tag(watched.watched(table), "ours", runtime=catalog.runtime)
+    assert watched.last_swap.base.metadata.refs.keys() == {"main", "theirs"}
+    assert watched.last_swap.is_in(done)
+    assert done.metadata_location == catalog.load(table.identifier).metadata_location
+    assert isinstance(catalog.swap(done, (), ()), Committed)
+
+
+def test_a_commit_that_has_nothing_to_do_asks_for_no_swap(catalog, table):
+    watched = WatchedCatalog(catalog)
+    rollback_to_snapshot(watched.watched(table), table.metadata.current_snapshot_id, runtime=catalog.runtime)
+    assert watched.last_swap is None
+
+
+def test_a_swap_that_was_refused_and_had_nothing_to_do_afterwards_is_not_in_the_table(catalog, table):
+    watched = WatchedCatalog(catalog)
+    second = table.metadata.current_snapshot_id
+    catalog.follow(after(lambda: create_tag(catalog.load(table.identifier), "v1", second), then=CONFLICTS))
+    done = create_tag(watched.watched(table), "v1", runtime=catalog.runtime)
+    assert not watched.last_swap.is_in(done)
+
+
+@pytest.mark.parametrize("answer", [LANDS_BUT_SAYS_CONFLICT, LANDS_BUT_IS_UNKNOWN])
+def test_a_swap_whose_answer_was_wrong_is_in_the_table_that_has_its_snapshot(catalog, table, answer):
+    watched = WatchedCatalog(catalog)
+    third = add(table, "c")
+    staged = third.metadata.current_snapshot_id
+    back = add(rollback_to_snapshot(third, table.metadata.current_snapshot_id), "d")
+    catalog.follow(answer)
+    done = commit(watched.watched(back), CherryPick(staged), runtime=catalog.runtime)
+    assert watched.last_swap.is_in(done.table)
+    assert watched.last_swap.added_ids == {done.snapshot_id}
+
+
+def test_a_catalog_that_is_watched_does_nothing_but_swaps(catalog, table):
+    watched = WatchedCatalog(catalog)
+    for act in (
+        lambda: watched.create(("db", "t"), table.metadata),
+        lambda: watched.drop(table.identifier),
+        lambda: watched.rename(table.identifier, ("db", "t")),
+        lambda: watched.create_namespace(("x",)),
+        lambda: watched.drop_namespace(("db",)),
+    ):
+        with pytest.raises(IcekeepBug):
+            act()
+    assert watched.list_namespaces() == catalog.list_namespaces()
+    assert watched.list_tables(("db",)) == [table.identifier]
+    assert watched.name == catalog.name
+    assert watched.default_location(("db", "t")) == catalog.default_location(("db", "t"))
+
+
+def test_a_store_in_rehearsal_keeps_what_is_written_to_itself():
+    real = MemoryStorage()
+    real.create("memory://b/real", b"1")
+    storage = RehearsalStorage(real)
+    with storage.write("memory://b/new") as stream:
+        stream.write(b"22")
+    storage.create("memory://b/newer", b"3")
+    with pytest.raises(FileExistsError):
+        storage.create("memory://b/newer", b"4")
+    assert [storage.read(f"memory://b/{name}") for name in ("real", "new", "newer")] == [b"1", b"22", b"3"]
+    assert storage.open("memory://b/new").read() == b"22"
+    assert storage.open("memory://b/real").read() == b"1"
+    assert storage.head("memory://b/new") is None
+    assert {info.location for info in storage.list("memory://b")} == {"memory://b/real"}
+    outcomes = storage.delete_many(["memory://b/real", "memory://b/new"])
+    assert [outcome.status for outcome in outcomes] == [DeleteStatus.FAILED, DeleteStatus.DELETED]
+    with pytest.raises(MissingFileError):
+        storage.read("memory://b/new")
+    with pytest.raises(IcekeepBug):
+        storage.move("memory://b/real", "memory://b/moved")
+    assert not storage.capabilities("memory://b/real").exclusive_create
+    assert real.read("memory://b/real") == b"1"
+    assert len(real.files) == 1
+
+
+def test_a_write_that_fails_half_way_keeps_nothing():
+    storage = RehearsalStorage(MemoryStorage())
+
+    def write():
+        with storage.write("memory://b/x") as stream:
+            stream.write(b"1")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write()
+    with pytest.raises(MissingFileError):
+        storage.read("memory://b/x")

@@ -1,0 +1,50 @@
+import inspect
+
+import pytest
+
+from icekeep.operations.arguments import parse_command
+from icekeep.operations.running import resolve
+from icekeep.operations.settings import JOB_SETTINGS
+from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS
+
+
+@pytest.mark.parametrize("words", VERBS)
+def test_a_command_s_settings_are_arguments_of_its_function(words):
+    verb = VERBS[words]
+    parameters = inspect.signature(resolve(verb.run)).parameters
+    settings = verb.settings + verb.one_of
+    taken = {setting.argument for setting in settings}
+    assert len(taken) == len(settings)
+    assert taken | {"table", "runtime"} == parameters.keys()
+    must = {name for name, p in parameters.items() if p.default is p.empty} - {"table", "runtime"}
+    assert must == {s.argument for s in settings if s.is_positional or s.is_required}
+
+
+def test_words_are_one_or_two_and_the_first_of_two_has_a_summary():
+    firsts = {words.split(" ")[0] for words in VERBS if " " in words}
+    assert firsts == GROUP_SUMMARIES.keys()
+    assert not firsts & {*VERBS, *JOB_SETTINGS}
+    assert max(words.count(" ") for words in VERBS) == 1
+
+
+@pytest.mark.parametrize("words", VERBS)
+def test_every_command_has_a_help_text_that_says_what_it_is_for(words, capsys):
+    with pytest.raises(SystemExit):
+        parse_command([*words.split(" "), "--help"], None, 0, "1")
+    out = capsys.readouterr().out
+    summary = VERBS[words].summary
+    assert summary[1:] in out
+    assert ("--dry-run" in out) is VERBS[words].changes
+    for flag in ("--table", "--catalog", "--conf", "--output", "--result-file", "--verbose"):
+        assert flag in out
+
+
+def test_the_command_s_help_lists_everything(capsys):
+    with pytest.raises(SystemExit):
+        parse_command(["--help"], None, 0, "1")
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    assert {*JOB_SETTINGS, *(words.split(" ")[0] for words in VERBS), "config"} <= {*listed}
+    with pytest.raises(SystemExit):
+        parse_command(["ref", "--help"], None, 0, "1")
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    assert {words.removeprefix("ref ") for words in VERBS if words.startswith("ref ")} <= {*listed}
