@@ -187,7 +187,9 @@ def test_a_collision_with_a_write_that_failed_is_tried_again(catalog, table, sto
 
 def foreign(table, *, descends=True):
     metadata = table.metadata
-    return format_metadata(log_previous(metadata, table.metadata_location, metadata.last_updated_ms) if descends else metadata)
+    return format_metadata(
+        log_previous(metadata, table.metadata_location, metadata.last_updated_ms) if descends else metadata
+    )
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,7 @@ def _replayed(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[
     summary = SummaryBuilder(extra)
     files, replaced_paths = _differences(base, picked, attempt)
     manifests = live_manifests(base, MAIN, attempt)
-    if _may_be_forgotten(base, picked):
-        _check_not_live(files, manifests.data, base, attempt, picked)
+    _check_not_live(files, manifests.data, base, attempt, picked)
     kept = [*manifests.data, *manifests.deletes]
     if picked.operation == "overwrite":
         replaced = _Replaced(base, picked, files, replaced_paths)
@@ -108,12 +107,6 @@ def _replayed(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[
     )
 
 
-def _may_be_forgotten(base: TableMetadata, picked: Snapshot) -> bool:
-    """Whether main may have held a snapshot that its history does not lead to any more, since others have expired."""
-    oldest = list(base.ancestors(base.current_snapshot_id))[-1:]
-    return base.format_version == 1 or any(s.sequence_number > picked.sequence_number for s in oldest)
-
-
 def _check_not_live(
     files: Sequence[DataFile],
     manifests: Sequence[ManifestFile],
@@ -121,9 +114,10 @@ def _check_not_live(
     attempt: Attempt,
     picked: Snapshot,
 ) -> None:
-    """Raise `UsageError` where main has a file already."""
-    paths = {file.file_path for file in files}
-    known = (entry.data_file.file_path for entry in live_entries(manifests, base, attempt))
+    """Raise `UsageError` where main has a file already: by history that has expired, or another pick of the same files."""
+    paths, spec_ids = {file.file_path for file in files}, {file.spec_id for file in files}
+    likely = [m for m in manifests if m.partition_spec_id in spec_ids]
+    known = (entry.data_file.file_path for entry in live_entries(likely, base, attempt))
     if live := next((path for path in known if path in paths), None):
         raise UsageError(
             f"cannot cherry-pick snapshot {picked.snapshot_id}: its data file {live!r} is in the table already"

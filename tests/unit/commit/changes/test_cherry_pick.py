@@ -427,6 +427,18 @@ def test_a_snapshot_that_main_holds_is_not_picked_again_though_its_history_has_e
     assert orphans(catalog) == before
 
 
+def test_a_pick_of_a_pick_is_refused_where_the_first_one_s_files_are_live(catalog, table):
+    table, picked = staged(table, "b")
+    first = table.metadata.current_snapshot_id
+    table = add(table, "c")
+    again = run(table, CherryPick(picked.snapshot_id)).table
+    table = run(again, SetCurrentSnapshot(snapshot_id=first, expected_id=again.metadata.current_snapshot_id)).table
+    table = add(run(table, CherryPick(picked.snapshot_id)).table, "d")
+    with pytest.raises(UsageError, match=r"its data file '.*/b' is in the table already"):
+        run(table, CherryPick(again.metadata.current_snapshot_id))
+    assert live(catalog.load(EVENTS)) == {"a": 1, "b": 1, "d": 1}
+
+
 def test_a_new_snapshot_is_refused_where_the_picked_one_expires_before_it_lands(catalog, table):
     """A catalog that applies updates to whatever is current would adopt files that the expiry is about to delete."""
     table, picked = staged(table, "b")
