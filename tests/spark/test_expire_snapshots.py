@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlparse
 
 import pytest
@@ -7,7 +8,7 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
-from icekeep.errors import IcekeepBug, NotFoundError, OptionError, SafetyError, UsageError
+from icekeep.errors import IcekeepBug, NotFoundError, OptionError, SafetyError, UnavailableError, UsageError
 from icekeep.maintenance.compaction import compact
 from icekeep.maintenance.expiration import expire_snapshots, plan_expire_snapshots
 from icekeep.maintenance.manifests import rewrite_manifests
@@ -269,3 +270,30 @@ def test_the_deleter_accepts_no_proof_of_another_table(lake: Lake) -> None:
 class _Silent:
     def on(self, event: object) -> None:
         pass
+
+
+def test_a_catalog_that_is_out_of_reach_after_the_commit_is_not_said_to_have_changed_nothing(
+    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = compacted(lake, spark_session)
+    before = lake.files_on_disk()
+    swap, load = table.catalog.swap, table.catalog.load
+    landed: list[object] = []
+
+    def swap_and_vanish(*arguments: Any) -> Any:
+        landed.append(swap(*arguments))
+        return landed[-1]
+
+    def load_until_then(identifier: Any) -> Any:
+        if landed:
+            raise UnavailableError("the catalog is out of reach; nothing was changed")
+        return load(identifier)
+
+    monkeypatch.setattr(table.catalog, "swap", swap_and_vanish)
+    monkeypatch.setattr(table.catalog, "load", load_until_then)
+    with pytest.raises(
+        SafetyError, match="the snapshots are expired already, and what was to go with them is listed in"
+    ):
+        expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
+    assert len(landed) == 1
+    assert before <= lake.files_on_disk()

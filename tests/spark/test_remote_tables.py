@@ -1,0 +1,75 @@
+"""The jobs on tables that are not on this machine's disk, or whose pointer a server keeps."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import StaticTable
+from pyspark.sql import SparkSession
+
+from icekeep.catalog.base import Catalog, Table
+from icekeep.catalog.open import open_catalog
+from icekeep.maintenance.compaction import compact
+from icekeep.maintenance.expiration import expire_snapshots
+from icekeep.maintenance.manifests import rewrite_manifests
+from icekeep.planning.scan import plan_scan
+from icekeep.runtime import SYSTEM
+from icekeep.tables.append import append
+from icekeep.tables.create import create_table
+from kit.lake import EVENTS, SCHEMA, events, multiset
+from kit.object_store import ObjectStore
+from kit.rest_server import RestServer
+
+ARROW_IO = "pyiceberg.io.pyarrow.PyArrowFileIO"
+
+
+@pytest.fixture
+def s3() -> Iterator[Mapping[str, str]]:
+    store = ObjectStore()
+    yield {"type": "hadoop", "warehouse": f"s3://{store.new_bucket()}/wh", **store.properties()}
+    store.close()
+
+
+@pytest.fixture
+def rest(tmp_path: Path) -> Iterator[Mapping[str, str]]:
+    server = RestServer(tmp_path)
+    yield server.properties
+    server.close()
+
+
+@pytest.fixture(params=["s3", "rest"])
+def properties(request: pytest.FixtureRequest) -> Mapping[str, str]:
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def catalog(properties: Mapping[str, str]) -> Catalog:
+    catalog = open_catalog("remote", properties)
+    catalog.create_namespace(("db",))
+    return catalog
+
+
+def rows(table: Table, properties: Mapping[str, str]) -> object:
+    foreign = StaticTable.from_metadata(table.metadata_location, {**properties, "py-io-impl": ARROW_IO})
+    return multiset(foreign.scan().to_arrow())
+
+
+def test_every_job_runs_on_them(catalog: Catalog, properties: Mapping[str, str], spark_session: SparkSession) -> None:
+    table = create_table(catalog, EVENTS, SCHEMA, partition_by=[("at", "month")])
+    parts = [events(number, month=number % 2 + 1) for number in range(6)]
+    for part in parts:
+        table = append(table, part)
+    written = multiset(pa.concat_tables(parts))
+    result = compact(catalog.load(EVENTS), spark_session, options={"min-input-files": "2"})
+    assert (result.rewritten_data_files_count, result.added_data_files_count) == (6, 2)
+    rewrite_manifests(catalog.load(EVENTS), spark_session)
+    expired = expire_snapshots(catalog.load(EVENTS), spark_session, older_than=SYSTEM.now_ms() + 1000, retain_last=1)
+    assert (expired.deleted_data_files_count, expired.failed_files_count, expired.missing_files_count) == (6, 0, 0)
+    table = catalog.load(EVENTS)
+    assert len(table.metadata.snapshots) == 1
+    assert plan_scan(table, spark_session).data_files_count == 2
+    assert rows(table, properties) == written
+    left = [info.location for info in table.storage.list(f"{table.metadata.location}/data")]
+    assert len(left) == 2
+    assert not list(table.storage.list(f"{table.metadata.location}/.icekeep"))
