@@ -77,12 +77,14 @@ def _changed(after: Table, swap: Swap | None, *, is_rehearsal: bool) -> TableCha
         )
     untold = swap.added_ids if is_rehearsal else frozenset()
     refs = [_ref_changed(update, swap.base, untold) for update in swap.updates]
+    # A commit may name a snapshot by a reference that it drops again.
+    known = swap.base.metadata.refs.keys() | after.metadata.refs.keys()
     return TableChanged(
         has_effect=True,
         adds_snapshot=bool(swap.added_ids),
         previous_metadata_location=swap.base.metadata_location,
         metadata_location=None if is_rehearsal else after.metadata_location,
-        refs=tuple(ref for ref in refs if ref is not None),
+        refs=tuple(ref for ref in refs if ref is not None and ref.ref in known),
     )
 
 
