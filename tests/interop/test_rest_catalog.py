@@ -24,7 +24,7 @@ from icekeep.spec.updates import RemoveSnapshots, SetProperties, SetSnapshotRef
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from icekeep.tables.refs import create_tag
-from icekeep.tables.rollback import rollback_to_snapshot
+from icekeep.tables.rollback import cherrypick_snapshot, rollback_to_snapshot
 from kit.java_rest import JavaRestServer
 from kit.lake import SCHEMA, events, multiset
 from kit.naive_scan import scan_rows
@@ -196,3 +196,33 @@ def test_a_tag_that_java_drops_in_silence_is_not_passed_over(server, catalog, na
     assert not isinstance(outcome, Committed | Conflict)
     assert "the references 'audit' that somebody made meanwhile" in outcome.cause
     assert "audit" not in catalog.load(table.identifier).metadata.refs
+
+
+def test_a_snapshot_of_another_history_is_picked_unless_it_expires_just_then(server, catalog, namespace):
+    """Java applies the pick to whatever is current; it refuses the reference to a snapshot that is gone by then."""
+    table = append(made(catalog, namespace), events(0))
+    first = table.metadata.current_snapshot_id
+    staged = [append(table, events(1))]
+    table = append(rollback_to_snapshot(staged[0], first), events(2))
+    table = cherrypick_snapshot(table, staged[0].metadata.current_snapshot_id)
+    assert set(table.metadata.refs) == {"main"}
+    expected = pa.concat_tables([events(0), events(1), events(2)])
+    assert multiset(foreign(server, table).scan().to_arrow()) == multiset(expected)
+
+    staged.append(append(table, events(3)))
+    gone = staged[1].metadata.current_snapshot_id
+    table = append(rollback_to_snapshot(staged[1], table.metadata.current_snapshot_id), events(4))
+    base, swap = table.metadata_location, type(catalog).swap
+
+    class Racing(type(catalog)):
+        def swap(self, table, requirements, updates):
+            removal = (RemoveSnapshots((gone,)),)
+            assert isinstance(swap(catalog, table, requirements_for(table.metadata, removal), removal), Committed)
+            return swap(self, table, requirements, updates)
+
+    racing = Racing("local", server.properties, SYSTEM)
+    with pytest.raises(UsageError, match=f"to unknown snapshot: {gone}"):
+        cherrypick_snapshot(racing.load(table.identifier), gone)
+    after = catalog.load(table.identifier)
+    assert (after.metadata_location != base, gone in after.metadata.snapshots_by_id) == (True, False)
+    assert multiset(foreign(server, after).scan().to_arrow()) == multiset(pa.concat_tables([expected, events(4)]))

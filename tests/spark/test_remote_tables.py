@@ -2,19 +2,21 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
-from icekeep.catalog.base import Catalog, Table
+from icekeep.catalog.base import Catalog, Committed, Table
 from icekeep.catalog.open import open_catalog
 from icekeep.maintenance.compaction import compact
-from icekeep.maintenance.expiration import expire_snapshots
+from icekeep.maintenance.expiration import execute, expire_snapshots
 from icekeep.maintenance.manifests import rewrite_manifests
 from icekeep.planning.scan import plan_scan
 from icekeep.runtime import SYSTEM
+from icekeep.spec.updates import SetProperties
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from kit.lake import EVENTS, SCHEMA, events, multiset
@@ -73,3 +75,28 @@ def test_every_job_runs_on_them(catalog: Catalog, properties: Mapping[str, str],
     left = [info.location for info in table.storage.list(f"{table.metadata.location}/data")]
     assert len(left) == 2
     assert not list(table.storage.list(f"{table.metadata.location}/.icekeep"))
+
+
+def test_an_expiry_proves_anew_where_the_server_applied_it_to_another_base(
+    rest: Mapping[str, str], spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = open_catalog("remote", rest)
+    catalog.create_namespace(("db",))
+    table = append(create_table(catalog, EVENTS, SCHEMA), events(0))
+    compact(append(table, events(1)), spark_session, options={"rewrite-all": "true"})
+    proofs: list[str] = []
+    swap, prove = type(catalog).swap, execute.unreachable
+
+    def swap_after_another(self: Any, table: Table, *rest: Any) -> Any:
+        # The server asserts references alone; what somebody else sets does not stand in the way.
+        assert isinstance(swap(self, table, [], [SetProperties({"theirs": "1"})]), Committed)
+        return swap(self, table, *rest)
+
+    def counted(*arguments: Any) -> Any:
+        proofs.append("again")
+        return prove(*arguments)
+
+    monkeypatch.setattr(type(catalog), "swap", swap_after_another)
+    monkeypatch.setattr(execute, "unreachable", counted)
+    result = expire_snapshots(catalog.load(EVENTS), spark_session, older_than=SYSTEM.now_ms() + 1000, retain_last=1)
+    assert (result.deleted_data_files_count, proofs) == (2, ["again"])

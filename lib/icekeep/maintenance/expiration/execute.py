@@ -11,6 +11,7 @@ from icekeep.events import Listener
 from icekeep.maintenance.reachability import Unreachable, unreachable
 from icekeep.maintenance.reclaim import Reclaimed, reclaim, write_plan
 from icekeep.runtime import Runtime
+from icekeep.storage.locations import canonical
 
 
 class Expiration(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,12 +72,15 @@ def _proved_again(
     """The garbage by the metadata that was really replaced and the one that is current now.
 
     The plan's proof holds if nobody committed since it was made; otherwise it is made anew, since what others added may
-    name a file again.
+    name a file again. A catalog that applies updates to whatever is current may have applied them to another base than
+    ours: the metadata log says to which.
     """
     latest = table.catalog.load(table.identifier)
+    predecessors = [entry.metadata_file for entry in latest.metadata.metadata_log[-1:]]
     nobody_else = (
         committed.base.metadata_location == table.metadata_location
         and latest.metadata_location == committed.table.metadata_location
+        and [canonical(location) for location in predecessors] == [canonical(table.metadata_location)]
     )
     if nobody_else:
         return planned, latest
