@@ -170,15 +170,19 @@ class Model:
     def went_astray(self, doing: Doing, location: str) -> None:
         """A version was created that nobody reads, since there are newer ones: only somebody very slow may do that."""
         age_ms = self.world.scheduler.now_ms - doing.began_ms
-        is_slow = age_ms >= VERSION_AGE_KEPT_MS - _SKEW_MS
-        self.require(is_slow, "C1", f"{doing.name} created {location!r} behind the head, {age_ms} ms after it began")
+        told = f"{doing.name} created {location!r} behind the head, {age_ms} ms after it began"
+        self.require(self._is_slow(doing), "C1", told)
         self._astray.add(doing)
+
+    def _is_slow(self, doing: Doing) -> bool:
+        """Whether versions that were made since it began may be deleted by now."""
+        return self.world.scheduler.now_ms - doing.began_ms >= VERSION_AGE_KEPT_MS - _SKEW_MS
 
     def told(self, doing: Doing) -> None:
         """A writer knows what became of its operation."""
         self.checks_count += 1
         # Where snapshots have expired, nobody can say any more whose they were.
-        met_something = doing.met_faults or doing in self._astray or self._has_expired
+        met_something = doing.met_faults or doing in self._astray or self._has_expired or self._is_slow(doing)
         for_no_reason = doing.told is Told.UNKNOWN and not met_something
         self.require(not for_no_reason, "C3", f"{doing.name} is in doubt though nothing went wrong")
         if doing.unrecognised:

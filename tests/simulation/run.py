@@ -77,6 +77,8 @@ def run_all(first: int, count: int, processes: int) -> tuple[Tally, list[str]]:
         for number, (part, failed) in enumerate(pool.imap_unordered(run, _chunks(first, count)), 1):
             tally.add(part)
             failures += failed
+            for failure in failed:
+                print(failure, flush=True)
             if number % 50 == 0:
                 print(f"{tally.histories:9,} histories, {len(failures)} violations", flush=True)
     return tally, failures
@@ -100,8 +102,6 @@ def report(tally: Tally, failures: list[str]) -> None:
         counts = ", ".join(f"{count:,} {told.value}" for told, count in told if count)
         print(f"{make.__name__:>20} {counts}")
     print(f"{len(failures):11,} violations", flush=True)
-    for failure in failures[:3]:
-        print(failure)
 
 
 def never_met(tally: Tally) -> list[str]:
