@@ -18,15 +18,14 @@ from icekeep.catalog.base import (
     validate_table_identifier,
 )
 from icekeep.catalog.metadata_files import (
-    compression_suffix,
     encode,
     file_version,
+    new_location,
     next_metadata,
     read_table,
 )
 from icekeep.errors import UnavailableError, UsageError
 from icekeep.runtime import Runtime
-from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.updates import Update
@@ -201,8 +200,7 @@ class MemoryCatalog:
                 assert isinstance(self._swap(*swap), Committed)
 
     def _write(self, metadata: TableMetadata, version: int) -> str:
-        name = f"{version:05d}-{self.runtime.new_uuid()}{compression_suffix(metadata)}.metadata.json"
-        location = join(metadata_directory(metadata), name)
+        location = new_location(metadata, version, self.runtime)
         self.storage.create(location, encode(metadata))
         return location
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from icekeep.catalog.base import Catalog, Conflict, Identifier, Table
 from icekeep.errors import InvalidTableError
+from icekeep.runtime import Runtime
 from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import format_metadata, parse_metadata
@@ -49,6 +50,18 @@ def encode(metadata: TableMetadata) -> bytes:
     """A metadata file's bytes, gzip if the table's properties say so."""
     data = format_metadata(metadata)
     return gzip.compress(data, mtime=0) if compression_suffix(metadata) else data
+
+
+def new_location(metadata: TableMetadata, version: int, runtime: Runtime) -> str:
+    """A location for metadata that no other writer can choose, where a pointer elsewhere says which file is current."""
+    name = f"{version:05d}-{runtime.new_uuid()}{compression_suffix(metadata)}.metadata.json"
+    return join(metadata_directory(metadata), name)
+
+
+def write_metadata(storage: Storage, metadata: TableMetadata, location: str) -> None:
+    """Write metadata to a new file."""
+    with storage.write(location) as stream:
+        stream.write(encode(metadata))
 
 
 def compression_suffix(metadata: TableMetadata) -> str:

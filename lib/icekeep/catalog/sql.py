@@ -26,12 +26,12 @@ from icekeep.catalog.base import (
 )
 from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowError
 from icekeep.catalog.metadata_files import (
-    compression_suffix,
     dropped_from_log,
-    encode,
     file_version,
+    new_location,
     next_metadata,
     read_table,
+    write_metadata,
 )
 from icekeep.errors import (
     ConfigError,
@@ -42,7 +42,6 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.updates import Update
@@ -248,10 +247,8 @@ class SqlCatalog:
         return Conflict(f"another writer committed {current!r}", is_final=True)
 
     def _write(self, metadata: TableMetadata, version: int) -> str:
-        name = f"{version:05d}-{self._runtime.new_uuid()}{compression_suffix(metadata)}.metadata.json"
-        location = join(metadata_directory(metadata), name)
-        with self._storage.write(location) as stream:
-            stream.write(encode(metadata))
+        location = new_location(metadata, version, self._runtime)
+        write_metadata(self._storage, metadata, location)
         return location
 
     def _forget(self, location: str) -> None:

@@ -12,6 +12,8 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
+from icekeep.errors import InvalidTableError
+
 
 class FileInfo(msgspec.Struct, frozen=True):
     """A file as its store describes it; `modified_ms` is the store's clock, epoch milliseconds."""
@@ -47,6 +49,22 @@ class DeleteOutcome(msgspec.Struct, frozen=True):
     location: str
     status: DeleteStatus
     reason: str = ""
+
+
+def whole(data: bytes, location: str, length_bytes: int | None) -> bytes:
+    """What was read from a file, if it is as long as metadata promises, where it promises anything.
+
+    Raises:
+        InvalidTableError: it is not.
+    """
+    if length_bytes is not None and len(data) != length_bytes:
+        raise InvalidTableError(
+            f"file {location!r} is {len(data)} bytes long where metadata says {length_bytes}",
+            location=location,
+            length_bytes=len(data),
+            expected_bytes=length_bytes,
+        )
+    return data
 
 
 class Storage(Protocol):

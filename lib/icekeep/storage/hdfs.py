@@ -16,14 +16,13 @@ from hdfs_native import Client, FileReader, FileStatus, FileWriter, WriteOptions
 
 from icekeep.errors import (
     IcekeepError,
-    InvalidTableError,
     MissingFileError,
     OutcomeUnknownError,
     UnavailableError,
     UnsupportedError,
 )
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo
+from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo, whole
 from icekeep.storage.hdfs_client import HdfsClients
 from icekeep.storage.hdfs_directories import HdfsDirectories, entries_of, status_of
 from icekeep.storage.hdfs_errors import FAILURES, reason, translated
@@ -59,14 +58,7 @@ class HdfsStorage(HdfsDirectories):
     def read(self, location: str, length_bytes: int | None = None) -> bytes:
         client, place = self._clients.at(location)
         data = _read(client, place.path, location)
-        if length_bytes is not None and len(data) != length_bytes:
-            raise InvalidTableError(
-                f"file {location!r} is {len(data)} bytes long where metadata says {length_bytes}",
-                location=location,
-                length_bytes=len(data),
-                expected_bytes=length_bytes,
-            )
-        return data
+        return whole(data, location, length_bytes)
 
     @contextmanager
     def write(self, location: str) -> Iterator[BinaryIO]:

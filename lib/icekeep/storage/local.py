@@ -16,12 +16,11 @@ from typing import BinaryIO, cast
 from icekeep.errors import (
     IcekeepBug,
     IcekeepError,
-    InvalidTableError,
     MissingFileError,
     OutcomeUnknownError,
 )
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo
+from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo, whole
 from icekeep.storage.local_directories import LocalDirectories
 from icekeep.storage.local_errors import ABSENT, DENIED, reason, translate_os_error, translated
 from icekeep.storage.locations import canonical, local_path
@@ -44,14 +43,7 @@ class LocalStorage(LocalDirectories):
     def read(self, location: str, length_bytes: int | None = None) -> bytes:
         with translated("read", location), open(local_path(location), "rb") as stream:
             data = stream.read()
-        if length_bytes is not None and len(data) != length_bytes:
-            raise InvalidTableError(
-                f"file {location!r} is {len(data)} bytes long where metadata says {length_bytes}",
-                location=location,
-                length_bytes=len(data),
-                expected_bytes=length_bytes,
-            )
-        return data
+        return whole(data, location, length_bytes)
 
     @contextmanager
     def write(self, location: str) -> Iterator[BinaryIO]:

@@ -20,7 +20,6 @@ from obstore.exceptions import AlreadyExistsError
 
 from icekeep.errors import (
     IcekeepError,
-    InvalidTableError,
     MissingFileError,
     OutcomeUnknownError,
     UnavailableError,
@@ -28,7 +27,7 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.runtime import Runtime
-from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo
+from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo, whole
 from icekeep.storage.locations import Location, parse_location
 from icekeep.storage.object_directories import MARKER, ObjectDirectories
 from icekeep.storage.object_errors import (
@@ -85,14 +84,7 @@ class ObjectStorage(ObjectDirectories):
         target = self._target(location)
         with translated("read", location):
             data = bytes(obstore.get(target.stores.patient, target.key).bytes())
-        if length_bytes is not None and len(data) != length_bytes:
-            raise InvalidTableError(
-                f"file {location!r} is {len(data)} bytes long where metadata says {length_bytes}",
-                location=location,
-                length_bytes=len(data),
-                expected_bytes=length_bytes,
-            )
-        return data
+        return whole(data, location, length_bytes)
 
     @contextmanager
     def write(self, location: str) -> Iterator[BinaryIO]:

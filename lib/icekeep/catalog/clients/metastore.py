@@ -25,15 +25,14 @@ from icekeep.catalog.base import (
 from icekeep.catalog.clients.adapter import ClientCatalog
 from icekeep.catalog.clients.errors import is_model_error, proved_rejection, read_failure
 from icekeep.catalog.metadata_files import (
-    compression_suffix,
     dropped_from_log,
-    encode,
     file_version,
+    new_location,
     next_metadata,
     read_table,
+    write_metadata,
 )
 from icekeep.errors import ConfigError, IcekeepError, OutcomeUnknownError, UnsupportedError
-from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import metadata_to_json
 from icekeep.spec.requirements import Requirement
@@ -58,11 +57,11 @@ class MetastoreCatalog(ClientCatalog):
         if not self._namespace_exists(identifier[:-1]):
             raise no_such_namespace(self, identifier[:-1])
         storage = self._storage()
-        location = self._new_location(metadata, 0)
+        location = new_location(metadata, 0, self._runtime)
         staged = self._staged(client, identifier, None, "", metadata, location)
         if self._pointer(identifier) is not None:
             raise table_exists(self, identifier)
-        self._write(storage, metadata, location)
+        write_metadata(storage, metadata, location)
         outcome = self._moved(client, staged, storage, location)
         if isinstance(outcome, Conflict):
             raise table_exists(self, identifier)
@@ -106,9 +105,9 @@ class MetastoreCatalog(ClientCatalog):
         if isinstance(new, Conflict):
             return new
         client = self._client()
-        location = self._new_location(new, file_version(table.metadata_location) + 1)
+        location = new_location(new, file_version(table.metadata_location) + 1, self._runtime)
         staged = self._staged(client, table.identifier, table.metadata, table.metadata_location, new, location)
-        self._write(table.storage, new, location)
+        write_metadata(table.storage, new, location)
         outcome = self._moved(client, staged, table.storage, location)
         if outcome is not None:
             return outcome
@@ -147,15 +146,6 @@ class MetastoreCatalog(ClientCatalog):
 
     def _storage(self) -> Storage:
         return open_storage(self._properties, self._runtime)
-
-    def _new_location(self, metadata: TableMetadata, version: int) -> str:
-        name = f"{version:05d}-{self._runtime.new_uuid()}{compression_suffix(metadata)}.metadata.json"
-        return join(metadata_directory(metadata), name)
-
-    @staticmethod
-    def _write(storage: Storage, metadata: TableMetadata, location: str) -> None:
-        with storage.write(location) as stream:
-            stream.write(encode(metadata))
 
     def _staged(
         self,
