@@ -1,7 +1,7 @@
 """Replace data files by others that hold the same rows: what compaction commits."""
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -11,7 +11,15 @@ from icekeep.commit.filtering import EntryReader, identity, without_history
 from icekeep.commit.live_files import add, live_manifests, remove, remove_deletes
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
-from icekeep.spec.applicability import AppliedDelete, applied_delete, is_newer, reaching_deletes
+from icekeep.spec.applicability import (
+    AppliedDelete,
+    PartitionKey,
+    applied_delete,
+    is_global,
+    is_newer,
+    partition_key,
+    reaching_deletes,
+)
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
@@ -80,7 +88,7 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
             deletes=deletes,
             applied=self.applied_deletes,
             start=self.data_sequence_number,
-            added_spec_ids=frozenset(file.spec_id for file in self.added),
+            added_partitions=frozenset(partition_key(file) for file in self.added),
             field_ids=frozenset(base.schemas_by_id[self.schema_id].fields_by_id),
         )
 
@@ -107,7 +115,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
         deletes: the live delete manifests of `base`.
         applied: what the rewrite applied, by the path of the removed file; a stored set says so itself.
         start: the data sequence number of the new files, null for the commit's own.
-        added_spec_ids: the partition specs of the new files.
+        added_partitions: the partition specs and partitions of the new files.
         field_ids: the columns of the schema that they were written with.
     """
 
@@ -115,7 +123,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
     deletes: tuple[ManifestFile, ...]
     applied: Mapping[str, frozenset[AppliedDelete]]
     start: int | None
-    added_spec_ids: frozenset[int]
+    added_partitions: frozenset[PartitionKey]
     field_ids: frozenset[int]
 
     @property
@@ -124,8 +132,9 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
 
     def problem(self, removed: Sequence[ManifestEntry], wanted: Wanted, reader: EntryReader) -> str | None:
         spec_ids = {entry.data_file.file_path: entry.data_file.spec_id for entry in removed}
-        deletes = (entry for m in self.deletes for entry in reader.entries(m, self.base) if entry.is_live)
-        for path, reaching in reaching_deletes(removed, deletes, self.base.specs_by_id).items():
+        if any(map(self._is_moved, spec_ids.values())) and (problem := self._problem_of_moving(reader)):
+            return problem
+        for path, reaching in reaching_deletes(removed, self._live_deletes(reader), self.base.specs_by_id).items():
             applied = self.applied.get(path) or wanted.applied.get(path, frozenset())
             if gone := applied - {applied_delete(delete) for delete in reaching}:
                 name = min(delete.file_path for delete in gone)
@@ -138,6 +147,27 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
                     )
         return None
 
+    def _live_deletes(self, reader: EntryReader) -> Iterator[ManifestEntry]:
+        return (entry for m in self.deletes for entry in reader.entries(m, self.base) if entry.is_live)
+
+    def _is_moved(self, spec_id: int) -> bool:
+        """Whether rows of files of a partition spec may be in files of another now."""
+        return any(added != spec_id for added, _ in self.added_partitions)
+
+    def _problem_of_moving(self, reader: EntryReader) -> str | None:
+        """An equality delete that is to spare rows where they were, and would delete them where they are put."""
+        for delete in self._live_deletes(reader):
+            file = delete.data_file
+            is_later = (
+                file.content is FileContent.EQUALITY_DELETES and self.start is not None and is_newer(delete, self.start)
+            )
+            if is_later and (is_global(file, self.base.specs_by_id) or partition_key(file) in self.added_partitions):
+                return (
+                    f"equality delete file {file.file_path!r} would delete rows that are moved into its partition from files "
+                    "of another partition spec; plan again"
+                )
+        return None
+
     def _still_reaches(self, delete: ManifestEntry, spec_id: int) -> bool:
         """Whether an equality delete that came meanwhile deletes the same rows of the new files."""
         file = delete.data_file
@@ -145,7 +175,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
             file.content is FileContent.EQUALITY_DELETES
             and self.start is not None
             and is_newer(delete, self.start)
-            and self.added_spec_ids <= {spec_id}
+            and not self._is_moved(spec_id)
             and bool(file.equality_ids)
             and self.field_ids >= set(file.equality_ids or ())
         )

@@ -193,6 +193,28 @@ def test_in_another_spec_equality_deletes_of_a_partition_would_not_reach_the_new
     assert live(run(table, same).table) == {"new": 1, "e": 1}
 
 
+@pytest.mark.parametrize("is_global", [True, False])
+def test_rows_are_not_moved_into_a_partition_whose_later_equality_deletes_did_not_reach_them(catalog, is_global):
+    """Found by the simulation: the delete spares the rows where they were, and would delete them where they are put."""
+    table = memory_table(catalog, spec=BY_KIND)
+    table = swap(table, AddPartitionSpec(replace(BY_KIND, spec_id=1, fields=())))
+    table = add(table, data_file("a", spec_id=1), data_file("b", spec_id=1), data_file("c", spec_id=1))
+    moving = rewrite(table, ("a",), added=(data_file("new", 5, ("x",)),))
+    own_number = replace(moving, data_sequence_number=None)
+    elsewhere = replace(moving, added=(data_file("new", 5, ("y",)),))
+    staying = rewrite(table, ("b",), name="other")
+    delete = equality_deletes("e", **({"spec_id": 1} if is_global else {"partition": ("x",)}))
+    meanwhile(table, lambda: add_deletes(table, delete))
+    refused(table, moving, "/e' (would delete rows that are moved|reaches data file)")
+    assert live(run(table, staying).table) == {"a": 1, "c": 1, "other": 1, "e": 1}
+    if is_global:
+        refused(table, elsewhere, "/e' (would delete rows that are moved|reaches data file)")
+        refused(table, own_number, "/e' reaches data file .*/a'")
+    else:
+        assert live(run(table, elsewhere).table) == {"new": 1, "c": 1, "other": 1, "e": 1}
+        assert live(run(table, replace(own_number, removed=entries_of(table, "c"))).table)["new"] == 2
+
+
 def test_the_new_files_must_have_the_columns_that_equality_deletes_are_by(table):
     extra = NestedField(field_id=4, name="extra", type=LONG)
     wider = replace(COLUMNS, fields=(*COLUMNS.fields, extra), schema_id=1)
