@@ -74,6 +74,7 @@ class Model:
         self._views: dict[int, View] = {}
         self._entries: dict[Any, list[tuple[str, Live]]] = {}
         self._ever_reachable: set[str] = set()
+        self._parents: dict[int, int | None] = {}
         self._made_ms: dict[str, int] = {}
         self._rows_given = 0
         self._has_expired = False
@@ -127,6 +128,7 @@ class Model:
         before, self.current = self.current, new
         self._ever_reachable |= {location, *_statistics(new)}
         self._made_ms[location] = new.last_updated_ms
+        self._parents |= {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in new.snapshots}
         if before is None:
             return
         self.commits_count += 1
@@ -146,6 +148,13 @@ class Model:
         self._check_history(doing, before, new)
         self._check_effect(doing, before, new)
         doing.check(self, before, new)
+
+    def is_ancestor(self, snapshot_id: int, of: int) -> bool:
+        """Whether one snapshot led to another, whatever of the history between them has expired since."""
+        at: int | None = of
+        while at is not None and at != snapshot_id:
+            at = self._parents.get(at)
+        return at == snapshot_id
 
     def deleted(self, location: str) -> None:
         """A file is about to be deleted."""

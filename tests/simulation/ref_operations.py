@@ -107,5 +107,5 @@ class FastForward(OnRefs):
     def check(self, model: Model, before: TableMetadata, after: TableMetadata) -> None:
         was, now = before.refs.get(self.branch), after.refs[self.branch]
         model.require(now.snapshot_id == self.target, "C10", f"{self.name} moved {self.branch} elsewhere")
-        on_the_way = was is None or is_ancestor(before, was.snapshot_id, of=self.target)
+        on_the_way = was is None or model.is_ancestor(was.snapshot_id, of=self.target)
         model.require(on_the_way, "C5", f"{self.name} took snapshots off {self.branch}")

@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from icekeep.catalog.base import Committed, Conflict, Identifier, SwapOutcome, Table, Unknown, no_such_table
 from icekeep.catalog.filesystem import FilesystemCatalog
-from icekeep.catalog.metadata_files import dropped_from_log, encode, file_version, next_metadata, read_table
+from icekeep.catalog.metadata_files import (
+    dropped_from_log,
+    encode,
+    file_version,
+    next_metadata,
+    read_current,
+    read_table,
+)
 from icekeep.errors import IcekeepError, InvalidTableError, NotFoundError, OutcomeUnknownError, UnavailableError
 from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import AssertRefSnapshotId, Requirement
 from icekeep.spec.updates import RemoveSnapshotRef, RemoveSnapshots, Update
-from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo
+from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo, Storage
 from simulation.faults import CREATE_VERSION, SWAP, Fault
 from simulation.world import EVENTS, WAREHOUSE, Direct
 
@@ -170,10 +177,13 @@ class SimulatedCatalog:
         self._world = client.world
 
     def load(self, identifier: Identifier | str) -> Table:
+        return read_current(self, EVENTS, self._find)
+
+    def _find(self) -> tuple[str, Storage]:
         location = self._client.call("load", "", lambda: self._world.pointer, UnavailableError)
         if not location:
             raise no_such_table(self, EVENTS)
-        return read_table(self, EVENTS, location, self._client.storage)
+        return location, self._client.storage
 
     def list_tables(self, namespace: Identifier) -> list[Identifier]:
         return [EVENTS]

@@ -5,10 +5,10 @@ Shared by the catalogs that write metadata themselves; nothing here knows where 
 
 import gzip
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from icekeep.catalog.base import Catalog, Conflict, Identifier, Table
-from icekeep.errors import InvalidTableError
+from icekeep.errors import InvalidTableError, MissingFileError
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata
@@ -30,6 +30,22 @@ def read_table(catalog: Catalog, identifier: Identifier, metadata_location: str,
     """The table whose pointer is at `metadata_location`; raises as `Catalog.load` does."""
     metadata = parse_metadata(storage.read(metadata_location), metadata_location)
     return Table(identifier, metadata, metadata_location, storage, catalog)
+
+
+def read_current(catalog: Catalog, identifier: Identifier, find: Callable[[], tuple[str, Storage]]) -> Table:
+    """The table whose pointer `find` tells, with the storage to read it by; raises as `Catalog.load` does.
+
+    A table that keeps few metadata files may have moved on, and deleted the one that the pointer named, before it is read.
+    """
+    location, storage = find()
+    while True:
+        try:
+            return read_table(catalog, identifier, location, storage)
+        except MissingFileError:
+            missing = location
+            location, storage = find()
+            if location == missing:
+                raise
 
 
 def next_metadata(

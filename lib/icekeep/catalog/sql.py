@@ -30,7 +30,7 @@ from icekeep.catalog.metadata_files import (
     file_version,
     new_location,
     next_metadata,
-    read_table,
+    read_current,
     write_metadata,
 )
 from icekeep.errors import (
@@ -88,15 +88,7 @@ class SqlCatalog:
 
     def load(self, identifier: Identifier | str) -> Table:
         identifier = as_identifier(identifier)
-        rows = self._select(sa.select(_TABLES.c.metadata_location).where(*self._row(identifier)))
-        if not rows:
-            raise no_such_table(self, identifier)
-        (location,) = rows[0]
-        if not location:
-            raise InvalidTableError(
-                f"table {format_identifier(identifier)!r} in catalog {self.name!r} has no metadata location"
-            )
-        return read_table(self, identifier, location, self._storage)
+        return read_current(self, identifier, lambda: (self._pointer(identifier), self._storage))
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
         validate_table_identifier(identifier)
@@ -227,6 +219,18 @@ class SqlCatalog:
                 raise UsageError(f"namespace {text!r} in catalog {self.name!r} is not empty; drop what is in it first")
 
         self._change(remove)
+
+    def _pointer(self, identifier: Identifier) -> str:
+        """The location of a table's current metadata file."""
+        rows = self._select(sa.select(_TABLES.c.metadata_location).where(*self._row(identifier)))
+        if not rows:
+            raise no_such_table(self, identifier)
+        (location,) = rows[0]
+        if not location:
+            raise InvalidTableError(
+                f"table {format_identifier(identifier)!r} in catalog {self.name!r} has no metadata location"
+            )
+        return str(location)
 
     def _move_pointer(self, connection: sa.Connection, table: Table, location: str) -> Conflict | None:
         """The compare and swap; its conflict is proved, since the statement changed no row."""

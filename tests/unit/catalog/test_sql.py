@@ -7,6 +7,7 @@ import pytest
 
 from icekeep.catalog.base import Committed, Conflict, Unknown
 from icekeep.catalog.open import open_catalog
+from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import (
     ConfigError,
     InvalidTableError,
@@ -17,7 +18,9 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.spec.updates import SetProperties
-from kit.catalogs import EVENTS, set_counter, simple_metadata
+from icekeep.storage.local import LocalStorage
+from kit.catalogs import COUNTER, EVENTS, set_counter, simple_metadata
+from kit.storage import HookedStorage
 from unit.contracts.catalog_contract import CatalogContract, CatalogRaceContract
 
 V0_TABLES = """
@@ -327,3 +330,24 @@ def test_a_relative_path_is_relative_to_where_the_catalog_was_opened(tmp_path, m
     monkeypatch.chdir("/")
     assert catalog.list_namespaces() == [("db",)]
     assert catalog.default_location(EVENTS) == f"file://{tmp_path}/wh/db/events"
+
+
+def test_a_table_that_moved_on_while_it_was_loaded_is_loaded_as_it_is_now(catalog, table):
+    """With `delete-after-commit` the file that the pointer named may be gone before it is read."""
+    few = {
+        "write.metadata.previous-versions-max": "1",
+        "write.metadata.delete-after-commit.enabled": "true",
+    }
+    table = catalog.swap(table, [], [SetProperties(few)]).table
+    storage = HookedStorage(LocalStorage())
+
+    def move_on(operation, location):
+        if operation == "read" and location == table.metadata_location:
+            storage.before = storage.after
+            catalog.swap(catalog.swap(table, [], set_counter(1)).table, [], set_counter(2))
+            storage.fired["moved"] += 1
+
+    storage.before = move_on
+    slow = SqlCatalog(catalog.name, {"uri": str(catalog._database._url)}, storage)
+    assert slow.load(EVENTS).metadata.properties[COUNTER] == "2"
+    assert storage.fired["moved"] == 1

@@ -25,7 +25,7 @@ from icekeep.catalog.base import (
     validate_table_identifier,
 )
 from icekeep.catalog.clients.errors import described, proved_rejection, read_failure
-from icekeep.catalog.metadata_files import read_table
+from icekeep.catalog.metadata_files import read_current
 from icekeep.errors import IcekeepError, NotFoundError, OutcomeUnknownError, UnsupportedError, UsageError
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
@@ -83,8 +83,7 @@ class ClientCatalog(ABC):
 
     def load(self, identifier: Identifier | str) -> Table:
         identifier = validate_table_identifier(as_identifier(identifier))
-        location, storage = self._find(identifier)
-        return read_table(self, identifier, location, storage)
+        return read_current(self, identifier, lambda: self._find(identifier))
 
     @abstractmethod
     def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:

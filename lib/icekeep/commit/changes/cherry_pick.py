@@ -12,7 +12,7 @@ from icekeep.commit.attempt import Attempt
 from icekeep.commit.file_sets import path_digest
 from icekeep.commit.live_files import Kept, add, live_entries, live_manifests, remove, remove_deletes
 from icekeep.commit.summary import SummaryBuilder
-from icekeep.errors import UsageError
+from icekeep.errors import SafetyError, UsageError
 from icekeep.spec.applicability import partition_key
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
@@ -82,6 +82,7 @@ def _replayed(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[
     extra = {_SOURCE_SNAPSHOT_ID: str(picked.snapshot_id)}
     if wap_id := (picked.summary or {}).get(STAGED_WAP_ID):
         extra[_PUBLISHED_WAP_ID] = wap_id
+    _check_history(base, picked)
     summary = SummaryBuilder(extra)
     files, replaced_paths = _differences(base, picked, attempt)
     manifests = live_manifests(base, MAIN, attempt)
@@ -105,6 +106,21 @@ def _replayed(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[
         *updates,
         RemoveSnapshotRef(guard),
     )
+
+
+def _check_history(base: TableMetadata, picked: Snapshot) -> None:
+    """Raise `SafetyError` where main may have held a snapshot at a time whose history has expired.
+
+    Its rows may be in other files by now, so that nothing but the history can tell.
+    """
+    oldest = [*base.ancestors(base.current_snapshot_id)][-1:]
+    for first in oldest:
+        is_older = base.format_version == 1 or first.sequence_number > picked.sequence_number
+        if first.parent_snapshot_id is not None and is_older:
+            raise SafetyError(
+                f"cannot cherry-pick snapshot {picked.snapshot_id}: main may have held it before snapshot "
+                f"{first.snapshot_id}, whose history has expired, and its rows would be there twice; nothing was changed"
+            )
 
 
 def _check_not_live(
