@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.file_sets import Digest, FileSet, StoredFileSet, count_of, path_digest, wanted_of
+from icekeep.commit.file_sets import Digest, FileSet, StoredFileSet, Wanted, count_of, path_digest, wanted_of
 from icekeep.commit.filtering import Filtered, FilterManifests, Identity, RemovalCheck, identity, without_history
 from icekeep.commit.selection import LeftBehind, Selection
 from icekeep.commit.summary import SummaryBuilder
@@ -81,28 +81,34 @@ def remove(
         ConflictError: a file of `as_read` is not live, or not as it was read, or the check says so.
         InvalidTableError: a file of `as_read` is live more than once.
     """
-    stored = as_read if isinstance(as_read, StoredFileSet) else None
     total = count_of(as_read)
-    recorded = set(first if stored is None else stored.parts)
+    files: Wanted | StoredFileSet
+    if isinstance(as_read, StoredFileSet):
+        files, recorded = as_read, frozenset(as_read.parts)
+        strays = recorded - {manifest.manifest_path for manifest in manifests}
+        may_be_elsewhere = bool(strays)
+    else:
+        files, recorded, strays, may_be_elsewhere = wanted_of(as_read), frozenset(first), frozenset[str](), True
     work = FilterManifests(
         base=without_history(base),
         writer=attempt.writer,
-        files=as_read if isinstance(as_read, StoredFileSet) else wanted_of(as_read),
+        files=files,
         remaining_count=total,
-        strays=frozenset() if stored is None else frozenset(recorded - {m.manifest_path for m in manifests}),
+        strays=strays,
         selected=selected,
         check=check,
     )
     likely = [m for m in manifests if m.manifest_path in recorded or (selected is not None and selected.manifest(m))]
     found, problem = attempt.filtered(likely, work)
-    found_count = sum(filtered.wanted_count for filtered in found.values())
-    if found_count < total and (stored is None or work.strays):
+    missing_count = total - _wanted_count(found)
+    if missing_count > 0 and may_be_elsewhere:
         asked = {identity(m) for m in likely}
         others = [m for m in manifests if identity(m) not in asked]
-        more, another = attempt.filtered(others, msgspec.structs.replace(work, remaining_count=total - found_count))
+        more, another = attempt.filtered(others, msgspec.structs.replace(work, remaining_count=missing_count))
         found, problem = {**found, **more}, problem or another
+        missing_count = total - _wanted_count(found)
     kept = _kept(manifests, found)
-    _check_found(as_read, sum(filtered.wanted_count for filtered in found.values()), kept, attempt)
+    _check_found(as_read, missing_count, kept, attempt)
     if problem is not None:
         raise ConflictError(problem)
     return kept
@@ -188,18 +194,19 @@ def _kept(manifests: Sequence[ManifestFile], found: Mapping[Identity, Filtered])
     )
 
 
-def _check_found(as_read: FileSet, found_count: int, kept: Kept, attempt: Attempt) -> None:
+def _wanted_count(found: Mapping[Identity, Filtered]) -> int:
+    return sum(filtered.wanted_count for filtered in found.values())
+
+
+def _check_found(as_read: FileSet, missing_count: int, kept: Kept, attempt: Attempt) -> None:
     """Raise where not each named file was found, or one more than once."""
-    total = count_of(as_read)
-    if found_count == total:
+    if missing_count == 0:
         return
-    if found_count > total:
+    if missing_count < 0:
         raise InvalidTableError("a file that is to be removed is live more than once in the table")
     path = next((p for p in _paths(as_read, attempt) if path_digest(p) not in kept.paths), "")
     what = "delete" if isinstance(as_read, tuple) and as_read[0].data_file.content is not FileContent.DATA else "data"
-    raise ConflictError(
-        f"{what} file {path!r} ({total - found_count} in all) is no longer live as it was read; plan again"
-    )
+    raise ConflictError(f"{what} file {path!r} ({missing_count} in all) is no longer live as it was read; plan again")
 
 
 def _paths(as_read: FileSet, attempt: Attempt) -> Iterator[str]:
