@@ -155,22 +155,26 @@ def _their_entry(entry: ManifestEntry) -> foreign.ManifestEntry:
     )
 
 
-def read_data_with_pyiceberg(files: Iterable[DataFile], schema: Schema, location: str) -> pa.Table:
-    """The rows of data files on disk as PyIceberg reads them into a schema."""
+def read_data_with_pyiceberg(
+    files: Iterable[DataFile], schema: Schema, location: str, deletes: Sequence[DataFile] = ()
+) -> pa.Table:
+    """The rows of data files on disk as PyIceberg reads them into a schema, less what position delete files remove."""
     scan = ArrowScan(_their_metadata(schema, location), PyArrowFileIO(), pyiceberg_schema(schema), AlwaysTrue())
-    tasks = []
-    for file in files:
-        theirs = foreign.DataFile.from_args(
-            content=foreign.DataFileContent.DATA,
-            file_path=file.file_path,
-            file_format=foreign.FileFormat(file.file_format),
-            partition=Record(),
-            record_count=file.record_count,
-            file_size_in_bytes=file.file_size_in_bytes,
-        )
-        theirs.spec_id = 0
-        tasks.append(FileScanTask(theirs))
-    return scan.to_table(tasks)
+    theirs = {_their_file(delete) for delete in deletes}
+    return scan.to_table([FileScanTask(_their_file(file), theirs) for file in files])
+
+
+def _their_file(file: DataFile) -> foreign.DataFile:
+    theirs = foreign.DataFile.from_args(
+        content=foreign.DataFileContent(file.content),
+        file_path=file.file_path,
+        file_format=foreign.FileFormat(file.file_format),
+        partition=Record(),
+        record_count=file.record_count,
+        file_size_in_bytes=file.file_size_in_bytes,
+    )
+    theirs.spec_id = 0
+    return theirs
 
 
 def write_data_with_pyiceberg(table: pa.Table, schema: Schema, location: str, **properties: str) -> foreign.DataFile:

@@ -47,12 +47,27 @@ class AvroReader:
         self._node = node_of_schema(self._header.schema)
         self.schema = pa.schema(list(self._node.field.type))
 
+    def part_offsets(self) -> Sequence[int]:
+        """One part, which is the file."""
+        return [0]
+
+    def parts_that_may_hold(self, column: str, text: str) -> Sequence[int] | None:
+        """Not known: Avro has no statistics."""
+        return None
+
     def tables(
-        self, columns: Sequence[str], parts: Sequence[int] | None, kept_dictionaries: Sequence[str]
+        self,
+        columns: Sequence[str],
+        parts: Sequence[int] | None,
+        kept_dictionaries: Sequence[str],
+        batch_rows: int | None,
     ) -> Iterator[tuple[int, pa.Table]]:
         """Tables of whole blocks."""
         if parts is not None:
-            raise InvalidTableError("an Avro file has no parts that could be read alone")
+            if any(part != 0 for part in parts):
+                raise InvalidTableError("an Avro file has no parts that could be read alone")
+            if not parts:
+                return
         wanted = [
             (stored_name, child)
             for stored_name, child in zip(self._node.stored_names, self._node.children, strict=True)

@@ -4,7 +4,7 @@ A reader gives the rows of one open file in the file's own columns, part by part
 them into a table's columns. A writer makes one file; `writing` decides when a file is full.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -23,20 +23,41 @@ class FileReader(Protocol):
 
     schema: pa.Schema
 
+    def part_offsets(self) -> Sequence[int]:
+        """Where each part begins in the file, in bytes; a format without parts has one that begins at 0."""
+
+    def parts_that_may_hold(self, column: str, text: str) -> Sequence[int] | None:
+        """Positions of the parts whose statistics do not rule a text out of a top-level column; None if all may hold it."""
+
     def tables(
-        self, columns: Sequence[str], parts: Sequence[int] | None, kept_dictionaries: Sequence[str]
+        self,
+        columns: Sequence[str],
+        parts: Sequence[int] | None,
+        kept_dictionaries: Sequence[str],
+        batch_rows: int | None,
     ) -> Iterator[tuple[int, pa.Table]]:
         """The file's rows, one part at a time, each with the position of its first row in the file.
 
         Args:
             columns: names of the top-level columns to read; others may come along.
-            parts: positions of the parts to read, all if None; a format without parts refuses others.
+            parts: positions of the parts to read, all if None; a format without parts has the first one only.
             kept_dictionaries: top-level string columns that may stay encoded, where the format can do that.
+            batch_rows: the most rows of a table, where the format can read less than a part; None for whole parts.
 
         Raises:
             InvalidTableError: a part is not there, or has not the rows that it should.
             UnsupportedError: the file holds something that we do not read.
         """
+
+
+PartChoice = Callable[[FileReader], Sequence[int] | None]
+"""Picks the parts of an open file that are worth reading, None for all of them."""
+
+
+def parts_beginning_in(start_byte: int, length_bytes: int) -> PartChoice:
+    """The parts that begin in a range of bytes: ranges that tile a file share its parts out, each to one range."""
+    end_byte = start_byte + length_bytes
+    return lambda reader: [n for n, offset in enumerate(reader.part_offsets()) if start_byte <= offset < end_byte]
 
 
 class FileMetrics(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,8 +43,20 @@ class OrcReader:
         _validate_decimals(self._file)
         self.schema = map_fields(self._file.schema, _metadata_of_file)
 
+    def part_offsets(self) -> Sequence[int]:
+        """The bytes at which stripes begin."""
+        return [stripe.offset for stripe in stripes_of(self._file)]
+
+    def parts_that_may_hold(self, column: str, text: str) -> Sequence[int] | None:
+        """Not known: pyarrow does not tell the statistics of stripes."""
+        return None
+
     def tables(
-        self, columns: Sequence[str], parts: Sequence[int] | None, kept_dictionaries: Sequence[str]
+        self,
+        columns: Sequence[str],
+        parts: Sequence[int] | None,
+        kept_dictionaries: Sequence[str],
+        batch_rows: int | None,
     ) -> Iterator[tuple[int, pa.Table]]:
         """One table a stripe."""
         # pyarrow takes a dot for a path into a struct, and a stripe read without columns has no rows.

@@ -13,7 +13,7 @@ from icekeep.formats.arrow_schema import field_id
 from icekeep.formats.base import FileMetrics, translated
 from icekeep.formats.file_ids import INSTANT, STORED_AS_KEY, Metadata, map_fields
 from icekeep.formats.metrics import count_nans
-from icekeep.formats.parquet_metrics import file_metrics
+from icekeep.formats.parquet_metrics import file_metrics, row_group_offset
 from icekeep.formats.write_options import ParquetOptions
 from icekeep.spec.metrics_modes import MetricsMode
 from icekeep.spec.schema import Schema
@@ -34,10 +34,25 @@ class ParquetReader:
         self._file = _open_parquet(stream)
         self.schema = _with_instants(self._file)
 
+    def part_offsets(self) -> Sequence[int]:
+        """The bytes at which row groups begin."""
+        metadata = self._file.metadata
+        return [row_group_offset(metadata.row_group(i)) for i in range(metadata.num_row_groups)]
+
+    def parts_that_may_hold(self, column: str, text: str) -> Sequence[int] | None:
+        """The row groups between whose bounds of the column the text lies."""
+        metadata = self._file.metadata
+        groups = map(metadata.row_group, range(metadata.num_row_groups))
+        return [n for n, group in enumerate(groups) if _may_hold(group, column, text.encode())]
+
     def tables(
-        self, columns: Sequence[str], parts: Sequence[int] | None, kept_dictionaries: Sequence[str]
+        self,
+        columns: Sequence[str],
+        parts: Sequence[int] | None,
+        kept_dictionaries: Sequence[str],
+        batch_rows: int | None,
     ) -> Iterator[tuple[int, pa.Table]]:
-        """One table a row group."""
+        """One table a row group, or several of at most `batch_rows`."""
         file = self._file
         if kept_dictionaries:
             file = _open_parquet(self._stream, metadata=file.metadata, read_dictionary=list(kept_dictionaries))
@@ -45,8 +60,21 @@ class ParquetReader:
         for position in range(len(counts)) if parts is None else parts:
             if position >= len(counts):
                 raise InvalidTableError(f"there is no row group {position}, only {len(counts)}")
-            table = file.read_row_group(position, columns=list(columns), use_threads=False)
-            yield sum(counts[:position]), table
+            first = sum(counts[:position])
+            if not columns or batch_rows is None or counts[position] <= batch_rows:
+                yield first, file.read_row_group(position, columns=list(columns), use_threads=False)
+                continue
+            for batch in file.iter_batches(batch_rows, [position], columns=list(columns), use_threads=False):
+                yield first, pa.Table.from_batches([batch])
+                first += batch.num_rows
+
+
+def _may_hold(group: pq.RowGroupMetaData, column: str, text: bytes) -> bool:
+    for chunk in map(group.column, range(group.num_columns)):
+        if chunk.path_in_schema == column:
+            bounds = chunk.statistics
+            return bounds is None or not bounds.has_min_max or bool(bounds.min_raw <= text <= bounds.max_raw)
+    return True
 
 
 class ParquetWriter:

@@ -66,7 +66,12 @@ def file_metrics(
 def split_offsets(metadata: pq.FileMetaData) -> tuple[int, ...]:
     """Where each row group starts in the file, ascending (spec, field 132)."""
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
-    return tuple(sorted(_start(group.column(0)) for group in groups if group.num_columns))
+    return tuple(sorted(row_group_offset(group) for group in groups if group.num_columns))
+
+
+def row_group_offset(group: pq.RowGroupMetaData) -> int:
+    """Where a row group starts in the file; one without columns takes no room, at 0."""
+    return _start(group.column(0)) if group.num_columns else 0
 
 
 class _Leaf(msgspec.Struct, frozen=True):

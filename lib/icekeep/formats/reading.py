@@ -12,11 +12,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow_schema import FIELD_ID_KEY, arrow_field, field_id
 from icekeep.formats.avro import AvroReader
-from icekeep.formats.base import FileReader, translated
+from icekeep.formats.base import FileReader, PartChoice, translated
 from icekeep.formats.constants import constant_array
 from icekeep.formats.file_ids import has_ids, with_mapped_ids
 from icekeep.formats.orc import OrcReader
@@ -57,7 +58,8 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
         partition: the file's partition values by id of the partition field, for `_partition`.
         first_row_id: the `_row_id` of the first row, null where rows have none.
         data_sequence_number: `_last_updated_sequence_number` of the rows that store none.
-        deleted_positions: of the rows that delete files remove, for `_deleted`; the rows themselves are read.
+        deleted_positions: of the rows that delete files remove, for `_deleted`, in any order, those beyond the file's end
+            among them; the rows themselves are read.
     """
 
     location: str
@@ -68,16 +70,17 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     partition: Mapping[int, Any] = {}
     first_row_id: int | None = None
     data_sequence_number: int | None = None
-    deleted_positions: Sequence[int] = ()
+    deleted_positions: Sequence[int] | NDArray[np.int64] = ()
 
 
 def read_file(
     storage: Storage,
     source: SourceFile,
     schema: Schema,
-    parts: Sequence[int] | None = None,
+    parts: Sequence[int] | PartChoice | None = None,
     *,
     kept_dictionaries: Collection[int] = (),
+    batch_rows: int | None = None,
 ) -> Iterator[pa.Table]:
     """Read a file in the columns of a schema, a part (row group, stripe, some blocks) at a time.
 
@@ -85,8 +88,9 @@ def read_file(
         storage: where the file is.
         source: the file.
         schema: the columns that are wanted, metadata columns among them; see `project` for how the file's become these.
-        parts: positions of the row groups or stripes to read, all of them if None.
+        parts: positions of the row groups or stripes to read, or what picks them; all of them if None.
         kept_dictionaries: field ids of top-level string columns that need not be decoded.
+        batch_rows: the most rows to hold at once, where the format can read less than a part.
 
     Raises:
         MissingFileError: there is no such file.
@@ -94,6 +98,7 @@ def read_file(
         UnsupportedError: it has no field ids and the table no name mapping, or its format is not known.
     """
     stored = msgspec.structs.replace(schema, fields=tuple(f for f in schema.fields if f.field_id not in _FACTS))
+    deleted = np.unique(np.asarray(source.deleted_positions, dtype=np.int64))
     with storage.open(source.location) as stream:
         with translated(source.location):
             reader = _open(stream, source.file_format)
@@ -103,7 +108,7 @@ def read_file(
                 if len(file_schema.get_all_field_indices(name)) > 1:
                     raise InvalidTableError(f"it has two columns named {name!r}")
             kept = [f.name for f in file_schema if field_id(f) in kept_dictionaries and f.type == pa.string()]
-            steps = reader.tables(columns, parts, kept)
+            steps = reader.tables(columns, parts(reader) if callable(parts) else parts, kept, batch_rows)
         while True:
             with translated(source.location):
                 step = next(steps, None)
@@ -111,7 +116,7 @@ def read_file(
                     return
                 first, data = step
                 table = project(_selected(data, file_schema, columns), stored, source.constants)
-                table = _with_facts(table, schema, source, first, data.num_rows)
+                table = _with_facts(table, schema, source, deleted, range(first, first + data.num_rows))
             yield table
 
 
@@ -148,34 +153,41 @@ def _selected(data: pa.Table, file_schema: pa.Schema, columns: Sequence[str]) ->
 _NOTHING = pa.schema([pa.field("", pa.null(), metadata={FIELD_ID_KEY: b"0"})])
 
 
-def _with_facts(table: pa.Table, schema: Schema, source: SourceFile, first: int, row_count: int) -> pa.Table:
+def _with_facts(
+    table: pa.Table, schema: Schema, source: SourceFile, deleted: NDArray[np.int64], positions: range
+) -> pa.Table:
     """The table with the columns that no file stores, and row ids for rows that have none."""
     columns, fields = [], []
     stored = iter(zip(table.columns, table.schema, strict=True))
     for field in schema.fields:
-        if field.field_id in _FACTS:
-            column, arrow = _fact(field, source, first, row_count), arrow_field(field)
+        if field.field_id == DELETED.field_id:
+            column, arrow = _marks(deleted, positions), arrow_field(field)
+        elif field.field_id in _FACTS:
+            column, arrow = _fact(field, source, positions), arrow_field(field)
         else:
             column, arrow = next(stored)
             if field.field_id in _LINEAGE:
-                column = _inherited(column, field.field_id, source, first)
+                column = _inherited(column, field.field_id, source, positions.start)
         columns.append(column)
         fields.append(arrow)
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _fact(field: NestedField, source: SourceFile, first: int, row_count: int) -> pa.Array:
+def _marks(deleted: NDArray[np.int64], positions: range) -> pa.Array:
+    """Which rows of a part are among those that are deleted, whose positions are sorted."""
+    start, stop = np.searchsorted(deleted, (positions.start, positions.stop))
+    marks = np.zeros(len(positions), dtype=bool)
+    marks[deleted[start:stop] - positions.start] = True
+    return pa.array(marks)
+
+
+def _fact(field: NestedField, source: SourceFile, positions: range) -> pa.Array:
     if field.field_id == POS.field_id:
-        return pa.array(np.arange(first, first + row_count, dtype=np.int64))
-    if field.field_id == DELETED.field_id:
-        deleted = np.zeros(row_count, dtype=bool)
-        positions = np.asarray(source.deleted_positions, dtype=np.int64)
-        deleted[positions[(positions >= first) & (positions < first + row_count)] - first] = True
-        return pa.array(deleted)
+        return pa.array(np.arange(positions.start, positions.stop, dtype=np.int64))
     value: Any = {FILE.field_id: source.location, SPEC_ID.field_id: source.spec_id}.get(
         field.field_id, dict(source.partition)
     )
-    return constant_array(field.type, value, row_count)
+    return constant_array(field.type, value, len(positions))
 
 
 def _inherited(stored: Any, field_id: int, source: SourceFile, first: int) -> Any:

@@ -141,10 +141,11 @@ def test_split_offsets_are_where_the_stripes_of_orc_begin(storage):
     assert list(file.split_offsets) == sorted(set(file.split_offsets))
 
 
-def test_an_avro_file_has_no_parts(storage):
+def test_an_avro_file_is_one_part(storage):
     (file,) = write_files(storage, NUMBERS, [table_of(NUMBERS, [{"n": 1}])], options_for("AVRO"))
+    assert read_table(storage, file.file_path, NUMBERS, 0).to_pylist() == [{"n": 1}]
     with pytest.raises(InvalidTableError, match="no parts"):
-        read_tables(storage, file.file_path, NUMBERS, 0)
+        read_tables(storage, file.file_path, NUMBERS, 1)
 
 
 LINEAGE = schema_of(*NUMBERS.fields, ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)

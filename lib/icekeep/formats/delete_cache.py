@@ -1,0 +1,49 @@
+"""Decoded delete files that the files of one task share, within a budget of memory."""
+
+from collections.abc import Hashable
+from typing import Any
+
+MIB = 1024 * 1024
+
+DEFAULT_BUDGET_BYTES = 64 * MIB
+
+
+class DeleteCache:
+    """Keeps what was read of delete files for the data files that come next.
+
+    What does not fit the budget is not kept: the one who reads it again streams it again. Room is made only at the cost of
+    delete files that the present data file has no use for; with more deletes than room, each data file would otherwise
+    push out what the next one begins with.
+    """
+
+    def __init__(self, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
+        self._budget_bytes = budget_bytes
+        self._entries: dict[Hashable, tuple[Any, int]] = {}
+        self._used: set[Hashable] = set()
+        self.held_bytes = 0
+
+    def begin_file(self) -> None:
+        """The next data file begins: what is not asked for again may go."""
+        self._used.clear()
+
+    def make_room(self, size_bytes: int) -> bool:
+        """Whether a new entry of a size can be kept; what had to go for it is gone."""
+        for key in [key for key in self._entries if key not in self._used]:
+            if self.held_bytes + size_bytes <= self._budget_bytes:
+                break
+            self.held_bytes -= self._entries.pop(key)[1]
+        return self.held_bytes + size_bytes <= self._budget_bytes
+
+    def get(self, key: Hashable) -> Any:
+        """What is kept under a key, None if there is nothing."""
+        if key not in self._entries:
+            return None
+        self._used.add(key)
+        return self._entries[key][0]
+
+    def keep(self, key: Hashable, value: Any, size_bytes: int) -> None:
+        """Keep a value if there is room for it."""
+        if key not in self._entries and self.make_room(size_bytes):
+            self._entries[key] = (value, size_bytes)
+            self._used.add(key)
+            self.held_bytes += size_bytes
