@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from icekeep.maintenance.manifests import plan_rewrite_manifests, rewrite_manifests
     from icekeep.operations.loading import load_catalog
     from icekeep.operations.session import build_session
-    from icekeep.planning.scan import plan_scan
+    from icekeep.planning.explain import explain_file
+    from icekeep.planning.report import plan_scan
+    from icekeep.planning.scan_tasks import plan_tasks
     from icekeep.spec.evolution.partition_evolution import (
         AddPartitionField,
         RemovePartitionField,
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
         rollback_to_timestamp,
         set_current_snapshot,
     )
+    from icekeep.tables.scan import scan
     from icekeep.tables.update_schema import update_schema
     from icekeep.tables.update_sort_order import update_sort_order
     from icekeep.tables.update_spec import update_spec
@@ -100,12 +103,14 @@ __all__ = [
     "drop_branch",
     "drop_tag",
     "expire_snapshots",
+    "explain_file",
     "fast_forward",
     "load_catalog",
     "plan_compaction",
     "plan_expire_snapshots",
     "plan_rewrite_manifests",
     "plan_scan",
+    "plan_tasks",
     "publish_changes",
     "rename_branch",
     "replace_branch",
@@ -113,6 +118,7 @@ __all__ = [
     "rewrite_manifests",
     "rollback_to_snapshot",
     "rollback_to_timestamp",
+    "scan",
     "set_current_snapshot",
     "set_ref_retention",
     "update_schema",
@@ -152,12 +158,14 @@ _HOMES = {
     "drop_branch": "icekeep.tables.refs",
     "drop_tag": "icekeep.tables.refs",
     "expire_snapshots": "icekeep.maintenance.expiration",
+    "explain_file": "icekeep.planning.explain",
     "fast_forward": "icekeep.tables.refs",
     "load_catalog": "icekeep.operations.loading",
     "plan_compaction": "icekeep.maintenance.compaction",
     "plan_expire_snapshots": "icekeep.maintenance.expiration",
     "plan_rewrite_manifests": "icekeep.maintenance.manifests",
-    "plan_scan": "icekeep.planning.scan",
+    "plan_scan": "icekeep.planning.report",
+    "plan_tasks": "icekeep.planning.scan_tasks",
     "publish_changes": "icekeep.tables.rollback",
     "rename_branch": "icekeep.tables.refs",
     "replace_branch": "icekeep.tables.refs",
@@ -165,6 +173,7 @@ _HOMES = {
     "rewrite_manifests": "icekeep.maintenance.manifests",
     "rollback_to_snapshot": "icekeep.tables.rollback",
     "rollback_to_timestamp": "icekeep.tables.rollback",
+    "scan": "icekeep.tables.scan",
     "set_current_snapshot": "icekeep.tables.rollback",
     "set_ref_retention": "icekeep.tables.refs",
     "update_schema": "icekeep.tables.update_schema",

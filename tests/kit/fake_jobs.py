@@ -5,6 +5,7 @@
 
 import os
 import signal
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -119,6 +120,15 @@ def live_properties() -> dict[str, str]:
 
 def plan_scan(table: FakeTable, spark: str, *, runtime: Runtime, **arguments: Any) -> Result:
     return _called("plan_scan", table, arguments)
+
+
+def asking_twice(table: FakeTable, spark: Callable[[], str], **arguments: Any) -> Result:
+    assert spark() == spark() == "spark"
+    return _called("asking_twice", table, arguments)
+
+
+def asking_never(table: FakeTable, spark: Callable[[], str], **arguments: Any) -> Result:
+    return _called("asking_never", table, arguments)
 
 
 def plan_compaction(table: FakeTable, spark: str, **arguments: Any) -> Plan:

@@ -2,7 +2,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.errors import ExpressionError, NotFoundError
-from icekeep.planning.scan import plan_files, plan_scan
+from icekeep.planning.report import plan_scan
+from icekeep.planning.scan import open_scan, planned_files
 from kit.lake import Lake
 
 
@@ -52,7 +53,7 @@ def test_entries_are_pruned_by_partition_where_a_manifest_holds_several(
 )
 def test_the_planned_files_are_those_that_pyiceberg_plans(lake: Lake, spark_session: SparkSession, where: str) -> None:
     table = lake.filled()
-    ours = {row["file_path"] for row in plan_files(table, spark_session, where=where).files.collect()}
+    ours = {row["file_path"] for row in planned_files(open_scan(table, where=where), spark_session).collect()}
     theirs = {task.file.file_path for task in lake.foreign().scan(row_filter=where).plan_files()}
     assert ours == theirs
 

@@ -14,7 +14,7 @@ from icekeep.catalog.open import open_catalog
 from icekeep.maintenance.compaction import compact
 from icekeep.maintenance.expiration import execute, expire_snapshots
 from icekeep.maintenance.manifests import rewrite_manifests
-from icekeep.planning.scan import plan_scan
+from icekeep.planning.report import plan_scan
 from icekeep.runtime import SYSTEM
 from icekeep.spec.updates import SetProperties
 from icekeep.tables.append import append

@@ -1,13 +1,20 @@
 from collections import Counter
+from pathlib import Path
+from urllib.parse import urlparse
 
+import fastavro
 import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, NotFoundError, UsageError
+from icekeep.events import Event, Warned
 from icekeep.maintenance.compaction import compact
 from icekeep.maintenance.manifests import plan_rewrite_manifests, rewrite_manifests
+from icekeep.planning.entries import Place, Reading, entries
+from icekeep.planning.manifest_batches import ManifestDecoder
+from icekeep.planning.scan import open_scan
 from icekeep.tables.append import append
 from icekeep.tables.refs import create_branch, create_tag
 from kit.lake import EVENTS, Lake, events, multiset
@@ -133,3 +140,56 @@ def test_manifests_that_pyiceberg_wrote_are_rewritten(lake: Lake, spark_session:
     assert live_entries(lake) == entries
     append(lake.load(), events(77))
     assert sum(lake.rows().values()) == 120
+
+
+class Remembering:
+    """A listener that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def on(self, event: Event) -> None:
+        self.events.append(event)
+
+
+def add_an_unknown_field(path: Path) -> int:
+    """Let the entries of a manifest have a field of a version of the format to come; returns its new length."""
+    with path.open("rb") as stream:
+        reader = fastavro.reader(stream)
+        records, schema, metadata = [*reader], reader.writer_schema, reader.metadata
+    field = {"name": "to_come", "field-id": 9999, "type": "int", "default": 7}
+    schema = {**schema, "fields": [*schema["fields"], field]}
+    kept = {key: value for key, value in metadata.items() if not key.startswith("avro.")}
+    with path.open("wb") as stream:
+        fastavro.writer(stream, schema, [{**r, "to_come": 7} for r in records], codec="deflate", metadata=kept)
+    return path.stat().st_size
+
+
+def test_a_manifest_with_unknown_fields_is_planned_from_and_left_alone(lake: Lake, spark_session: SparkSession) -> None:
+    table = lake.filled()
+    rows = lake.rows()
+    assert table.metadata.current_snapshot is not None
+    listing = Path(urlparse(str(table.metadata.current_snapshot.manifest_list)).path)
+    with listing.open("rb") as stream:
+        reader = fastavro.reader(stream)
+        records, schema, metadata = [*reader], reader.writer_schema, reader.metadata
+    strange = records[2]["manifest_path"]
+    records[2]["manifest_length"] = add_an_unknown_field(Path(urlparse(strange).path))
+    kept = {key: value for key, value in metadata.items() if not key.startswith("avro.")}
+    with listing.open("wb") as stream:
+        fastavro.writer(stream, schema, records, codec="deflate", metadata=kept)
+    for decoder in ManifestDecoder:
+        reading = Reading(place=Place.DRIVER, decoder=decoder, reason="")
+        opened = open_scan(table)
+        columns = frozenset({"file_path"})
+        planned = entries(table.storage, spark_session, opened.data.opened, opened.wanted, columns, reading)
+        assert planned.count() == 18
+    plan = plan_rewrite_manifests(table)
+    assert (plan.manifests_count, plan.left_alone_manifests_count) == (5, 1)
+    listener = Remembering()
+    result = rewrite_manifests(table, spark_session, listener=listener)
+    assert (result.rewritten_manifests_count, result.added_manifests_count) == (5, 1)
+    [warning] = [event.message for event in listener.events if isinstance(event, Warned)]
+    assert warning == "1 manifests have fields that are not known and are left as they are"
+    assert strange in {m.manifest_path for m in manifests(lake)}  # type: ignore[attr-defined]
+    assert lake.rows() == rows

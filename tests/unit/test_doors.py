@@ -11,6 +11,7 @@ import icekeep
 from icekeep.cli import JOBS, SEAMS
 from icekeep.operations.running import resolve
 from icekeep.operations.settings import JOB_SETTINGS, MAINTENANCE_ORDER
+from icekeep.planning.versions import VERSION_ARGUMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 LIB = ROOT / "lib"
@@ -67,11 +68,10 @@ def test_a_job_s_function_takes_the_job_s_settings(job):
     extras = {"plan": JOBS[job].plan_extras, "run": JOBS[job].run_extras}
     for which, text in {"plan": JOBS[job].plan, "run": JOBS[job].run}.items():
         if text is not None:
-            keywords = {
-                name
-                for name, parameter in inspect.signature(resolve(text)).parameters.items()
-                if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-            }
+            parameters = inspect.signature(resolve(text)).parameters
+            keywords = {name for name, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+            if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+                keywords |= {*VERSION_ARGUMENTS}
             assert keywords == {setting.name for setting in JOB_SETTINGS[job]} | set(extras[which])
 
 

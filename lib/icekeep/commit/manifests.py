@@ -8,14 +8,16 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from icekeep.commit.filtering import FilterManifests, Share
-from icekeep.errors import UnsupportedError
-from icekeep.spec.manifests.decode import ManifestHeader, read_manifest, read_manifest_list
+from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.spec.manifests.decode import ManifestHeader, read_manifest, read_manifest_header, read_manifest_list
 from icekeep.spec.manifests.inspection import completed, inspect_manifest
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import StructType
 from icekeep.storage.base import Storage
+
+_HEAD_BYTES = 64 << 10
 
 
 class ManifestReader(Protocol):
@@ -67,11 +69,18 @@ class StorageManifestReader:
 
     def typed_entries(self, manifest: ManifestFile, partition: StructType) -> Iterator[ManifestEntry]:
         """The same as `entries`, for a task that was given the partition type of the manifest's spec."""
-        return self.open(manifest, partition)[1]
+        return read_manifest(self._read(manifest), manifest, partition)[1]
 
-    def open(self, manifest: ManifestFile, partition: StructType) -> tuple[ManifestHeader, Iterator[ManifestEntry]]:
-        """What a manifest says of itself, and its entries."""
-        return read_manifest(self._read(manifest), manifest, partition)
+    def header(self, manifest: ManifestFile) -> ManifestHeader:
+        """What a manifest says of itself; only its head is read."""
+        location = manifest.manifest_path
+        with self.storage.open(location) as stream:
+            head = stream.read(_HEAD_BYTES)
+            try:
+                return read_manifest_header(head, location)
+            except InvalidTableError:
+                # A schema of hundreds of columns may take more.
+                return read_manifest_header(head + stream.read(), location)
 
     def _read(self, manifest: ManifestFile) -> bytes:
         if manifest.key_metadata is not None:

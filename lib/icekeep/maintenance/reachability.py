@@ -16,11 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import IcekeepError, InvalidTableError, SafetyError
-from icekeep.planning.tasks import collected, dataframe_from_tasks, dealt, parallelism, record_batches, streamed
+from icekeep.planning.decode import DecodeTask, EntryFilter, SpecFilter, decode
+from icekeep.planning.entries import shares
+from icekeep.planning.manifest_batches import chosen_decoder
+from icekeep.planning.tasks import collected, dataframe_from_tasks, dealt, parallelism, streamed
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
-from icekeep.spec.types import StructType
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical, is_under
 
@@ -78,11 +80,6 @@ class _ListTask(msgspec.Struct, frozen=True):
     snapshots: tuple[Snapshot, ...]
     storage: Storage
     retained: bool
-
-
-class _ContentTask(msgspec.Struct, frozen=True):
-    manifests: tuple[tuple[ManifestFile, StructType], ...]
-    storage: Storage
 
 
 def unreachable(table: Table, spark: SparkSession, before: TableMetadata, after: TableMetadata) -> Unreachable:
@@ -206,14 +203,19 @@ def _content(
     table: Table, spark: SparkSession, metadata: TableMetadata, manifests: Sequence[ManifestFile]
 ) -> DataFrame:
     """The live entries of manifests: a comparable key, the path as it is written, content and size."""
-    typed = [(m, metadata.partition_type(m.partition_spec_id)) for m in manifests]
-    piles = dealt(typed, lambda pair: pair[0].manifest_length, min(parallelism(spark), max(1, len(typed))))
-    return dataframe_from_tasks(spark, [_ContentTask(tuple(p), table.storage) for p in piles], _read_content, _CONTENT)
+    spec_ids = {m.partition_spec_id for m in manifests}
+    wanted = EntryFilter(specs={spec_id: SpecFilter(metadata.partition_type(spec_id)) for spec_id in spec_ids})
+    columns = frozenset(_CONTENT.names) - {"key"}
+    decoder, _ = chosen_decoder()
+    whole = DecodeTask(
+        manifests=tuple(manifests), wanted=wanted, columns=columns, storage=table.storage, decoder=decoder
+    )
+    return dataframe_from_tasks(spark, shares(whole, spark), _read_content, _CONTENT)
 
 
-def _read_content(task: _ContentTask) -> Iterator[pa.RecordBatch]:
-    reader = StorageManifestReader(task.storage)
-    for manifest, partition in task.manifests:
-        files = (entry.data_file for entry in reader.typed_entries(manifest, partition) if entry.is_live)
-        rows = ((canonical(f.file_path), f.file_path, int(f.content), f.file_size_in_bytes) for f in files)
-        yield from record_batches(rows, _CONTENT)
+def _read_content(task: DecodeTask) -> Iterator[pa.RecordBatch]:
+    for decoded in decode(task):
+        rows = decoded.entries
+        keys = pa.array([canonical(path) for path in rows["file_path"].to_pylist()], pa.string())
+        columns = {"key": keys, **{name: rows[name] for name in rows.schema.names}}
+        yield pa.record_batch([columns[name] for name in _CONTENT.names], schema=_CONTENT)

@@ -22,11 +22,12 @@ from icekeep.operations.config import read_config
 from icekeep.operations.interrupts import Interrupts
 from icekeep.operations.settings import JOB_SETTINGS, Kind
 from icekeep.operations.spark_conf import configured_properties
+from icekeep.planning.versions import VERSION_ARGUMENTS, chosen_version
 from icekeep.runtime import Runtime
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.filters.parsing import parse_where
-from icekeep.tables.refs import head_of, head_to_commit_to
+from icekeep.tables.refs import head_to_commit_to
 
 _START = "start Spark"
 
@@ -39,6 +40,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         run: does the work.
         options: the class of the job's options; null if it has none.
         plan_extras, run_extras: which of `listener` and `runtime` the functions take.
+        starts_spark_when_needed: the functions take, in place of a session, a function that starts one.
     """
 
     run: str
@@ -46,6 +48,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     options: str | None = None
     plan_extras: tuple[str, ...] = ()
     run_extras: tuple[str, ...] = ("listener", "runtime")
+    starts_spark_when_needed: bool = False
 
 
 class Seams(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,10 +118,9 @@ def check_arguments(arguments: Mapping[str, Any], metadata: Any) -> None:
         UsageError: what should be a branch is a tag.
         ExpressionError: the filter does not fit the columns' types.
     """
+    version = chosen_version(metadata, **{name: arguments[name] for name in VERSION_ARGUMENTS if name in arguments})
     if "where" in arguments:
-        bind(arguments["where"], metadata.schema, metadata.partition_specs)
-    if "ref" in arguments:
-        head_of(metadata, arguments["ref"])
+        bind(arguments["where"], version.schema, metadata.partition_specs)
     if "branch" in arguments:
         head_to_commit_to(metadata, arguments["branch"])
     spec_id = arguments.get("spec_id")
@@ -165,21 +167,42 @@ def _parse_arguments(command: Command, job: Job, now_ms: int) -> dict[str, Any]:
 def _with_spark(
     command: Command, job: Job, surroundings: Surroundings, table: Any, arguments: Mapping[str, Any]
 ) -> Any:
-    seams = surroundings.seams
     is_plan = command.dry_run and job.plan is not None
     function = resolve(job.plan if is_plan and job.plan is not None else job.run)
     available = {"listener": surroundings.listener, "runtime": surroundings.runtime}
     extras = {name: available[name] for name in (job.plan_extras if is_plan else job.run_extras)}
-    build_session = resolve(seams.build_session)
-    surroundings.listener.on(StepStarted(_START))
-    spark = build_session(f"icekeep {command.name} {command.table}")
+    spark = _Session(f"icekeep {command.name} {command.table}", surroundings)
     try:
-        surroundings.listener.on(StepFinished(_START))
-        cancel = resolve(seams.cancel_jobs)
-        surroundings.interrupts.install(lambda: cancel(spark))
-        return function(table, spark, **arguments, **extras)
+        return function(
+            table, spark.started if job.starts_spark_when_needed else spark.started(), **arguments, **extras
+        )
     finally:
-        resolve(seams.stop_session)(spark)
+        spark.stop()
+
+
+class _Session:
+    """The session of one run: started once, when it is first asked for, and stopped for certain."""
+
+    def __init__(self, name: str, surroundings: Surroundings) -> None:
+        self._name, self._surroundings = name, surroundings
+        self._build = resolve(surroundings.seams.build_session)
+        self._session: Any = None
+
+    def started(self) -> Any:
+        """The running session."""
+        if self._session is None:
+            listener, seams = self._surroundings.listener, self._surroundings.seams
+            listener.on(StepStarted(_START))
+            self._session = spark = self._build(self._name)
+            listener.on(StepFinished(_START))
+            cancel = resolve(seams.cancel_jobs)
+            self._surroundings.interrupts.install(lambda: cancel(spark))
+        return self._session
+
+    def stop(self) -> None:
+        """Stop it, if it was started."""
+        if self._session is not None:
+            resolve(self._surroundings.seams.stop_session)(self._session)
 
 
 def _outcome(command: Command, reference: TableReference, status: str, result: Any) -> Outcome:

@@ -69,6 +69,11 @@ JOB_SETTINGS: Mapping[str, tuple[Setting, ...]] = {
     "plan_scan": (
         _WHERE,
         Setting("ref", Kind.NAME, "the branch or tag to read (default: main)"),
+        Setting("snapshot_id", Kind.NUMBER, "read this snapshot"),
+        Setting("as_of", Kind.TIME, "read what was current at a time, or an age ago"),
+        Setting("start_snapshot_id", Kind.NUMBER, "read only what was appended after this snapshot"),
+        Setting("end_snapshot_id", Kind.NUMBER, "... up to this one (default: the current one)"),
+        Setting("explain", Kind.NAME, "say why this data file (its location, or the end of it) is read or pruned"),
     ),
     "compact": (
         _WHERE,

@@ -1,21 +1,22 @@
-"""Manifests decoded and pruned inside a task: bytes in, Arrow batches of entries out.
+"""Entries of manifests, decoded and pruned where they are read: on the driver in threads, or inside Spark tasks.
 
-Filters are evaluated where the entry was decoded, so that a pruned entry never leaves the task.
+Filters are evaluated on whole Arrow batches, right after decoding, so that a pruned entry never leaves this place.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from icekeep.commit.manifests import StorageManifestReader
-from icekeep.planning.columns import ENTRIES, PRUNED_BY_METRICS, PRUNED_BY_PARTITION
-from icekeep.planning.tasks import record_batches
-from icekeep.spec.filters.evaluators import file_may_match, partition_matches
+from icekeep.planning.columns import ENTRIES, STORED
+from icekeep.planning.manifest_batches import ManifestDecoder, read_manifest_batches
+from icekeep.planning.partition_values import partition_keys
+from icekeep.planning.pruning import columns_needed, files_that_may_match, partitions_that_match
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.encode import PartitionCodec
-from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
+from icekeep.spec.manifests.structs import ManifestFile, Status
 from icekeep.spec.types import StructType
 from icekeep.storage.base import Storage
 
@@ -30,71 +31,144 @@ class SpecFilter(msgspec.Struct, frozen=True):
 class EntryFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which entries of a manifest a reader wants.
 
-    `rows` is the filter over rows, bound to the current schema, for bounds. `keep_pruned` keeps dropped entries, with the
-    step that dropped them, for counting.
+    Attributes:
+        specs: by the spec of a manifest.
+        rows: the filter over rows, bound to the scan's schema, for bounds.
+        live_only: leave out entries of deleted files.
+        added_by: only files that one of these snapshots added; null for all.
+        path_end: only files whose path ends so.
     """
 
     specs: Mapping[int, SpecFilter]
     rows: Expression = ALWAYS_TRUE
     live_only: bool = True
-    keep_pruned: bool = False
+    added_by: frozenset[int] | None = None
+    path_end: str = ""
 
 
-class DecodeTask(msgspec.Struct, frozen=True):
-    """Manifests that one task reads."""
+class Amount(msgspec.Struct, frozen=True):
+    """So many files of so many bytes together."""
+
+    files_count: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: "Amount") -> "Amount":
+        return Amount(self.files_count + other.files_count, self.bytes + other.bytes)
+
+
+class Steps(msgspec.Struct, frozen=True):
+    """What was left after each step: of the entries that the manifests list, by their partitions, by their bounds."""
+
+    opened: Amount = Amount()
+    by_partition: Amount = Amount()
+    by_metrics: Amount = Amount()
+
+    def __add__(self, other: "Steps") -> "Steps":
+        return Steps(
+            self.opened + other.opened, self.by_partition + other.by_partition, self.by_metrics + other.by_metrics
+        )
+
+
+class DecodeTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Manifests that are read one after another, and the columns of `columns.ENTRIES` that are wanted of them."""
 
     manifests: tuple[ManifestFile, ...]
     wanted: EntryFilter
+    columns: frozenset[str]
     storage: Storage
+    decoder: ManifestDecoder
 
 
-def decode(task: DecodeTask) -> Iterator[pa.RecordBatch]:
-    """The wanted entries of a task's manifests, in order, as batches of `columns.ENTRIES`.
+class Decoded(msgspec.Struct, frozen=True):
+    """Some of the wanted entries, in order, in the columns that were asked for; and what was dropped on the way to them."""
+
+    entries: pa.RecordBatch
+    steps: Steps
+
+
+def decode(task: DecodeTask) -> Iterator[Decoded]:
+    """The wanted entries of a task's manifests, in order.
 
     Raises:
         InvalidTableError, MissingFileError: a manifest is not whole.
     """
     for manifest in task.manifests:
-        yield from record_batches(_rows(manifest, task), ENTRIES)
+        yield from _decode(manifest, task)
 
 
-def _rows(manifest: ManifestFile, task: DecodeTask) -> Iterator[tuple[Any, ...]]:
-    spec = task.wanted.specs[manifest.partition_spec_id]
-    codec = PartitionCodec(spec.partition)
-    for entry in StorageManifestReader(task.storage).typed_entries(manifest, spec.partition):
-        if task.wanted.live_only and not entry.is_live:
-            continue
-        pruned = _pruned(entry.data_file, spec, task.wanted.rows)
-        if pruned is None or task.wanted.keep_pruned:
-            yield _row(manifest, entry, codec, pruned)
+def entries_schema(columns: frozenset[str]) -> pa.Schema:
+    """The wanted columns in the order of `columns.ENTRIES`."""
+    return pa.schema([field for field in ENTRIES if field.name in columns])
 
 
-def _pruned(file: DataFile, spec: SpecFilter, rows: Expression) -> str | None:
-    if spec.matches is not ALWAYS_TRUE and not partition_matches(spec.matches, spec.partition.fields, file.partition):
-        return PRUNED_BY_PARTITION
-    if rows is not ALWAYS_TRUE and not file_may_match(rows, file):
-        return PRUNED_BY_METRICS
-    return None
+def _decode(manifest: ManifestFile, task: DecodeTask) -> Iterator[Decoded]:
+    wanted, spec = task.wanted, task.wanted.specs[manifest.partition_spec_id]
+    shape = _Shape(manifest, task)
+    columns = _columns_to_read(task, spec)
+    for batch in read_manifest_batches(manifest, spec.partition, task.storage, columns, decoder=task.decoder):
+        # Masks first, rows last: metrics are wide, and nobody wants them moved.
+        opened = in_partition = _asked_for(batch, wanted)
+        if spec.matches is not ALWAYS_TRUE:
+            in_partition = opened & partitions_that_match(spec.matches, spec.partition.fields, batch["partition"])
+        left = in_partition
+        if wanted.rows is not ALWAYS_TRUE and in_partition.any():
+            left = in_partition & files_that_may_match(wanted.rows, batch)
+        sizes = batch["file_size_in_bytes"].to_numpy()
+        steps = Steps(_amount(sizes, opened), _amount(sizes, in_partition), _amount(sizes, left))
+        yield Decoded(shape.of(batch, left), steps)
 
 
-def _row(manifest: ManifestFile, entry: ManifestEntry, codec: PartitionCodec, pruned: str | None) -> tuple[Any, ...]:
-    file = entry.data_file
-    return (
-        manifest.manifest_path,
-        int(entry.status),
-        entry.snapshot_id,
-        entry.sequence_number,
-        entry.file_sequence_number,
-        int(file.content),
-        file.file_path,
-        file.file_format,
-        file.spec_id,
-        codec.encode(file.partition),
-        file.record_count,
-        file.file_size_in_bytes,
-        file.split_offsets,
-        file.sort_order_id,
-        file.first_row_id,
-        file.key_metadata,
-        pruned,
-    )
+def _columns_to_read(task: DecodeTask, spec: SpecFilter) -> frozenset[str]:
+    wanted = task.wanted
+    read = {"status", "file_size_in_bytes", *columns_needed(wanted.rows), *(task.columns & {*STORED.names})}
+    if "partition" in task.columns or spec.matches is not ALWAYS_TRUE:
+        read.add("partition")
+    if wanted.added_by is not None:
+        read.add("snapshot_id")
+    if wanted.path_end:
+        read.add("file_path")
+    return frozenset(read)
+
+
+def _asked_for(batch: pa.RecordBatch, wanted: EntryFilter) -> np.ndarray:
+    mask = np.ones(batch.num_rows, dtype=bool)
+    status = batch["status"].to_numpy()
+    if wanted.live_only:
+        mask &= status != Status.DELETED
+    if wanted.added_by is not None:
+        added_by = np.fromiter(wanted.added_by, dtype=np.int64)
+        snapshot_ids = batch["snapshot_id"].fill_null(-1).to_numpy()
+        mask &= (status == Status.ADDED) & np.isin(snapshot_ids, added_by)
+    if wanted.path_end:
+        mask &= pc.ends_with(batch["file_path"], wanted.path_end).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _amount(sizes: np.ndarray, mask: np.ndarray) -> Amount:
+    return Amount(int(np.count_nonzero(mask)), int(sizes[mask].sum()))
+
+
+class _Shape:
+    """Brings rows of one manifest into the columns that were asked for."""
+
+    def __init__(self, manifest: ManifestFile, task: DecodeTask) -> None:
+        self._schema = entries_schema(task.columns)
+        self._manifest = manifest
+        self._codec = PartitionCodec(task.wanted.specs[manifest.partition_spec_id].partition)
+
+    def of(self, batch: pa.RecordBatch, mask: np.ndarray) -> pa.RecordBatch:
+        stored = batch.select([name for name in self._schema.names if name in batch.schema.names])
+        rows = stored if mask.all() else stored.filter(pa.array(mask))
+        row_count = int(np.count_nonzero(mask))
+        columns = [self._column(name, rows, row_count) for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _column(self, name: str, rows: pa.RecordBatch, row_count: int) -> pa.Array:
+        match name:
+            case "manifest_path":
+                return pa.repeat(self._manifest.manifest_path, row_count)
+            case "spec_id":
+                return pa.repeat(pa.scalar(self._manifest.partition_spec_id, pa.int32()), row_count)
+            case "partition":
+                return partition_keys(rows["partition"], self._codec)
+        return rows[name]

@@ -1,25 +1,207 @@
-"""Entries of manifests as DataFrames: the one seam that chooses how manifests are read."""
+"""Entries of many manifests: the one seam that chooses where manifests are decoded, and by what.
 
-from collections.abc import Sequence
+Few entries are decoded on the driver, in threads, since they are ready before a Spark task has begun; many in Spark tasks,
+each of which is given about the same number of bytes of manifests. Storage is never listed and never asked for lengths:
+the manifest list knows them.
+"""
 
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from icekeep.catalog.base import Table
-from icekeep.planning.columns import ENTRIES
-from icekeep.planning.decode import DecodeTask, EntryFilter, decode
-from icekeep.planning.tasks import dataframe_from_tasks, dealt, parallelism
+from icekeep.planning.decode import Decoded, DecodeTask, EntryFilter, decode, entries_schema
+from icekeep.planning.manifest_batches import ManifestDecoder, chosen_decoder
+from icekeep.planning.sessions import SparkSource, started
+from icekeep.planning.tasks import (
+    REPORT,
+    arrow_dataframe,
+    dataframe_from_tasks,
+    dealt,
+    max_task_failures,
+    parallelism,
+    read_reports,
+    reported,
+)
 from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.storage.base import Storage
+from icekeep.storage.locations import parse_location
+
+F = TypeVar("F", bound="Fold")
+R = TypeVar("R")
+
+DRIVER_ENTRIES_COUNT = 200_000
+"""Up to so many entries are decoded on the driver where somebody wants their rows."""
+
+DRIVER_FOLD_ENTRIES_COUNT = 2_000_000
+"""The same where only a fold of them is wanted: no row is kept, and Spark takes seconds to begin."""
 
 _TASK_BYTES = 32 << 20
+_LEAST_ENTRY_BYTES = 50
+_REMOTE_THREADS = 16
 
 
-def entries(table: Table, spark: SparkSession, manifests: Sequence[ManifestFile], wanted: EntryFilter) -> DataFrame:
-    """The wanted entries of some manifests, with the columns of `columns.ENTRIES`.
+class Place(StrEnum):
+    """Where manifests are decoded."""
 
-    Manifests are dealt to tasks by their lengths, which the manifest list knows; storage is not asked.
+    DRIVER = "driver"
+    TASKS = "tasks"
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """How manifests are read, and why so."""
+
+    place: Place
+    decoder: ManifestDecoder
+    reason: str
+
+
+class Fold:
+    """What is worked out from entries as they are decoded, in any order; it is pickled, and keeps no rows."""
+
+    def add(self, decoded: Decoded) -> None:
+        """Take in some entries."""
+        raise NotImplementedError
+
+    def merge(self: F, other: F) -> None:
+        """Take in what another fold of the same make has found."""
+        raise NotImplementedError
+
+
+def chosen_reading(manifests: Iterable[ManifestFile], driver_limit: int = DRIVER_ENTRIES_COUNT) -> Reading:
+    """Decide how manifests are read; a list of version 1 may not say how many entries it leads to, then their bytes do."""
+    count = sum(map(_entries_count, manifests))
+    decoder, why = chosen_decoder()
+    if count <= driver_limit:
+        where = Place.DRIVER
+        reason = f"{count:,} entries are fewer than Spark tasks pay for (more than {driver_limit:,})"
+    else:
+        where = Place.TASKS
+        reason = f"{count:,} entries are more than the driver decodes itself ({driver_limit:,})"
+    return Reading(place=where, decoder=decoder, reason=f"{reason}; {why}")
+
+
+def entries(
+    storage: Storage,
+    spark: SparkSession,
+    manifests: Sequence[ManifestFile],
+    wanted: EntryFilter,
+    columns: Iterable[str],
+    reading: Reading | None = None,
+) -> DataFrame:
+    """The wanted entries of some manifests; lazy where tasks decode them.
+
+    Args:
+        columns: names from `columns.ENTRIES`; only what they need is decoded. The columns come in that schema's order.
+        reading: how to read; chosen by the number of entries if null.
+
+    Raises:
+        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole; at once, or in the tasks.
     """
-    total_bytes = sum(m.manifest_length for m in manifests)
+    chosen = chosen_reading(manifests) if reading is None else reading
+    whole = DecodeTask(
+        manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=chosen.decoder
+    )
+    schema = entries_schema(whole.columns)
+    if chosen.place is Place.TASKS:
+        return dataframe_from_tasks(spark, shares(whole, spark), _decoded_rows, schema)
+    batches = [batch for some in _in_threads(whole, _rows_of) for batch in some if batch.num_rows]
+    return arrow_dataframe(spark, pa.Table.from_batches(batches, schema))
+
+
+def folded(
+    storage: Storage,
+    spark: SparkSource,
+    manifests: Sequence[ManifestFile],
+    wanted: EntryFilter,
+    columns: Iterable[str],
+    new: Callable[[], F],
+    reading: Reading | None = None,
+) -> F:
+    """Fold the wanted entries of some manifests into one value; no row reaches Spark, and few entries do not start it.
+
+    Args:
+        new: makes an empty fold; a class, or a function of a module.
+
+    Raises:
+        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole.
+    """
+    chosen = chosen_reading(manifests, DRIVER_FOLD_ENTRIES_COUNT) if reading is None else reading
+    whole = DecodeTask(
+        manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=chosen.decoder
+    )
+    total = new()
+    if chosen.place is Place.DRIVER:
+        for part in _in_threads(whole, partial(_fold, new)):
+            total.merge(part)
+        return total
+    session = started(spark)
+    tries = max_task_failures(session)
+    tasks = [_FoldTask(share, new, tries) for share in shares(whole, session)]
+    parts, errors = read_reports(dataframe_from_tasks(session, tasks, _run_fold, REPORT))
+    if errors:
+        raise errors[0]
+    for part in parts:
+        total.merge(part)
+    return total
+
+
+class _FoldTask(msgspec.Struct, frozen=True):
+    share: DecodeTask
+    new: Callable[[], Fold]
+    max_failures: int
+
+
+def shares(whole: DecodeTask, spark: SparkSession) -> list[DecodeTask]:
+    """The same work in parts, one for each Spark task, balanced by the bytes of the manifests."""
+    total_bytes = sum(m.manifest_length for m in whole.manifests)
     hands = max(parallelism(spark), total_bytes // _TASK_BYTES)
-    piles = dealt(manifests, lambda m: m.manifest_length, min(hands, max(1, len(manifests))))
-    tasks = [DecodeTask(tuple(pile), wanted, table.storage) for pile in piles]
-    return dataframe_from_tasks(spark, tasks, decode, ENTRIES)
+    piles = dealt(whole.manifests, lambda m: m.manifest_length, min(hands, max(1, len(whole.manifests))))
+    return [msgspec.structs.replace(whole, manifests=tuple(pile)) for pile in piles]
+
+
+def _decoded_rows(task: DecodeTask) -> Iterator[pa.RecordBatch]:
+    return (decoded.entries for decoded in decode(task))
+
+
+def _rows_of(task: DecodeTask) -> list[pa.RecordBatch]:
+    return list(_decoded_rows(task))
+
+
+def _fold(new: Callable[[], F], task: DecodeTask) -> F:
+    fold = new()
+    for decoded in decode(task):
+        fold.add(decoded)
+    return fold
+
+
+def _run_fold(task: _FoldTask) -> Iterator[pa.RecordBatch]:
+    yield reported(partial(_fold, task.new, task.share), task.max_failures)
+
+
+def _in_threads(whole: DecodeTask, work: Callable[[DecodeTask], R]) -> Iterator[R]:
+    """Do work on each manifest, in threads of this process; results in the order of the manifests."""
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if any(parse_location(m.manifest_path).scheme != "file" for m in whole.manifests):
+        # Most of the time of such a thread is waiting.
+        threads = max(threads, _REMOTE_THREADS)
+    tasks = [msgspec.structs.replace(whole, manifests=(manifest,)) for manifest in whole.manifests]
+    pool = ThreadPoolExecutor(min(threads, max(1, len(tasks))))
+    try:
+        yield from pool.map(work, tasks)
+    finally:
+        # After an error or an interrupt, manifests that were not begun are not read any more.
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _entries_count(manifest: ManifestFile) -> int:
+    counts = (manifest.live_files_count, manifest.deleted_files_count)
+    if None in counts:
+        return manifest.manifest_length // _LEAST_ENTRY_BYTES
+    return sum(count or 0 for count in counts)

@@ -1,6 +1,6 @@
 """The manifests of a snapshot, and which of them a filter needs. Rows of a manifest list; the driver holds these."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -12,15 +12,16 @@ from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.projections import project_inclusive
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot
 
 
 class ManifestSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """Manifests to open, and how many a filter let us skip."""
+    """Manifests to open, those that a filter let us skip, and what is asked of the partitions of each spec."""
 
-    opened: tuple[ManifestFile, ...]
-    skipped_count: int
-    specs: dict[int, SpecFilter]
+    opened: tuple[ManifestFile, ...] = ()
+    skipped: tuple[ManifestFile, ...] = ()
+    specs: dict[int, SpecFilter] = {}
 
 
 def snapshot_manifests(table: Table, snapshot: Snapshot | None) -> list[ManifestFile]:
@@ -30,32 +31,62 @@ def snapshot_manifests(table: Table, snapshot: Snapshot | None) -> list[Manifest
     return [m for m in StorageManifestReader(table.storage).manifests(snapshot) if m.may_have_live_files]
 
 
-def delete_manifests(manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
-    """Those that track live delete files."""
+def data_manifests(manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
+    """Those that track data files."""
+    return [m for m in manifests if m.content is ManifestContent.DATA]
+
+
+def delete_manifests(manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
+    """Those that track delete files."""
     return [m for m in manifests if m.content is ManifestContent.DELETES]
 
 
-def select_manifests(metadata: TableMetadata, manifests: Sequence[ManifestFile], rows: Expression) -> ManifestSelection:
-    """The data manifests that may hold a file with a row of the filter, by their partition summaries.
+def select_manifests(
+    metadata: TableMetadata, schema: Schema, manifests: Sequence[ManifestFile], rows: Expression
+) -> ManifestSelection:
+    """The manifests that may hold a file for a filter, by their partition summaries.
 
     Args:
-        rows: a filter over rows, bound to the current schema. It is projected through each manifest's own spec.
+        schema: of the scan.
+        rows: a filter over rows, bound to it. It is projected through each manifest's own spec.
     """
-    data = [m for m in manifests if m.content is ManifestContent.DATA]
-    specs = {spec_id: _spec_filter(metadata, spec_id, rows) for spec_id in {m.partition_spec_id for m in data}}
-    opened = tuple(
-        m
-        for m in data
-        if m.partitions is None
-        or manifest_may_match(
-            specs[m.partition_spec_id].matches, specs[m.partition_spec_id].partition.fields, m.partitions
+    specs = {
+        spec_id: _spec_filter(metadata, schema, spec_id, rows) for spec_id in {m.partition_spec_id for m in manifests}
+    }
+    opened: list[ManifestFile] = []
+    skipped: list[ManifestFile] = []
+    for manifest in manifests:
+        spec = specs[manifest.partition_spec_id]
+        may_match = manifest.partitions is None or manifest_may_match(
+            spec.matches, spec.partition.fields, manifest.partitions
         )
-    )
-    return ManifestSelection(opened=opened, skipped_count=len(data) - len(opened), specs=specs)
+        (opened if may_match else skipped).append(manifest)
+    return ManifestSelection(opened=tuple(opened), skipped=tuple(skipped), specs=specs)
 
 
-def _spec_filter(metadata: TableMetadata, spec_id: int, rows: Expression) -> SpecFilter:
+def select_delete_manifests(
+    metadata: TableMetadata,
+    schema: Schema,
+    manifests: Sequence[ManifestFile],
+    rows: Expression,
+    least_sequence_number: int,
+) -> ManifestSelection:
+    """The delete manifests that may hold a delete for data files of a filter.
+
+    Deletes of a partition reach only files of that partition, so the filter's projection says of them what it says of
+    data. A manifest has no newer deletes than its own sequence number.
+
+    Args:
+        least_sequence_number: no data file of the scan has a lower one.
+    """
+    selection = select_manifests(metadata, schema, manifests, rows)
+    newer = tuple(m for m in selection.opened if (m.sequence_number or 0) >= least_sequence_number)
+    older = tuple(m for m in selection.opened if (m.sequence_number or 0) < least_sequence_number)
+    return msgspec.structs.replace(selection, opened=newer, skipped=selection.skipped + older)
+
+
+def _spec_filter(metadata: TableMetadata, schema: Schema, spec_id: int, rows: Expression) -> SpecFilter:
     partition = metadata.partition_type(spec_id)
     if rows is ALWAYS_TRUE:
         return SpecFilter(partition)
-    return SpecFilter(partition, project_inclusive(rows, metadata.specs_by_id[spec_id], metadata.schema))
+    return SpecFilter(partition, project_inclusive(rows, metadata.specs_by_id[spec_id], schema))

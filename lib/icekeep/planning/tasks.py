@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -23,6 +24,12 @@ P = TypeVar("P")
 
 REPORT = pa.schema([("result", pa.binary()), ("error", pa.binary())])
 """The columns of a task's report: a pickled result, or a pickled error."""
+
+_MENTION = re.compile(
+    # As Python prints an error at the end of a traceback, or as Spark wraps the text of `raise_error`.
+    r"^(?:.*\[USER_RAISED_EXCEPTION\] )?icekeep\.errors\.(\w+): (.*?)(?: SQLSTATE: \w+\]?)?$",
+    re.MULTILINE,
+)
 
 
 def dataframe_from_tasks(
@@ -47,6 +54,13 @@ def dataframe_from_tasks(
 
     numbers = spark.range(0, len(pickled), 1, max(1, len(pickled)))
     return numbers.mapInArrow(run_task, from_arrow_schema(schema))
+
+
+def arrow_dataframe(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Rows that the driver holds as a DataFrame, nullability and all."""
+    # Spark stops reading at a batch without rows, and fails at a column without chunks.
+    whole = rows.combine_chunks() if rows.num_rows else pa.Table.from_pylist([], schema=rows.schema)
+    return spark.createDataFrame(whole, from_arrow_schema(rows.schema))
 
 
 def record_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema, size: int = 10_000) -> Iterator[pa.RecordBatch]:
@@ -91,8 +105,9 @@ def _translated() -> Iterator[None]:
     """An error that left a task arrives as text in one of Spark's: make it again from its last mention there."""
     try:
         yield
-    except PySparkException as error:
-        mentions = re.findall(r"^icekeep\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)
+    # Two stages that fail at once make an error that PySpark knows no class for.
+    except (PySparkException, Py4JJavaError) as error:
+        mentions = _MENTION.findall(str(error))
         if not mentions:
             raise
         name, message = mentions[-1]

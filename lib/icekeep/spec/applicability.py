@@ -58,7 +58,8 @@ def sequence_number(entry: ManifestEntry) -> int:
 def reaches(delete: ManifestEntry, data: ManifestEntry, specs: Specs) -> bool:
     """Whether a delete file must be applied to a data file, unless a deletion vector takes its place.
 
-    Bounds of the paths that a position delete file names may say no, never wrongly.
+    Bounds of the paths that a position delete file names may say no, never wrongly. A delete file that is for this data
+    file alone, and new enough, and lies in another partition, is an error: no reader can tell whether it applies.
 
     Args:
         delete: the entry of a position delete file, a deletion vector or an equality delete file.
@@ -66,17 +67,21 @@ def reaches(delete: ManifestEntry, data: ManifestEntry, specs: Specs) -> bool:
         specs: the partition specs of the table.
 
     Raises:
-        InvalidTableError: a deletion vector names no data file, or a partition spec is missing.
+        InvalidTableError: a deletion vector names no data file, a partition spec is missing, or a delete file is for this
+            data file alone and has another partition spec or partition.
     """
-    if not is_newer(delete, sequence_number(data)):
+    file, path = delete.data_file, data.data_file.file_path
+    is_everywhere, only = is_global(file, specs), only_data_file(file)
+    if only not in (None, path) or not is_newer(delete, sequence_number(data)):
         return False
-    if is_global(delete.data_file, specs):
+    if is_everywhere:
         return True
-    if partition_key(delete.data_file) != partition_key(data.data_file):
-        return False
-    return delete.data_file.content is FileContent.EQUALITY_DELETES or may_name(
-        delete.data_file, data.data_file.file_path
-    )
+    is_elsewhere = partition_key(file) != partition_key(data.data_file)
+    if is_elsewhere and only is not None:
+        raise InvalidTableError(
+            f"delete file {file.file_path!r} is for data file {path!r}, which has another partition spec or partition"
+        )
+    return not is_elsewhere and (file.content is FileContent.EQUALITY_DELETES or may_name(file, path))
 
 
 def is_newer(delete: ManifestEntry, data_sequence_number: int) -> bool:
@@ -90,12 +95,27 @@ def is_newer(delete: ManifestEntry, data_sequence_number: int) -> bool:
 
 
 def is_global(file: DataFile, specs: Specs) -> bool:
-    """Whether a file holds equality deletes for all partitions, as those of unpartitioned specs do."""
-    if file.content is not FileContent.EQUALITY_DELETES:
-        return False
+    """Whether a delete file holds equality deletes for all partitions, as those of unpartitioned specs do.
+
+    Raises:
+        InvalidTableError: the partition spec of the file is missing.
+    """
     if file.spec_id not in specs:
         raise InvalidTableError(f"delete file {file.file_path!r} has partition spec {file.spec_id}, which is not there")
-    return specs[file.spec_id].is_unpartitioned
+    return file.content is FileContent.EQUALITY_DELETES and specs[file.spec_id].is_unpartitioned
+
+
+def only_data_file(file: DataFile) -> str | None:
+    """The path of the one data file that a position delete file or deletion vector is for; null: it may be for several.
+
+    Raises:
+        InvalidTableError: a deletion vector does not say which data file it is for.
+    """
+    if file.content is not FileContent.POSITION_DELETES:
+        return None
+    if file.referenced_data_file is None and is_deletion_vector(file):
+        raise InvalidTableError(f"the deletion vector in {file.file_path!r} does not say which data file it is for")
+    return file.referenced_data_file
 
 
 def may_name(file: DataFile, path: str) -> bool:
@@ -104,10 +124,9 @@ def may_name(file: DataFile, path: str) -> bool:
     Raises:
         InvalidTableError: a deletion vector does not say which data file it is for.
     """
-    if file.referenced_data_file is not None:
-        return file.referenced_data_file == path
-    if is_deletion_vector(file):
-        raise InvalidTableError(f"the deletion vector in {file.file_path!r} does not say which data file it is for")
+    only = only_data_file(file)
+    if only is not None:
+        return only == path
     encoded = path.encode("utf-8", "surrogatepass")
     lower = (file.lower_bounds or {}).get(DELETE_FILE_PATH.field_id)
     upper = (file.upper_bounds or {}).get(DELETE_FILE_PATH.field_id)
@@ -135,11 +154,12 @@ def reaching_deletes(
     found: dict[str, list[ManifestEntry]] = {path: [] for path in by_path}
     for delete in deletes:
         file = delete.data_file
+        only = only_data_file(file)
         candidates: Iterable[ManifestEntry]
         if is_global(file, specs):
             candidates = by_path.values()
-        elif file.referenced_data_file is not None and file.content is FileContent.POSITION_DELETES:
-            candidates = [by_path[p] for p in (file.referenced_data_file,) if p in by_path]
+        elif only is not None:
+            candidates = [by_path[only]] if only in by_path else ()
         else:
             candidates = by_partition.get(partition_key(file), ())
         for entry in candidates:
@@ -160,24 +180,29 @@ def dangling_deletes(
         deletes: live delete files.
         data: all live data files, those that the same commit adds among them; may be a stream.
         specs: the partition specs of the table.
+
+    Raises:
+        InvalidTableError: as `reaches`.
     """
-    named = {d.data_file.referenced_data_file for d in deletes}
+    of_one: dict[str, list[int]] = defaultdict(list)
+    for index, delete in enumerate(deletes):
+        if (only := only_data_file(delete.data_file)) is not None:
+            of_one[only].append(index)
+    reaching: set[int] = set()
     least: dict[Any, int] = {}
     for entry in data:
         number = sequence_number(entry)
-        key = partition_key(entry.data_file)
-        path = entry.data_file.file_path
-        for place in (_TABLE, key, *([(path, key)] if path in named else [])):
+        for place in (_TABLE, partition_key(entry.data_file)):
             least[place] = min(number, least.get(place, number))
+        reaching.update(i for i in of_one.get(entry.data_file.file_path, ()) if reaches(deletes[i], entry, specs))
 
-    def is_dangling(delete: ManifestEntry) -> bool:
-        file = delete.data_file
-        place: Any = _TABLE if is_global(file, specs) else partition_key(file)
-        if file.content is FileContent.POSITION_DELETES and file.referenced_data_file is not None:
-            place = (file.referenced_data_file, partition_key(file))
+    def is_dangling(index: int, delete: ManifestEntry) -> bool:
+        if only_data_file(delete.data_file) is not None:
+            return index not in reaching
+        place: Any = _TABLE if is_global(delete.data_file, specs) else partition_key(delete.data_file)
         return place not in least or not is_newer(delete, least[place])
 
-    return tuple(delete for delete in deletes if is_dangling(delete))
+    return tuple(delete for index, delete in enumerate(deletes) if is_dangling(index, delete))
 
 
 _TABLE = "table"

@@ -128,16 +128,18 @@ def read_records(data: bytes, header: AvroHeader, location: str) -> Iterator[dic
             f"Avro file {location!r} does not end on its sync marker: it was cut short", location=location
         )
     try:
-        codec, blocks = _unpacked(data, header)
         plain = {
             **header.metadata,
             "avro.schema": msgspec.json.encode(without_logical_types(header.schema)),
-            "avro.codec": codec.encode(),
+            "avro.codec": b"null",
         }
+        blocks = (
+            _long(count) + _long(len(payload)) + payload + header.sync for count, payload in read_blocks(data, header)
+        )
         for block in fastavro.block_reader(io.BytesIO(b"".join((write_header(plain, header.sync), *blocks)))):
             yield from block
             # A block that counts fewer records than it holds would lose the others in silence.
-            if block.num_records < 0 or block.bytes_.read(1):
+            if block.bytes_.read(1):
                 raise ValueError(f"a block has more than the {block.num_records} records that it counts")
     # fastavro and its codecs have no common error: whatever they raise, the file is not what it must be.
     except Exception as error:
@@ -145,29 +147,45 @@ def read_records(data: bytes, header: AvroHeader, location: str) -> Iterator[dic
         raise InvalidTableError(f"cannot read Avro file {location!r}: {reason}", location=location) from error
 
 
-def _unpacked(data: bytes, header: AvroHeader) -> tuple[str, Iterable[bytes | memoryview]]:
-    """The blocks of a file and the codec that they are left in: deflate is undone here, where it can be bounded."""
+def read_blocks(
+    data: bytes, header: AvroHeader, new_inflater: Callable[..., Any] = zlib.decompressobj
+) -> Iterator[tuple[int, bytes]]:
+    """The blocks of an Avro container file: how many records each counts, and its bytes, unpacked.
+
+    Args:
+        data: the whole file.
+        header: of the file, from `read_header`.
+        new_inflater: makes what undoes deflate, for files of that codec; called as `zlib.decompressobj` is.
+
+    Raises:
+        Exception: of any kind, for fastavro and its codecs have no common one: the file is not what it must be.
+    """
     body = memoryview(data)[header.length_bytes :]
-    if header.codec != "deflate":  # others are left to fastavro
-        return header.codec, [body]
-    return "null", _inflated(body, header.sync)
+    if header.codec == "deflate":  # undone here, where it can be bounded; others are left to fastavro
+        yield from _inflated(body, header.sync, new_inflater)
+        return
+    head = write_header({**header.metadata, "avro.schema": b'"null"', "avro.codec": header.codec.encode()}, header.sync)
+    for block in fastavro.block_reader(io.BytesIO(b"".join((head, body)))):
+        if block.num_records < 0:
+            raise ValueError(f"a block counts {block.num_records} records")
+        yield block.num_records, block.bytes_.read()
 
 
-def _inflated(body: memoryview, sync: bytes) -> Iterator[bytes]:
+def _inflated(body: memoryview, sync: bytes, new_inflater: Callable[..., Any]) -> Iterator[tuple[int, bytes]]:
     position = 0
     while position < len(body):
         count, position = _read_long(body, position)
         length, position = _read_long(body, position)
         end = position + length
-        if length < 0 or body[end : end + SYNC_BYTES] != sync:
+        if count < 0 or length < 0 or body[end : end + SYNC_BYTES] != sync:
             raise ValueError("a block does not end on the sync marker")
-        inflater = zlib.decompressobj(wbits=-15)
+        inflater = new_inflater(wbits=-15)
         payload = inflater.decompress(body[position:end], _MAX_BLOCK_BYTES)
         if inflater.unconsumed_tail:
             raise ValueError(f"a block unpacks to more than {_MAX_BLOCK_BYTES} bytes")
         if not inflater.eof:
             raise ValueError("a block is packed data that was cut short")
-        yield _long(count) + _long(len(payload)) + payload + sync
+        yield count, payload
         position = end + SYNC_BYTES
 
 

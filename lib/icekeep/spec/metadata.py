@@ -3,7 +3,7 @@
 A value: changes make new ones (`updates.py`). Reading and writing its JSON is `metadata_codec.py`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,13 @@ import msgspec
 from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError, NotFoundError
-from icekeep.spec.partitioning import PartitionSpec, last_assigned_field_id, partition_type, validate_spec
+from icekeep.spec.partitioning import (
+    PartitionSpec,
+    last_assigned_field_id,
+    partition_path,
+    partition_type,
+    validate_spec,
+)
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import (
     MAIN,
@@ -105,6 +111,14 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         structs = [partition_type(replace(spec, fields=(f,)), self.schema_of(f.source_id)) for f in spec.fields]
         return StructType(tuple(field for struct in structs for field in struct.fields))
 
+    def partition_path(self, spec_id: int, values: Sequence[Any]) -> str:
+        """A partition of any spec as people read it (`day=2013-01-05/kind=a`); raises as `partition_type` does."""
+        spec = self.specs_by_id[spec_id]
+        return "/".join(
+            partition_path(replace(spec, fields=(field,)), self.schema_of(field.source_id), (value,))
+            for field, value in zip(spec.fields, values, strict=True)
+        )
+
     def schema_of(self, field_id: int) -> Schema:
         """The schema that says what a column is, or was: the current one if it has it, else the newest that does."""
         newest_first = sorted(
@@ -135,14 +149,15 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The snapshot that a branch or tag names; null only for `main` of a table without data.
 
         Raises:
-            NotFoundError: there is no such branch or tag.
+            NotFoundError: there is no such branch or tag; says which there are.
         """
         ref = self.refs.get(branch)
         if ref is not None:
             return self.snapshot(ref.snapshot_id)
         if branch == MAIN:
             return self.current_snapshot
-        raise NotFoundError(f"the table at {self.location!r} has no branch or tag {branch!r}", ref=branch)
+        known = f"; there is {', '.join(map(repr, sorted(self.refs)))}" if self.refs else ""
+        raise NotFoundError(f"the table at {self.location!r} has no branch or tag {branch!r}{known}", ref=branch)
 
     def ancestors(self, snapshot_id: int | None) -> Iterator[Snapshot]:
         """A snapshot, its parent, and so on until one has no parent that the table still knows."""

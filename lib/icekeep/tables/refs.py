@@ -124,7 +124,7 @@ def fast_forward(table: Table, branch: str, to: str, *, runtime: Runtime = SYSTE
         NotFoundError: there is no `to`.
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
-    target = head_of(table.metadata, to)
+    target = table.metadata.head(to)
     if target is None:
         raise NotFoundError(f"table {table.name!r} has no snapshot on {to!r} yet", ref=to)
     change: Change = FastForwardBranch(branch, target.snapshot_id)
@@ -206,17 +206,6 @@ def head_to_commit_to(metadata: TableMetadata, branch: str) -> Snapshot | None:
     if ref is not None and not ref.is_branch:
         raise UsageError(f"{branch!r} is a tag; only a branch can be committed to", ref=branch)
     return metadata.head(branch)
-
-
-def head_of(metadata: TableMetadata, ref: str) -> Snapshot | None:
-    """The snapshot that a branch or tag names; null only for `main` of a table without data.
-
-    Raises:
-        NotFoundError: there is no such branch or tag; says which there are.
-    """
-    if ref != MAIN and ref not in metadata.refs:
-        raise no_such_ref(metadata, ref, "branch or tag")
-    return metadata.head(ref)
 
 
 def _check_free(table: Table, name: str) -> None:

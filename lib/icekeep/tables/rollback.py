@@ -8,7 +8,6 @@ from icekeep.errors import NotFoundError, UsageError
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.iso8601 import format_timestamp
 from icekeep.spec.refs import is_ancestor, newest_ancestor_before
-from icekeep.tables.refs import head_of
 
 
 def rollback_to_snapshot(table: Table, snapshot_id: int, *, runtime: Runtime = SYSTEM) -> Table:
@@ -62,7 +61,7 @@ def set_current_snapshot(
     if (snapshot_id is None) is (ref is None):
         raise UsageError("give either a snapshot_id or a ref")
     if ref is not None:
-        snapshot = head_of(table.metadata, ref)
+        snapshot = table.metadata.head(ref)
         if snapshot is None:
             raise NotFoundError(f"table {table.name!r} has no snapshot on {ref!r} yet", ref=ref)
         snapshot_id = snapshot.snapshot_id

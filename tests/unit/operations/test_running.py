@@ -4,7 +4,7 @@ from icekeep.errors import ExpressionError, NotFoundError, OptionError, UsageErr
 from icekeep.events import SILENT
 from icekeep.operations.arguments import Command
 from icekeep.operations.interrupts import Interrupts
-from icekeep.operations.running import Surroundings, check_arguments, resolve, run_job
+from icekeep.operations.running import Job, Surroundings, check_arguments, resolve, run_job
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Operation, Predicate
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
@@ -59,6 +59,20 @@ def test_the_filter_and_the_options_reach_the_job_as_values():
 def test_today_is_the_day_on_which_the_job_began():
     with pytest.raises(ExpressionError, match="column 'id': DATE '2023-11-14' cannot be compared with type long"):
         run("compact", where="id < today")
+
+
+@pytest.mark.parametrize(
+    ("function", "history"),
+    [
+        ("asking_twice", ["load local.db.t", "start icekeep plan_scan db.t", "asking_twice", "stop"]),
+        ("asking_never", ["load local.db.t", "asking_never"]),
+    ],
+)
+def test_a_job_that_may_not_need_spark_starts_it_once_or_never(monkeypatch, function, history):
+    job = Job(run=f"kit.fake_jobs:{function}", run_extras=(), starts_spark_when_needed=True)
+    monkeypatch.setitem(JOBS, "plan_scan", job)
+    run("plan_scan")
+    assert history == HISTORY
 
 
 def test_what_was_not_given_is_left_to_the_job():

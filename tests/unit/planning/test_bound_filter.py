@@ -16,14 +16,14 @@ SPEC = PartitionSpec(spec_id=1, fields=(PartitionField(source_id=3, field_id=100
 TABLE = MetadataBuilder().schema(SCHEMA).spec(SPEC).build()
 
 
-def test_text_is_read_with_the_moment_of_the_job_and_bound_to_the_current_schema():
+def test_text_is_read_with_the_moment_of_the_job_and_bound_to_the_schema_of_the_scan():
     expected = bind(parse_where("ts >= '2026-02-27T00:00:00Z' AND ts < '2026-02-28T12:30:45.678Z'"), SCHEMA)
-    assert bound_filter("ts >= today - 1 AND ts < now", TABLE, MOMENT_MS) == expected
-    assert bound_filter(parse_where("ts >= today - 1 AND ts < now", MOMENT_MS), TABLE, 0) == expected
+    assert bound_filter("ts >= today - 1 AND ts < now", TABLE, SCHEMA, MOMENT_MS) == expected
+    assert bound_filter(parse_where("ts >= today - 1 AND ts < now", MOMENT_MS), TABLE, SCHEMA, 0) == expected
 
 
 def test_what_does_not_fit_the_table_is_refused():
     with pytest.raises(NotFoundError, match="'ts_day': it is a partition field, day of column 'ts'; write ts >= '2026"):
-        bound_filter("ts_day = '2026-01-31'", TABLE, MOMENT_MS)
+        bound_filter("ts_day = '2026-01-31'", TABLE, SCHEMA, MOMENT_MS)
     with pytest.raises(ExpressionError, match="'ts'"):
-        bound_filter("ts = 5", TABLE, MOMENT_MS)
+        bound_filter("ts = 5", TABLE, SCHEMA, MOMENT_MS)

@@ -13,6 +13,7 @@ from icekeep.spec.applicability import (
     dangling_deletes,
     is_deletion_vector,
     may_name,
+    only_data_file,
     partition_key,
     reaches,
     reaching_deletes,
@@ -96,10 +97,34 @@ def test_positions_reach_their_own_commits_rows_and_equality_deletes_only_older_
     assert reaches(delete, A, SPECS) is reached
 
 
-@pytest.mark.parametrize("make", [positions, equality, vector])
-@pytest.mark.parametrize("where", [{"partition": ("y",)}, {"partition": (None,)}, {"spec_id": 2}])
+_ELSEWHERE = [{"partition": ("y",)}, {"partition": (None,)}, {"spec_id": 2}]
+
+
+@pytest.mark.parametrize("make", [positions, equality])
+@pytest.mark.parametrize("where", _ELSEWHERE)
 def test_deletes_stay_in_their_spec_and_partition(make, where):
     assert not reaches(make(9, **where), A, SPECS)
+
+
+@pytest.mark.parametrize("make", [positions, vector])
+@pytest.mark.parametrize("where", _ELSEWHERE)
+def test_deletes_for_one_data_file_must_lie_in_its_spec_and_partition(make, where):
+    # Iceberg Java fails scans of such tables as well (PR #16957).
+    of_a = {"referenced_data_file": "a"} if make is positions else {}
+    delete = make(9, **of_a, **where)
+    for asked in (
+        lambda: reaches(delete, A, SPECS),
+        lambda: reaching_deletes([A], [delete], SPECS),
+        lambda: dangling_deletes([delete], [A], SPECS),
+    ):
+        with pytest.raises(InvalidTableError, match=r"is for data file 'a', which has another partition spec or part"):
+            asked()
+    # One that is too old, or whose data file is gone, reaches nothing wherever it lies.
+    older, lost = make(4, **of_a, **where), make(9, referenced_data_file="b", **where)
+    for harmless in (older, lost):
+        assert not reaches(harmless, A, SPECS)
+        assert dangling_deletes([harmless], [A], SPECS) == (harmless,)
+    assert reaching_deletes([A], [older, lost], SPECS) == {"a": ()}
 
 
 @pytest.mark.parametrize(("spec_id", "partition"), [(0, ()), (3, (None,))])
@@ -166,7 +191,7 @@ def test_a_vector_takes_the_place_of_position_deletes_but_not_of_equality_delete
     deletes = [positions(5), positions(9, "q"), equality(6), vector(7)]
     assert reaching_deletes([A], deletes, SPECS) == {"a": (deletes[2], deletes[3])}
     # A vector that is too old, or of another file, takes the place of nothing.
-    for other in (vector(4), vector(7, "b"), vector(7, partition=("y",))):
+    for other in (vector(4), vector(7, "b")):
         assert reaching_deletes([A], [*deletes[:3], other], SPECS) == {"a": tuple(deletes[:3])}
 
 
@@ -193,10 +218,15 @@ def test_what_cannot_be_is_refused():
         reaching_deletes([A], [vector(7), vector(8, path="w.puffin")], SPECS)
     with pytest.raises(InvalidTableError, match=r"'v\.puffin' does not say which data file"):
         reaches(vector(7, None), A, SPECS)
+    with pytest.raises(InvalidTableError, match=r"'v\.puffin' does not say which data file"):
+        may_name(vector(7, None).data_file, "a")
     with pytest.raises(InvalidTableError, match="'a' is live more than once"):
         reaching_deletes([A, A], [], SPECS)
-    with pytest.raises(InvalidTableError, match="'e' has partition spec 7"):
-        reaches(equality(9, spec_id=7), A, SPECS)
+    for make, name in ((equality, "e"), (positions, "p")):
+        with pytest.raises(InvalidTableError, match=f"'{name}' has partition spec 7"):
+            reaches(make(9, spec_id=7), A, SPECS)
+        with pytest.raises(InvalidTableError, match=f"'{name}' has partition spec 7"):
+            reaching_deletes([], [make(9, spec_id=7)], SPECS)
     with pytest.raises(IcekeepBug, match="'b' is a data file"):
         reaches(entry("b", 9), A, SPECS)
     with pytest.raises(IcekeepBug, match="'p' has no sequence number"):
@@ -219,13 +249,18 @@ def _data(draw):
 
 
 @st.composite
-def _deletes(draw):
+def _tables(draw):
+    """Data files and deletes; those of one data file lie where it does, but for a few."""
+    data = draw(_data())
+    places = {e.data_file.file_path: (e.data_file.spec_id, e.data_file.partition) for e in data}
     out, with_vector = [], set()
     for n in range(draw(st.integers(0, 6))):
-        spec_id, partition = draw(_places())
-        where = {"path": f"d{n}", "spec_id": spec_id, "partition": partition}
         kind = draw(st.sampled_from(["positions", "equality", "vector", "of one file", "bounded"]))
         path = draw(_PATHS)
+        spec_id, partition = draw(_places())
+        if kind in ("vector", "of one file") and draw(st.integers(0, 9)):
+            spec_id, partition = places.get(path, (spec_id, partition))
+        where = {"path": f"d{n}", "spec_id": spec_id, "partition": partition}
         if kind == "vector" and path not in with_vector:
             with_vector.add(path)
             out.append(vector(draw(_NUMBERS), path, **where))
@@ -238,7 +273,18 @@ def _deletes(draw):
             out.append(positions(draw(_NUMBERS), **bounded(lower.encode(), upper.encode()), **where))
         else:
             out.append(positions(draw(_NUMBERS), **where))
-    return out
+    return data, out
+
+
+def _are_broken(data, deletes):
+    """Whether a delete file is for a live data file in another partition and would reach it."""
+    return any(
+        (d := delete.data_file).referenced_data_file == (f := e.data_file).file_path
+        and delete.sequence_number >= e.sequence_number
+        and (d.spec_id, d.partition) != (f.spec_id, f.partition)
+        for delete in deletes
+        for e in data
+    )
 
 
 def _oracle(data, delete, others):
@@ -259,20 +305,38 @@ def _oracle(data, delete, others):
     )
 
 
-@given(_data(), _deletes())
-def test_each_data_file_has_the_deletes_that_the_sentences_of_the_spec_give_it(data, deletes):
+@given(_tables())
+def test_each_data_file_has_the_deletes_that_the_sentences_of_the_spec_give_it(table):
+    data, deletes = table
+    if _are_broken(data, deletes):
+        with pytest.raises(InvalidTableError, match="which has another partition"):
+            reaching_deletes(data, deletes, SPECS)
+        return
     found = reaching_deletes(iter(data), iter(deletes), SPECS)
     assert found == {a.data_file.file_path: tuple(d for d in deletes if _oracle(a, d, deletes)) for a in data}
 
 
-@given(_data(), _deletes())
-def test_dangling_deletes_are_those_that_reach_no_live_file_but_for_what_bounds_alone_tell(data, deletes):
+@given(_tables())
+def test_dangling_deletes_are_those_that_reach_no_live_file_but_for_what_bounds_alone_tell(table):
+    data, deletes = table
+    if _are_broken(data, deletes):
+        with pytest.raises(InvalidTableError, match="which has another partition"):
+            dangling_deletes(deletes, iter(data), SPECS)
+        return
     unbounded = [replace(d, data_file=replace(d.data_file, lower_bounds=None, upper_bounds=None)) for d in deletes]
     useless = [d.data_file.file_path for d in unbounded if not any(_oracle(a, d, ()) for a in data)]
     dangling = dangling_deletes(deletes, iter(data), SPECS)
     assert [d.data_file.file_path for d in dangling] == useless
     reaching = {d for found in reaching_deletes(data, deletes, SPECS).values() for d in map(applied_delete, found)}
     assert not reaching & {applied_delete(d) for d in dangling}
+
+
+def test_the_one_data_file_of_a_delete_file_is_a_matter_of_positions():
+    assert only_data_file(positions(5, referenced_data_file="a").data_file) == "a"
+    assert only_data_file(vector(5, "b").data_file) == "b"
+    for several in (positions(5), equality(5), equality(5, referenced_data_file="a")):
+        assert only_data_file(several.data_file) is None
+    assert reaches(equality(6, referenced_data_file="b"), A, SPECS)
 
 
 def test_a_delete_file_is_dangling_below_the_least_number_of_its_own_partition():

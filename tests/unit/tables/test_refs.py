@@ -11,7 +11,6 @@ from icekeep.tables.refs import (
     drop_branch,
     drop_tag,
     fast_forward,
-    head_of,
     head_to_commit_to,
     rename_branch,
     replace_branch,
@@ -58,15 +57,15 @@ def test_only_a_branch_that_is_there_can_be_committed_to(memory):
         head_to_commit_to(table.metadata, "v1")
     with pytest.raises(NotFoundError, match="no branch 'deb'; there is 'dev', 'main'"):
         head_to_commit_to(table.metadata, "deb")
-    assert head_of(table.metadata, "v1").snapshot_id == first
+    assert table.metadata.head("v1").snapshot_id == first
     with pytest.raises(NotFoundError, match="no branch or tag 'v2'; there is 'dev', 'main', 'v1'"):
-        head_of(table.metadata, "v2")
+        table.metadata.head("v2")
 
 
 def test_main_of_a_table_without_data_has_no_head_and_can_be_committed_to():
     metadata = memory_table(MemoryCatalog()).metadata
     assert head_to_commit_to(metadata, "main") is None
-    assert head_of(metadata, "main") is None
+    assert metadata.head("main") is None
 
 
 def test_to_set_no_limit_is_a_slip(memory):

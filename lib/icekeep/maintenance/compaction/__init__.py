@@ -20,7 +20,7 @@ from icekeep.maintenance.compaction.plan import CandidateFile, RewritePlan, plan
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.maintenance.options import parse_options
 from icekeep.planning.commit_reader import SparkManifestReader
-from icekeep.planning.scan import plan_files
+from icekeep.planning.scan import open_scan, planned_files, refuse_delete_files
 from icekeep.planning.tasks import collected
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -91,16 +91,18 @@ def plan_compaction(
     """Say what `compact` with the same arguments would do; raises as it does."""
     chosen = parse_options(RewriteDataFilesOptions, options or {})
     metadata = table.metadata
-    head_to_commit_to(metadata, branch)
+    snapshot = head_to_commit_to(metadata, branch)
     sizes = _sizes(metadata, chosen)
-    scan = plan_files(table, spark, where=where, ref=branch, runtime=runtime)
-    found = [_candidate(row) for row in collected(candidates(scan.files, sizes, rewrite_all=chosen.rewrite_all))]
+    scan = open_scan(table, where=where, ref=branch, runtime=runtime)
+    refuse_delete_files(metadata, scan.listed, "compact")
+    files = planned_files(scan, spark, (*CandidateFile.__struct_fields__, "key_metadata"))
+    found = [_candidate(row) for row in collected(candidates(files, sizes, rewrite_all=chosen.rewrite_all))]
     current = [file for file in found if file.spec_id == metadata.default_spec_id]
     groups = plan_groups(current, chosen, sizes, _partition_paths(current, metadata), metadata.default_spec_id)
     return RewritePlan(
         branch=branch,
-        snapshot_id=None if scan.snapshot is None else scan.snapshot.snapshot_id,
-        sequence_number=0 if scan.snapshot is None else scan.snapshot.sequence_number,
+        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+        sequence_number=0 if snapshot is None else snapshot.sequence_number,
         schema_id=metadata.current_schema_id,
         target_file_size_bytes=sizes.target_bytes,
         candidate_files_count=len(found),

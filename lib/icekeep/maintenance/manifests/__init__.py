@@ -9,7 +9,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError, OutcomeUnknownError
-from icekeep.events import SILENT, Listener, StepFinished, StepStarted
+from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.manifests.execute import discard, rewritten_manifests
 from icekeep.maintenance.manifests.plan import RewriteManifestsPlan, plan_rewrite_manifests
 from icekeep.maintenance.manifests.result import RewriteManifestsResult, result
@@ -44,6 +44,9 @@ def rewrite_manifests(
         OutcomeUnknownError: the commit may or may not have landed.
     """
     plan = plan_rewrite_manifests(table, spark, spec_id=spec_id, branch=branch)
+    if plan.left_alone_manifests_count:
+        left = f"{plan.left_alone_manifests_count} manifests have fields that are not known and are left as they are"
+        listener.on(Warned(left))
     if not plan.manifests:
         return result(plan, ())
     listener.on(StepStarted("rewriting manifests", plan.manifests_count, "manifests"))

@@ -14,7 +14,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import StorageManifestReader
-from icekeep.errors import UnsupportedError
 from icekeep.maintenance.manifests.plan import RewriteManifestsPlan
 from icekeep.planning.tasks import (
     REPORT,
@@ -122,15 +121,9 @@ def _read(task: _ReadTask) -> Iterator[pa.RecordBatch]:
 
 
 def _rows(manifest: ManifestFile, task: _ReadTask) -> Iterator[tuple[Any, ...]]:
-    header, entries = StorageManifestReader(task.storage).open(manifest, task.partition)
-    if header.unknown_field_ids:
-        raise UnsupportedError(
-            f"manifest {manifest.manifest_path!r} has fields that are not known "
-            f"({', '.join(map(str, sorted(header.unknown_field_ids)))}); rewriting it would lose them"
-        )
     types = [f.type for f in task.partition.fields]
     encoder, codec = EntryEncoder(task.partition, task.format_version), PartitionCodec(task.partition)
-    for entry in entries:
+    for entry in StorageManifestReader(task.storage).typed_entries(manifest, task.partition):
         if entry.is_live:
             file = entry.data_file
             yield (

@@ -1,5 +1,8 @@
 """Which manifests are rewritten, and into how many. Small; this is what `--dry-run` shows."""
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
 import msgspec
 from pyspark.sql import SparkSession
 
@@ -13,11 +16,14 @@ from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.snapshots import MAIN
 from icekeep.tables.refs import head_to_commit_to
 
+_THREADS = 16
+
 
 class RewriteManifestsPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The manifests of one spec that become about `expected_manifests_count` others; none if there is nothing to gain.
 
-    They are those of `snapshot_id`, the head of `branch`.
+    They are those of `snapshot_id`, the head of `branch`. `left_alone_manifests_count` are not rewritten, since they have
+    fields that are not known, which rewriting would lose.
     """
 
     branch: str = MAIN
@@ -28,6 +34,7 @@ class RewriteManifestsPlan(msgspec.Struct, frozen=True, kw_only=True):
     manifests_bytes: int = 0
     entries_count: int = 0
     expected_manifests_count: int = 0
+    left_alone_manifests_count: int = 0
     manifests: tuple[ManifestFile, ...] = ()
 
 
@@ -36,8 +43,8 @@ def plan_rewrite_manifests(
 ) -> RewriteManifestsPlan:
     """Choose the data manifests of a spec that hold no live file, and the others if fewer could hold their entries.
 
-    Property `commit.manifest.target-size-bytes` (8 MB). No manifest is opened but those that a list of version 1 gives no
-    counts of.
+    Property `commit.manifest.target-size-bytes` (8 MB). Only the heads of manifests are read that are to be rewritten, and
+    those whole that a list of version 1 gives no counts of.
 
     Raises:
         NotFoundError: the table has no such spec or branch.
@@ -48,8 +55,8 @@ def plan_rewrite_manifests(
     refuse_encrypted(metadata, "rewrite_manifests")
     spec_id = metadata.default_spec_id if spec_id is None else spec_id
     if spec_id not in metadata.specs_by_id:
-        known = ", ".join(map(str, sorted(metadata.specs_by_id)))
-        raise NotFoundError(f"table {table.name!r} has no partition spec {spec_id}; it has {known}", spec_id=spec_id)
+        specs = ", ".join(map(str, sorted(metadata.specs_by_id)))
+        raise NotFoundError(f"table {table.name!r} has no partition spec {spec_id}; it has {specs}", spec_id=spec_id)
     snapshot = head_to_commit_to(metadata, branch)
     reader = StorageManifestReader(table.storage)
     listed = [] if snapshot is None else reader.manifests(snapshot)
@@ -57,11 +64,10 @@ def plan_rewrite_manifests(
     refuse_delete_files(metadata, [m for m in listed if m.may_have_live_files], "rewrite_manifests")
     target_bytes = manifest_target_bytes(metadata)
     of_spec = [m for m in listed if m.partition_spec_id == spec_id and m.content is ManifestContent.DATA]
-    live = [m for m in of_spec if m.may_have_live_files]
-    expected = -(-sum(m.manifest_length for m in live) // target_bytes)
-    if len(live) <= expected or len(live) == 1:
-        # Fewer could not hold them; manifests that list nothing but what is gone are still left out.
-        live, expected = [], 0
+    live, left_alone = _worth_it([m for m in of_spec if m.may_have_live_files], target_bytes), 0
+    if live:
+        known = _without_unknown_fields(live, reader)
+        live, left_alone = _worth_it(known, target_bytes), len(live) - len(known)
     chosen = live + [m for m in of_spec if not m.may_have_live_files]
     return RewriteManifestsPlan(
         branch=branch,
@@ -71,6 +77,22 @@ def plan_rewrite_manifests(
         manifests_count=len(chosen),
         manifests_bytes=sum(m.manifest_length for m in chosen),
         entries_count=sum(m.live_files_count or 0 for m in live),
-        expected_manifests_count=expected,
+        expected_manifests_count=_expected_count(live, target_bytes),
+        left_alone_manifests_count=left_alone,
         manifests=tuple(chosen),
     )
+
+
+def _worth_it(manifests: list[ManifestFile], target_bytes: int) -> list[ManifestFile]:
+    """The manifests, or none of them where fewer could not hold their entries."""
+    return [] if len(manifests) <= max(1, _expected_count(manifests, target_bytes)) else manifests
+
+
+def _expected_count(manifests: Sequence[ManifestFile], target_bytes: int) -> int:
+    return -(-sum(m.manifest_length for m in manifests) // target_bytes)
+
+
+def _without_unknown_fields(manifests: list[ManifestFile], reader: StorageManifestReader) -> list[ManifestFile]:
+    with ThreadPoolExecutor(_THREADS) as pool:
+        headers = pool.map(reader.header, manifests)
+        return [m for m, header in zip(manifests, headers, strict=True) if not header.unknown_field_ids]

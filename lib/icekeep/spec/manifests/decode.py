@@ -102,6 +102,35 @@ def read_manifest(
     return header, _counted(read_records(data, avro, location), decode, manifest)
 
 
+def read_manifest_header(head: bytes, location: str) -> ManifestHeader:
+    """What a manifest says of itself, from its first bytes; raises `InvalidTableError` also where they are too few."""
+    avro = read_header(head, location)
+    with _damage(location):
+        return _manifest_header(avro.metadata, avro.schema, location)
+
+
+def stored_fields(record: Any) -> dict[int, dict[str, Any]]:
+    """The fields of an Avro record schema by field id; raises `ValueError` where names or ids are in doubt."""
+    fields: dict[int, dict[str, Any]] = {}
+    for field in record["fields"]:
+        field_id = field.get("field-id")
+        if type(field_id) is not int or field_id in fields:
+            # Left out, it would be read as null: deletes without their ids, files without their kind.
+            raise ValueError(f"field {field.get('name')!r} of its record {record['name']!r} has no field id of its own")
+        fields[field_id] = field
+    if len({f["name"] for f in record["fields"]}) < len(record["fields"]):
+        raise ValueError(f"its record {record['name']!r} has two fields of one name")
+    return fields
+
+
+def record_field(record: Any, field_id: int) -> tuple[str, Any]:
+    """The name of a field that is a record itself, and its schema; raises `ValueError` if there is none."""
+    stored = stored_fields(record).get(field_id)
+    if stored is None:
+        raise ValueError(f"it has no field with id {field_id}")
+    return stored["name"], _without_null(stored["type"])
+
+
 def _counted(
     records: Iterator[dict[str, Any]], decode: Callable[[dict[str, Any]], ManifestEntry], manifest: ManifestFile
 ) -> Iterator[ManifestEntry]:
@@ -147,11 +176,11 @@ class _EntryDecoder:
         self._with_row_id = RowIdInheritance(manifest)
         location = manifest.manifest_path
         self._entry = _columns(schema, (f for f in ENTRY_FIELDS if f.field_id != DATA_FILE_FIELD_ID))
-        self._data_file, file_schema = _record_field(schema, DATA_FILE_FIELD_ID)
+        self._data_file, file_schema = record_field(schema, DATA_FILE_FIELD_ID)
         known = (f for f in DATA_FILE_FIELDS if f.field_id != PARTITION_FIELD_ID and f.name in _FILE_ATTRIBUTES)
         self._file = _columns(file_schema, known)
-        self._partition_record, partition_schema = _record_field(file_schema, PARTITION_FIELD_ID)
-        stored = _stored_fields(partition_schema)
+        self._partition_record, partition_schema = record_field(file_schema, PARTITION_FIELD_ID)
+        stored = stored_fields(partition_schema)
         for field in partition.fields:
             if field.field_id not in stored:
                 raise InvalidTableError(
@@ -218,7 +247,7 @@ def _manifest_header(metadata: Mapping[str, bytes], schema: Any, location: str) 
             f"manifest {location!r} has the partition-spec-id {spec_id!r}", location=location
         ) from None
     known = {f.field_id for f in (*ENTRY_FIELDS, *DATA_FILE_FIELDS)}
-    present = {*_stored_fields(schema), *_stored_fields(_record_field(schema, DATA_FILE_FIELD_ID)[1])}
+    present = {*stored_fields(schema), *stored_fields(record_field(schema, DATA_FILE_FIELD_ID)[1])}
     return ManifestHeader(number, ManifestContent[content.upper()], frozenset(present - known))
 
 
@@ -232,31 +261,9 @@ def _damage(location: str) -> Iterator[None]:
         raise InvalidTableError(f"cannot read {location!r}: {reason}", location=location) from error
 
 
-def _stored_fields(record: Any) -> dict[int, dict[str, Any]]:
-    """The fields of an Avro record schema by field id."""
-    fields: dict[int, dict[str, Any]] = {}
-    for field in record["fields"]:
-        field_id = field.get("field-id")
-        if type(field_id) is not int or field_id in fields:
-            # Left out, it would be read as null: deletes without their ids, files without their kind.
-            raise ValueError(f"field {field.get('name')!r} of its record {record['name']!r} has no field id of its own")
-        fields[field_id] = field
-    if len({f["name"] for f in record["fields"]}) < len(record["fields"]):
-        raise ValueError(f"its record {record['name']!r} has two fields of one name")
-    return fields
-
-
-def _record_field(record: Any, field_id: int) -> tuple[str, Any]:
-    """The name of a field that is a record itself, and its schema."""
-    stored = _stored_fields(record).get(field_id)
-    if stored is None:
-        raise ValueError(f"it has no field with id {field_id}")
-    return stored["name"], _without_null(stored["type"])
-
-
 def _columns(record: Any, fields: Iterable[VersionedField | NestedField]) -> list[_Column]:
     """For each of the fields that a record has: our name, its name there, and how its values are read."""
-    stored = _stored_fields(record)
+    stored = stored_fields(record)
     present = (f for f in fields if f.field_id in stored)
     return [(f.name, stored[f.field_id]["name"], _reader(stored[f.field_id]["type"], f)) for f in present]
 

@@ -5,6 +5,7 @@ being decoded again.
 """
 
 import io
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -58,7 +59,9 @@ class PartitionCodec:
         self._readers = [(name, from_avro(f.type)) for name, f in zip(names, partition.fields, strict=True)]
 
     def encode(self, values: tuple[Any, ...]) -> bytes:
-        return self._encode(_partition_record(self._fields, values))
+        # There are many NaN, and partitions of one are one partition.
+        one = tuple(math.nan if isinstance(value, float) and value != value else value for value in values)
+        return self._encode(_partition_record(self._fields, one))
 
     def decode(self, data: bytes) -> tuple[Any, ...]:
         record = fastavro.schemaless_reader(io.BytesIO(data), self._schema, None)

@@ -1,0 +1,127 @@
+"""One manifest -> Arrow record batches of its entries, in order.
+
+What an entry means is said once, in `spec.manifests.decode`; here the same is worked out for whole batches that DataFusion
+decoded, found by field id through the file's own schema. Whatever looks wrong there, or is beyond DataFusion, is read
+again by fastavro, entry by entry: that gives the entries, or the exact error.
+"""
+
+from collections.abc import Collection, Iterator
+from enum import StrEnum
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.planning.avro_arrow import BATCH_RECORDS, NotReadError, read_batches
+from icekeep.planning.columns import STORED
+from icekeep.planning.partition_values import partition_array, partition_arrow_type
+from icekeep.planning.stored_entries import StoredEntries
+from icekeep.spec.avro import read_header
+from icekeep.spec.manifests.decode import read_manifest
+from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
+from icekeep.spec.types import StructType
+from icekeep.storage.base import Storage
+
+_ENTRY_ATTRIBUTES = frozenset(ManifestEntry.__struct_fields__)
+
+
+class ManifestDecoder(StrEnum):
+    """What decodes the Avro files that manifests are."""
+
+    DATAFUSION = "datafusion"
+    FASTAVRO = "fastavro"
+
+
+def chosen_decoder() -> tuple[ManifestDecoder, str]:
+    """The fastest decoder that is installed here, and the reason in words."""
+    try:
+        import datafusion
+    except ModuleNotFoundError as error:
+        if error.name != "datafusion":
+            return ManifestDecoder.FASTAVRO, f"package datafusion cannot be imported ({error})"
+        return ManifestDecoder.FASTAVRO, "package datafusion is not installed"
+    except ImportError as error:
+        return ManifestDecoder.FASTAVRO, f"package datafusion cannot be imported ({error})"
+    return ManifestDecoder.DATAFUSION, f"package datafusion {datafusion.__version__} is installed"
+
+
+def batch_schema(columns: Collection[str], partition: StructType) -> pa.Schema:
+    """The wanted columns of `columns.STORED`, in its order, and last the partition if it is wanted."""
+    fields = [field for field in STORED if field.name in columns]
+    if "partition" in columns:
+        fields.append(pa.field("partition", partition_arrow_type(partition), nullable=False))
+    return pa.schema(fields)
+
+
+def read_manifest_batches(
+    manifest: ManifestFile,
+    partition: StructType,
+    storage: Storage,
+    columns: Collection[str],
+    *,
+    decoder: ManifestDecoder,
+    batch_records: int = BATCH_RECORDS,
+) -> Iterator[pa.RecordBatch]:
+    """Every entry of a manifest, deleted ones too, with inherited ids and numbers filled in.
+
+    A file that is not whole may show only after its last entry: nothing may be concluded from batches before that.
+
+    Args:
+        manifest: its row of the manifest list.
+        partition: the partition type of its spec.
+        storage: where it is.
+        columns: which columns of `columns.STORED` are wanted, and "partition".
+        decoder: fastavro serves as well where DataFusion cannot.
+        batch_records: a batch has about so many entries.
+
+    Raises:
+        InvalidTableError: as `spec.manifests.decode.read_manifest`; or a number is beyond what its column can hold.
+        MissingFileError: there is no such manifest.
+        UnsupportedError: the manifest is encrypted.
+    """
+    location = manifest.manifest_path
+    if manifest.key_metadata is not None:
+        raise UnsupportedError(f"manifest {location!r} is encrypted; encrypted tables are not supported yet")
+    data = storage.read(location)
+    # Entries are decoded when they are asked for; what the file says of itself is checked now.
+    _, entries = read_manifest(data, manifest, partition)
+    schema = batch_schema(columns, partition)
+    read_count = 0
+    if decoder is ManifestDecoder.DATAFUSION:
+        try:
+            header = read_header(data, location)
+            stored = StoredEntries(header.schema, manifest, partition, schema)
+            for batch in read_batches(data, header, batch_records):
+                found = stored.of(batch)
+                yield found
+                read_count += found.num_rows
+            stored.check_counts()
+            return
+        except NotReadError:
+            pass
+    rest = islice(entries, read_count, None)
+    while chunk := [*islice(rest, batch_records)]:
+        yield _batch(chunk, schema, partition, location)
+
+
+def _batch(entries: list[ManifestEntry], schema: pa.Schema, partition: StructType, location: str) -> pa.RecordBatch:
+    try:
+        arrays = [_column(entries, field, partition) for field in schema]
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidTableError(f"cannot read {location!r}: {reason}", location=location) from error
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _column(entries: list[ManifestEntry], field: pa.Field, partition: StructType) -> pa.Array:
+    if field.name == "partition":
+        return partition_array((entry.data_file.partition for entry in entries), partition)
+    if field.name in _ENTRY_ATTRIBUTES:
+        values: list[Any] = [getattr(entry, field.name) for entry in entries]
+    else:
+        values = [getattr(entry.data_file, field.name) for entry in entries]
+    if pa.types.is_map(field.type):
+        # A null says as much about a column as no entry for it.
+        values = [None if v is None else [pair for pair in v.items() if pair[1] is not None] for v in values]
+    return pa.array(values, field.type)

@@ -1,0 +1,187 @@
+"""Batches of records as a manifest stores them -> batches of entries: `spec.manifests.decode` for whole columns.
+
+Only what is plainly right is accepted. Everything else is left to that module, which knows what to say about it.
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from icekeep.planning.avro_arrow import NotReadError
+from icekeep.planning.columns import STORED
+from icekeep.planning.partition_values import partition_of_stored
+from icekeep.spec.manifests.decode import record_field, stored_fields
+from icekeep.spec.manifests.structs import (
+    DATA_FILE_FIELD_ID,
+    DATA_FILE_FIELDS,
+    ENTRY_FIELDS,
+    PARTITION_FIELD_ID,
+    FileContent,
+    ManifestContent,
+    ManifestFile,
+    Status,
+)
+from icekeep.spec.types import StructType
+
+_ENTRY_COLUMNS = frozenset(f.name for f in ENTRY_FIELDS)
+_REQUIRED = ("status", "file_path", "file_format", "record_count", "file_size_in_bytes")
+_STATUSES = [int(status) for status in Status]
+_CONTENTS = [int(content) for content in FileContent]
+_MAX_LONG = (1 << 63) - 1
+
+
+class StoredEntries:
+    """What depends on the Avro schema of one manifest, and the row ids that its files were given so far."""
+
+    def __init__(self, schema: Any, manifest: ManifestFile, partition: StructType, wanted: pa.Schema) -> None:
+        """Prepare for a manifest whose schema `read_manifest` has accepted; `wanted` are the columns of its batches."""
+        self._manifest, self._partition, self._schema = manifest, partition, wanted
+        self._next_row_id = manifest.first_row_id
+        self._counts = np.zeros(len(Status), dtype=np.int64)
+        entry = stored_fields(schema)
+        self._data_file, file_schema = record_field(schema, DATA_FILE_FIELD_ID)
+        file = stored_fields(file_schema)
+        self._partition_name, partition_schema = record_field(file_schema, PARTITION_FIELD_ID)
+        stored_partition = stored_fields(partition_schema)
+        self._partition_names = [stored_partition[f.field_id]["name"] for f in partition.fields]
+        fields = [(f, entry) for f in ENTRY_FIELDS] + [(f, file) for f in DATA_FILE_FIELDS]
+        self._names = {f.name: stored[f.field_id]["name"] for f, stored in fields if f.field_id in stored}
+        # Beside what is wanted, what tells whether an entry is right.
+        self._needed = {*wanted.names, *_REQUIRED, "content", "sequence_number"}
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The wanted columns of the entries that are stored as `batch`, which follows those that were given before.
+
+        Raises:
+            NotReadError: something about them needs a closer look.
+        """
+        try:
+            columns = self._columns(batch)
+            return pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
+        except (pa.ArrowException, KeyError, ValueError) as error:
+            raise NotReadError(str(error)) from error
+
+    def _columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        stored, file = self._stored(batch)
+        columns = {
+            field.name: _column(stored.get(field.name), field, batch.num_rows)
+            for field in STORED
+            if field.name in self._needed
+        }
+        for name in _REQUIRED:
+            if columns[name].null_count:
+                raise NotReadError(f"an entry lacks {name!r}")
+        columns["content"] = pc.fill_null(columns["content"], 0)
+        status = columns["status"].to_numpy()
+        self._check_kinds(status, columns["content"].to_numpy())
+        self._inherit(columns, status == Status.ADDED)
+        if "first_row_id" in columns:
+            columns["first_row_id"] = self._row_ids(columns, status != Status.DELETED)
+        if "partition" in self._schema.names:
+            raw = file.field(self._partition_name) if self._partition_names else None
+            if raw is not None and raw.null_count:
+                raise NotReadError("an entry has no partition")
+            columns["partition"] = partition_of_stored(raw, self._partition_names, self._partition, batch.num_rows)
+        return columns
+
+    def _stored(self, batch: pa.RecordBatch) -> tuple[dict[str, pa.Array], pa.StructArray]:
+        """What the file holds of our columns, by our names, and the records of the files."""
+        entry = {name: batch[name] for name in batch.schema.names}
+        file = entry[self._data_file]
+        if file.null_count:
+            raise NotReadError("an entry has no file")
+        needed = {name: avro_name for name, avro_name in self._names.items() if name in self._needed - {"partition"}}
+        stored = {
+            name: entry[avro_name] if name in _ENTRY_COLUMNS else file.field(avro_name)
+            for name, avro_name in needed.items()
+        }
+        return stored, file
+
+    def _check_kinds(self, status: np.ndarray, content: np.ndarray) -> None:
+        if not np.isin(status, _STATUSES).all() or not np.isin(content, _CONTENTS).all():
+            raise NotReadError("an entry has a status or content that the spec does not know")
+        if ((content == FileContent.DATA) != (self._manifest.content is ManifestContent.DATA)).any():
+            raise NotReadError("a file is not of the kind that the manifest tracks")
+        self._counts += np.bincount(status, minlength=len(Status))
+
+    def _inherit(self, columns: dict[str, pa.Array], is_added: np.ndarray) -> None:
+        """Fill in what entries leave null (spec, "Sequence Number Inheritance")."""
+        manifest = self._manifest
+        number = pa.scalar(manifest.sequence_number, pa.int64())
+        inherits = pa.array(is_added if manifest.sequence_number != 0 else np.ones_like(is_added))
+        unnumbered = pc.and_not(pc.is_null(columns["sequence_number"]), inherits)
+        if pc.any(unnumbered).as_py():
+            raise NotReadError("an entry that is not added has no sequence number")
+        columns["sequence_number"] = pc.coalesce(columns["sequence_number"], number)
+        if "snapshot_id" in columns:
+            columns["snapshot_id"] = pc.coalesce(
+                columns["snapshot_id"], pa.scalar(manifest.added_snapshot_id, pa.int64())
+            )
+        if "file_sequence_number" in columns:
+            numbers = columns["file_sequence_number"]
+            columns["file_sequence_number"] = pc.coalesce(
+                numbers, pc.if_else(inherits, number, pa.scalar(None, pa.int64()))
+            )
+
+    def _row_ids(self, columns: dict[str, pa.Array], is_live: np.ndarray) -> pa.Array:
+        """First row ids as `row_lineage.RowIdInheritance` gives them."""
+        stored = columns["first_row_id"]
+        if self._manifest.content is not ManifestContent.DATA or self._next_row_id is None:
+            return pa.nulls(len(stored), pa.int64())
+        inherits = is_live & stored.is_null().to_numpy(zero_copy_only=False)
+        rows = np.where(inherits, columns["record_count"].to_numpy(), 0)
+        if len(rows) and (rows.min() < 0 or int(rows.max()) * len(rows) + self._next_row_id > _MAX_LONG):
+            raise NotReadError("row ids may be out of range")
+        after = self._next_row_id + np.cumsum(rows)
+        found = pc.if_else(pa.array(inherits), pa.array(after - rows), stored)
+        self._next_row_id = int(after[-1]) if len(rows) else self._next_row_id
+        return found
+
+    def check_counts(self) -> None:
+        """See, after the last entry, that there were as many as the manifest list says; raises as `of`."""
+        manifest = self._manifest
+        recorded = {
+            Status.ADDED: manifest.added_files_count,
+            Status.EXISTING: manifest.existing_files_count,
+            Status.DELETED: manifest.deleted_files_count,
+        }
+        if any(count not in (None, int(self._counts[status])) for status, count in recorded.items()):
+            raise NotReadError("it holds other counts of entries than its manifest list says")
+
+
+def _column(raw: pa.Array | None, field: pa.Field, length: int) -> pa.Array:
+    if raw is None:
+        return pa.nulls(length, field.type)
+    if pa.types.is_map(field.type):
+        return _map(raw, field.type)
+    if pa.types.is_integer(field.type) and not pa.types.is_integer(raw.type):
+        raise NotReadError(f"field {field.name!r} is stored as {raw.type}")
+    return raw.cast(field.type)
+
+
+def _map(pairs: pa.ListArray, type_: pa.MapType) -> pa.MapArray:
+    """A list of pairs seen as a map: both are laid out alike."""
+    records = pairs.values
+    keys, values = (records.field(i).cast(part) for i, part in enumerate((type_.key_type, type_.item_type)))
+    if records.null_count or keys.null_count or values.null_count:
+        raise NotReadError("a map has a key or a value that is null")
+    _require_different(keys.to_numpy(), pairs.offsets.to_numpy())
+    entries = pa.StructArray.from_arrays([keys, values], fields=[type_.key_field, type_.item_field])
+    return pa.Array.from_buffers(
+        type_, len(pairs), pairs.buffers()[:2], null_count=pairs.null_count, offset=pairs.offset, children=[entries]
+    )
+
+
+def _require_different(keys: np.ndarray, offsets: np.ndarray) -> None:
+    """See that no map has a key twice; writers mostly keep them in order."""
+    rises = np.diff(keys) > 0
+    starts = offsets[(offsets > 0) & (offsets < len(keys))]
+    rises[starts - 1] = True
+    if rises.all():
+        return
+    rows = np.searchsorted(offsets, np.arange(len(keys)), side="right")
+    pairs = (rows.astype(np.int64) << 32) + keys
+    if len(np.unique(pairs)) < len(pairs):
+        raise NotReadError("a map has a key twice")

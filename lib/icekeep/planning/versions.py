@@ -1,0 +1,117 @@
+"""Which state of a table a scan reads: a branch, a tag, a snapshot, a moment, or what was appended between two snapshots."""
+
+from typing import TypedDict, Unpack
+
+import msgspec
+
+from icekeep.errors import NotFoundError, UsageError
+from icekeep.spec.iso8601 import format_timestamp
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.schema import Schema
+from icekeep.spec.snapshots import MAIN, Snapshot
+
+
+class VersionArguments(TypedDict, total=False):
+    """How every scan is told what to read; by default the head of `main`.
+
+    Attributes:
+        ref: a branch or tag.
+        snapshot_id: any snapshot of the table.
+        as_of: what was current at this moment, in epoch milliseconds.
+        start_snapshot_id: an incremental scan reads what was appended after this snapshot (exclusive),
+        end_snapshot_id: up to this one (inclusive), by default up to the head of `main`. Deletes are left aside.
+    """
+
+    ref: str | None
+    snapshot_id: int | None
+    as_of: int | None
+    start_snapshot_id: int | None
+    end_snapshot_id: int | None
+
+
+VERSION_ARGUMENTS = tuple(VersionArguments.__annotations__)
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scan reads.
+
+    Attributes:
+        snapshot: whose manifests are planned from; null for a table without data.
+        schema: that the filter is bound to and rows are read with.
+        appended_by: for an incremental scan: the snapshots whose appended files are read; null for all live files.
+    """
+
+    snapshot: Snapshot | None
+    schema: Schema
+    appended_by: tuple[Snapshot, ...] | None = None
+
+
+def chosen_version(metadata: TableMetadata, **arguments: Unpack[VersionArguments]) -> Version:
+    """The version that the arguments of a scan name.
+
+    A snapshot and a tag are read with the schema that was current when the snapshot was made, a branch with the table's.
+
+    Raises:
+        NotFoundError: there is no such branch, tag or snapshot, or the table had none at that moment.
+        UsageError: two of the arguments contradict one another, or the start is no ancestor of the end.
+    """
+    given = {name: value for name, value in arguments.items() if value is not None}
+    end_id = given.pop("end_snapshot_id", None)
+    if len(given) > 1:
+        flags = [name.replace("_", "-") for name in given]
+        raise UsageError(f"{' and '.join(flags)} contradict one another; give one of them")
+    match given:
+        case {"start_snapshot_id": int(start_id)}:
+            return _incremental(metadata, start_id, arguments.get("end_snapshot_id"))
+        case _ if end_id is not None:
+            raise UsageError("end-snapshot-id needs start-snapshot-id; a single snapshot is named by snapshot-id")
+        case {"snapshot_id": int(snapshot_id)}:
+            return _at(metadata, metadata.snapshot(snapshot_id))
+        case {"as_of": int(moment_ms)}:
+            return _at(metadata, _snapshot_as_of(metadata, moment_ms))
+        case {"ref": str(ref)}:
+            head, named = metadata.head(ref), metadata.refs.get(ref)
+            if head is not None and named is not None and not named.is_branch:
+                return _at(metadata, head)
+            return Version(snapshot=head, schema=metadata.schema)
+    return Version(snapshot=metadata.head(MAIN), schema=metadata.schema)
+
+
+def _at(metadata: TableMetadata, snapshot: Snapshot) -> Version:
+    schema_id = snapshot.schema_id
+    schema = metadata.schema if schema_id is None else metadata.schemas_by_id.get(schema_id, metadata.schema)
+    return Version(snapshot=snapshot, schema=schema)
+
+
+def _snapshot_as_of(metadata: TableMetadata, moment_ms: int) -> Snapshot:
+    """What `main` was at a moment, by the table's `snapshot-log`."""
+    log = metadata.snapshot_log
+    entries = [entry for entry in log if entry.timestamp_ms <= moment_ms]
+    if not entries:
+        known = f"its log begins at {_text(log[0].timestamp_ms)}" if log else "it has no snapshot at all"
+        raise NotFoundError(
+            f"the table at {metadata.location!r} is not known as of {_text(moment_ms)}: {known}", as_of=moment_ms
+        )
+    return metadata.snapshot(entries[-1].snapshot_id)
+
+
+def _incremental(metadata: TableMetadata, start_id: int, end_id: int | None) -> Version:
+    metadata.snapshot(start_id)
+    end = metadata.current_snapshot if end_id is None else metadata.snapshot(end_id)
+    if end is None:
+        raise NotFoundError(f"the table at {metadata.location!r} has no current snapshot; give end-snapshot-id")
+    between = []
+    for snapshot in metadata.ancestors(end.snapshot_id):
+        if snapshot.snapshot_id == start_id:
+            break
+        between.append(snapshot)
+    else:
+        raise UsageError(
+            f"snapshot {start_id} is no ancestor of snapshot {end.snapshot_id}, so nothing lies between them"
+        )
+    appends = tuple(snapshot for snapshot in reversed(between) if snapshot.operation == "append")
+    return Version(snapshot=end, schema=metadata.schema, appended_by=appends)
+
+
+def _text(moment_ms: int) -> str:
+    return f"{format_timestamp(moment_ms, 1000)}Z"

@@ -1,0 +1,188 @@
+"""Read a table's rows as a DataFrame: deletes applied, columns found by field id, files chosen by the filter."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Unpack
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from icekeep.catalog.base import Table
+from icekeep.errors import NotFoundError, UsageError
+from icekeep.formats.delete_cache import DeleteCache
+from icekeep.formats.live_rows import read_live_rows
+from icekeep.formats.reading import SourceFile
+from icekeep.planning.rows import spark_columns, spark_rows
+from icekeep.planning.scan import open_scan
+from icekeep.planning.scan_tasks import PlannedRows, packed_tasks, planned_rows
+from icekeep.planning.tasks import collected, dataframe_from_tasks
+from icekeep.planning.versions import VersionArguments
+from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.manifests.structs import DataFile, FileContent
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.metadata_columns import (
+    FILE,
+    LAST_UPDATED_SEQUENCE_NUMBER,
+    POS,
+    ROW_ID,
+    SPEC_ID,
+    partition_column,
+)
+from icekeep.spec.name_mapping import NameMapping, name_mapping_of
+from icekeep.spec.schema import Schema
+from icekeep.spec.transforms import Identity
+from icekeep.storage.base import Storage
+
+_BATCH_ROWS = 10_000
+
+
+def scan(
+    table: Table,
+    spark: SparkSession,
+    *,
+    where: str | Expression = ALWAYS_TRUE,
+    select: Sequence[str] | None = None,
+    runtime: Runtime = SYSTEM,
+    **version: Unpack[VersionArguments],
+) -> DataFrame:
+    """The rows of a table that match a filter and are not deleted.
+
+    Files are planned at once; rows are read in Arrow, inside Spark tasks, when the DataFrame is used. UUIDs are text, as
+    in Iceberg's own DataFrames. Rows come in no particular order.
+
+    Args:
+        where: a filter over the table's columns, as text or as an unbound expression.
+        select: columns of the table in the order wanted, all if null. Also the metadata columns `_file`, `_pos`, `_spec_id`,
+            `_partition`, `_row_id` and `_last_updated_sequence_number`.
+        version: see `icekeep.planning.versions.VersionArguments`.
+
+    Raises:
+        ExpressionError, NotFoundError, UsageError: the filter, a column or the version does not fit the table, or a property
+            `read.split.*` has a value that it cannot take.
+        InvalidTableError, MissingFileError: a manifest cannot be read whole; also when rows are read, for data files.
+        UnsupportedError: the table is encrypted, or Spark has no type for a column.
+    """
+    opened = open_scan(
+        table,
+        where=where,
+        runtime=runtime,
+        **version,
+    )
+    wanted = _selected(opened.version.schema, select, table.metadata)
+    columns = spark_columns(wanted)
+    reader = _Reader(
+        storage=table.storage,
+        known=planned_rows(opened),
+        wanted=wanted,
+        columns=columns,
+        table_schemas=table.metadata.schemas,
+        name_mapping=name_mapping_of(table.metadata.properties),
+    )
+    packed = packed_tasks(opened, spark)
+    if packed.few is not None:
+        tasks = [_Task(reader, tuple(rows)) for rows in packed.few]
+        return dataframe_from_tasks(spark, tasks, _read, columns)
+    assert packed.many is not None
+    # Planned a second time when rows are read: that costs far less than reading so many files, and keeps the driver small.
+    [row] = collected(packed.many.agg(F.count_distinct("task_id")))
+    tasks_of_rows = packed.many.repartition(max(1, row[0]), "task_id")
+    return tasks_of_rows.mapInArrow(reader.read_batches, from_arrow_schema(columns))
+
+
+class _Reader(msgspec.Struct, frozen=True, kw_only=True):
+    """Reads planned splits; goes to the tasks with them."""
+
+    storage: Storage
+    known: PlannedRows
+    wanted: Schema
+    columns: Any
+    table_schemas: tuple[Schema, ...]
+    name_mapping: NameMapping | None
+
+    def read_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of the splits in batches of `scan_tasks.TASKS`."""
+        pa.set_cpu_count(1)
+        pa.set_io_thread_count(1)
+        return self.read(split for batch in batches for split in batch.to_pylist())
+
+    def read(self, splits: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+        """The rows of splits, deletes applied and filtered, in the DataFrame's columns."""
+        cache = DeleteCache()
+        for split in splits:
+            for rows in read_live_rows(
+                self.storage,
+                self._source(split),
+                self.wanted,
+                [_delete_file(one, self.known) for one in split["deletes"]],
+                table_schemas=self.table_schemas,
+                split=(split["start"], split["length"]),
+                residual=self.known.residual(split["spec_id"], bytes(split["partition"])),
+                cache=cache,
+            ):
+                yield from spark_rows(rows, self.columns).to_batches(max_chunksize=_BATCH_ROWS)
+
+    def _source(self, split: Mapping[str, Any]) -> SourceFile:
+        fields = self.known.specs[split["spec_id"]].fields
+        values = self.known.partition(split["spec_id"], bytes(split["partition"]))
+        by_field = list(zip(fields, values, strict=True))
+        return SourceFile(
+            location=split["file_path"],
+            file_format=split["file_format"],
+            constants={f.source_id: value for f, value in by_field if isinstance(f.transform, Identity)},
+            name_mapping=self.name_mapping,
+            spec_id=split["spec_id"],
+            partition={f.field_id: value for f, value in by_field},
+            first_row_id=split["first_row_id"],
+            data_sequence_number=split["sequence_number"],
+        )
+
+
+class _Task(msgspec.Struct, frozen=True):
+    reader: _Reader
+    splits: tuple[dict[str, Any], ...]
+
+
+def _read(task: _Task) -> Iterator[pa.RecordBatch]:
+    return task.reader.read(task.splits)
+
+
+def _delete_file(delete: Mapping[str, Any], known: PlannedRows) -> DataFile:
+    """The delete file of an element of `columns.REACHING_DELETES`."""
+    ids = delete["equality_ids"]
+    return DataFile(
+        content=FileContent(delete["content"]),
+        file_path=delete["file_path"],
+        file_format=delete["file_format"],
+        spec_id=delete["spec_id"],
+        partition=known.partition(delete["spec_id"], bytes(delete["partition"])),
+        record_count=delete["record_count"],
+        file_size_in_bytes=delete["file_size_in_bytes"],
+        equality_ids=None if ids is None else tuple(ids),
+        referenced_data_file=delete["referenced_data_file"],
+        content_offset=delete["content_offset"],
+        content_size_in_bytes=delete["content_size_in_bytes"],
+        key_metadata=None if delete["key_metadata"] is None else bytes(delete["key_metadata"]),
+    )
+
+
+def _selected(schema: Schema, select: Sequence[str] | None, metadata: TableMetadata) -> Schema:
+    if select is None:
+        return schema
+    if isinstance(select, str) or not select:
+        raise UsageError(f"select is {select!r}; give a list of one column at least")
+    if len(set(select)) < len(select):
+        raise UsageError(f"select names a column twice: {', '.join(select)}")
+    types = [metadata.partition_type(spec_id) for spec_id in sorted(metadata.specs_by_id)]
+    reserved = (FILE, POS, SPEC_ID, partition_column(types), ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)
+    # A column of the table's own goes before a metadata column of its name.
+    known = {field.name: field for field in (*reserved, *schema.fields)}
+    missing = next((name for name in select if name not in known), None)
+    if missing is not None:
+        raise NotFoundError(
+            f"the table has no column {missing!r}; its columns are {', '.join(f.name for f in schema.fields)}",
+            column=missing,
+        )
+    return msgspec.structs.replace(schema, fields=tuple(known[name] for name in select))
