@@ -80,10 +80,10 @@ def chosen_reading(manifests: Iterable[ManifestFile], driver_limit: int = DRIVER
     decoder, why = chosen_decoder()
     if count <= driver_limit:
         where = Place.DRIVER
-        reason = f"{count:,} entries are fewer than Spark tasks pay for (more than {driver_limit:,})"
+        reason = f"{count:,} entries, and up to {driver_limit:,} are ready before Spark tasks would be"
     else:
         where = Place.TASKS
-        reason = f"{count:,} entries are more than the driver decodes itself ({driver_limit:,})"
+        reason = f"{count:,} entries, and above {driver_limit:,} Spark tasks are faster"
     return Reading(place=where, decoder=decoder, reason=f"{reason}; {why}")
 
 
