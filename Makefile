@@ -11,10 +11,10 @@ JAVA_JARS := .java-env
 JAVA_READY := $(JAVA_VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit interop airflow-env java-env fuzz simulate lint format lock dist clean
+.PHONY: help setup demo test test-unit interop airflow-env java-env fuzz simulate bench bench-planning lint format lock dist clean
 
 help: ## Show the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml .ci/requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -66,6 +66,12 @@ fuzz: $(READY) ## Spoil 100,000 inputs and see each refused in one line or read 
 simulate: $(READY) ## Run 100,000 histories of concurrent writers with faults and check the table after every step
 	$(BIN)/python tests/simulation/run.py --histories 100000
 
+bench: bench-planning ## Run all benchmarks; nothing else should run on the machine
+
+bench-planning: $(READY) java-env ## Time scan planning against PyIceberg and Iceberg Java, and plan ten million files with a 2 GB driver
+	$(BIN)/python tests/bench/planning.py
+	$(BIN)/python tests/bench/planning.py --entries 10000000 --manifests 200 --rivals icekeep,icekeep-process
+
 lint: $(READY) ## Check style, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -93,4 +99,4 @@ dist: $(READY) ## Build the wheel, and the zip for `spark-submit --py-files`, in
 	$(BIN)/python .ci/zip_package.py $(DIST)/icekeep.zip
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) $(AIRFLOW_VENV) $(JAVA_VENV) $(JAVA_JARS) build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info
+	rm -rf $(VENV) $(AIRFLOW_VENV) $(JAVA_VENV) $(JAVA_JARS) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info

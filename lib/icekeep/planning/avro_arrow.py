@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from icekeep.spec.avro import AvroHeader, read_blocks, without_logical_types, write_header
 
-BATCH_RECORDS = 1 << 14
+BATCH_RECORDS = 1 << 13
 _BATCH_BYTES = 64 << 20
 _MORE_THAN_ANY = 1 << 40
 """DataFusion stops at the end of a block's bytes by itself; at the end of its count, with bytes left, it hangs."""
