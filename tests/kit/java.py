@@ -114,8 +114,17 @@ class IcebergJava:
     ) -> Counter[str]:
         """The rows of a table with how often they occur, as `java_values.multiset` has them; all types, exactly."""
         tree = True if where is None else filter_tree(*where)
-        answer = self.ask("Tables.rows", table=table.split("."), snapshot_id=snapshot_id, filter=tree)
-        return multiset(answer["rows"])
+        return multiset(self.read(table, tree, snapshot_id)["rows"])
+
+    def read(
+        self, table: str, tree: Any = True, snapshot_id: int | None = None, after_snapshot_id: int | None = None
+    ) -> dict[str, Any]:
+        """The `rows` that match a `java_values.filter_tree`, as lists of values as `to_wire` has them, and their `schema`.
+
+        With `after_snapshot_id` only rows that were appended after it, up to `snapshot_id`.
+        """
+        versions = {"snapshot_id": snapshot_id, "after_snapshot_id": after_snapshot_id}
+        return self.ask("Tables.rows", table=table.split("."), filter=tree, **versions)
 
     def inspect(self, table: str, name: str) -> list[dict[str, Any]]:
         """The rows of a metadata table, such as `entries`: dicts of values as `spec/values.py` has them."""

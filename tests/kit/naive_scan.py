@@ -19,8 +19,8 @@ from icekeep.formats.reading import SourceFile, read_file
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS, DELETED
 from icekeep.spec.name_mapping import name_mapping_of
+from icekeep.spec.partitioning import identity_values
 from icekeep.spec.schema import Schema
-from icekeep.spec.transforms import Identity
 from icekeep.spec.types import ListType, MapType, NestedField, StructType, Type
 
 _DELETES = Schema(fields=(DELETE_FILE_PATH, DELETE_FILE_POS))
@@ -62,11 +62,7 @@ def _source(table: Table, entry: ManifestEntry, deleted: dict[str, dict[int, int
     return SourceFile(
         location=file.file_path,
         file_format=file.file_format,
-        constants={
-            f.source_id: value
-            for f, value in zip(fields, file.partition, strict=True)
-            if isinstance(f.transform, Identity)
-        },
+        constants=identity_values(metadata.specs_by_id[file.spec_id], file.partition),
         name_mapping=name_mapping_of(metadata.properties),
         spec_id=file.spec_id,
         partition={f.field_id: value for f, value in zip(fields, file.partition, strict=True)},

@@ -19,10 +19,9 @@ from icekeep.formats.writing import DataFileWriter
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.name_mapping import name_mapping_of
-from icekeep.spec.partitioning import PartitionSpec, partition_path
+from icekeep.spec.partitioning import PartitionSpec, identity_values, partition_path
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import UNSORTED, SortOrder
-from icekeep.spec.transforms import Identity
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
 
@@ -85,7 +84,7 @@ def rewrite(task: RewriteTask, storage: Storage) -> tuple[DataFile, ...]:
     read_count = 0
     name_mapping = name_mapping_of(task.properties)
     kept_dictionaries = _kept_dictionaries(task, storage)
-    columns, constants = _columns(task), _constants(task)
+    columns, constants = _columns(task), identity_values(task.spec, task.partition)
     with _writer(task, columns, storage) as writer:
         for piece in task.pieces:
             source = SourceFile(
@@ -134,15 +133,6 @@ def _read(
             f"data file {piece.location!r} has {read_count} rows where its manifest says {piece.record_count}",
             location=piece.location,
         )
-
-
-def _constants(task: RewriteTask) -> dict[int, Any]:
-    """Values that a file may leave to the partition (spec, "Column Projection")."""
-    return {
-        field.source_id: value
-        for field, value in zip(task.spec.fields, task.partition, strict=True)
-        if isinstance(field.transform, Identity)
-    }
 
 
 def _writer(task: RewriteTask, columns: Schema, storage: Storage) -> DataFileWriter:

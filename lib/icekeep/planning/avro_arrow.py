@@ -7,7 +7,7 @@ reads it in the slow way. Avro has no checksums: a byte that was changed where a
 """
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -27,25 +27,57 @@ class NotReadError(Exception):
     """DataFusion failed, or what it gave is in doubt; whether the file is sound is not known."""
 
 
-def read_batches(data: bytes, header: AvroHeader, batch_records: int = BATCH_RECORDS) -> Iterator[pa.RecordBatch]:
-    """Every record, in order, without Avro's logical types: they are days, microseconds, bytes.
+def read_batches(
+    data: bytes, header: AvroHeader, schema: Any, names: Sequence[str], batch_records: int = BATCH_RECORDS
+) -> Iterator[pa.RecordBatch]:
+    """Some columns of every record, in order, without Avro's logical types: they are days, microseconds, bytes.
 
     Batches end where blocks do, once they have `batch_records` or more.
+
+    Args:
+        data: the whole file.
+        header: of it.
+        schema: an Avro schema that lays records out as the file's own does; see `flat_schema`.
+        names: the wanted fields of it. The others are skipped, which takes half the time of decoding them.
+        batch_records: of a batch.
 
     Raises:
         NotReadError: at any batch; those before it are right.
     """
     with _doubted():
-        schema = _without_empty_records(without_logical_types(header.schema))
-        head = write_header({"avro.schema": msgspec.json.encode(schema), "avro.codec": b"null"}, header.sync)
+        plain = _without_empty_records(without_logical_types(schema))
+        head = write_header({"avro.schema": msgspec.json.encode(plain), "avro.codec": b"null"}, header.sync)
         groups = _grouped(_payloads(data, header), batch_records)
     while True:
         with _doubted():
             group = next(groups, None)
-            batch = None if group is None else _decoded(head, header.sync, *group)
+            batch = None if group is None else _decoded(head, header.sync, names, *group)
         if batch is None:
             return
         yield batch
+
+
+def flat_schema(schema: Any, inlined: str) -> tuple[Any, dict[str, str], dict[str, str]]:
+    """A record's Avro schema with the fields of one of its records in that one's place: the bytes are the same.
+
+    DataFusion skips columns that nobody asks for at the top level only. Returned with it are the new names of the record's
+    own fields, and of those that were put in, which may have had the same names.
+
+    Raises:
+        NotReadError: the record may be null, so that it is not just its fields.
+    """
+    fields, own, put_in = [], {}, {}
+    for place, field in enumerate(schema["fields"]):
+        if field["name"] != inlined:
+            own[field["name"]] = f"a{place}"
+            fields.append({**field, "name": f"a{place}"})
+            continue
+        if not isinstance(field["type"], dict):
+            raise NotReadError(f"field {inlined!r} may be null")
+        for below_place, below in enumerate(field["type"]["fields"]):
+            put_in[below["name"]] = f"b{below_place}"
+            fields.append({**below, "name": f"b{below_place}"})
+    return {**schema, "fields": fields}, own, put_in
 
 
 def _payloads(data: bytes, header: AvroHeader) -> Iterator[tuple[int, bytes]]:
@@ -77,23 +109,22 @@ def _grouped(payloads: Iterator[tuple[int, bytes]], batch_records: int) -> Itera
         yield count, group
 
 
-def _decoded(head: bytes, sync: bytes, count: int, payloads: list[bytes]) -> pa.RecordBatch:
+def _decoded(head: bytes, sync: bytes, names: Sequence[str], count: int, payloads: list[bytes]) -> pa.RecordBatch:
     if not count:
         raise NotReadError("a block has bytes and no records")
     size_bytes = sum(map(len, payloads))
     with NamedTemporaryFile(prefix="icekeep-", suffix=".avro") as file:
         file.writelines((head, _long(_MORE_THAN_ANY), _long(size_bytes), *payloads, sync))
         file.flush()
-        return _read_whole(file.name, count)
+        return _read_whole(file.name, names, count)
 
 
-def _read_whole(path: str, count: int) -> pa.RecordBatch:
+def _read_whole(path: str, names: Sequence[str], count: int) -> pa.RecordBatch:
     """The records of a file of one block, if they are `count` and use up its bytes."""
     from datafusion import SessionConfig, SessionContext
 
     context = SessionContext(SessionConfig().with_target_partitions(1).with_batch_size(count))
-    # To ask for some columns only would save nothing: the others are decoded all the same.
-    stream = iter(context.read_avro(path).execute_stream())
+    stream = iter(context.read_avro(path).select(*names).execute_stream())
     batch = next(stream).to_pyarrow()
     if batch.num_rows != count or next(stream, None) is not None:
         raise NotReadError(f"its blocks hold other than the {count} records that they count")

@@ -92,7 +92,7 @@ def read_manifest_batches(
         try:
             header = read_header(data, location)
             stored = StoredEntries(header.schema, manifest, partition, schema)
-            for batch in read_batches(data, header, batch_records):
+            for batch in read_batches(data, header, stored.flat_schema, stored.names, batch_records):
                 found = stored.of(batch)
                 yield found
                 read_count += found.num_rows

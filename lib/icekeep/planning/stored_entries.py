@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icekeep.planning.avro_arrow import NotReadError
+from icekeep.planning.avro_arrow import NotReadError, flat_schema
 from icekeep.planning.columns import STORED
 from icekeep.planning.partition_values import partition_of_stored
 from icekeep.spec.manifests.decode import record_field, stored_fields
@@ -25,7 +25,6 @@ from icekeep.spec.manifests.structs import (
 )
 from icekeep.spec.types import StructType
 
-_ENTRY_COLUMNS = frozenset(f.name for f in ENTRY_FIELDS)
 _REQUIRED = ("status", "file_path", "file_format", "record_count", "file_size_in_bytes")
 _STATUSES = [int(status) for status in Status]
 _CONTENTS = [int(content) for content in FileContent]
@@ -40,16 +39,27 @@ class StoredEntries:
         self._manifest, self._partition, self._schema = manifest, partition, wanted
         self._next_row_id = manifest.first_row_id
         self._counts = np.zeros(len(Status), dtype=np.int64)
-        entry = stored_fields(schema)
-        self._data_file, file_schema = record_field(schema, DATA_FILE_FIELD_ID)
-        file = stored_fields(file_schema)
-        self._partition_name, partition_schema = record_field(file_schema, PARTITION_FIELD_ID)
+        data_file, file_schema = record_field(schema, DATA_FILE_FIELD_ID)
+        _, partition_schema = record_field(file_schema, PARTITION_FIELD_ID)
         stored_partition = stored_fields(partition_schema)
         self._partition_names = [stored_partition[f.field_id]["name"] for f in partition.fields]
-        fields = [(f, entry) for f in ENTRY_FIELDS] + [(f, file) for f in DATA_FILE_FIELDS]
-        self._names = {f.name: stored[f.field_id]["name"] for f, stored in fields if f.field_id in stored}
         # Beside what is wanted, what tells whether an entry is right.
-        self._needed = {*wanted.names, *_REQUIRED, "content", "sequence_number"}
+        self._wanted = needed = {*wanted.names, *_REQUIRED, "content", "sequence_number"}
+        if not self._partition_names:
+            needed.discard("partition")
+        self.flat_schema, entry, file = flat_schema(schema, data_file)
+        known = [(f, stored_fields(schema), entry) for f in ENTRY_FIELDS]
+        known += [(f, stored_fields(file_schema), file) for f in DATA_FILE_FIELDS]
+        self._names = {
+            f.name: names[stored[f.field_id]["name"]]
+            for f, stored, names in known
+            if f.field_id in stored and f.name in needed
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """The fields of `flat_schema` that batches must have."""
+        return [*self._names.values()]
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The wanted columns of the entries that are stored as `batch`, which follows those that were given before.
@@ -64,11 +74,11 @@ class StoredEntries:
             raise NotReadError(str(error)) from error
 
     def _columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        stored, file = self._stored(batch)
+        stored = {name: batch[flat_name] for name, flat_name in self._names.items()}
         columns = {
             field.name: _column(stored.get(field.name), field, batch.num_rows)
             for field in STORED
-            if field.name in self._needed
+            if field.name in self._wanted
         }
         for name in _REQUIRED:
             if columns[name].null_count:
@@ -80,24 +90,11 @@ class StoredEntries:
         if "first_row_id" in columns:
             columns["first_row_id"] = self._row_ids(columns, status != Status.DELETED)
         if "partition" in self._schema.names:
-            raw = file.field(self._partition_name) if self._partition_names else None
+            raw = stored.get("partition")
             if raw is not None and raw.null_count:
                 raise NotReadError("an entry has no partition")
             columns["partition"] = partition_of_stored(raw, self._partition_names, self._partition, batch.num_rows)
         return columns
-
-    def _stored(self, batch: pa.RecordBatch) -> tuple[dict[str, pa.Array], pa.StructArray]:
-        """What the file holds of our columns, by our names, and the records of the files."""
-        entry = {name: batch[name] for name in batch.schema.names}
-        file = entry[self._data_file]
-        if file.null_count:
-            raise NotReadError("an entry has no file")
-        needed = {name: avro_name for name, avro_name in self._names.items() if name in self._needed - {"partition"}}
-        stored = {
-            name: entry[avro_name] if name in _ENTRY_COLUMNS else file.field(avro_name)
-            for name, avro_name in needed.items()
-        }
-        return stored, file
 
     def _check_kinds(self, status: np.ndarray, content: np.ndarray) -> None:
         if not np.isin(status, _STATUSES).all() or not np.isin(content, _CONTENTS).all():

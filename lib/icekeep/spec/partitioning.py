@@ -205,6 +205,15 @@ def partition_path(spec: PartitionSpec, schema: Schema, values: Sequence[Any]) -
     return "/".join(parts)
 
 
+def identity_values(spec: PartitionSpec, values: Sequence[Any]) -> dict[int, Any]:
+    """What a partition says of columns that its files may lack, by id of the column (spec, "Column Projection")."""
+    return {
+        field.source_id: value
+        for field, value in zip(spec.fields, values, strict=True)
+        if isinstance(field.transform, Identity)
+    }
+
+
 def last_assigned_field_id(specs: Iterable[PartitionSpec]) -> int:
     """The greatest field id in any of the specs, 999 when there is none."""
     return max((field.field_id for spec in specs for field in spec.fields), default=FIRST_FIELD_ID - 1)

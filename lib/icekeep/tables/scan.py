@@ -32,8 +32,8 @@ from icekeep.spec.metadata_columns import (
     partition_column,
 )
 from icekeep.spec.name_mapping import NameMapping, name_mapping_of
+from icekeep.spec.partitioning import identity_values
 from icekeep.spec.schema import Schema
-from icekeep.spec.transforms import Identity
 from icekeep.storage.base import Storage
 
 _BATCH_ROWS = 10_000
@@ -125,16 +125,15 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
                 yield from spark_rows(rows, self.columns).to_batches(max_chunksize=_BATCH_ROWS)
 
     def _source(self, split: Mapping[str, Any]) -> SourceFile:
-        fields = self.known.specs[split["spec_id"]].fields
+        spec = self.known.specs[split["spec_id"]]
         values = self.known.partition(split["spec_id"], bytes(split["partition"]))
-        by_field = list(zip(fields, values, strict=True))
         return SourceFile(
             location=split["file_path"],
             file_format=split["file_format"],
-            constants={f.source_id: value for f, value in by_field if isinstance(f.transform, Identity)},
+            constants=identity_values(spec, values),
             name_mapping=self.name_mapping,
             spec_id=split["spec_id"],
-            partition={f.field_id: value for f, value in by_field},
+            partition={field.field_id: value for field, value in zip(spec.fields, values, strict=True)},
             first_row_id=split["first_row_id"],
             data_sequence_number=split["sequence_number"],
         )

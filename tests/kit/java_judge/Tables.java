@@ -14,6 +14,7 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.iceberg.AppendFiles;
 import org.apache.iceberg.BaseTable;
 import org.apache.iceberg.CatalogUtil;
+import org.apache.iceberg.DataFile;
 import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.FileFormat;
 import org.apache.iceberg.FileScanTask;
@@ -34,10 +35,14 @@ import org.apache.iceberg.data.GenericFileWriterFactory;
 import org.apache.iceberg.data.GenericRecord;
 import org.apache.iceberg.data.IcebergGenerics;
 import org.apache.iceberg.data.InternalRecordWrapper;
+import org.apache.iceberg.expressions.Expressions;
+import org.apache.iceberg.expressions.Literal;
 import org.apache.iceberg.io.CloseableIterable;
 import org.apache.iceberg.io.CloseableIterator;
 import org.apache.iceberg.io.DataWriter;
 import org.apache.iceberg.io.OutputFileFactory;
+import org.apache.iceberg.types.Type;
+import org.apache.iceberg.types.Types;
 
 /** Tables in catalogs, by Iceberg's own library, with no Spark between: it knows types that Spark has not. */
 public class Tables {
@@ -71,14 +76,30 @@ public class Tables {
     return metadata(request);
   }
 
+  /** Add an optional column of a primitive type, with a default. */
+  public static JsonNode addColumn(JsonNode request) {
+    Type type = Types.fromPrimitiveString(request.required("type").textValue());
+    Literal value = Expressions.lit(Wire.fromWire(type, request.required("default"), false));
+    table(request).updateSchema().addColumn(request.required("name").textValue(), type, value).commit();
+    return NODES.nullNode();
+  }
+
   /** Write rows to `files` files a partition, at most, and commit them in one snapshot. */
   public static JsonNode append(JsonNode request) throws Exception {
     Table table = table(request);
+    AppendFiles append = table.newAppend();
+    for (Iterator files = dataFiles(table, request, request.required("files").intValue()).iterator(); files.hasNext(); ) {
+      append.appendFile((DataFile) files.next());
+    }
+    append.commit();
+    return NODES.nullNode();
+  }
+
+  /** Write the `rows` of a request in its `format` to `files` files a partition, at most, and commit nothing. */
+  static List dataFiles(Table table, JsonNode request, int files) throws Exception {
     FileFormat format = FileFormat.fromString(request.required("format").textValue());
     GenericFileWriterFactory writers = new GenericFileWriterFactory.Builder(table).dataFileFormat(format).build();
-    operations = operations + 1;
-    OutputFileFactory places = OutputFileFactory.builderFor(table, 0, operations).format(format).build();
-    int files = request.required("files").intValue();
+    OutputFileFactory places = places(table, format);
     Map groups = new LinkedHashMap();
     JsonNode rows = request.required("rows");
     InternalRecordWrapper internal = new InternalRecordWrapper(table.schema().asStruct());
@@ -92,7 +113,7 @@ public class Tables {
       }
       ((List) groups.get(group)).add(record);
     }
-    AppendFiles append = table.newAppend();
+    List written = new ArrayList();
     for (Iterator entries = groups.entrySet().iterator(); entries.hasNext(); ) {
       Map.Entry entry = (Map.Entry) entries.next();
       PartitionKey key = (PartitionKey) ((List) entry.getKey()).get(0);
@@ -103,10 +124,15 @@ public class Tables {
         writer.write(records.next());
       }
       writer.close();
-      append.appendFile(writer.toDataFile());
+      written.add(writer.toDataFile());
     }
-    append.commit();
-    return NODES.nullNode();
+    return written;
+  }
+
+  /** Names for new files of a table. */
+  static OutputFileFactory places(Table table, FileFormat format) {
+    operations = operations + 1;
+    return OutputFileFactory.builderFor(table, 0, operations).format(format).build();
   }
 
   /** The rows, read by Iceberg's generic reader. */
@@ -115,7 +141,10 @@ public class Tables {
     IcebergGenerics.ScanBuilder scan = IcebergGenerics.read(table).where(Filters.parse(request.required("filter")));
     JsonNode snapshot = request.required("snapshot_id");
     Schema schema = table.schema();
-    if (!snapshot.isNull()) {
+    JsonNode after = request.required("after_snapshot_id");
+    if (!after.isNull()) {
+      scan = scan.appendsBetween(after.longValue(), snapshot.longValue());
+    } else if (!snapshot.isNull()) {
       scan = scan.useSnapshot(snapshot.longValue());
       schema = (Schema) table.schemas().get(table.snapshot(snapshot.longValue()).schemaId());
       scan = scan.project(schema);
@@ -165,7 +194,7 @@ public class Tables {
     for (CloseableIterator iterator = tasks.iterator(); iterator.hasNext(); ) {
       FileScanTask task = (FileScanTask) iterator.next();
       ObjectNode file = NODES.objectNode();
-      file.put("file_path", ((org.apache.iceberg.DataFile) task.file()).location());
+      file.put("file_path", ((DataFile) task.file()).location());
       file.put("residual", task.residual().toString());
       ArrayNode deletes = NODES.arrayNode();
       for (int i = 0; i < task.deletes().size(); i++) {
@@ -203,7 +232,7 @@ public class Tables {
     return TableIdentifier.of(Namespace.of(levels), parts.required(parts.size() - 1).textValue());
   }
 
-  private static Table table(JsonNode request) {
+  static Table table(JsonNode request) {
     return catalog(request).loadTable(identifier(request));
   }
 
