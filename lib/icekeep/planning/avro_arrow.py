@@ -7,7 +7,7 @@ reads it in the slow way. Avro has no checksums: a byte that was changed where a
 """
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -19,6 +19,7 @@ from icekeep.spec.avro import AvroHeader, read_blocks, without_logical_types, wr
 
 BATCH_RECORDS = 1 << 13
 _BATCH_BYTES = 64 << 20
+_SYNC = b"icekeep: a block"
 _MORE_THAN_ANY = 1 << 40
 """DataFusion stops at the end of a block's bytes by itself; at the end of its count, with bytes left, it hangs."""
 
@@ -27,37 +28,53 @@ class NotReadError(Exception):
     """DataFusion failed, or what it gave is in doubt; whether the file is sound is not known."""
 
 
+class Layout(msgspec.Struct, frozen=True):
+    """How records are laid out, for DataFusion: an Avro schema without logical types, as JSON; and the fields to decode.
+
+    The others are skipped, which takes half the time.
+    """
+
+    schema: bytes
+    names: tuple[str, ...]
+
+
 def read_batches(
-    data: bytes, header: AvroHeader, schema: Any, names: Sequence[str], batch_records: int = BATCH_RECORDS
+    data: bytes, header: AvroHeader, layout: Layout, batch_records: int = BATCH_RECORDS
 ) -> Iterator[pa.RecordBatch]:
-    """Some columns of every record, in order, without Avro's logical types: they are days, microseconds, bytes.
+    """Some columns of every record of a file, in order: days, microseconds, bytes where Avro has logical types.
 
     Batches end where blocks do, once they have `batch_records` or more.
-
-    Args:
-        data: the whole file.
-        header: of it.
-        schema: an Avro schema that lays records out as the file's own does; see `flat_schema`.
-        names: the wanted fields of it. The others are skipped, which takes half the time of decoding them.
-        batch_records: of a batch.
 
     Raises:
         NotReadError: at any batch; those before it are right.
     """
     with _doubted():
-        plain = _without_empty_records(without_logical_types(schema))
-        head = write_header({"avro.schema": msgspec.json.encode(plain), "avro.codec": b"null"}, header.sync)
         groups = _grouped(_payloads(data, header), batch_records)
     while True:
         with _doubted():
             group = next(groups, None)
-            batch = None if group is None else _decoded(head, header.sync, names, *group)
+            batch = None if group is None else _decoded(layout, *group)
         if batch is None:
             return
         yield batch
 
 
-def flat_schema(schema: Any, inlined: str) -> tuple[Any, dict[str, str], dict[str, str]]:
+def read_together(files: Iterable[tuple[bytes, AvroHeader]], layout: Layout) -> tuple[pa.RecordBatch, list[int]]:
+    """The same of several small files as one batch, and how many records each of them counts.
+
+    Raises:
+        NotReadError: one of them needs a closer look, or together they have no record.
+    """
+    with _doubted():
+        lengths, payloads = [], []
+        for data, header in files:
+            blocks = [*_payloads(data, header)]
+            lengths.append(sum(count for count, _ in blocks))
+            payloads += [payload for _, payload in blocks]
+        return _decoded(layout, sum(lengths), payloads), lengths
+
+
+def flat_schema(schema: Any, inlined: str) -> tuple[bytes, dict[str, str], dict[str, str]]:
     """A record's Avro schema with the fields of one of its records in that one's place: the bytes are the same.
 
     DataFusion skips columns that nobody asks for at the top level only. Returned with it are the new names of the record's
@@ -77,7 +94,8 @@ def flat_schema(schema: Any, inlined: str) -> tuple[Any, dict[str, str], dict[st
         for below_place, below in enumerate(field["type"]["fields"]):
             put_in[below["name"]] = f"b{below_place}"
             fields.append({**below, "name": f"b{below_place}"})
-    return {**schema, "fields": fields}, own, put_in
+    plain = _without_empty_records(without_logical_types({**schema, "fields": fields}))
+    return msgspec.json.encode(plain), own, put_in
 
 
 def _payloads(data: bytes, header: AvroHeader) -> Iterator[tuple[int, bytes]]:
@@ -109,14 +127,15 @@ def _grouped(payloads: Iterator[tuple[int, bytes]], batch_records: int) -> Itera
         yield count, group
 
 
-def _decoded(head: bytes, sync: bytes, names: Sequence[str], count: int, payloads: list[bytes]) -> pa.RecordBatch:
+def _decoded(layout: Layout, count: int, payloads: list[bytes]) -> pa.RecordBatch:
     if not count:
         raise NotReadError("a block has bytes and no records")
+    head = write_header({"avro.schema": layout.schema, "avro.codec": b"null"}, _SYNC)
     size_bytes = sum(map(len, payloads))
     with NamedTemporaryFile(prefix="icekeep-", suffix=".avro") as file:
-        file.writelines((head, _long(_MORE_THAN_ANY), _long(size_bytes), *payloads, sync))
+        file.writelines((head, _long(_MORE_THAN_ANY), _long(size_bytes), *payloads, _SYNC))
         file.flush()
-        return _read_whole(file.name, names, count)
+        return _read_whole(file.name, layout.names, count)
 
 
 def _read_whole(path: str, names: Sequence[str], count: int) -> pa.RecordBatch:

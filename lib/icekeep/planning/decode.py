@@ -4,6 +4,7 @@ Filters are evaluated on whole Arrow batches, right after decoding, so that a pr
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 
 import msgspec
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.planning.columns import ENTRIES, STORED
-from icekeep.planning.manifest_batches import ManifestDecoder, read_manifest_batches
+from icekeep.planning.manifest_batches import ManifestDecoder, read_manifests
 from icekeep.planning.partition_values import partition_keys
 from icekeep.planning.pruning import columns_needed, files_that_may_match, partitions_that_match
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -92,8 +93,8 @@ def decode(task: DecodeTask) -> Iterator[Decoded]:
     Raises:
         InvalidTableError, MissingFileError: a manifest is not whole.
     """
-    for manifest in task.manifests:
-        yield from _decode(manifest, task)
+    for _, alike in groupby(task.manifests, lambda manifest: (manifest.partition_spec_id, manifest.content)):
+        yield from _decode([*alike], task)
 
 
 def entries_schema(columns: frozenset[str]) -> pa.Schema:
@@ -101,11 +102,13 @@ def entries_schema(columns: frozenset[str]) -> pa.Schema:
     return pa.schema([field for field in ENTRIES if field.name in columns])
 
 
-def _decode(manifest: ManifestFile, task: DecodeTask) -> Iterator[Decoded]:
-    wanted, spec = task.wanted, task.wanted.specs[manifest.partition_spec_id]
-    shape = _Shape(manifest, task)
+def _decode(manifests: list[ManifestFile], task: DecodeTask) -> Iterator[Decoded]:
+    """The wanted entries of manifests of one spec and content."""
+    spec_id = manifests[0].partition_spec_id
+    wanted, spec = task.wanted, task.wanted.specs[spec_id]
+    shape = _Shape(spec_id, task)
     columns = _columns_to_read(task, spec)
-    for batch in read_manifest_batches(manifest, spec.partition, task.storage, columns, decoder=task.decoder):
+    for batch in read_manifests(manifests, spec.partition, task.storage, columns, decoder=task.decoder):
         # Masks first, rows last: metrics are wide, and nobody wants them moved.
         opened = in_partition = _asked_for(batch, wanted)
         if spec.matches is not ALWAYS_TRUE:
@@ -120,7 +123,8 @@ def _decode(manifest: ManifestFile, task: DecodeTask) -> Iterator[Decoded]:
 
 def _columns_to_read(task: DecodeTask, spec: SpecFilter) -> frozenset[str]:
     wanted = task.wanted
-    read = {"status", "file_size_in_bytes", *columns_needed(wanted.rows), *(task.columns & {*STORED.names})}
+    stored = task.columns & {"manifest_path", *STORED.names}
+    read = {"status", "file_size_in_bytes", *columns_needed(wanted.rows), *stored}
     if "partition" in task.columns or spec.matches is not ALWAYS_TRUE:
         read.add("partition")
     if wanted.added_by is not None:
@@ -149,12 +153,12 @@ def _amount(sizes: np.ndarray, mask: np.ndarray) -> Amount:
 
 
 class _Shape:
-    """Brings rows of one manifest into the columns that were asked for."""
+    """Brings rows of one spec into the columns that were asked for."""
 
-    def __init__(self, manifest: ManifestFile, task: DecodeTask) -> None:
+    def __init__(self, spec_id: int, task: DecodeTask) -> None:
         self._schema = entries_schema(task.columns)
-        self._manifest = manifest
-        self._codec = PartitionCodec(task.wanted.specs[manifest.partition_spec_id].partition)
+        self._spec_id = spec_id
+        self._codec = PartitionCodec(task.wanted.specs[spec_id].partition)
 
     def of(self, batch: pa.RecordBatch, mask: np.ndarray) -> pa.RecordBatch:
         stored = batch.select([name for name in self._schema.names if name in batch.schema.names])
@@ -165,10 +169,8 @@ class _Shape:
 
     def _column(self, name: str, rows: pa.RecordBatch, row_count: int) -> pa.Array:
         match name:
-            case "manifest_path":
-                return pa.repeat(self._manifest.manifest_path, row_count)
             case "spec_id":
-                return pa.repeat(pa.scalar(self._manifest.partition_spec_id, pa.int32()), row_count)
+                return pa.repeat(pa.scalar(self._spec_id, pa.int32()), row_count)
             case "partition":
                 return partition_keys(rows["partition"], self._codec)
         return rows[name]

@@ -43,6 +43,7 @@ DRIVER_FOLD_ENTRIES_COUNT = 2_000_000
 """The same where only a fold of them is wanted: no row is kept, and Spark takes seconds to begin."""
 
 _TASK_BYTES = 32 << 20
+_CHUNK_BYTES = 5 << 20
 _LEAST_ENTRY_BYTES = 50
 _REMOTE_THREADS = 16
 
@@ -186,18 +187,32 @@ def _run_fold(task: _FoldTask) -> Iterator[pa.RecordBatch]:
 
 
 def _in_threads(whole: DecodeTask, work: Callable[[DecodeTask], R]) -> Iterator[R]:
-    """Do work on each manifest, in threads of this process; results in the order of the manifests."""
+    """Do work on the manifests, some at a time, in threads of this process; results in the order of the manifests."""
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if any(parse_location(m.manifest_path).scheme != "file" for m in whole.manifests):
         # Most of the time of such a thread is waiting.
         threads = max(threads, _REMOTE_THREADS)
-    tasks = [msgspec.structs.replace(whole, manifests=(manifest,)) for manifest in whole.manifests]
+    tasks = [msgspec.structs.replace(whole, manifests=some) for some in _chunks(whole.manifests)]
     pool = ThreadPoolExecutor(min(threads, max(1, len(tasks))))
     try:
         yield from pool.map(work, tasks)
     finally:
         # After an error or an interrupt, manifests that were not begun are not read any more.
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _chunks(manifests: Iterable[ManifestFile]) -> Iterator[tuple[ManifestFile, ...]]:
+    """Neighbours of some megabytes together: little enough to be dealt out evenly, enough for small ones to go together."""
+    chunk: list[ManifestFile] = []
+    size_bytes = 0
+    for manifest in manifests:
+        if chunk and size_bytes + manifest.manifest_length > _CHUNK_BYTES:
+            yield tuple(chunk)
+            chunk, size_bytes = [], 0
+        chunk.append(manifest)
+        size_bytes += manifest.manifest_length
+    if chunk:
+        yield tuple(chunk)
 
 
 def _entries_count(manifest: ManifestFile) -> int:

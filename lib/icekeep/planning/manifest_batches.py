@@ -5,7 +5,7 @@ decoded, found by field id through the file's own schema. Whatever looks wrong t
 again by fastavro, entry by entry: that gives the entries, or the exact error.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import islice
 from typing import Any
@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.planning.avro_arrow import BATCH_RECORDS, NotReadError, read_batches
-from icekeep.planning.columns import STORED
+from icekeep.planning.avro_arrow import BATCH_RECORDS, NotReadError, read_batches, read_together
+from icekeep.planning.columns import ENTRIES, STORED
 from icekeep.planning.partition_values import partition_array, partition_arrow_type
-from icekeep.planning.stored_entries import StoredEntries
+from icekeep.planning.stored_entries import StoredColumns, StoredEntries
 from icekeep.spec.avro import read_header
-from icekeep.spec.manifests.decode import read_manifest
+from icekeep.spec.manifests.decode import open_manifest, read_manifest
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.types import StructType
 from icekeep.storage.base import Storage
@@ -47,8 +47,8 @@ def chosen_decoder() -> tuple[ManifestDecoder, str]:
 
 
 def batch_schema(columns: Collection[str], partition: StructType) -> pa.Schema:
-    """The wanted columns of `columns.STORED`, in its order, and last the partition if it is wanted."""
-    fields = [field for field in STORED if field.name in columns]
+    """The wanted columns: of `columns.ENTRIES` the path of the manifest, then of `columns.STORED`, and last the partition."""
+    fields = [field for field in (ENTRIES.field("manifest_path"), *STORED) if field.name in columns]
     if "partition" in columns:
         fields.append(pa.field("partition", partition_arrow_type(partition), nullable=False))
     return pa.schema(fields)
@@ -71,7 +71,7 @@ def read_manifest_batches(
         manifest: its row of the manifest list.
         partition: the partition type of its spec.
         storage: where it is.
-        columns: which columns of `columns.STORED` are wanted, and "partition".
+        columns: which columns of `columns.STORED` are wanted, "manifest_path" and "partition".
         decoder: fastavro serves as well where DataFusion cannot.
         batch_records: a batch has about so many entries.
 
@@ -91,9 +91,10 @@ def read_manifest_batches(
     if decoder is ManifestDecoder.DATAFUSION:
         try:
             header = read_header(data, location)
-            stored = StoredEntries(header.schema, manifest, partition, schema)
-            for batch in read_batches(data, header, stored.flat_schema, stored.names, batch_records):
-                found = stored.of(batch)
+            known = StoredColumns(header.metadata["avro.schema"], partition, columns)
+            stored = StoredEntries(known, [manifest], schema)
+            for batch in read_batches(data, header, known.layout, batch_records):
+                found = stored.of(batch, [batch.num_rows])
                 yield found
                 read_count += found.num_rows
             stored.check_counts()
@@ -105,16 +106,86 @@ def read_manifest_batches(
         yield _batch(chunk, schema, partition, location)
 
 
+def read_manifests(
+    manifests: Sequence[ManifestFile],
+    partition: StructType,
+    storage: Storage,
+    columns: Collection[str],
+    *,
+    decoder: ManifestDecoder,
+) -> Iterator[pa.RecordBatch]:
+    """The same of several manifests of one spec and content, in order; small ones are decoded together.
+
+    What there is to do for each batch, whatever its size, is as much as for hundreds of entries.
+    """
+    # Of thousands of manifests most have the same schema, to the letter.
+    known: dict[bytes, StoredColumns] = {}
+    for bundle in _bundles(manifests):
+        batch = None
+        if len(bundle) > 1 and decoder is ManifestDecoder.DATAFUSION:
+            batch = _read_together(bundle, partition, storage, columns, known)
+        if batch is not None:
+            yield batch
+            continue
+        for manifest in bundle:
+            yield from read_manifest_batches(manifest, partition, storage, columns, decoder=decoder)
+
+
+def _bundles(manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestFile]]:
+    """Neighbours that together are about a batch; each that does not say how many entries it has, or is encrypted, alone."""
+    bundle: list[ManifestFile] = []
+    room = BATCH_RECORDS
+    for manifest in manifests:
+        counts = (manifest.live_files_count, manifest.deleted_files_count)
+        count = BATCH_RECORDS if None in counts or manifest.key_metadata is not None else sum(c or 0 for c in counts)
+        if bundle and count > room:
+            yield bundle
+            bundle, room = [], BATCH_RECORDS
+        bundle.append(manifest)
+        room -= count
+    if bundle:
+        yield bundle
+
+
+def _read_together(
+    bundle: Sequence[ManifestFile],
+    partition: StructType,
+    storage: Storage,
+    columns: Collection[str],
+    known: dict[bytes, StoredColumns],
+) -> pa.RecordBatch | None:
+    """The entries of small manifests as one batch; null where that is not possible, or one of them needs a closer look."""
+    files = []
+    for manifest in bundle:
+        data = storage.read(manifest.manifest_path)
+        files.append((data, open_manifest(data, manifest)[0]))
+    first, *others = {header.metadata["avro.schema"] for _, header in files}
+    if others:
+        return None
+    try:
+        if first not in known:
+            known[first] = StoredColumns(first, partition, columns)
+        stored = StoredEntries(known[first], bundle, batch_schema(columns, partition))
+        found = stored.of(*read_together(files, known[first].layout))
+        stored.check_counts()
+    except (NotReadError, KeyError, TypeError, ValueError):
+        # One by one they give their entries, or the error that is theirs.
+        return None
+    return found
+
+
 def _batch(entries: list[ManifestEntry], schema: pa.Schema, partition: StructType, location: str) -> pa.RecordBatch:
     try:
-        arrays = [_column(entries, field, partition) for field in schema]
+        arrays = [_column(entries, field, partition, location) for field in schema]
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise InvalidTableError(f"cannot read {location!r}: {reason}", location=location) from error
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _column(entries: list[ManifestEntry], field: pa.Field, partition: StructType) -> pa.Array:
+def _column(entries: list[ManifestEntry], field: pa.Field, partition: StructType, location: str) -> pa.Array:
+    if field.name == "manifest_path":
+        return pa.repeat(location, len(entries))
     if field.name == "partition":
         return partition_array((entry.data_file.partition for entry in entries), partition)
     if field.name in _ENTRY_ATTRIBUTES:

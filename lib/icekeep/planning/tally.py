@@ -136,7 +136,7 @@ class Tally(Fold):
 
 
 def _by_partition(rows: pa.RecordBatch, sizes: np.ndarray) -> Iterator[tuple[PartitionId, Amount]]:
-    """Files and bytes by partition; a batch is of one manifest, and so of one spec."""
+    """Files and bytes by partition; a batch is of one spec."""
     [spec_id] = pc.unique(rows["spec_id"]).to_pylist()
     encoded = rows["partition"].dictionary_encode()
     codes = encoded.indices.to_numpy()

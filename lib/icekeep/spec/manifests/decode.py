@@ -8,12 +8,13 @@ list says is an error: what is read here decides what may be deleted.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
 
 from icekeep.errors import InvalidTableError
-from icekeep.spec.avro import from_avro, read_header, read_records
+from icekeep.spec.avro import AvroHeader, from_avro, read_header, read_records
 from icekeep.spec.manifests.row_lineage import RowIdInheritance
 from icekeep.spec.manifests.structs import (
     DATA_FILE_FIELD_ID,
@@ -81,6 +82,14 @@ def read_manifest(
         InvalidTableError: the file is damaged, has another length, spec or content than the list says, or lacks a
             partition field of its spec. That its counts differ is seen, and raised, after its last entry.
     """
+    avro, header = open_manifest(data, manifest)
+    with _damage(manifest.manifest_path):
+        decode = _EntryDecoder(avro.schema, partition, manifest)
+    return header, _counted(read_records(data, avro, manifest.manifest_path), decode, manifest)
+
+
+def open_manifest(data: bytes, manifest: ManifestFile) -> tuple[AvroHeader, ManifestHeader]:
+    """The head of a manifest, held against its row of the manifest list; raises `InvalidTableError` as `read_manifest`."""
     location = manifest.manifest_path
     if len(data) != manifest.manifest_length:
         raise InvalidTableError(
@@ -89,24 +98,21 @@ def read_manifest(
         )
     avro = read_header(data, location)
     with _damage(location):
-        schema = avro.schema
-        header = _manifest_header(avro.metadata, schema, location)
+        header = _manifest_header(avro.metadata, location)
     if header.partition_spec_id not in (None, manifest.partition_spec_id) or header.content is not manifest.content:
         raise InvalidTableError(
             f"manifest {location!r} holds {header.content.name.lower()} of partition spec {header.partition_spec_id}, but "
             f"its manifest list says {manifest.content.name.lower()} of spec {manifest.partition_spec_id}",
             location=location,
         )
-    with _damage(location):
-        decode = _EntryDecoder(schema, partition, manifest)
-    return header, _counted(read_records(data, avro, location), decode, manifest)
+    return avro, header
 
 
 def read_manifest_header(head: bytes, location: str) -> ManifestHeader:
     """What a manifest says of itself, from its first bytes; raises `InvalidTableError` also where they are too few."""
     avro = read_header(head, location)
     with _damage(location):
-        return _manifest_header(avro.metadata, avro.schema, location)
+        return _manifest_header(avro.metadata, location)
 
 
 def stored_fields(record: Any) -> dict[int, dict[str, Any]]:
@@ -233,7 +239,7 @@ class _EntryDecoder:
         )
 
 
-def _manifest_header(metadata: Mapping[str, bytes], schema: Any, location: str) -> ManifestHeader:
+def _manifest_header(metadata: Mapping[str, bytes], location: str) -> ManifestHeader:
     content = metadata.get("content", b"data").decode(errors="replace")
     if content not in ("data", "deletes"):
         raise InvalidTableError(
@@ -246,9 +252,16 @@ def _manifest_header(metadata: Mapping[str, bytes], schema: Any, location: str) 
         raise InvalidTableError(
             f"manifest {location!r} has the partition-spec-id {spec_id!r}", location=location
         ) from None
+    return ManifestHeader(number, ManifestContent[content.upper()], _unknown_field_ids(metadata["avro.schema"]))
+
+
+@lru_cache(maxsize=64)
+def _unknown_field_ids(schema_json: bytes) -> frozenset[int]:
+    """Of thousands of manifests most have the same schema, to the letter."""
+    schema = msgspec.json.decode(schema_json)
     known = {f.field_id for f in (*ENTRY_FIELDS, *DATA_FILE_FIELDS)}
     present = {*stored_fields(schema), *stored_fields(record_field(schema, DATA_FILE_FIELD_ID)[1])}
-    return ManifestHeader(number, ManifestContent[content.upper()], frozenset(present - known))
+    return frozenset(present - known)
 
 
 @contextmanager
