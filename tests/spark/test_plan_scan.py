@@ -12,6 +12,7 @@ def test_a_scan_without_a_filter_reads_every_file(lake: Lake, spark_session: Spa
     assert (result.data_files_count, result.record_count, result.total_data_files_count) == (18, 360, 18)
     assert (result.opened_manifests_count, result.skipped_manifests_count) == (6, 0)
     assert result.partitions_count == 3
+    assert result.total_files_bytes == result.opened_data_files_bytes == result.data_files_bytes
     assert result.data_files_bytes == sum(f.file.file_size_in_bytes for f in lake.foreign().scan().plan_files())
 
 

@@ -74,13 +74,11 @@ def explain_file(
         UsageError: several files' locations end so.
     """
     scan = open_scan(table, where=where, runtime=runtime, **version)
-    found = _found(scan, spark, file)
-    entry, manifest = found
+    entry, manifest = _found(scan, spark, file)
     spec = scan.data.specs[manifest.partition_spec_id]
     partition = PartitionCodec(spec.partition).decode(entry["partition"])
-    steps = _steps(scan, entry, manifest, spec, partition)
     evidence, pruned_by = [], None
-    for step, kept, questions in steps:
+    for step, kept, questions in _steps(scan, entry, manifest, spec, partition):
         evidence += questions
         if not kept and pruned_by is None:
             pruned_by = step

@@ -49,7 +49,9 @@ class PlanScanResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a scan would read; sizes in bytes, counts of live data files before and after each pruning step.
 
     Attributes:
+        manifests_count: of the version, delete manifests among them.
         total_data_files_count: that the version has; null where a manifest list of version 1 does not say.
+        total_files_bytes: of its data and delete files, as far as the snapshot's summary says.
         opened_...: listed by the manifests that were opened; then what entries' partitions and then their bounds dropped.
         median_file_bytes, median_partition_bytes: to one percent.
         file_skew, partition_skew: the largest divided by the median.
@@ -64,6 +66,7 @@ class PlanScanResult(msgspec.Struct, frozen=True, kw_only=True):
     opened_delete_manifests_count: int
     skipped_delete_manifests_count: int
     total_data_files_count: int | None
+    total_files_bytes: int | None
     opened_data_files_count: int
     opened_data_files_bytes: int
     pruned_by_partition_count: int
@@ -106,12 +109,7 @@ def plan_scan(
         InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole, or deletes contradict the data.
     """
     began_ms = runtime.monotonic_ms()
-    scan = open_scan(
-        table,
-        where=where,
-        runtime=runtime,
-        **version,
-    )
+    scan = open_scan(table, where=where, runtime=runtime, **version)
     result = _result(scan, spark)
     return msgspec.structs.replace(result, planning_time_ms=runtime.monotonic_ms() - began_ms)
 
@@ -149,6 +147,7 @@ def _result(scan: Scan, spark: SparkSource) -> PlanScanResult:
         opened_delete_manifests_count=len(scan.deletes.opened),
         skipped_delete_manifests_count=len(scan.deletes.skipped),
         total_data_files_count=_live_files_count(scan.data.opened + scan.data.skipped),
+        total_files_bytes=_total_files_bytes(scan),
         opened_data_files_count=steps.opened.files_count,
         opened_data_files_bytes=steps.opened.bytes,
         pruned_by_partition_count=steps.opened.files_count - steps.by_partition.files_count,
@@ -189,6 +188,14 @@ def _largest_partitions(tally: Tally, metadata: TableMetadata) -> tuple[Partitio
         return PartitionSize(partition=path, spec_id=spec_id, files_count=amount.files_count, bytes=amount.bytes)
 
     return tuple(shown(spec_id, key, amount) for (spec_id, key), amount in tally.largest_partitions())
+
+
+def _total_files_bytes(scan: Scan) -> int | None:
+    snapshot = scan.version.snapshot
+    if snapshot is None or scan.version.appended_by is not None:
+        return None
+    text = (snapshot.summary or {}).get("total-files-size", "")
+    return int(text) if text.isdecimal() else None
 
 
 def _live_files_count(manifests: Sequence[ManifestFile]) -> int | None:

@@ -117,12 +117,7 @@ def plan_tasks(
         UsageError: a property has a value that it cannot take.
         InvalidTableError, MissingFileError, UnsupportedError: as for `planned_files_with_deletes`.
     """
-    scan = open_scan(
-        table,
-        where=where,
-        runtime=runtime,
-        **version,
-    )
+    scan = open_scan(table, where=where, runtime=runtime, **version)
     packed = packed_tasks(scan, spark)
     if packed.few is None:
         assert packed.many is not None

@@ -65,12 +65,7 @@ def scan(
         InvalidTableError, MissingFileError: a manifest cannot be read whole; also when rows are read, for data files.
         UnsupportedError: the table is encrypted, or Spark has no type for a column.
     """
-    opened = open_scan(
-        table,
-        where=where,
-        runtime=runtime,
-        **version,
-    )
+    opened = open_scan(table, where=where, runtime=runtime, **version)
     wanted = _selected(opened.version.schema, select, table.metadata)
     columns = spark_columns(wanted)
     reader = _Reader(

@@ -7,13 +7,15 @@ from msgspec.structs import replace
 
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.changes.row_delta import RowDelta
-from icekeep.errors import ConflictError
+from icekeep.commit.retry import commit
+from icekeep.errors import ConflictError, InvalidTableError
 from icekeep.spec.applicability import applied_delete, reaching_deletes
 from icekeep.spec.definition_updates import AddPartitionSpec, AddSchema, SetCurrentSchema, UpgradeFormatVersion
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.types import LONG, NestedField
 from icekeep.spec.updates import RemoveSnapshots
 from kit.changes import run
+from kit.deletes import AddDeleteFile
 from kit.memory_catalog import MemoryCatalog, after
 from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
 from kit.tables import (
@@ -342,3 +344,15 @@ def test_no_delete_that_was_not_applied_is_lost_and_none_that_was_is_undone(vers
         name = entry.data_file.file_path.rsplit("/", 1)[-1]
         if entry.data_file.content is FileContent.DATA and name not in "ab":
             assert reaching(result.table, name) == reaching(result.base, name)
+
+
+def test_a_vector_in_another_partition_than_its_file_stops_a_rewrite(catalog):
+    """apache/iceberg #16957: such a table breaks the spec, and nobody can say what is deleted."""
+    table = memory_table(catalog, spec=BY_KIND, format_version=3)
+    table = add(table, data_file("a", 3, ("x",)), data_file("b", 3, ("x",)))
+    change = rewrite(table)
+    strange = AddDeleteFile(deletion_vector("v", "a", partition=("y",)))
+    broken = commit(table, strange, runtime=catalog.runtime).table
+    with pytest.raises(InvalidTableError, match=f"{path_of('a')}'?, which has another partition"):
+        run(broken, change)
+    assert live(broken) == live(catalog.load(EVENTS))
