@@ -44,6 +44,14 @@ def rows(batches: list[pa.RecordBatch]) -> pa.Table:
     return pa.Table.from_batches(batches).combine_chunks()
 
 
+def outcome(store: Store, decoder: ManifestDecoder) -> pa.Table | str:
+    """The rows, or the error: row ids after billions of billions of rows are beyond what a column can hold."""
+    try:
+        return rows(read(store, decoder))
+    except InvalidTableError as error:
+        return str(error)
+
+
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths of manifests that were read by themselves."""
@@ -68,7 +76,7 @@ def test_each_entry_inherits_from_its_own_manifest(entries: list[list[Any]], inh
     for some, (number, first_row_id) in zip(entries, inherited, strict=False):
         data, row = write_manifest(some, format_version=3)
         store.put(data, row, sequence_number=number, added_snapshot_id=number + 70, first_row_id=first_row_id)
-    assert rows(read(store)) == rows(read(store, FASTAVRO))
+    assert outcome(store, DATAFUSION) == outcome(store, FASTAVRO)
 
 
 def test_small_manifests_of_one_schema_are_one_batch(counted: list[str]) -> None:
