@@ -83,8 +83,13 @@ class StorageManifestReader:
                 return read_manifest_header(head + stream.read(), location)
 
     def _read(self, manifest: ManifestFile) -> bytes:
-        if manifest.key_metadata is not None:
-            raise UnsupportedError(
-                f"manifest {manifest.manifest_path!r} is encrypted; encrypted tables are not supported yet"
-            )
+        refuse_encrypted_manifest(manifest)
         return self.storage.read(manifest.manifest_path, manifest.manifest_length)
+
+
+def refuse_encrypted_manifest(manifest: ManifestFile) -> None:
+    """Refuse what cannot be read; raises `UnsupportedError`."""
+    if manifest.key_metadata is not None:
+        raise UnsupportedError(
+            f"manifest {manifest.manifest_path!r} is encrypted; encrypted tables are not supported yet"
+        )

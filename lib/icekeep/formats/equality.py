@@ -39,6 +39,17 @@ def key_columns(table: pa.Table, schema: Schema, field_ids: Sequence[int]) -> pa
     return pa.Table.from_arrays(columns, names=[str(id_) for id_ in field_ids])
 
 
+def comparable_bits(values: pa.Array) -> pa.Array:
+    """The values as bits and bytes that Arrow can tell apart: one value, one form, and each NaN the same one."""
+    type_ = values.type
+    if pa.types.is_floating(type_):
+        bits = pa.int32() if type_ == pa.float32() else pa.int64()
+        return pc.if_else(pc.is_nan(values), pa.array([np.nan], type_)[0], values).view(bits)
+    if pa.types.is_null(type_):
+        return values.cast(pa.bool_())
+    return values.storage if isinstance(values, pa.ExtensionArray) else values
+
+
 def rows_deleted(rows: pa.Table, deletes: Iterable[pa.Table]) -> Mask:
     """Which rows some delete equals in all columns.
 
@@ -119,13 +130,4 @@ def _places(values: Any, dictionary: pa.Array) -> NDArray[np.int64]:
 
 
 def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values as bits and bytes; one value, one form."""
-    type_ = column.type
-    if pa.types.is_floating(type_):
-        bits = pa.int32() if type_ == pa.float32() else pa.int64()
-        nan = pa.array([np.nan], type_).view(bits)[0]
-        chunks = [pc.if_else(pc.is_nan(chunk), nan, chunk.view(bits)) for chunk in column.chunks]
-        return pa.chunked_array(chunks, bits)
-    if pa.types.is_null(type_):
-        return column.cast(pa.bool_())
-    return column.cast(pa.binary(16)) if type_ == pa.uuid() else column
+    return pa.chunked_array([comparable_bits(chunk) for chunk in column.chunks or [pa.nulls(0, column.type)]])

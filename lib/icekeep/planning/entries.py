@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, Self, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -63,16 +63,14 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Fold:
+class Fold(Protocol):
     """What is worked out from entries as they are decoded, in any order; it is pickled, and keeps no rows."""
 
     def add(self, decoded: Decoded) -> None:
         """Take in some entries."""
-        raise NotImplementedError
 
-    def merge(self: F, other: F) -> None:
+    def merge(self, other: Self) -> None:
         """Take in what another fold of the same make has found."""
-        raise NotImplementedError
 
 
 def chosen_reading(manifests: Iterable[ManifestFile], driver_limit: int = DRIVER_ENTRIES_COUNT) -> Reading:

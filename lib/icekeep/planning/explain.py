@@ -8,7 +8,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, NotFoundError, UnsupportedError, UsageError
 from icekeep.planning.decode import Decoded, EntryFilter, SpecFilter
-from icekeep.planning.entries import Fold, folded
+from icekeep.planning.entries import folded
 from icekeep.planning.scan import FILE_COLUMNS, Scan, open_scan
 from icekeep.planning.sessions import SparkSource
 from icekeep.planning.versions import VersionArguments
@@ -102,8 +102,8 @@ _SHOWN = (
 )
 
 
-class _Rows(Fold):
-    """The few entries that a path picks, whole."""
+class _Rows:
+    """A `Fold` that keeps the few entries that a path picks, whole."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []

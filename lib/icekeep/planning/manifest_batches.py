@@ -12,12 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.commit.manifests import refuse_encrypted_manifest
+from icekeep.errors import InvalidTableError
 from icekeep.planning.avro_arrow import BATCH_RECORDS, NotReadError, read_batches, read_together
 from icekeep.planning.columns import ENTRIES, STORED
 from icekeep.planning.partition_values import partition_array, partition_arrow_type
 from icekeep.planning.stored_entries import StoredColumns, StoredEntries
-from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.decode import open_manifest, read_manifest
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.types import StructType
@@ -81,16 +81,13 @@ def read_manifest_batches(
         UnsupportedError: the manifest is encrypted.
     """
     location = manifest.manifest_path
-    if manifest.key_metadata is not None:
-        raise UnsupportedError(f"manifest {location!r} is encrypted; encrypted tables are not supported yet")
+    refuse_encrypted_manifest(manifest)
     data = storage.read(location)
-    # Entries are decoded when they are asked for; what the file says of itself is checked now.
-    _, entries = read_manifest(data, manifest, partition)
     schema = batch_schema(columns, partition)
     read_count = 0
     if decoder is ManifestDecoder.DATAFUSION:
         try:
-            header = read_header(data, location)
+            header, _ = open_manifest(data, manifest)
             known = StoredColumns(header.metadata["avro.schema"], partition, columns)
             stored = StoredEntries(known, [manifest], schema)
             for batch in read_batches(data, header, known.layout, batch_records):
@@ -101,6 +98,7 @@ def read_manifest_batches(
             return
         except NotReadError:
             pass
+    _, entries = read_manifest(data, manifest, partition)
     rest = islice(entries, read_count, None)
     while chunk := [*islice(rest, batch_records)]:
         yield _batch(chunk, schema, partition, location)
@@ -168,7 +166,7 @@ def _read_together(
         stored = StoredEntries(known[first], bundle, batch_schema(columns, partition))
         found = stored.of(*read_together(files, known[first].layout))
         stored.check_counts()
-    except (NotReadError, KeyError, TypeError, ValueError):
+    except NotReadError:
         # One by one they give their entries, or the error that is theirs.
         return None
     return found

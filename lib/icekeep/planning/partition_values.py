@@ -4,7 +4,6 @@ In Arrow a partition is a struct with a field for each field of its spec, named 
 that `formats.arrow_schema.arrow_type` gives; a UUID is Arrow's extension type.
 """
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,14 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.formats.arrow_schema import arrow_type
+from icekeep.formats.equality import comparable_bits
 from icekeep.planning.avro_arrow import NotReadError
 from icekeep.spec.avro import from_avro
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.types import NestedField, PrimitiveType, StructType
+from icekeep.spec.values import INTEGER_WIDTHS
 
 _MAX_CODE = 1 << 62
-_WHOLE = ("int", "long", "date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
-"""Types whose values are whole numbers."""
 
 
 def partition_arrow_type(partition: StructType) -> pa.StructType:
@@ -68,7 +67,7 @@ def distinct_partitions(partition: pa.StructArray) -> tuple[list[tuple[Any, ...]
     Floating point values are compared by their bits, as in `applicability.partition_key`: each NaN is the same one, and
     -0.0 is not 0.0.
     """
-    columns = [_comparable(partition.field(i)) for i in range(partition.type.num_fields)]
+    columns = [comparable_bits(partition.field(i)) for i in range(partition.type.num_fields)]
     codes, first_rows = _codes(columns, len(partition))
     values = [_spec_values(column, partition.type.field(i).type, first_rows) for i, column in enumerate(columns)]
     tuples = [*zip(*values, strict=True)] if values else [()] * len(first_rows)
@@ -120,7 +119,7 @@ def _of_stored(raw: pa.Array, field: NestedField) -> pa.Array:
         return raw.cast(target)
     if pa.types.is_floating(target) and pa.types.is_floating(kind):
         return raw.cast(target, safe=False)
-    if pa.types.is_integer(kind) and name in _WHOLE:
+    if pa.types.is_integer(kind) and name in INTEGER_WIDTHS:
         return raw.cast(pa.int32() if target.bit_width == 32 else pa.int64()).cast(target)
     raise NotReadError(f"a value of type {field.type} is stored as {kind}")
 
@@ -140,19 +139,6 @@ def _by_value(raw: pa.Array, field: NestedField, convert: Callable[[Any], Any]) 
     coded = raw.dictionary_encode()
     values = [None if value is None else convert(value) for value in coded.dictionary.to_pylist()]
     return _array(values, field).take(coded.indices)
-
-
-def _comparable(column: pa.Array) -> pa.Array:
-    """The same values in a type that Arrow can tell apart by their bits."""
-    if isinstance(column, pa.ExtensionArray):
-        return column.storage
-    if pa.types.is_null(column.type):
-        return column.cast(pa.int32())
-    if pa.types.is_floating(column.type):
-        whole = pa.int32() if column.type.bit_width == 32 else pa.int64()
-        nan = pa.scalar(math.nan, column.type)
-        return pc.if_else(pc.is_nan(column), nan, column).view(whole)
-    return column
 
 
 def _codes(columns: list[pa.Array], length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -3,11 +3,11 @@
 version -> manifest list -> manifests (by partition summaries) -> entries (by partition, by bounds) -> files with deletes
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Unpack
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Unpack
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.errors import UnsupportedError
@@ -136,6 +136,12 @@ def refuse_encrypted(metadata: TableMetadata, job: str) -> None:
         raise UnsupportedError(
             f"{job} refuses the table at {metadata.location!r}: it is encrypted, which is not supported yet"
         )
+
+
+def refuse_encrypted_file(file: Mapping[str, Any] | Row) -> None:
+    """Refuse a planned data file that nobody here could read; raises `UnsupportedError`."""
+    if file["key_metadata"] is not None:
+        raise UnsupportedError(f"data file {file['file_path']!r} is encrypted, which is not supported yet")
 
 
 def refuse_delete_files(metadata: TableMetadata, manifests: Sequence[ManifestFile], job: str) -> None:

@@ -14,10 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.catalog.base import Table
-from icekeep.errors import UnsupportedError
 from icekeep.planning.columns import ENTRIES, REACHING_DELETES
 from icekeep.planning.entries import Place, chosen_reading
-from icekeep.planning.scan import Scan, open_scan, planned_files, planned_files_with_deletes
+from icekeep.planning.scan import Scan, open_scan, planned_files, planned_files_with_deletes, refuse_encrypted_file
 from icekeep.planning.splits import FileToSplit, ReadOptions, Split, adapted_target_size, read_options, split_tasks
 from icekeep.planning.tasks import arrow_dataframe, collected, parallelism
 from icekeep.planning.versions import VersionArguments
@@ -174,8 +173,7 @@ def _packed(
 
 
 def _file_to_split(file: Mapping[str, Any]) -> FileToSplit[Mapping[str, Any]]:
-    if file["key_metadata"] is not None:
-        raise UnsupportedError(f"data file {file['file_path']!r} is encrypted, which is not supported yet")
+    refuse_encrypted_file(file)
     deletes = file.get("deletes") or []
     return FileToSplit(
         file=file,

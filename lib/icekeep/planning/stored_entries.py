@@ -4,6 +4,7 @@ Only what is plainly right is accepted. Everything else is left to that module, 
 """
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -36,12 +37,17 @@ class StoredColumns:
     """What depends on the Avro schema of manifests, on their partition type and on the columns that are wanted."""
 
     def __init__(self, schema_json: bytes, partition: StructType, wanted: Collection[str]) -> None:
-        """Prepare for manifests with a schema that `read_manifest` accepts; `wanted` are names of `STORED`, and "partition".
+        """Prepare for manifests with a schema, given as JSON; `wanted` are names of `STORED`, and "partition".
 
         Raises:
             NotReadError: records of this schema need a closer look.
         """
-        schema = msgspec.json.decode(schema_json)
+        try:
+            self._prepare(msgspec.json.decode(schema_json), partition, wanted)
+        except (KeyError, TypeError, ValueError) as error:
+            raise NotReadError(str(error)) from error
+
+    def _prepare(self, schema: Any, partition: StructType, wanted: Collection[str]) -> None:
         data_file, file_schema = record_field(schema, DATA_FILE_FIELD_ID)
         _, partition_schema = record_field(file_schema, PARTITION_FIELD_ID)
         stored_partition = stored_fields(partition_schema)

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.planning.decode import Amount, Decoded, Steps
-from icekeep.planning.entries import Fold
 
 COLUMNS = frozenset({"file_path", "file_size_in_bytes", "record_count", "spec_id", "partition"})
 """What a tally counts by."""
@@ -74,8 +73,8 @@ class FileSize(msgspec.Struct, frozen=True, order=True):
     file_path: str
 
 
-class Tally(Fold):
-    """What a plan keeps, and what each step of pruning left."""
+class Tally:
+    """A `Fold`: what a plan keeps, and what each step of pruning left."""
 
     def __init__(self) -> None:
         self.steps = Steps()

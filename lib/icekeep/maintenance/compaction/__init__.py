@@ -20,7 +20,7 @@ from icekeep.maintenance.compaction.plan import CandidateFile, RewritePlan, plan
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.maintenance.options import parse_options
 from icekeep.planning.commit_reader import SparkManifestReader
-from icekeep.planning.scan import open_scan, planned_files, refuse_delete_files
+from icekeep.planning.scan import open_scan, planned_files, refuse_delete_files, refuse_encrypted_file
 from icekeep.planning.tasks import collected
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -125,8 +125,7 @@ def _sizes(metadata: TableMetadata, options: RewriteDataFilesOptions) -> FileSiz
 
 
 def _candidate(row: Row) -> CandidateFile:
-    if row["key_metadata"] is not None:
-        raise UnsupportedError(f"data file {row['file_path']!r} is encrypted, which is not supported yet")
+    refuse_encrypted_file(row)
     values = {name: row[name] for name in CandidateFile.__struct_fields__}
     offsets = values["split_offsets"]
     return CandidateFile(
