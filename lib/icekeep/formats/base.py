@@ -14,6 +14,19 @@ import pyarrow as pa
 from icekeep.errors import InvalidTableError, UnavailableError, UnsupportedError
 
 
+class PartSize(msgspec.Struct, frozen=True, kw_only=True):
+    """What a part takes of memory, as far as a file's footer tells.
+
+    Attributes:
+        number: of the part in its file.
+        size_bytes: of the part's data in memory.
+    """
+
+    number: int
+    row_count: int
+    size_bytes: int
+
+
 class FileReader(Protocol):
     """An open data file.
 
@@ -28,6 +41,12 @@ class FileReader(Protocol):
 
     def parts_that_may_hold(self, column: str, text: str) -> Sequence[int] | None:
         """Positions of the parts whose statistics do not rule a text out of a top-level column; None if all may hold it."""
+
+    def largest_part(self) -> PartSize | None:
+        """The part that takes the most memory; None where the format does not tell or no part could be read in batches."""
+
+    def held_bytes(self, part: int) -> int:
+        """The memory that is held beside a batch while a part is read in batches."""
 
     def tables(
         self,
@@ -52,6 +71,10 @@ class FileReader(Protocol):
 
 PartChoice = Callable[[FileReader], Sequence[int] | None]
 """Picks the parts of an open file that are worth reading, None for all of them."""
+
+
+BatchChoice = Callable[[FileReader], int | None]
+"""Says how many rows of an open file to read at one time, None for whole parts."""
 
 
 def parts_beginning_in(start_byte: int, length_bytes: int) -> PartChoice:

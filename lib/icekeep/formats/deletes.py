@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
 from icekeep.formats.leaves import leaf_path
 from icekeep.formats.projection import cast_to_schema
-from icekeep.formats.reading import SourceFile, read_file
+from icekeep.formats.reading import FileColumns, SourceFile, read_file
 from icekeep.formats.write_options import WriteOptions, write_options
 from icekeep.formats.writing import DataFileWriter
 from icekeep.spec.manifests.structs import DataFile, FileContent
@@ -195,10 +195,9 @@ def _position_tables(storage: Storage, file: DataFile, path: str | None = None) 
     tables = read_file(
         storage,
         _source(file),
-        _POSITION_COLUMNS,
-        None if path is None else lambda reader: reader.parts_that_may_hold(DELETE_FILE_PATH.name, path),
         # One path a thousand times is one text and a thousand numbers.
-        kept_dictionaries=(DELETE_FILE_PATH.field_id,),
+        FileColumns(_POSITION_COLUMNS, kept_dictionaries=(DELETE_FILE_PATH.field_id,)),
+        None if path is None else lambda reader: reader.parts_that_may_hold(DELETE_FILE_PATH.name, path),
         batch_rows=BATCH_ROWS,
     )
     for table in tables:

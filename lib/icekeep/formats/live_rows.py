@@ -5,30 +5,22 @@ them at one time does not grow with their number of equality deletes: the rows o
 by in batches.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.formats.base import parts_beginning_in
+from icekeep.errors import InvalidTableError
+from icekeep.formats.base import BatchChoice, FileReader, parts_beginning_in
 from icekeep.formats.delete_cache import MIB, DeleteCache
-from icekeep.formats.deletes import (
-    Positions,
-    read_all_position_deletes,
-    read_equality_keys,
-    read_position_deletes,
-    validate_plain,
-)
-from icekeep.formats.deletion_vectors import read_deletion_vector
 from icekeep.formats.equality import Mask, key_columns, rows_deleted
 from icekeep.formats.leaves import leaf_schema
 from icekeep.formats.matching import rows_that_match
-from icekeep.formats.reading import SourceFile, read_file
-from icekeep.spec.applicability import is_deletion_vector
+from icekeep.formats.reaching_deletes import deleted_positions, deletes_by_kind, equality_keys
+from icekeep.formats.reading import FileColumns, SourceFile, read_file
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, And, BoundPredicate, Expression, Or
-from icekeep.spec.manifests.structs import DataFile, FileContent
+from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata_columns import DELETED
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import MAX_COLUMN_ID
@@ -40,55 +32,149 @@ PIECE_ROWS = 1_048_576
 PIECE_BYTES = 128 * MIB
 """The same as an amount of data."""
 
-_POSITION_BYTES = 8
 
+class LivePiece(msgspec.Struct, frozen=True, kw_only=True):
+    """A data file or a piece of it, to be read without the rows that deletes remove.
 
-def read_live_rows(  # noqa: PLR0913 - what a planned task says of a piece of a file
-    storage: Storage,
-    source: SourceFile,
-    schema: Schema,
-    deletes: Sequence[DataFile],
-    *,
-    table_schemas: Sequence[Schema] = (),
-    split: tuple[int, int] | None = None,
-    residual: Expression = ALWAYS_TRUE,
-    cache: DeleteCache | None = None,
-) -> Iterator[pa.Table]:
-    """Read the rows of a data file, or of a piece of it, that are not deleted and match a filter.
-
-    Args:
-        storage: where the files are.
-        source: the data file.
-        schema: the columns that are wanted, one at least, metadata columns among them. Where `_deleted` is one of them,
-            deleted rows are read too, and marked.
+    Attributes:
         deletes: the delete files that reach the data file, and no others: sequence numbers are not looked at.
-        table_schemas: of the table, in any order, for columns that deletes or the filter need and `schema` lacks.
         split: the first byte and the number of bytes of the piece: row groups or stripes that begin there. An Avro file
             begins at 0 as a whole.
-        residual: a bound filter.
-        cache: shared by the data files of a task; without one every delete file is read for every piece of a data file.
-
-    Raises:
-        MissingFileError: a file is not there.
-        InvalidTableError: a file is damaged or does not fit the schemas, or a delete file is not what its entry says.
-        UnsupportedError: a file is encrypted, or needs a feature of its format that we do not handle.
-        IcekeepBug: a delete file is none, or there are deletes that another data file has.
+        record_count: how many rows the piece must have, deleted ones among them; null where that is not known.
     """
-    by_position, by_equality = _by_kind(deletes)
-    cache = DeleteCache(budget_bytes=0) if cache is None else cache
-    cache.begin_file()
-    columns = _Columns(schema, table_schemas, by_equality, _filtered_ids(residual))
-    if by_position:
-        positions = _deleted_positions(storage, by_position, source.location, cache)
-        source = msgspec.structs.replace(source, deleted_positions=positions)
-    parts = None if split is None else parts_beginning_in(*split)
-    tables = read_file(storage, source, columns.read, parts, batch_rows=PIECE_ROWS if by_equality else None)
-    for table in _pieces(tables) if by_equality else tables:
-        if residual != ALWAYS_TRUE:
-            table = table.filter(rows_that_match(residual, columns.compared(table)))
-        live = _without_deleted(storage, table, columns, by_equality, cache)
-        if live.num_rows:
-            yield live
+
+    source: SourceFile
+    deletes: Sequence[DataFile] = ()
+    split: tuple[int, int] | None = None
+    record_count: int | None = None
+
+
+class LiveRowsReader:
+    """Reads the live rows of many data files in the columns of one schema; what they have in common is found out once.
+
+    Equality deletes are applied to the rows of many small files at one time, if the same deletes reach them.
+
+    Attributes:
+        read_count: rows that were read, deleted ones and those that a filter dropped among them.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        schema: Schema,
+        *,
+        table_schemas: Sequence[Schema] = (),
+        cache: DeleteCache | None = None,
+        kept_dictionaries: Collection[int] = (),
+        piece_bytes: int | None = None,
+    ) -> None:
+        """Args:
+        storage: where the files are.
+        schema: the columns that are wanted, one at least, metadata columns among them. Where `_deleted` is one of them,
+            deleted rows are read too, and marked.
+        table_schemas: of the table, in any order, for columns that deletes or a filter need and `schema` lacks.
+        cache: of delete files.
+        kept_dictionaries: as for `FileColumns`.
+        piece_bytes: the most data that equality deletes are applied to at one time, `PIECE_BYTES` where nothing is said.
+        """
+        self.read_count = 0
+        self._piece_bytes = PIECE_BYTES if piece_bytes is None else piece_bytes
+        self._storage = storage
+        self._schema = schema
+        self._table_schemas = table_schemas
+        self._cache = DeleteCache() if cache is None else cache
+        self._kept_dictionaries = frozenset(kept_dictionaries)
+        self._columns: dict[tuple[bool, frozenset[int]], tuple[_Columns, FileColumns]] = {}
+
+    def read(
+        self, pieces: Iterable[LivePiece], *, residual: Expression = ALWAYS_TRUE, batch_rows: BatchChoice | None = None
+    ) -> Iterator[pa.Table]:
+        """Read pieces one after the other, in batches where `batch_rows` says so.
+
+        Args:
+            residual: a bound filter; rows that do not match are left out.
+
+        Raises:
+            MissingFileError: a file is not there.
+            InvalidTableError: a file is damaged, does not fit the schemas or has not the rows that it must have, or a
+                delete file is not what its entry says.
+            UnsupportedError: a file is encrypted, or needs a feature of its format that we do not handle.
+            IcekeepBug: a delete file is none, or there are deletes that another data file has.
+        """
+        for plan, table in _joined(self._tables(pieces, residual, batch_rows), self._piece_bytes):
+            if plan.changes_rows:
+                table = _without_deleted(self._storage, table, plan.columns, plan.by_equality, self._cache)
+            if table.num_rows:
+                yield table
+
+    def _tables(
+        self, pieces: Iterable[LivePiece], residual: Expression, batch_rows: BatchChoice | None
+    ) -> "Iterator[tuple[_Plan, pa.Table]]":
+        """The rows of pieces that match a filter, with what is still to be done to them."""
+        filtered_ids = _filtered_ids(residual)
+        for piece in pieces:
+            source = piece.source
+            by_position, by_equality = deletes_by_kind(piece.deletes)
+            self._cache.begin_file()
+            columns, file_columns = self._columns_for(bool(by_position), by_equality, filtered_ids)
+            if by_position:
+                positions = deleted_positions(self._storage, by_position, source.location, self._cache)
+                source = msgspec.structs.replace(source, deleted_positions=positions)
+            plan = _Plan(columns, by_equality)
+            parts = None if piece.split is None else parts_beginning_in(*piece.split)
+            choice = _most_rows(batch_rows) if by_equality else batch_rows
+            read_count = 0
+            for table in read_file(self._storage, source, file_columns, parts, batch_rows=choice):
+                read_count += table.num_rows
+                self.read_count += table.num_rows
+                if residual != ALWAYS_TRUE:
+                    table = table.filter(rows_that_match(residual, columns.compared(table)))
+                yield plan, table
+            if piece.record_count is not None and read_count != piece.record_count:
+                raise InvalidTableError(
+                    f"data file {source.location!r} has {read_count} rows where its manifest says {piece.record_count}",
+                    location=source.location,
+                )
+
+    def _columns_for(
+        self, has_positions: bool, by_equality: dict[tuple[int, ...], list[DataFile]], filtered_ids: set[int]
+    ) -> "tuple[_Columns, FileColumns]":
+        compared = frozenset(filtered_ids.union(*by_equality))
+        known = self._columns.get((has_positions, compared))
+        if known is None:
+            for ids, files in by_equality.items():
+                _validate_key(ids, files, self._schema, self._table_schemas)
+            columns = _Columns(self._schema, self._table_schemas, compared, has_positions)
+            # What is compared must be values, as only those of one file have their numbers from one dictionary.
+            known = columns, FileColumns(columns.read, self._kept_dictionaries - compared)
+            self._columns[has_positions, compared] = known
+        return known
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """What is done to rows that were read: the columns that they have, and the equality deletes that reach them."""
+
+    columns: "_Columns"
+    by_equality: dict[tuple[int, ...], list[DataFile]]
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether rows go, or columns that nobody wants."""
+        return bool(self.by_equality) or self.columns.marks or self.columns.read != self.columns.wanted
+
+    def is_same(self, other: "_Plan") -> bool:
+        """Whether rows of both may be put together."""
+        return self.columns is other.columns and self.by_equality == other.by_equality
+
+
+def _most_rows(batch_rows: BatchChoice | None) -> BatchChoice:
+    """The same choice, of no more rows than a piece has."""
+
+    def choice(reader: FileReader) -> int:
+        rows = None if batch_rows is None else batch_rows(reader)
+        return PIECE_ROWS if rows is None else min(rows, PIECE_ROWS)
+
+    return choice
 
 
 class _Columns:
@@ -102,21 +188,14 @@ class _Columns:
     """
 
     def __init__(
-        self,
-        wanted: Schema,
-        table_schemas: Sequence[Schema],
-        by_equality: dict[tuple[int, ...], list[DataFile]],
-        filtered_ids: set[int],
+        self, wanted: Schema, table_schemas: Sequence[Schema], compared_ids: Collection[int], has_positions: bool
     ) -> None:
         self.wanted = wanted
-        newest_first = sorted(table_schemas, key=lambda schema: schema.schema_id, reverse=True)
-        self.schemas = [_stored(wanted), *newest_first]
+        self.schemas = _looked_up_in(wanted, table_schemas)
         self.marks = any(field.field_id == DELETED.field_id for field in wanted.fields)
-        for ids, files in by_equality.items():
-            _validate_key(ids, files, self.schemas)
-        self.leaves = leaf_schema(sorted(filtered_ids.union(*by_equality)), self.schemas)
+        self.leaves = leaf_schema(sorted(compared_ids), self.schemas)
         fields = list(wanted.fields)
-        if not self.marks:
+        if has_positions and not self.marks:
             fields.append(DELETED)
         self._positions = []
         for leaf in self.leaves.fields:
@@ -126,7 +205,14 @@ class _Columns:
             if not same:
                 fields.append(leaf)
         self.read = msgspec.structs.replace(wanted, fields=tuple(fields))
-        self.deleted_position = next(n for n, f in enumerate(fields) if f.field_id == DELETED.field_id)
+        self._deleted_position = next((n for n, f in enumerate(fields) if f.field_id == DELETED.field_id), None)
+
+    def deleted(self, table: pa.Table) -> Mask:
+        """The rows that deletes of positions remove."""
+        if self._deleted_position is None:
+            return np.zeros(table.num_rows, dtype=bool)
+        marks: Mask = table.column(self._deleted_position).to_numpy()
+        return marks
 
     def compared(self, table: pa.Table) -> pa.Table:
         """The columns of `leaves`."""
@@ -134,34 +220,23 @@ class _Columns:
 
     def emitted(self, table: pa.Table, deleted: Mask) -> pa.Table:
         """The wanted columns, with the marks of deleted rows where they are wanted."""
-        out = table.select(list(range(len(self.wanted.fields))))
+        out = table
+        if len(self.read.fields) > len(self.wanted.fields):
+            out = table.select(list(range(len(self.wanted.fields))))
         if not self.marks:
             return out
-        return out.set_column(self.deleted_position, out.schema.field(self.deleted_position), pa.array(deleted))
+        assert self._deleted_position is not None
+        return out.set_column(self._deleted_position, out.schema.field(self._deleted_position), pa.array(deleted))
+
+
+def _looked_up_in(wanted: Schema, table_schemas: Sequence[Schema]) -> list[Schema]:
+    newest_first = sorted(table_schemas, key=lambda schema: schema.schema_id, reverse=True)
+    return [_stored(wanted), *newest_first]
 
 
 def _stored(schema: Schema) -> Schema:
     """The schema without metadata columns: ids of partition fields, as in `_partition`, may be those of columns."""
     return Schema(fields=tuple(field for field in schema.fields if field.field_id <= MAX_COLUMN_ID))
-
-
-def _by_kind(deletes: Sequence[DataFile]) -> tuple[list[DataFile], dict[tuple[int, ...], list[DataFile]]]:
-    """Deletes of positions, and those of equality by the ids that they compare, in whatever order these are written."""
-    by_position: list[DataFile] = []
-    by_equality: dict[tuple[int, ...], list[DataFile]] = {}
-    for file in deletes:
-        match file.content:
-            case FileContent.POSITION_DELETES:
-                by_position.append(file)
-            case FileContent.EQUALITY_DELETES:
-                if not file.equality_ids:
-                    raise InvalidTableError(
-                        f"equality delete file {file.file_path!r} has no equality_ids", location=file.file_path
-                    )
-                by_equality.setdefault(tuple(sorted(set(file.equality_ids))), []).append(file)
-            case _:
-                raise IcekeepBug(f"{file.file_path!r} is a data file, not a delete file")
-    return by_position, by_equality
 
 
 def _filtered_ids(expression: Expression) -> set[int]:
@@ -176,10 +251,10 @@ def _filtered_ids(expression: Expression) -> set[int]:
     return found
 
 
-def _validate_key(ids: tuple[int, ...], files: list[DataFile], schemas: Sequence[Schema]) -> None:
+def _validate_key(ids: tuple[int, ...], files: list[DataFile], wanted: Schema, table_schemas: Sequence[Schema]) -> None:
     """Raise the error of a column that is not there under the name of a file that asks for it."""
     try:
-        leaf_schema(ids, schemas)
+        leaf_schema(ids, _looked_up_in(wanted, table_schemas))
     except InvalidTableError as error:
         location = files[0].file_path
         raise InvalidTableError(
@@ -187,55 +262,32 @@ def _validate_key(ids: tuple[int, ...], files: list[DataFile], schemas: Sequence
         ) from error
 
 
-def _deleted_positions(storage: Storage, files: list[DataFile], path: str, cache: DeleteCache) -> Positions:
-    """The positions in a data file that any of some delete files deletes."""
-    vectors = [file for file in files if is_deletion_vector(file)]
-    if len(vectors) > 1:
-        raise InvalidTableError(
-            f"data file {path!r} has {len(vectors)} deletion vectors; it may have one", location=path
-        )
-    found = [_vector_positions(storage, file, path) for file in vectors]
-    found += [_file_positions(storage, file, path, cache) for file in files if not is_deletion_vector(file)]
-    return np.concatenate(found)
-
-
-def _vector_positions(storage: Storage, file: DataFile, path: str) -> Positions:
-    validate_plain(file)
-    if file.referenced_data_file != path:
-        raise IcekeepBug(f"a deletion vector of {file.referenced_data_file!r} was planned for {path!r}")
-    positions = read_deletion_vector(storage, file)
-    return np.array(positions.to_array(), dtype=np.int64)
-
-
-def _file_positions(storage: Storage, file: DataFile, path: str, cache: DeleteCache) -> Positions:
-    """What one position delete file says of a data file; read for all data files at once if that can be kept."""
-    key = (file.file_path,)
-    known = cache.get(key)
-    limit_bytes = _POSITION_BYTES * file.record_count
-    if known is None and file.referenced_data_file is None and cache.make_room(limit_bytes):
-        known = read_all_position_deletes(storage, file, limit_bytes)
-        if known is not None:
-            size_bytes = sum(len(text) + positions.nbytes for text, positions in known.items())
-            cache.keep(key, known, size_bytes)
-    if known is None:
-        return read_position_deletes(storage, file, path)
-    found: Positions = known.get(path, np.empty(0, np.int64))
-    return found
-
-
-def _pieces(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Tables of the same rows, joined up to the size of a piece."""
-    waiting: list[pa.Table] = []
+def _joined(tables: Iterator[tuple[_Plan, pa.Table]], piece_bytes: int) -> Iterator[tuple[_Plan, pa.Table]]:
+    """The same tables, those to which the same equality deletes are applied put together up to the size of a piece."""
+    waiting: list[tuple[_Plan, pa.Table]] = []
     rows = size_bytes = 0
-    for table in tables:
-        if waiting and (rows + table.num_rows > PIECE_ROWS or size_bytes + table.nbytes > PIECE_BYTES):
-            yield pa.concat_tables(waiting)
+    for plan, table in tables:
+        table_bytes = table.nbytes if plan.by_equality else 0
+        full = rows + table.num_rows > PIECE_ROWS or size_bytes + table_bytes > piece_bytes
+        if waiting and (full or not _fits(waiting[0], plan, table)):
+            yield _together(waiting)
             waiting, rows, size_bytes = [], 0, 0
-        waiting.append(table)
+        if not plan.by_equality:
+            yield plan, table
+            continue
+        waiting.append((plan, table))
         rows += table.num_rows
-        size_bytes += table.nbytes
+        size_bytes += table_bytes
     if waiting:
-        yield pa.concat_tables(waiting)
+        yield _together(waiting)
+
+
+def _fits(first: tuple[_Plan, pa.Table], plan: _Plan, table: pa.Table) -> bool:
+    return plan.is_same(first[0]) and table.schema.equals(first[1].schema)
+
+
+def _together(waiting: list[tuple[_Plan, pa.Table]]) -> tuple[_Plan, pa.Table]:
+    return waiting[0][0], pa.concat_tables([table for _, table in waiting])
 
 
 def _without_deleted(
@@ -246,41 +298,17 @@ def _without_deleted(
     cache: DeleteCache,
 ) -> pa.Table:
     """The wanted columns of the rows that are live, or of all rows if deleted ones are marked."""
-    deleted: Mask = table.column(columns.deleted_position).to_numpy()
+    deleted = columns.deleted(table)
     for ids, files in by_equality.items():
         live = np.flatnonzero(~deleted)
         rows = columns.compared(table)
         if len(live) < table.num_rows:
             rows = rows.take(pa.array(live))
         if rows.num_rows:
-            keys = _keys(storage, files, leaf_schema(ids, columns.schemas), ids, cache)
+            keys = equality_keys(storage, files, leaf_schema(ids, columns.schemas), ids, cache)
             found = rows_deleted(key_columns(rows, columns.leaves, ids), keys)
             deleted = deleted.copy()
             deleted[live[found]] = True
     if not columns.marks and deleted.any():
         table, deleted = table.filter(pa.array(~deleted)), deleted[~deleted]
     return columns.emitted(table, deleted)
-
-
-def _keys(
-    storage: Storage, files: list[DataFile], schema: Schema, ids: tuple[int, ...], cache: DeleteCache
-) -> Iterator[pa.Table]:
-    """The keys of equality delete files, batch by batch; what is small enough is kept for the next who asks."""
-    for file in files:
-        # The types as well: promoted ones have other values to compare.
-        key = (file.file_path, ids, str(schema.as_struct()))
-        known = cache.get(key)
-        if known is not None:
-            yield from known
-            continue
-        kept: list[pa.Table] = []
-        size_bytes = 0
-        for table in read_equality_keys(storage, file, schema):
-            batch = key_columns(table, schema, ids)
-            size_bytes += batch.nbytes
-            if cache.make_room(size_bytes):
-                kept.append(batch)
-            else:
-                kept.clear()
-            yield batch
-        cache.keep(key, kept, size_bytes)

@@ -6,8 +6,9 @@ file that cannot be read again could never be compacted. So are fractions of a s
 in a way that Java's readers take for a second earlier.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from itertools import count
 from typing import Any, BinaryIO
 
 import msgspec
@@ -17,8 +18,8 @@ from pyarrow import orc
 
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
 from icekeep.formats.arrow_schema import FIELD_ID_KEY, field_id
-from icekeep.formats.base import FileMetrics
-from icekeep.formats.file_ids import MICROSECONDS, STORED_AS_KEY, Metadata, map_fields, storage_types
+from icekeep.formats.base import FileMetrics, PartSize
+from icekeep.formats.file_ids import MICROSECONDS, STORED_AS_KEY, Metadata, child_fields, map_fields, storage_types
 from icekeep.formats.metrics import MetricsCollector
 from icekeep.formats.nested import elements, sink_nulls
 from icekeep.formats.write_options import OrcOptions
@@ -50,6 +51,14 @@ class OrcReader:
     def parts_that_may_hold(self, column: str, text: str) -> Sequence[int] | None:
         """Not known: pyarrow does not tell the statistics of stripes."""
         return None
+
+    def largest_part(self) -> PartSize | None:
+        """Not known."""
+        return None
+
+    def held_bytes(self, part: int) -> int:
+        """Nothing that is known."""
+        return 0
 
     def tables(
         self,
@@ -106,6 +115,9 @@ class OrcWriter:
                 compression=options.compression,
                 compression_strategy=options.compression_strategy,
                 stripe_size=options.stripe_size_bytes,
+                batch_size=options.batch_rows,
+                bloom_filter_columns=column_numbers(self._schema, options.bloom_filter_columns),
+                bloom_filter_fpp=options.bloom_filter_fpp,
                 dictionary_key_size_threshold=_DICTIONARY_THRESHOLD,
             )
             self._stack = stack.pop_all()
@@ -213,6 +225,23 @@ def orc_schema(schema: pa.Schema) -> pa.Schema:
     """The Arrow schema that pyarrow writes as ORC, with Iceberg's attributes, from one for Parquet."""
     attributed = map_fields(schema, lambda field, _: _attributes(field), nullable=True)
     return storage_types(attributed, _orc_type)
+
+
+def column_numbers(schema: pa.Schema, names: Collection[str]) -> list[int]:
+    """The numbers that ORC gives columns, by their full names: each type of the file has one, parents before children."""
+    found: list[int] = []
+    numbers = count(1)
+
+    def visit(name: str, type_: pa.DataType) -> None:
+        number = next(numbers)
+        if name in names:
+            found.append(number)
+        for child_name, child in child_fields(type_):
+            visit(f"{name}.{child_name}", child.type)
+
+    for field in schema:
+        visit(field.name, field.type)
+    return found
 
 
 def _orc_type(type_: pa.DataType) -> pa.DataType:

@@ -1,26 +1,28 @@
 """Parquet data files, read and written in row groups (spec, Appendix A "Parquet")."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import io
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, BinaryIO
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.formats.arrow_schema import field_id
-from icekeep.formats.base import FileMetrics, translated
+from icekeep.formats.base import FileMetrics, PartSize, translated
 from icekeep.formats.file_ids import INSTANT, STORED_AS_KEY, Metadata, map_fields
 from icekeep.formats.metrics import count_nans
+from icekeep.formats.parquet_columns import bloom_filters, with_dictionary, with_statistics
 from icekeep.formats.parquet_metrics import file_metrics, row_group_offset
 from icekeep.formats.write_options import ParquetOptions
 from icekeep.spec.metrics_modes import MetricsMode
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
 
-_SAMPLE_ROWS = 16_384
-_REPEATING_SHARE = 0.8
+_SMALL_BYTES = 1024 * 1024
+_BUFFER_BYTES = 256 * 1024
+_PAGE_BYTES = 2 * 1024 * 1024
 
 _ENCODED_VALUE_BYTES = 4
 """A string takes less as an entry of a dictionary, while its length alone takes as much outside of one."""
@@ -30,8 +32,9 @@ class ParquetReader:
     """A Parquet file; its parts are row groups."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._file = _open_parquet(stream)
+        self._source = _at_once(stream)
+        self._is_remote = self._source is stream and not _is_local(stream)
+        self._file = _open_parquet(self._source, pre_buffer=self._is_remote)
         self.schema = _with_instants(self._file)
 
     def part_offsets(self) -> Sequence[int]:
@@ -45,6 +48,25 @@ class ParquetReader:
         groups = map(metadata.row_group, range(metadata.num_row_groups))
         return [n for n, group in enumerate(groups) if _may_hold(group, column, text.encode())]
 
+    def largest_part(self) -> PartSize | None:
+        """The row group with the most data, whose columns are read page by page where it is read in batches."""
+        metadata = self._file.metadata
+        row_bytes = sum(map(_width, self.schema.types))
+        sizes = [
+            PartSize(
+                number=number,
+                row_count=group.num_rows,
+                size_bytes=max(group.total_byte_size, group.num_rows * row_bytes),
+            )
+            for number, group in enumerate(map(metadata.row_group, range(metadata.num_row_groups)))
+        ]
+        return max(sizes, key=lambda size: size.size_bytes, default=None)
+
+    def held_bytes(self, part: int) -> int:
+        """A page of each column, its dictionary, and what is read ahead."""
+        group = self._file.metadata.row_group(part)
+        return sum(_held_bytes(group.column(position)) for position in range(group.num_columns))
+
     def tables(
         self,
         columns: Sequence[str],
@@ -54,8 +76,16 @@ class ParquetReader:
     ) -> Iterator[tuple[int, pa.Table]]:
         """One table a row group, or several of at most `batch_rows`."""
         file = self._file
-        if kept_dictionaries:
-            file = _open_parquet(self._stream, metadata=file.metadata, read_dictionary=list(kept_dictionaries))
+        if kept_dictionaries or batch_rows is not None:
+            # A row group that is read in batches shall not be held whole for that.
+            in_batches = batch_rows is not None
+            file = _open_parquet(
+                self._source,
+                metadata=file.metadata,
+                read_dictionary=list(kept_dictionaries),
+                buffer_size=_BUFFER_BYTES if in_batches else 0,
+                pre_buffer=self._is_remote and not in_batches,
+            )
         counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         for position in range(len(counts)) if parts is None else parts:
             if position >= len(counts):
@@ -88,8 +118,9 @@ class ParquetWriter:
         options: ParquetOptions,
         modes: Mapping[int, MetricsMode],
         first: pa.Table,
+        repeating: Collection[str],
     ) -> None:
-        """`first` is the first row group: it decides which columns are worth a dictionary."""
+        """`first` is the first row group; `repeating` are paths of the columns that are worth a dictionary."""
         self._schema = schema
         self._modes = modes
         self._nan_counts: dict[int, int] = {}
@@ -103,7 +134,11 @@ class ParquetWriter:
                 compression=options.compression,
                 compression_level=options.compression_level,
                 data_page_size=options.page_size_bytes,
-                use_dictionary=_repeating_columns(first),
+                data_page_version=options.page_version,
+                max_rows_per_page=options.page_rows,
+                use_dictionary=with_dictionary(options.columns, first.schema, repeating),
+                write_statistics=with_statistics(options.columns, first.schema),
+                bloom_filter_options=bloom_filters(options.columns, first.schema),
                 dictionary_pagesize_limit=options.dictionary_size_bytes,
                 store_schema=False,
                 store_decimal_as_integer=True,
@@ -142,41 +177,6 @@ class ParquetWriter:
                 self._stack.__exit__(type(error), error, error.__traceback__)
 
 
-def _repeating_columns(table: pa.Table) -> list[str]:
-    """Paths of the columns that are worth a dictionary: not those with hardly a value that occurs twice in a sample.
-
-    Building a dictionary that is too large costs time, and a larger file when it is given up.
-    """
-    step = max(1, table.num_rows // _SAMPLE_ROWS)
-    positions = pa.array(range(0, table.num_rows, step), pa.int64())
-    paths: list[str] = []
-    for field, column in zip(table.schema, table.columns, strict=True):
-        if field.type.num_fields or pa.types.is_dictionary(field.type):
-            paths += _leaf_paths(field)
-            continue
-        sample = column.take(positions).drop_null()
-        if field.type == pa.uuid():
-            sample = sample.cast(pa.binary(16))
-        if pc.count_distinct(sample).as_py() <= len(sample) * _REPEATING_SHARE:
-            paths.append(field.name)
-    return paths
-
-
-def _leaf_paths(field: pa.Field) -> Iterator[str]:
-    """The columns of Parquet below a field, as paths in the three-level form of lists and maps."""
-    if pa.types.is_struct(field.type):
-        children = [(child.name, child) for child in field.type]
-    elif pa.types.is_list(field.type):
-        children = [("list.element", field.type.value_field)]
-    elif pa.types.is_map(field.type):
-        children = [("key_value.key", field.type.key_field), ("key_value.value", field.type.item_field)]
-    else:
-        yield field.name
-        return
-    for name, child in children:
-        yield from (f"{field.name}.{path}" for path in _leaf_paths(child.with_name(name)))
-
-
 def repeating_strings(storage: Storage, location: str) -> frozenset[int]:
     """Field ids of the top-level string columns of a file whose values repeat so much that a dictionary pays.
 
@@ -197,11 +197,43 @@ def repeating_strings(storage: Storage, location: str) -> frozenset[int]:
     return frozenset(id_ for id_ in paying - others if id_ is not None)
 
 
-def _open_parquet(stream: BinaryIO, **options: Any) -> pq.ParquetFile:
+def _width(type_: pa.DataType) -> int:
+    """The bytes of a value, or of where a text begins."""
+    try:
+        return type_.bit_width // 8
+    except ValueError:
+        return _ENCODED_VALUE_BYTES
+
+
+def _held_bytes(chunk: pq.ColumnChunkMetaData) -> int:
+    """What reading a column page by page takes: a page, its dictionary and what was read ahead."""
+    size_bytes = chunk.total_uncompressed_size
+    value_bytes = size_bytes // max(1, chunk.num_values)
+    page_bytes = min(size_bytes, max(_PAGE_BYTES, 2 * value_bytes))
+    dictionary_bytes = min(size_bytes, _PAGE_BYTES) if chunk.has_dictionary_page else 0
+    return page_bytes + dictionary_bytes + min(_BUFFER_BYTES, chunk.total_compressed_size)
+
+
+def _at_once(stream: BinaryIO) -> Any:
+    """A small file as bytes, since each of its columns would take a reading of its own."""
+    size_bytes = stream.seek(0, io.SEEK_END)
+    stream.seek(0)
+    return pa.BufferReader(stream.read(size_bytes)) if size_bytes <= _SMALL_BYTES else stream
+
+
+def _is_local(stream: BinaryIO) -> bool:
+    """Whether reading costs no more than copying: then a column at a time is fastest, else columns that lie together."""
+    try:
+        stream.fileno()
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
+def _open_parquet(stream: Any, **options: Any) -> pq.ParquetFile:
     """The file behind a stream, with its footer read, tuned for one thread that reads whole row groups."""
-    return pq.ParquetFile(
-        stream, pre_buffer=False, coerce_int96_timestamp_unit="us", page_checksum_verification=True, **options
-    )
+    settings = {"pre_buffer": False, "coerce_int96_timestamp_unit": "us", "page_checksum_verification": True, **options}
+    return pq.ParquetFile(stream, **settings)
 
 
 def _with_instants(file: pq.ParquetFile) -> pa.Schema:

@@ -6,6 +6,7 @@ manifests say of the file.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import msgspec
@@ -17,12 +18,13 @@ from numpy.typing import NDArray
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow_schema import FIELD_ID_KEY, arrow_field, field_id
 from icekeep.formats.avro import AvroReader
-from icekeep.formats.base import FileReader, PartChoice, translated
+from icekeep.formats.base import BatchChoice, FileReader, PartChoice, translated
 from icekeep.formats.constants import constant_array
 from icekeep.formats.file_ids import has_ids, with_mapped_ids
 from icekeep.formats.orc import OrcReader
 from icekeep.formats.parquet import ParquetReader
 from icekeep.formats.projection import project, projected_columns
+from icekeep.formats.promotion import is_same
 from icekeep.spec.metadata_columns import (
     DELETED,
     FILE,
@@ -73,14 +75,76 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     deleted_positions: Sequence[int] | NDArray[np.int64] = ()
 
 
+class FileColumns:
+    """How the columns of files become those of a schema: worked out anew only where a file differs from the one before.
+
+    A task hands one to every reading of its files, which most often have the same columns.
+    """
+
+    def __init__(self, schema: Schema, kept_dictionaries: Collection[int] = ()) -> None:
+        """`kept_dictionaries` are field ids of top-level string columns that need not be decoded."""
+        self.schema = schema
+        self.has_facts = any(field.field_id in _FACTS | _LINEAGE for field in schema.fields)
+        self._stored = msgspec.structs.replace(
+            schema, fields=tuple(field for field in schema.fields if field.field_id not in _FACTS)
+        )
+        self._kept_dictionaries = kept_dictionaries
+        self._key: tuple[Any, ...] = ()
+        self._found: _Found | None = None
+        self._same: tuple[pa.Schema, list[int], pa.Schema, list[int]] | None = None
+
+    def find(self, file_schema: pa.Schema, source: SourceFile) -> "_Found":
+        """The columns of a file that are wanted; raises `InvalidTableError` and `UnsupportedError` as `read_file` does."""
+        key = (source.name_mapping, source.constants.keys())
+        if self._found is None or key != self._key or not self._found.stored.equals(file_schema, check_metadata=True):
+            self._found, self._key, self._same = self._find(file_schema, source), key, None
+        return self._found
+
+    def projected(self, data: pa.Table, found: "_Found", constants: Mapping[int, Any]) -> pa.Table:
+        """What was read of a file in the columns of the schema that files store."""
+        if self._same is not None and found is self._found and data.schema.equals(self._same[0], check_metadata=True):
+            _, positions, schema, required = self._same
+            columns = [data.column(position) for position in positions]
+            if not any(columns[number].null_count for number in required):
+                return pa.Table.from_arrays(columns, schema=schema)
+        selected = _selected(data, found.schema, found.names)
+        table = project(selected, self._stored, constants)
+        self._same = _same_columns(data, selected, table)
+        return table
+
+    def _find(self, file_schema: pa.Schema, source: SourceFile) -> "_Found":
+        identified = _identified(file_schema, source)
+        names = projected_columns(identified, self._stored)
+        for name in names:
+            if len(identified.get_all_field_indices(name)) > 1:
+                raise InvalidTableError(f"it has two columns named {name!r}")
+        kept = [f.name for f in identified if field_id(f) in self._kept_dictionaries and f.type == pa.string()]
+        return _Found(stored=file_schema, schema=identified, names=names, kept=kept)
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """The columns of a file.
+
+    Attributes:
+        stored: as the file describes them.
+        schema: the same with field ids.
+        names: of those that are wanted.
+        kept: names of those of which dictionaries are kept.
+    """
+
+    stored: pa.Schema
+    schema: pa.Schema
+    names: list[str]
+    kept: list[str]
+
+
 def read_file(
     storage: Storage,
     source: SourceFile,
-    schema: Schema,
+    schema: Schema | FileColumns,
     parts: Sequence[int] | PartChoice | None = None,
     *,
-    kept_dictionaries: Collection[int] = (),
-    batch_rows: int | None = None,
+    batch_rows: int | BatchChoice | None = None,
 ) -> Iterator[pa.Table]:
     """Read a file in the columns of a schema, a part (row group, stripe, some blocks) at a time.
 
@@ -89,35 +153,39 @@ def read_file(
         source: the file.
         schema: the columns that are wanted, metadata columns among them; see `project` for how the file's become these.
         parts: positions of the row groups or stripes to read, or what picks them; all of them if None.
-        kept_dictionaries: field ids of top-level string columns that need not be decoded.
-        batch_rows: the most rows to hold at once, where the format can read less than a part.
+        batch_rows: the most rows to hold at once, or what picks them, where the format can read less than a part.
 
     Raises:
         MissingFileError: there is no such file.
         InvalidTableError: it is damaged, or does not fit the schema.
         UnsupportedError: it has no field ids and the table no name mapping, or its format is not known.
     """
-    stored = msgspec.structs.replace(schema, fields=tuple(f for f in schema.fields if f.field_id not in _FACTS))
+    columns = schema if isinstance(schema, FileColumns) else FileColumns(schema)
     deleted = np.unique(np.asarray(source.deleted_positions, dtype=np.int64))
     with storage.open(source.location) as stream:
         with translated(source.location):
             reader = _open(stream, source.file_format)
-            file_schema = _identified(reader.schema, source)
-            columns = projected_columns(file_schema, stored)
-            for name in columns:
-                if len(file_schema.get_all_field_indices(name)) > 1:
-                    raise InvalidTableError(f"it has two columns named {name!r}")
-            kept = [f.name for f in file_schema if field_id(f) in kept_dictionaries and f.type == pa.string()]
-            steps = reader.tables(columns, parts(reader) if callable(parts) else parts, kept, batch_rows)
+            found = columns.find(reader.schema, source)
+            parts = parts(reader) if callable(parts) else parts
+            batch_rows = batch_rows(reader) if callable(batch_rows) else batch_rows
+            steps = reader.tables(found.names, parts, found.kept, batch_rows)
         while True:
             with translated(source.location):
                 step = next(steps, None)
                 if step is None:
                     return
                 first, data = step
-                table = project(_selected(data, file_schema, columns), stored, source.constants)
-                table = _with_facts(table, schema, source, deleted, range(first, first + data.num_rows))
+                table = columns.projected(data, found, source.constants)
+                if columns.has_facts:
+                    table = _with_facts(table, columns.schema, source, deleted, range(first, first + data.num_rows))
             yield table
+
+
+@contextmanager
+def open_reader(storage: Storage, location: str, file_format: str) -> Iterator[FileReader]:
+    """An open data file, to look at; raises what `read_file` raises."""
+    with storage.open(location) as stream, translated(location):
+        yield _open(stream, file_format)
 
 
 def _open(stream: BinaryIO, file_format: str) -> FileReader:
@@ -148,6 +216,23 @@ def _selected(data: pa.Table, file_schema: pa.Schema, columns: Sequence[str]) ->
         for field, type_ in zip(map(file_schema.field, columns), types, strict=True)
     ]
     return pa.Table.from_arrays(chosen.columns, schema=pa.schema(fields))
+
+
+def _same_columns(
+    data: pa.Table, selected: pa.Table, table: pa.Table
+) -> tuple[pa.Schema, list[int], pa.Schema, list[int]] | None:
+    """Where a projection did no more than put columns in order: the schema before, the order, the schema after, and which
+    columns of it are required.
+    """
+    positions = {field_id(field): data.schema.get_field_index(field.name) for field in selected.schema}
+    order: list[int] = []
+    for field in table.schema:
+        position = positions.get(field_id(field), -1)
+        if position < 0 or not is_same(data.schema.field(position).type, field.type):
+            return None
+        order.append(position)
+    required = [number for number, field in enumerate(table.schema) if not field.nullable]
+    return data.schema, order, table.schema, required
 
 
 _NOTHING = pa.schema([pa.field("", pa.null(), metadata={FIELD_ID_KEY: b"0"})])

@@ -1,6 +1,8 @@
 """How data files are written, read once from a table's properties."""
 
+import math
 from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -12,9 +14,35 @@ from icekeep.spec.sorting import SortOrder
 
 MIB = 1024 * 1024
 
-_PARQUET_CODECS = {name: name for name in ("zstd", "snappy", "gzip", "brotli", "lz4")} | {"uncompressed": "none"}
+_PARQUET_CODECS = {name: name for name in ("zstd", "snappy", "gzip", "brotli", "lz4")}
+_PARQUET_CODECS |= {"lz4_raw": "lz4", "uncompressed": "none"}
+_PAGE_VERSIONS = {"v1": "1.0", "v2": "2.0"}
 _ORC_CODECS = {name: name for name in ("zlib", "zstd", "snappy", "lz4")} | {"none": "uncompressed"}
 _AVRO_CODECS = {"gzip": "deflate", "zstd": "zstandard", "snappy": "snappy", "uncompressed": "null"}
+
+_Value = TypeVar("_Value")
+
+
+class ParquetColumns(msgspec.Struct, frozen=True, kw_only=True):
+    """What table properties say of single columns of Parquet files, by full names; those that a schema lacks do not count.
+
+    Attributes:
+        bloom_filters: whether there is a bloom filter.
+        bloom_filter_fpp: the share of false positives of a filter, 0.01 where nothing is said.
+        bloom_filter_ndv: how many distinct values a filter is made for; where nothing is said the data decides.
+        bloom_filter_max_bytes: of any filter of a row group.
+        statistics: whether there are statistics; there are where nothing is said.
+        dictionaries: whether values may be encoded by a dictionary; where nothing is said the data decides.
+        default_dictionary: false where no column may, unless `dictionaries` says so.
+    """
+
+    bloom_filters: Mapping[str, bool] = {}
+    bloom_filter_fpp: Mapping[str, float] = {}
+    bloom_filter_ndv: Mapping[str, int] = {}
+    bloom_filter_max_bytes: int = MIB
+    statistics: Mapping[str, bool] = {}
+    dictionaries: Mapping[str, bool] = {}
+    default_dictionary: bool = True
 
 
 class ParquetOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,17 +50,26 @@ class ParquetOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     row_group_size_bytes: int = 128 * MIB
     page_size_bytes: int = MIB
+    page_rows: int = 20_000
+    page_version: str = "1.0"
     dictionary_size_bytes: int = 2 * MIB
     compression: str = "zstd"
     compression_level: int | None = 3
+    columns: ParquetColumns = ParquetColumns()
 
 
 class OrcOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How ORC files are written; the defaults are those of the table properties `write.orc.*`."""
+    """How ORC files are written; the defaults are those of the table properties `write.orc.*`.
+
+    `bloom_filter_columns` are full names of columns; there is no filter of those that a schema lacks.
+    """
 
     stripe_size_bytes: int = 64 * MIB
+    batch_rows: int = 1024
     compression: str = "zlib"
     compression_strategy: str = "speed"
+    bloom_filter_columns: tuple[str, ...] = ()
+    bloom_filter_fpp: float = 0.05
 
 
 class AvroOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,11 +87,13 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
         encoding: of the format that files are written in.
         metrics_modes: what manifests shall say of each column, by field id; null means what a table without
             properties keeps.
+        row_group_arrow_bytes: a row group is written when its data takes this much memory, however well it compresses.
     """
 
     target_file_size_bytes: int = 512 * MIB
     encoding: ParquetOptions | OrcOptions | AvroOptions = ParquetOptions()
     metrics_modes: Mapping[int, MetricsMode] | None = None
+    row_group_arrow_bytes: int = 128 * MIB
 
     @property
     def file_format(self) -> str:
@@ -106,19 +145,40 @@ def _parquet(properties: Mapping[str, str]) -> ParquetOptions:
     return ParquetOptions(
         row_group_size_bytes=_size(properties, "write.parquet.row-group-size-bytes", default.row_group_size_bytes),
         page_size_bytes=_size(properties, "write.parquet.page-size-bytes", default.page_size_bytes),
+        page_rows=_count(properties, "write.parquet.page-row-limit", default.page_rows),
+        page_version=_choice(properties, "write.parquet.page-version", "v1", _PAGE_VERSIONS),
         dictionary_size_bytes=_size(properties, "write.parquet.dict-size-bytes", default.dictionary_size_bytes),
         compression=compression,
         compression_level=level,
+        columns=_parquet_columns(properties),
+    )
+
+
+def _parquet_columns(properties: Mapping[str, str]) -> ParquetColumns:
+    prefix = "write.parquet."
+    return ParquetColumns(
+        bloom_filters=_by_column(properties, f"{prefix}bloom-filter-enabled.column.", _flag),
+        bloom_filter_fpp=_by_column(properties, f"{prefix}bloom-filter-fpp.column.", _share),
+        bloom_filter_ndv=_by_column(properties, f"{prefix}bloom-filter-ndv.column.", _count),
+        bloom_filter_max_bytes=_size(properties, f"{prefix}bloom-filter-max-bytes", MIB),
+        statistics=_by_column(properties, f"{prefix}stats-enabled.column.", _flag),
+        dictionaries=_by_column(properties, f"{prefix}dict-encoding-enabled.column.", _flag),
+        # The one property of Parquet's own library that Iceberg Java reads from a table.
+        default_dictionary=_flag(properties, "parquet.enable.dictionary", True),
     )
 
 
 def _orc(properties: Mapping[str, str]) -> OrcOptions:
     default = OrcOptions()
     strategies = {"speed": "speed", "compression": "compression"}
+    names = properties.get("write.orc.bloom.filter.columns", "")
     return OrcOptions(
         stripe_size_bytes=_size(properties, "write.orc.stripe-size-bytes", default.stripe_size_bytes),
+        batch_rows=_count(properties, "write.orc.vectorized.batch-size", default.batch_rows),
         compression=_choice(properties, "write.orc.compression-codec", default.compression, _ORC_CODECS),
         compression_strategy=_choice(properties, "write.orc.compression-strategy", "speed", strategies),
+        bloom_filter_columns=tuple(filter(None, (name.strip() for name in names.split(",")))),
+        bloom_filter_fpp=_share(properties, "write.orc.bloom.filter.fpp", default.bloom_filter_fpp),
     )
 
 
@@ -144,12 +204,51 @@ _READERS: dict[str, Callable[[Mapping[str, str]], ParquetOptions | OrcOptions | 
 
 
 def _size(properties: Mapping[str, str], key: str, default: int) -> int:
+    return _whole(properties, key, default, "a whole number of bytes, 1 or more")
+
+
+def _count(properties: Mapping[str, str], key: str, default: int) -> int:
+    return _whole(properties, key, default, "a whole number, 1 or more")
+
+
+def _whole(properties: Mapping[str, str], key: str, default: int, expected: str) -> int:
     text = properties.get(key)
     if text is None:
         return default
     if not text.strip().isdecimal() or int(text) < 1:
-        raise UsageError(f"table property {key!r} is {text!r}; set a whole number of bytes, 1 or more", property=key)
+        raise UsageError(f"table property {key!r} is {text!r}; set {expected}", property=key)
     return int(text)
+
+
+def _share(properties: Mapping[str, str], key: str, default: float) -> float:
+    text = properties.get(key)
+    if text is None:
+        return default
+    try:
+        share = float(text)
+    except ValueError:
+        share = math.nan
+    if not 0 < share < 1:
+        raise UsageError(f"table property {key!r} is {text!r}; set a number between 0 and 1", property=key)
+    return share
+
+
+def _flag(properties: Mapping[str, str], key: str, default: bool) -> bool:
+    text = properties.get(key)
+    if text is None:
+        return default
+    value = {"true": True, "false": False}.get(text.strip().lower())
+    if value is None:
+        raise UsageError(f"table property {key!r} is {text!r}; set 'true' or 'false'", property=key)
+    return value
+
+
+def _by_column(
+    properties: Mapping[str, str], prefix: str, read: Callable[[Mapping[str, str], str, Any], _Value]
+) -> dict[str, _Value]:
+    """What properties that begin alike say of the columns that their keys end in."""
+    keys = [key for key in properties if key.startswith(prefix)]
+    return {key.removeprefix(prefix): read(properties, key, None) for key in keys}
 
 
 def _choice(properties: Mapping[str, str], key: str, default: str, choices: Mapping[str, str]) -> str:

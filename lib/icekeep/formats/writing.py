@@ -19,15 +19,13 @@ from icekeep.formats.base import FileWriter
 from icekeep.formats.metrics import MetricsCollector
 from icekeep.formats.orc import OrcWriter
 from icekeep.formats.parquet import ParquetWriter
+from icekeep.formats.parquet_columns import repeating_columns
 from icekeep.formats.projection import KEPT_DICTIONARY, project
 from icekeep.formats.write_options import MIB, OrcOptions, ParquetOptions, WriteOptions
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metrics_modes import metrics_modes
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
-
-ROW_GROUP_ARROW_BYTES = 128 * MIB
-"""A row group is written when its data takes this much memory, however well it compresses."""
 
 ROW_GROUP_ROWS = 1_048_576
 """The most rows of a row group."""
@@ -41,8 +39,8 @@ class DataFileWriter:
 
     Use it as a context manager and call `close` at the end of the block: when the block ends without that, or raises,
     every file that was written is deleted. A file ends near the target size, at the end of a row group; no data makes
-    no file. In memory is one row group, at most about `ROW_GROUP_ARROW_BYTES` beside the table that is being written. Of
-    the other formats it is less: rows are handed on in pieces of `PIECE_ARROW_BYTES`.
+    no file. In memory is one row group, at most about `row_group_arrow_bytes` of the options beside the table that is being
+    written. Of the other formats it is less: rows are handed on in pieces of `PIECE_ARROW_BYTES`.
     """
 
     def __init__(
@@ -73,6 +71,7 @@ class DataFileWriter:
             file_size_in_bytes=0,
         )
         self._written_schema: pa.Schema | None = None
+        self._repeating: list[str] | None = None
         self._row_group = _RowGroup()
         self._file: FileWriter | None = None
         self._location = ""
@@ -115,11 +114,15 @@ class DataFileWriter:
             if piece.num_rows == free_rows:
                 self._flush()
 
-    def close(self) -> tuple[DataFile, ...]:
-        """Finish the last file and return all of them, in the order of their rows."""
+    def end_file(self) -> None:
+        """The rows that come next begin a new file."""
         if self._row_group.row_count:
             self._flush()
         self._finish_file()
+
+    def close(self) -> tuple[DataFile, ...]:
+        """Finish the last file and return all of them, in the order of their rows."""
+        self.end_file()
         self._closed = True
         return tuple(self._files)
 
@@ -143,7 +146,7 @@ class DataFileWriter:
         if not isinstance(encoding, ParquetOptions):
             return min(PIECE_ARROW_BYTES, self._options.target_file_size_bytes / 8)
         ratio = self._flushed_bytes / self._flushed_arrow_bytes if self._flushed_arrow_bytes else 1.0
-        full_bytes = min(ROW_GROUP_ARROW_BYTES, encoding.row_group_size_bytes / ratio)
+        full_bytes = min(self._options.row_group_arrow_bytes, encoding.row_group_size_bytes / ratio)
         written_bytes = self._file.written_bytes if self._file is not None else 0
         remaining_bytes = max(1, self._options.target_file_size_bytes - written_bytes) / ratio
         # Row groups of one size that end where the file shall end, not large ones and a small rest.
@@ -167,7 +170,10 @@ class DataFileWriter:
         storage, location, stored = self._storage, self._location, self._stored
         encoding = self._options.encoding
         if isinstance(encoding, ParquetOptions):
-            return ParquetWriter(storage, location, stored, encoding, self._modes, first)
+            if self._repeating is None:
+                # The rows of later files are taken to be alike.
+                self._repeating = repeating_columns(first)
+            return ParquetWriter(storage, location, stored, encoding, self._modes, first, self._repeating)
         collector = MetricsCollector(stored, self._modes)
         if isinstance(encoding, OrcOptions):
             # A small target must not lie within the first stripe.

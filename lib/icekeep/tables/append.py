@@ -14,7 +14,7 @@ from icekeep.formats.projection import cast_to_schema
 from icekeep.formats.write_options import WriteOptions, write_options
 from icekeep.formats.writing import DataFileWriter
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.spec.layout import data_directory
+from icekeep.spec.layout import DataLayout, data_layout
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import partition_path
 from icekeep.spec.snapshots import MAIN
@@ -42,17 +42,20 @@ def append(
         NotFoundError: there is no such branch; nothing was written.
         UsageError: the columns do not fit the table's, a required one is null, or missing and without a default, a property
             of the table has a value that it cannot take, or `branch` is a tag.
-        UnsupportedError: a column's type or the table's partition spec cannot be written.
+        UnsupportedError: a column's type or the table's partition spec cannot be written, or code of another engine says
+            where its data files go.
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
     metadata = table.metadata
     head_to_commit_to(metadata, branch)
     options = write_options(metadata.properties, metadata.schema, metadata.sort_order)
+    layout = data_layout(metadata.location, metadata.properties)
     operation = str(runtime.new_uuid())
     files: list[DataFile] = []
     try:
         for number, part in enumerate([rows] if isinstance(rows, pa.Table) else rows):
-            for file in _written(table, cast_to_schema(part, metadata.schema), options, f"{number:05d}-0-{operation}"):
+            prefix = f"{number:05d}-0-{operation}"
+            for file in _written(table, cast_to_schema(part, metadata.schema), options, layout, prefix):
                 files.append(file)
     except BaseException:
         _discard(table, files)
@@ -72,16 +75,16 @@ def _discard(table: Table, files: Iterable[DataFile]) -> None:
     table.storage.delete_many([file.file_path for file in files])
 
 
-def _written(table: Table, rows: pa.Table, options: WriteOptions, prefix: str) -> Iterator[DataFile]:
+def _written(
+    table: Table, rows: pa.Table, options: WriteOptions, layout: DataLayout, prefix: str
+) -> Iterator[DataFile]:
     metadata = table.metadata
     numbers = count()
     for partition, part in split_by_partition(rows, metadata.spec, metadata.schema):
-        directory = "/".join(
-            filter(None, (data_directory(metadata), partition_path(metadata.spec, metadata.schema, partition)))
-        )
+        path = partition_path(metadata.spec, metadata.schema, partition)
 
-        def new_location(directory: str = directory) -> str:
-            return f"{directory}/{prefix}-{next(numbers):05d}{options.file_suffix}"
+        def new_location(path: str = path) -> str:
+            return layout.location(f"{prefix}-{next(numbers):05d}{options.file_suffix}", path)
 
         with DataFileWriter(
             table.storage, metadata.schema, options, new_location, spec_id=metadata.default_spec_id, partition=partition

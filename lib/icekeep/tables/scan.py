@@ -11,8 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.catalog.base import Table
 from icekeep.errors import NotFoundError, UsageError
-from icekeep.formats.delete_cache import DeleteCache
-from icekeep.formats.live_rows import read_live_rows
+from icekeep.formats.live_rows import LivePiece, LiveRowsReader
 from icekeep.formats.reading import SourceFile
 from icekeep.planning.rows import spark_columns, spark_rows
 from icekeep.planning.scan import open_scan
@@ -105,18 +104,15 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
 
     def read(self, splits: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
         """The rows of splits, deletes applied and filtered, in the DataFrame's columns."""
-        cache = DeleteCache()
+        reader = LiveRowsReader(self.storage, self.wanted, table_schemas=self.table_schemas)
         for split in splits:
-            for rows in read_live_rows(
-                self.storage,
-                self._source(split),
-                self.wanted,
-                [_delete_file(one, self.known) for one in split["deletes"]],
-                table_schemas=self.table_schemas,
+            piece = LivePiece(
+                source=self._source(split),
+                deletes=[_delete_file(one, self.known) for one in split["deletes"]],
                 split=(split["start"], split["length"]),
-                residual=self.known.residual(split["spec_id"], bytes(split["partition"])),
-                cache=cache,
-            ):
+            )
+            residual = self.known.residual(split["spec_id"], bytes(split["partition"]))
+            for rows in reader.read([piece], residual=residual):
                 yield from spark_rows(rows, self.columns).to_batches(max_chunksize=_BATCH_ROWS)
 
     def _source(self, split: Mapping[str, Any]) -> SourceFile:

@@ -19,9 +19,10 @@ from icekeep.formats import equality, live_rows
 from icekeep.formats.delete_cache import DeleteCache
 from icekeep.formats.deletes import write_equality_deletes, write_position_deletes
 from icekeep.formats.deletion_vectors import VectorTarget, write_deletion_vectors
-from icekeep.formats.live_rows import read_live_rows
+from icekeep.formats.live_rows import LivePiece, LiveRowsReader
 from icekeep.formats.reading import SourceFile
 from icekeep.spec.filters.binding import bind
+from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.metadata_columns import (
     DELETED,
@@ -88,7 +89,9 @@ class Files:
     def read(self, schema, deletes, storage=None, **facts):
         source = SourceFile(location=self.location, file_format=self._format, **facts.pop("source", {}))
         facts.setdefault("table_schemas", [self.schema])
-        return list(read_live_rows(storage or self.storage, source, schema, deletes, **facts))
+        piece = LivePiece(source=source, deletes=deletes, split=facts.pop("split", None))
+        residual = facts.pop("residual", ALWAYS_TRUE)
+        return list(LiveRowsReader(storage or self.storage, schema, **facts).read([piece], residual=residual))
 
     def rows(self, schema, deletes, **facts):
         return [row for table in self.read(schema, deletes, **facts) for row in table.to_pylist()]
@@ -530,3 +533,96 @@ def test_an_encrypted_vector_is_refused():
     files = Files(ANIMALS, ROWS)
     with pytest.raises(UnsupportedError, match="is encrypted"):
         files.read(ANIMALS, [replace(files.vector(1), key_metadata=b"k")])
+
+
+# One reader for many files
+
+
+def letters(tables):
+    return "".join(row["name"][0] for table in tables for row in table.to_pylist())
+
+
+def test_a_reader_of_many_pieces_applies_to_each_the_deletes_that_reach_it_and_counts_what_it_read():
+    files = Files(ANIMALS, ROWS * 3, row_group_rows=5)
+    reader = LiveRowsReader(files.storage, ANIMALS, table_schemas=[ANIMALS], kept_dictionaries={2, 3})
+    no_toys, no_grizzlies = (files.equality([3], [{"name": name}]) for name in ("Teddy", "Grizzly"))
+    no_categories = files.equality([2], [{"category": None}])
+    deletes = [
+        [],
+        [files.positions(0, 3)],
+        [no_toys],
+        [no_toys, files.vector(11)],
+        [no_toys],
+        [no_toys],
+        [no_grizzlies],
+        [no_categories],
+        [no_toys, no_categories],
+        [files.positions(2), no_categories],
+        [],
+    ]
+    source = SourceFile(location=files.location)
+    pieces = [LivePiece(source=source, deletes=some, record_count=12) for some in deletes]
+    assert letters(reader.read(pieces)) == (
+        "KTGPKTGPKTGP" "TGKTGPKTGP" "KGPKGPKGP" "KGPKGPKG" "KGPKGPKGP" "KGPKGPKGP" "KTPKTPKTP"
+        "KTKTKT" "KKK" "KTKTKT" "KTGPKTGPKTGP"
+    )  # fmt: skip
+    assert reader.read_count == 12 * len(deletes)
+
+
+def test_deletes_that_reach_many_small_files_are_applied_to_them_together():
+    files = Files(ANIMALS, ROWS)
+    reader = LiveRowsReader(files.storage, ANIMALS, kept_dictionaries={2, 3})
+    piece = LivePiece(source=SourceFile(location=files.location), deletes=[files.equality([1], [{"id": 2}])])
+    (table,) = reader.read([piece] * 50)
+    assert letters([table]) == "KGP" * 50
+
+
+@pytest.mark.parametrize(("name", "limit"), [("PIECE_ROWS", 9), ("PIECE_BYTES", 300)])
+def test_no_more_rows_are_put_together_than_fit_a_piece(monkeypatch, name, limit):
+    monkeypatch.setattr(live_rows, name, limit)
+    files = Files(ANIMALS, ROWS)
+    piece = LivePiece(source=SourceFile(location=files.location), deletes=[files.equality([1], [{"id": 2}])])
+    tables = list(LiveRowsReader(files.storage, ANIMALS).read([piece] * 7))
+    assert 3 <= len(tables) < 7
+    assert letters(tables) == "KGP" * 7
+
+
+def test_files_whose_strings_are_encoded_otherwise_are_not_put_together():
+    files = [Files(ANIMALS, ROWS, file_format) for file_format in ("PARQUET", "ORC", "PARQUET")]
+    storage = files[0].storage
+    deletes = [files[0].equality([1], [{"id": 2}])]
+    pieces = []
+    for number, one in enumerate(files):
+        storage.create(f"memory:/t/copy-{number}", one.storage.read(one.location))
+        source = SourceFile(location=f"memory:/t/copy-{number}", file_format=("PARQUET", "ORC", "PARQUET")[number])
+        pieces.append(LivePiece(source=source, deletes=deletes))
+    reader = LiveRowsReader(storage, ANIMALS, kept_dictionaries={2, 3})
+    assert letters(reader.read(pieces)) == "KGP" * 3
+
+
+def test_a_piece_with_other_rows_than_it_must_have_is_an_error():
+    files = Files(ANIMALS, ROWS)
+    piece = LivePiece(source=SourceFile(location=files.location), deletes=[files.positions(0)], record_count=3)
+    with pytest.raises(InvalidTableError, match="has 4 rows where its manifest says 3"):
+        list(LiveRowsReader(files.storage, ANIMALS).read([piece]))
+
+
+def test_strings_stay_dictionaries_unless_deletes_compare_them():
+    files = Files(ANIMALS, ROWS * 20)
+    reader = LiveRowsReader(files.storage, ANIMALS, table_schemas=[ANIMALS], kept_dictionaries={2, 3})
+    source = SourceFile(location=files.location)
+
+    def kept(*deletes):
+        (table,) = reader.read([LivePiece(source=source, deletes=deletes)])
+        return [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
+
+    assert kept() == ["category", "name"]
+    assert kept(files.positions(1)) == ["category", "name"]
+    assert kept(files.equality([3], [{"name": "Teddy"}])) == ["category"]
+
+
+def test_a_reader_takes_batches_where_it_is_told_to():
+    files = Files(ANIMALS, ROWS * 3)
+    piece = LivePiece(source=SourceFile(location=files.location), deletes=[files.positions(4)])
+    tables = list(LiveRowsReader(files.storage, ANIMALS).read([piece], batch_rows=lambda _: 5))
+    assert [table.num_rows for table in tables] == [4, 5, 2]

@@ -10,7 +10,8 @@ import pytest
 from pyarrow import orc
 
 from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.formats.orc import stripes_of
+from icekeep.formats.arrow_schema import arrow_schema
+from icekeep.formats.orc import column_numbers, orc_schema, stripes_of
 from icekeep.spec.types import (
     BINARY,
     BOOLEAN,
@@ -209,3 +210,64 @@ def test_fractions_of_a_second_before_1970_are_refused_wherever_they_are(storage
             write_files(storage, schema, [data], options_for("ORC"), directory=f"memory:/{where}{ticks}")
     data = table_of(schema, [{"c": wrap(-1_000_000)}, {"c": wrap(500_000)}])
     assert write_files(storage, schema, [data], options_for("ORC"), directory=f"memory:/{where}")
+
+
+NESTED = schema_of(
+    column(1, "a", LONG),
+    column(2, "point", StructType((column(3, "x", STRING), column(4, "y", INT)))),
+    column(5, "tags", ListType(element_id=6, element=STRING)),
+    column(7, "b", STRING),
+)
+
+
+def test_columns_have_the_numbers_of_their_types_parents_first():
+    names = ["a", "point", "point.x", "point.y", "tags", "tags.element", "b"]
+    found = [column_numbers(orc_schema(arrow_schema(NESTED)), [name]) for name in names]
+    assert found == [[1], [2], [3], [4], [5], [6], [7]]
+    assert column_numbers(orc_schema(arrow_schema(NESTED)), ["gone", "b", "a"]) == [1, 7]
+
+
+def bloom_filters(storage, file):
+    """The numbers of the columns that have a bloom filter in the first stripe of an uncompressed file."""
+    read = orc.ORCFile(storage.open(file.file_path))
+    (info,) = [dict(fields(value)) for tag, value in fields(footer_of(read)) if tag == 3]
+    start = info[1] + info.get(2, 0) + info[3]
+    streams = [
+        dict(fields(value)) for tag, value in fields(storage.read(file.file_path)[start : start + info[4]]) if tag == 1
+    ]
+    return {stream.get(2, 0) for stream in streams if stream.get(1, 0) in (7, 8)}
+
+
+def footer_of(read):
+    return dict(fields(read.reader.serialized_file_tail()))[2]
+
+
+def fields(data):
+    """The fields of a protobuf message."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        number = shift = 0
+        while True:
+            at += 1
+            number |= (data[at - 1] & 127) << shift
+            shift += 7
+            if data[at - 1] < 128:
+                return number
+
+    while at < len(data):
+        key = varint()
+        value = varint()
+        if key & 7 == 2:
+            value, at = data[at : at + value], at + value
+        yield key >> 3, value
+
+
+def test_files_have_bloom_filters_of_the_columns_that_the_table_names(storage):
+    rows = [{"a": i, "point": {"x": f"{i}", "y": 1}, "b": "b"} for i in range(1000)]
+    for number, names in enumerate([(), ("point.x", "gone"), ("a", "b")]):
+        options = options_for("ORC", compression="uncompressed", bloom_filter_columns=names)
+        (file,) = write_files(storage, NESTED, [table_of(NESTED, rows)], options, directory=f"memory:/{number}")
+        assert bloom_filters(storage, file) == set(column_numbers(orc_schema(arrow_schema(NESTED)), names))
+        assert read_table(storage, file.file_path, NESTED)["b"].to_pylist() == ["b"] * 1000

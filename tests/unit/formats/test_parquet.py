@@ -9,16 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError, UnavailableError, UnsupportedError
 from icekeep.formats.arrow_schema import arrow_schema
 from icekeep.formats.metrics import count_nans
-from icekeep.formats.parquet import repeating_strings
+from icekeep.formats.parquet import ParquetReader, repeating_strings
 from icekeep.formats.parquet_metrics import file_metrics
 from icekeep.formats.projection import KEPT_DICTIONARY
-from icekeep.formats.reading import SourceFile, read_file
+from icekeep.formats.reading import FileColumns, SourceFile, read_file
 from icekeep.formats.write_options import WriteOptions, write_options
-from icekeep.formats.writing import ROW_GROUP_ARROW_BYTES, ROW_GROUP_ROWS, DataFileWriter
+from icekeep.formats.writing import ROW_GROUP_ROWS, DataFileWriter
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metrics_modes import metrics_modes
 from icekeep.spec.types import INT, LONG, STRING, UUID, ListType, MapType, StructType
@@ -131,13 +132,16 @@ def test_a_row_group_has_a_limit_of_rows(storage):
 def test_a_row_group_has_a_limit_of_memory(storage):
     text = "x" * 65536
     table = table_of(WORDS, [{"n": 1, "s": text}] * 100)
-    tables_count = ROW_GROUP_ARROW_BYTES // (100 * len(text)) + 2
+    limit_bytes = 16 * 2**20
+    tables_count = limit_bytes // (100 * len(text)) + 2
     unlimited = options_for(row_group_size_bytes=2**40, target_file_size_bytes=2**40)
-    (file,) = write_files(storage, WORDS, [table] * tables_count, unlimited)
+    options = replace(unlimited, row_group_arrow_bytes=limit_bytes)
+    (file,) = write_files(storage, WORDS, [table] * tables_count, options)
     metadata = footer(storage, file)
     groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     assert len(groups) == 2
-    assert groups[0] * len(text) <= ROW_GROUP_ARROW_BYTES < (groups[0] + 200) * len(text)
+    assert groups[0] * len(text) <= limit_bytes < (groups[0] + 200) * len(text)
+    assert WriteOptions().row_group_arrow_bytes == 128 * 2**20
 
 
 def test_nan_is_counted_over_all_row_groups(storage):
@@ -345,7 +349,7 @@ def test_damage_in_a_column_that_is_not_needed_does_no_harm(storage):
 def test_dictionaries_are_kept_where_they_are_asked_for(storage):
     (file,) = write_files(storage, WORDS, [table_of(WORDS, [{"n": i, "s": "ab"[i % 2]} for i in range(10)])])
     (plain,) = read_tables(storage, file.file_path, WORDS)
-    (kept,) = read_file(storage, SourceFile(location=file.file_path), WORDS, kept_dictionaries={1, 2})
+    (kept,) = read_file(storage, SourceFile(location=file.file_path), FileColumns(WORDS, kept_dictionaries={1, 2}))
     assert plain.schema.field("s").type == pa.string()
     assert kept.schema.types == [pa.int64(), KEPT_DICTIONARY]
     assert kept.to_pydict() == plain.to_pydict()
@@ -420,3 +424,57 @@ def test_every_column_of_a_wide_table_is_written_once(storage):
     names = Counter(parquet_file(read_files(storage, [file], schema)).schema.names)
     assert len(names) == 300
     assert set(names.values()) == {1}
+
+
+# How a file is read
+
+
+class Counting(io.BytesIO):
+    """A stream that is no local file, and tells what was read of it."""
+
+    def __init__(self, data, read, fails_at=None):
+        super().__init__(data)
+        self._read, self._fails_at = read, fails_at
+
+    def read(self, size=-1):
+        data = super().read(size)
+        self._read.append(len(data))
+        if self._fails_at is not None and len(self._read) > self._fails_at:
+            raise UnavailableError("the store is out of reach")
+        return data
+
+
+def wide_file(row_count):
+    table = pa.table({f"c{i}": pa.array(range(i, row_count + i)) for i in range(20)})
+    schema = schema_of(*(column(i + 1, f"c{i}", LONG) for i in range(20)))
+    return schema, parquet_bytes(table.cast(arrow_schema(schema)), row_group_rows=row_count // 2, use_dictionary=False)
+
+
+def test_a_small_file_is_read_at_once():
+    schema, data = wide_file(100)
+    read = []
+    reader = ParquetReader(Counting(data, read))
+    tables = [table for _, table in reader.tables([field.name for field in schema.fields], None, [], None)]
+    assert read == [len(data)]
+    assert [table.num_rows for table in tables] == [50, 50]
+
+
+def test_a_row_group_of_a_file_that_is_far_away_is_read_at_once_and_nothing_that_is_not_asked_for():
+    schema, data = wide_file(40_000)
+    names, read = [field.name for field in schema.fields], []
+    reader = ParquetReader(Counting(data, read))
+    footer_reads = len(read)
+    (table,) = (table for _, table in reader.tables(names, [1], [], None))
+    assert table["c3"].to_pylist() == list(range(20_003, 40_003))
+    assert len(read) == footer_reads + 1
+    del read[:]
+    list(reader.tables(["c2"], [0], [], None))
+    assert sum(read) < len(data) / 20
+
+
+def test_what_a_store_says_when_it_is_out_of_reach_is_the_error():
+    _, data = wide_file(40_000)
+    for fails_at in range(4):
+        with pytest.raises(UnavailableError, match="the store is out of reach"):
+            for _ in ParquetReader(Counting(data, [], fails_at)).tables(["c1", "c5"], None, [], None):
+                pass

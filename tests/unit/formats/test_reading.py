@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from pyarrow import orc
 
 from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.formats.projection import KEPT_DICTIONARY
+from icekeep.formats.reading import FileColumns, SourceFile, open_reader, read_file
 from icekeep.spec.metadata_columns import (
     DELETE_FILE_PATH,
     DELETE_FILE_POS,
@@ -385,3 +387,84 @@ def test_a_file_with_some_bytes_changed_is_read_or_refused_with_an_error_of_ours
     storage.create("memory:/t/broken", bytes(broken))
     with suppress(InvalidTableError, UnsupportedError):
         read_tables(storage, "memory:/t/broken", schema, file_format=file_format)
+
+
+# One value for many files
+
+
+WORDS = schema_of(column(1, "n", LONG, required=True), column(2, "s", STRING))
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_columns_that_were_found_in_one_file_are_found_anew_in_one_that_differs(storage, file_format):
+    options = options_for(file_format)
+    reordered = schema_of(column(2, "was_s", STRING), column(1, "n", INT))
+    without = schema_of(column(1, "n", LONG), column(9, "dropped", STRING))
+    given = [
+        (WORDS, {"n": 1, "s": "a"}),
+        (WORDS, {"n": 2, "s": "b"}),
+        (reordered, {"n": 3, "was_s": "c"}),
+        (without, {"n": 4, "dropped": "x"}),
+        (WORDS, {"n": 5, "s": None}),
+    ]
+    columns, found = FileColumns(WORDS, kept_dictionaries={2}), []
+    for number, (schema, row) in enumerate(given):
+        (file,) = write_files(storage, schema, [table_of(schema, [row] * 3)], options, directory=f"memory:/{number}")
+        source = SourceFile(location=file.file_path, file_format=file_format)
+        (table,) = read_file(storage, source, columns)
+        assert table.schema.field("s").type in (pa.string(), KEPT_DICTIONARY)
+        found += table.to_pylist()[:1]
+        assert table.num_rows == 3
+    assert [(row["n"], row["s"]) for row in found] == [(1, "a"), (2, "b"), (3, "c"), (4, None), (5, None)]
+
+
+def test_what_only_the_partition_says_is_said_of_each_file(storage):
+    schema = schema_of(column(1, "n", LONG), column(3, "day", LONG))
+    columns, found = FileColumns(schema), []
+    for number in range(3):
+        (file,) = write_files(storage, NUMBERS, [table_of(NUMBERS, [{"n": number}])], directory=f"memory:/{number}")
+        source = SourceFile(location=file.file_path, constants={3: number * 10})
+        found += [row for table in read_file(storage, source, columns) for row in table.to_pylist()]
+    assert found == [{"n": n, "day": n * 10} for n in range(3)]
+
+
+def test_a_name_gives_no_id_in_a_file_whose_partition_says_the_value(storage):
+    mapping = parse_name_mapping('[{"names": ["n"], "field-id": 1}]')
+    columns, found = FileColumns(NUMBERS), []
+    put(storage, foreign_bytes("PARQUET", pa.table({"n": [5]})))
+    for constants in ({}, {1: 7}, {1: 8}, {}):
+        source = SourceFile(location="memory:/t/foreign", name_mapping=mapping, constants=constants)
+        found += [row["n"] for table in read_file(storage, source, columns) for row in table.to_pylist()]
+    assert found == [5, 7, 8, 5]
+
+
+def test_a_required_column_is_looked_at_in_every_file(storage):
+    columns = FileColumns(WORDS)
+    optional = schema_of(column(1, "n", LONG), column(2, "s", STRING))
+    for number, value in enumerate([1, 2, None]):
+        row = {"n": value, "s": "a"}
+        (file,) = write_files(storage, optional, [table_of(optional, [row])], directory=f"memory:/{number}")
+        tables = read_file(storage, SourceFile(location=file.file_path), columns)
+        if value is not None:
+            assert next(tables).to_pylist() == [row]
+            continue
+        with pytest.raises(InvalidTableError, match=r"column 'n' is required and has 1 nulls"):
+            next(tables)
+
+
+def test_facts_and_lineage_are_those_of_each_file(storage):
+    schema = schema_of(*NUMBERS.fields, FILE, POS, ROW_ID)
+    columns, found = FileColumns(schema), []
+    for number in range(2):
+        rows = [{"n": 10 * number + i} for i in range(2)]
+        (file,) = write_files(storage, NUMBERS, [table_of(NUMBERS, rows)], directory=f"memory:/{number}")
+        source = SourceFile(location=file.file_path, first_row_id=100 * number, data_sequence_number=1)
+        found += [tuple(row.values()) for table in read_file(storage, source, columns) for row in table.to_pylist()]
+    places = ["memory:/0/001.parquet", "memory:/1/001.parquet"]
+    assert found == [(10 * n + i, places[n], i, 100 * n + i) for n in range(2) for i in range(2)]
+
+
+def test_a_file_that_is_looked_at_has_its_name_in_errors(storage):
+    put(storage, b"not Parquet")
+    with pytest.raises(InvalidTableError, match=r"data file 'memory:/t/foreign' is damaged"):
+        open_reader(storage, "memory:/t/foreign", "PARQUET").__enter__()

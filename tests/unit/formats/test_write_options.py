@@ -1,7 +1,14 @@
 import pytest
 
 from icekeep.errors import UsageError
-from icekeep.formats.write_options import AvroOptions, OrcOptions, ParquetOptions, WriteOptions, write_options
+from icekeep.formats.write_options import (
+    AvroOptions,
+    OrcOptions,
+    ParquetColumns,
+    ParquetOptions,
+    WriteOptions,
+    write_options,
+)
 from icekeep.spec.metrics_modes import DEFAULT, FULL, NONE
 from icekeep.spec.sorting import SortField, SortOrder
 from icekeep.spec.transforms import Identity
@@ -15,10 +22,35 @@ def test_properties_that_are_not_set_mean_icebergs_defaults():
         encoding=ParquetOptions(
             row_group_size_bytes=134217728,
             page_size_bytes=1048576,
+            page_rows=20000,
+            page_version="1.0",
             dictionary_size_bytes=2097152,
             compression="zstd",
             compression_level=3,
+            columns=ParquetColumns(bloom_filter_max_bytes=1048576, default_dictionary=True),
         ),
+    )
+
+
+def test_properties_of_single_columns_of_parquet_are_read():
+    properties = {
+        "write.parquet.bloom-filter-enabled.column.a": "true",
+        "write.parquet.bloom-filter-enabled.column.point.x": "FALSE",
+        "write.parquet.bloom-filter-fpp.column.a": "0.1",
+        "write.parquet.bloom-filter-ndv.column.a": "100",
+        "write.parquet.bloom-filter-max-bytes": "1024",
+        "write.parquet.stats-enabled.column.b": "false",
+        "write.parquet.dict-encoding-enabled.column.c": "false",
+        "parquet.enable.dictionary": "false",
+    }
+    assert write_options(properties).encoding.columns == ParquetColumns(
+        bloom_filters={"a": True, "point.x": False},
+        bloom_filter_fpp={"a": 0.1},
+        bloom_filter_ndv={"a": 100},
+        bloom_filter_max_bytes=1024,
+        statistics={"b": False},
+        dictionaries={"c": False},
+        default_dictionary=False,
     )
 
 
@@ -30,6 +62,8 @@ def test_table_properties_are_read():
         "write.parquet.dict-size-bytes": "5",
         "write.parquet.compression-codec": "GZIP",
         "write.parquet.compression-level": "7",
+        "write.parquet.page-row-limit": "50",
+        "write.parquet.page-version": "V2",
     }
     options = write_options(properties)
     assert options == WriteOptions(
@@ -37,6 +71,8 @@ def test_table_properties_are_read():
         encoding=ParquetOptions(
             row_group_size_bytes=100,
             page_size_bytes=10,
+            page_rows=50,
+            page_version="2.0",
             dictionary_size_bytes=5,
             compression="gzip",
             compression_level=7,
@@ -53,6 +89,17 @@ def test_table_properties_are_read():
         ("write.parquet.row-group-size-bytes", "128 MB"),
         ("write.parquet.page-size-bytes", "0"),
         ("write.parquet.dict-size-bytes", "-1"),
+        ("write.parquet.page-row-limit", "0"),
+        ("write.parquet.page-version", "v3"),
+        ("write.parquet.bloom-filter-max-bytes", "1 MB"),
+        ("write.parquet.bloom-filter-enabled.column.a", "yes"),
+        ("write.parquet.bloom-filter-fpp.column.a", "1"),
+        ("write.parquet.bloom-filter-fpp.column.a", "0"),
+        ("write.parquet.bloom-filter-fpp.column.a", "few"),
+        ("write.parquet.bloom-filter-ndv.column.a", "0"),
+        ("write.parquet.stats-enabled.column.a", ""),
+        ("write.parquet.dict-encoding-enabled.column.a", "1"),
+        ("parquet.enable.dictionary", "on"),
         ("write.target-file-size-bytes", ""),
     ],
 )
@@ -80,10 +127,26 @@ def test_properties_of_orc_are_read():
         "write.orc.stripe-size-bytes": "1000",
         "write.orc.compression-codec": "ZSTD",
         "write.orc.compression-strategy": "compression",
+        "write.orc.vectorized.batch-size": "100",
+        "write.orc.bloom.filter.columns": "a, point.x,",
+        "write.orc.bloom.filter.fpp": "0.01",
     }
-    expected = OrcOptions(stripe_size_bytes=1000, compression="zstd", compression_strategy="compression")
-    assert write_options(properties).encoding == expected
-    assert OrcOptions(stripe_size_bytes=67108864, compression="zlib", compression_strategy="speed") == OrcOptions()
+    assert write_options(properties).encoding == OrcOptions(
+        stripe_size_bytes=1000,
+        batch_rows=100,
+        compression="zstd",
+        compression_strategy="compression",
+        bloom_filter_columns=("a", "point.x"),
+        bloom_filter_fpp=0.01,
+    )
+    assert OrcOptions() == OrcOptions(
+        stripe_size_bytes=67108864,
+        batch_rows=1024,
+        compression="zlib",
+        compression_strategy="speed",
+        bloom_filter_columns=(),
+        bloom_filter_fpp=0.05,
+    )
 
 
 def test_properties_of_avro_are_read():
@@ -109,6 +172,8 @@ def test_properties_of_other_formats_are_passed_over():
         ("orc", "write.orc.compression-codec", "lzo"),
         ("orc", "write.orc.compression-strategy", "best"),
         ("orc", "write.orc.stripe-size-bytes", "0"),
+        ("orc", "write.orc.vectorized.batch-size", "0"),
+        ("orc", "write.orc.bloom.filter.fpp", "1.5"),
         ("avro", "write.avro.compression-codec", "deflate"),
         ("avro", "write.avro.compression-level", "10"),
         ("avro", "write.avro.compression-level", "fast"),

@@ -15,6 +15,7 @@ from icekeep.errors import (
     UnsupportedError,
     UsageError,
 )
+from icekeep.spec.layout import data_layout
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import UnknownTransform
@@ -149,6 +150,23 @@ def test_data_goes_where_the_table_wants_it(catalog):
     put(table)
     (location,) = data_files(catalog)
     assert location.startswith("memory://lake/elsewhere/00000-0-")
+
+
+def test_data_is_spread_by_hash_where_the_table_asks_for_it(catalog):
+    properties = {"write.object-storage.enabled": "true", "write.data.path": "memory://lake/shared"}
+    table = create_table(catalog, "db.events", SIMPLE, properties=properties)
+    put(table)
+    (location,) = data_files(catalog)
+    name = location.rpartition("/")[2]
+    assert location == data_layout(table.metadata.location, properties).location(name)
+    assert location.endswith(f"/db/events/{name}")
+
+
+def test_code_of_another_engine_that_places_data_is_refused_before_anything_is_written(catalog, storage):
+    table = create_table(catalog, "db.events", SIMPLE, properties={"write.location-provider.impl": "a.B"})
+    with pytest.raises(UnsupportedError, match=r"location-provider\.impl"):
+        put(table)
+    assert storage.fired["write"] == 0
 
 
 def test_a_partition_of_doubles_is_stored_in_full(catalog):

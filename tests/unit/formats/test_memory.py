@@ -1,0 +1,205 @@
+"""What a task may use of memory, and that it uses no more: a process of its own is given a limit and a file beyond it."""
+
+import io
+import json
+import os
+import resource
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from icekeep.errors import UnsupportedError
+from icekeep.formats.base import PartSize
+from icekeep.formats.memory import BATCH_BYTES, COMFORTABLE_BYTES, TaskMemory, peak_memory_bytes, task_memory_bytes
+from icekeep.formats.parquet import ParquetReader
+from icekeep.formats.reading import SourceFile, read_file
+from icekeep.formats.write_options import MIB
+from icekeep.spec.types import LONG, STRING
+from kit.columns import column, parquet_bytes, schema_of, table_of
+from kit.storage import MemoryStorage
+
+GIB = 1024 * MIB
+
+
+class Reader:
+    """A reader of a file whose largest part is known."""
+
+    def __init__(self, row_count, size_bytes, held_bytes=0):
+        self._part = PartSize(number=3, row_count=row_count, size_bytes=size_bytes)
+        self._held_bytes = held_bytes
+
+    def largest_part(self):
+        return self._part
+
+    def held_bytes(self, part):
+        return self._held_bytes if part == 3 else 0
+
+
+def test_a_row_group_that_fits_well_is_read_whole():
+    assert TaskMemory(8 * GIB).batch_rows(Reader(1000, COMFORTABLE_BYTES)) is None
+    assert TaskMemory(400 * MIB).batch_rows(Reader(1000, 100 * MIB)) is None
+    assert TaskMemory(GIB).batch_rows(Reader(0, 0)) is None
+
+
+def test_a_large_one_is_read_in_batches_that_shrink_with_the_memory():
+    assert TaskMemory(8 * GIB).batch_rows(Reader(2**20, GIB)) == BATCH_BYTES // 1024
+    # Half is for reading, of which a quarter is a batch: it is there twice, beside what else is held.
+    assert TaskMemory(400 * MIB).batch_rows(Reader(2**20, GIB)) == 50 * MIB // 1024
+    assert TaskMemory(8 * GIB).batch_rows(Reader(10, 10 * BATCH_BYTES)) == 1
+
+
+def test_one_that_does_not_fit_even_so_is_refused_with_what_to_set():
+    with pytest.raises(UnsupportedError) as error:
+        TaskMemory(400 * MIB).batch_rows(Reader(10, 2 * GIB, held_bytes=MIB))
+    needed = MIB + 2 * -(-2 * GIB // 10)
+    assert error.value.message == (
+        f"row group 3 takes {2 * GIB} bytes and reading it in batches {needed}, where a task may read {200 * MIB} at a time; "
+        "give the tasks more with 'spark.executor.memoryOverhead' or 'spark.executor.pyspark.memory', or let fewer share an "
+        "executor with 'spark.executor.cores'"
+    )
+    # What is held beside the batches counts as well.
+    with pytest.raises(UnsupportedError, match="row group 3"):
+        TaskMemory(400 * MIB).batch_rows(Reader(2**20, GIB, held_bytes=101 * MIB))
+
+
+def test_rows_that_wait_to_be_written_have_a_quarter_of_the_memory_and_never_next_to_nothing():
+    assert TaskMemory(GIB).row_group_bytes == 256 * MIB
+    assert TaskMemory(0).row_group_bytes == 4 * MIB
+
+
+def system(root, groups=(), **files):
+    """A machine's directories, with the limits of control groups."""
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text("\n".join(groups))
+    (root / "proc/self/status").write_text("VmSize:\t 2048 kB\nVmHWM:\t 512 kB\n")
+    for path, text in files.items():
+        file = root / "sys/fs/cgroup" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return root
+
+
+MACHINE = resource.getpagesize() * int(os.sysconf("SC_PHYS_PAGES"))
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "limit"),
+    [
+        ([], {}, MACHINE),
+        (["0::/pod/executor"], {"pod/executor/memory.max": "1000000\n"}, 1_000_000),
+        (["0::/pod/executor"], {"pod/executor/memory.max": "max\n", "pod/memory.max": "700000"}, 700_000),
+        # Seen from within a container its own group is the root.
+        (["0::/somewhere/else"], {"memory.max": "600000"}, 600_000),
+        (["0::/../../x"], {"memory.max": "600000"}, 600_000),
+        (["4:cpu:/c", "7:memory:/c"], {"memory/c/memory.limit_in_bytes": "500000"}, 500_000),
+        (["7:hugetlb,memory:/"], {"memory/memory.limit_in_bytes": "500000"}, 500_000),
+        (["7:memory:/"], {"memory/memory.limit_in_bytes": "9223372036854771712"}, MACHINE),
+        (["0::/"], {"memory.max": "max"}, MACHINE),
+    ],
+)
+def test_a_task_has_its_share_of_the_least_limit(tmp_path, groups, files, limit):
+    root = system(tmp_path, groups, **files)
+    assert task_memory_bytes(1, root) == limit
+    assert task_memory_bytes(4, root) == limit // 4
+
+
+def test_a_system_that_tells_nothing_has_its_memory(tmp_path):
+    assert task_memory_bytes(2, tmp_path / "none") == MACHINE // 2
+    assert peak_memory_bytes(tmp_path / "none") > MIB
+
+
+def test_the_peak_is_the_one_that_the_system_tells(tmp_path):
+    assert peak_memory_bytes(system(tmp_path)) == 512 * 1024
+
+
+ROWS = schema_of(column(1, "id", LONG), column(2, "word", STRING))
+
+
+def test_the_largest_row_group_counts_as_it_is_in_memory_not_in_the_file():
+    table = pa.table({"id": pa.array([1] * 100_000), "word": ["a"] * 100_000})
+    reader = ParquetReader(io.BytesIO(parquet_bytes(table, row_group_rows=60_000)))
+    part = reader.largest_part()
+    assert (part.number, part.row_count) == (0, 60_000)
+    assert part.size_bytes == 60_000 * (8 + 4)
+    assert 0 < reader.held_bytes(0) < 10_000
+    assert ParquetReader(io.BytesIO(parquet_bytes(table.slice(0, 0)))).largest_part().row_count == 0
+
+
+def test_batches_that_a_file_is_read_in_have_its_rows_in_order():
+    storage = MemoryStorage()
+    table = table_of(ROWS, [{"id": i, "word": f"w{i % 5}"} for i in range(1000)])
+    storage.create("memory:/t/a", parquet_bytes(table, row_group_rows=400))
+    batches = list(read_file(storage, SourceFile(location="memory:/t/a"), ROWS, batch_rows=lambda reader: 150))
+    assert [batch.num_rows for batch in batches] == [150, 150, 100, 150, 150, 100, 150, 50]
+    assert pa.concat_tables(batches).equals(table)
+
+
+# In a process that has only so much memory
+
+
+SCRIPT = """
+    import json, resource, sys
+    from pathlib import Path
+    from icekeep.formats.memory import task_memory_bytes
+    from icekeep.formats.rewrite import rewrite
+    from icekeep.formats.rewrite_task import FilePiece, RewriteTask
+    from icekeep.spec.partitioning import UNPARTITIONED
+    from icekeep.spec.schema import Schema
+    from icekeep.spec.types import LONG, STRING, NestedField
+    from icekeep.storage.open import open_storage
+
+    directory, name, row_count, extra = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    status = Path("/proc/self/status").read_text()
+    now = int(status.split("VmSize:")[1].split()[0]) * 1024
+    resource.setrlimit(resource.RLIMIT_AS, (now + extra, now + extra))
+    column = NestedField(field_id=1, name="id", type=LONG if name != "texts" else STRING, required=False)
+    piece = FilePiece(location=f"{directory}/{name}", record_count=row_count, size_bytes=Path(directory, name).stat().st_size)
+    task = RewriteTask(
+        pieces=(piece,), schema=Schema(fields=(column,)), specs={0: UNPARTITIONED}, spec_id=0,
+        table_location=f"{directory}/new-{name}", properties={}, target_file_size_bytes=2**29, operation_id="op",
+    )
+    before = task_memory_bytes(1)
+    try:
+        outcome = rewrite(task, open_storage({}))
+        print(json.dumps({"rows": sum(f.record_count for f in outcome.files), "peak": outcome.peak_bytes, "before": before}))
+    except Exception as error:
+        print(json.dumps({"error": f"{type(error).__name__}: {error}", "before": before}))
+"""
+
+
+def limited(directory, name, row_count, extra_bytes):
+    """What a rewrite of a file says in a process that may take only so many bytes more than it has at its start."""
+    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(directory), name, str(row_count), str(extra_bytes)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+FIELD = [pa.field("id", pa.int64(), metadata={b"PARQUET:field_id": b"1"})]
+
+
+@pytest.mark.parametrize("row_group_rows", [2**20, 64 * 2**20])
+def test_a_file_far_larger_than_the_memory_is_rewritten_whatever_its_row_groups(tmp_path, row_group_rows):
+    rows = pa.table([pa.array(range(2**20), pa.int64())], schema=pa.schema(FIELD))
+    whole = pa.concat_tables([rows] * 64)
+    assert whole.nbytes == 512 * MIB
+    pq.write_table(whole, tmp_path / "numbers", row_group_size=row_group_rows, compression="none", use_dictionary=False)
+    del whole
+    said = limited(tmp_path, "numbers", 64 * 2**20, 300 * MIB)
+    assert said["before"] <= 300 * MIB
+    assert said["rows"] == 64 * 2**20
+
+
+def test_a_row_group_that_no_batch_of_would_fit_is_refused_before_anything_is_written(tmp_path):
+    text = "x" * (60 * MIB)
+    field = pa.field("id", pa.string(), metadata={b"PARQUET:field_id": b"1"})
+    pq.write_table(pa.table([[text, text]], schema=pa.schema([field])), tmp_path / "texts", compression="none")
+    said = limited(tmp_path, "texts", 2, 200 * MIB)
+    assert "UnsupportedError" in said["error"]
+    assert f"data file '{tmp_path}/texts': row group 0 takes" in said["error"]
+    assert not Path(tmp_path, "new-texts").exists()
+    assert limited(tmp_path, "texts", 2, 4 * GIB)["rows"] == 2
