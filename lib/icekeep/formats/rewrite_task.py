@@ -1,0 +1,106 @@
+"""What a task of a rewrite is told and what it answers: values that travel between driver and executors."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from icekeep.formats.ordering import KeyRange, Ordering
+from icekeep.spec.manifests.structs import DataFile
+from icekeep.spec.partitioning import PartitionSpec
+from icekeep.spec.schema import Schema
+from icekeep.spec.sorting import UNSORTED, SortOrder
+
+
+class FilePiece(msgspec.Struct, frozen=True, kw_only=True):
+    """A data file to read, whole or in part.
+
+    Attributes:
+        record_count: of the whole file, as its manifest entry says.
+        size_bytes: of the piece.
+        spec_id: of the file's partition spec.
+        partition: the file's partition tuple.
+        split: the first byte and the number of bytes of the piece: row groups or stripes that begin there; null for the
+            whole file.
+        first_row_id, data_sequence_number: of the file's entry, which its rows inherit.
+        deletes: positions in the task's `delete_files` of those that reach the file.
+    """
+
+    location: str
+    record_count: int
+    size_bytes: int
+    file_format: str = "PARQUET"
+    spec_id: int = 0
+    partition: tuple[Any, ...] = ()
+    split: tuple[int, int] | None = None
+    first_row_id: int | None = None
+    data_sequence_number: int | None = None
+    deletes: tuple[int, ...] = ()
+
+
+class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Pieces, and the files that shall hold their live rows.
+
+    The new files are in the table's default format and named `<partition_id>-<task_attempt_id>-<operation_id>-<count>`
+    with the format's suffix, as Iceberg's Spark writers name theirs, where the table's properties put data files. Two
+    attempts at one task need different `task_attempt_id`s, since only the files of the attempt that won are committed.
+
+    Attributes:
+        pieces: of one spec and partition, unless `ordering` says a spec to partition by.
+        delete_files: those that reach any of the pieces, each once.
+        schema: that the new files are written with.
+        table_schemas: of the table, for columns that deletes compare and `schema` lacks.
+        specs: the partition specs of the pieces and of the new files, by id.
+        spec_id: of the new files.
+        table_location: of the table; with `properties` it says where data files go.
+        properties: of the table: how to write and where, and the name mapping that files without field ids are read with.
+        sort_order: of the table, whose columns keep bounds.
+        sort_order_id: what the new files say of the order of their rows.
+        ordering: of the rows; null leaves them as they are.
+        key_range: which rows of the pieces are this task's; null for all.
+        files_count: of rows that are ordered and of one partition: how many files they are dealt out to, evenly by their
+            number, which is known once they are sorted; a file still ends at the target size. Null: at the target size only.
+        budget_bytes: how much memory the rows that are to be ordered may take before they are put on disk.
+        keeps_lineage: whether the new files store the lineage of rows; null if they shall where a piece has a first row id.
+            Tasks that read and tasks that write the same rows must say the same.
+        slots: how many tasks share the machine's memory, this one among them.
+    """
+
+    pieces: tuple[FilePiece, ...]
+    delete_files: tuple[DataFile, ...] = ()
+    schema: Schema
+    table_schemas: tuple[Schema, ...] = ()
+    specs: Mapping[int, PartitionSpec]
+    spec_id: int
+    table_location: str
+    properties: Mapping[str, str]
+    target_file_size_bytes: int
+    sort_order: SortOrder = UNSORTED
+    sort_order_id: int | None = 0
+    ordering: Ordering | None = None
+    key_range: KeyRange | None = None
+    files_count: int | None = None
+    budget_bytes: int = 512 * 1024 * 1024
+    keeps_lineage: bool | None = None
+    slots: int = 1
+    operation_id: str
+    partition_id: int = 0
+    task_attempt_id: int = 0
+
+
+class RewriteOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task did.
+
+    Attributes:
+        files: the new files, in the order of their rows.
+        read_count: rows of the pieces, deleted ones among them.
+        live_count: those of them that are not deleted, whatever the key range.
+        stitched_count: how many of `files` were put together from whole row groups.
+        peak_bytes: the most memory of the process at the end of the task (resident set).
+    """
+
+    files: tuple[DataFile, ...]
+    read_count: int
+    live_count: int
+    stitched_count: int = 0
+    peak_bytes: int = 0
