@@ -16,7 +16,7 @@ from fastavro.write import Writer
 
 from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.formats.avro_values import arrow_array, avro_values, node_of_schema
-from icekeep.formats.base import FileMetrics
+from icekeep.formats.base import FileMetrics, PartSize
 from icekeep.formats.metrics import MetricsCollector
 from icekeep.formats.write_options import AvroOptions
 from icekeep.spec.avro import (
@@ -54,6 +54,14 @@ class AvroReader:
     def parts_that_may_hold(self, column: str, text: str) -> Sequence[int] | None:
         """Not known: Avro has no statistics."""
         return None
+
+    def largest_part(self) -> PartSize | None:
+        """Not known."""
+        return None
+
+    def held_bytes(self, part: int) -> int:
+        """Nothing that is known."""
+        return 0
 
     def tables(
         self,

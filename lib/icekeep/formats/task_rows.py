@@ -1,0 +1,106 @@
+"""What a rewrite reads: the live rows of a task's pieces, in the columns that its new files have."""
+
+from collections.abc import Iterator
+
+import msgspec
+import pyarrow as pa
+
+from icekeep.formats.live_rows import PIECE_BYTES, LivePiece, LiveRowsReader
+from icekeep.formats.memory import TaskMemory, task_memory_bytes
+from icekeep.formats.parquet import repeating_strings
+from icekeep.formats.reading import SourceFile, open_reader
+from icekeep.formats.rewrite_task import FilePiece, RewriteTask
+from icekeep.formats.write_options import MIB
+from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
+from icekeep.spec.name_mapping import NameMapping, name_mapping_of
+from icekeep.spec.partitioning import identity_values
+from icekeep.spec.schema import Schema
+from icekeep.storage.base import Storage
+
+_LARGE_BYTES = 16 * MIB
+"""A file as large is looked at before anything is read; a smaller one when its turn comes."""
+
+
+def columns_to_write(task: RewriteTask) -> Schema:
+    """The table's columns, and the lineage of rows that have one: they keep it in their new file (spec, "Row Lineage")."""
+    keeps_lineage = task.keeps_lineage
+    if keeps_lineage is None:
+        keeps_lineage = any(piece.first_row_id is not None for piece in task.pieces)
+    if not keeps_lineage:
+        return task.schema
+    return msgspec.structs.replace(task.schema, fields=(*task.schema.fields, ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER))
+
+
+class TaskRows:
+    """The rows of a task's pieces without those that are deleted, in the order of the pieces.
+
+    Iterate once. Columns are `columns_to_write`; string columns that repeat may be dictionaries.
+
+    Attributes:
+        columns: of the rows.
+        read_count: rows that were read so far, deleted ones among them.
+        live_count: rows that were handed out so far.
+    """
+
+    def __init__(self, task: RewriteTask, storage: Storage) -> None:
+        """Raises:
+        UnsupportedError: a large file has a row group that this task could not hold; nothing was read.
+        """
+        self.columns = columns_to_write(task)
+        self.live_count = 0
+        self._task, self._storage = task, storage
+        self._memory = TaskMemory(task_memory_bytes(task.slots))
+        self._name_mapping = name_mapping_of(task.properties)
+        self._reader = LiveRowsReader(
+            storage,
+            self.columns,
+            table_schemas=task.table_schemas,
+            kept_dictionaries=self._kept_dictionaries(),
+            piece_bytes=min(PIECE_BYTES, self._memory.batch_bytes),
+        )
+        for location, file_format in dict.fromkeys((p.location, p.file_format) for p in task.pieces if _is_large(p)):
+            with open_reader(storage, location, file_format) as reader:
+                self._memory.batch_rows(reader)
+
+    @property
+    def read_count(self) -> int:
+        return self._reader.read_count
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        """Raises:
+        MissingFileError: a file is not there.
+        InvalidTableError: a file is damaged, does not fit the schema, or has not the rows that its manifest says.
+        UnsupportedError: a file needs a feature of the format that we do not handle, or more memory than there is.
+        """
+        pieces = (_live_piece(piece, self._task, self._name_mapping) for piece in self._task.pieces)
+        for table in self._reader.read(pieces, batch_rows=self._memory.batch_rows):
+            self.live_count += table.num_rows
+            yield table
+
+    def _kept_dictionaries(self) -> frozenset[int]:
+        """Columns that need not be decoded; the first file speaks for all: where it is wrong, only time is lost."""
+        first = self._task.pieces[0] if self._task.pieces else None
+        if first is None or first.file_format.upper() != "PARQUET":
+            return frozenset()
+        return repeating_strings(self._storage, first.location)
+
+
+def _is_large(piece: FilePiece) -> bool:
+    return piece.size_bytes >= _LARGE_BYTES
+
+
+def _live_piece(piece: FilePiece, task: RewriteTask, name_mapping: NameMapping | None) -> LivePiece:
+    source = SourceFile(
+        location=piece.location,
+        file_format=piece.file_format,
+        constants=identity_values(task.specs[piece.spec_id], piece.partition),
+        name_mapping=name_mapping,
+        first_row_id=piece.first_row_id,
+        data_sequence_number=piece.data_sequence_number,
+    )
+    return LivePiece(
+        source=source,
+        deletes=[task.delete_files[position] for position in piece.deletes],
+        split=piece.split,
+        record_count=piece.record_count if piece.split is None else None,
+    )

@@ -1,0 +1,120 @@
+"""What a rewrite writes: rows as they come, into files named and placed as the table wants it."""
+
+from collections.abc import Callable
+from itertools import count
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import pyarrow as pa
+
+from icekeep.formats.memory import TaskMemory, task_memory_bytes
+from icekeep.formats.partitioning import split_by_partition
+from icekeep.formats.rewrite_task import RewriteTask
+from icekeep.formats.write_options import WriteOptions, write_options
+from icekeep.formats.writing import DataFileWriter
+from icekeep.spec.layout import data_layout
+from icekeep.spec.manifests.structs import DataFile
+from icekeep.spec.partitioning import partition_path
+from icekeep.spec.schema import Schema
+from icekeep.storage.base import Storage
+
+
+class TaskWriter:
+    """Writes the rows of a task into data files.
+
+    Use it as a context manager and call `close` at the end of the block: when the block ends without that, or raises,
+    none of its files is left. Rows that move to another spec must come partition by partition: a partition that comes
+    again gets another file.
+    """
+
+    def __init__(self, task: RewriteTask, columns: Schema, storage: Storage) -> None:
+        """`columns` are those of the rows, as `columns_to_write` gives them.
+
+        Raises:
+            UsageError: a table property of the writer is wrong.
+            UnsupportedError: code of another engine says where the table's data files go.
+        """
+        self._task, self._columns, self._storage = task, columns, storage
+        self._options = _options(task)
+        self._layout = data_layout(task.table_location, task.properties)
+        self._numbers = count(1)
+        self._partition_by = None if task.ordering is None else task.ordering.partition_by
+        self._writer: DataFileWriter | None = None
+        self._partition: tuple[Any, ...] = ()
+        self._files: list[DataFile] = []
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None and self._closed:
+            return
+        if self._writer is not None:
+            self._writer.__exit__(kind, error, trace)
+        self._storage.delete_many([file.file_path for file in self._files])
+
+    def write(self, rows: pa.Table) -> None:
+        """Add rows, in the writer's columns as `TaskRows` gives them."""
+        if not rows.num_rows:
+            return
+        if self._partition_by is None:
+            pieces = self._task.pieces
+            self._writer_for(pieces[0].partition if pieces else ()).write(rows)
+            return
+        for partition, part in split_by_partition(rows, self._partition_by, self._task.schema):
+            self._writer_for(partition).write(part)
+
+    def end_file(self) -> None:
+        """The rows that come next begin a new file."""
+        if self._writer is not None:
+            self._writer.end_file()
+
+    def close(self) -> tuple[DataFile, ...]:
+        """Finish the last file and return all of them, in the order of their rows."""
+        self._end_partition()
+        self._closed = True
+        return tuple(self._files)
+
+    def _writer_for(self, partition: tuple[Any, ...]) -> DataFileWriter:
+        # As text, since NaN is one partition and 0.0 and -0.0 are two.
+        if self._writer is None or repr(partition) != repr(self._partition):
+            self._end_partition()
+            self._partition = partition
+            self._writer = DataFileWriter(
+                self._storage,
+                self._columns,
+                self._options,
+                self._new_locations(partition),
+                spec_id=self._task.spec_id,
+                partition=partition,
+                sort_order_id=self._task.sort_order_id,
+            )
+        return self._writer
+
+    def _end_partition(self) -> None:
+        if self._writer is not None:
+            self._files += self._writer.close()
+            self._writer = None
+
+    def _new_locations(self, partition: tuple[Any, ...]) -> Callable[[], str]:
+        task = self._task
+        path = partition_path(task.specs[task.spec_id], task.schema, partition)
+
+        def new_location() -> str:
+            number = f"{next(self._numbers):05d}"
+            name = f"{task.partition_id:05d}-{task.task_attempt_id}-{task.operation_id}-{number}{self._options.file_suffix}"
+            return self._layout.location(name, path)
+
+        return new_location
+
+
+def _options(task: RewriteTask) -> WriteOptions:
+    options = write_options(
+        task.properties, task.schema, task.sort_order, target_file_size_bytes=task.target_file_size_bytes
+    )
+    most_bytes = TaskMemory(task_memory_bytes(task.slots)).row_group_bytes
+    return msgspec.structs.replace(options, row_group_arrow_bytes=min(options.row_group_arrow_bytes, most_bytes))
