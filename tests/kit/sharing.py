@@ -2,13 +2,13 @@
 
 import io
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.file_sets import ReadFile, StoredFileSet, store_file_set
-from icekeep.commit.filtering import FilterManifests, Share
+from icekeep.commit.file_sets import ReadFile, StoredFileSet, store_part
+from icekeep.commit.filtering import FilterManifests, Gathering, Share
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 
@@ -25,6 +25,9 @@ class SharingReader(StorageManifestReader):
     ) -> list[Share]:
         self.asked += [m.manifest_path for m in manifests]
         return [self._share(manifest, work, next(locations)) for manifest in manifests]
+
+    def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[Any]) -> list[Any]:
+        return [self._sent(self._sent(work).run(m, StorageManifestReader(self.storage))) for m in manifests]
 
     def _share(self, manifest: ManifestFile, work: FilterManifests, location: str) -> Share:
         names = (f"{location.removesuffix('.avro')}-{number}.avro" for number in range(1000))
@@ -71,4 +74,13 @@ def stored(table: Table, removed: Sequence[ManifestEntry], change: RewriteFiles)
         for entry in removed
     ]
     directory = f"{table.metadata.location}/.icekeep/runs/{table.catalog.runtime.new_uuid()}"  # type: ignore[attr-defined]
-    return store_file_set(sorted(files, key=lambda file: file.manifest_path), table.storage, directory)
+    return store_file_set(files, table.storage, directory)
+
+
+def store_file_set(files: Iterable[ReadFile], storage: Any, directory: str) -> StoredFileSet:
+    """Write files as a set in storage, as the tasks of a job do it."""
+    by_manifest: dict[str, list[ReadFile]] = {}
+    for file in files:
+        by_manifest.setdefault(file.manifest_path, []).append(file)
+    parts = [store_part(some, storage, directory, number) for number, some in enumerate(by_manifest.values())]
+    return StoredFileSet.of(directory, parts)

@@ -4,7 +4,6 @@ A data file is a name on the disk; which rows it holds is known to the model alo
 """
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -13,13 +12,12 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.changes.overwrite_files import OverwriteFiles
-from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.conflicts import Isolation
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import IcekeepError, OutcomeUnknownError
-from icekeep.spec.applicability import applied_delete, partition_key, reaching_deletes
+from icekeep.spec.applicability import partition_key
 from icekeep.spec.filters.expressions import Expression, Predicate
 from icekeep.spec.filters.expressions import Operation as Compares
 from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
@@ -81,34 +79,6 @@ class Append(OnBranch):
     def change(self, client: Client, table: Table) -> Any:
         files = self.write_files(client, table, *(self.new_rows() for _ in range(self.random.randint(1, 2))))
         return AppendFiles(files=files, branch=self.branch)
-
-
-class Compact(OnBranch):
-    def change(self, client: Client, table: Table) -> Any:
-        metadata = table.metadata
-        entries, deletes = self.entries(client, table), self.entries(client, table, ManifestContent.DELETES)
-        chosen = self.random.sample(entries, min(len(entries), self.random.randint(1, 4)))
-        if not chosen:
-            return None
-        head = metadata.head(self.branch)
-        assert head is not None
-        self.removed = frozenset(e.data_file.file_path for e in chosen)
-        self.sequence_number = head.sequence_number if self.random.random() < 0.7 else None
-        visible = self.model.visible(self.live(table))
-        rows = _as_sets(visible[path] for path in sorted(self.removed))
-        applied = reaching_deletes(chosen, deletes, metadata.specs_by_id)
-        return RewriteFiles(
-            removed=tuple(chosen),
-            added=self.write_files(client, table, *rows),
-            schema_id=metadata.current_schema_id,
-            applied_deletes={path: frozenset(map(applied_delete, found)) for path, found in applied.items()},
-            format_version=metadata.format_version,
-            data_sequence_number=self.sequence_number,
-            branch=self.branch,
-        )
-
-    def effect(self, model: Model, before: TableMetadata, after: TableMetadata) -> Effect:
-        return Effect(self.branch, self.removed, self.added, self.sequence_number, same_rows=True)
 
 
 class DeleteRows(OnBranch):
@@ -292,14 +262,6 @@ class MergeManifests(OnBranch):
 def is_of(kind: str) -> Expression:
     """The filter for the rows of a kind."""
     return Predicate(Compares.EQ, "kind", (kind,))
-
-
-def _as_sets(rows: Iterable[frozenset[int]]) -> list[frozenset[int]]:
-    """The same rows in as few sets as hold them: what was published twice is there twice."""
-    counts = Counter(row for held in rows for row in held)
-    return [
-        frozenset(row for row, count in counts.items() if count > at) for at in range(max(counts.values(), default=0))
-    ]
 
 
 def live_entries(

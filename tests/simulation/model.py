@@ -32,7 +32,8 @@ DEFINITIONS = (
 )
 """What of a table an operation leaves as it is unless it is for that."""
 
-_SKEW_MS = 20 * 60 * 1000
+SKEW_MS = 20 * 60 * 1000
+"""How far the clocks of two writers may be apart."""
 
 
 class Live(NamedTuple):
@@ -171,7 +172,7 @@ class Model:
         if self.world.is_version(location):
             # By its own time: it may have been created long after it was made.
             age_ms = self.world.scheduler.now_ms - self._made_ms[location]
-            is_old = age_ms >= VERSION_AGE_KEPT_MS - _SKEW_MS
+            is_old = age_ms >= VERSION_AGE_KEPT_MS - SKEW_MS
             self.require(is_old, "H2", f"version {location!r} is deleted at an age of {age_ms} ms")
             behind = file_version(self.world.pointer) - file_version(location)
             self.require(behind >= self.world.versions_kept, "H2", f"{location!r} is deleted, {behind} behind the head")
@@ -185,7 +186,7 @@ class Model:
 
     def _is_slow(self, doing: Doing) -> bool:
         """Whether versions that were made since it began may be deleted by now."""
-        return self.world.scheduler.now_ms - doing.began_ms >= VERSION_AGE_KEPT_MS - _SKEW_MS
+        return self.world.scheduler.now_ms - doing.began_ms >= VERSION_AGE_KEPT_MS - SKEW_MS
 
     def told(self, doing: Doing) -> None:
         """A writer knows what became of its operation."""

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from simulation import broken_changes, broken_commits
+from simulation import broken_changes, broken_commits, broken_compaction
+from simulation.compaction_operations import Compact, CompactAndClean, CompactHoldingItsStart, CompactIntoAnotherSpec
 from simulation.definition_operations import ChangePartitioning, SetStatistics
 from simulation.file_operations import (
-    Compact,
     Delete,
     DeleteByFilter,
+    DeleteByValue,
     DeleteRows,
     MergeManifests,
     OverwriteByFilter,
@@ -75,6 +76,21 @@ MUTANTS: dict[Mutant, Hunt] = {
     broken_changes.moves_refs_unseen: Hunt(likes=(MakeBranchOrTag, MoveBranchOrTag)),
     broken_changes.removes_specs_in_use: Hunt(catalog=POINTER, likes=(ChangePartitioning, Expire)),
     broken_changes.drops_other_statistics: Hunt(likes=(SetStatistics,)),
+    broken_compaction.moves_rows_past_deletes: Hunt(likes=(ChangePartitioning, DeleteByValue, CompactIntoAnotherSpec)),
+    broken_compaction.takes_moved_rows_for_reached: Hunt(
+        likes=(ChangePartitioning, DeleteByValue, CompactIntoAnotherSpec)
+    ),
+    broken_compaction.takes_global_deletes_for_a_partitions: Hunt(
+        likes=(ChangePartitioning, DeleteByValue, CompactAndClean)
+    ),
+    broken_compaction.takes_equal_numbers_for_too_old: Hunt(likes=(DeleteRows, CompactAndClean)),
+    broken_compaction.forgets_what_it_adds: Hunt(likes=(DeleteByValue, CompactAndClean)),
+    broken_compaction.forgets_what_it_removes: Hunt(likes=(DeleteByValue, CompactAndClean)),
+    broken_compaction.finds_dangling_deletes_once: Hunt(likes=(DeleteByValue, Compact, CompactAndClean)),
+    broken_compaction.holds_nothing: Hunt(likes=(CompactHoldingItsStart,)),
+    broken_compaction.leaves_its_tag: Hunt(likes=(CompactHoldingItsStart,)),
+    broken_compaction.drops_tags_of_living_runs: Hunt(likes=(CompactHoldingItsStart,)),
+    broken_compaction.holds_for_no_time: Hunt(likes=(CompactHoldingItsStart, Expire)),
 }
 
 

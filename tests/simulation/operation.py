@@ -76,9 +76,11 @@ class Operation:
         result = retry.commit(table, change, runtime=client)
         return result.changed
 
-    def write_files(self, client: Client, table: Table, *rows: frozenset[int]) -> tuple[DataFile, ...]:
+    def write_files(
+        self, client: Client, table: Table, *rows: frozenset[int], spec: PartitionSpec | None = None
+    ) -> tuple[DataFile, ...]:
         """Data files with these rows, in more files than asked for where they belong to several partitions."""
-        spec = table.metadata.spec
+        spec = table.metadata.spec if spec is None else spec
         parted = rows if spec.is_unpartitioned else [part for held in rows for part in by_kind(held)]
         return tuple(self._write_file(client, spec, at, held) for at, held in enumerate(parted))
 

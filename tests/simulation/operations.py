@@ -6,6 +6,12 @@ and `check` (what else must hold of it), and a line here.
 
 from collections.abc import Callable
 
+from simulation.compaction_operations import (
+    Compact,
+    CompactAndClean,
+    CompactHoldingItsStart,
+    CompactIntoAnotherSpec,
+)
 from simulation.definition_operations import (
     AddAColumn,
     ChangeOrder,
@@ -17,7 +23,6 @@ from simulation.definition_operations import (
 )
 from simulation.file_operations import (
     Append,
-    Compact,
     Delete,
     DeleteByFilter,
     DeleteByValue,
@@ -40,7 +45,10 @@ from simulation.snapshot_operations import Expire, ExpireAndReclaim, Rollback, S
 Make = Callable[..., Operation]
 OPERATIONS: dict[Make, int] = {
     Append: 30,
-    Compact: 14,
+    Compact: 10,
+    CompactAndClean: 5,
+    CompactIntoAnotherSpec: 3,
+    CompactHoldingItsStart: 3,
     DeleteRows: 8,
     DeleteByValue: 4,
     Overwrite: 6,

@@ -1,6 +1,7 @@
 """Operations on branches and tags."""
 
 from icekeep.commit.changes.manage_refs import CreateRef, DropRef, FastForwardBranch, RenameBranch, ReplaceRef
+from icekeep.maintenance.compaction.start_tag import TAG_PREFIX
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.refs import is_ancestor
 from icekeep.spec.snapshots import MAIN, SnapshotRef
@@ -36,7 +37,7 @@ class MakeBranchOrTag(OnRefs):
 class DropBranchOrTag(OnRefs):
     def run(self, client: Client) -> bool:
         table = client.catalog.load(EVENTS)
-        names = sorted(table.metadata.refs.keys() - {MAIN})
+        names = _of_people(table.metadata)
         if not names:
             return False
         self.ref = name = self.random.choice(names)
@@ -72,7 +73,7 @@ class MoveBranchOrTag(OnRefs):
 
     def run(self, client: Client) -> bool:
         table = client.catalog.load(EVENTS)
-        names = sorted(table.metadata.refs.keys() - {MAIN})
+        names = _of_people(table.metadata)
         if not names:
             return False
         self.ref = self.random.choice(names)
@@ -109,3 +110,8 @@ class FastForward(OnRefs):
         model.require(now.snapshot_id == self.target, "C10", f"{self.name} moved {self.branch} elsewhere")
         on_the_way = was is None or model.is_ancestor(was.snapshot_id, of=self.target)
         model.require(on_the_way, "C5", f"{self.name} took snapshots off {self.branch}")
+
+
+def _of_people(metadata: TableMetadata) -> list[str]:
+    """The branches and tags that nobody's job made for itself."""
+    return sorted(name for name in metadata.refs if name != MAIN and not name.startswith(TAG_PREFIX))

@@ -4,10 +4,11 @@ import traceback
 from collections.abc import Iterator
 from functools import cache
 
-from simulation.definition_operations import SetStatistics
+from simulation.compaction_operations import Compact
+from simulation.definition_operations import ChangePartitioning, SetStatistics
 from simulation.doing import Told
 from simulation.faults import ANYWHERE, AT, Fault, FaultAt
-from simulation.file_operations import Append, Compact
+from simulation.file_operations import Append
 from simulation.history import History
 from simulation.operations import OPERATIONS, Make
 from simulation.ref_operations import MakeBranchOrTag
@@ -16,7 +17,18 @@ from simulation.snapshot_operations import ExpireAndReclaim, Rollback
 from simulation.world import CATALOGS
 
 _NEVER = -1
-_PREPARED = (Append, Append, MakeBranchOrTag, SetStatistics, Compact, Append, MakeBranchOrTag, Rollback, Append)
+_PREPARED = (
+    Append,
+    Append,
+    MakeBranchOrTag,
+    SetStatistics,
+    Compact,
+    Append,
+    MakeBranchOrTag,
+    Rollback,
+    ChangePartitioning,
+    Append,
+)
 _AFTERWARDS = (Append, Compact, ExpireAndReclaim)
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.file_sets import ReadFile, store_file_set
+from icekeep.commit.file_sets import ReadFile
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepError
@@ -20,6 +20,7 @@ from icekeep.planning.commit_reader import SparkManifestReader
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.manifests.structs import ManifestEntry
 from kit.lake import Lake
+from kit.sharing import store_file_set
 
 
 @pytest.fixture

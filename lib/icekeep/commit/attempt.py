@@ -5,10 +5,11 @@ A change is given an `Attempt`; it may read its base and write manifests through
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import Any, TypeVar
 
 import msgspec
 
-from icekeep.commit.filtering import Filtered, FilterManifests, Identity, identity
+from icekeep.commit.filtering import Filtered, FilterManifests, Gathering, Identity, identity
 from icekeep.commit.manifest_writer import ManifestWriter
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import SummaryBuilder
@@ -25,12 +26,14 @@ from icekeep.spec.snapshots import MAIN, Snapshot
 from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update
 from icekeep.storage.base import Storage
 
+T = TypeVar("T")
+
 
 class CommitFiles:
     """The files that one commit has written so far, and manifests to be used again by later attempts.
 
     `named` says which of the commit's own manifests each of its lists names; `answers` keeps what became of manifests that
-    were filtered, each with the check that its removed files passed.
+    were filtered, each with the check that its removed files passed, `found` what else was asked of manifests.
     """
 
     def __init__(self, storage: Storage, commit_uuid: str) -> None:
@@ -40,6 +43,7 @@ class CommitFiles:
         self.lists_written: list[str] = []
         self.named: dict[str, frozenset[str]] = {}
         self.answers: dict[Hashable, tuple[Filtered, Hashable]] = {}
+        self.found: dict[Hashable, dict[Identity, Any]] = {}
         self._kept: dict[Hashable, tuple[ManifestFile, ...]] = {}
 
     def once(self, key: Hashable, write: Callable[[], tuple[ManifestFile, ...]]) -> tuple[ManifestFile, ...]:
@@ -100,6 +104,15 @@ class Attempt:
         key = (key, spec_id, content, self.base.format_version)
         locations = self._files.manifest_locations(self.base)
         return self._files.once(key, lambda: tuple(self.writer.write(entries, spec_id, content, locations)))
+
+    def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
+        """What some work finds in each manifest, in their order; those that an earlier attempt has asked are not read."""
+        found = self._files.found.setdefault(work.key, {})
+        todo = [manifest for manifest in manifests if identity(manifest) not in found]
+        if todo:
+            answers = self.reader.gathered(todo, work)
+            found.update(zip(map(identity, todo), answers, strict=True))
+        return [found[identity(manifest)] for manifest in manifests]
 
     def filtered(
         self, manifests: Sequence[ManifestFile], work: FilterManifests

@@ -5,10 +5,8 @@ listed by then. A stored set is kept in parts, one for each manifest that its fi
 manifest loads what concerns it and no more.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from itertools import groupby
-from operator import attrgetter
 
 import msgspec
 
@@ -31,6 +29,15 @@ class ReadFile(msgspec.Struct, frozen=True):
     applied_deletes: frozenset[AppliedDelete] = frozenset()
 
 
+class StoredPart(msgspec.Struct, frozen=True):
+    """The files of a stored set that were read from one manifest; `number` names the file that says which they are."""
+
+    manifest_path: str
+    number: int
+    files_count: int
+    records_count: int
+
+
 class StoredFileSet(msgspec.Struct, frozen=True):
     """A set in storage; `parts` says by manifest path which number its part has.
 
@@ -42,24 +49,29 @@ class StoredFileSet(msgspec.Struct, frozen=True):
     files_count: int
     records_count: int
 
+    @classmethod
+    def of(cls, directory: str, parts: Sequence[StoredPart]) -> "StoredFileSet":
+        """The set whose parts were written to a directory."""
+        numbers = {part.manifest_path: part.number for part in parts}
+        if len(numbers) < len(parts):
+            raise IcekeepBug(f"two parts of the set of files in {directory!r} are of one manifest")
+        return cls(directory, numbers, sum(p.files_count for p in parts), sum(p.records_count for p in parts))
+
     def locations(self) -> list[str]:
         """Where its parts lie, for whoever removes them."""
-        return [self._location(number) for number in self.parts.values()]
+        return [_part_location(self.directory, number) for number in self.parts.values()]
 
     def load(self, storage: Storage, manifest_paths: Iterable[str]) -> "Wanted":
         """The files that were read from some manifests; raises `InvalidTableError` for a part that is broken."""
         wanted = Wanted({}, {})
         for path in manifest_paths:
-            location = self._location(self.parts[path])
+            location = _part_location(self.directory, self.parts[path])
             try:
-                part = msgspec.msgpack.decode(storage.read(location), type=Wanted)
+                part = msgspec.msgpack.decode(storage.read(location), type=_Part)
             except msgspec.DecodeError as error:
                 raise InvalidTableError(f"cannot read the set of files in {location!r}: {error}") from error
-            wanted = Wanted({**wanted.paths, **part.paths}, {**wanted.applied, **part.applied})
+            wanted = Wanted({**wanted.paths, **part.paths}, {**wanted.applied, **part.applied()})
         return wanted
-
-    def _location(self, number: int) -> str:
-        return f"{self.directory}/files-{number}.msgpack"
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -90,40 +102,53 @@ def entry_digest(entry: ManifestEntry) -> Digest:
     return _digest(repr(facts))
 
 
-def path_digest(path: str) -> Digest:
-    """What a path is compared by where paths are too many to hold."""
-    return _digest(path)
+def store_part(files: Sequence[ReadFile], storage: Storage, directory: str, number: int) -> StoredPart:
+    """Write the files of one manifest as a part of a set; the same files make the same bytes.
 
-
-def store_file_set(files: Iterable[ReadFile], storage: Storage, directory: str) -> StoredFileSet:
-    """Write files, neighbours by manifest, as a set in storage; memory grows with the files of one manifest.
+    Args:
+        number: that no other part of the set has.
 
     Raises:
-        InvalidTableError: a file was read twice, so that only one of its entries would be removed.
+        InvalidTableError: a file was read twice.
     """
-    parts: dict[str, int] = {}
-    seen: set[Digest] = set()
-    files_count = records_count = 0
-    for manifest_path, some in groupby(files, attrgetter("manifest_path")):
-        if manifest_path in parts:
-            raise IcekeepBug(f"files of {manifest_path!r} are not given one after the other")
-        paths: dict[Digest, str] = {}
-        applied: dict[str, frozenset[AppliedDelete]] = {}
-        for file in some:
-            path = file.entry.data_file.file_path
-            if (digest := path_digest(path)) in seen:
-                raise live_twice(path)
-            seen.add(digest)
-            paths[entry_digest(file.entry)] = path
-            if file.applied_deletes:
-                applied[path] = file.applied_deletes
-            records_count += file.entry.data_file.record_count
-        files_count += len(paths)
-        stored = StoredFileSet(directory, {manifest_path: len(parts)}, 0, 0)
-        with storage.write(stored.locations()[0]) as stream:
-            stream.write(msgspec.msgpack.encode(Wanted(paths, applied)))
-        parts[manifest_path] = len(parts)
-    return StoredFileSet(directory, parts, files_count, records_count)
+    numbers: dict[AppliedDelete, int] = {}
+    paths: dict[Digest, str] = {}
+    applied: dict[str, list[int]] = {}
+    for file in files:
+        path = file.entry.data_file.file_path
+        if path in applied:
+            raise live_twice(path)
+        paths[entry_digest(file.entry)] = path
+        in_order = sorted(file.applied_deletes, key=lambda d: (d.file_path, d.content_offset or 0, d.sequence_number))
+        applied[path] = [numbers.setdefault(delete, len(numbers)) for delete in in_order]
+    part = _Part(paths, tuple(numbers), {path: tuple(some) for path, some in applied.items() if some})
+    with storage.write(_part_location(directory, number)) as stream:
+        stream.write(msgspec.msgpack.encode(part))
+    return StoredPart(
+        manifest_path=files[0].manifest_path,
+        number=number,
+        files_count=len(paths),
+        records_count=sum(file.entry.data_file.record_count for file in files),
+    )
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """What a part of a set says: as `Wanted`, with each delete file once, since many files may share theirs."""
+
+    paths: Mapping[Digest, str]
+    deletes: tuple[AppliedDelete, ...]
+    applied_by: Mapping[str, tuple[int, ...]]
+
+    def applied(self) -> dict[str, frozenset[AppliedDelete]]:
+        sets: dict[tuple[int, ...], frozenset[AppliedDelete]] = {}
+        for some in self.applied_by.values():
+            if some not in sets:
+                sets[some] = frozenset(self.deletes[number] for number in some)
+        return {path: sets[some] for path, some in self.applied_by.items()}
+
+
+def _part_location(directory: str, number: int) -> str:
+    return f"{directory}/files-{number}.msgpack"
 
 
 def live_twice(path: str) -> InvalidTableError:

@@ -1,14 +1,15 @@
-"""Manifests of a base without some of their files: work that a `ManifestReader` does here, or shares out to tasks."""
+"""What is asked of many manifests, and made of them: work that a `ManifestReader` does here, or shares out to tasks."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from icekeep.commit.file_sets import Digest, StoredFileSet, Wanted, entry_digest, path_digest
+from icekeep.commit.file_sets import Digest, StoredFileSet, Wanted, entry_digest
 from icekeep.commit.manifest_writer import ManifestWriter
 from icekeep.commit.selection import Selection
 from icekeep.commit.summary import SummaryBuilder
+from icekeep.spec.applicability import PathDigest, path_digest
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import Storage
@@ -17,6 +18,7 @@ _HELD_ENTRIES_COUNT = 20_000
 """A manifest of so many entries is held while it is filtered; a longer one is read a second time to be written."""
 
 Identity = tuple[str, int | None]
+Found = TypeVar("Found", covariant=True)
 
 
 def identity(manifest: ManifestFile) -> Identity:
@@ -48,7 +50,7 @@ class Filtered(msgspec.Struct, frozen=True):
     manifests: tuple[ManifestFile, ...]
     files_count: int
     wanted_count: int
-    paths: frozenset[Digest]
+    paths: frozenset[PathDigest]
     summary: SummaryBuilder
 
 
@@ -73,6 +75,20 @@ class EntryReader(Protocol):
 
     def entries(self, manifest: ManifestFile, metadata: TableMetadata) -> Iterator[ManifestEntry]:
         """All entries of a manifest in order, deleted ones included."""
+
+
+class Gathering(Protocol[Found]):
+    """A question to single manifests; can be pickled.
+
+    `key` is equal where the answers are, for a manifest of the same identity.
+    """
+
+    @property
+    def key(self) -> Hashable:
+        """See above."""
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> Found:
+        """The answer of one manifest."""
 
 
 class RemovalCheck(Protocol):

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.file_sets import Digest, FileSet, StoredFileSet, Wanted, count_of, path_digest, wanted_of
+from icekeep.commit.file_sets import FileSet, StoredFileSet, Wanted, count_of, wanted_of
 from icekeep.commit.filtering import Filtered, FilterManifests, Identity, RemovalCheck, identity, without_history
 from icekeep.commit.selection import LeftBehind, Selection
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
+from icekeep.spec.applicability import PathDigest, path_digest
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
 
@@ -32,7 +33,7 @@ class Kept(msgspec.Struct, frozen=True):
 
     manifests: tuple[ManifestFile, ...]
     removed_count: int
-    paths: frozenset[Digest]
+    paths: frozenset[PathDigest]
     summary: SummaryBuilder
 
 
@@ -140,9 +141,18 @@ def remove_deletes(
         ConflictError: a file of `as_read` is not live, or not as it was read.
     """
     if kept.removed_count:
-        least = _least_sequence_number(kept.manifests, base, added_number)
+        least = least_sequence_number(kept.manifests, base, added_number)
         selected = LeftBehind(kept.paths, least, selected)
     return remove(manifests.deletes, base, attempt, as_read=as_read, selected=selected)
+
+
+def least_sequence_number(manifests: Iterable[ManifestFile], base: TableMetadata, added_number: int | None) -> int:
+    """The least data sequence number of live data files, or one below it; those of this commit included.
+
+    `added_number` is that of added data files, null for the commit's own.
+    """
+    numbers = [m.min_sequence_number or 0 for m in manifests if m.may_have_live_files]
+    return min([*numbers, base.next_sequence_number if added_number is None else added_number])
 
 
 def add(
@@ -172,12 +182,6 @@ def add(
         entries = (ManifestEntry(status=Status.ADDED, data_file=f, sequence_number=sequence_number) for f in of_spec)
         added += attempt.write_manifests("added", entries, spec_id, content)
     return added
-
-
-def _least_sequence_number(manifests: Iterable[ManifestFile], base: TableMetadata, added_number: int | None) -> int:
-    """The least data sequence number of live data files, those of this commit included (its own where none is said)."""
-    numbers = [m.min_sequence_number or 0 for m in manifests if m.may_have_live_files]
-    return min([*numbers, base.next_sequence_number if added_number is None else added_number])
 
 
 def _kept(manifests: Sequence[ManifestFile], found: Mapping[Identity, Filtered]) -> Kept:

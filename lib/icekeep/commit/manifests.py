@@ -5,9 +5,9 @@ large, `planning` hands in a reader that uses Spark.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from icekeep.commit.filtering import FilterManifests, Share
+from icekeep.commit.filtering import FilterManifests, Gathering, Share
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.spec.manifests.decode import ManifestHeader, read_manifest, read_manifest_header, read_manifest_list
 from icekeep.spec.manifests.inspection import completed, inspect_manifest
@@ -17,6 +17,7 @@ from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import StructType
 from icekeep.storage.base import Storage
 
+T = TypeVar("T")
 _HEAD_BYTES = 64 << 10
 
 
@@ -33,6 +34,9 @@ class ManifestReader(Protocol):
 
     def completed(self, manifest: ManifestFile, metadata: TableMetadata) -> ManifestFile:
         """A manifest's row with the counts that a list of version 1 may leave out."""
+
+    def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
+        """What some work finds in each manifest, in their order."""
 
     def filtered(
         self, manifests: Sequence[ManifestFile], work: FilterManifests, locations: Iterator[str]
@@ -61,6 +65,9 @@ class StorageManifestReader:
     def completed(self, manifest: ManifestFile, metadata: TableMetadata) -> ManifestFile:
         partition = metadata.partition_type(manifest.partition_spec_id)
         return completed(manifest, self._read(manifest), partition)
+
+    def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
+        return [work.run(manifest, self) for manifest in manifests]
 
     def filtered(
         self, manifests: Sequence[ManifestFile], work: FilterManifests, locations: Iterator[str]

@@ -4,7 +4,7 @@ Load the table, apply the change to it, swap the pointer; after a conflict, once
 ends the loop: it is settled by looking (`settle.py`), or it stays unknown and nothing is cleaned up.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 
 import msgspec
@@ -20,6 +20,7 @@ from icekeep.events import SILENT, CommitRetried, Listener, SnapshotCommitted
 from icekeep.runtime import SYSTEM, Runtime, new_snapshot_id
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import requirements_for
+from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.updates import AddSnapshot, Update
 
 
@@ -58,13 +59,15 @@ class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
     """A table after a commit.
 
     `base` is the table that the change was applied to, the true predecessor. `snapshot_id` is null where the change made
-    no snapshot, `changed` false where there was nothing to change and nothing was committed.
+    no snapshot, `changed` false where there was nothing to change and nothing was committed. `summary` is that of the
+    snapshot, also where others have expired it since.
     """
 
     table: Table
     base: Table
     snapshot_id: int | None
     changed: bool
+    summary: Mapping[str, str] = {}
 
 
 def commit(
@@ -111,11 +114,11 @@ def commit(
         if not updates:
             remove_all(files)
             return CommitResult(table=base, base=base, snapshot_id=None, changed=False)
-        adds_snapshot = any(isinstance(update, AddSnapshot) for update in updates)
+        made = next((update.snapshot for update in updates if isinstance(update, AddSnapshot)), None)
         try:
-            outcome = _swap(base, updates, snapshot_id if adds_snapshot else None, files, runtime)
+            outcome = _swap(base, updates, snapshot_id if made else None, files, runtime)
             if isinstance(outcome, Committed):
-                return _landed(outcome.table, base, snapshot_id if adds_snapshot else None, files, listener)
+                return _landed(outcome.table, base, made, files, listener)
         except IcekeepError:
             raise
         except BaseException as interrupt:
@@ -173,15 +176,16 @@ def _reload(table: Table) -> Table:
 
 
 def _landed(
-    committed: Table, base: Table, snapshot_id: int | None, files: CommitFiles, listener: Listener
+    committed: Table, base: Table, made: Snapshot | None, files: CommitFiles, listener: Listener
 ) -> CommitResult:
-    """What a commit that landed leaves; `snapshot_id` is null where this attempt was to add no snapshot."""
-    snapshot = None if snapshot_id is None else committed.metadata.snapshots_by_id.get(snapshot_id)
-    if snapshot_id is None:
+    """What a commit that landed leaves; `made` is the snapshot that this attempt was to add, if any."""
+    snapshot = None if made is None else committed.metadata.snapshots_by_id.get(made.snapshot_id)
+    if made is None:
         # Only earlier attempts wrote anything, and those were rejected.
         remove_all(files)
     else:
         remove_unused(files, snapshot)
-    made = None if snapshot is None else snapshot.snapshot_id
-    listener.on(SnapshotCommitted(committed.name, made, committed.metadata_location))
-    return CommitResult(table=committed, base=base, snapshot_id=made, changed=True)
+    snapshot_id = None if snapshot is None else snapshot.snapshot_id
+    listener.on(SnapshotCommitted(committed.name, snapshot_id, committed.metadata_location))
+    summary = {} if made is None else made.summary or {}
+    return CommitResult(table=committed, base=base, snapshot_id=snapshot_id, changed=True, summary=summary)

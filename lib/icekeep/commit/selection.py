@@ -3,9 +3,8 @@
 from collections.abc import Hashable, Set
 from typing import Protocol
 
-from icekeep.commit.file_sets import Digest, path_digest
 from icekeep.errors import UnsupportedError
-from icekeep.spec.applicability import PartitionKey, is_newer, partition_key
+from icekeep.spec.applicability import PartitionKey, PathDigest, is_newer, partition_key, path_digest
 from icekeep.spec.filters.evaluators import file_may_match, file_must_match, manifest_may_match, partition_matches
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.projections import project_inclusive
@@ -136,7 +135,7 @@ class AtPaths:
 class LeftBehind:
     """The delete files that are for a data file which goes, or too old for every data file that is left."""
 
-    def __init__(self, paths: Set[Digest], least_sequence_number: int, other: Selection | None) -> None:
+    def __init__(self, paths: Set[PathDigest], least_sequence_number: int, other: Selection | None) -> None:
         self._paths, self._least, self._other = frozenset(paths), least_sequence_number, other
         self.key: Hashable = ("left", self._paths, least_sequence_number, None if other is None else other.key)
 

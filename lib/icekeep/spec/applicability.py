@@ -8,7 +8,8 @@ a deletion vector takes the place of position delete files, and a delete file th
 import math
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from icekeep.spec.metadata_columns import DELETE_FILE_PATH
 from icekeep.spec.partitioning import PartitionSpec
 
 PartitionKey = tuple[int, tuple[Any, ...]]
+PathDigest = bytes
 Specs = Mapping[int, PartitionSpec]
 
 
@@ -46,6 +48,11 @@ def partition_key(file: DataFile) -> PartitionKey:
     Floating point values are compared by their bits: a NaN equals every NaN, and -0.0 is not 0.0.
     """
     return file.spec_id, tuple(_bits(value) if isinstance(value, float) else value for value in file.partition)
+
+
+def path_digest(path: str) -> PathDigest:
+    """What a path is compared by where paths are too many to hold."""
+    return blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def sequence_number(entry: ManifestEntry) -> int:
@@ -168,44 +175,110 @@ def reaching_deletes(
     return {path: _in_force(path, reaching) for path, reaching in found.items()}
 
 
-def dangling_deletes(
-    deletes: Sequence[ManifestEntry], data: Iterable[ManifestEntry], specs: Specs
-) -> tuple[ManifestEntry, ...]:
-    """The delete files that reach none of the live data files, by sequence numbers, partitions and `referenced_data_file`.
+class Places(msgspec.Struct, frozen=True):
+    """Where live delete files look for rows: what must be known of live data files to tell which of them are dangling.
 
-    Those below the least data sequence number of their partition (of the table, if they are global) are, and those whose
-    one data file is not live. Path bounds are not asked, so that a file that is left out may reach none all the same.
+    Attributes:
+        partitions: those that delete files lie in, with the greatest data sequence number that any of them there reaches.
+        paths: digests of the data files that some are for alone.
+    """
+
+    partitions: Mapping[PartitionKey, int] = {}
+    paths: frozenset[PathDigest] = frozenset()
+
+    @classmethod
+    def of(cls, deletes: Iterable[ManifestEntry], specs: Specs) -> "Places":
+        """The places of delete files; those of global equality deletes are none, since all they ask is the table's least."""
+        partitions: dict[PartitionKey, int] = {}
+        paths: set[PathDigest] = set()
+        for delete in deletes:
+            if is_global(delete.data_file, specs):
+                continue
+            partition = partition_key(delete.data_file)
+            partitions[partition] = max(_greatest_reached(delete), partitions.get(partition, -1))
+            if (only := only_data_file(delete.data_file)) is not None:
+                paths.add(path_digest(only))
+        return cls(partitions, frozenset(paths))
+
+    @classmethod
+    def union(cls, some: Iterable["Places"]) -> "Places":
+        """The places of all."""
+        partitions: dict[PartitionKey, int] = {}
+        paths: set[PathDigest] = set()
+        for places in some:
+            for partition, number in places.partitions.items():
+                partitions[partition] = max(number, partitions.get(partition, -1))
+            paths |= places.paths
+        return cls(partitions, frozenset(paths))
+
+
+class LeastNumbers(msgspec.Struct, frozen=True):
+    """The least data sequence numbers of live data files: in a partition, and at a path (of which there may be one file).
+
+    Places that hold no live data file have none.
+    """
+
+    partitions: Mapping[PartitionKey, int] = {}
+    paths: Mapping[PathDigest, int] = {}
+
+    @classmethod
+    def of(cls, data: Iterable[tuple[DataFile, int]], asked: Places) -> "LeastNumbers":
+        """Those of data files, each with its data sequence number, at the places that were asked for; may be a stream."""
+        partitions: dict[PartitionKey, int] = {}
+        paths: dict[PathDigest, int] = {}
+        for file, number in data:
+            if (partition := partition_key(file)) in asked.partitions:
+                partitions[partition] = min(number, partitions.get(partition, number))
+            if asked.paths and (path := path_digest(file.file_path)) in asked.paths:
+                paths[path] = min(number, paths.get(path, number))
+        return cls(partitions, paths)
+
+    @classmethod
+    def union(cls, some: Iterable["LeastNumbers"]) -> "LeastNumbers":
+        """Those of all."""
+        partitions: dict[PartitionKey, int] = {}
+        paths: dict[PathDigest, int] = {}
+        for numbers in some:
+            _lower(partitions, numbers.partitions)
+            _lower(paths, numbers.paths)
+        return cls(partitions, paths)
+
+
+def is_dangling(delete: ManifestEntry, least: LeastNumbers, least_of_table: int, specs: Specs) -> bool:
+    """Whether a live delete file reaches none of the live data files, by sequence numbers, partitions and its one data file.
+
+    Path bounds are not asked, and not whether a vector takes its place, so that a file which is not dangling may do nothing
+    all the same. One whose data file lies in another partition, which no table may have, is not either.
 
     Args:
-        deletes: live delete files.
-        data: all live data files, those that the same commit adds among them; may be a stream.
-        specs: the partition specs of the table.
+        least: of all live data files, those that the same commit adds among them.
+        least_of_table: the least data sequence number of any of them, or one below it.
 
     Raises:
-        InvalidTableError: as `reaches`.
+        InvalidTableError: a deletion vector names no data file, or a partition spec is missing.
     """
-    of_one: dict[str, list[int]] = defaultdict(list)
-    for index, delete in enumerate(deletes):
-        if (only := only_data_file(delete.data_file)) is not None:
-            of_one[only].append(index)
-    reaching: set[int] = set()
-    least: dict[Any, int] = {}
-    for entry in data:
-        number = sequence_number(entry)
-        for place in (_TABLE, partition_key(entry.data_file)):
-            least[place] = min(number, least.get(place, number))
-        reaching.update(i for i in of_one.get(entry.data_file.file_path, ()) if reaches(deletes[i], entry, specs))
-
-    def is_dangling(index: int, delete: ManifestEntry) -> bool:
-        if only_data_file(delete.data_file) is not None:
-            return index not in reaching
-        place: Any = _TABLE if is_global(delete.data_file, specs) else partition_key(delete.data_file)
-        return place not in least or not is_newer(delete, least[place])
-
-    return tuple(delete for index, delete in enumerate(deletes) if is_dangling(index, delete))
+    file = delete.data_file
+    only = only_data_file(file)
+    if is_global(file, specs):
+        number: int | None = least_of_table
+    elif only is not None:
+        number = least.paths.get(path_digest(only))
+    else:
+        number = least.partitions.get(partition_key(file))
+    return number is None or not is_newer(delete, number)
 
 
-_TABLE = "table"
+def _greatest_reached(delete: ManifestEntry) -> int:
+    """The greatest data sequence number that is still reached."""
+    number = sequence_number(delete)
+    return number if is_newer(delete, number) else number - 1
+
+
+def _lower(numbers: dict[Any, int], others: Mapping[Any, int]) -> None:
+    for place, number in others.items():
+        numbers[place] = min(number, numbers.get(place, number))
+
+
 _NAN = struct.pack(">d", math.nan)
 
 

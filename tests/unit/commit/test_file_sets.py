@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.commit.file_sets import ReadFile, entry_digest, store_file_set
+from icekeep.commit.file_sets import ReadFile, StoredFileSet, StoredPart, entry_digest, store_part
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.applicability import AppliedDelete
 from icekeep.spec.manifests.structs import ManifestEntry, Status
+from kit.sharing import store_file_set
 from kit.storage import MemoryStorage
 from kit.tables import data_file
 
@@ -73,14 +74,51 @@ def test_applied_deletes_are_stored_with_their_file():
     assert stored.load(storage, ["m", "n"]).applied == {data_file("a").file_path: frozenset({DELETE})}
 
 
-def test_a_file_that_is_listed_twice_is_refused():
+@given(st.lists(st.frozensets(st.integers(0, 5)), max_size=8))
+def test_each_file_gets_back_the_deletes_that_were_applied_to_it(numbers):
+    storage = MemoryStorage()
+    applied = [frozenset(AppliedDelete("d", n % 3 or None, n) for n in some) for some in numbers]
+    files = [ReadFile(entry(f"f{i}"), "m", some) for i, some in enumerate(applied)] or read("a")
+    stored = store_file_set(files, storage, AT)
+    found = stored.load(storage, ["m"]).applied
+    assert found == {data_file(f"f{i}").file_path: some for i, some in enumerate(applied) if some}
+
+
+def test_delete_files_that_many_data_files_share_are_stored_once():
+    """PEERS 13: a few hundred equality deletes reach each of many files; their names are not repeated for each."""
+    sizes = []
+    for files_count in (1, 101):
+        storage = MemoryStorage()
+        applied = frozenset(AppliedDelete(f"memory://{'x' * 100}/{n}", None, 3) for n in range(500))
+        stored = store_file_set(read(*map(str, range(files_count)), applied=applied), storage, AT)
+        sizes.append(len(storage.files[stored.locations()[0]][0]))
+        loaded = stored.load(storage, ["m"]).applied
+        assert len(loaded) == files_count
+        assert len({id(some) for some in loaded.values()}) == 1
+    assert sizes[1] - sizes[0] < 100 * 2000
+
+
+def test_the_same_files_make_the_same_part_in_whatever_task():
+    files = [*read("a", applied=frozenset(AppliedDelete(f"d{n}", None, n) for n in range(9))), *read("b")]
+    parts = []
+    for _ in range(2):
+        storage = MemoryStorage()
+        part = store_part(
+            [replace(file, applied_deletes=frozenset(file.applied_deletes)) for file in files], storage, AT, 7
+        )
+        assert part == StoredPart("m", 7, 2, 14)
+        parts.append({at: data for at, (data, *_) in storage.files.items()})
+    assert parts[0] == parts[1]
+
+
+def test_a_file_that_a_manifest_lists_twice_is_refused():
     with pytest.raises(InvalidTableError, match=r"'.*/a' is live more than once in the table; it cannot be rewritten"):
-        store_file_set([*read("a"), *read("a", manifest="n")], MemoryStorage(), AT)
+        store_part([*read("a"), *read("a")], MemoryStorage(), AT, 0)
 
 
-def test_the_files_of_a_manifest_come_together():
-    with pytest.raises(IcekeepBug, match="'m' are not given one after the other"):
-        store_file_set([*read("a"), *read("b", manifest="n"), *read("c")], MemoryStorage(), AT)
+def test_a_set_has_one_part_a_manifest():
+    with pytest.raises(IcekeepBug, match=r"two parts of the set of files in .* are of one manifest"):
+        StoredFileSet.of(AT, [StoredPart("m", 0, 1, 1), StoredPart("m", 1, 1, 1)])
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"\x81\xa5paths\x01"])

@@ -53,6 +53,7 @@ def test_a_commit_says_what_it_made_and_on_what(catalog, table):
     assert result.base == table
     assert result.table == catalog.load(EVENTS)
     assert result.snapshot_id == result.table.metadata.current_snapshot_id
+    assert result.summary == result.table.metadata.current_snapshot.summary
     assert live(result.table) == {"old": 1, "new": 1}
     assert heard.events == [SnapshotCommitted("db.events", result.snapshot_id, result.table.metadata_location)]
     assert catalog.runtime.sleeps_ms == []
@@ -249,3 +250,8 @@ def test_a_property_of_the_new_base_is_seen_by_the_next_attempt(catalog, table):
     change = Applying(ONE)
     run(table, change)
     assert [base.properties.get("seen") for base in change.bases] == [None, "yes"]
+
+
+def test_a_commit_without_a_snapshot_has_no_summary(table):
+    assert run(table, SET).summary == {}
+    assert run(table, ChangeProperties()).summary == {}

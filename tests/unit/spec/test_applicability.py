@@ -9,12 +9,15 @@ from msgspec.structs import replace
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.applicability import (
     AppliedDelete,
+    LeastNumbers,
+    Places,
     applied_delete,
-    dangling_deletes,
+    is_dangling,
     is_deletion_vector,
     may_name,
     only_data_file,
     partition_key,
+    path_digest,
     reaches,
     reaching_deletes,
 )
@@ -81,6 +84,15 @@ def bounded(lower, upper):
 A = entry("a", 5)
 
 
+def dangling_deletes(deletes, data, parts=1):
+    """As a commit finds them: deletes and data files come in several manifests, and are looked at one by one."""
+    asked = Places.union(Places.of(deletes[n::parts], SPECS) for n in range(parts))
+    rows = [(e.data_file, e.sequence_number) for e in data]
+    least = LeastNumbers.union(LeastNumbers.of(rows[n::parts], asked) for n in range(parts))
+    of_table = min((e.sequence_number for e in data), default=9)
+    return tuple(delete for delete in deletes if is_dangling(delete, least, of_table, SPECS))
+
+
 @pytest.mark.parametrize(
     ("delete", "reached"),
     [
@@ -112,18 +124,16 @@ def test_deletes_for_one_data_file_must_lie_in_its_spec_and_partition(make, wher
     # Iceberg Java fails scans of such tables as well (PR #16957).
     of_a = {"referenced_data_file": "a"} if make is positions else {}
     delete = make(9, **of_a, **where)
-    for asked in (
-        lambda: reaches(delete, A, SPECS),
-        lambda: reaching_deletes([A], [delete], SPECS),
-        lambda: dangling_deletes([delete], [A], SPECS),
-    ):
+    for asked in (lambda: reaches(delete, A, SPECS), lambda: reaching_deletes([A], [delete], SPECS)):
         with pytest.raises(InvalidTableError, match=r"is for data file 'a', which has another partition spec or part"):
             asked()
+    # Nor does anybody know whether it is dangling, so it stays.
+    assert dangling_deletes([delete], [A]) == ()
     # One that is too old, or whose data file is gone, reaches nothing wherever it lies.
     older, lost = make(4, **of_a, **where), make(9, referenced_data_file="b", **where)
     for harmless in (older, lost):
         assert not reaches(harmless, A, SPECS)
-        assert dangling_deletes([harmless], [A], SPECS) == (harmless,)
+        assert dangling_deletes([harmless], [A]) == (harmless,)
     assert reaching_deletes([A], [older, lost], SPECS) == {"a": ()}
 
 
@@ -316,16 +326,14 @@ def test_each_data_file_has_the_deletes_that_the_sentences_of_the_spec_give_it(t
     assert found == {a.data_file.file_path: tuple(d for d in deletes if _oracle(a, d, deletes)) for a in data}
 
 
-@given(_tables())
-def test_dangling_deletes_are_those_that_reach_no_live_file_but_for_what_bounds_alone_tell(table):
+@given(_tables(), st.integers(1, 3))
+def test_dangling_deletes_are_those_that_reach_no_live_file_but_for_what_bounds_alone_tell(table, parts):
     data, deletes = table
     if _are_broken(data, deletes):
-        with pytest.raises(InvalidTableError, match="which has another partition"):
-            dangling_deletes(deletes, iter(data), SPECS)
         return
     unbounded = [replace(d, data_file=replace(d.data_file, lower_bounds=None, upper_bounds=None)) for d in deletes]
     useless = [d.data_file.file_path for d in unbounded if not any(_oracle(a, d, ()) for a in data)]
-    dangling = dangling_deletes(deletes, iter(data), SPECS)
+    dangling = dangling_deletes(deletes, data, parts)
     assert [d.data_file.file_path for d in dangling] == useless
     reaching = {d for found in reaching_deletes(data, deletes, SPECS).values() for d in map(applied_delete, found)}
     assert not reaching & {applied_delete(d) for d in dangling}
@@ -342,12 +350,58 @@ def test_the_one_data_file_of_a_delete_file_is_a_matter_of_positions():
 def test_a_delete_file_is_dangling_below_the_least_number_of_its_own_partition():
     here, there = entry("a", 5), entry("b", 1, partition=("y",))
     deletes = [positions(4), positions(5), equality(5), equality(6), equality(2, spec_id=0, partition=())]
-    assert dangling_deletes(deletes, [here, there], SPECS) == (deletes[0], deletes[2])
+    assert dangling_deletes(deletes, [here, there]) == (deletes[0], deletes[2])
     # A global one counts the whole table; with the old file gone it reaches nothing either.
-    assert dangling_deletes(deletes, [here], SPECS) == (deletes[0], deletes[2], deletes[4])
-    assert dangling_deletes(deletes, [], SPECS) == tuple(deletes)
+    assert dangling_deletes(deletes, [here]) == (deletes[0], deletes[2], deletes[4])
+    assert dangling_deletes(deletes, []) == tuple(deletes)
 
 
 def test_deletes_of_one_file_are_dangling_once_it_is_gone_though_its_partition_is_not():
     deletes = [vector(7, "gone"), vector(7, "a"), positions(7, referenced_data_file="gone")]
-    assert dangling_deletes(deletes, [A], SPECS) == (deletes[0], deletes[2])
+    assert dangling_deletes(deletes, [A]) == (deletes[0], deletes[2])
+
+
+@given(_tables())
+def test_what_is_asked_of_data_files_is_no_more_than_deletes_need(table):
+    data, deletes = table
+    asked = Places.of(deletes, SPECS)
+    narrow = [d for d in deletes if not (d.data_file.content is EQUALITY and d.data_file.spec_id in (0, 3))]
+    assert set(asked.partitions) == {partition_key(d.data_file) for d in narrow}
+    assert asked.paths == {path_digest(p) for d in narrow if (p := d.data_file.referenced_data_file) is not None}
+    for partition, number in asked.partitions.items():
+        # A data file with a greater number than that is reached by none of them.
+        there = [d for d in narrow if partition_key(d.data_file) == partition]
+        for data_number in range(6):
+            at = entry("other", data_number, spec_id=partition[0], partition=partition[1])
+            loose = [replace(d, data_file=replace(d.data_file, referenced_data_file=None)) for d in there]
+            reached = any(
+                _oracle(
+                    at,
+                    replace(
+                        d, data_file=replace(d.data_file, file_format="PARQUET", lower_bounds=None, upper_bounds=None)
+                    ),
+                    (),
+                )
+                for d in loose
+            )
+            assert reached == (data_number <= number)
+    least = LeastNumbers.of(((e.data_file, e.sequence_number) for e in data), asked)
+    assert set(least.partitions) <= set(asked.partitions)
+    assert set(least.paths) <= asked.paths
+
+
+def test_a_global_equality_delete_is_dangling_by_the_whole_table_though_its_own_spec_holds_nothing():
+    """Iceberg joins by spec and partition there, and would take deletes for dangling that reach every partition."""
+    everywhere = equality(5, spec_id=0, partition=())
+    assert dangling_deletes([everywhere], [entry("b", 4)]) == ()
+    assert dangling_deletes([everywhere], [entry("b", 5)]) == (everywhere,)
+    # Nothing is asked of entries for it: manifest lists say what the least number is.
+    assert Places.of([everywhere], SPECS) == Places()
+
+
+def test_what_a_commit_adds_counts():
+    """PEERS 4: a new file that keeps an old sequence number is still reached by what came after that."""
+    later = equality(6)
+    assert dangling_deletes([later], [entry("new", 5)]) == ()
+    assert dangling_deletes([later], [entry("new", 7)]) == (later,)
+    assert dangling_deletes([positions(6)], [entry("new", 6)]) == ()

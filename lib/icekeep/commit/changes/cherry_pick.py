@@ -9,11 +9,10 @@ from collections.abc import Hashable, Sequence
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.file_sets import path_digest
 from icekeep.commit.live_files import Kept, add, live_entries, live_manifests, remove, remove_deletes
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import SafetyError, UsageError
-from icekeep.spec.applicability import partition_key
+from icekeep.spec.applicability import partition_key, path_digest
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.refs import is_ancestor, moved

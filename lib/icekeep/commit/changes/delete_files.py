@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.file_sets import path_digest
 from icekeep.commit.live_files import Kept, live_manifests, remove, remove_deletes
 from icekeep.commit.selection import AtPaths, DataFilesOf, DeleteFilesOf
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError
+from icekeep.spec.applicability import path_digest
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_FALSE, Expression
 from icekeep.spec.metadata import TableMetadata

@@ -6,18 +6,17 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 import msgspec
 
 from icekeep.commit.attempt import Attempt
+from icekeep.commit.dangling import dangling
 from icekeep.commit.file_sets import FileSet, StoredFileSet, Wanted, count_of, live_twice
 from icekeep.commit.filtering import EntryReader, identity, without_history
-from icekeep.commit.live_files import add, live_manifests, remove, remove_deletes
+from icekeep.commit.live_files import Kept, Manifests, add, live_manifests, remove, remove_deletes
+from icekeep.commit.selection import Selection
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from icekeep.spec.applicability import (
     AppliedDelete,
-    PartitionKey,
     applied_delete,
-    is_global,
     is_newer,
-    partition_key,
     reaching_deletes,
 )
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, ManifestFile
@@ -29,19 +28,29 @@ from icekeep.spec.updates import Update
 class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
     """Live files to remove, as they were read, and the files to add in their place.
 
-    `applied_deletes` says, by the path of a removed file, which delete files its rewrite applied (a stored set says so
-    itself); `format_version` is that
-    of the table that was read, null where it does not matter. `data_sequence_number` is given to the added files, so that
-    deletes that are newer still reach their rows; null: they take the commit's own. `schema_id` is the schema that they
-    were written with. `manifest_paths` says where the removed entries were read, and only saves work.
+    Attributes:
+        added: fewer rows than are removed where deletes were applied; none where no row is left.
+        schema_id: that the added files were written with.
+        applied_deletes: by the path of a removed file, which delete files its rewrite applied; a stored set says so itself.
+        moved_spec_ids: the partition specs of removed files whose rows are in files of another spec now; null: those that
+            any added file differs from.
+        format_version: of the table that was read, null where it does not matter.
+        starting_sequence_number: of the snapshot that was read; null: `data_sequence_number`.
+        data_sequence_number: given to the added files, so that deletes that are newer still reach their rows; null: they
+            take the commit's own.
+        remove_dangling: remove the delete files, too, that reach no data file of the branch once this is done.
+        manifest_paths: where the removed entries were read; only saves work.
     """
 
     removed: FileSet
     added: tuple[DataFile, ...]
     schema_id: int
     applied_deletes: Mapping[str, frozenset[AppliedDelete]] = {}
+    moved_spec_ids: frozenset[int] | None = None
     format_version: int | None = None
+    starting_sequence_number: int | None = None
     data_sequence_number: int | None = None
+    remove_dangling: bool = False
     manifest_paths: frozenset[str] = frozenset()
     branch: str = MAIN
     summary: Mapping[str, str] = {}
@@ -50,9 +59,11 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         """Needs no history: in this base each removed file is live as it was read, with the deletes that were applied.
 
         An equality delete that is newer may have come, where it reaches the rows in the new files too: these keep the
-        starting sequence number and the spec, and were written with a schema that has the columns it deletes by.
+        starting sequence number and the spec, and were written with a schema that has the columns it deletes by. Where rows
+        move to another spec, any equality delete that is newer than the start is a conflict.
         """
-        if not count_of(self.removed) and not self.added:
+        replaces = bool(count_of(self.removed) or self.added)
+        if not replaces and not self.remove_dangling:
             return ()
         self._check_base(base)
         manifests = live_manifests(base, self.branch, attempt)
@@ -66,13 +77,25 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         )
         if len(kept.paths) != kept.removed_count:
             raise InvalidTableError("a data file that is to be rewritten is live more than once in the table")
-        deletes = remove_deletes(manifests, kept, base, attempt, added_number=self.data_sequence_number)
+        selected = self._dangling(manifests, kept, base, attempt) if self.remove_dangling else None
+        deletes = remove_deletes(manifests, kept, base, attempt, selected=selected, added_number=self._added_number)
+        if not replaces and not deletes.removed_count:
+            return ()
         summary = SummaryBuilder(self.summary)
         summary.absorb(kept.summary)
         summary.absorb(deletes.summary)
         added = add(self.added, base, attempt, summary, sequence_number=self.data_sequence_number)
         new = [*added, *kept.manifests, *deletes.manifests]
         return attempt.snapshot_updates("replace", new, summary, branch=self.branch)
+
+    def _dangling(self, manifests: Manifests, kept: Kept, base: TableMetadata, attempt: Attempt) -> Selection | None:
+        data = [manifest for manifest in kept.manifests if manifest.may_have_live_files]
+        return dangling(manifests.deletes, data, self.added, base, attempt, added_number=self._added_number)
+
+    @property
+    def _added_number(self) -> int | None:
+        """What no live file has is no number that counts."""
+        return self.data_sequence_number if self.added else None
 
     def _removed_records_count(self) -> int:
         if isinstance(self.removed, StoredFileSet):
@@ -87,8 +110,10 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
             base=without_history(base),
             deletes=deletes,
             applied=self.applied_deletes,
-            start=self.data_sequence_number,
-            added_partitions=frozenset(partition_key(file) for file in self.added),
+            start=self.data_sequence_number if self.starting_sequence_number is None else self.starting_sequence_number,
+            number=self.data_sequence_number,
+            moved_spec_ids=self.moved_spec_ids,
+            added_spec_ids=frozenset(file.spec_id for file in self.added),
             field_ids=frozenset(base.schemas_by_id[self.schema_id].fields_by_id),
         )
 
@@ -114,8 +139,9 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         deletes: the live delete manifests of `base`.
         applied: what the rewrite applied, by the path of the removed file; a stored set says so itself.
-        start: the data sequence number of the new files, null for the commit's own.
-        added_partitions: the partition specs and partitions of the new files.
+        start: the sequence number of the snapshot that was read, null if nobody says.
+        number: the data sequence number of the new files, null for the commit's own.
+        moved_spec_ids: as in `RewriteFiles`; null: those that any of `added_spec_ids`, of the new files, differs from.
         field_ids: the columns of the schema that they were written with.
     """
 
@@ -123,7 +149,9 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
     deletes: tuple[ManifestFile, ...]
     applied: Mapping[str, frozenset[AppliedDelete]]
     start: int | None
-    added_partitions: frozenset[PartitionKey]
+    number: int | None
+    moved_spec_ids: frozenset[int] | None
+    added_spec_ids: frozenset[int]
     field_ids: frozenset[int]
 
     @property
@@ -152,19 +180,22 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
 
     def _is_moved(self, spec_id: int) -> bool:
         """Whether rows of files of a partition spec may be in files of another now."""
-        return any(added != spec_id for added, _ in self.added_partitions)
+        if self.moved_spec_ids is not None:
+            return spec_id in self.moved_spec_ids
+        return any(added != spec_id for added in self.added_spec_ids)
 
     def _problem_of_moving(self, reader: EntryReader) -> str | None:
-        """An equality delete that is to spare rows where they were, and would delete them where they are put."""
+        """An equality delete that came meanwhile: it may reach rows where they were and not where they are put, or there alone.
+
+        Which of both it does depends on partitions that are not the same in two specs, so none is let pass.
+        """
+        if self.start is None:
+            raise IcekeepBug("a rewrite that moves rows to another partition spec does not say what snapshot it read")
         for delete in self._live_deletes(reader):
-            file = delete.data_file
-            is_later = (
-                file.content is FileContent.EQUALITY_DELETES and self.start is not None and is_newer(delete, self.start)
-            )
-            if is_later and (is_global(file, self.base.specs_by_id) or partition_key(file) in self.added_partitions):
+            if delete.data_file.content is FileContent.EQUALITY_DELETES and is_newer(delete, self.start):
                 return (
-                    f"equality delete file {file.file_path!r} would delete rows that are moved into its partition from files "
-                    "of another partition spec; plan again"
+                    f"equality delete file {delete.data_file.file_path!r} came while rows were moved to files of another "
+                    "partition spec, and may be for them; plan again"
                 )
         return None
 
@@ -173,8 +204,8 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
         file = delete.data_file
         return (
             file.content is FileContent.EQUALITY_DELETES
-            and self.start is not None
-            and is_newer(delete, self.start)
+            and self.number is not None
+            and is_newer(delete, self.number)
             and not self._is_moved(spec_id)
             and bool(file.equality_ids)
             and self.field_ids >= set(file.equality_ids or ())

@@ -245,7 +245,10 @@ def test_a_schema_or_spec_that_vanished_is_a_conflict(catalog):
     catalog.follow(after(lambda: swap(table, RemoveSchemas((1,)))))
     refused(table, rewrite(table, schema_id=1), match="schema 1")
     in_spec_1 = RewriteFiles(
-        removed=entries_of(table), added=(data_file("ab", partition=("x",), spec_id=1),), schema_id=0
+        removed=entries_of(table),
+        added=(data_file("ab", partition=("x",), spec_id=1),),
+        schema_id=0,
+        starting_sequence_number=1,
     )
     catalog.follow(after(lambda: swap(table, RemovePartitionSpecs((1,)))))
     refused(table, in_spec_1, match="partition spec 1")

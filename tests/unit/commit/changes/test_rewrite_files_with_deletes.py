@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
-from icekeep.errors import ConflictError, InvalidTableError
+from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from icekeep.spec.applicability import applied_delete, reaching_deletes
 from icekeep.spec.definition_updates import AddPartitionSpec, AddSchema, SetCurrentSchema, UpgradeFormatVersion
 from icekeep.spec.manifests.structs import FileContent
@@ -66,6 +66,7 @@ def rewrite(table, removed=("a", "b"), name="new", *, at_start=True, **options):
         "schema_id": 0,
         "applied_deletes": {path: frozenset(map(applied_delete, found)) for path, found in reaching.items()},
         "format_version": table.metadata.format_version,
+        "starting_sequence_number": start,
         "data_sequence_number": start if at_start else None,
         **options,
     }
@@ -184,37 +185,90 @@ def test_equality_deletes_no_newer_than_the_start_are_a_conflict_where_they_were
     assert "new" in live(run(deleted, rewrite(deleted, data_sequence_number=2, applied_deletes={})).table)
 
 
-def test_in_another_spec_equality_deletes_of_a_partition_would_not_reach_the_new_files(catalog):
-    table = add(memory_table(catalog, spec=BY_KIND), data_file("a", partition=("x",)))
-    table = swap(table, AddPartitionSpec(replace(BY_KIND, spec_id=1, fields=())))
-    moved = data_file("new", 5, spec_id=1)
-    change = rewrite(table, ("a",), added=(moved,))
-    same = rewrite(table, ("a",))
+def in_two_specs(catalog, *added):
+    """A table that was partitioned by kind (spec 0) and is not any more (spec 1)."""
+    table = swap(memory_table(catalog, spec=BY_KIND), AddPartitionSpec(replace(BY_KIND, spec_id=1, fields=())))
+    return add(table, *added)
+
+
+@pytest.mark.parametrize("at_start", [True, False])
+@pytest.mark.parametrize("where", [{"partition": ("x",)}, {"partition": ("y",)}, {"spec_id": 1}])
+@pytest.mark.parametrize(("spec_id", "partition"), [(0, ("x",)), (1, ())])
+def test_rows_are_not_moved_to_another_spec_where_any_equality_delete_came_meanwhile(
+    catalog, at_start, where, spec_id, partition
+):
+    """Where they were it may delete rows or spare them, where they are put it may do the other (found by the simulation)."""
+    old = [data_file(name, partition=partition, spec_id=spec_id) for name in "ab"]
+    table = in_two_specs(catalog, *old)
+    there = data_file("moved", 5, spec_id=1) if spec_id == 0 else data_file("moved", 5, ("x",))
+    moving = rewrite(table, ("a",), added=(there,), at_start=at_start)
+    staying = rewrite(table, ("b",), name="stays")
+    meanwhile(table, lambda: add_deletes(table, equality_deletes("e", **where)))
+    refused(table, moving, "/e' came while rows were moved to files of another partition spec")
+    # The same delete hinders no rewrite within a spec: it still reaches what it reached.
+    assert live(run(table, staying).table) == {"a": 1, "stays": 1, "e": 1}
+
+
+def test_rows_are_moved_where_equality_deletes_are_no_newer_than_what_was_read(catalog):
+    table = in_two_specs(catalog, data_file("a", partition=("x",)))
+    table = add_deletes(table, equality_deletes("e", partition=("x",)), equality_deletes("other", partition=("y",)))
+    done = run(table, rewrite(table, ("a",), added=(data_file("moved", 5, spec_id=1),))).table
+    assert live(done)["moved"] == 1
+    assert reaching_deletes(entries_of(done, "moved"), entries_of(done)[1:], done.metadata.specs_by_id) == {
+        path_of("moved"): ()
+    }
+
+
+def test_a_rewrite_may_say_which_specs_its_rows_leave(catalog):
+    """Rows of spec 1 move to spec 0 while those of spec 0 stay: deletes that came meanwhile matter to the former alone."""
+    table = in_two_specs(catalog, data_file("a", 5, ("x",)), data_file("b", 5, ("x",)), data_file("c", 5, spec_id=1))
+    staying = rewrite(table, ("a",))
+    also = data_file("c2", 5, spec_id=1)
+    both = rewrite(table, ("b", "c"), added=(data_file("b2", 5, ("x",)), also), moved_spec_ids=frozenset())
+    unsaid = replace(both, moved_spec_ids=None)
     meanwhile(table, lambda: add_deletes(table, equality_deletes("e", partition=("x",))))
-    refused(table, change, "/e' reaches data file .*/a'")
-    assert live(run(table, same).table) == {"new": 1, "e": 1}
+    assert live(run(table, staying).table)["e"] == 1
+    refused(table, unsaid, "/e' came while rows were moved")
+    refused(table, replace(both, moved_spec_ids=frozenset({1})), "/e' came while rows were moved")
+    assert live(run(table, both).table) == {"new": 1, "b2": 1, "c2": 1, "e": 1}
 
 
-@pytest.mark.parametrize("is_global", [True, False])
-def test_rows_are_not_moved_into_a_partition_whose_later_equality_deletes_did_not_reach_them(catalog, is_global):
-    """Found by the simulation: the delete spares the rows where they were, and would delete them where they are put."""
-    table = memory_table(catalog, spec=BY_KIND)
-    table = swap(table, AddPartitionSpec(replace(BY_KIND, spec_id=1, fields=())))
-    table = add(table, data_file("a", spec_id=1), data_file("b", spec_id=1), data_file("c", spec_id=1))
-    moving = rewrite(table, ("a",), added=(data_file("new", 5, ("x",)),))
-    own_number = replace(moving, data_sequence_number=None)
-    elsewhere = replace(moving, added=(data_file("new", 5, ("y",)),))
-    staying = rewrite(table, ("b",), name="other")
-    delete = equality_deletes("e", **({"spec_id": 1} if is_global else {"partition": ("x",)}))
-    meanwhile(table, lambda: add_deletes(table, delete))
-    refused(table, moving, "/e' (would delete rows that are moved|reaches data file)")
-    assert live(run(table, staying).table) == {"a": 1, "c": 1, "other": 1, "e": 1}
-    if is_global:
-        refused(table, elsewhere, "/e' (would delete rows that are moved|reaches data file)")
-        refused(table, own_number, "/e' reaches data file .*/a'")
-    else:
-        assert live(run(table, elsewhere).table) == {"new": 1, "c": 1, "other": 1, "e": 1}
-        assert live(run(table, replace(own_number, removed=entries_of(table, "c"))).table)["new"] == 2
+def test_a_rewrite_that_moves_rows_must_say_what_it_read(catalog):
+    table = in_two_specs(catalog, data_file("a", partition=("x",)))
+    moving = rewrite(table, ("a",), added=(data_file("moved", 5, spec_id=1),), at_start=False)
+    with pytest.raises(IcekeepBug, match="does not say what snapshot it read"):
+        run(table, replace(moving, starting_sequence_number=None))
+
+
+@pytest.mark.parametrize("at_start", [True, False])
+def test_files_of_which_no_row_is_left_go_and_nothing_comes(table, at_start):
+    deleted = add_deletes(table, equality_deletes("e"))
+    done = run(deleted, rewrite(deleted, ("a", "b"), added=(), at_start=at_start)).table
+    assert live(done) == {"c": 1, "e": 1}
+    snapshot = done.metadata.current_snapshot
+    assert (snapshot.operation, snapshot.summary["deleted-records"], snapshot.summary["total-records"]) == (
+        "replace",
+        "20",
+        "10",
+    )
+    assert "added-records" not in snapshot.summary
+    emptied = run(done, rewrite(done, ("c",), added=(), at_start=at_start)).table
+    # With the last data file the delete that was for it goes too.
+    assert live(emptied) == {}
+    assert emptied.metadata.current_snapshot.summary["total-records"] == "0"
+
+
+def test_what_was_for_the_last_files_goes_with_them_where_nothing_comes_in_their_place(table):
+    deleted = add_deletes(table, position_deletes("p", "a"), named=("a",))
+    # Its number is that of the start, which no file has.
+    assert live(run(deleted, rewrite(deleted, ("a", "b", "c"), added=())).table) == {}
+
+
+def test_positions_deleted_meanwhile_are_a_conflict_also_where_no_row_is_left(table):
+    deleted = add_deletes(table, equality_deletes("e"))
+    change = rewrite(deleted, ("a", "b"), added=())
+    meanwhile(deleted, lambda: add_deletes(deleted, position_deletes("p", "a"), named=("a",)))
+    refused(deleted, change, "/p' reaches data file .*/a'")
 
 
 def test_the_new_files_must_have_the_columns_that_equality_deletes_are_by(table):

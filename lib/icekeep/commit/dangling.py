@@ -1,0 +1,152 @@
+"""Delete files that reach no live data file once a change is made: found on its base, to go in the same commit.
+
+Iceberg removes them in a commit of its own that looks at nothing else, so that a commit between the look and the removal can
+make it wrong. Here the manifests of each attempt's base are asked, and what the change itself adds; what was asked of a
+manifest is not asked again by later attempts.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from icekeep.commit.attempt import Attempt
+from icekeep.commit.filtering import EntryReader, without_history
+from icekeep.commit.live_files import least_sequence_number
+from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.spec.applicability import LeastNumbers, PartitionKey, Places, Specs, is_dangling, sequence_number
+from icekeep.spec.manifests.structs import DataFile, FieldSummary, ManifestEntry, ManifestFile
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.types import DOUBLE, FLOAT, UUID, NestedField, PrimitiveType
+from icekeep.spec.values import value_from_bytes
+
+
+class Dangling:
+    """The delete files that reach none of the data files of which these are the least data sequence numbers."""
+
+    def __init__(self, least: LeastNumbers, least_of_table: int, specs: Specs) -> None:
+        self._least, self._least_of_table, self._specs = least, least_of_table, specs
+
+    @cached_property
+    def key(self) -> Hashable:
+        least = frozenset(self._least.partitions.items()), frozenset(self._least.paths.items())
+        return "dangling", least, self._least_of_table
+
+    def manifest(self, manifest: ManifestFile) -> bool:
+        return True
+
+    def entry(self, entry: ManifestEntry) -> bool:
+        return is_dangling(entry, self._least, self._least_of_table, self._specs)
+
+
+def dangling(
+    deletes: Sequence[ManifestFile],
+    data: Sequence[ManifestFile],
+    added: Iterable[DataFile],
+    base: TableMetadata,
+    attempt: Attempt,
+    *,
+    added_number: int | None,
+) -> Dangling | None:
+    """Which delete files go since they reach no live data file; null where there are no delete files at all.
+
+    Args:
+        deletes: the delete manifests of the base.
+        data: its data manifests, without the files that the change removes.
+        added: the data files that the change adds.
+        added_number: their data sequence number; null: the commit's own.
+    """
+    if not deletes:
+        return None
+    asked = Places.union(attempt.gathered(deletes, _PlacesOf(without_history(base))))
+    possible = _PossibleManifests(asked, base)
+    matter = [manifest for manifest in data if possible.holds_reached_files(manifest)]
+    number = base.next_sequence_number if added_number is None else added_number
+    found = attempt.gathered(matter, _LeastNumbersAt(without_history(base), asked))
+    least = LeastNumbers.union([*found, LeastNumbers.of(((file, number) for file in added), asked)])
+    return Dangling(least, least_sequence_number(data, base, number), base.specs_by_id)
+
+
+class _PlacesOf(msgspec.Struct, frozen=True):
+    """Where the delete files of a manifest look for rows."""
+
+    base: TableMetadata
+
+    @property
+    def key(self) -> Hashable:
+        return "places"
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> Places:
+        live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
+        return Places.of(live, self.base.specs_by_id)
+
+
+class _LeastNumbersAt(msgspec.Struct, frozen=True):
+    """The least data sequence numbers of a manifest's data files at some places."""
+
+    base: TableMetadata
+    asked: Places
+
+    @property
+    def key(self) -> Hashable:
+        return "least", frozenset(self.asked.partitions), self.asked.paths
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> LeastNumbers:
+        live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
+        return LeastNumbers.of(((entry.data_file, sequence_number(entry)) for entry in live), self.asked)
+
+
+class _PossibleManifests:
+    """Tells by the manifest list alone which data manifests may hold a file that one of the delete files reaches.
+
+    Those that hold none say nothing about which delete files are dangling, so they are left closed.
+    """
+
+    def __init__(self, asked: Places, base: TableMetadata) -> None:
+        self._base = base
+        self._asked: dict[int, list[tuple[PartitionKey, int]]] = {}
+        for partition, number in asked.partitions.items():
+            self._asked.setdefault(partition[0], []).append((partition, number))
+
+    def holds_reached_files(self, manifest: ManifestFile) -> bool:
+        asked = self._asked.get(manifest.partition_spec_id, [])
+        least = manifest.min_sequence_number or 0
+        new_enough = [values for (_, values), number in asked if number >= least]
+        if not new_enough or manifest.partitions is None:
+            return bool(new_enough)
+        fields = self._base.partition_type(manifest.partition_spec_id).fields
+        ranges = [_Range(field, summary) for field, summary in zip(fields, manifest.partitions, strict=False)]
+        return any(_may_lie_in(ranges, values) for values in new_enough)
+
+
+class _Range:
+    """The values that a field summary leaves possible: all where it does not tell, or not in an order that writers share."""
+
+    def __init__(self, field: NestedField, summary: FieldSummary) -> None:
+        self.may_hold_null = summary.contains_null
+        is_ordered = isinstance(field.type, PrimitiveType) and field.type not in (FLOAT, DOUBLE, UUID)
+        is_bounded = summary.lower_bound is not None or summary.upper_bound is not None
+        # Both bounds are null where all values are; where they cannot be, the summary tells nothing.
+        self.may_hold_values = is_bounded or not is_ordered or not summary.contains_null
+        self.lower = _decoded(field, summary.lower_bound) if is_ordered else None
+        self.upper = _decoded(field, summary.upper_bound) if is_ordered else None
+
+    def may_hold(self, value: Any) -> bool:
+        if value is None:
+            return self.may_hold_null
+        above = self.lower is None or bool(self.lower <= value)
+        return self.may_hold_values and above and (self.upper is None or bool(value <= self.upper))
+
+
+def _decoded(field: NestedField, bound: bytes | None) -> Any:
+    if bound is None:
+        return None
+    try:
+        return value_from_bytes(field.type, bound)
+    except (InvalidTableError, UnsupportedError):
+        return None
+
+
+def _may_lie_in(ranges: Sequence[_Range], values: Sequence[Any]) -> bool:
+    return all(one.may_hold(value) for one, value in zip(ranges, values, strict=False))

@@ -1,0 +1,122 @@
+"""What compaction commits, broken on purpose: see `mutants`."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from icekeep.commit import dangling
+from icekeep.commit.changes import rewrite_files
+from icekeep.commit.changes.rewrite_files import AppliedDeletes, RewriteFiles
+from icekeep.commit.retry import commit
+from icekeep.maintenance.compaction import start_tag
+from icekeep.spec import applicability
+from icekeep.spec.applicability import is_global, partition_key
+from icekeep.spec.manifests.structs import FileContent
+from simulation import compaction_operations
+
+_dangling, _is_dangling = rewrite_files.dangling, dangling.is_dangling
+
+
+def moves_rows_past_deletes() -> AbstractContextManager[Any]:
+    """Moves rows to another spec whatever equality deletes came meanwhile for where they are put."""
+    return patch.object(AppliedDeletes, "_problem_of_moving", lambda self, reader: None)
+
+
+def takes_moved_rows_for_reached() -> AbstractContextManager[Any]:
+    """Moves rows to another spec as if newer equality deletes of their old one still reached them."""
+    return patch.object(AppliedDeletes, "_is_moved", lambda self, spec_id: False)
+
+
+def takes_global_deletes_for_a_partitions() -> AbstractContextManager[Any]:
+    """Looks for the rows of global equality deletes in their own spec alone."""
+
+    def is_dangling(delete: Any, least: Any, least_of_table: int, specs: Any) -> bool:
+        if is_global(delete.data_file, specs):
+            number = least.partitions.get(partition_key(delete.data_file))
+            return number is None or not applicability.is_newer(delete, number)
+        return _is_dangling(delete, least, least_of_table, specs)
+
+    return patch.object(dangling, "is_dangling", is_dangling)
+
+
+def takes_equal_numbers_for_too_old() -> AbstractContextManager[Any]:
+    """Takes position deletes of the same commit as their data file for dangling."""
+
+    def is_dangling(delete: Any, least: Any, least_of_table: int, specs: Any) -> bool:
+        if delete.data_file.content is FileContent.POSITION_DELETES:
+            path = applicability.only_data_file(delete.data_file)
+            number = least.paths.get(applicability.path_digest(path or ""))
+            return number is None or delete.sequence_number <= number + 1
+        return _is_dangling(delete, least, least_of_table, specs)
+
+    return patch.object(dangling, "is_dangling", is_dangling)
+
+
+def forgets_what_it_adds() -> AbstractContextManager[Any]:
+    """Looks for what is dangling without the files that the compaction adds."""
+
+    def without(deletes: Any, data: Any, added: Any, base: Any, attempt: Any, *, added_number: Any) -> Any:
+        return _dangling(deletes, data, (), base, attempt, added_number=None)
+
+    return patch.object(rewrite_files, "dangling", without)
+
+
+def forgets_what_it_removes() -> AbstractContextManager[Any]:
+    """Looks for what is dangling as if the files that go were still there."""
+    find = RewriteFiles._dangling
+    return patch.object(
+        RewriteFiles,
+        "_dangling",
+        lambda self, manifests, kept, *rest: find(self, manifests, replace(kept, manifests=manifests.data), *rest),
+    )
+
+
+def finds_dangling_deletes_once() -> AbstractContextManager[Any]:
+    """Decides what is dangling on the base of the first attempt."""
+    find, found = RewriteFiles._dangling, {}
+
+    def first(self: RewriteFiles, manifests: Any, kept: Any, base: Any, attempt: Any) -> Any:
+        if attempt.snapshot_id not in found:
+            found[attempt.snapshot_id] = find(self, manifests, kept, base, attempt)
+        return found[attempt.snapshot_id]
+
+    return patch.object(RewriteFiles, "_dangling", first)
+
+
+def holds_nothing() -> AbstractContextManager[Any]:
+    """Rewrites without a tag on the snapshot that it reads."""
+
+    @contextmanager
+    def hold_start(table: Any, snapshot_id: int, run_id: str, runtime: Any, listener: Any) -> Iterator[str]:
+        yield run_id
+
+    return patch.object(compaction_operations, "hold_start", hold_start)
+
+
+def leaves_its_tag() -> AbstractContextManager[Any]:
+    """Drops no tag at the end of a run."""
+    return patch.object(start_tag, "_drop", lambda *arguments: None)
+
+
+def drops_tags_of_living_runs() -> AbstractContextManager[Any]:
+    """Takes every run but its own for dead."""
+
+    def drop_all(table: Any, runtime: Any, listener: Any) -> None:
+        for name, ref in table.metadata.refs.items():
+            if name.startswith(start_tag.TAG_PREFIX):
+                start_tag._drop(table, name, ref.snapshot_id, runtime, listener)
+
+    return patch.object(start_tag, "_drop_left_over", drop_all)
+
+
+def holds_for_no_time() -> AbstractContextManager[Any]:
+    """Gives its tag an age that has passed already, since it is counted from when the snapshot was made."""
+
+    def create(table: Any, name: str, snapshot_id: int, runtime: Any, listener: Any) -> None:
+        ref = start_tag.SnapshotRef(snapshot_id=snapshot_id, type="tag", max_ref_age_ms=1)
+        commit(table, start_tag._Hold(name, ref), runtime=runtime)
+
+    return patch.object(start_tag, "_create", create)

@@ -1,0 +1,347 @@
+"""Delete files that reach nothing any more go in the commit that leaves them behind, whatever others do meanwhile."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.live_files import live_entries, live_manifests, remove
+from icekeep.commit.retry import commit
+from icekeep.errors import ConflictError
+from icekeep.spec.applicability import applied_delete, reaches, reaching_deletes
+from icekeep.spec.definition_updates import AddPartitionSpec
+from icekeep.spec.manifests.structs import FileContent
+from kit.changes import Applying, run
+from kit.memory_catalog import MemoryCatalog
+from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
+from kit.sharing import SharingReader
+from kit.storage import HookedStorage, MemoryStorage
+from kit.tables import (
+    BY_KIND,
+    BY_SCORE,
+    EVENTS,
+    add,
+    data_file,
+    entries_of,
+    live,
+    manifests_of,
+    memory_table,
+    orphans,
+    set_ref,
+    swap,
+)
+
+X, Y = {"partition": ("x",)}, {"partition": ("y",)}
+
+
+@pytest.fixture
+def catalog():
+    return MemoryCatalog(HookedStorage(MemoryStorage()))
+
+
+def parted(catalog, *, format_version=2):
+    """Partitioned by kind (spec 0), and once more not at all (spec 1): `x1`, `x2`, `y1`, one commit each."""
+    table = memory_table(catalog, spec=BY_KIND, format_version=format_version)
+    table = swap(table, AddPartitionSpec(replace(BY_KIND, spec_id=1, fields=())))
+    for name in ("x1", "x2", "y1"):
+        table = add(table, data_file(name, partition=(name[0],)))
+    return table
+
+
+def rewrite(table, *names, added=None, at_start=True, branch="main", **options):
+    """What a rewrite of some files makes of the table as it is, dangling deletes removed."""
+    entries = entries_of(table, *names) if names else ()
+    deletes = [e for e in entries_of(table) if e.data_file.content is not FileContent.DATA]
+    reaching = reaching_deletes(entries, deletes, table.metadata.specs_by_id)
+    start = table.metadata.current_snapshot.sequence_number
+    if added is None:
+        added = tuple(
+            replace(e.data_file, file_path=path_of(f"{n}+"), first_row_id=None)
+            for e, n in zip(entries, names, strict=True)
+        )
+    options = {"remove_dangling": True, "data_sequence_number": start if at_start else None, **options}
+    return RewriteFiles(
+        removed=entries,
+        added=added,
+        schema_id=0,
+        applied_deletes={path: frozenset(map(applied_delete, found)) for path, found in reaching.items()},
+        starting_sequence_number=start,
+        branch=branch,
+        **options,
+    )
+
+
+def test_deletes_of_a_partition_go_with_the_last_data_file_that_they_reach(catalog):
+    table = add_deletes(parted(catalog), equality_deletes("ex", **X), equality_deletes("ey", **Y))
+    half = run(table, rewrite(table, "x1")).table
+    assert live(half) == {"x1+": 1, "x2": 1, "y1": 1, "ex": 1, "ey": 1}
+    whole = run(half, rewrite(half, "x2")).table
+    assert live(whole) == {"x1+": 1, "x2+": 1, "y1": 1, "ey": 1}
+    summary = whole.metadata.current_snapshot.summary
+    assert (summary["removed-delete-files"], summary["removed-equality-deletes"]) == ("1", "1")
+    assert (summary["operation"], summary["total-delete-files"]) == ("replace", "1")
+
+
+def test_what_is_not_asked_for_stays(catalog):
+    table = add_deletes(parted(catalog), equality_deletes("ex", **X))
+    assert live(run(table, rewrite(table, "x1", "x2", remove_dangling=False)).table)["ex"] == 1
+
+
+def test_position_deletes_as_old_as_a_new_file_stay_and_older_ones_go(catalog):
+    table = add_deletes(parted(catalog), position_deletes("p4", "x1", "x2", **X), named=("x1", "x2"))
+    at_start = run(table, rewrite(table, "x1", "x2")).table
+    # The new files have the number of the start, which is that of the delete file: for all that numbers tell it may be theirs.
+    assert live(at_start) == {"x1+": 1, "x2+": 1, "y1": 1, "p4": 1}
+    later = run(at_start, rewrite(at_start, "x1+", "x2+", at_start=False)).table
+    assert live(later) == {"x1++": 1, "x2++": 1, "y1": 1}
+
+
+def test_a_global_equality_delete_stays_while_any_file_of_any_spec_is_older(catalog):
+    """Iceberg takes it for dangling where its own spec holds no data file, and the rows are back."""
+    table = add_deletes(parted(catalog), equality_deletes("everywhere", spec_id=1))
+    most = run(table, rewrite(table, "x1", "x2")).table
+    assert live(most)["everywhere"] == 1
+    assert "everywhere" not in live(run(most, rewrite(most, "y1")).table)
+
+
+def test_vectors_go_with_their_file_and_also_where_it_went_before(catalog):
+    table = add(memory_table(catalog, format_version=3), "a", "b", "c")
+    table = add_deletes(table, deletion_vector("v", "a", 4), deletion_vector("v", "b", 44))
+    # A writer that takes the data file out and leaves the vector.
+    orphaned = run(table, DropsDataFile("b")).table
+    assert live(orphaned) == {"a": 1, "c": 1, "v": 2}
+    kept = run(orphaned, rewrite(orphaned, "c", remove_dangling=False)).table
+    assert live(kept)["v"] == 2
+    done = run(kept, rewrite(kept, "c+")).table
+    (left,) = entries_of(done, "v")
+    assert left.data_file.referenced_data_file == path_of("a")
+    assert live(run(done, rewrite(done, "a")).table) == {"a+": 1, "c++": 1}
+
+
+class DropsDataFile:
+    """Another engine's commit that removes a data file and leaves what is for it."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def apply(self, base, attempt):
+        manifests = live_manifests(base, "main", attempt)
+        entries = live_entries(manifests.data, base, attempt)
+        gone = [entry for entry in entries if entry.data_file.file_path == path_of(self.name)]
+        kept = remove(manifests.data, base, attempt, as_read=tuple(gone))
+        return attempt.snapshot_updates("delete", [*kept.manifests, *manifests.deletes], kept.summary)
+
+
+def test_a_change_that_only_removes_dangling_deletes_is_a_commit_where_there_are_any(catalog):
+    table = parted(catalog)
+    table = add_deletes(table, equality_deletes("ex", **X), equality_deletes("ez", partition=("z",)))
+    before = len(catalog.swaps)
+    done = run(table, rewrite(table))
+    assert live(done.table) == {"x1": 1, "x2": 1, "y1": 1, "ex": 1}
+    assert done.summary["removed-delete-files"] == "1"
+    again = run(done.table, rewrite(done.table))
+    assert (again.changed, len(catalog.swaps)) == (False, before + 1)
+    assert not orphans(catalog)
+    empty = memory_table(MemoryCatalog())
+    assert run(empty, RewriteFiles(removed=(), added=(), schema_id=0, remove_dangling=True)).changed is False
+
+
+def test_it_is_done_on_a_branch_by_what_the_branch_holds(catalog):
+    table = add_deletes(parted(catalog), equality_deletes("ex", **X))
+    table = set_ref(table, "other", table.metadata.current_snapshot_id, "branch")
+    done = run(table, rewrite(table, "x1", "x2", branch="other")).table
+    assert live(done, "other") == {"x1+": 1, "x2+": 1, "y1": 1}
+    assert live(done)["ex"] == 1
+
+
+def test_unpartitioned_tables_too(catalog):
+    table = add_deletes(add(memory_table(catalog), "a", "b"), position_deletes("p", "a"), named=("a",))
+    table = add(table, "c")
+    done = run(table, rewrite(table, "a", "b", at_start=False)).table
+    assert live(done) == {"a+": 1, "b+": 1, "c": 1}
+
+
+def test_a_data_file_that_others_add_in_the_middle_keeps_what_reaches_it(catalog):
+    """The removal is decided on the base that it is committed to (PEERS 3)."""
+    table = add_deletes(parted(catalog), equality_deletes("ex", **X))
+
+    def brings_an_old_file():
+        # A rewrite of another run: its file keeps a number that is older than the delete.
+        latest = catalog.load(EVENTS)
+        old = rewrite(latest, "y1", added=(data_file("old", partition=("x",)),), remove_dangling=False)
+        commit(latest, replace(old, data_sequence_number=1, applied_deletes={}), runtime=catalog.runtime)
+
+    racing = Applying(rewrite(table, "x1", "x2"), attempt_1=brings_an_old_file)
+    done = run(table, racing).table
+    assert len(racing.bases) == 2
+    assert live(done) == {"x1+": 1, "x2+": 1, "old": 1, "ex": 1}
+
+
+def test_deletes_that_come_in_the_middle_are_looked_at_as_well(catalog):
+    table = parted(catalog)
+    unreached = equality_deletes("ez", partition=("z",))
+    racing = Applying(
+        rewrite(table, "x1"), attempt_1=lambda: add_deletes(table, unreached, equality_deletes("ey", **Y))
+    )
+    assert live(run(table, racing).table) == {"x1+": 1, "x2": 1, "y1": 1, "ey": 1}
+
+
+@pytest.fixture
+def opened(catalog):
+    opened: list[str] = []
+    catalog.storage.before = lambda what, at: opened.append(at) if what == "read" and "-m" in at else None
+    return opened
+
+
+def test_manifests_of_other_partitions_and_of_newer_files_are_not_opened(catalog, opened):
+    table = add_deletes(parted(catalog), equality_deletes("ex", **X))
+    table = add(table, data_file("x9", partition=("x",)))
+    by_number = {m.min_sequence_number: m.manifest_path for m in manifests_of(table)}
+    change = rewrite(table, "x1", manifest_paths=frozenset({by_number[1]}))
+    opened.clear()
+    run(table, change)
+    # `x1` and `x2` may be reached, `y1` (3) lies elsewhere, `x9` (5) is newer than the delete (4).
+    seen = {number for number, path in by_number.items() if path in opened}
+    assert seen == {1, 2, 4}
+
+
+@pytest.mark.parametrize(("asked", "seen"), [("x", {"x"}), ("m", {"m"}), ("y", {"y"}), (None, {None}), ("n", set())])
+def test_partition_summaries_say_which_manifests_to_open(catalog, opened, asked, seen):
+    table = memory_table(catalog, spec=BY_KIND)
+    for kind in ("m", None, "x", "y"):
+        table = add(table, data_file(f"f-{kind}", partition=(kind,)))
+    paths = {m.min_sequence_number: m.manifest_path for m in manifests_of(table)}
+    table = add_deletes(table, equality_deletes("e", partition=(asked,)))
+    opened.clear()
+    done = run(table, rewrite_nothing(table)).table
+    found = {kind for kind, number in (("m", 1), (None, 2), ("x", 3), ("y", 4)) if paths[number] in opened}
+    assert found == seen
+    assert ("e" in live(done)) is bool(seen)
+
+
+def rewrite_nothing(table):
+    return RewriteFiles(removed=(), added=(), schema_id=0, remove_dangling=True)
+
+
+def test_what_was_asked_of_a_manifest_is_asked_again_for_the_partitions_of_new_deletes(catalog):
+    table = memory_table(catalog, spec=BY_KIND)
+    table = add(table, data_file("x1", partition=("x",)), data_file("y1", partition=("y",)))
+    table = add_deletes(table, equality_deletes("ex", **X))
+    table = add_deletes(add(table, data_file("z1", partition=("z",))), equality_deletes("ew", partition=("w",)))
+    racing = Applying(rewrite(table, "z1"), attempt_1=lambda: add_deletes(table, equality_deletes("ey", **Y)))
+    done = run(table, racing).table
+    assert len(racing.bases) == 2
+    assert live(done) == {"x1": 1, "y1": 1, "z1+": 1, "ex": 1, "ey": 1}
+
+
+def test_a_second_attempt_opens_only_what_is_new(catalog, opened):
+    table = add_deletes(parted(catalog), equality_deletes("ex", **X))
+    paths = {m.min_sequence_number: m.manifest_path for m in manifests_of(table)}
+    change = Applying(
+        rewrite(table, "x1", manifest_paths=frozenset({paths[1]})),
+        attempt_1=lambda: add(table, data_file("x7", partition=("x",))),
+    )
+    opened.clear()
+    done = run(table, change).table
+    seen = {number: opened.count(path) for number, path in paths.items()}
+    assert live(done) == {"x1+": 1, "x2": 1, "x7": 1, "y1": 1, "ex": 1}
+    assert len(change.bases) == 2
+    # The manifest of `x2` is asked once; delete files are looked for in theirs, checked and filtered, once each.
+    assert seen == {1: 1, 2: 1, 3: 0, 4: 3}
+
+
+def test_the_starting_number_does_not_count_where_nothing_is_added(catalog):
+    table = add_deletes(parted(catalog), equality_deletes("everywhere", spec_id=1))
+    table = add(table, data_file("x9", partition=("x",)))
+    emptied = run(table, rewrite(table, "x1", "x2", "y1", added=(), data_sequence_number=3)).table
+    assert live(emptied) == {"x9": 1}
+
+
+@pytest.mark.parametrize("value", [float("nan"), -0.0, 1.5, None])
+def test_partitions_of_numbers_that_are_not_ordinary_are_told_apart(catalog, value):
+    table = add(
+        memory_table(catalog, spec=BY_SCORE), data_file("a", partition=(value,)), data_file("b", partition=(7.0,))
+    )
+    table = add_deletes(table, equality_deletes("e", partition=(value,)), equality_deletes("f", partition=(8.0,)))
+    done = run(table, rewrite(table, "b")).table
+    assert live(done) == {"a": 1, "b+": 1, "e": 1}
+    assert live(run(done, rewrite(done, "a")).table) == {"a+": 1, "b+": 1}
+
+
+_PLACES = [(0, ("x",)), (0, ("y",)), (0, (None,)), (1, ())]
+_ACTS = st.tuples(st.sampled_from(["data", "positions", "equality", "one", "drop"]), st.sampled_from(_PLACES))
+
+
+def _built(version, acts):
+    """A small table of some commits in two specs; deletes lie where data may be, or nowhere."""
+    table = memory_table(MemoryCatalog(), spec=BY_KIND, format_version=version)
+    table = swap(table, AddPartitionSpec(replace(BY_KIND, spec_id=1, fields=())))
+    at = {}
+    for n, (what, (spec_id, partition)) in enumerate([("data", _PLACES[0]), *acts]):
+        where = {"spec_id": spec_id, "partition": partition}
+        there = [name for name, place in at.items() if place == (spec_id, partition)]
+        if what == "data":
+            table = add(table, data_file(f"f{n}", **where))
+            at[f"f{n}"] = (spec_id, partition)
+        elif what == "equality":
+            table = add_deletes(table, equality_deletes(f"d{n}", **where))
+        elif what == "drop" and len(at) > 1 and there:
+            table = run(table, DropsDataFile(there[0])).table
+            del at[there[0]]
+        elif what in ("positions", "one") and there:
+            try:
+                if version == 3:
+                    table = add_deletes(table, deletion_vector(f"d{n}", there[-1], **where))
+                elif what == "one":
+                    one = position_deletes(f"d{n}", there[-1], referenced_data_file=path_of(there[-1]), **where)
+                    table = add_deletes(table, one)
+                else:
+                    table = add_deletes(table, position_deletes(f"d{n}", *there, **where), named=tuple(there))
+            except ConflictError:
+                continue
+    return table
+
+
+def _split(table):
+    entries = entries_of(table)
+    return [e for e in entries if e.data_file.content is FileContent.DATA], [
+        e for e in entries if e.data_file.content is not FileContent.DATA
+    ]
+
+
+def _pairs(data, deletes, specs):
+    return {(d.data_file.file_path, applied_delete(x)) for d in data for x in deletes if reaches(x, d, specs)}
+
+
+def _reaches_by_numbers(delete, data, specs):
+    """`reaches`, path bounds left aside."""
+    bare = replace(delete, data_file=replace(delete.data_file, lower_bounds=None, upper_bounds=None))
+    return reaches(bare, data, specs)
+
+
+@given(st.sampled_from([2, 3]), st.lists(_ACTS, max_size=8), st.data())
+def test_no_live_data_file_loses_a_delete_and_none_that_reaches_nothing_is_left(version, acts, draw):
+    table = _built(version, acts)
+    data, deletes = _split(table)
+    names = [e.data_file.file_path.rsplit("/", 1)[-1] for e in data]
+    chosen = draw.draw(st.sets(st.sampled_from(names)))
+    change = rewrite(table, *sorted(chosen), at_start=draw.draw(st.booleans()))
+    if change.removed and draw.draw(st.booleans()):
+        change = replace(change, added=())
+    shared = draw.draw(st.booleans())
+    done = commit(
+        table, change, runtime=table.catalog.runtime, reader=SharingReader(table.storage) if shared else None
+    ).table
+    specs = table.metadata.specs_by_id
+    data_after, deletes_after = _split(done)
+    left = [e for e in data if e.data_file.file_path in {o.data_file.file_path for o in data_after}]
+    assert _pairs(left, deletes, specs) == _pairs(left, deletes_after, specs)
+    for delete in deletes_after:
+        assert any(_reaches_by_numbers(delete, e, specs) for e in data_after)
+    # And what went was dangling, by the sentences of the spec.
+    gone = {applied_delete(d) for d in deletes} - {applied_delete(d) for d in deletes_after}
+    for delete in deletes:
+        if applied_delete(delete) in gone:
+            assert not any(reaches(delete, e, specs) for e in data_after)
+    assert not orphans(table.catalog)
