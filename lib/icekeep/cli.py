@@ -36,6 +36,7 @@ JOBS: Mapping[str, Job] = {
         plan="icekeep.maintenance.compaction:plan_compaction",
         run="icekeep.maintenance.compaction:compact",
         options="icekeep.maintenance.compaction.options:RewriteDataFilesOptions",
+        check="icekeep.maintenance.compaction:check_arguments",
         plan_extras=("runtime",),
     ),
     "rewrite_manifests": Job(

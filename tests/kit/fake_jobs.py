@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from icekeep.errors import SafetyError
+from icekeep.errors import SafetyError, UsageError
 from icekeep.events import Listener, StepAdvanced, StepStarted
 from icekeep.operations.catalogs import TableReference
 from icekeep.operations.running import Job, Seams
@@ -24,6 +24,7 @@ JOBS = {
         plan="kit.fake_jobs:plan_compaction",
         run="kit.fake_jobs:compact",
         options="kit.fake_jobs:FakeOptions",
+        check="kit.fake_jobs:check_compaction",
     ),
     "rewrite_manifests": Job(plan="kit.fake_jobs:missing_package", run="kit.absent:rewrite_manifests"),
     "expire_snapshots": Job(
@@ -129,6 +130,11 @@ def asking_twice(table: FakeTable, spark: Callable[[], str], **arguments: Any) -
 
 def asking_never(table: FakeTable, spark: Callable[[], str], **arguments: Any) -> Result:
     return _called("asking_never", table, arguments)
+
+
+def check_compaction(metadata: TableMetadata, **arguments: Any) -> None:
+    if arguments.get("strategy") == "guess":
+        raise UsageError("there is no strategy 'guess'")
 
 
 def plan_compaction(table: FakeTable, spark: str, **arguments: Any) -> Plan:

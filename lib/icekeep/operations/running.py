@@ -39,6 +39,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         plan: makes the plan that `--dry-run` shows; null for a job that changes nothing.
         run: does the work.
         options: the class of the job's options; null if it has none.
+        check: holds the arguments against the table's metadata, beside what all jobs have in common; null for nothing.
         plan_extras, run_extras: which of `listener` and `runtime` the functions take.
         starts_spark_when_needed: the functions take, in place of a session, a function that starts one.
     """
@@ -46,6 +47,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     plan: str | None = None
     options: str | None = None
+    check: str | None = None
     plan_extras: tuple[str, ...] = ()
     run_extras: tuple[str, ...] = ("listener", "runtime")
     starts_spark_when_needed: bool = False
@@ -91,6 +93,8 @@ def run_job(command: Command, job: Job, surroundings: Surroundings) -> Outcome:
     arguments = _parse_arguments(command, job, surroundings.runtime.now_ms())
     table = resolve(seams.load_table)(reference, runtime=surroundings.runtime)
     check_arguments(arguments, table.metadata)
+    if job.check is not None:
+        resolve(job.check)(table.metadata, **arguments)
     result = _with_spark(command, job, surroundings, table, arguments)
     is_plan = command.dry_run and job.plan is not None
     status = "planned" if is_plan else getattr(result, "status", "done")

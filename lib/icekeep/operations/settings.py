@@ -76,6 +76,12 @@ JOB_SETTINGS: Mapping[str, tuple[Setting, ...]] = {
         Setting("explain", Kind.NAME, "say why this data file (its location, or the end of it) is read or pruned"),
     ),
     "compact": (
+        Setting("strategy", Kind.NAME, "binpack or sort (default: binpack, or sort where an order is given)"),
+        Setting(
+            "sort_order",
+            Kind.TEXT,
+            "of a sort, e.g. \"day, id DESC NULLS LAST\", \"zorder(a, b)\", \"hilbert(a, b)\" (default: the table's)",
+        ),
         _WHERE,
         Setting("options", Kind.OPTIONS, "an option of Iceberg's rewrite_data_files; may be repeated"),
         _BRANCH,

@@ -102,6 +102,7 @@ def test_a_dry_run_of_a_job_that_changes_nothing_is_the_job():
         ("compact", {"where": "colour = 1"}, NotFoundError),
         ("compact", {"options": {"min-input-files": "x"}}, OptionError),
         ("compact", {"options": {"colour": "red"}}, OptionError),
+        ("compact", {"strategy": "guess"}, UsageError),
         ("plan_scan", {"ref": "nope"}, NotFoundError),
         ("expire_snapshots", {"snapshot_ids": (99,)}, NotFoundError),
     ],

@@ -1,145 +1,276 @@
-"""The job `compact` (Iceberg's `rewrite_data_files`): small files into fewer of the target size.
+"""The job `compact` (Iceberg's `rewrite_data_files`): small and deleted-from files into fewer of the target size, in order.
 
-files of a scan -> candidates -> plan of file groups -> rewritten groups -> `RewriteFiles` -> result
+strategy -> files of a scan with their deletes -> candidates -> plan of file groups -> how each group goes (copied, encoded
+anew, sorted, shuffled) -> rewritten groups -> `RewriteFiles` -> result
 """
 
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from typing import Any
 
-from pyspark.sql import Row, SparkSession
+import msgspec
+from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.errors import NotFoundError, UnsupportedError
+from icekeep.errors import IcekeepError, NotFoundError
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
 from icekeep.formats.write_options import write_options
-from icekeep.maintenance.compaction.candidates import candidates
-from icekeep.maintenance.compaction.commits import commit_groups
-from icekeep.maintenance.compaction.execute import STEP, execute
+from icekeep.maintenance.compaction.commits import Commits, commit_groups
+from icekeep.maintenance.compaction.estimate import Estimate, Way, Work, estimate
+from icekeep.maintenance.compaction.execute import STEP, Execution, execute
 from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions, file_sizes
-from icekeep.maintenance.compaction.plan import CandidateFile, RewritePlan, plan_groups
+from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files, plan_locations
+from icekeep.maintenance.compaction.planner import measured_overlap, plan
+from icekeep.maintenance.compaction.preview import CompactionPreview, preview
+from icekeep.maintenance.compaction.removed_files import store_removed_files
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
+from icekeep.maintenance.compaction.start_tag import hold_start
+from icekeep.maintenance.compaction.stitched import Metrics, metrics_of
+from icekeep.maintenance.compaction.strategy import chosen_strategy, order_summary
+from icekeep.maintenance.compaction.tasks import GroupContext
+from icekeep.maintenance.compaction.ways import GroupWay, choose_ways
 from icekeep.maintenance.options import parse_options
 from icekeep.planning.commit_reader import SparkManifestReader
-from icekeep.planning.scan import open_scan, planned_files, refuse_delete_files, refuse_encrypted_file
-from icekeep.planning.tasks import collected
+from icekeep.planning.scan import open_scan
+from icekeep.planning.tasks import parallelism
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
-from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.spec.layout import own_directory
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.partitioning import partition_path
 from icekeep.spec.snapshots import MAIN
 from icekeep.tables.refs import head_to_commit_to
 
-__all__ = ["RewriteDataFilesOptions", "RewriteDataFilesResult", "RewritePlan", "compact", "plan_compaction"]
+__all__ = ["CompactionPreview", "RewriteDataFilesOptions", "RewriteDataFilesResult", "compact", "plan_compaction"]
 
 Options = Mapping[str, str] | RewriteDataFilesOptions
 
+BUDGET_BYTES = 512 * 1024 * 1024
+"""The memory that a task orders rows in before it puts some on disk."""
 
-def compact(
+
+def compact(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     table: Table,
     spark: SparkSession,
     *,
+    strategy: str | None = None,
+    sort_order: str | None = None,
     where: str | Expression = ALWAYS_TRUE,
     options: Options | None = None,
     branch: str = MAIN,
     listener: Listener = SILENT,
     runtime: Runtime = SYSTEM,
 ) -> RewriteDataFilesResult:
-    """Rewrite badly sized data files; the table's rows do not change.
+    """Rewrite badly sized data files, apply their row-level deletes, and sort them if asked; the table's rows do not change.
 
     Args:
+        strategy: `binpack` (the order of rows stays) or `sort`; by default `sort` where an order is given.
+        sort_order: of a sort, such as `day, id DESC NULLS LAST`, `zorder(a, b)` or `hilbert(a, b)`; by default the table's.
         where: chooses files; a chosen file is rewritten whole.
-        options: of Iceberg's `rewrite_data_files`, under its names.
+        options: of Iceberg's `rewrite_data_files`, under its names, and `stitch`.
         branch: whose files are rewritten, and where that is committed; no other branch moves.
 
     Raises:
         OptionError, ExpressionError, NotFoundError, UsageError: an argument is wrong, such as a tag in place of a branch;
             nothing was done.
-        UnsupportedError: the table is of a kind that cannot be rewritten yet.
+        UnsupportedError: the table has something that cannot be rewritten; nothing was done.
         JobFailedError: a file could not be rewritten; the table is as it was, and new files are removed.
         ConflictError: another writer changed a file that was to be replaced.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
-    chosen = parse_options(RewriteDataFilesOptions, options or {})
-    plan = plan_compaction(table, spark, where=where, options=chosen, branch=branch, runtime=runtime)
-    if plan.other_specs_files_count:
-        listener.on(
-            Warned(
-                f"{plan.other_specs_files_count} small or large files are of older partition specs and are left as they are"
-            )
-        )
-    if not plan.groups:
-        return RewriteDataFilesResult()
-    listener.on(StepStarted(STEP, plan.files_to_rewrite_count, "files"))
-    concurrency = chosen.max_concurrent_file_group_rewrites
-    with closing(execute(plan, table, spark, concurrency=concurrency, listener=listener, runtime=runtime)) as finished:
-        reader = SparkManifestReader(spark, table.storage)
-        result = commit_groups(finished, table, plan, chosen, reader, listener, runtime)
-    listener.on(StepFinished(STEP, f"{result.rewritten_data_files_count} files -> {result.added_data_files_count}"))
-    return result
+    began_ms = runtime.monotonic_ms()
+    asked = _Asked(strategy=strategy, sort_order=sort_order, where=where, options=options or {}, branch=branch)
+    run = _Run(table, spark, asked, runtime)
+    for warning in run.strategy.warnings:
+        listener.on(Warned(warning))
+    with run.kept_plan() as planned:
+        if not planned.groups and (planned.snapshot_id is None or not run.options.remove_dangling_deletes):
+            depth = planned.overlap_depth_before
+            return RewriteDataFilesResult(overlap_depth_before=depth, overlap_depth_after=depth)
+        result = _rewritten(run, planned, listener)
+    return msgspec.structs.replace(result, elapsed_ms=runtime.monotonic_ms() - began_ms)
 
 
-def plan_compaction(
+def plan_compaction(  # noqa: PLR0913 - as `compact`
     table: Table,
     spark: SparkSession,
     *,
+    strategy: str | None = None,
+    sort_order: str | None = None,
     where: str | Expression = ALWAYS_TRUE,
     options: Options | None = None,
     branch: str = MAIN,
     runtime: Runtime = SYSTEM,
-) -> RewritePlan:
-    """Say what `compact` with the same arguments would do; raises as it does."""
+) -> CompactionPreview:
+    """Say what `compact` with the same arguments would do; raises as it does, and writes nothing."""
+    asked = _Asked(strategy=strategy, sort_order=sort_order, where=where, options=options or {}, branch=branch)
+    run = _Run(table, spark, asked, runtime)
+    planned = run.plan(None)
+    ways = run.ways(planned)
+    return preview(planned, ways, run.estimated(planned, ways))
+
+
+def check_arguments(
+    metadata: TableMetadata,
+    *,
+    strategy: str | None = None,
+    sort_order: str | None = None,
+    options: Options | None = None,
+    **_: Any,
+) -> None:
+    """Hold the arguments against each other and the table, before Spark starts; raises as `compact` does."""
     chosen = parse_options(RewriteDataFilesOptions, options or {})
-    metadata = table.metadata
-    snapshot = head_to_commit_to(metadata, branch)
-    sizes = _sizes(metadata, chosen)
-    scan = open_scan(table, where=where, ref=branch, runtime=runtime)
-    refuse_delete_files(metadata, scan.listed, "compact")
-    files = planned_files(scan, spark, (*CandidateFile.__struct_fields__, "key_metadata"))
-    found = [_candidate(row) for row in collected(candidates(files, sizes, rewrite_all=chosen.rewrite_all))]
-    current = [file for file in found if file.spec_id == metadata.default_spec_id]
-    groups = plan_groups(current, chosen, sizes, _partition_paths(current, metadata), metadata.default_spec_id)
-    return RewritePlan(
-        branch=branch,
-        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
-        sequence_number=0 if snapshot is None else snapshot.sequence_number,
-        schema_id=metadata.current_schema_id,
-        target_file_size_bytes=sizes.target_bytes,
-        candidate_files_count=len(found),
-        files_to_rewrite_count=sum(g.files_count for g in groups),
-        bytes_to_rewrite=sum(g.bytes for g in groups),
-        expected_files_count=sum(g.expected_files_count for g in groups),
-        other_specs_files_count=len(found) - len(current),
-        groups=groups,
+    chosen_strategy(strategy, sort_order, metadata, chosen)
+    _sizes(metadata, chosen)
+
+
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of `compact`."""
+
+    strategy: str | None
+    sort_order: str | None
+    where: str | Expression
+    options: Options
+    branch: str
+
+
+class _Run:
+    """One run: its arguments, understood, and the version of the table that it works on."""
+
+    def __init__(self, table: Table, spark: SparkSession, asked: _Asked, runtime: Runtime) -> None:
+        self.table, self.spark, self.runtime = table, spark, runtime
+        self.options = parse_options(RewriteDataFilesOptions, asked.options)
+        self.strategy = chosen_strategy(asked.strategy, asked.sort_order, table.metadata, self.options)
+        self.sizes = _sizes(table.metadata, self.options)
+        head_to_commit_to(table.metadata, asked.branch)
+        self.scan = open_scan(table, where=asked.where, ref=asked.branch, runtime=runtime)
+        self.where, self.branch = asked.where, asked.branch
+        self.slots = parallelism(spark)
+        self.context = GroupContext(
+            metadata=table.metadata,
+            ordering=self.strategy.ordering,
+            sort_order_id=self.strategy.sort_order_id,
+            run_id=str(runtime.new_uuid()),
+            budget_bytes=BUDGET_BYTES,
+            slots=self.slots,
+        )
+
+    def plan(self, directory: str | None) -> RewritePlan:
+        """The groups; where there are many, tasks put their files into `directory`, or nowhere if it is null."""
+        return plan(self.scan, self.spark, self.strategy, self.options, branch=self.branch, directory=directory)
+
+    @contextmanager
+    def kept_plan(self) -> Iterator[RewritePlan]:
+        """The plan, with what planning puts in storage for as long as the block runs."""
+        directory = own_directory(self.table.metadata, f"plans/{self.context.run_id}")
+        storage = self.table.storage
+        locations: Iterable[str] = ()
+        try:
+            planned = self.plan(directory)
+            locations = plan_locations(planned)
+            yield planned
+        except BaseException:
+            # Tasks that succeeded beside one that failed have told nobody what they wrote.
+            with suppress(IcekeepError):
+                locations = locations or [file.location for file in storage.list(directory)]
+            raise
+        finally:
+            storage.delete_many(locations)
+
+    def ways(self, planned: RewritePlan) -> dict[int, GroupWay]:
+        """How each group goes."""
+        return choose_ways(planned, self.context, self.sizes, self.options.stitch, self.table.storage, self.spark)
+
+    def metrics(self, planned: RewritePlan, ways: Mapping[int, GroupWay]) -> dict[str, Metrics]:
+        """What manifests say of the files that are put together byte for byte."""
+        paths: set[str] = set()
+        manifests: set[str] = set()
+        for group in planned.groups:
+            if not ways[group.number].stitched:
+                continue
+            files = group_files(group, self.table.storage).files
+            for some in ways[group.number].stitched:
+                paths.update(files[position].file_path for position in some)
+                manifests.update(files[position].manifest_path for position in some)
+        return metrics_of(self.scan, self.spark, paths, manifests) if paths else {}
+
+    def overlap_after(self) -> float | None:
+        """How many files a look-up by key meets now; null where nothing was ordered."""
+        if self.strategy.ordering is None:
+            return None
+        after = self.table.catalog.load(self.table.identifier)
+        scan = open_scan(after, where=self.where, ref=self.branch, runtime=self.runtime)
+        return measured_overlap(scan, self.spark, self.strategy)
+
+    def estimated(self, planned: RewritePlan, ways: Mapping[int, GroupWay]) -> Estimate:
+        """What it will take."""
+        works = [work for group in planned.groups for work in _works(group, ways[group.number])]
+        return estimate(
+            works,
+            slots=self.slots,
+            groups_count=len(planned.groups),
+            files_count=planned.files_to_rewrite_count + sum(group.delete_files_count for group in planned.groups),
+            new_files_count=planned.expected_files_count,
+            delete_bytes=sum(group.delete_bytes for group in planned.groups),
+        )
+
+
+def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> RewriteDataFilesResult:
+    ways = run.ways(planned)
+    execution = Execution(
+        table=run.table,
+        spark=run.spark,
+        context=run.context,
+        sizes=run.sizes,
+        ways=ways,
+        metrics=run.metrics(planned, ways),
+        may_reencode=run.options.stitch != "always",
+        shuffle_partitions_per_file=run.strategy.shuffle_partitions_per_file,
+        concurrency=run.options.max_concurrent_file_group_rewrites,
+        slots=run.slots,
+        listener=listener,
     )
+    commits = Commits(
+        table=run.table,
+        plan=planned,
+        options=run.options,
+        reader=SparkManifestReader(run.spark, run.table.storage),
+        store=partial(store_removed_files, run.table, run.spark),
+        listener=listener,
+        runtime=run.runtime,
+        summary=order_summary(run.strategy),
+    )
+    assert planned.snapshot_id is not None
+    listener.on(StepStarted(STEP, planned.files_to_rewrite_count, "files"))
+    with (
+        hold_start(run.table, planned.snapshot_id, run.context.run_id, run.runtime, listener),
+        closing(execute(planned, execution)) as finished,
+    ):
+        result = commit_groups(finished, commits)
+    listener.on(StepFinished(STEP, f"{result.rewritten_data_files_count} files -> {result.added_data_files_count}"))
+    return msgspec.structs.replace(
+        result,
+        overlap_depth_before=planned.overlap_depth_before,
+        overlap_depth_after=run.overlap_after(),
+        estimated=run.estimated(planned, ways),
+    )
+
+
+def _works(group: FileGroup, way: GroupWay) -> Sequence[Work]:
+    left_bytes = group.bytes - way.stitched_bytes
+    other = way.way if way.way is not Way.STITCH else Way.REENCODE
+    works = []
+    if way.stitched:
+        works.append(Work(Way.STITCH, way.stitched_bytes, len(way.stitched)))
+    if left_bytes:
+        works.append(Work(other, left_bytes, max(1, group.expected_files_count - len(way.stitched))))
+    return works
 
 
 def _sizes(metadata: TableMetadata, options: RewriteDataFilesOptions) -> FileSizes:
-    if options.output_spec_id not in (None, metadata.default_spec_id):
-        if options.output_spec_id not in metadata.specs_by_id:
-            raise NotFoundError(f"the table has no partition spec {options.output_spec_id} (option output-spec-id)")
-        raise UnsupportedError("option output-spec-id: writing with another than the default spec is not supported yet")
-    if metadata.spec.has_unknown_transform:
-        raise UnsupportedError(f"partition spec {metadata.default_spec_id} has a transform that is not known")
+    if options.output_spec_id is not None and options.output_spec_id not in metadata.specs_by_id:
+        raise NotFoundError(
+            f"the table has no partition spec {options.output_spec_id} (option output-spec-id); it has "
+            f"{', '.join(map(str, sorted(metadata.specs_by_id)))}"
+        )
     return file_sizes(options, write_options(metadata.properties).target_file_size_bytes)
-
-
-def _candidate(row: Row) -> CandidateFile:
-    refuse_encrypted_file(row)
-    values = {name: row[name] for name in CandidateFile.__struct_fields__}
-    offsets = values["split_offsets"]
-    return CandidateFile(
-        **{
-            **values,
-            "partition": bytes(values["partition"]),
-            "split_offsets": None if offsets is None else tuple(offsets),
-        }
-    )
-
-
-def _partition_paths(files: list[CandidateFile], metadata: TableMetadata) -> dict[bytes, str]:
-    codec = PartitionCodec(metadata.partition_type(metadata.default_spec_id))
-    return {
-        partition: partition_path(metadata.spec, metadata.schema, codec.decode(partition))
-        for partition in {file.partition for file in files}
-    }

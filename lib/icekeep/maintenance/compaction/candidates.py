@@ -1,14 +1,52 @@
-"""Which data files could be worth rewriting: a DataFrame of entries in, fewer out."""
+"""Which data files ask to be rewritten, each by itself: a DataFrame of planned files in, with the reasons out."""
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from icekeep.maintenance.compaction.options import FileSizes
+from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions
+from icekeep.spec.manifests.structs import FileContent
+
+HAS_BAD_SIZE = "has_bad_size"
+HAS_MANY_DELETES = "has_many_deletes"
 
 
-def candidates(files: DataFrame, sizes: FileSizes, *, rewrite_all: bool) -> DataFrame:
-    """Files that are too small or too large; all of them with `rewrite-all`."""
-    if rewrite_all:
-        return files
+def with_reasons(files: DataFrame, sizes: FileSizes, options: RewriteDataFilesOptions) -> DataFrame:
+    """The files with two columns more: whether the size asks for a rewrite, and whether deletes do.
+
+    Deletes ask for it where `delete-file-threshold` or more of them reach the file, and one at least; or where
+    `delete-ratio-threshold` or more of its rows are deleted by vectors and delete files that are for this file alone.
+    Deletes of positions that are older than the file cannot name it and are not counted, so that what was rewritten to
+    get rid of them is not rewritten again.
+
+    Args:
+        files: of `planning.scan`; without a column `deletes` no file has any.
+    """
     size = F.col("file_size_in_bytes")
-    return files.where((size < sizes.min_bytes) | (size > sizes.max_bytes))
+    bad_size = (size < sizes.min_bytes) | (size > sizes.max_bytes)
+    many_deletes = _many_deletes(options) if "deletes" in files.columns else F.lit(False)
+    return files.select("*", bad_size.alias(HAS_BAD_SIZE), many_deletes.alias(HAS_MANY_DELETES))
+
+
+def candidates(files: DataFrame, *, rewrite_all: bool) -> DataFrame:
+    """Those of the files that have a reason; all of them with `rewrite-all`."""
+    return files if rewrite_all else files.where(F.col(HAS_BAD_SIZE) | F.col(HAS_MANY_DELETES))
+
+
+def _many_deletes(options: RewriteDataFilesOptions) -> Column:
+    count = F.size(F.filter("deletes", _may_apply))
+    enough = count >= max(1, options.delete_file_threshold)
+    own = F.filter("deletes", lambda delete: _is_of_positions(delete) & delete.referenced_data_file.isNotNull())
+    deleted = F.aggregate(own, F.lit(0).cast("long"), lambda total, delete: total + delete.record_count)
+    rows = F.col("record_count")
+    # Multiplied rather than divided: a file may have no rows.
+    too_many = (deleted > 0) & (F.least(deleted, rows) >= rows * options.delete_ratio_threshold)
+    return enough | too_many
+
+
+def _may_apply(delete: Column) -> Column:
+    since = F.coalesce(F.col("file_sequence_number"), F.lit(0))
+    return ~_is_of_positions(delete) | (delete.sequence_number >= since)
+
+
+def _is_of_positions(delete: Column) -> Column:
+    return delete.content == int(FileContent.POSITION_DELETES)

@@ -3,35 +3,48 @@
 Nothing is committed here. A group either comes back with all its new files, or none of them is left.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 import msgspec
-import pyarrow as pa
-from pyspark import TaskContext, inheritable_thread_target
+from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
 from icekeep.events import Listener, StepAdvanced
-from icekeep.formats.rewrite import FilePiece, RewriteTask, rewrite
-from icekeep.maintenance.compaction.packing import pack
-from icekeep.maintenance.compaction.plan import CandidateFile, FileGroup, RewritePlan
-from icekeep.planning.tasks import REPORT, dataframe_from_tasks, max_task_failures, read_reports, reported
-from icekeep.runtime import Runtime
-from icekeep.spec.layout import data_directory
-from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.formats.rewrite_task import RewriteTask
+from icekeep.maintenance.compaction.options import FileSizes
+from icekeep.maintenance.compaction.ordered import run_ordered
+from icekeep.maintenance.compaction.plan import FileGroup, GroupFiles, RewritePlan, group_files
+from icekeep.maintenance.compaction.spark_tasks import Done, Ran, run_tasks
+from icekeep.maintenance.compaction.stitched import Metrics, StitchTask, set_of, stitch_task
+from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, rewrite_tasks, whole_task
+from icekeep.maintenance.compaction.ways import GroupWay
 from icekeep.spec.manifests.structs import DataFile
-from icekeep.storage.base import Storage
 
 STEP = "rewriting data files"
 
 
-class RewrittenGroup(msgspec.Struct, frozen=True):
-    """A group and the files that hold its rows now."""
+class RewrittenGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A group and the files that hold its live rows now.
+
+    Attributes:
+        stitched_count: how many of `added` were put together from whole row groups.
+        cpu_ms: of its tasks together.
+        peak_bytes: the most memory of a task's process.
+    """
 
     group: FileGroup
     added: tuple[DataFile, ...]
+    stitched_count: int = 0
+    cpu_ms: int = 0
+    peak_bytes: int = 0
+
+    @property
+    def deleted_records_count(self) -> int:
+        """Rows of the group's files that are in none of the new ones."""
+        return self.group.record_count - sum(file.record_count for file in self.added)
 
 
 class FailedGroup(msgspec.Struct, frozen=True):
@@ -41,38 +54,57 @@ class FailedGroup(msgspec.Struct, frozen=True):
     error: IcekeepError
 
 
-class _Work(msgspec.Struct, frozen=True):
-    task: RewriteTask
-    storage: Storage
-    max_failures: int
+Finished = RewrittenGroup | FailedGroup
 
 
-def execute(
-    plan: RewritePlan, table: Table, spark: SparkSession, *, concurrency: int, listener: Listener, runtime: Runtime
-) -> Generator[RewrittenGroup | FailedGroup, None, None]:
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """What all groups of a run are rewritten with.
+
+    Attributes:
+        ways: by the number of the group.
+        metrics: of the files that are put together byte for byte, by path.
+        may_reencode: whether these may be encoded anew where that fails.
+        concurrency: how many groups are rewritten at a time.
+        slots: how many tasks Spark runs at once.
+    """
+
+    table: Table
+    spark: SparkSession
+    context: GroupContext
+    sizes: FileSizes
+    ways: Mapping[int, GroupWay]
+    metrics: Mapping[str, Metrics]
+    may_reencode: bool
+    shuffle_partitions_per_file: int
+    concurrency: int
+    slots: int
+    listener: Listener
+
+
+def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None, None]:
     """Rewrite the groups of a plan, at most `concurrency` at a time, and yield each as it is finished.
 
     When the caller stops early, groups that have not begun are dropped, running ones are cancelled, and the files of those
     that were not yielded are removed.
     """
-    operation = str(runtime.new_uuid())
-    tag = f"icekeep-rewrite-{operation}"
+    spark, table = execution.spark, execution.table
+    tag = f"icekeep-rewrite-{execution.context.run_id}"
 
-    def run(number: int, group: FileGroup) -> RewrittenGroup | FailedGroup:
+    def run(group: FileGroup) -> Finished:
         spark.sparkContext.addJobTag(tag)
         spark.sparkContext.setJobDescription(f"rewrite {group.files_count} files of {group.partition or table.name}")
-        return _rewrite_group(group, table, spark, f"{operation}-{number}")
+        return _rewrite_group(group, execution, len(plan.groups))
 
     target = inheritable_thread_target(spark)(run)
-    pool = ThreadPoolExecutor(concurrency, thread_name_prefix="rewrite")
-    running: set[Future[RewrittenGroup | FailedGroup]] = set()
+    pool = ThreadPoolExecutor(execution.concurrency, thread_name_prefix="rewrite")
+    running: set[Future[Finished]] = set()
     try:
-        running = {pool.submit(target, number, group) for number, group in enumerate(plan.groups)}
+        running = {pool.submit(target, group) for group in plan.groups}
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 finished = future.result()
-                listener.on(StepAdvanced(STEP, finished.group.files_count))
+                execution.listener.on(StepAdvanced(STEP, finished.group.files_count))
                 yield finished
     finally:
         if running:
@@ -88,83 +120,81 @@ def discard(table: Table, files: tuple[DataFile, ...]) -> None:
     table.storage.delete_many([file.file_path for file in files])
 
 
-def _discard_unseen(future: "Future[RewrittenGroup | FailedGroup]", table: Table) -> None:
-    if not future.cancelled() and future.exception() is None:
-        finished = future.result()
-        if isinstance(finished, RewrittenGroup):
-            discard(table, finished.added)
-
-
-def _rewrite_group(
-    group: FileGroup, table: Table, spark: SparkSession, operation_id: str
-) -> RewrittenGroup | FailedGroup:
-    tries = max_task_failures(spark)
-    work = [_Work(task, table.storage, tries) for task in _tasks(group, table, operation_id)]
-    results, errors = read_reports(dataframe_from_tasks(spark, work, _run, REPORT))
-    added = tuple(file for files in results for file in files)
-    if not errors:
-        before, after = sum(f.record_count for f in group.files), sum(f.record_count for f in added)
-        if before == after:
-            return RewrittenGroup(group, added)
-        errors = [IcekeepBug(f"a rewrite of {before} rows made {after}; nothing of it is committed")]
-    discard(table, added)
-    return FailedGroup(group, errors[0])
-
-
-def _run(work: _Work) -> Iterator[pa.RecordBatch]:
-    context = TaskContext.get()
-    attempt_id = 0 if context is None else context.taskAttemptId()
-    task = msgspec.structs.replace(work.task, task_attempt_id=attempt_id)
-    yield reported(lambda: rewrite(task, work.storage), work.max_failures)
-
-
-def _tasks(group: FileGroup, table: Table, operation_id: str) -> list[RewriteTask]:
-    """Tasks that read about as much as makes one file each."""
-    metadata = table.metadata
-    pieces = [piece for file in group.files for piece in _pieces(file, group.split_bytes)]
-    codec = PartitionCodec(metadata.partition_type(group.spec_id))
-    return [
-        RewriteTask(
-            pieces=tuple(some),
-            schema=metadata.schema,
-            spec=metadata.specs_by_id[group.spec_id],
-            partition=codec.decode(group.files[0].partition),
-            data_location=data_directory(metadata),
-            target_file_size_bytes=group.write_max_bytes,
-            properties=metadata.properties,
-            operation_id=operation_id,
-            partition_id=number,
-            sort_order=metadata.sort_order,
-        )
-        for number, some in enumerate(pack(pieces, lambda p: p.size_bytes, group.split_bytes))
-    ]
-
-
-def _pieces(file: CandidateFile, split_bytes: int) -> Iterator[FilePiece]:
-    """A file whole, or by row groups or stripes where it is larger than one task's share and says where they begin."""
-    whole = FilePiece(
-        location=file.file_path,
-        file_format=file.file_format,
-        record_count=file.record_count,
-        size_bytes=file.file_size_in_bytes,
-        first_row_id=file.first_row_id,
-        data_sequence_number=file.sequence_number,
-    )
-    offsets = file.split_offsets or ()
-    splits = file.file_format.upper() in ("PARQUET", "ORC")
-    if not splits or file.file_size_in_bytes <= split_bytes or len(offsets) < 2:
-        yield whole
-        return
-    ends = [*offsets[1:], file.file_size_in_bytes]
-    sizes = [end - start for start, end in zip(offsets, ends, strict=True)]
-    for some in pack(range(len(offsets)), lambda number: sizes[number], split_bytes):
-        size_bytes = sum(sizes[number] for number in some)
-        yield msgspec.structs.replace(whole, record_count=0, size_bytes=size_bytes, parts=tuple(some))
-
-
 def failed_job(failed: FailedGroup) -> JobFailedError:
     """The error for a run that stops at its first failed group."""
     return JobFailedError(
         f"cannot rewrite {failed.group.files_count} files of partition {failed.group.partition!r}: {failed.error.message}; "
         "the table is as it was and the new files are removed",
     )
+
+
+def _discard_unseen(future: "Future[Finished]", table: Table) -> None:
+    if not future.cancelled() and future.exception() is None:
+        finished = future.result()
+        if isinstance(finished, RewrittenGroup):
+            discard(table, finished.added)
+
+
+def _rewrite_group(group: FileGroup, execution: Execution, groups_count: int) -> Finished:
+    try:
+        ran = _run(group, execution, groups_count)
+    except IcekeepError as error:
+        return FailedGroup(group, error)
+    added = tuple(file for one in ran.done for file in one.outcome.files)
+    problem = ran.errors[0] if ran.errors else _count_problem(group, ran.done)
+    if problem is not None:
+        discard(execution.table, added)
+        return FailedGroup(group, problem)
+    return RewrittenGroup(
+        group=group,
+        added=added,
+        stitched_count=sum(one.outcome.stitched_count for one in ran.done),
+        cpu_ms=sum(one.cpu_ms for one in ran.done),
+        peak_bytes=max((one.outcome.peak_bytes for one in ran.done), default=0),
+    )
+
+
+def _run(group: FileGroup, execution: Execution, groups_count: int) -> Ran:
+    context, spark, storage = execution.context, execution.spark, execution.table.storage
+    files, way = group_files(group, storage), execution.ways[group.number]
+    if ordering_of(group, context) is None:
+        return run_tasks(spark, storage, _tasks_in_order(group, files, way, execution))
+    slots = max(1, execution.slots // min(groups_count, execution.concurrency))
+    return run_ordered(
+        whole_task(group, files, context),
+        group,
+        way.way,
+        spark,
+        storage,
+        slots=slots,
+        parts_a_file=execution.shuffle_partitions_per_file,
+    )
+
+
+def _tasks_in_order(
+    group: FileGroup, files: GroupFiles, way: GroupWay, execution: Execution
+) -> list[RewriteTask | StitchTask]:
+    """Sets of files that are put together byte for byte, and tasks for the other files."""
+    copied = {position for some in way.stitched for position in some}
+    left = [file for position, file in enumerate(files.files) if position not in copied]
+    tasks: list[RewriteTask | StitchTask] = [
+        *rewrite_tasks(group, GroupFiles(tuple(left), files.deletes), execution.context, execution.sizes)
+    ]
+    if copied:
+        whole = whole_task(group, files, execution.context)
+        for number, some in enumerate(way.stitched, start=len(tasks)):
+            part = set_of(whole, some, number)
+            tasks.append(stitch_task(part, execution.metrics, may_reencode=execution.may_reencode))
+    return tasks
+
+
+def _count_problem(group: FileGroup, done: Sequence[Done]) -> IcekeepError | None:
+    """Every row was read, and every one that no delete removes was written; else nothing of it may be committed."""
+    read = sum(one.outcome.read_count for one in done)
+    live = sum(one.outcome.live_count for one in done)
+    written = sum(file.record_count for one in done for file in one.outcome.files)
+    if read != group.record_count:
+        return IcekeepBug(f"a rewrite of {group.record_count} rows read {read}; nothing of it is committed")
+    if written != live:
+        return IcekeepBug(f"a rewrite of {live} live rows wrote {written}; nothing of it is committed")
+    return None

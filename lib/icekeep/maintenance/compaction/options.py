@@ -1,4 +1,4 @@
-"""Options of Iceberg's `rewrite_data_files`, under its own names, with its defaults."""
+"""Options of Iceberg's `rewrite_data_files`, under its own names, with its defaults, and one of ours."""
 
 from typing import Annotated, Literal
 
@@ -14,10 +14,16 @@ _MAX_LONG = 2**63 - 1
 Positive = Annotated[int, Meta(gt=0)]
 NotNegative = Annotated[int, Meta(ge=0)]
 JobOrder = Literal["none", "bytes-asc", "bytes-desc", "files-asc", "files-desc"]
+StitchChoice = Literal["auto", "never", "always"]
 
 
 class RewriteDataFilesOptions(Options, frozen=True, kw_only=True):
-    """What to rewrite and how; sizes in bytes. Null means that the default depends on the table or another option."""
+    """What to rewrite and how; sizes in bytes. Null means that the default depends on the table or another option.
+
+    `compression-factor` and `shuffle-partitions-per-file` go with any order of rows, `var-length-contribution` and
+    `max-output-size` with z-order; given with another strategy they are refused, as Iceberg does. Ours is `stitch`: whether
+    whole row groups are copied byte for byte.
+    """
 
     target_file_size_bytes: Positive | None = field(name="target-file-size-bytes", default=None)
     min_file_size_bytes: NotNegative | None = field(name="min-file-size-bytes", default=None)
@@ -39,6 +45,13 @@ class RewriteDataFilesOptions(Options, frozen=True, kw_only=True):
     )
     use_starting_sequence_number: bool = field(name="use-starting-sequence-number", default=True)
     remove_dangling_deletes: bool = field(name="remove-dangling-deletes", default=False)
+    compression_factor: Annotated[float, Meta(gt=0, le=1_000_000_000)] | None = field(
+        name="compression-factor", default=None
+    )
+    shuffle_partitions_per_file: Positive | None = field(name="shuffle-partitions-per-file", default=None)
+    var_length_contribution: Positive | None = field(name="var-length-contribution", default=None)
+    max_output_size: Positive | None = field(name="max-output-size", default=None)
+    stitch: StitchChoice = field(name="stitch", default="auto")
 
 
 class FileSizes(msgspec.Struct, frozen=True, kw_only=True):

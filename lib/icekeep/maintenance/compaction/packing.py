@@ -1,6 +1,6 @@
 """Bin packing and output sizes, as Iceberg's planner does them (reference: `SizeBasedFileRewritePlanner`). Pure."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from icekeep.maintenance.compaction.options import FileSizes
@@ -16,20 +16,35 @@ def pack(items: Iterable[T], weight: Callable[[T], int], capacity: int, max_item
     >>> pack([4, 4, 4, 9, 2], lambda n: n, 8)
     [[4, 4], [4], [9], [2]]
     """
-    bins: list[list[T]] = []
+    return list(packed(items, weight, capacity, max_items))
+
+
+def packed(
+    items: Iterable[T], weight: Callable[[T], int], capacity: int, max_items: int = 2**63 - 1
+) -> Iterator[list[T]]:
+    """The same, a bin at a time: of the items no more are held than one bin has."""
+    pending: list[T] = []
     room = 0
     for item in items:
         size = weight(item)
-        if not bins or size > room or len(bins[-1]) >= max_items:
-            bins.append([])
+        if pending and (size > room or len(pending) >= max_items):
+            yield pending
+            pending = []
+        if not pending:
             room = capacity
-        bins[-1].append(item)
+        pending.append(item)
         room -= size
-    return bins
+    if pending:
+        yield pending
 
 
-def expected_output_files(input_bytes: int, sizes: FileSizes) -> int:
-    """How many files a group becomes: a remainder too small for a file of its own is spread over the others."""
+def expected_output_files(input_bytes: int, sizes: FileSizes, compression_factor: float = 1.0) -> int:
+    """How many files a group becomes: a remainder too small for a file of its own is spread over the others.
+
+    Args:
+        compression_factor: new bytes for one of the old ones.
+    """
+    input_bytes = int(input_bytes * compression_factor) if compression_factor != 1.0 else input_bytes
     if input_bytes < sizes.target_bytes:
         return 1
     whole, rest = divmod(input_bytes, sizes.target_bytes)
@@ -41,7 +56,7 @@ def expected_output_files(input_bytes: int, sizes: FileSizes) -> int:
     return whole if average < min(1.1 * sizes.target_bytes, sizes.write_max_bytes) else whole + 1
 
 
-def input_split_bytes(input_bytes: int, sizes: FileSizes) -> int:
+def input_split_bytes(input_bytes: int, sizes: FileSizes, compression_factor: float = 1.0) -> int:
     """How many bytes of input one task takes, so that each task makes about one file."""
-    size = input_bytes // expected_output_files(input_bytes, sizes) + _SPLIT_OVERHEAD_BYTES
+    size = input_bytes // expected_output_files(input_bytes, sizes, compression_factor) + _SPLIT_OVERHEAD_BYTES
     return min(max(size, sizes.target_bytes), sizes.write_max_bytes)

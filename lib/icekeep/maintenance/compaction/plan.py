@@ -1,20 +1,28 @@
-"""What will be rewritten: candidates -> groups of files of one partition, in the order of execution. Pure, printable.
+"""What will be rewritten, as values: groups of files, and the plan of a run. Printable; the files themselves are packed away.
 
-A group is one unit of failure and of partial progress; it becomes one or more tasks, each about one new file.
+A group is one unit of failure and of partial progress; it becomes one or more tasks, each about one new file. The driver
+holds groups, a row of sums each: what files they have is a compressed text, which lies in storage where there are many.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable
 
 import msgspec
+import pyarrow as pa
 
-from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions
-from icekeep.maintenance.compaction.packing import expected_output_files, input_split_bytes, pack
+from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.snapshots import MAIN
+from icekeep.storage.base import Storage
+
+_CODEC = "zstd"
 
 
-class CandidateFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A live data file as it was read; `partition` is its tuple as bytes."""
+class GroupFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A live data file as it was read.
+
+    Attributes:
+        partition: its tuple as bytes (`PartitionCodec`).
+        deletes: positions in `GroupFiles.deletes` of the delete files that reach it.
+    """
 
     file_path: str
     file_format: str
@@ -28,121 +36,155 @@ class CandidateFile(msgspec.Struct, frozen=True, kw_only=True):
     manifest_path: str
     split_offsets: tuple[int, ...] | None = None
     first_row_id: int | None = None
+    sort_order_id: int | None = None
+    deletes: tuple[int, ...] = ()
+
+
+class GroupDelete(msgspec.Struct, frozen=True, kw_only=True):
+    """A live delete file as it was read: the fields of `planning.columns.REACHING_DELETES`."""
+
+    content: int
+    file_path: str
+    file_format: str
+    spec_id: int
+    partition: bytes
+    sequence_number: int
+    record_count: int
+    file_size_in_bytes: int
+    equality_ids: tuple[int, ...] | None = None
+    referenced_data_file: str | None = None
+    content_offset: int | None = None
+    content_size_in_bytes: int | None = None
+    key_metadata: bytes | None = None
+
+    @property
+    def bytes_to_read(self) -> int:
+        """Of a delete file all, of the Puffin file of a deletion vector its blob."""
+        return self.file_size_in_bytes if self.content_size_in_bytes is None else self.content_size_in_bytes
+
+
+class GroupFiles(msgspec.Struct, frozen=True):
+    """The files of one group, and the delete files that reach any of them, each once."""
+
+    files: tuple[GroupFile, ...]
+    deletes: tuple[GroupDelete, ...] = ()
+
+
+_Packed = bytes
 
 
 class FileGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Files of one partition that are rewritten together; sizes in bytes, `partition` as its path (`day=2013-01-05`)."""
+    """Files that are rewritten together: of one spec and partition, or of one spec where they move to another.
 
+    Attributes:
+        number: from 0, in the order of planning.
+        partition: where the files are, as a path for people (`day=2013-01-05`); empty where they are in none or in several.
+        spec_id: of the files.
+        output_spec_id: of the new files.
+        bytes: of the files.
+        delete_files_count: those that reach any of the files, each once; `delete_bytes` is what reading them takes.
+        expected_files_count: how many files the group becomes.
+        split_bytes: about how much of the files one task takes.
+        write_max_bytes: where a writer begins a new file.
+        packed: the files (`pack_group_files`), or null where `location` says where that lies.
+    """
+
+    number: int
     partition: str
     spec_id: int
+    output_spec_id: int
     files_count: int
     bytes: int
+    record_count: int
+    delete_files_count: int = 0
+    delete_bytes: int = 0
     expected_files_count: int
     split_bytes: int
     write_max_bytes: int
-    files: tuple[CandidateFile, ...]
+    packed: _Packed | None = None
+    location: str | None = None
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the new files are of another spec than the old ones."""
+        return self.spec_id != self.output_spec_id
+
+    @property
+    def has_files(self) -> bool:
+        """Whether `group_files` knows its files; in a preview of very many there are sums only."""
+        return self.packed is not None or self.location is not None
+
+
+class LeftAlone(msgspec.Struct, frozen=True):
+    """Files that a run leaves as they are though their size or their deletes ask for work, and why."""
+
+    reason: str
+    files_count: int
+    bytes: int
 
 
 class RewritePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What one run of the job will do, on the head of `branch`, whose snapshot and sequence number these are.
 
-    `other_specs_files_count` counts candidates that are left as they are, since they are of older partition specs.
+    Attributes:
+        strategy: as text, such as `binpack` or `sort by day ASC NULLS FIRST`.
+        candidate_files_count: how many files ask for work, whether or not they are in a group.
+        overlap_depth_before: how many files a look-up by key meets, over all files (see `overlap`); null where
+            nothing is sorted.
+        groups: in the order of execution.
     """
 
     branch: str = MAIN
     snapshot_id: int | None
     sequence_number: int
     schema_id: int
+    strategy: str = "binpack"
     target_file_size_bytes: int
     candidate_files_count: int
     files_to_rewrite_count: int
     bytes_to_rewrite: int
     expected_files_count: int
-    other_specs_files_count: int = 0
+    left_alone: tuple[LeftAlone, ...] = ()
+    overlap_depth_before: float | None = None
     groups: tuple[FileGroup, ...] = ()
 
 
-def plan_groups(
-    files: Iterable[CandidateFile],
-    options: RewriteDataFilesOptions,
-    sizes: FileSizes,
-    partition_path: dict[bytes, str],
-    spec_id: int,
-) -> tuple[FileGroup, ...]:
-    """Pack candidates of one spec into groups and drop the groups that are not worth it.
+def pack_group_files(files: GroupFiles) -> bytes:
+    """The files of a group as bytes: msgpack, compressed."""
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, _CODEC) as stream:
+        stream.write(msgspec.msgpack.encode(files))
+    return bytes(sink.getvalue())
 
-    Args:
-        partition_path: the path of each partition, for people.
+
+def unpack_group_files(packed: bytes) -> GroupFiles:
+    """The files of a group from their bytes; raises `InvalidTableError` if they are broken."""
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(packed), _CODEC) as stream:
+            return msgspec.msgpack.decode(stream.read(), type=GroupFiles)
+    except (OSError, msgspec.DecodeError) as error:
+        raise InvalidTableError(f"cannot read the files of a group: {error}; plan anew") from error
+
+
+def group_files(group: FileGroup, storage: Storage) -> GroupFiles:
+    """The files of a group, from the plan or from where planning has put them.
+
+    Raises:
+        InvalidTableError, MissingFileError: they cannot be read back.
     """
-    by_partition: dict[bytes, list[CandidateFile]] = defaultdict(list)
-    for file in files:
-        by_partition[file.partition].append(file)
-    groups = []
-    for partition in sorted(by_partition, key=lambda p: (partition_path[p], p)):
-        in_order = sorted(by_partition[partition], key=lambda f: f.file_path)
-        bins = pack(
-            in_order,
-            lambda f: f.file_size_in_bytes,
-            options.max_file_group_size_bytes,
-            options.max_file_group_input_files,
-        )
-        groups += [_group(b, partition_path[partition], spec_id, sizes) for b in bins]
-    kept = [g for g in groups if _worth_it(g, options, sizes)]
-    return tuple(_in_job_order(_at_most(kept, options, sizes), options.rewrite_job_order))
+    if group.packed is not None:
+        return unpack_group_files(group.packed)
+    if group.location is None:
+        raise IcekeepBug(f"the files of group {group.number} are kept nowhere; a preview of so many has sums only")
+    return unpack_group_files(storage.read(group.location))
 
 
-def _group(files: list[CandidateFile], partition: str, spec_id: int, sizes: FileSizes) -> FileGroup:
-    size = sum(f.file_size_in_bytes for f in files)
-    return FileGroup(
-        partition=partition,
-        spec_id=spec_id,
-        files_count=len(files),
-        bytes=size,
-        expected_files_count=expected_output_files(size, sizes),
-        split_bytes=input_split_bytes(size, sizes),
-        write_max_bytes=sizes.write_max_bytes,
-        files=tuple(files),
-    )
+def plan_locations(plan: RewritePlan) -> list[str]:
+    """What planning has put in storage, for whoever removes it when the run is over."""
+    return [group.location for group in plan.groups if group.location is not None]
 
 
-def _worth_it(group: FileGroup, options: RewriteDataFilesOptions, sizes: FileSizes) -> bool:
-    """Iceberg's rule, for groups that do not come out as they went in."""
-    if options.rewrite_all:
-        return True
-    if not _makes_a_difference(group, sizes):
-        return False
-    several = group.files_count > 1
-    return (
-        (several and group.files_count >= options.min_input_files)
-        or (several and group.bytes > sizes.target_bytes)
-        or group.bytes > sizes.max_bytes
-    )
-
-
-def _makes_a_difference(group: FileGroup, sizes: FileSizes) -> bool:
-    """Whether a file is too large or fewer come out; else each run would only do the same again (it must converge)."""
-    too_large = any(f.file_size_in_bytes > sizes.max_bytes for f in group.files)
-    return too_large or group.expected_files_count < group.files_count
-
-
-def _at_most(groups: list[FileGroup], options: RewriteDataFilesOptions, sizes: FileSizes) -> list[FileGroup]:
-    """The first groups up to `max-files-to-rewrite` files in all, the last one cut to what is left."""
-    if options.max_files_to_rewrite is None:
-        return groups
-    out: list[FileGroup] = []
-    left = options.max_files_to_rewrite
-    for group in groups:
-        if left <= 0:
-            break
-        if group.files_count > left:
-            group = _group(list(group.files[:left]), group.partition, group.spec_id, sizes)
-            if not options.rewrite_all and not _makes_a_difference(group, sizes):
-                break
-        out.append(group)
-        left -= group.files_count
-    return out
-
-
-def _in_job_order(groups: list[FileGroup], order: str) -> list[FileGroup]:
+def in_job_order(groups: Iterable[FileGroup], order: str) -> list[FileGroup]:
+    """Groups in the order of the option `rewrite-job-order`; equal ones stay in the order of planning."""
     by = {"bytes": lambda g: g.bytes, "files": lambda g: g.files_count}.get(order.partition("-")[0])
-    return groups if by is None else sorted(groups, key=by, reverse=order.endswith("-desc"))
+    return list(groups) if by is None else sorted(groups, key=by, reverse=order.endswith("-desc"))

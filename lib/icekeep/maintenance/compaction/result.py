@@ -2,9 +2,24 @@
 
 import msgspec
 
+from icekeep.maintenance.compaction.estimate import Estimate
+
 
 class RewriteDataFilesResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run did; sizes in bytes. `status` is `partial` when some groups were committed and some failed."""
+    """What a run did; sizes in bytes.
+
+    Attributes:
+        status: `partial` when some groups were committed and some were not.
+        failed_data_files_count: of the groups that no commit replaced.
+        removed_delete_files_count: that the commits took out of the table: those of one replaced file alone, those that
+            became too old, and with `remove-dangling-deletes` all that reach no file any more.
+        deleted_records_count: rows that deletes had marked, and that are in no file now.
+        stitched_data_files_count: how many of the added files were put together from whole row groups.
+        overlap_depth_before, overlap_depth_after: how many files a point of the first sort key lies in, on average over
+            the partitions that were looked at; null for binpack.
+        estimated: what the plan had said; `elapsed_ms` and `cpu_ms` are what it took, the latter of all tasks together.
+        peak_task_bytes: the most memory that the Python process of a task had.
+    """
 
     status: str = "done"
     rewritten_data_files_count: int = 0
@@ -14,3 +29,12 @@ class RewriteDataFilesResult(msgspec.Struct, frozen=True, kw_only=True):
     removed_delete_files_count: int = 0
     added_bytes_count: int = 0
     commits_count: int = 0
+    failed_commits_count: int = 0
+    deleted_records_count: int = 0
+    stitched_data_files_count: int = 0
+    overlap_depth_before: float | None = None
+    overlap_depth_after: float | None = None
+    estimated: Estimate = Estimate()
+    elapsed_ms: int = 0
+    cpu_ms: int = 0
+    peak_task_bytes: int = 0

@@ -33,11 +33,18 @@ def test_names_and_defaults_are_those_of_iceberg():
         "partial-progress.max-failed-commits": None,
         "use-starting-sequence-number": True,
         "remove-dangling-deletes": False,
+        # Iceberg's defaults of these are 1.0, 1, 8 and the largest int; null tells whether they were given.
+        "compression-factor": None,
+        "shuffle-partitions-per-file": None,
+        "var-length-contribution": None,
+        "max-output-size": None,
+        # Ours.
+        "stitch": "auto",
     }
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in RewriteDataFilesOptions.__struct_encode_fields__ if n != "rewrite-job-order"]
+    "name", [n for n in RewriteDataFilesOptions.__struct_encode_fields__ if n not in ("rewrite-job-order", "stitch")]
 )
 @pytest.mark.parametrize("value", ["-1", "some", ""])
 def test_no_option_takes_what_is_neither_number_nor_truth(name, value):
@@ -49,7 +56,8 @@ def test_no_option_takes_what_is_neither_number_nor_truth(name, value):
     "name",
     ["target-file-size-bytes", "max-file-size-bytes", "min-input-files", "max-file-group-size-bytes",
      "max-file-group-input-files", "max-files-to-rewrite", "max-concurrent-file-group-rewrites",
-     "partial-progress.max-commits", "delete-ratio-threshold"],
+     "partial-progress.max-commits", "delete-ratio-threshold", "compression-factor", "shuffle-partitions-per-file",
+     "var-length-contribution", "max-output-size"],
 )  # fmt: skip
 def test_some_options_must_be_above_zero(name):
     with pytest.raises(OptionError):
@@ -96,3 +104,15 @@ def test_options_go_before_the_table():
 def test_sizes_that_are_not_in_order_are_refused(given, option):
     with pytest.raises(OptionError, match=f"option {option} is .*target-file-size-bytes"):
         file_sizes(parsed(**{"target_file_size_bytes": 1000, **given}), 512 * MIB)
+
+
+def test_stitching_is_chosen_by_itself_unless_the_user_does():
+    assert [parsed(stitch=text).stitch for text in ("auto", "NEVER", "always")] == ["auto", "never", "always"]
+    with pytest.raises(OptionError, match="one of auto, never, always"):
+        parsed(stitch="sometimes")
+
+
+@pytest.mark.parametrize("value", ["inf", "nan"])
+def test_a_factor_is_a_number(value):
+    with pytest.raises(OptionError, match="compression-factor"):
+        parsed(compression_factor=value)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions, file_sizes
 from icekeep.maintenance.compaction.packing import expected_output_files, input_split_bytes, pack
+from icekeep.maintenance.compaction.packing import packed as packed_bins
 
 MIB = 1 << 20
 SIZES = FileSizes(target_bytes=1000, min_bytes=750, max_bytes=1800)
@@ -143,3 +144,24 @@ def test_expected_files_are_never_too_large_and_only_by_a_little_above_the_targe
     assert average <= max(sizes.target_bytes, min(1.1 * sizes.target_bytes, sizes.write_max_bytes))
     assert (files - 1) * sizes.target_bytes < max(input_bytes, 1)
     assert sizes.target_bytes <= input_split_bytes(input_bytes, sizes) <= sizes.write_max_bytes
+
+
+def test_of_a_stream_no_more_is_taken_than_a_bin_and_what_closes_it():
+    taken = []
+
+    def items():
+        for number in range(100):
+            taken.append(number)
+            yield number
+
+    bins = packed_bins(items(), lambda _: 1, 5)
+    assert next(bins) == [0, 1, 2, 3, 4]
+    assert len(taken) == 6
+
+
+def test_a_factor_scales_what_is_written():
+    assert expected_output_files(4000, SIZES, 0.5) == 2
+    assert expected_output_files(4000, SIZES, 2.0) == 8
+    assert expected_output_files(10, SIZES, 0.001) == 1
+    # Four files of the target make two tasks, of no more than a writer puts into one file.
+    assert input_split_bytes(4000, SIZES, 0.5) == SIZES.write_max_bytes

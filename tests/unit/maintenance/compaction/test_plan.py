@@ -1,282 +1,134 @@
-"""Which files come into which group: Iceberg's rules (TestBinPackRewriteFilePlanner), and that a run converges."""
+"""The files of a group as bytes, wherever they lie."""
 
-from collections import Counter
+from pathlib import Path
 
-import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions, file_sizes
-from icekeep.maintenance.compaction.packing import expected_output_files
-from icekeep.maintenance.compaction.plan import CandidateFile, plan_groups
-from icekeep.maintenance.options import parse_options
+from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError
+from icekeep.maintenance.compaction.plan import (
+    FileGroup,
+    GroupDelete,
+    GroupFile,
+    GroupFiles,
+    RewritePlan,
+    group_files,
+    in_job_order,
+    pack_group_files,
+    plan_locations,
+    unpack_group_files,
+)
+from icekeep.storage.open import open_storage
 
-TARGET = 1000
-SIZES = FileSizes(target_bytes=TARGET, min_bytes=750, max_bytes=1800)
+FILE = GroupFile(
+    file_path="file:///t/data/ä.parquet",
+    file_format="PARQUET",
+    spec_id=1,
+    partition=b"\x00\xff",
+    record_count=2**40,
+    file_size_in_bytes=2**50,
+    snapshot_id=None,
+    sequence_number=0,
+    file_sequence_number=None,
+    manifest_path="m",
+    split_offsets=(4, 2**33),
+    first_row_id=0,
+    sort_order_id=7,
+    deletes=(1, 0),
+)
+DELETE = GroupDelete(
+    content=2,
+    file_path="d",
+    file_format="PARQUET",
+    spec_id=1,
+    partition=b"",
+    sequence_number=9,
+    record_count=1,
+    file_size_in_bytes=100,
+    equality_ids=(1, 2),
+)
+VECTOR = replace(DELETE, content=1, equality_ids=None, content_offset=4, content_size_in_bytes=40)
+FILES = GroupFiles((FILE, replace(FILE, split_offsets=None, deletes=())), (DELETE, VECTOR))
 
 
-def candidate(name: str, size: int, partition: str = "p") -> CandidateFile:
-    return CandidateFile(
-        file_path=name,
-        file_format="PARQUET",
-        spec_id=3,
-        partition=partition.encode(),
-        record_count=1,
-        file_size_in_bytes=size,
+def group(number: int = 0, **changes) -> FileGroup:
+    return FileGroup(
+        **{
+            "number": number,
+            "partition": "",
+            "spec_id": 1,
+            "output_spec_id": 1,
+            "files_count": 2,
+            "bytes": 10,
+            "record_count": 3,
+            "expected_files_count": 1,
+            "split_bytes": 1,
+            "write_max_bytes": 1,
+            **changes,
+        }
+    )
+
+
+def test_the_files_of_a_group_come_back_as_they_were():
+    assert unpack_group_files(pack_group_files(FILES)) == FILES
+    assert group_files(group(packed=pack_group_files(FILES)), open_storage({})) == FILES
+    assert pack_group_files(FILES) == pack_group_files(FILES)
+
+
+def test_the_paths_of_many_files_take_little_room():
+    many = tuple(replace(FILE, file_path=f"file:///warehouse/db/events/data/{n:05d}.parquet") for n in range(10_000))
+    assert len(pack_group_files(GroupFiles(many))) < 10 * len(many)
+
+
+def test_of_many_the_files_lie_in_storage(tmp_path: Path):
+    location = f"{tmp_path.as_uri()}/group.msgpack.zst"
+    storage = open_storage({})
+    one = group(location=location)
+    with pytest.raises(MissingFileError):
+        group_files(one, storage)
+    with storage.write(location) as stream:
+        stream.write(pack_group_files(FILES))
+    assert group_files(one, storage) == FILES
+    plan = RewritePlan(
         snapshot_id=1,
         sequence_number=1,
-        file_sequence_number=1,
-        manifest_path="m",
+        schema_id=0,
+        target_file_size_bytes=1,
+        candidate_files_count=0,
+        files_to_rewrite_count=0,
+        bytes_to_rewrite=0,
+        expected_files_count=0,
+        groups=(one, group(packed=b"")),
     )
+    assert plan_locations(plan) == [location]
 
 
-def sized(*sizes: int, partition: str = "p") -> list[CandidateFile]:
-    return [candidate(f"{partition}-{number:04d}", size, partition) for number, size in enumerate(sizes)]
+def test_a_preview_of_many_does_not_know_the_files():
+    with pytest.raises(IcekeepBug, match="kept nowhere"):
+        group_files(group(), open_storage({}))
+    assert not group().has_files
+    assert group(packed=b"").has_files
+    assert group(location="l").has_files
 
 
-def planned(files, sizes=SIZES, **given):
-    options = parse_options(RewriteDataFilesOptions, {n.replace("_", "-"): str(v) for n, v in given.items()})
-    paths = {file.partition: f"part={file.partition.decode()}" for file in files}
-    return plan_groups(files, options, sizes, paths, 3)
+@pytest.mark.parametrize("packed", [b"", b"no", pack_group_files(FILES)[:-4]])
+def test_bytes_that_are_broken_are_an_error(packed: bytes):
+    with pytest.raises(InvalidTableError, match="cannot read the files of a group"):
+        unpack_group_files(packed)
 
 
-def names(groups) -> list[list[str]]:
-    return [[file.file_path for file in group.files] for group in groups]
+def test_of_a_vector_its_blob_is_read_and_of_a_file_all():
+    assert (DELETE.bytes_to_read, VECTOR.bytes_to_read) == (100, 40)
 
 
-def test_no_candidates_are_no_groups():
-    assert planned([]) == ()
-
-
-def test_a_group_says_what_it_will_do():
-    (group,) = planned(sized(300, 300, 300, 300, 300))
-    assert msgspec.structs.asdict(group) == {
-        "partition": "part=p",
-        "spec_id": 3,
-        "files_count": 5,
-        "bytes": 1500,
-        "expected_files_count": 2,
-        "split_bytes": 1400,
-        "write_max_bytes": 1400,
-        "files": tuple(sized(300, 300, 300, 300, 300)),
+def test_equal_groups_stay_in_the_order_of_planning():
+    groups = [group(0, bytes=5, files_count=1), group(1, bytes=9, files_count=1), group(2, bytes=5, files_count=3)]
+    orders = ("none", "bytes-asc", "bytes-desc", "files-asc", "files-desc")
+    numbers = {order: [one.number for one in in_job_order(groups, order)] for order in orders}
+    assert numbers == {
+        "none": [0, 1, 2],
+        "bytes-asc": [0, 2, 1],
+        "bytes-desc": [1, 0, 2],
+        "files-asc": [0, 1, 2],
+        "files-desc": [2, 0, 1],
     }
-
-
-def test_files_of_different_partitions_are_never_in_one_group():
-    groups = planned([*sized(*[10] * 5, partition="b"), *sized(*[10] * 5, partition="a")])
-    assert [group.partition for group in groups] == ["part=a", "part=b"]
-    assert all(len({file.partition for file in group.files}) == 1 for group in groups)
-
-
-def test_the_same_files_make_the_same_groups_in_whatever_order_they_come():
-    files = [*sized(*range(100, 400, 10), partition="a"), *sized(*[10] * 9, partition="b")]
-    assert planned(files) == planned(files[::-1])
-
-
-@pytest.mark.parametrize(
-    ("files", "is_planned"),
-    [
-        # enough input files
-        (sized(10, 10, 10, 10, 10), True),
-        (sized(10, 10, 10, 10), False),
-        # enough content for a file of the target size, and more than one file
-        (sized(600, 401), True),
-        (sized(600, 400), False),
-        (sized(500, 500), False),
-        (sized(400, 400, 201), True),
-        # too much content
-        (sized(1801), True),
-        (sized(1800), False),
-        (sized(1900, 10), True),
-        # a single file is never too small
-        (sized(1), False),
-        (sized(0), False),
-    ],
-)
-def test_a_group_is_worth_it_by_icebergs_rules(files, is_planned):
-    assert bool(planned(files)) == is_planned
-
-
-def test_fewer_input_files_are_enough_where_the_option_says_so():
-    assert planned(sized(10, 10)) == ()
-    assert len(planned(sized(10, 10), min_input_files=2)) == 1
-    assert planned(sized(10), min_input_files=1) == ()
-
-
-def test_rewrite_all_takes_every_group():
-    files = [*sized(1), *sized(900, partition="q"), *sized(1300, 1300, partition="r")]
-    assert names(planned(files, rewrite_all=True)) == [["p-0000"], ["q-0000"], ["r-0000", "r-0001"]]
-
-
-def test_groups_have_no_more_bytes_than_they_may():
-    groups = planned(sized(*[100] * 20), max_file_group_size_bytes=500)
-    assert [group.bytes for group in groups] == [500, 500, 500, 500]
-    assert [group.files_count for group in groups] == [5, 5, 5, 5]
-
-
-def test_groups_have_no_more_files_than_they_may():
-    groups = planned(sized(*[10] * 20), max_file_group_input_files=7)
-    assert [group.files_count for group in groups] == [7, 7, 6]
-    assert [group.files_count for group in planned(sized(*[10] * 18), max_file_group_input_files=7)] == [7, 7]
-
-
-def test_a_file_larger_than_a_group_may_be_is_a_group_of_its_own():
-    groups = planned(sized(*[10] * 5, 5000, *[10] * 5), max_file_group_size_bytes=2000)
-    assert [group.files_count for group in groups] == [5, 1, 5]
-    assert groups[1].expected_files_count == 5
-
-
-@pytest.mark.parametrize(
-    ("order", "expected"),
-    [
-        ("none", ["a", "b", "c"]),
-        ("bytes-asc", ["c", "a", "b"]),
-        ("bytes-desc", ["b", "a", "c"]),
-        ("files-asc", ["b", "a", "c"]),
-        ("files-desc", ["c", "a", "b"]),
-    ],
-)
-def test_groups_come_in_the_order_that_is_asked_for(order, expected):
-    files = [
-        *sized(*[50] * 6, partition="a"),
-        *sized(*[700] * 5, partition="b"),
-        *sized(*[10] * 8, partition="c"),
-    ]
-    groups = planned(files, rewrite_job_order=order)
-    assert [group.partition for group in groups] == [f"part={partition}" for partition in expected]
-
-
-def test_of_groups_that_are_equal_the_first_stays_first():
-    files = [*sized(*[10] * 5, partition="a"), *sized(*[10] * 5, partition="b")]
-    for order in ("bytes-desc", "files-asc", "files-desc", "bytes-asc"):
-        assert [g.partition for g in planned(files, rewrite_job_order=order)] == ["part=a", "part=b"]
-
-
-@pytest.mark.parametrize(
-    ("most", "counts"),
-    [
-        (100, [5, 6, 7]),
-        (18, [5, 6, 7]),
-        (17, [5, 6, 6]),
-        (13, [5, 6, 2]),
-        (12, [5, 6]),
-        (11, [5, 6]),
-        (5, [5]),
-        (3, [3]),
-    ],
-)
-def test_no_more_files_are_rewritten_than_asked_for_and_only_the_last_group_is_cut(most, counts):
-    files = [*sized(*[10] * 5, partition="a"), *sized(*[10] * 6, partition="b"), *sized(*[10] * 7, partition="c")]
-    groups = planned(files, max_files_to_rewrite=most)
-    assert [group.files_count for group in groups] == counts
-    assert all(
-        group.bytes == 10 * group.files_count == sum(f.file_size_in_bytes for f in group.files) for group in groups
-    )
-
-
-def test_what_is_asked_for_may_end_with_a_group():
-    files = [*sized(*[10] * 5, partition="a"), *sized(*[10] * 6, partition="b"), *sized(10, partition="c")]
-    assert [g.files_count for g in planned(files, max_files_to_rewrite=5, rewrite_all=True)] == [5]
-    assert [g.files_count for g in planned(files, max_files_to_rewrite=11, rewrite_all=True)] == [5, 6]
-
-
-def test_a_cut_group_expects_what_is_left_in_it():
-    # testMaxFilesToRewriteUsesCorrectInputSizeForExpectedOutputFiles
-    (group,) = planned(sized(*[700] * 10), max_files_to_rewrite=4)
-    assert (group.bytes, group.expected_files_count) == (2800, 3)
-
-
-def test_a_group_that_is_cut_to_what_would_come_out_the_same_is_left_out():
-    # A single small file would be written again by each run, and nothing be gained by any.
-    assert planned(sized(*[10] * 5), max_files_to_rewrite=1) == ()
-    assert planned(sized(*[700] * 5), max_files_to_rewrite=2) == ()
-    assert len(planned(sized(*[10] * 5), max_files_to_rewrite=1, rewrite_all=True)) == 1
-
-
-def test_a_cut_keeps_the_order_that_is_asked_for():
-    files = [*sized(*[50] * 5, partition="a"), *sized(*[10] * 5, partition="b")]
-    groups = planned(files, max_files_to_rewrite=8, rewrite_job_order="bytes-asc")
-    assert [(g.partition, g.files_count) for g in groups] == [("part=b", 3), ("part=a", 5)]
-
-
-@pytest.mark.parametrize("sizes", [(600, 600), (650, 650), (733, 733, 734), (740, 740, 740)])
-def test_files_that_would_come_out_as_they_went_in_are_left_alone(sizes):
-    # apache/iceberg #6669, #9833: two files of 0.65 of the target each were rewritten into the same by every run.
-    assert sum(sizes) > TARGET
-    assert planned(sized(*sizes)) == ()
-
-
-candidates_lists = st.lists(
-    st.tuples(st.sampled_from("ab"), st.integers(0, 749) | st.integers(1801, 9000)), max_size=30
-).map(lambda pairs: [candidate(f"{n:04d}", size, partition) for n, (partition, size) in enumerate(pairs)])
-some_options = st.fixed_dictionaries(
-    {},
-    optional={
-        "min_input_files": st.integers(1, 8),
-        "max_file_group_size_bytes": st.integers(1, 20_000),
-        "max_file_group_input_files": st.integers(1, 12),
-        "max_files_to_rewrite": st.integers(1, 30),
-        "rewrite_job_order": st.sampled_from(["none", "bytes-asc", "files-desc"]),
-        "rewrite_all": st.booleans(),
-    },
-)
-
-
-@given(candidates_lists, some_options)
-def test_every_candidate_is_in_one_group_or_none_and_no_group_is_overfull(files, options):
-    groups = planned(files, **options)
-    placed = Counter(name for group in names(groups) for name in group)
-    assert set(placed.values()) <= {1}
-    assert placed.keys() <= {file.file_path for file in files}
-    assert placed.total() <= options.get("max_files_to_rewrite", 10**9)
-    for group in groups:
-        assert group.files_count == len(group.files) >= 1
-        assert group.bytes == sum(file.file_size_in_bytes for file in group.files)
-        assert group.bytes <= options.get("max_file_group_size_bytes", 10**12) or group.files_count == 1
-        assert group.files_count <= options.get("max_file_group_input_files", 10**9)
-        assert len({file.partition for file in group.files}) == 1
-        assert group.expected_files_count == expected_output_files(group.bytes, SIZES)
-    if options.get("rewrite_all") and "max_files_to_rewrite" not in options:
-        assert placed.total() == len(files)
-
-
-def written(groups, sizes: FileSizes) -> list[CandidateFile]:
-    """The files that the groups become, of equal sizes, as far as they are candidates again."""
-    out = []
-    for number, group in enumerate(groups):
-        share, rest = divmod(group.bytes, group.expected_files_count)
-        for n in range(group.expected_files_count):
-            size = share + (n < rest)
-            if size < sizes.min_bytes or size > sizes.max_bytes:
-                name = f"{group.files[0].file_path}+{number}-{n}"
-                out.append(candidate(name, size, group.files[0].partition.decode()))
-    return out
-
-
-@given(st.lists(st.integers(0, 749) | st.integers(1801, 9000), max_size=30), some_options)
-def test_what_a_group_becomes_is_not_planned_again(sizes, options):
-    options.pop("rewrite_all", None)
-    for group in planned(sized(*sizes), **options):
-        assert planned(written([group], SIZES), **options) == ()
-
-
-@settings(max_examples=100)
-@given(st.data(), st.integers(20, 2000))
-def test_a_table_converges_whatever_the_sizes(data, target):
-    least = data.draw(st.integers(0, target - 1))
-    most = data.draw(st.integers(target + 1, 3 * target))
-    sizes = file_sizes(
-        RewriteDataFilesOptions(target_file_size_bytes=target, min_file_size_bytes=least, max_file_size_bytes=most), 1
-    )
-    options = data.draw(some_options)
-    options.pop("rewrite_all", None)
-    given_sizes = data.draw(st.lists(st.integers(0, 6 * target), max_size=20))
-    files = [file for file in sized(*given_sizes) if not least <= file.file_size_in_bytes <= most]
-    for _ in range(len(files) + 2):
-        groups = planned(files, sizes, **options)
-        if not groups:
-            return
-        rewritten = {name for group in names(groups) for name in group}
-        files = [file for file in files if file.file_path not in rewritten] + written(groups, sizes)
-    raise AssertionError(f"still planned after many runs: {groups}")

@@ -1,0 +1,286 @@
+"""The files of one partition -> the groups that are worth a rewrite. Pure, and the same on the driver and in tasks.
+
+For binpack these are Iceberg's groups, but for those that would come out as they went in. For an order of rows the files
+are also chosen by what they say of their order and by how they overlap, so that a second run finds nothing to do:
+
+* of a sort, all files that would leave a look-up with more than `overlap.WORTH_DEPTH` files;
+* of a curve, all files of the partition once more overlap than a curve leaves (`overlap.worth_box_depth`), unless all of
+  them were written along this curve before: values may be so skewed that no curve separates them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+import msgspec
+
+from icekeep.maintenance.compaction.key_ranges import Ends, KeySpace
+from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions
+from icekeep.maintenance.compaction.overlap import Line, along_boxes, box_depth, depth_sum, overlapping, worth_box_depth
+from icekeep.maintenance.compaction.packing import expected_output_files, input_split_bytes, packed
+from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
+from icekeep.maintenance.compaction.strategy import Strategy
+
+
+class PlannedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A live data file, what reaches it, and why it may want to be rewritten.
+
+    Attributes:
+        deletes: those that a reader must apply to it.
+        ends: what it holds of the keys of the order; null where that is not known or not asked.
+    """
+
+    file: GroupFile
+    deletes: tuple[GroupDelete, ...] = ()
+    has_bad_size: bool = False
+    has_many_deletes: bool = False
+    ends: Ends | None = None
+
+
+class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What groups are made by.
+
+    Attributes:
+        space: where files may be found in the order; null where nothing is ordered or bounds tell nothing.
+        in_order: snapshots that wrote their files along the very curve.
+        output_specs: the spec of the new files by that of the old ones.
+    """
+
+    sizes: FileSizes
+    options: RewriteDataFilesOptions
+    strategy: Strategy
+    space: KeySpace | None = None
+    in_order: frozenset[int] = frozenset()
+    output_specs: Mapping[int, int]
+
+    def is_moved(self, spec_id: int) -> bool:
+        """Whether files of a spec get another one, so that they are put together whatever their partition is."""
+        return self.output_specs[spec_id] != spec_id
+
+    def key_of(self, file: GroupFile) -> tuple[int, bytes]:
+        """Files of one key may be in one group: its spec, and its partition unless it is moved."""
+        return file.spec_id, b"" if self.is_moved(file.spec_id) else file.partition
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """Of the `position`th bin of a key the first `files_count` files, and nothing else."""
+
+    position: int
+    files_count: int
+
+
+class PlannedGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A group, not numbered yet, the bin of its key that it is, and the partition of its key as bytes."""
+
+    group: FileGroup
+    partition: bytes
+    position: int
+    files: GroupFiles | None = None
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """Files that were looked at, whether or not they are in a group; sizes in bytes, depths of all files together."""
+
+    candidate_files_count: int = 0
+    left_files_count: int = 0
+    left_bytes: int = 0
+    depth_sum: float = 0.0
+    depth_files_count: int = 0
+
+    def add(self, other: "Tally") -> None:
+        """Take in what was found elsewhere."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def add_left(self, files: Iterable[PlannedFile]) -> None:
+        """Count files that asked for a rewrite and are in no group."""
+        for one in files:
+            self.left_files_count += 1
+            self.left_bytes += one.file.file_size_in_bytes
+
+
+def groups_of_key(
+    files: Iterable[PlannedFile], rules: GroupRules, tally: Tally, cut: Cut | None = None
+) -> Iterator[PlannedGroup]:
+    """The groups of the files of one key that are worth a rewrite.
+
+    Memory holds one group for binpack, else the files of the key.
+
+    Args:
+        files: in the order of their partitions and paths.
+        tally: takes in what was found.
+    """
+    if rules.strategy.ordering is None:
+        chosen: Iterable[_Chosen] = (_Chosen(one) for one in files if _asks(one, rules))
+    else:
+        chosen = _chosen_to_sort(list(files), rules, tally)
+    options = rules.options
+    bins = packed(
+        chosen,
+        lambda one: one.planned.file.file_size_in_bytes,
+        options.max_file_group_size_bytes,
+        options.max_file_group_input_files,
+    )
+    for position, some in enumerate(bins):
+        if cut is not None:
+            if position < cut.position:
+                continue
+            if position > cut.position:
+                return
+            some = some[: cut.files_count]
+        tally.candidate_files_count += sum(_asks(one.planned, rules) or one.is_deep for one in some)
+        if _is_worth_it(some, rules, is_cut=cut is not None):
+            yield _group([one.planned for one in some], position, rules)
+        else:
+            tally.add_left(one.planned for one in some)
+
+
+class _Chosen(msgspec.Struct, frozen=True):
+    """A file that would be rewritten; `is_deep` if it is because of its overlap with others."""
+
+    planned: PlannedFile
+    is_deep: bool = False
+
+
+def _asks(one: PlannedFile, rules: GroupRules) -> bool:
+    """Whether a file has a reason of its own."""
+    return rules.options.rewrite_all or one.has_bad_size or one.has_many_deletes or _is_out_of_order(one, rules)
+
+
+def _is_out_of_order(one: PlannedFile, rules: GroupRules) -> bool:
+    """Whether a file does not say that it is in the table's order; of other orders files cannot say anything."""
+    wanted = rules.strategy.sort_order_id
+    return wanted != 0 and one.file.sort_order_id != wanted
+
+
+def _chosen_to_sort(files: list[PlannedFile], rules: GroupRules, tally: Tally) -> list[_Chosen]:
+    space, ends = rules.space, [one.ends for one in files if one.ends is not None]
+    if space is None or len(ends) < len(files):
+        return [_Chosen(one) for one in files if _asks(one, rules)]
+    tally.depth_files_count += len(files)
+    if not files or rules.is_moved(files[0].file.spec_id):
+        for _, some in groupby(files, lambda one: one.file.partition):
+            tally.depth_sum += depth_sum([one.ends for one in some if one.ends is not None], space)
+        # They are of many partitions, and will be of others: how they overlap now says nothing.
+        return [_Chosen(one) for one in files if _asks(one, rules)]
+    line = None if space.is_curve else Line(ends)
+    tally.depth_sum += depth_sum(ends, space) if line is None else float(line.all_depths().sum())
+    asking = [rules.options.rewrite_all or one.has_many_deletes or _is_out_of_order(one, rules) for one in files]
+    by_size = [one.has_bad_size for one in files]
+    if _sizes_are_worth_it(files, by_size, rules):
+        asking = [asks or badly_sized for asks, badly_sized in zip(asking, by_size, strict=True)]
+    taken, deep = _with_deep_ones(files, line, asking, rules)
+    if any(taken) and any(badly_sized and not is_taken for badly_sized, is_taken in zip(by_size, taken, strict=True)):
+        # With work to be done here, files of a bad size come along.
+        asking = [is_taken or badly_sized for is_taken, badly_sized in zip(taken, by_size, strict=True)]
+        taken, deeper = _with_deep_ones(files, line, asking, rules)
+        deep |= deeper
+    if not any(taken):
+        badly_sized = [one for one in files if one.has_bad_size]
+        tally.candidate_files_count += len(badly_sized)
+        tally.add_left(badly_sized)
+        return []
+    order = along_boxes(ends) if space.is_curve else sorted(range(len(files)), key=lambda number: ends[number])
+    return [_Chosen(files[number], is_deep=number in deep) for number in order if taken[number]]
+
+
+def _sizes_are_worth_it(files: Sequence[PlannedFile], by_size: Sequence[bool], rules: GroupRules) -> bool:
+    group = [_Chosen(one) for one, badly_sized in zip(files, by_size, strict=True) if badly_sized]
+    return bool(group) and _is_better_sized(group, rules)
+
+
+def _with_deep_ones(
+    files: Sequence[PlannedFile], line: Line | None, asking: Sequence[bool], rules: GroupRules
+) -> tuple[list[bool], set[int]]:
+    """Which files are sorted when those that ask for it are, and the positions of those that this adds to them.
+
+    Args:
+        line: where the files of a sort lie; null for a curve.
+    """
+    taken = _along_curve(files, asking, rules) if line is None else overlapping(line, asking).tolist()
+    return taken, {number for number, is_taken in enumerate(taken) if is_taken and not asking[number]}
+
+
+def _along_curve(files: Sequence[PlannedFile], asking: Sequence[bool], rules: GroupRules) -> list[bool]:
+    if all(one.file.snapshot_id in rules.in_order for one in files):
+        return list(asking)
+    # Files that are written along the curve by themselves would lie over those that are there.
+    alone = [one.ends for one, asks in zip(files, asking, strict=True) if not asks and one.ends is not None]
+    over = worth_box_depth(sum(asking)) if any(asking) else 0
+    is_deep = bool(alone) and box_depth(alone) + over > worth_box_depth(len(files))
+    return [asks or is_deep for asks in asking]
+
+
+def _is_worth_it(some: Sequence[_Chosen], rules: GroupRules, *, is_cut: bool) -> bool:
+    """Whether something is better after a rewrite; what is left of a group that was worth it need not be large."""
+    if rules.options.rewrite_all or any(
+        one.planned.has_many_deletes or _is_out_of_order(one.planned, rules) for one in some
+    ):
+        return True
+    by_size = _comes_out_otherwise if is_cut else _is_better_sized
+    return _is_less_deep(some, rules) or by_size(some, rules)
+
+
+def _is_less_deep(some: Sequence[_Chosen], rules: GroupRules) -> bool:
+    """Whether files that were chosen for their overlap overlap with one another, which goes away in one group."""
+    if rules.space is None or not any(one.is_deep for one in some):
+        return False
+    ends = [one.planned.ends for one in some if one.planned.ends is not None]
+    if rules.space.is_curve:
+        return box_depth(ends) > 1
+    return bool((Line(ends).all_depths() > 1).any())
+
+
+def _is_better_sized(some: Sequence[_Chosen], rules: GroupRules) -> bool:
+    """Iceberg's rule, for groups that do not come out as they went in: else each run would only do the same again."""
+    total = sum(one.planned.file.file_size_in_bytes for one in some)
+    several = len(some) > 1
+    enough = len(some) >= rules.options.min_input_files or total > rules.sizes.target_bytes
+    is_right = (several and enough) or total > rules.sizes.max_bytes
+    return is_right and _comes_out_otherwise(some, rules)
+
+
+def _comes_out_otherwise(some: Sequence[_Chosen], rules: GroupRules) -> bool:
+    """Whether files move to another spec, one is too large, or fewer come out."""
+    files, sizes = [one.planned.file for one in some], rules.sizes
+    if rules.is_moved(files[0].spec_id) or any(file.file_size_in_bytes > sizes.max_bytes for file in files):
+        return True
+    total = sum(file.file_size_in_bytes for file in files)
+    return expected_output_files(total, sizes, rules.strategy.compression_factor) < len(files)
+
+
+def _group(files: Sequence[PlannedFile], position: int, rules: GroupRules) -> PlannedGroup:
+    sizes, factor = rules.sizes, rules.strategy.compression_factor
+    spec_id, partition = rules.key_of(files[0].file)
+    total = sum(one.file.file_size_in_bytes for one in files)
+    group_files = _with_deletes_once(files)
+    group = FileGroup(
+        number=0,
+        partition="",
+        spec_id=spec_id,
+        output_spec_id=rules.output_specs[spec_id],
+        files_count=len(files),
+        bytes=total,
+        record_count=sum(one.file.record_count for one in files),
+        delete_files_count=len(group_files.deletes),
+        delete_bytes=sum(delete.bytes_to_read for delete in group_files.deletes),
+        expected_files_count=expected_output_files(total, sizes, factor),
+        split_bytes=input_split_bytes(total, sizes, factor),
+        write_max_bytes=sizes.write_max_bytes,
+    )
+    return PlannedGroup(group=group, partition=partition, position=position, files=group_files)
+
+
+def _with_deletes_once(files: Sequence[PlannedFile]) -> GroupFiles:
+    places: dict[tuple[str, int | None], int] = {}
+    deletes: list[GroupDelete] = []
+    out = []
+    for one in files:
+        positions = []
+        for delete in one.deletes:
+            name = (delete.file_path, delete.content_offset)
+            if name not in places:
+                places[name] = len(deletes)
+                deletes.append(delete)
+            positions.append(places[name])
+        out.append(msgspec.structs.replace(one.file, deletes=tuple(positions)))
+    return GroupFiles(tuple(out), tuple(deletes))

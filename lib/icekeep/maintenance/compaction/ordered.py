@@ -1,0 +1,101 @@
+"""A group whose rows are ordered: by one task, by several that each take a range of keys, or through Spark's shuffle.
+
+A task reads all files of its group and keeps the rows of its range. That costs reading them more than once, and is
+still several times cheaper than to send rows through the JVM, up to `ways.MOST_RANGES` ranges.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from icekeep.errors import IcekeepBug, IcekeepError
+from icekeep.formats.key_ranges import KeySample, split_points
+from icekeep.formats.rewrite_task import FilePiece, RewriteTask
+from icekeep.formats.sampling import sample_task
+from icekeep.maintenance.compaction.estimate import Way
+from icekeep.maintenance.compaction.plan import FileGroup
+from icekeep.maintenance.compaction.shuffle import shuffled
+from icekeep.maintenance.compaction.spark_tasks import Done, Ran, run_tasks
+from icekeep.maintenance.compaction.tasks import range_tasks
+from icekeep.maintenance.compaction.ways import ARROW_GROWTH
+from icekeep.planning.tasks import REPORT, dataframe_from_tasks, dealt, max_task_failures, read_reports, reported
+from icekeep.storage.base import Storage
+
+_SAMPLED_FILES_COUNT = 128
+
+
+class _Sampling(msgspec.Struct, frozen=True):
+    task: RewriteTask
+    storage: Storage
+    max_failures: int
+
+
+def run_ordered(
+    whole: RewriteTask,
+    group: FileGroup,
+    way: Way,
+    spark: SparkSession,
+    storage: Storage,
+    *,
+    slots: int,
+    parts_a_file: int,
+) -> Ran:
+    """Rewrite a group in the order that its task says.
+
+    Args:
+        whole: the task that would do all of it.
+        slots: how many tasks this group may have at once.
+        parts_a_file: ranges for each file that is expected (option `shuffle-partitions-per-file`), where rows are shuffled.
+    """
+    if way is Way.SHUFFLE:
+        parts = group.expected_files_count * parts_a_file
+        points, errors = _points(whole, parts, spark, storage, slots)
+        return Ran((), errors) if errors else shuffled(whole, points, spark, storage)
+    for_memory = math.ceil(group.bytes * ARROW_GROWTH / whole.budget_bytes)
+    parts = max(for_memory, min(slots, group.expected_files_count))
+    if parts == 1:
+        return run_tasks(spark, storage, [whole])
+    points, errors = _points(whole, parts, spark, storage, slots)
+    if errors:
+        return Ran((), errors)
+    return _agreed(run_tasks(spark, storage, range_tasks(whole, points, group)))
+
+
+def _agreed(ran: Ran) -> Ran:
+    """Tasks that each read everything must have read the same; what they read counts once."""
+    if ran.errors or len(ran.done) < 2:
+        return ran
+    if len({(one.outcome.read_count, one.outcome.live_count) for one in ran.done}) > 1:
+        return Ran(ran.done, [IcekeepBug("tasks that read the same files found different numbers of rows in them")])
+    return Ran([ran.done[0], *map(_without_reading, ran.done[1:])])
+
+
+def _without_reading(done: Done) -> Done:
+    return Done(msgspec.structs.replace(done.outcome, read_count=0, live_count=0), done.cpu_ms)
+
+
+def _points(
+    whole: RewriteTask, parts: int, spark: SparkSession, storage: Storage, slots: int
+) -> tuple[tuple[bytes, ...], Sequence[IcekeepError]]:
+    """Keys that cut the rows into about equal parts, from a sample of some files; in order, so by no chance."""
+    step = math.ceil(len(whole.pieces) / _SAMPLED_FILES_COUNT)
+    piles = dealt(whole.pieces[::step], _size, slots)
+    tries = max_task_failures(spark)
+    tasks = [
+        _Sampling(msgspec.structs.replace(whole, pieces=tuple(pile), delete_files=()), storage, tries) for pile in piles
+    ]
+    samples, errors = read_reports(dataframe_from_tasks(spark, tasks, _sample, REPORT))
+    return (() if errors else split_points(samples, parts)), errors
+
+
+def _size(piece: FilePiece) -> int:
+    return piece.size_bytes
+
+
+def _sample(work: _Sampling) -> Iterator[pa.RecordBatch]:
+    sample: partial[KeySample] = partial(sample_task, work.task, work.storage)
+    yield reported(sample, work.max_failures)

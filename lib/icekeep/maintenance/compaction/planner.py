@@ -1,0 +1,368 @@
+"""Plans a run: files of a scan -> those of one key side by side -> groups, on the driver or in Spark tasks.
+
+Few files are packed on the driver. Many are brought together by key in Spark, packed where they are, and what files a group
+has is put into storage by the task that packed it: the driver gets a row of sums for each group.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from hashlib import blake2b
+from itertools import groupby
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from icekeep.errors import UnsupportedError
+from icekeep.formats.write_options import write_options
+from icekeep.maintenance.compaction.candidates import HAS_BAD_SIZE, HAS_MANY_DELETES, candidates, with_reasons
+from icekeep.maintenance.compaction.grouping import Cut, GroupRules, PlannedFile, PlannedGroup, Tally, groups_of_key
+from icekeep.maintenance.compaction.key_ranges import ColumnFacts, KeySpace, ends_of, key_space
+from icekeep.maintenance.compaction.options import RewriteDataFilesOptions, file_sizes
+from icekeep.maintenance.compaction.output_specs import output_specs
+from icekeep.maintenance.compaction.plan import (
+    FileGroup,
+    GroupDelete,
+    GroupFile,
+    LeftAlone,
+    RewritePlan,
+    in_job_order,
+    pack_group_files,
+)
+from icekeep.maintenance.compaction.strategy import Strategy, snapshots_in_order
+from icekeep.planning.entries import DRIVER_ENTRIES_COUNT, Place, chosen_reading
+from icekeep.planning.scan import Scan, planned_files, planned_files_with_deletes, refuse_encrypted_file
+from icekeep.planning.tasks import collected
+from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import MAIN
+from icekeep.storage.base import Storage
+
+_FILE_COLUMNS = tuple(name for name in GroupFile.__struct_fields__ if name != "deletes")
+_METRICS = ("lower_bounds", "upper_bounds", "null_value_counts", "nan_value_counts")
+_KEY = "group_partition"
+_PACKED = pa.schema([("group", pa.binary()), ("tally", pa.binary())])
+
+_LARGEST = 2**63 - 1
+
+NOT_BETTER = "in no group whose result would be better"
+BEYOND_LIMIT = "beyond max-files-to-rewrite"
+
+
+def plan(
+    scan: Scan,
+    spark: SparkSession,
+    strategy: Strategy,
+    options: RewriteDataFilesOptions,
+    *,
+    branch: str = MAIN,
+    directory: str | None = None,
+    driver_limit: int = DRIVER_ENTRIES_COUNT,
+) -> RewritePlan:
+    """Say what a run does with the files of a scan.
+
+    Args:
+        branch: whose head the scan reads.
+        directory: where tasks put the files of groups where files are many, for `plan.group_files`; whoever gave it removes
+            `plan.plan_locations` in the end. With null, for a preview, they are kept nowhere.
+        driver_limit: up to so many entries are packed on the driver.
+
+    Raises:
+        OptionError, NotFoundError: an option does not go with the table or with another option.
+        UnsupportedError: a file is encrypted, or `output-spec-id` names a spec with a transform that is not known.
+        InvalidTableError, MissingFileError: manifests cannot be read whole.
+    """
+    metadata = scan.table.metadata
+    sizes = file_sizes(options, write_options(metadata.properties).target_file_size_bytes)
+    rules = GroupRules(
+        sizes=sizes,
+        options=options,
+        strategy=strategy,
+        space=None if strategy.ordering is None else key_space(strategy.ordering, metadata),
+        in_order=snapshots_in_order(strategy, metadata),
+        output_specs=output_specs(scan, spark, options),
+    )
+    packer = _packer(scan, spark, rules, directory, driver_limit)
+    groups, left, tally = chosen_groups(packer, rules, metadata)
+    snapshot = scan.version.snapshot
+    return RewritePlan(
+        branch=branch,
+        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+        sequence_number=0 if snapshot is None else snapshot.sequence_number,
+        schema_id=metadata.current_schema_id,
+        strategy=strategy.text,
+        target_file_size_bytes=sizes.target_bytes,
+        candidate_files_count=tally.candidate_files_count,
+        files_to_rewrite_count=sum(group.files_count for group in groups),
+        bytes_to_rewrite=sum(group.bytes for group in groups),
+        expected_files_count=sum(group.expected_files_count for group in groups),
+        left_alone=left,
+        overlap_depth_before=_mean_depth(tally),
+        groups=tuple(in_job_order(groups, options.rewrite_job_order)),
+    )
+
+
+def measured_overlap(
+    scan: Scan, spark: SparkSession, strategy: Strategy, *, driver_limit: int = DRIVER_ENTRIES_COUNT
+) -> float | None:
+    """How many files a look-up by key meets in the files of a scan: what a plan says before, and this after a run.
+
+    Null where nothing is ordered, where no column of the order keeps bounds, or where there are no files.
+
+    Raises:
+        InvalidTableError, MissingFileError, UnsupportedError: manifests cannot be read whole.
+    """
+    metadata = scan.table.metadata
+    space = None if strategy.ordering is None else key_space(strategy.ordering, metadata)
+    if space is None:
+        return None
+    # Only tallied: with these options no file asks for anything, and no spec is moved.
+    options = RewriteDataFilesOptions(min_file_size_bytes=0, max_file_size_bytes=_LARGEST)
+    rules = GroupRules(
+        sizes=file_sizes(options, write_options(metadata.properties).target_file_size_bytes),
+        options=options,
+        strategy=strategy,
+        space=space,
+        output_specs={spec_id: spec_id for spec_id in metadata.specs_by_id},
+    )
+    packer = _packer(scan, spark, rules, None, driver_limit, with_deletes=False)
+    return _mean_depth(packer.groups()[1])
+
+
+def chosen_groups(
+    packer: "Packer", rules: GroupRules, metadata: TableMetadata
+) -> tuple[list[FileGroup], tuple[LeftAlone, ...], Tally]:
+    """The groups of a run, numbered by the paths of their partitions, and what it leaves alone."""
+    groups, tally = packer.groups()
+    kept, beyond = _at_most(_in_plan_order(groups, metadata), rules, packer)
+    numbered = [
+        msgspec.structs.replace(one.group, number=number, partition=_path(one, metadata))
+        for number, one in enumerate(kept)
+    ]
+    left = (LeftAlone(NOT_BETTER, tally.left_files_count, tally.left_bytes), beyond)
+    return numbered, tuple(some for some in left if some.files_count), tally
+
+
+def _mean_depth(tally: Tally) -> float | None:
+    return tally.depth_sum / tally.depth_files_count if tally.depth_files_count else None
+
+
+def _in_plan_order(groups: Iterable[PlannedGroup], metadata: TableMetadata) -> list[PlannedGroup]:
+    """By the paths of their partitions, so that two runs over the same files do the same."""
+    return sorted(groups, key=lambda one: (_path(one, metadata), one.group.spec_id, one.partition, one.position))
+
+
+def _path(one: PlannedGroup, metadata: TableMetadata) -> str:
+    if one.group.is_moved:
+        return ""
+    spec_id = one.group.spec_id
+    return metadata.partition_path(spec_id, PartitionCodec(metadata.partition_type(spec_id)).decode(one.partition))
+
+
+def _at_most(groups: list[PlannedGroup], rules: GroupRules, packer: "Packer") -> tuple[list[PlannedGroup], LeftAlone]:
+    """The first groups up to `max-files-to-rewrite` files in all, the last one cut to what is left; and the rest."""
+    left = rules.options.max_files_to_rewrite
+    kept: list[PlannedGroup] = []
+    if left is None:
+        return groups, LeftAlone(BEYOND_LIMIT, 0, 0)
+    for one in groups:
+        if left <= 0:
+            break
+        if one.group.files_count > left:
+            kept += packer.cut(one, Cut(one.position, left))
+            break
+        kept.append(one)
+        left -= one.group.files_count
+    packer.forget(groups, kept)
+    count = sum(one.group.files_count for one in groups) - sum(one.group.files_count for one in kept)
+    size = sum(one.group.bytes for one in groups) - sum(one.group.bytes for one in kept)
+    return kept, LeftAlone(BEYOND_LIMIT, count, size)
+
+
+class Packer:
+    """Makes groups of planned files."""
+
+    def groups(self) -> tuple[list[PlannedGroup], Tally]:
+        """All groups, and what was found on the way to them."""
+        raise NotImplementedError
+
+    def cut(self, group: PlannedGroup, cut: Cut) -> list[PlannedGroup]:
+        """A part of one of them, unless that is not worth a rewrite."""
+        raise NotImplementedError
+
+    def forget(self, groups: Iterable[PlannedGroup], kept: Iterable[PlannedGroup]) -> None:
+        """Take back what was put into storage for groups that are not kept."""
+
+
+class DriverPacker(Packer):
+    """Few files: they are held here."""
+
+    def __init__(self, files: Iterable[PlannedFile], rules: GroupRules) -> None:
+        self._rules = rules
+        self._files = sorted(files, key=lambda one: (*rules.key_of(one.file), one.file.partition, one.file.file_path))
+
+    def groups(self) -> tuple[list[PlannedGroup], Tally]:
+        tally = Tally()
+        return [self._held(group) for group in _groups(self._files, self._rules, tally)], tally
+
+    def cut(self, group: PlannedGroup, cut: Cut) -> list[PlannedGroup]:
+        key = (group.group.spec_id, group.partition)
+        files = [one for one in self._files if self._rules.key_of(one.file) == key]
+        return [self._held(some) for some in groups_of_key(files, self._rules, Tally(), cut)]
+
+    def _held(self, one: PlannedGroup) -> PlannedGroup:
+        assert one.files is not None
+        held = msgspec.structs.replace(one.group, packed=pack_group_files(one.files))
+        return msgspec.structs.replace(one, group=held, files=None)
+
+
+class _TasksPacker(Packer):
+    """Many files: they are packed in Spark tasks, each all files of its keys."""
+
+    def __init__(self, files: DataFrame, task: "_PackTask") -> None:
+        self._files, self._task = files, task
+
+    def groups(self) -> tuple[list[PlannedGroup], Tally]:
+        spec_id, moved = F.col("spec_id"), [i for i in self._task.rules.output_specs if self._task.rules.is_moved(i)]
+        key = F.when(spec_id.isin(moved), F.lit(bytearray())).otherwise(F.col("partition")).alias(_KEY)
+        by_key = self._files.select("*", key).repartition("spec_id", _KEY)
+        return self._run(by_key.sortWithinPartitions("spec_id", _KEY, "partition", "file_path"), self._task)
+
+    def cut(self, group: PlannedGroup, cut: Cut) -> list[PlannedGroup]:
+        files = self._files.where(F.col("spec_id") == group.group.spec_id)
+        if not group.group.is_moved:
+            files = files.where(F.col("partition") == F.lit(bytearray(group.partition)))
+        in_order = files.repartition(1).sortWithinPartitions("partition", "file_path")
+        return self._run(in_order, msgspec.structs.replace(self._task, cut=cut))[0]
+
+    def forget(self, groups: Iterable[PlannedGroup], kept: Iterable[PlannedGroup]) -> None:
+        needed = {one.group.location for one in kept}
+        locations = {one.group.location for one in groups if one.group.location not in needed}
+        self._task.storage.delete_many([location for location in locations if location is not None])
+
+    def _run(self, files: DataFrame, task: "_PackTask") -> tuple[list[PlannedGroup], Tally]:
+        rows = collected(files.mapInArrow(partial(_pack, task), from_arrow_schema(_PACKED)))
+        groups, tally = [], Tally()
+        for row in rows:
+            if row["group"] is not None:
+                groups.append(msgspec.msgpack.decode(bytes(row["group"]), type=PlannedGroup))
+            else:
+                tally.add(msgspec.msgpack.decode(bytes(row["tally"]), type=Tally))
+        return groups, tally
+
+
+class _PackTask(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task needs that packs; `directory` as for `plan`."""
+
+    rules: GroupRules
+    storage: Storage
+    directory: str | None
+    cut: Cut | None = None
+
+    def stored(self, one: PlannedGroup) -> PlannedGroup:
+        """The group without its files, which are put where a second attempt at the task would put them too."""
+        assert one.files is not None
+        group = one.group
+        if self.directory is not None:
+            digest = blake2b(one.partition, digest_size=16).hexdigest()
+            part = "" if self.cut is None else f"-{self.cut.files_count}"
+            location = f"{self.directory}/group-{group.spec_id}-{digest}-{one.position}{part}.msgpack.zst"
+            with self.storage.write(location) as stream:
+                stream.write(pack_group_files(one.files))
+            group = msgspec.structs.replace(group, location=location)
+        return msgspec.structs.replace(one, group=group, files=None)
+
+
+def _pack(task: _PackTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    rows = (row for batch in batches for row in batch.to_pylist())
+    files = (_planned_file(row, task.rules.space) for row in rows)
+    tally = Tally()
+    for one in _groups(files, task.rules, tally, task.cut):
+        yield _packed_row("group", task.stored(one))
+    yield _packed_row("tally", tally)
+
+
+def _packed_row(name: str, value: object) -> pa.RecordBatch:
+    row = {**dict.fromkeys(_PACKED.names), name: msgspec.msgpack.encode(value)}
+    return pa.RecordBatch.from_pylist([row], schema=_PACKED)
+
+
+def _groups(
+    files: Iterable[PlannedFile], rules: GroupRules, tally: Tally, cut: Cut | None = None
+) -> Iterator[PlannedGroup]:
+    """The groups of files that are in the order of their keys."""
+    for _, some in groupby(files, lambda one: rules.key_of(one.file)):
+        yield from groups_of_key(some, rules, tally, cut)
+
+
+def _packer(
+    scan: Scan,
+    spark: SparkSession,
+    rules: GroupRules,
+    directory: str | None,
+    driver_limit: int,
+    *,
+    with_deletes: bool = True,
+) -> Packer:
+    metrics = () if rules.space is None else _METRICS
+    columns = (*_FILE_COLUMNS, "key_metadata", *metrics)
+    plan_files = planned_files_with_deletes if with_deletes and scan.deletes.opened else planned_files
+    files = with_reasons(_narrowed(plan_files(scan, spark, columns), rules.space), rules.sizes, rules.options)
+    if rules.strategy.ordering is None:
+        files = candidates(files, rewrite_all=rules.options.rewrite_all)
+    if chosen_reading(scan.data.opened, driver_limit).place is Place.DRIVER:
+        return DriverPacker((_planned_file(row.asDict(), rules.space) for row in collected(files)), rules)
+    return _TasksPacker(files, _PackTask(rules=rules, storage=scan.table.storage, directory=directory))
+
+
+def _narrowed(files: DataFrame, space: KeySpace | None) -> DataFrame:
+    """Of the metrics only those of the order's columns, each in a column of its own: rows that are sorted stay small."""
+    if space is None:
+        return files
+    known = [
+        F.col(name).getItem(field_id).alias(_metric(name, field_id))
+        for field_id in space.field_ids
+        for name in _METRICS
+    ]
+    return files.select(*(F.col(name) for name in files.columns if name not in _METRICS), *known)
+
+
+def _metric(name: str, field_id: int) -> str:
+    return f"{name}_{field_id}"
+
+
+def _planned_file(row: Mapping[str, Any], space: KeySpace | None) -> PlannedFile:
+    refuse_encrypted_file(row)
+    offsets = row["split_offsets"]
+    values = {name: row[name] for name in _FILE_COLUMNS}
+    values |= {"partition": bytes(row["partition"]), "split_offsets": None if offsets is None else tuple(offsets)}
+    ends = None
+    if space is not None:
+        facts = [_facts(row, field_id) for field_id in space.field_ids]
+        ends = ends_of(space, facts, row["record_count"])
+    return PlannedFile(
+        file=GroupFile(**values),
+        deletes=tuple(_delete(delete) for delete in row.get("deletes") or ()),
+        has_bad_size=row[HAS_BAD_SIZE],
+        has_many_deletes=row[HAS_MANY_DELETES],
+        ends=ends,
+    )
+
+
+def _facts(row: Mapping[str, Any], field_id: int) -> ColumnFacts:
+    lower, upper, null_count, nan_count = (row[_metric(name, field_id)] for name in _METRICS)
+    return ColumnFacts(
+        None if lower is None else bytes(lower), None if upper is None else bytes(upper), null_count, nan_count
+    )
+
+
+def _delete(row: Mapping[str, Any] | Row) -> GroupDelete:
+    values = {name: row[name] for name in GroupDelete.__struct_fields__}
+    if values["key_metadata"] is not None:
+        raise UnsupportedError(f"delete file {values['file_path']!r} is encrypted, which is not supported yet")
+    ids = values["equality_ids"]
+    values |= {"partition": bytes(values["partition"]), "equality_ids": None if ids is None else tuple(ids)}
+    return GroupDelete(**values)

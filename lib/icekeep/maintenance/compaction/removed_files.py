@@ -1,0 +1,154 @@
+"""The files of groups as a commit removes them: as they were read, each with the deletes that its rewrite applied.
+
+Few are held. Many never come to the driver: tasks read the groups, deal their files out by the manifest that listed them,
+and write a part of a stored set for each manifest.
+"""
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from icekeep.catalog.base import Table
+from icekeep.commit.file_sets import ReadFile, StoredFileSet, StoredPart, store_part
+from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, group_files
+from icekeep.planning.tasks import (
+    REPORT,
+    dataframe_from_tasks,
+    dealt,
+    max_task_failures,
+    parallelism,
+    read_reports,
+    record_batches,
+    reported,
+)
+from icekeep.runtime import SYSTEM
+from icekeep.spec.applicability import AppliedDelete
+from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.spec.manifests.structs import DataFile, ManifestEntry, Status
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.types import StructType
+from icekeep.storage.base import Storage
+
+_ROWS = pa.schema(
+    [
+        pa.field("manifest_path", pa.string(), nullable=False),
+        # Some files of a group that the manifest lists, pickled.
+        pa.field("files", pa.binary(), nullable=False),
+    ]
+)
+_FILES_A_ROW = 200
+_FILES_A_TASK = 50_000
+
+PartitionTypes = Mapping[int, StructType]
+
+
+def partition_types(metadata: TableMetadata) -> PartitionTypes:
+    """The partition types of a table's specs, which say how bytes of a partition are read."""
+    return {spec_id: metadata.partition_type(spec_id) for spec_id in metadata.specs_by_id}
+
+
+def read_files(files: GroupFiles, types: PartitionTypes) -> Iterator[ReadFile]:
+    """The files of a group as they were read: what must still be so when they are replaced."""
+    deletes = [_applied(delete) for delete in files.deletes]
+    sets: dict[tuple[int, ...], frozenset[AppliedDelete]] = {}
+    codecs: dict[int, PartitionCodec] = {}
+    for file in files.files:
+        if file.deletes not in sets:
+            # Files often share their deletes, and there may be hundreds.
+            sets[file.deletes] = frozenset(deletes[position] for position in file.deletes)
+        if file.spec_id not in codecs:
+            codecs[file.spec_id] = PartitionCodec(types[file.spec_id])
+        yield ReadFile(_entry(file, codecs[file.spec_id]), file.manifest_path, sets[file.deletes])
+
+
+def store_removed_files(
+    table: Table, spark: SparkSession, groups: Sequence[FileGroup], directory: str
+) -> StoredFileSet:
+    """Write the files of groups as a set in storage, in tasks; the driver sees one row a manifest.
+
+    Raises:
+        IcekeepError: a task failed; what the others wrote is removed.
+    """
+    types, storage = partition_types(table.metadata), table.storage
+    piles = dealt(groups, attrgetter("files_count"), min(4 * parallelism(spark), len(groups)))
+    rows = dataframe_from_tasks(spark, [_ReadTask(tuple(pile), types, storage) for pile in piles], _read, _ROWS)
+    tries = max_task_failures(spark)
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield reported(lambda: _write(batches, storage, directory), tries)
+
+    files_count = sum(group.files_count for group in groups)
+    written = (
+        rows.repartition(max(parallelism(spark), files_count // _FILES_A_TASK), "manifest_path")
+        .sortWithinPartitions("manifest_path")
+        .mapInArrow(write, from_arrow_schema(REPORT))
+    )
+    results, errors = read_reports(written)
+    stored = StoredFileSet.of(directory, [part for parts in results for part in parts])
+    if errors:
+        storage.delete_many(stored.locations())
+        raise errors[0]
+    return stored
+
+
+def _applied(delete: GroupDelete) -> AppliedDelete:
+    return AppliedDelete(delete.file_path, delete.content_offset, delete.sequence_number)
+
+
+def _entry(file: GroupFile, codec: PartitionCodec) -> ManifestEntry:
+    return ManifestEntry(
+        status=Status.EXISTING,
+        snapshot_id=file.snapshot_id,
+        sequence_number=file.sequence_number,
+        file_sequence_number=file.file_sequence_number,
+        data_file=DataFile(
+            file_path=file.file_path,
+            file_format=file.file_format,
+            spec_id=file.spec_id,
+            partition=codec.decode(file.partition),
+            record_count=file.record_count,
+            file_size_in_bytes=file.file_size_in_bytes,
+            first_row_id=file.first_row_id,
+        ),
+    )
+
+
+class _ReadTask(msgspec.Struct, frozen=True):
+    groups: tuple[FileGroup, ...]
+    types: PartitionTypes
+    storage: Storage
+
+
+def _read(task: _ReadTask) -> Iterator[pa.RecordBatch]:
+    for group in task.groups:
+        yield from record_batches(_rows(group_files(group, task.storage), task.types), _ROWS)
+
+
+def _rows(files: GroupFiles, types: PartitionTypes) -> Iterator[tuple[Any, ...]]:
+    by_manifest = sorted(read_files(files, types), key=attrgetter("manifest_path"))
+    for manifest_path, some in groupby(by_manifest, attrgetter("manifest_path")):
+        of_manifest = list(some)
+        for start in range(0, len(of_manifest), _FILES_A_ROW):
+            yield manifest_path, pickle.dumps(of_manifest[start : start + _FILES_A_ROW])
+
+
+def _write(batches: Iterable[pa.RecordBatch], storage: Storage, directory: str) -> list[StoredPart]:
+    """Write a part for each manifest of one task's rows, which come in the order of their manifests."""
+    pairs = ((path, files) for batch in batches for path, files in zip(*map(pa.Array.to_pylist, batch), strict=True))
+    parts: list[StoredPart] = []
+    try:
+        for _, some in groupby(pairs, itemgetter(0)):
+            files = [file for _, pickled in some for file in pickle.loads(pickled)]
+            # Another attempt at this task may write at the same time.
+            parts.append(store_part(files, storage, directory, SYSTEM.new_uuid().int))
+    except BaseException:
+        storage.delete_many(StoredFileSet.of(directory, parts).locations())
+        raise
+    return parts

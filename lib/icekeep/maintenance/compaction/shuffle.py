@@ -1,0 +1,198 @@
+"""The rows of a group that outgrows tasks, through Spark's shuffle: read by some tasks, ordered and written by others.
+
+Each row goes to the task of the range that its key falls in. Spark moves rows in types of its own that have the same
+bits: what is not a number, a string or a decimal crosses as one of these (`formats.plain_types`).
+"""
+
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import count
+from struct import pack
+
+import mmh3
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
+from icekeep.formats.arrow_schema import stored_schema
+from icekeep.formats.crossing import crossed, crossing_types, returned
+from icekeep.formats.key_ranges import range_numbers
+from icekeep.formats.memory import peak_memory_bytes
+from icekeep.formats.projection import project
+from icekeep.formats.rewrite import one_thread, write_rows
+from icekeep.formats.rewrite_task import FilePiece, RewriteOutcome, RewriteTask
+from icekeep.formats.sort_keys import sort_keys
+from icekeep.formats.task_rows import TaskRows, columns_to_write
+from icekeep.maintenance.compaction.spark_tasks import Done, Ran, attempt_id
+from icekeep.planning.tasks import (
+    REPORT,
+    dataframe_from_tasks,
+    dealt,
+    max_task_failures,
+    parallelism,
+    read_reports,
+    reported,
+)
+from icekeep.runtime import process_cpu_ms
+from icekeep.spec.schema import Schema
+from icekeep.storage.base import Storage
+
+_READERS_A_SLOT = 4
+"""Reading tasks for each that runs at once: so many that a slow one is not waited for, and few since each costs a start."""
+
+_BATCH_ROWS = 16_384
+"""Rows that go to Spark at one time."""
+
+_PLACE = "place"
+_COUNTS = ("read_count", "live_count", "cpu_ms")
+"""What a reading task tells beside rows, in a row of its own: only attempts that won are told in this way, and once."""
+
+_SPARK_SEED = 42
+
+
+class _Reading(msgspec.Struct, frozen=True):
+    task: RewriteTask
+    points: tuple[bytes, ...]
+    storage: Storage
+
+
+class _Writing(msgspec.Struct, frozen=True):
+    task: RewriteTask
+    places: tuple[int, ...]
+    storage: Storage
+    max_failures: int
+
+
+def shuffled(whole: RewriteTask, points: Sequence[bytes], spark: SparkSession, storage: Storage) -> Ran:
+    """Rewrite the pieces of a task in its order, each range of keys by a task of its own.
+
+    Args:
+        whole: the task that would do all of it.
+        points: where ranges end and the next begin, ascending, each a whole key. Of more ranges than the task's
+            `files_count` several make one file.
+
+    Raises:
+        UnsupportedError: the rows have a column that cannot be read.
+    """
+    points = _points_between_tasks(points, whole.files_count)
+    whole = msgspec.structs.replace(whole, keeps_lineage=len(columns_to_write(whole).fields) > len(whole.schema.fields))
+    parts = len(points) + 1
+    piles = dealt(whole.pieces, _size, parallelism(spark) * _READERS_A_SLOT)
+    readings = [_Reading(msgspec.structs.replace(whole, pieces=tuple(pile)), tuple(points), storage) for pile in piles]
+    files_count = None if whole.files_count is None else max(1, round(whole.files_count / parts))
+    task = msgspec.structs.replace(whole, pieces=whole.pieces[:1], delete_files=(), files_count=files_count)
+    writing = _Writing(task, _places(parts), storage, max_task_failures(spark))
+    rows = dataframe_from_tasks(spark, readings, _read, _crossing_schema(columns_to_write(whole)))
+    reports = rows.repartition(parts, _PLACE).mapInArrow(
+        partial(_write, pickle.dumps(writing)), from_arrow_schema(REPORT)
+    )
+    try:
+        done, errors = read_reports(reports)
+    # Of a task that reads: no row is written before all are read.
+    except IcekeepError as error:
+        return Ran((), [error])
+    except (PySparkException, Py4JJavaError) as error:
+        return Ran((), [JobFailedError(f"rows could not be read and shuffled: {str(error).strip().splitlines()[-1]}")])
+    return Ran(done, errors)
+
+
+def _size(piece: FilePiece) -> int:
+    return piece.size_bytes
+
+
+def _points_between_tasks(points: Sequence[bytes], files_count: int | None) -> Sequence[bytes]:
+    ranges_a_task = 1 if files_count is None else max(1, round((len(points) + 1) / files_count))
+    return points[ranges_a_task - 1 :: ranges_a_task]
+
+
+def _places(parts: int) -> tuple[int, ...]:
+    """For each partition of a shuffle a number that Spark's hash partitioning sends there."""
+    places: dict[int, int] = {}
+    for number in count():
+        # Spark's hash of an int: Murmur3 of its four bytes.
+        places.setdefault(mmh3.hash(pack("<i", number), _SPARK_SEED, signed=True) % parts, number)
+        if len(places) == parts:
+            return tuple(places[part] for part in range(parts))
+    raise AssertionError
+
+
+def _crossing_schema(columns: Schema) -> pa.Schema:
+    """A place, what readers tell, and the columns that files hold; all may be null."""
+    facts = [pa.field(_PLACE, pa.int32()), *(pa.field(name, pa.int64()) for name in _COUNTS)]
+    return pa.schema([*facts, *crossing_types(stored_schema(columns))])
+
+
+def _read(reading: _Reading) -> Iterator[pa.RecordBatch]:
+    """The live rows of a task's pieces with the place that each must go to; last, a row of what was read."""
+    began_ms = process_cpu_ms()
+    task = reading.task
+    assert task.ordering is not None
+    rows = TaskRows(task, reading.storage)
+    stored, schema = stored_schema(rows.columns), _crossing_schema(rows.columns)
+    places = np.array(_places(len(reading.points) + 1), dtype=np.int32)
+    for table in rows:
+        keys = sort_keys(table, task.ordering, rows.columns)
+        place = pa.array(places[range_numbers(keys, reading.points)])
+        start = 0
+        for batch in crossed(project(table, stored)).to_batches(max_chunksize=_BATCH_ROWS):
+            size = batch.num_rows
+            facts = [place.slice(start, size), *(pa.nulls(size, pa.int64()) for _ in _COUNTS)]
+            yield pa.RecordBatch.from_arrays([*facts, *batch.columns], schema=schema)
+            start += size
+    told = (int(places[0]), rows.read_count, rows.live_count, process_cpu_ms() - began_ms)
+    values = [pa.array([value], field.type) for value, field in zip(told, schema, strict=False)]
+    absent = [pa.nulls(1, field.type) for field in list(schema)[len(told) :]]
+    yield pa.RecordBatch.from_arrays([*values, *absent], schema=schema)
+
+
+def _write(pickled: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    writing: _Writing = pickle.loads(pickled)
+    yield reported(partial(_written, writing, batches), writing.max_failures)
+
+
+def _written(writing: _Writing, batches: Iterable[pa.RecordBatch]) -> Done:
+    one_thread()
+    began_ms = process_cpu_ms()
+    context = TaskContext.get()
+    part = 0 if context is None else int(context.partitionId())
+    task = msgspec.structs.replace(writing.task, partition_id=part, task_attempt_id=attempt_id())
+    columns = columns_to_write(task)
+    arrived = _Arrived(batches, columns, writing.places[part])
+    files = write_rows(task, columns, arrived, writing.storage)
+    read_count, live_count, cpu_ms = arrived.counts
+    outcome = RewriteOutcome(files=files, read_count=read_count, live_count=live_count, peak_bytes=peak_memory_bytes())
+    return Done(outcome, cpu_ms + process_cpu_ms() - began_ms)
+
+
+class _Arrived:
+    """The rows of a partition of the shuffle in a table's columns.
+
+    Attributes:
+        counts: what reading tasks told, in all, in the order of `_COUNTS`; complete after the last row.
+    """
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], columns: Schema, place: int) -> None:
+        self._batches, self._columns, self._place = batches, columns, place
+        self._stored = stored_schema(columns)
+        self.counts = [0] * len(_COUNTS)
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        for batch in self._batches:
+            if pc.any(pc.not_equal(batch.column(0), self._place)).as_py():
+                raise IcekeepBug("Spark sent a row to another partition than its place says")
+            told = batch.column(1).is_valid()
+            if told.true_count:
+                for number in range(len(_COUNTS)):
+                    self.counts[number] += pc.sum(batch.column(1 + number)).as_py()
+                batch = batch.filter(pc.invert(told))
+            if batch.num_rows:
+                columns = batch.columns[1 + len(_COUNTS) :]
+                yield project(returned(columns, self._stored), self._columns)

@@ -1,0 +1,134 @@
+"""Files that are put together byte for byte: the task, and what manifests say of its files.
+
+Only these files' metrics are ever wanted by a compaction: they are read from the manifests a second time, since they are
+too wide to be carried along for all candidates.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Self
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from icekeep.errors import ConflictError, UnsupportedError
+from icekeep.formats.rewrite import rewrite
+from icekeep.formats.rewrite_task import RewriteOutcome, RewriteTask
+from icekeep.formats.stitching import stitch
+from icekeep.formats.write_options import write_options
+from icekeep.planning.columns import METRICS
+from icekeep.planning.decode import Decoded
+from icekeep.planning.entries import folded
+from icekeep.planning.scan import Scan
+from icekeep.spec.layout import data_layout
+from icekeep.spec.manifests.structs import DataFile
+from icekeep.spec.partitioning import partition_path
+from icekeep.storage.base import Storage
+
+Metrics = Mapping[str, Any]
+"""The fields of a data file that are of `columns.METRICS`, by name."""
+
+_COLUMNS = frozenset({"file_path", *METRICS.names})
+
+
+class StitchTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Files to put into one, and the task that encodes them anew where that turns out not to be allowed.
+
+    Attributes:
+        files: as their entries describe them, metrics included.
+        again: null where the user wants no file to be encoded anew.
+    """
+
+    files: tuple[DataFile, ...]
+    rewrite: RewriteTask
+    may_reencode: bool
+
+
+class _PickedMetrics:
+    """The metrics of the files at some paths; a `Fold`."""
+
+    def __init__(self, paths: frozenset[str]) -> None:
+        self._paths = pa.array(sorted(paths), pa.string())
+        self.found: dict[str, Metrics] = {}
+
+    def add(self, decoded: Decoded) -> None:
+        """Pick them out of some entries."""
+        entries = decoded.entries
+        chosen = entries.filter(pc.is_in(entries["file_path"], value_set=self._paths))
+        for row in chosen.to_pylist():
+            maps = {name: None if row[name] is None else dict(row[name]) for name in METRICS.names}
+            self.found[row["file_path"]] = maps
+
+    def merge(self, other: Self) -> None:
+        """Take in what was picked elsewhere."""
+        self.found.update(other.found)
+
+
+def metrics_of(
+    scan: Scan, spark: SparkSession, paths: Iterable[str], manifest_paths: Iterable[str]
+) -> dict[str, Metrics]:
+    """What the manifests of a scan say of the columns of some of its files, by path.
+
+    Args:
+        manifest_paths: where the files were found.
+    """
+    wanted, where = frozenset(paths), frozenset(manifest_paths)
+    manifests = [manifest for manifest in scan.data.opened if manifest.manifest_path in where]
+    picked = folded(scan.table.storage, spark, manifests, scan.wanted, _COLUMNS, partial(_PickedMetrics, wanted))
+    missing = wanted - picked.found.keys()
+    if missing:
+        raise ConflictError(f"data file {min(missing)!r} was planned and is in no manifest; plan again")
+    return picked.found
+
+
+def stitch_task(whole: RewriteTask, metrics: Mapping[str, Metrics], *, may_reencode: bool) -> StitchTask:
+    """The task for the files of a rewrite of whole files without deletes.
+
+    Args:
+        metrics: by path (`metrics_of`).
+    """
+    files = tuple(
+        DataFile(
+            file_path=piece.location,
+            file_format=piece.file_format,
+            spec_id=piece.spec_id,
+            partition=piece.partition,
+            record_count=piece.record_count,
+            file_size_in_bytes=piece.size_bytes,
+            first_row_id=piece.first_row_id,
+            **metrics[piece.location],
+        )
+        for piece in whole.pieces
+    )
+    return StitchTask(files=files, rewrite=whole, may_reencode=may_reencode)
+
+
+def run_stitch(task: StitchTask, storage: Storage) -> RewriteOutcome:
+    """Put the files into one, or encode them anew if their footers have something against it.
+
+    Raises:
+        UnsupportedError: they have, and may not be encoded anew.
+        MissingFileError, InvalidTableError: as `stitch` and `rewrite`.
+    """
+    told = task.rewrite
+    options = write_options(told.properties, told.schema, told.sort_order)
+    name = f"{told.partition_id:05d}-{told.task_attempt_id}-{told.operation_id}-00001{options.file_suffix}"
+    spec = told.specs[told.spec_id]
+    directory = partition_path(spec, told.schema, task.files[0].partition)
+    location = data_layout(told.table_location, told.properties).location(name, directory)
+    try:
+        file = stitch(task.files, storage, location, schema=told.schema, modes=options.metrics_modes)
+    except UnsupportedError:
+        if not task.may_reencode:
+            raise
+        return rewrite(told, storage)
+    return RewriteOutcome(files=(file,), read_count=file.record_count, live_count=file.record_count, stitched_count=1)
+
+
+def set_of(whole: RewriteTask, positions: Sequence[int], partition_id: int) -> RewriteTask:
+    """The part of a task that reads some of its files, by their positions."""
+    return msgspec.structs.replace(
+        whole, pieces=tuple(whole.pieces[position] for position in positions), partition_id=partition_id
+    )

@@ -1,0 +1,187 @@
+"""A group of files as tasks: what each of them reads, which deletes it applies, and what it writes. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import msgspec
+
+from icekeep.formats.key_ranges import key_ranges
+from icekeep.formats.ordering import Ordering
+from icekeep.formats.rewrite_task import FilePiece, RewriteTask
+from icekeep.maintenance.compaction.options import FileSizes
+from icekeep.maintenance.compaction.packing import input_split_bytes, pack
+from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
+from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.spec.manifests.structs import DataFile, FileContent
+from icekeep.spec.metadata import TableMetadata
+
+_SPLITTABLE = ("PARQUET", "ORC")
+
+
+class GroupContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What all tasks of a run have in common.
+
+    Attributes:
+        ordering: of rows within a partition; null for binpack.
+        sort_order_id: what new files say of the order of their rows.
+        run_id: in the names of the new files.
+        budget_bytes: for the rows that one task has to order.
+        slots: how many tasks share the memory of a machine.
+    """
+
+    metadata: TableMetadata
+    ordering: Ordering | None
+    sort_order_id: int
+    run_id: str
+    budget_bytes: int
+    slots: int = 1
+
+
+def ordering_of(group: FileGroup, context: GroupContext) -> Ordering | None:
+    """How the rows of a group are ordered: where they move to another spec, by its partitions first."""
+    if not group.is_moved:
+        return context.ordering
+    ordering = Ordering() if context.ordering is None else context.ordering
+    return msgspec.structs.replace(ordering, partition_by=context.metadata.specs_by_id[group.output_spec_id])
+
+
+def rewrite_tasks(group: FileGroup, files: GroupFiles, context: GroupContext, sizes: FileSizes) -> list[RewriteTask]:
+    """Tasks for some files of a group that read about as much as makes one file each, and keep the order of the rows.
+
+    A file larger than one task's share is cut where its row groups or stripes begin, if its entry says where.
+    """
+    total = sum(file.file_size_in_bytes for file in files.files)
+    split_bytes = group.split_bytes if total == group.bytes else input_split_bytes(total, sizes)
+    packed = pack(_pieces(files, split_bytes, context.metadata), lambda piece: piece.size_bytes, split_bytes)
+    return [_task(group, files, some, context, number) for number, some in enumerate(packed)]
+
+
+def whole_task(group: FileGroup, files: GroupFiles, context: GroupContext) -> RewriteTask:
+    """One task that reads all files of a group and orders their rows."""
+    task = _task(group, files, whole_pieces(files, context.metadata), context, 0)
+    return msgspec.structs.replace(task, files_count=_files_count(group, 1))
+
+
+def whole_pieces(files: GroupFiles, metadata: TableMetadata) -> list[FilePiece]:
+    """The files of a group to be read whole, in their order."""
+    partitions = _Partitions(metadata)
+    return [_piece(file, partitions) for file in files.files]
+
+
+def range_tasks(whole: RewriteTask, points: Sequence[bytes], group: FileGroup) -> list[RewriteTask]:
+    """The same work for several tasks: each reads all files and takes the rows of its range of keys.
+
+    Args:
+        points: where ranges end and the next begin, ascending.
+    """
+    ranges = key_ranges(points)
+    files_count = _files_count(group, len(ranges))
+    return [
+        msgspec.structs.replace(whole, key_range=one, partition_id=number, files_count=files_count)
+        for number, one in enumerate(ranges)
+    ]
+
+
+def _files_count(group: FileGroup, tasks_count: int) -> int | None:
+    """How many files a task makes; unknown where its rows go to several partitions."""
+    return None if group.is_moved else max(1, round(group.expected_files_count / tasks_count))
+
+
+class _Partitions:
+    """Partition tuples from their bytes."""
+
+    def __init__(self, metadata: TableMetadata) -> None:
+        self._metadata = metadata
+        self._codecs: dict[int, PartitionCodec] = {}
+
+    def tuple_of(self, spec_id: int, key: bytes) -> tuple[Any, ...]:
+        if spec_id not in self._codecs:
+            self._codecs[spec_id] = PartitionCodec(self._metadata.partition_type(spec_id))
+        return self._codecs[spec_id].decode(key)
+
+
+def _task(
+    group: FileGroup, files: GroupFiles, pieces: Sequence[FilePiece], context: GroupContext, number: int
+) -> RewriteTask:
+    metadata = context.metadata
+    used = sorted({position for piece in pieces for position in piece.deletes})
+    renumbered = {position: place for place, position in enumerate(used)}
+    partitions = _Partitions(metadata)
+    ordering = ordering_of(group, context)
+    return RewriteTask(
+        pieces=tuple(_with_deletes(piece, renumbered) for piece in pieces),
+        delete_files=tuple(delete_file(files.deletes[position], partitions) for position in used),
+        schema=metadata.schema,
+        table_schemas=metadata.schemas,
+        specs=metadata.specs_by_id,
+        spec_id=group.output_spec_id,
+        table_location=metadata.location,
+        properties=metadata.properties,
+        target_file_size_bytes=group.write_max_bytes,
+        sort_order=metadata.sort_order,
+        sort_order_id=context.sort_order_id,
+        ordering=ordering,
+        budget_bytes=context.budget_bytes,
+        slots=context.slots,
+        operation_id=f"{context.run_id}-{group.number}",
+        partition_id=number,
+    )
+
+
+def _with_deletes(piece: FilePiece, renumbered: Mapping[int, int]) -> FilePiece:
+    if not piece.deletes:
+        return piece
+    return msgspec.structs.replace(piece, deletes=tuple(renumbered[position] for position in piece.deletes))
+
+
+def delete_file(delete: GroupDelete, partitions: _Partitions) -> DataFile:
+    """A delete file as manifests describe it, as far as applying it asks for."""
+    return DataFile(
+        content=FileContent(delete.content),
+        file_path=delete.file_path,
+        file_format=delete.file_format,
+        spec_id=delete.spec_id,
+        partition=partitions.tuple_of(delete.spec_id, delete.partition),
+        record_count=delete.record_count,
+        file_size_in_bytes=delete.file_size_in_bytes,
+        equality_ids=delete.equality_ids,
+        referenced_data_file=delete.referenced_data_file,
+        content_offset=delete.content_offset,
+        content_size_in_bytes=delete.content_size_in_bytes,
+        key_metadata=delete.key_metadata,
+    )
+
+
+def _pieces(files: GroupFiles, split_bytes: int, metadata: TableMetadata) -> Iterator[FilePiece]:
+    partitions = _Partitions(metadata)
+    for file in files.files:
+        whole = _piece(file, partitions)
+        offsets = file.split_offsets or ()
+        splits = file.file_format.upper() in _SPLITTABLE and list(offsets) == sorted(set(offsets))
+        if not splits or file.file_size_in_bytes <= split_bytes or len(offsets) < 2:
+            yield whole
+            continue
+        ends = [*offsets[1:], file.file_size_in_bytes]
+        sizes = [end - start for start, end in zip(offsets, ends, strict=True)]
+        packed = pack(sizes, lambda size: size, split_bytes)
+        firsts = [0, *accumulate(len(some) for some in packed)]
+        for first, some in zip(firsts, packed, strict=False):
+            # The first piece begins where the file does: an entry need not name the very first byte of data.
+            start = 0 if first == 0 else offsets[first]
+            end = ends[first + len(some) - 1]
+            yield msgspec.structs.replace(whole, size_bytes=sum(some), split=(start, end - start))
+
+
+def _piece(file: GroupFile, partitions: _Partitions) -> FilePiece:
+    return FilePiece(
+        location=file.file_path,
+        file_format=file.file_format,
+        record_count=file.record_count,
+        size_bytes=file.file_size_in_bytes,
+        spec_id=file.spec_id,
+        partition=partitions.tuple_of(file.spec_id, file.partition),
+        first_row_id=file.first_row_id,
+        data_sequence_number=file.sequence_number,
+        deletes=file.deletes,
+    )

@@ -1,0 +1,226 @@
+"""How the rows of each group reach their new files: what may be copied is told by footers, which are read here.
+
+Few files are looked at by threads of the driver, many in Spark tasks; what comes back is small either way.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from icekeep.errors import UnsupportedError
+from icekeep.formats.stitching import (
+    MOST_ROW_GROUPS,
+    MOST_STITCHED_FOOTER_BYTES,
+    STITCH_FLOOR_BYTES,
+    NotStitchable,
+    Stitchable,
+    StitchRules,
+    examine,
+)
+from icekeep.formats.write_options import write_options
+from icekeep.maintenance.compaction.estimate import Way
+from icekeep.maintenance.compaction.options import FileSizes, StitchChoice
+from icekeep.maintenance.compaction.packing import expected_output_files
+from icekeep.maintenance.compaction.plan import FileGroup, GroupFile, GroupFiles, RewritePlan, group_files
+from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, whole_pieces
+from icekeep.planning.tasks import (
+    REPORT,
+    dataframe_from_tasks,
+    dealt,
+    max_task_failures,
+    parallelism,
+    read_reports,
+    reported,
+)
+from icekeep.storage.base import Storage
+
+MOST_RANGES = 8
+"""Above so many times the budget a group is shuffled: until then it is cheaper to read it so often."""
+
+ARROW_GROWTH = 7
+"""How much larger rows are in memory than in a compressed file: numbers and short strings."""
+
+_DRIVER_FILES_COUNT = 2_000
+_DRIVER_THREADS = 16
+
+
+class GroupWay(msgspec.Struct, frozen=True, kw_only=True):
+    """How a group is rewritten.
+
+    Attributes:
+        way: of most of its bytes.
+        stitched: the files that are put together byte for byte, by their positions in `GroupFiles.files`; each of these
+            sets becomes one file.
+        stitched_bytes: of these files.
+        reason: why the others are not, the reason of most of them; empty where nobody would ask.
+    """
+
+    way: Way
+    stitched: tuple[tuple[int, ...], ...] = ()
+    stitched_bytes: int = 0
+    reason: str = ""
+
+    @property
+    def stitched_files_count(self) -> int:
+        """How many files are put together."""
+        return sum(map(len, self.stitched))
+
+
+class _Examination(msgspec.Struct, frozen=True, kw_only=True):
+    """What it takes to look at groups; goes to the tasks."""
+
+    context: GroupContext
+    rules: StitchRules
+    sizes: FileSizes
+    choice: StitchChoice
+    storage: Storage
+
+
+class _Share(msgspec.Struct, frozen=True):
+    examination: _Examination
+    groups: tuple[FileGroup, ...]
+    max_failures: int
+
+
+def choose_ways(
+    plan: RewritePlan,
+    context: GroupContext,
+    sizes: FileSizes,
+    choice: StitchChoice,
+    storage: Storage,
+    spark: SparkSession,
+) -> dict[int, GroupWay]:
+    """Decide for each group of a plan, by its number.
+
+    Args:
+        choice: the option `stitch`: `auto` copies what may be and is worth it, `always` all files or fails, `never` none.
+
+    Raises:
+        UnsupportedError: `always`, and a file cannot be copied.
+        InvalidTableError, MissingFileError: a footer cannot be read.
+    """
+    ways = {}
+    open_groups = []
+    for group in plan.groups:
+        if ordering_of(group, context) is not None:
+            ways[group.number] = GroupWay(way=_ordered_way(group, context))
+        elif choice == "never":
+            ways[group.number] = GroupWay(way=Way.REENCODE, reason="option stitch is never")
+        elif not group.has_files:
+            ways[group.number] = GroupWay(way=Way.REENCODE, reason="not looked at in a preview of so many files")
+        else:
+            open_groups.append(group)
+    properties, metadata = context.metadata.properties, context.metadata
+    floor_bytes = STITCH_FLOOR_BYTES if choice == "auto" else 1
+    examination = _Examination(
+        context=context,
+        rules=StitchRules(schema=metadata.schema, options=write_options(properties), floor_bytes=floor_bytes),
+        sizes=sizes,
+        choice=choice,
+        storage=storage,
+    )
+    return ways | _examined(open_groups, examination, spark)
+
+
+def _ordered_way(group: FileGroup, context: GroupContext) -> Way:
+    return Way.SHUFFLE if group.bytes * ARROW_GROWTH > MOST_RANGES * context.budget_bytes else Way.SORT
+
+
+def _examined(groups: Sequence[FileGroup], examination: _Examination, spark: SparkSession) -> dict[int, GroupWay]:
+    if sum(group.files_count for group in groups) <= _DRIVER_FILES_COUNT:
+        return _ways_of(groups, examination, threads=_DRIVER_THREADS)
+    tries = max_task_failures(spark)
+    piles = dealt(groups, lambda group: group.files_count, parallelism(spark) * 4)
+    shares = [_Share(examination, tuple(pile), tries) for pile in piles]
+    parts, errors = read_reports(dataframe_from_tasks(spark, shares, _run_share, REPORT))
+    if errors:
+        raise errors[0]
+    return {number: way for part in parts for number, way in part.items()}
+
+
+def _run_share(share: _Share) -> Iterator[pa.RecordBatch]:
+    yield reported(partial(_ways_of, share.groups, share.examination, threads=2), share.max_failures)
+
+
+def _ways_of(groups: Sequence[FileGroup], examination: _Examination, *, threads: int) -> dict[int, GroupWay]:
+    with ThreadPoolExecutor(threads) as pool:
+        return {group.number: _way_of(group, examination, pool) for group in groups}
+
+
+def _way_of(group: FileGroup, examination: _Examination, pool: ThreadPoolExecutor) -> GroupWay:
+    files = group_files(group, examination.storage)
+    pieces = whole_pieces(files, examination.context.metadata)
+    look = partial(examine, rules=examination.rules, storage=examination.storage)
+    found = [*pool.map(look, pieces)]
+    if examination.choice == "always":
+        _require_stitchable(files, found)
+    stitched = _sets(files, found, examination)
+    positions = {position for some in stitched for position in some}
+    stitched_bytes = sum(files.files[position].file_size_in_bytes for position in positions)
+    reasons = Counter(one.reason for one in found if isinstance(one, NotStitchable))
+    if not reasons and len(positions) < len(found):
+        reasons["it has no like to be put together with"] += 1
+    return GroupWay(
+        way=Way.STITCH if 2 * stitched_bytes > group.bytes else Way.REENCODE,
+        stitched=stitched,
+        stitched_bytes=stitched_bytes,
+        reason=reasons.most_common(1)[0][0] if reasons else "",
+    )
+
+
+def _require_stitchable(files: GroupFiles, found: Sequence[Stitchable | NotStitchable]) -> None:
+    for file, one in zip(files.files, found, strict=True):
+        if isinstance(one, NotStitchable):
+            raise UnsupportedError(
+                f"data file {file.file_path!r} cannot be stitched: {one.reason}; give option stitch=auto",
+                location=file.file_path,
+            )
+
+
+def _sets(
+    files: GroupFiles, found: Sequence[Stitchable | NotStitchable], examination: _Examination
+) -> tuple[tuple[int, ...], ...]:
+    """Files with equal keys in sets of about the target size; a file alone is left to be written anew."""
+    by_key: dict[bytes, list[int]] = defaultdict(list)
+    for position, one in enumerate(found):
+        if isinstance(one, Stitchable):
+            by_key[one.key].append(position)
+    sets: list[tuple[int, ...]] = []
+    for positions in by_key.values():
+        sets += _packed(positions, files.files, found, examination.sizes)
+    least = 1 if examination.choice == "always" else 2
+    return tuple(some for some in sets if len(some) >= least)
+
+
+def _packed(
+    positions: Sequence[int],
+    files: Sequence[GroupFile],
+    found: Sequence[Stitchable | NotStitchable],
+    sizes: FileSizes,
+) -> list[tuple[int, ...]]:
+    """Neighbours in as many sets as a rewrite would make files, of about one size: no small rest is left over."""
+    total = sum(files[position].file_size_in_bytes for position in positions)
+    share = total / expected_output_files(total, sizes)
+    sets: dict[int, list[int]] = defaultdict(list)
+    number = begun = taken = row_groups = footer_bytes = 0
+    for position in positions:
+        one, size = found[position], files[position].file_size_in_bytes
+        assert isinstance(one, Stitchable)
+        row_groups, footer_bytes = row_groups + one.row_groups_count, footer_bytes + one.footer_bytes
+        is_full = (
+            taken + size / 2 > share * (number + 1)
+            or taken + size - begun > sizes.max_bytes
+            or row_groups > MOST_ROW_GROUPS
+            or footer_bytes > MOST_STITCHED_FOOTER_BYTES
+        )
+        if sets and is_full:
+            number, begun = number + 1, taken
+            row_groups, footer_bytes = one.row_groups_count, one.footer_bytes
+        sets[number].append(position)
+        taken += size
+    return [tuple(some) for some in sets.values()]

@@ -1,0 +1,216 @@
+"""Text to a sort order: what `sort_order` says, in the words of Iceberg's Spark procedures.
+
+Keys with commas between them, for example `day DESC NULLS LAST, bucket(16, id), user.name`: a column or a transform of
+one, and if wanted a direction and where nulls come. Or a curve through several columns, `zorder(a, b)` or `hilbert(a, b)`.
+A name that is no plain word stands in backticks or double quotes, which are doubled within their kind. No name is looked
+up here.
+"""
+
+import re
+from typing import Literal, NoReturn, cast
+
+import msgspec
+
+from icekeep.errors import UsageError
+from icekeep.spec.filters.lexing import Token, unquote
+from icekeep.spec.sorting import SortKey
+
+MAX_TEXT_LENGTH = 16 * 1024
+"""How many characters a sort order may have."""
+
+
+class CurveKeys(msgspec.Struct, frozen=True):
+    """A curve as a user names it, through columns by their full names."""
+
+    kind: Literal["zorder", "hilbert"]
+    columns: tuple[str, ...]
+
+
+def parse_sort_order(text: str) -> tuple[SortKey, ...] | CurveKeys:
+    """Read a sort order; words are read in any case, column names as they are written.
+
+    Without a word on nulls they come first with ASC and last with DESC. Columns of curves of one kind are put together,
+    as Iceberg does.
+
+    Raises:
+        UsageError: the text is no sort order; `facts` holds the `text` and the `position` of the first character that is
+            wrong, counted from 1.
+    """
+    if len(text) > MAX_TEXT_LENGTH:
+        raise UsageError(f"the sort order has {len(text)} characters; it may have {MAX_TEXT_LENGTH}", position=1)
+    return _Parser(text).parse()
+
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>\s+)
+    | (?P<number>[0-9]+(?!\w))
+    | (?P<name>\w+)
+    | (?P<quoted>"(?:[^"]|"")*+"|`(?:[^`]|``)*+`)
+    | (?P<mark>[(),.])
+    """,
+    re.VERBOSE,
+)
+_CURVES = ("ZORDER", "HILBERT")
+_TRANSFORMS = {
+    "IDENTITY": "identity",
+    **dict.fromkeys(("YEAR", "YEARS"), "year"),
+    **dict.fromkeys(("MONTH", "MONTHS"), "month"),
+    **dict.fromkeys(("DAY", "DAYS", "DATE"), "day"),
+    **dict.fromkeys(("HOUR", "HOURS", "DATE_HOUR"), "hour"),
+}
+_WITH_NUMBER = {"BUCKET": "bucket", "TRUNCATE": "truncate"}
+_EXCERPT_LENGTH = 30
+
+
+class _Parser:
+    """Recursive descent over the tokens of one text; each method reads one rule of the grammar and moves past it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = self._tokenized()
+        self._index = 0
+
+    def parse(self) -> tuple[SortKey, ...] | CurveKeys:
+        if self._token.kind == "end":
+            self._fail("it is empty; leave it out to mean the table's own order")
+        in_parentheses = self._take("(")
+        terms = [self._term()]
+        while self._take(","):
+            terms.append(self._term())
+        if in_parentheses and not self._take(")"):
+            self._fail("a comma or the closing parenthesis is missing here")
+        if self._token.kind != "end":
+            self._fail("a comma, ASC, DESC, NULLS FIRST, NULLS LAST or the end is missing here")
+        return self._one_kind(terms)
+
+    def _one_kind(self, terms: list[SortKey | CurveKeys]) -> tuple[SortKey, ...] | CurveKeys:
+        curves = [term for term in terms if isinstance(term, CurveKeys)]
+        keys = tuple(term for term in terms if isinstance(term, SortKey))
+        if not curves:
+            return keys
+        if keys or len({curve.kind for curve in curves}) > 1:
+            self._fail("a curve goes with no other key and no other curve", self._tokens[0])
+        return CurveKeys(curves[0].kind, tuple(column for curve in curves for column in curve.columns))
+
+    @property
+    def _token(self) -> Token:
+        return self._tokens[self._index]
+
+    def _take(self, text: str) -> bool:
+        """Move past a word or a mark if it is next."""
+        found = text in (self._token.word, self._token.text)
+        self._index += found
+        return found
+
+    def _term(self) -> SortKey | CurveKeys:
+        first = self._token
+        self._name()
+        if self._token.text == "(":
+            self._index += 1
+            if first.word in _CURVES:
+                return self._curve(first)
+            column, transform = self._transform(first)
+        else:
+            self._index -= 1
+            column, transform = self._column(), "identity"
+        return self._key(column, transform)
+
+    def _curve(self, name: Token) -> CurveKeys:
+        columns = [self._column()]
+        while self._take(","):
+            columns.append(self._column())
+        self._close()
+        if self._token.word in ("ASC", "DESC", "NULLS"):
+            self._fail("a curve has no direction")
+        return CurveKeys(cast("Literal['zorder', 'hilbert']", name.word.lower()), tuple(columns))
+
+    def _transform(self, name: Token) -> tuple[str, str]:
+        if (plain := _TRANSFORMS.get(name.word)) is not None:
+            column = self._column()
+            self._close()
+            return column, plain
+        if (numbered := _WITH_NUMBER.get(name.word)) is None:
+            known = ", ".join(word.lower() for word in (*_TRANSFORMS, *_WITH_NUMBER, *_CURVES))
+            self._fail(f"there is no transform of this name; there are {known}", name)
+        # Spark's users write the number on either side.
+        number = self._number() if self._token.kind == "number" else None
+        if number is not None:
+            self._comma(f"after the number of {numbered} a column is missing here")
+        column = self._column()
+        if number is None:
+            self._comma(f"the number of {numbered} is missing here")
+            number = self._number()
+        self._close()
+        return column, f"{numbered}[{number}]"
+
+    def _key(self, column: str, transform: str) -> SortKey:
+        direction = "asc"
+        if self._take("DESC"):
+            direction = "desc"
+        else:
+            self._take("ASC")
+        null_order = None
+        if self._take("NULLS"):
+            if self._take("FIRST"):
+                null_order = "nulls-first"
+            elif self._take("LAST"):
+                null_order = "nulls-last"
+            else:
+                self._fail("after NULLS there is FIRST or LAST")
+        return SortKey(column, transform, direction, null_order)
+
+    def _column(self) -> str:
+        parts = [self._name()]
+        while self._take("."):
+            parts.append(self._name())
+        return ".".join(parts)
+
+    def _name(self) -> str:
+        token = self._token
+        if token.kind not in ("name", "quoted"):
+            self._fail("a column is missing here")
+        self._index += 1
+        return token.text if token.kind == "name" else unquote(token.text)
+
+    def _number(self) -> int:
+        if self._token.kind != "number":
+            self._fail("a whole number is missing here")
+        self._index += 1
+        return int(self._tokens[self._index - 1].text)
+
+    def _comma(self, missing: str) -> None:
+        if not self._take(","):
+            self._fail(missing)
+
+    def _close(self) -> None:
+        if not self._take(")"):
+            self._fail("a comma or the closing parenthesis is missing here")
+
+    def _tokenized(self) -> list[Token]:
+        tokens = []
+        start = 0
+        while start < len(self._text):
+            match = _TOKEN.match(self._text, start)
+            if match is None or match.lastgroup is None:
+                character = self._text[start]
+                is_quote = character in '"`'
+                self._fail_at(
+                    start, f"the quote {character} is not closed" if is_quote else f"{character!r} has no meaning here"
+                )
+            if match.lastgroup != "space":
+                tokens.append(Token(match.lastgroup, start, match[0]))
+            start = match.end()
+        return [*tokens, Token("end", start, "")]
+
+    def _fail(self, problem: str, token: Token | None = None) -> NoReturn:
+        self._fail_at((self._token if token is None else token).start, problem)
+
+    def _fail_at(self, start: int, problem: str) -> NoReturn:
+        rest = self._text[start : start + _EXCERPT_LENGTH]
+        place = f"before {rest!r}" if rest else "at its end"
+        raise UsageError(
+            f"cannot read the sort order at position {start + 1}, {place}: {problem}",
+            text=self._text,
+            position=start + 1,
+        )

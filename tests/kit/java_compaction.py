@@ -1,0 +1,127 @@
+"""A table before and after its compaction, as we, Iceberg Java and, where it can, PyIceberg read it."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from pyiceberg.table import StaticTable
+from pyspark.sql import SparkSession
+
+from icekeep.catalog.base import Table
+from icekeep.planning.scan_tasks import plan_tasks
+from icekeep.spec.manifests.structs import DataFile, FileContent
+from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
+from icekeep.spec.schema import Schema
+from icekeep.spec.snapshots import MAIN
+from icekeep.spec.types import PrimitiveType, Type
+from icekeep.tables.scan import scan
+from kit.java import IcebergJava
+from kit.java_values import multiset, to_wire
+from kit.lake import Lake
+from kit.naive_scan import live_entries
+
+LINEAGE = (ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """The rows of a branch as each reader has them, which is null where it cannot or reads them wrongly.
+
+    `ours` and `spark` (Java's Spark) have, in format version 3, the id of each row and the number of its last change beside
+    its values; both lack columns that Spark has no type for.
+    """
+
+    ours: Counter[str]
+    java: Counter[str] | None = None
+    spark: Counter[str] | None = None
+    pyiceberg: Counter[str] | None = None
+
+
+class Judges(msgspec.Struct, frozen=True):
+    """Those who look at one branch of a table in a lake."""
+
+    lake: Lake
+    java: IcebergJava
+    spark: SparkSession
+    name: str
+    branch: str = MAIN
+
+    @property
+    def java_name(self) -> str:
+        return f"local.db.{self.name}"
+
+    def load(self) -> Table:
+        return self.lake.catalog.load(("db", self.name))
+
+    def look(self, readers: tuple[str, ...] = ("java", "spark")) -> Seen:
+        """The rows now; Java reads those of `readers` that are named, PyIceberg whatever it can."""
+        table = self.load()
+        head = table.metadata.head(self.branch)
+        assert head is not None
+        schema = seen_schema(table)
+        return Seen(
+            ours=self._ours(table, schema),
+            java=self.java.rows(self.java_name, head.snapshot_id) if "java" in readers else None,
+            spark=self._spark(schema) if "spark" in readers else None,
+            pyiceberg=self._pyiceberg(table, head.snapshot_id),
+        )
+
+    def _ours(self, table: Table, schema: Schema) -> Counter[str]:
+        names = [field.name for field in schema.fields]
+        rows = scan(table, self.spark, select=names, ref=self.branch).toArrow().to_pylist()
+        return multiset(to_wire(schema.as_struct(), row) for row in rows)
+
+    def _spark(self, schema: Schema) -> Counter[str]:
+        columns = ", ".join(f"`{field.name}`" for field in schema.fields)
+        rows = self.java.sql(f"SELECT {columns} FROM {self.java_name} VERSION AS OF '{self.branch}'")
+        return multiset(to_wire(schema.as_struct(), row) for row in rows)
+
+    def _pyiceberg(self, table: Table, snapshot_id: int) -> Counter[str] | None:
+        """It applies no equality deletes, and position deletes in Parquet only; it reads no Avro."""
+        if table.metadata.format_version > 2 or self.branch != MAIN:
+            return None
+        if not all(map(_is_read_by_pyiceberg, (entry.data_file for entry in live_entries(table)))):
+            return None
+        struct = table.metadata.schema.as_struct()
+        found = StaticTable.from_metadata(table.metadata_location).scan(snapshot_id=snapshot_id).to_arrow()
+        return multiset(to_wire(struct, row) for row in found.to_pylist())
+
+
+def seen_schema(table: Table) -> Schema:
+    """The columns whose types Spark has, and in format version 3 those of row lineage."""
+    fields = tuple(f for f in table.metadata.schema.fields if getattr(f.type, "name", None) != "time")
+    return Schema(fields=(*fields, *LINEAGE) if table.metadata.format_version >= 3 else fields)
+
+
+def _is_read_by_pyiceberg(file: DataFile) -> bool:
+    return file.file_format.upper() == "PARQUET" and file.content is not FileContent.EQUALITY_DELETES
+
+
+def orders(schema: Schema, number: int) -> dict[str, Mapping[str, Any]]:
+    """Arguments of `compact` by strategy, over columns of a schema that follow from a number; curves need two columns."""
+    names = [field.name for field in schema.fields if _is_orderable(field.type) and field.name.isidentifier()]
+    known: dict[str, Mapping[str, Any]] = {"binpack": {}}
+    if names:
+        first = names.pop(number % len(names))
+        known["sort"] = _sorted(f"{first} DESC NULLS FIRST")
+    if names:
+        second = names[number // 7 % len(names)]
+        known["sort"] = _sorted(f"{first} DESC NULLS FIRST, {second} ASC NULLS LAST")
+        known["zorder"] = _sorted(f"zorder({first}, {second})")
+        known["hilbert"] = _sorted(f"hilbert({first}, {second})")
+    return known
+
+
+def _sorted(order: str) -> Mapping[str, Any]:
+    return {"strategy": "sort", "sort_order": order}
+
+
+def _is_orderable(type_: Type) -> bool:
+    return isinstance(type_, PrimitiveType) and type_.name in (
+        "int", "long", "float", "double", "date", "time", "timestamp", "timestamptz", "string", "decimal", "binary",
+    )  # fmt: skip
+
+
+def deletes_that_reach(table: Table, spark: SparkSession, branch: str = MAIN) -> int:
+    """How many delete files a scan of a branch would apply, once for each data file."""
+    return sum(len(task["deletes"]) for task in plan_tasks(table, spark, ref=branch).collect())

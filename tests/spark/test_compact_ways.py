@@ -1,0 +1,230 @@
+"""The ways in which rows reach new files: deletes applied, sorted in tasks, shuffled, copied byte for byte."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from icekeep.catalog.base import Table
+from icekeep.errors import UnsupportedError
+from icekeep.events import Event, Warned
+from icekeep.maintenance import compaction
+from icekeep.maintenance.compaction import compact, plan_compaction, ways
+from icekeep.maintenance.compaction.estimate import Way
+from icekeep.spec.sorting import SortKey
+from icekeep.tables.append import append
+from icekeep.tables.scan import scan
+from icekeep.tables.update_sort_order import update_sort_order
+from kit.lake import Lake, events, multiset
+from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
+
+ALL = {"rewrite-all": "true"}
+
+
+class Ear:
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.heard: list[Event] = []
+
+    def on(self, event: Event) -> None:
+        self.heard.append(event)
+
+
+def written(table: Table) -> list[pa.Table]:
+    """The rows of each data file, as they lie there."""
+    return [pq.read_table(urlparse(file.file_path).path, partitioning=None) for file in data_files(table)]
+
+
+def rows(table: Table, spark: SparkSession, *extra: str) -> Any:
+    """All live rows as our scan reads them, with metadata columns if wanted."""
+    names = [field.name for field in table.metadata.schema.fields]
+    return multiset(scan(table, spark, select=[*names, *extra]).toArrow())
+
+
+def with_deletes(lake: Lake, format_version: int = 2) -> Table:
+    """Nine files over three months, with 13 deleted rows: by position or vector, and by equality."""
+    table = lake.filled(commits=3, format_version=format_version)
+    first, second, *_ = data_files(table)
+    if format_version == 2:
+        table = delete_positions(table, [(first.file_path, n) for n in (0, 3, 19)])
+        table = delete_positions(table, [(second.file_path, n) for n in range(10)])
+    else:
+        table = delete_by_vector(table, first.file_path, [0, 3, 19])
+        table = delete_by_vector(table, second.file_path, range(10))
+    return delete_equal(table, events(8, rows=3, month=3).select(["id"]), ["id"], like=data_files(table)[-1])
+
+
+@pytest.mark.parametrize("format_version", [2, 3])
+@pytest.mark.parametrize("order", [None, "id DESC", "zorder(id, amount)"])
+def test_deletes_are_applied_and_every_other_row_stays(
+    lake: Lake, spark_session: SparkSession, format_version: int, order: str | None
+) -> None:
+    table = with_deletes(lake, format_version)
+    lineage = () if format_version == 2 else ("_row_id", "_last_updated_sequence_number")
+    before = rows(table, spark_session, *lineage)
+    result = compact(table, spark_session, sort_order=order, options=ALL | {"remove-dangling-deletes": "true"})
+    after = lake.load()
+    assert (result.rewritten_data_files_count, result.added_data_files_count) == (9, 3)
+    assert (result.deleted_records_count, result.removed_delete_files_count) == (16, 3)
+    assert rows(after, spark_session, *lineage) == before
+    summary = after.metadata.current_snapshot.summary
+    assert (summary["total-delete-files"], summary["total-records"]) == ("0", str(180 - 16))
+
+
+def test_a_file_is_a_candidate_for_the_share_of_its_rows_that_its_own_deletes_take(
+    lake: Lake, spark_session: SparkSession
+) -> None:
+    table = with_deletes(lake, 3)
+    small = {"target-file-size-bytes": "3000", "min-file-size-bytes": "0"}
+    assert plan_compaction(table, spark_session, options=small).files_to_rewrite_count == 1
+    before = rows(table, spark_session)
+    result = compact(table, spark_session, options=small | {"delete-ratio-threshold": "0.1"})
+    assert result.rewritten_data_files_count == 2
+    assert rows(lake.load(), spark_session) == before
+    assert compact(lake.load(), spark_session, options=small).rewritten_data_files_count == 0
+
+
+def test_sorted_files_say_so_where_the_order_is_the_tables(lake: Lake, spark_session: SparkSession) -> None:
+    table = update_sort_order(lake.filled(), [SortKey("kind", direction="desc"), SortKey("id")])
+    before = rows(table, spark_session)
+    result = compact(table, spark_session, strategy="sort")
+    after = lake.load()
+    assert rows(after, spark_session) == before
+    assert {file.sort_order_id for file in data_files(after)} == {1}
+    for file in written(after):
+        keys = [("kind", "descending"), ("id", "ascending")]
+        assert file.equals(file.sort_by(keys)) or file["kind"].null_count
+        kinds = [k for k in file["kind"].to_pylist() if k is not None]
+        assert kinds == sorted(kinds, reverse=True)
+        assert file["kind"].to_pylist()[len(kinds) :] == [None] * file["kind"].null_count
+    assert result.overlap_depth_before > result.overlap_depth_after == 1.0
+    # PEERS 23: sizes ask for nothing now, and nothing is sorted again; after an append only what is new is.
+    assert compact(after, spark_session, strategy="sort").rewritten_data_files_count == 0
+
+
+def test_several_tasks_share_a_group_by_ranges_of_keys(lake: Lake, spark_session: SparkSession) -> None:
+    table = append(lake.create(partition_by=()), [events(n, 500) for n in range(8)])
+    before = rows(table, spark_session)
+    target = {"target-file-size-bytes": "12000"}
+    result = compact(table, spark_session, sort_order="id", options=ALL | target)
+    assert result.added_data_files_count > 1
+    ranges = sorted((file["id"][0].as_py(), file["id"][-1].as_py()) for file in written(lake.load()))
+    assert all(high < low for (_, high), (low, _) in pairwise(ranges))
+    assert rows(lake.load(), spark_session) == before
+
+
+@pytest.mark.parametrize("order", ["kind NULLS LAST, id", "hilbert(id, amount)"])
+def test_a_group_above_the_budget_goes_through_sparks_shuffle(
+    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    table = with_deletes(lake, 3)
+    before = rows(table, spark_session, "_row_id")
+    monkeypatch.setattr(compaction, "BUDGET_BYTES", 1000)
+    plan = plan_compaction(table, spark_session, sort_order=order, options=ALL)
+    assert {group.way for group in plan.groups} == {Way.SHUFFLE}
+    result = compact(table, spark_session, sort_order=order, options=ALL)
+    assert result.deleted_records_count == 16
+    assert rows(lake.load(), spark_session, "_row_id") == before
+
+
+def test_row_groups_are_copied_where_the_user_wants_it_and_the_rows_are_the_same(
+    lake: Lake, spark_session: SparkSession
+) -> None:
+    table = lake.filled()
+    before = lake.rows()
+    plan = plan_compaction(table, spark_session, options={"stitch": "always"})
+    assert (plan.stitched_files_count, plan.reencoded_files_count) == (18, 0)
+    result = compact(table, spark_session, options={"stitch": "always"})
+    assert (result.stitched_data_files_count, result.added_data_files_count) == (3, 3)
+    assert lake.rows() == before
+    [footer, *_] = [pq.read_metadata(urlparse(file.file_path).path) for file in data_files(lake.load())]
+    assert footer.num_row_groups == 6
+    [entry, *_] = lake.foreign().inspect.files().to_pylist()
+    assert entry["readable_metrics"]["id"]["value_count"] == entry["record_count"] == 120
+
+
+def test_small_row_groups_are_merged_unless_the_user_says_otherwise(lake: Lake, spark_session: SparkSession) -> None:
+    plan = plan_compaction(lake.filled(), spark_session)
+    assert (plan.stitched_files_count, plan.reencoded_files_count) == (0, 18)
+    assert {group.reason for group in plan.groups} == {"its row groups are smaller than 33,554,432 bytes"}
+
+
+def test_what_must_not_be_copied_is_refused_where_nothing_else_is_wanted(
+    lake: Lake, spark_session: SparkSession
+) -> None:
+    table = with_deletes(lake)
+    files = lake.files_on_disk()
+    with pytest.raises(UnsupportedError, match="cannot be stitched: deletes reach it; give option stitch=auto"):
+        compact(table, spark_session, options=ALL | {"stitch": "always"})
+    assert lake.files_on_disk() == files
+
+
+def test_large_row_groups_are_copied_and_the_other_files_are_encoded_anew(
+    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = lake.create(partition_by=())
+    table = append(table, [*(events(n, 3000) for n in range(4)), *(events(n, 10) for n in range(10, 14))])
+    before = lake.rows()
+    monkeypatch.setattr(ways, "STITCH_FLOOR_BYTES", 5_000)
+    [group] = plan_compaction(table, spark_session).groups
+    assert (group.way, group.stitched_files_count, group.files_count) == (Way.STITCH, 4, 8)
+    result = compact(table, spark_session)
+    assert (result.stitched_data_files_count, result.added_data_files_count) == (1, 2)
+    assert lake.rows() == before
+
+
+def test_the_start_is_held_by_a_tag_of_the_run_that_is_gone_in_the_end(
+    lake: Lake, spark_session: SparkSession
+) -> None:
+    table = lake.filled()
+    start = table.metadata.current_snapshot_id
+    held: list[dict[str, Any]] = []
+
+    class Looker(Ear):
+        def on(self, event: Event) -> None:
+            held.append({name: ref.snapshot_id for name, ref in lake.load().metadata.refs.items() if not ref.is_branch})
+
+    compact(table, spark_session, listener=Looker())
+    names = {name for refs in held for name, snapshot in refs.items() if snapshot == start}
+    assert len(names) == 1
+    assert next(iter(names)).startswith("icekeep-rewrite-")
+    assert set(lake.load().metadata.refs) == {"main"}
+
+
+def test_only_deletes_that_reach_nothing_are_left_to_remove(lake: Lake, spark_session: SparkSession) -> None:
+    table = with_deletes(lake)
+    compact(table, spark_session, options=ALL)
+    before = rows(lake.load(), spark_session)
+    result = compact(lake.load(), spark_session, options={"remove-dangling-deletes": "true"})
+    total = lake.load().metadata.current_snapshot.summary["total-delete-files"]
+    assert (result.rewritten_data_files_count, total) == (0, "0")
+    assert rows(lake.load(), spark_session) == before
+
+
+def test_the_estimate_is_in_the_result_beside_what_it_was(lake: Lake, spark_session: SparkSession) -> None:
+    table = with_deletes(lake)
+    plan = plan_compaction(table, spark_session, options=ALL)
+    result = compact(table, spark_session, options=ALL)
+    assert result.estimated == plan.estimated
+    assert plan.estimated.read_bytes > plan.bytes_to_rewrite
+    assert min(result.elapsed_ms, result.cpu_ms, result.peak_task_bytes) > 0
+
+
+def test_an_order_that_is_none_of_the_tables_is_made_and_a_warning_says_that_files_do_not_tell(
+    lake: Lake, spark_session: SparkSession
+) -> None:
+    ear = Ear()
+    compact(lake.filled(), spark_session, sort_order="id", listener=ear)
+    assert {file.sort_order_id for file in data_files(lake.load())} == {0}
+    assert any(isinstance(event, Warned) and "none of the table's sort orders" in event.message for event in ear.heard)
+
+
+def test_no_file_of_the_run_is_left_beside_the_table(lake: Lake, spark_session: SparkSession) -> None:
+    compact(with_deletes(lake), spark_session, sort_order="id", options=ALL)
+    assert [path for path in Path(lake.directory).rglob(".icekeep/**/*") if path.is_file()] == []

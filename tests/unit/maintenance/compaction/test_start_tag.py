@@ -1,0 +1,216 @@
+"""The starting snapshot of a run stays while the run lasts, and no tag stays for longer than it must."""
+
+import pytest
+
+from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
+from icekeep.commit.retry import commit
+from icekeep.errors import ConflictError, JobFailedError, OutcomeUnknownError, SafetyError, UnavailableError
+from icekeep.events import Warned
+from icekeep.maintenance.compaction.start_tag import TAG_AGE_MS, TAG_PREFIX, hold_start
+from icekeep.spec.retention import RetentionPolicy
+from icekeep.spec.snapshots import SnapshotRef
+from icekeep.spec.updates import RemoveSnapshots
+from kit.changes import Recorder
+from kit.memory_catalog import (
+    CONFLICTS,
+    IS_UNKNOWN,
+    LANDS_BUT_IS_UNKNOWN,
+    LANDS_BUT_SAYS_CONFLICT,
+    MemoryCatalog,
+    after,
+    fails,
+    lands_but_raises,
+)
+from kit.tables import EVENTS, add, memory_table, set_ref, swap
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def catalog():
+    return MemoryCatalog()
+
+
+@pytest.fixture
+def table(catalog):
+    table = add(memory_table(catalog, commit__retry__num_retries="2"), "a")
+    catalog.runtime.pass_ms(5 * HOUR_MS)
+    return table
+
+
+@pytest.fixture
+def listener():
+    return Recorder()
+
+
+def held(table, listener, run_id="run"):
+    return hold_start(table, table.metadata.current_snapshot_id, run_id, table.catalog.runtime, listener)
+
+
+def tags(catalog):
+    return {name for name, ref in catalog.load(EVENTS).metadata.refs.items() if not ref.is_branch}
+
+
+def expire(catalog):
+    """Another job that expires all it may."""
+    catalog.runtime.pass_ms(1)
+    latest, now_ms = catalog.load(EVENTS), catalog.runtime.now_ms()
+    policy = RetentionPolicy(older_than_ms=now_ms, retain_last=1)
+    return commit(latest, ExpireSnapshots(policy=policy, now_ms=now_ms), runtime=catalog.runtime).table
+
+
+def warnings(listener):
+    return [event.message for event in listener.events if isinstance(event, Warned)]
+
+
+def test_the_tag_is_named_by_the_run_and_lasts_a_day_longer_than_the_snapshot_is_old(table, catalog, listener):
+    with held(table, listener, "1234") as name:
+        assert (name, tags(catalog)) == (f"{TAG_PREFIX}1234", {name})
+        assert catalog.load(EVENTS).metadata.refs[name] == SnapshotRef(
+            snapshot_id=table.metadata.current_snapshot_id, type="tag", max_ref_age_ms=5 * HOUR_MS + TAG_AGE_MS
+        )
+    assert tags(catalog) == set()
+    assert warnings(listener) == []
+
+
+def test_a_clock_that_is_behind_the_snapshots_makes_its_age_zero(table, catalog, listener):
+    catalog.runtime.clock_ms -= 100 * HOUR_MS
+    with held(table, listener) as name:
+        assert catalog.load(EVENTS).metadata.refs[name].max_ref_age_ms == TAG_AGE_MS
+
+
+def test_expiry_leaves_the_starting_snapshot_while_it_is_held_and_takes_it_afterwards(table, catalog, listener):
+    start_id = table.metadata.current_snapshot_id
+    with held(table, listener):
+        add(table, "b")
+        catalog.runtime.pass_ms(23 * HOUR_MS)
+        assert start_id in expire(catalog).metadata.snapshots_by_id
+        add(table, "c")
+        assert start_id in expire(catalog).metadata.snapshots_by_id
+    assert start_id not in expire(catalog).metadata.snapshots_by_id
+
+
+def test_expiry_that_comes_between_the_plan_and_the_tag_is_a_reason_to_plan_again(table, catalog, listener):
+    add(table, "b")
+    catalog.follow(after(lambda: swap(table, RemoveSnapshots((table.metadata.current_snapshot_id,)))))
+    expired = pytest.raises(ConflictError, match=r"snapshot \d+, which was planned on, expired meanwhile; plan again")
+    with expired, held(table, listener):
+        pytest.fail("the block began")
+    assert tags(catalog) == set()
+
+
+@pytest.mark.parametrize(
+    "error", [JobFailedError("no"), KeyboardInterrupt(), ValueError("a bug"), OutcomeUnknownError("?")]
+)
+def test_the_tag_goes_whatever_comes_of_the_run_and_the_error_stays_what_it_is(table, catalog, listener, error):
+    with pytest.raises(type(error)) as raised, held(table, listener):
+        raise error
+    assert raised.value is error
+    assert tags(catalog) == set()
+
+
+@pytest.mark.parametrize("how", [IS_UNKNOWN, fails(UnavailableError("out of reach")), fails(SafetyError("no"))])
+@pytest.mark.parametrize("error", [None, JobFailedError("no")])
+def test_a_tag_that_cannot_be_dropped_is_a_warning_that_names_it_and_hides_no_error(
+    table, catalog, listener, how, error
+):
+    def work():
+        with held(table, listener) as name:
+            catalog.follow(how)
+            if error is not None:
+                raise error
+            return name
+
+    if error is None:
+        work()
+    else:
+        with pytest.raises(JobFailedError):
+            work()
+    (warning,) = warnings(listener)
+    assert f"'{TAG_PREFIX}run' of 'db.events'" in warning.replace("local.", "")
+    assert tags(catalog) == {f"{TAG_PREFIX}run"}
+
+
+def test_conflicts_with_other_writers_are_tried_again(table, catalog, listener):
+    catalog.follow(CONFLICTS, LANDS_BUT_SAYS_CONFLICT)
+    with held(table, listener) as name:
+        assert tags(catalog) == {name}
+        catalog.follow(after(lambda: add(table, "b")))
+    assert tags(catalog) == set()
+
+
+def test_conflicts_that_go_on_stop_the_run_before_it_has_begun(table, catalog, listener):
+    catalog.follow(*[CONFLICTS] * 3)
+    with pytest.raises(ConflictError, match="gave up after 3 attempts") as raised, held(table, listener):
+        pytest.fail("the block began")
+    assert raised.value.exit_status == 75
+
+
+def test_a_tag_that_was_made_though_the_answer_was_lost_is_held(table, catalog, listener):
+    catalog.follow(LANDS_BUT_IS_UNKNOWN)
+    with held(table, listener) as name:
+        assert tags(catalog) == {name}
+    assert tags(catalog) == set()
+
+
+@pytest.mark.parametrize("how", [IS_UNKNOWN, lands_but_raises(OutcomeUnknownError("the answer was lost"))])
+def test_where_nobody_knows_whether_the_tag_was_made_it_is_dropped_and_the_run_is_to_be_tried_again(
+    table, catalog, listener, how
+):
+    catalog.follow(how)
+    unknown = pytest.raises(UnavailableError, match=r"not known whether tag .* was made .* run it again")
+    with unknown as raised, held(table, listener):
+        pytest.fail("the block began")
+    assert raised.value.exit_status == 75
+    assert tags(catalog) == set()
+
+
+def test_an_interrupt_while_the_tag_is_made_is_an_interrupt(table, catalog, listener):
+    catalog.follow(lands_but_raises(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt), held(table, listener):
+        pytest.fail("the block began")
+    assert tags(catalog) == set()
+
+
+def test_tags_of_dead_runs_go_and_those_of_living_runs_and_of_others_stay(table, catalog, listener):
+    start_id = table.metadata.current_snapshot_id
+    for name, age_ms in {"dead": 4 * HOUR_MS, "alive": 6 * HOUR_MS}.items():
+        table = set_ref(table, f"{TAG_PREFIX}{name}", start_id, max_ref_age_ms=age_ms)
+    # Without an age of its own it is not ours; a branch is never.
+    table = set_ref(table, f"{TAG_PREFIX}ageless", start_id)
+    table = set_ref(table, f"{TAG_PREFIX}branch", start_id, "branch", max_ref_age_ms=1)
+    table = set_ref(table, "release", start_id, max_ref_age_ms=1)
+    left = {f"{TAG_PREFIX}alive", f"{TAG_PREFIX}ageless", "release"}
+    with held(table, listener) as name:
+        assert tags(catalog) == {*left, name}
+    assert tags(catalog) == left
+    assert f"{TAG_PREFIX}branch" in catalog.load(EVENTS).metadata.refs
+
+
+def test_a_left_over_tag_that_cannot_be_dropped_hinders_no_run(table, catalog, listener):
+    table = set_ref(table, f"{TAG_PREFIX}dead", table.metadata.current_snapshot_id, max_ref_age_ms=1)
+    catalog.follow(fails(UnavailableError("out of reach")))
+    with held(table, listener) as name:
+        assert tags(catalog) == {f"{TAG_PREFIX}dead", name}
+    assert len(warnings(listener)) == 1
+
+
+def test_two_runs_hold_what_each_of_them_started_from(table, catalog, listener):
+    with held(table, listener, "one"):
+        later = add(table, "b")
+        with held(later, listener, "two"):
+            add(table, "c")
+            kept = expire(catalog).metadata.snapshots_by_id
+            assert {table.metadata.current_snapshot_id, later.metadata.current_snapshot_id} <= kept.keys()
+        kept = expire(catalog).metadata.snapshots_by_id
+        assert table.metadata.current_snapshot_id in kept
+        assert later.metadata.current_snapshot_id not in kept
+    assert tags(catalog) == set()
+
+
+@pytest.mark.parametrize("format_version", [1, 2, 3])
+def test_every_format_version_takes_the_tag(catalog, listener, format_version):
+    table = add(memory_table(catalog, format_version=format_version), "a")
+    with held(table, listener) as name:
+        assert tags(catalog) == {name}
+    assert tags(catalog) == set()
