@@ -179,9 +179,7 @@ def test_large_row_groups_are_copied_and_the_other_files_are_encoded_anew(
     assert lake.rows() == before
 
 
-def test_the_start_is_held_by_a_tag_of_the_run_that_is_gone_in_the_end(
-    lake: Lake, spark_session: SparkSession
-) -> None:
+def test_the_start_is_held_by_a_tag_of_the_run_that_is_gone_in_the_end(lake: Lake, spark_session: SparkSession) -> None:
     table = lake.filled()
     start = table.metadata.current_snapshot_id
     held: list[dict[str, Any]] = []

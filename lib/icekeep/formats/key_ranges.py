@@ -30,12 +30,6 @@ class KeySample(msgspec.Struct, frozen=True, kw_only=True):
     arrow_bytes: int
 
 
-def rows_in_range(rows: pa.Table, keys: pa.Array, key_range: KeyRange) -> tuple[pa.Table, pa.Array]:
-    """The rows whose keys are in a range, and these keys."""
-    inside = keys_inside(keys, key_range)
-    return (rows, keys) if inside is None else (rows.filter(inside), keys.filter(inside))
-
-
 def keys_inside(keys: pa.Array, key_range: KeyRange) -> pa.Array | None:
     """Which keys are in a range; null for all of them."""
     inside = None

@@ -11,10 +11,9 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 
 from icekeep.errors import IcekeepBug
-from icekeep.formats.key_ranges import rows_in_range
 from icekeep.formats.memory import TaskMemory, peak_memory_bytes, task_memory_bytes
+from icekeep.formats.ordering import KeyRange
 from icekeep.formats.rewrite_task import RewriteOutcome, RewriteTask
-from icekeep.formats.sort_keys import sort_keys
 from icekeep.formats.sorting import Sorter
 from icekeep.formats.task_rows import TaskRows
 from icekeep.formats.task_writer import TaskWriter
@@ -87,23 +86,18 @@ def _write_ordered(task: RewriteTask, columns: Schema, rows: Iterable[pa.Table],
     """Write the rows of the task's key range in its order; returns how many."""
     assert task.ordering is not None
     budget_bytes = min(task.budget_bytes, TaskMemory(task_memory_bytes(task.slots)).row_group_bytes)
-    taken_count = 0
     with (
         TemporaryDirectory(prefix="icekeep-") as directory,
-        Sorter(task.ordering, columns, budget_bytes, directory) as sorter,
+        Sorter(task.ordering, columns, budget_bytes, directory, task.key_range or KeyRange()) as sorter,
     ):
         for table in rows:
-            keys = sort_keys(table, task.ordering, columns)
-            if task.key_range is not None:
-                table, keys = rows_in_range(table, keys, task.key_range)
-            taken_count += table.num_rows
-            sorter.add(table, keys)
-        file_rows = None if task.files_count is None else max(1, -(-taken_count // task.files_count))
+            sorter.add(table)
+        file_rows = None if task.files_count is None else max(1, -(-sorter.row_count // task.files_count))
         for table, ends in _dealt(sorter.sorted_rows(), file_rows):
             writer.write(table)
             if ends:
                 writer.end_file()
-    return taken_count
+        return sorter.row_count
 
 
 def _dealt(tables: Iterator[pa.Table], file_rows: int | None) -> Iterator[tuple[pa.Table, bool]]:
