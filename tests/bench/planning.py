@@ -15,7 +15,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -29,11 +29,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import big_tables
 from bench.big_rows import Shape
 from bench.big_tables import CACHE, CATALOG, FILTERS, ROOT, TABLE, BigTable, Filter, big_table, filters
+from bench.engines import JAVAS, OURS, jars, java_catalog, names_among, spark_settings
 from bench.processes import RivalFailedError, run
 
 HERE = Path(__file__).resolve().parent
-OURS = ROOT / ".venv" / "bin"
-JAVAS = ROOT / ".venv-java" / "bin"
 CLASSES = CACHE / "classes"
 TABLE_NAME = ".".join(TABLE)
 RIVALS = (
@@ -124,14 +123,16 @@ def measure(rival: str, table: BigTable, chosen: Filter, settings: Settings) -> 
     if rival == "icekeep-process":
         where = [] if chosen.where == "true" else ["--where", chosen.where]
         job = [str(ROOT / "jobs/plan_scan.py"), "--conf", str(table.conf), "--catalog", CATALOG, "--table", TABLE_NAME]
-        return whole_process(rival, OURS, spark_of(settings), [*job, *where, "--output", "json"], settings.repeat)
+        spark = spark_settings(settings.driver_memory)
+        return whole_process(rival, OURS, spark, [*job, *where, "--output", "json"], settings.repeat)
     request = {
         **msgspec.structs.asdict(chosen),
         "catalog": CATALOG,
         "table": TABLE_NAME,
         "conf": str(table.conf),
         "metadata_location": table.load().metadata_location,
-        "spark": spark_of(settings) | (iceberg_java(table, rival) if rival.startswith("java-") else {}),
+        "spark": spark_settings(settings.driver_memory)
+        | (iceberg_java(table, rival) if rival.startswith("java-") else {}),
         "over_files": rival == "java-files",
         "repeat": settings.repeat,
     }
@@ -160,41 +161,15 @@ def whole_process(rival: str, programs: Path, spark: Mapping[str, str], job: Seq
     )
 
 
-def spark_of(settings: Settings) -> dict[str, str]:
-    """Spark's configuration, the same for all."""
-    return {
-        "spark.master": "local[2]",
-        "spark.driver.memory": settings.driver_memory,
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.catalogImplementation": "in-memory",
-    }
-
-
 def iceberg_java(table: BigTable, rival: str) -> dict[str, str]:
     """What Iceberg Java's Spark is told beside that; a whole process plans locally, the faster mode on one machine."""
     mode = "distributed" if rival == "java-distributed" else "local"
-    catalog = f"spark.sql.catalog.{CATALOG}"
     return {
+        **java_catalog(CATALOG, table.properties["warehouse"]),
         "spark.driver.extraClassPath": os.pathsep.join([str(compiled(CLASSES)), *jars()]),
-        catalog: "org.apache.iceberg.spark.SparkCatalog",
-        f"{catalog}.type": "hadoop",
-        f"{catalog}.warehouse": table.properties["warehouse"],
-        f"{catalog}.cache-enabled": "false",
         "spark.sql.iceberg.data-planning-mode": mode,
         "spark.sql.iceberg.delete-planning-mode": mode,
     }
-
-
-def jars() -> list[str]:
-    """Iceberg Java's."""
-    found = [str(jar) for jar in sorted((ROOT / ".java-env").glob("*.jar"))]
-    if not found or not JAVAS.exists():
-        raise SystemExit("there is no .venv-java or .java-env; run `make java-env` first")
-    return found
 
 
 @cache
@@ -251,18 +226,6 @@ def parse_arguments() -> Settings:
 def numbers(text: str) -> tuple[int, ...]:
     """Whole numbers between commas."""
     return tuple(int(part) for part in text.split(","))
-
-
-def names_among(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
-    """What takes names between commas apart and refuses those that are not known."""
-
-    def names(text: str) -> tuple[str, ...]:
-        parts = tuple(text.split(","))
-        if unknown := [part for part in parts if part not in known]:
-            raise argparse.ArgumentTypeError(f"there is no {unknown[0]!r}; there is {', '.join(known)}")
-        return parts
-
-    return names
 
 
 if __name__ == "__main__":

@@ -122,6 +122,13 @@ def _is_orderable(type_: Type) -> bool:
     )  # fmt: skip
 
 
-def deletes_that_reach(table: Table, spark: SparkSession, branch: str = MAIN) -> int:
-    """How many delete files a scan of a branch would apply, once for each data file."""
-    return sum(len(task["deletes"]) for task in plan_tasks(table, spark, ref=branch).collect())
+def deletes_that_reach(table: Table, spark: SparkSession, branch: str = MAIN) -> list[str]:
+    """The delete files that a scan of a branch would apply, but for those whose positions are of a whole partition.
+
+    A reader must look into these to see that they name no live file: they are as old as the new files, as in Java.
+    """
+    tasks = plan_tasks(table, spark, ref=branch).collect()
+    deletes = [delete for task in tasks for delete in task["deletes"]]
+    return [
+        d["file_path"] for d in deletes if d["content"] != FileContent.POSITION_DELETES or d["referenced_data_file"]
+    ]

@@ -65,6 +65,13 @@ def histories(draw: st.DrawFn) -> list[tuple[str, int]]:
     return [("append", draw(number)), *drawn, ("append", draw(number)), ("equality", draw(number))]
 
 
+def history_of(number: int) -> list[tuple[str, int]]:
+    """Such a list that follows from a number."""
+    chosen = Choices(number)
+    kinds = [chosen.one_of(KINDS) for _ in range(8 + chosen.below(6))]
+    return [(kind, chosen.below(2**31)) for kind in ("append", *kinds, "append", "equality")]
+
+
 class History:
     """A table of Java's and what happened to it; every choice follows from the numbers of the steps.
 

@@ -80,7 +80,7 @@ JOB_SETTINGS: Mapping[str, tuple[Setting, ...]] = {
         Setting(
             "sort_order",
             Kind.TEXT,
-            "of a sort, e.g. \"day, id DESC NULLS LAST\", \"zorder(a, b)\", \"hilbert(a, b)\" (default: the table's)",
+            'of a sort, e.g. "day, id DESC NULLS LAST", "zorder(a, b)", "hilbert(a, b)" (default: the table\'s)',
         ),
         _WHERE,
         Setting("options", Kind.OPTIONS, "an option of Iceberg's rewrite_data_files; may be repeated"),
