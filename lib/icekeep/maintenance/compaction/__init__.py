@@ -45,7 +45,7 @@ __all__ = ["CompactionPreview", "RewriteDataFilesOptions", "RewriteDataFilesResu
 
 Options = Mapping[str, str] | RewriteDataFilesOptions
 
-BUDGET_BYTES = 512 * 1024 * 1024
+BUDGET_BYTES = 1024 * 1024 * 1024
 """The memory that a task orders rows in before it puts some on disk."""
 
 

@@ -55,8 +55,11 @@ def run_ordered(
         parts = group.expected_files_count * parts_a_file
         points, errors = _points(whole, parts, spark, storage, slots)
         return Ran((), errors) if errors else shuffled(whole, points, spark, storage)
+    parts = min(slots, group.expected_files_count)
     for_memory = math.ceil(group.bytes * ARROW_GROWTH / whole.budget_bytes)
-    parts = max(for_memory, min(slots, group.expected_files_count))
+    if for_memory > parts:
+        # All slots have as much to do in each round.
+        parts = math.ceil(for_memory / slots) * slots
     if parts == 1:
         return run_tasks(spark, storage, [whole])
     points, errors = _points(whole, parts, spark, storage, slots)

@@ -1,6 +1,6 @@
 """Bin packing and output sizes, as Iceberg's planner does them (reference: `SizeBasedFileRewritePlanner`). Pure."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from icekeep.maintenance.compaction.options import FileSizes
@@ -36,6 +36,27 @@ def packed(
         room -= size
     if pending:
         yield pending
+
+
+def shared_out(items: Sequence[T], weight: Callable[[T], int], shares: int, most: int) -> list[list[T]]:
+    """Neighbours in so many lists of about one weight, in order; none is heavier than `most` unless one item is.
+
+    Bins that are filled one after the other leave the last one with a rest.
+
+    >>> shared_out([4, 4, 4, 4, 4, 4, 1], lambda n: n, 3, 20)
+    [[4, 4], [4, 4], [4, 4, 1]]
+    """
+    share = sum(map(weight, items)) / max(1, shares)
+    lists: list[list[T]] = []
+    begun = taken = 0
+    for item in items:
+        size = weight(item)
+        if not lists or taken + size / 2 > share * len(lists) or taken + size - begun > most:
+            lists.append([])
+            begun = taken
+        lists[-1].append(item)
+        taken += size
+    return lists
 
 
 def expected_output_files(input_bytes: int, sizes: FileSizes, compression_factor: float = 1.0) -> int:

@@ -10,7 +10,7 @@ from icekeep.formats.key_ranges import key_ranges
 from icekeep.formats.ordering import Ordering
 from icekeep.formats.rewrite_task import FilePiece, RewriteTask
 from icekeep.maintenance.compaction.options import FileSizes
-from icekeep.maintenance.compaction.packing import input_split_bytes, pack
+from icekeep.maintenance.compaction.packing import expected_output_files, input_split_bytes, pack, shared_out
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import DataFile, FileContent
@@ -52,9 +52,11 @@ def rewrite_tasks(group: FileGroup, files: GroupFiles, context: GroupContext, si
     A file larger than one task's share is cut where its row groups or stripes begin, if its entry says where.
     """
     total = sum(file.file_size_in_bytes for file in files.files)
-    split_bytes = group.split_bytes if total == group.bytes else input_split_bytes(total, sizes)
-    packed = pack(_pieces(files, split_bytes, context.metadata), lambda piece: piece.size_bytes, split_bytes)
-    return [_task(group, files, some, context, number) for number, some in enumerate(packed)]
+    pieces = list(_pieces(files, input_split_bytes(total, sizes), context.metadata))
+    shares = shared_out(
+        pieces, lambda piece: piece.size_bytes, expected_output_files(total, sizes), group.write_max_bytes
+    )
+    return [_task(group, files, some, context, number) for number, some in enumerate(shares)]
 
 
 def whole_task(group: FileGroup, files: GroupFiles, context: GroupContext) -> RewriteTask:

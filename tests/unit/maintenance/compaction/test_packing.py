@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions, file_sizes
-from icekeep.maintenance.compaction.packing import expected_output_files, input_split_bytes, pack
+from icekeep.maintenance.compaction.packing import expected_output_files, input_split_bytes, pack, shared_out
 from icekeep.maintenance.compaction.packing import packed as packed_bins
 
 MIB = 1 << 20
@@ -165,3 +165,13 @@ def test_a_factor_scales_what_is_written():
     assert expected_output_files(10, SIZES, 0.001) == 1
     # Four files of the target make two tasks, of no more than a writer puts into one file.
     assert input_split_bytes(4000, SIZES, 0.5) == SIZES.write_max_bytes
+
+
+@given(st.lists(st.integers(1, 900), min_size=1, max_size=40), st.integers(1, 10), st.integers(100, 5000))
+def test_shares_are_of_one_weight_in_order_and_none_is_too_heavy(sizes, shares, most):
+    lists = shared_out(sizes, lambda size: size, shares, most)
+    assert [size for some in lists for size in some] == sizes
+    assert all(sum(some) <= most or len(some) == 1 for some in lists)
+    if sum(sizes) <= most:
+        assert len(lists) <= shares
+        assert all(abs(sum(some) - sum(sizes) / shares) <= max(sizes) * 2 for some in lists[:-1])

@@ -81,7 +81,7 @@ def tasks(*files: GroupFile, deletes: tuple[GroupDelete, ...] = ()):
 
 def test_each_task_reads_about_one_new_file_in_the_order_of_the_files():
     found = tasks(*(file(f"f{n}", 300) for n in range(6)))
-    assert [[piece.location for piece in task.pieces] for task in found] == [["f0", "f1", "f2", "f3"], ["f4", "f5"]]
+    assert [[piece.location for piece in task.pieces] for task in found] == [["f0", "f1", "f2"], ["f3", "f4", "f5"]]
     assert [task.partition_id for task in found] == [0, 1]
     assert {task.operation_id for task in found} == {"run-4"}
 
