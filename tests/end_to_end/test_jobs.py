@@ -105,13 +105,14 @@ def test_a_failed_job_is_exit_status_1_one_json_object_and_a_result_file(operato
     operator.lake.filled(commits=1, files=6)
     victim = next(p for p in operator.lake.files_on_disk() if p.suffix == ".parquet")
     victim.unlink()
-    files = operator.lake.files_on_disk()
+    files, snapshots = operator.lake.content_on_disk(), operator.lake.load().metadata.snapshots
     result_file = tmp_path / "result.json"
     done = operator.run("compact", "--output", "json", "--result-file", str(result_file))
     assert done.status == 1
     assert victim.name in done.json["error"]["message"]
     assert json.loads(result_file.read_text()) == done.json
-    assert operator.lake.files_on_disk() == files
+    after = operator.lake.load().metadata
+    assert (operator.lake.content_on_disk(), after.snapshots, set(after.refs)) == (files, snapshots, {"main"})
 
 
 def test_pyiceberg_appending_while_compact_runs_loses_nothing(operator: Operator) -> None:

@@ -143,7 +143,7 @@ def test_a_data_file_goes_where_java_would_put_it(
         "partition": [to_wire(type_, value) for type_, value in zip(types, partition, strict=True)],
     }
     file_names = [f"{name.strip('/')}.parquet" for name in names]
-    theirs = java.ask_each("DataFiles.location", [{**request, "file_name": name} for name in file_names])
+    theirs = java.ask_each("ParquetFiles.location", [{**request, "file_name": name} for name in file_names])
     layout = data_layout(location, properties)
     path = partition_path(spec, PARTITIONED, partition)
     assert [layout.location(name, path) for name in file_names] == theirs
@@ -192,7 +192,7 @@ def test_java_skips_row_groups_by_our_bloom_filters(
         {"table": ["local", "db", "t"], "file_path": local_path(file), "filter": ["EQ", "id", {"long": str(number)}]}
         for number in range(400)
     ]
-    answers = java.ask_each("DataFiles.bloomFilters", requests)
+    answers = java.ask_each("ParquetFiles.bloomFilters", requests)
     assert all(any(groups) for number, groups in enumerate(answers) if number % 4 == 0)
     skipped = sum(not any(groups) for number, groups in enumerate(answers) if number % 4)
     assert skipped > 280  # of 300
@@ -210,7 +210,7 @@ def test_java_finds_every_page_by_the_indexes_of_our_files(
     before = java.rows("local.db.t")
     compact(table, spark_session, options={"rewrite-all": "true", "stitch": stitch})
     [file] = data_files(lake.catalog.load(("db", "t")))
-    groups = java.ask("DataFiles.rowGroups", file_path=local_path(file))
+    groups = java.ask("ParquetFiles.rowGroups", file_path=local_path(file))
     assert len(groups) == (8 if stitch == "always" else 1)
     assert sum(group["rows"] for group in groups) == 4_000
     for group in groups:

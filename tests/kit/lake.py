@@ -95,6 +95,10 @@ class Lake:
         """Every file below the warehouse."""
         return {path for path in (self.directory / "warehouse").rglob("*") if path.is_file()}
 
+    def content_on_disk(self) -> set[Path]:
+        """The same but for table metadata, of which every commit makes a file: of a tag that is made and dropped too."""
+        return {path for path in self.files_on_disk() if not path.name.endswith(".metadata.json")}
+
 
 def events(number: int, rows: int = 20, month: int = 1) -> pa.Table:
     """Rows of one file: ids that no other number has, all in one month of 2013, with nulls among them."""

@@ -162,12 +162,12 @@ def test_a_failed_rewrite_leaves_the_table_as_it_was_and_none_of_its_files(
     victim = Path(urlparse(live_files(lake)[7]).path)
     content = victim.read_bytes()
     victim.unlink()
-    files = content_on_disk(lake)
+    files = lake.content_on_disk()
     with pytest.raises(JobFailedError, match=victim.name):
         compact(table, spark_session, options={"max-concurrent-file-group-rewrites": "1"})
     after = lake.load().metadata
     assert (after.snapshots, after.refs) == (table.metadata.snapshots, table.metadata.refs)
-    assert content_on_disk(lake) == files
+    assert lake.content_on_disk() == files
     victim.write_bytes(content)
     assert compact(lake.load(), spark_session).rewritten_data_files_count == 18
 
@@ -207,11 +207,11 @@ def test_a_file_that_pyiceberg_deletes_while_it_runs_is_a_conflict(lake: Lake, s
     """StarRocks PR #77709: a rewrite that does not see a concurrent delete brings rows back."""
     table = lake.filled()
     lake.foreign_catalog().load_table(EVENTS).delete("id == 1000001")
-    before, files = lake.rows(), content_on_disk(lake)
+    before, files = lake.rows(), lake.content_on_disk()
     with pytest.raises(ConflictError, match="no longer live"):
         compact(table, spark_session)
     assert lake.rows() == before
-    assert content_on_disk(lake) == files
+    assert lake.content_on_disk() == files
 
 
 def test_a_table_that_pyiceberg_made_is_compacted(lake: Lake, spark_session: SparkSession) -> None:
@@ -273,15 +273,10 @@ def test_a_delete_file_that_appears_while_it_runs_is_a_conflict(lake: Lake, spar
 
     table = lake.filled()
     with_position_deletes(table)
-    files = content_on_disk(lake)
+    files = lake.content_on_disk()
     with pytest.raises(ConflictError, match="reaches data file"):
         compact(table, spark_session)
-    assert content_on_disk(lake) == files
-
-
-def content_on_disk(lake: Lake) -> set[Path]:
-    """Every file of the warehouse but table metadata, of which each commit makes one: tags are made and dropped."""
-    return {path for path in lake.files_on_disk() if not path.name.endswith(".metadata.json")}
+    assert lake.content_on_disk() == files
 
 
 @pytest.mark.parametrize(

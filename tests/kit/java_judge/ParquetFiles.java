@@ -20,7 +20,7 @@ import org.apache.iceberg.shaded.org.apache.parquet.internal.column.columnindex.
 import org.apache.iceberg.shaded.org.apache.parquet.internal.column.columnindex.OffsetIndex;
 
 /** Data files: where Iceberg would put them, and what Parquet's own reader finds in them. */
-public class DataFiles {
+public class ParquetFiles {
   private static final JsonNodeFactory NODES = JsonNodeFactory.instance;
 
   /** The location of a new data file of a table with some properties. */
