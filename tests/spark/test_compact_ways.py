@@ -1,5 +1,6 @@
 """The ways in which rows reach new files: deletes applied, sorted in tasks, shuffled, copied byte for byte."""
 
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.errors import UnsupportedError
+from icekeep.errors import JobFailedError, UnsupportedError
 from icekeep.events import Event, Warned
 from icekeep.maintenance import compaction
 from icekeep.maintenance.compaction import compact, plan_compaction, ways
@@ -226,3 +227,27 @@ def test_an_order_that_is_none_of_the_tables_is_made_and_a_warning_says_that_fil
 def test_no_file_of_the_run_is_left_beside_the_table(lake: Lake, spark_session: SparkSession) -> None:
     compact(with_deletes(lake), spark_session, sort_order="id", options=ALL)
     assert [path for path in Path(lake.directory).rglob(".icekeep/**/*") if path.is_file()] == []
+
+
+def test_what_spark_cannot_do_for_one_group_does_not_stop_the_others(
+    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The package has a function of the module's name.
+    execution: Any = import_module("icekeep.maintenance.compaction.execute")
+    table, run = lake.filled(), execution._run
+
+    def failing(group: Any, *rest: Any) -> Any:
+        if group.number == 1:
+            raise RuntimeError(
+                "Traceback of a worker:\n  File x\nModuleNotFoundError: No module named 'pyarrow'\n\tat Java"
+            )
+        return run(group, *rest)
+
+    monkeypatch.setattr(execution, "_run", failing)
+    with pytest.raises(
+        JobFailedError, match="Spark failed: ModuleNotFoundError: No module named 'pyarrow'; the table is as"
+    ):
+        compact(table, spark_session)
+    partial = {"partial-progress.enabled": "true"}
+    result = compact(lake.load(), spark_session, options=partial)
+    assert (result.status, result.rewritten_data_files_count, result.failed_data_files_count) == ("partial", 12, 6)

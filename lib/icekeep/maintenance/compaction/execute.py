@@ -3,6 +3,7 @@
 Nothing is committed here. A group either comes back with all its new files, or none of them is left.
 """
 
+import re
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
@@ -24,6 +25,8 @@ from icekeep.maintenance.compaction.ways import GroupWay
 from icekeep.spec.manifests.structs import DataFile
 
 STEP = "rewriting data files"
+
+_PYTHON_ERROR = re.compile(r"\w+(Error|Exception): ")
 
 
 class RewrittenGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,11 +143,15 @@ def _rewrite_group(group: FileGroup, execution: Execution, groups_count: int) ->
         ran = _run(group, execution, groups_count)
     except IcekeepError as error:
         return FailedGroup(group, error)
-    added = tuple(file for one in ran.done for file in one.outcome.files)
-    problem = ran.errors[0] if ran.errors else _count_problem(group, ran.done)
-    if problem is not None:
-        discard(execution.table, added)
+    except Exception as error:  # noqa: BLE001 - a lost executor, a worker without our packages: the other groups go on
+        problem = JobFailedError(f"Spark failed: {_mentioned(error)}")
+        problem.__cause__ = error
         return FailedGroup(group, problem)
+    added = tuple(file for one in ran.done for file in one.outcome.files)
+    wrong = ran.errors[0] if ran.errors else _count_problem(group, ran.done)
+    if wrong is not None:
+        discard(execution.table, added)
+        return FailedGroup(group, wrong)
     return RewrittenGroup(
         group=group,
         added=added,
@@ -152,6 +159,12 @@ def _rewrite_group(group: FileGroup, execution: Execution, groups_count: int) ->
         cpu_ms=sum(one.cpu_ms for one in ran.done),
         peak_bytes=max((one.outcome.peak_bytes for one in ran.done), default=0),
     )
+
+
+def _mentioned(error: Exception) -> str:
+    """The line of an error that says most: the last Python error in what Spark tells, else the first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), lines[0] if lines else repr(error))
 
 
 def _run(group: FileGroup, execution: Execution, groups_count: int) -> Ran:
