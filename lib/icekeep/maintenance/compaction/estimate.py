@@ -30,7 +30,7 @@ class Way(StrEnum):
 RATES_BYTES_A_SECOND = {
     Way.STITCH: 1_000 * MIB,
     Way.REENCODE: 45 * MIB,
-    Way.SORT: 18 * MIB,
+    Way.SORT: 21 * MIB,
     Way.SHUFFLE: 7 * MIB,
 }
 """Input of one core, compressed Parquet of mixed columns."""
