@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from icekeep.errors import ConflictError, UnsupportedError
+from icekeep.formats.memory import peak_memory_bytes
 from icekeep.formats.rewrite import rewrite
 from icekeep.formats.rewrite_task import RewriteOutcome, RewriteTask
 from icekeep.formats.stitching import stitch
@@ -124,7 +125,13 @@ def run_stitch(task: StitchTask, storage: Storage) -> RewriteOutcome:
         if not task.may_reencode:
             raise
         return rewrite(told, storage)
-    return RewriteOutcome(files=(file,), read_count=file.record_count, live_count=file.record_count, stitched_count=1)
+    return RewriteOutcome(
+        files=(file,),
+        read_count=file.record_count,
+        live_count=file.record_count,
+        stitched_count=1,
+        peak_bytes=peak_memory_bytes(),
+    )
 
 
 def set_of(whole: RewriteTask, positions: Sequence[int], partition_id: int) -> RewriteTask:
