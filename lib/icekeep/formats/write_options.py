@@ -11,6 +11,7 @@ from icekeep.errors import UsageError
 from icekeep.spec.metrics_modes import MetricsMode, metrics_modes
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import SortOrder
+from icekeep.spec.table_properties import boolean_property
 
 MIB = 1024 * 1024
 
@@ -157,14 +158,14 @@ def _parquet(properties: Mapping[str, str]) -> ParquetOptions:
 def _parquet_columns(properties: Mapping[str, str]) -> ParquetColumns:
     prefix = "write.parquet."
     return ParquetColumns(
-        bloom_filters=_by_column(properties, f"{prefix}bloom-filter-enabled.column.", _flag),
+        bloom_filters=_by_column(properties, f"{prefix}bloom-filter-enabled.column.", boolean_property),
         bloom_filter_fpp=_by_column(properties, f"{prefix}bloom-filter-fpp.column.", _share),
         bloom_filter_ndv=_by_column(properties, f"{prefix}bloom-filter-ndv.column.", _count),
         bloom_filter_max_bytes=_size(properties, f"{prefix}bloom-filter-max-bytes", MIB),
-        statistics=_by_column(properties, f"{prefix}stats-enabled.column.", _flag),
-        dictionaries=_by_column(properties, f"{prefix}dict-encoding-enabled.column.", _flag),
+        statistics=_by_column(properties, f"{prefix}stats-enabled.column.", boolean_property),
+        dictionaries=_by_column(properties, f"{prefix}dict-encoding-enabled.column.", boolean_property),
         # The one property of Parquet's own library that Iceberg Java reads from a table.
-        default_dictionary=_flag(properties, "parquet.enable.dictionary", True),
+        default_dictionary=boolean_property(properties, "parquet.enable.dictionary", True),
     )
 
 
@@ -231,16 +232,6 @@ def _share(properties: Mapping[str, str], key: str, default: float) -> float:
     if not 0 < share < 1:
         raise UsageError(f"table property {key!r} is {text!r}; set a number between 0 and 1", property=key)
     return share
-
-
-def _flag(properties: Mapping[str, str], key: str, default: bool) -> bool:
-    text = properties.get(key)
-    if text is None:
-        return default
-    value = {"true": True, "false": False}.get(text.strip().lower())
-    if value is None:
-        raise UsageError(f"table property {key!r} is {text!r}; set 'true' or 'false'", property=key)
-    return value
 
 
 def _by_column(

@@ -24,7 +24,7 @@ from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.formatting import format_expression
 from icekeep.spec.filters.residuals import residual
-from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import StructType
@@ -67,8 +67,8 @@ class PlannedRows(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     partition_types: Mapping[int, StructType]
 
     @cached_property
-    def _codecs(self) -> dict[int, PartitionCodec]:
-        return {spec_id: PartitionCodec(struct) for spec_id, struct in self.partition_types.items()}
+    def _codecs(self) -> PartitionCodecs:
+        return PartitionCodecs(self.partition_types)
 
     @cached_property
     def _residuals(self) -> dict[tuple[int, bytes], Expression]:
@@ -76,7 +76,7 @@ class PlannedRows(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def partition(self, spec_id: int, key: bytes) -> tuple[Any, ...]:
         """A partition tuple from its bytes."""
-        return self._codecs[spec_id].decode(key)
+        return self._codecs.decode(spec_id, key)
 
     def residual(self, spec_id: int, key: bytes) -> Expression:
         """What is left of the filter for the rows of a partition."""

@@ -11,6 +11,7 @@ import msgspec
 
 from icekeep.errors import UnsupportedError, UsageError
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.table_properties import boolean_property
 
 OWN_DIRECTORY = ".icekeep"
 """What is icekeep's own lies below this directory; the dot hides it from every engine's orphan removal."""
@@ -71,7 +72,7 @@ def data_layout(table_location: str, properties: Mapping[str, str]) -> DataLayou
             property=_PROVIDER,
         )
     table_location = table_location.rstrip("/")
-    hashed = _flag(properties, _OBJECT_STORAGE, default=False)
+    hashed = boolean_property(properties, _OBJECT_STORAGE, default=False)
     if not properties.get(_DATA_PATH):
         withdrawn = (_WITHDRAWN_OF_OBJECTS, _WITHDRAWN) if hashed else (_WITHDRAWN,)
         for key in withdrawn:
@@ -86,7 +87,7 @@ def data_layout(table_location: str, properties: Mapping[str, str]) -> DataLayou
     return DataLayout(
         directory=directory,
         hashed=True,
-        partitioned_paths=_flag(properties, _PARTITIONED_PATHS, default=True),
+        partitioned_paths=boolean_property(properties, _PARTITIONED_PATHS, default=True),
         context="" if directory.startswith(table_location) else _context(table_location),
     )
 
@@ -122,16 +123,6 @@ def _directory(table_location: str, properties: Mapping[str, str], property_name
     if ":/" in text or text.startswith("/"):
         return path
     return f"{table_location.rstrip('/')}/{path or default}"
-
-
-def _flag(properties: Mapping[str, str], key: str, *, default: bool) -> bool:
-    text = properties.get(key)
-    if text is None:
-        return default
-    value = {"true": True, "false": False}.get(text.strip().lower())
-    if value is None:
-        raise UsageError(f"table property {key!r} is {text!r}; set 'true' or 'false'", property=key)
-    return value
 
 
 def _context(table_location: str) -> str:

@@ -7,6 +7,7 @@ still several times cheaper than to send rows through the JVM, up to `ways.MOST_
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 
 import msgspec
 import pyarrow as pa
@@ -14,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from icekeep.errors import IcekeepBug, IcekeepError
 from icekeep.formats.key_ranges import KeySample, split_points
-from icekeep.formats.rewrite_task import FilePiece, RewriteTask
+from icekeep.formats.rewrite_task import RewriteTask
 from icekeep.formats.sampling import sample_task
 from icekeep.maintenance.compaction.estimate import Way
 from icekeep.maintenance.compaction.plan import FileGroup
@@ -86,17 +87,13 @@ def _points(
 ) -> tuple[tuple[bytes, ...], Sequence[IcekeepError]]:
     """Keys that cut the rows into about equal parts, from a sample of some files; in order, so by no chance."""
     step = math.ceil(len(whole.pieces) / _SAMPLED_FILES_COUNT)
-    piles = dealt(whole.pieces[::step], _size, slots)
+    piles = dealt(whole.pieces[::step], attrgetter("size_bytes"), slots)
     tries = max_task_failures(spark)
     tasks = [
         _Sampling(msgspec.structs.replace(whole, pieces=tuple(pile), delete_files=()), storage, tries) for pile in piles
     ]
     samples, errors = read_reports(dataframe_from_tasks(spark, tasks, _sample, REPORT))
     return (() if errors else split_points(samples, parts)), errors
-
-
-def _size(piece: FilePiece) -> int:
-    return piece.size_bytes
 
 
 def _sample(work: _Sampling) -> Iterator[pa.RecordBatch]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from hashlib import blake2b
 from itertools import groupby
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -182,22 +182,20 @@ def _at_most(groups: list[PlannedGroup], rules: GroupRules, packer: "Packer") ->
     return kept, LeftAlone(BEYOND_LIMIT, count, size)
 
 
-class Packer:
+class Packer(Protocol):
     """Makes groups of planned files."""
 
     def groups(self) -> tuple[list[PlannedGroup], Tally]:
         """All groups, and what was found on the way to them."""
-        raise NotImplementedError
 
     def cut(self, group: PlannedGroup, cut: Cut) -> list[PlannedGroup]:
         """A part of one of them, unless that is not worth a rewrite."""
-        raise NotImplementedError
 
     def forget(self, groups: Iterable[PlannedGroup], kept: Iterable[PlannedGroup]) -> None:
         """Take back what was put into storage for groups that are not kept."""
 
 
-class DriverPacker(Packer):
+class DriverPacker:
     """Few files: they are held here."""
 
     def __init__(self, files: Iterable[PlannedFile], rules: GroupRules) -> None:
@@ -213,13 +211,16 @@ class DriverPacker(Packer):
         files = [one for one in self._files if self._rules.key_of(one.file) == key]
         return [self._held(some) for some in groups_of_key(files, self._rules, Tally(), cut)]
 
+    def forget(self, groups: Iterable[PlannedGroup], kept: Iterable[PlannedGroup]) -> None:
+        """Nothing of them is in storage."""
+
     def _held(self, one: PlannedGroup) -> PlannedGroup:
         assert one.files is not None
         held = msgspec.structs.replace(one.group, packed=pack_group_files(one.files))
         return msgspec.structs.replace(one, group=held, files=None)
 
 
-class _TasksPacker(Packer):
+class _TasksPacker:
     """Many files: they are packed in Spark tasks, each all files of its keys."""
 
     def __init__(self, files: DataFrame, task: "_PackTask") -> None:

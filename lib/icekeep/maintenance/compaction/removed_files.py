@@ -30,7 +30,7 @@ from icekeep.planning.tasks import (
 )
 from icekeep.runtime import SYSTEM
 from icekeep.spec.applicability import AppliedDelete
-from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry, Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.types import StructType
@@ -58,14 +58,12 @@ def read_files(files: GroupFiles, types: PartitionTypes) -> Iterator[ReadFile]:
     """The files of a group as they were read: what must still be so when they are replaced."""
     deletes = [_applied(delete) for delete in files.deletes]
     sets: dict[tuple[int, ...], frozenset[AppliedDelete]] = {}
-    codecs: dict[int, PartitionCodec] = {}
+    codecs = PartitionCodecs(types)
     for file in files.files:
         if file.deletes not in sets:
             # Files often share their deletes, and there may be hundreds.
             sets[file.deletes] = frozenset(deletes[position] for position in file.deletes)
-        if file.spec_id not in codecs:
-            codecs[file.spec_id] = PartitionCodec(types[file.spec_id])
-        yield ReadFile(_entry(file, codecs[file.spec_id]), file.manifest_path, sets[file.deletes])
+        yield ReadFile(_entry(file, codecs), file.manifest_path, sets[file.deletes])
 
 
 def store_removed_files(
@@ -102,7 +100,7 @@ def _applied(delete: GroupDelete) -> AppliedDelete:
     return AppliedDelete(delete.file_path, delete.content_offset, delete.sequence_number)
 
 
-def _entry(file: GroupFile, codec: PartitionCodec) -> ManifestEntry:
+def _entry(file: GroupFile, codecs: PartitionCodecs) -> ManifestEntry:
     return ManifestEntry(
         status=Status.EXISTING,
         snapshot_id=file.snapshot_id,
@@ -112,7 +110,7 @@ def _entry(file: GroupFile, codec: PartitionCodec) -> ManifestEntry:
             file_path=file.file_path,
             file_format=file.file_format,
             spec_id=file.spec_id,
-            partition=codec.decode(file.partition),
+            partition=codecs.decode(file.spec_id, file.partition),
             record_count=file.record_count,
             file_size_in_bytes=file.file_size_in_bytes,
             first_row_id=file.first_row_id,

@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
+from operator import attrgetter
 from struct import pack
 
 import mmh3
@@ -28,7 +29,7 @@ from icekeep.formats.key_ranges import range_numbers
 from icekeep.formats.memory import peak_memory_bytes
 from icekeep.formats.projection import project
 from icekeep.formats.rewrite import one_thread, write_rows
-from icekeep.formats.rewrite_task import FilePiece, RewriteOutcome, RewriteTask
+from icekeep.formats.rewrite_task import RewriteOutcome, RewriteTask
 from icekeep.formats.sort_keys import sort_keys
 from icekeep.formats.task_rows import TaskRows, columns_to_write
 from icekeep.maintenance.compaction.spark_tasks import Done, Ran, attempt_id
@@ -85,7 +86,7 @@ def shuffled(whole: RewriteTask, points: Sequence[bytes], spark: SparkSession, s
     points = _points_between_tasks(points, whole.files_count)
     whole = msgspec.structs.replace(whole, keeps_lineage=len(columns_to_write(whole).fields) > len(whole.schema.fields))
     parts = len(points) + 1
-    piles = dealt(whole.pieces, _size, parallelism(spark) * _READERS_A_SLOT)
+    piles = dealt(whole.pieces, attrgetter("size_bytes"), parallelism(spark) * _READERS_A_SLOT)
     readings = [_Reading(msgspec.structs.replace(whole, pieces=tuple(pile)), tuple(points), storage) for pile in piles]
     files_count = None if whole.files_count is None else max(1, round(whole.files_count / parts))
     task = msgspec.structs.replace(whole, pieces=whole.pieces[:1], delete_files=(), files_count=files_count)
@@ -102,10 +103,6 @@ def shuffled(whole: RewriteTask, points: Sequence[bytes], spark: SparkSession, s
     except (PySparkException, Py4JJavaError) as error:
         return Ran((), [JobFailedError(f"rows could not be read and shuffled: {str(error).strip().splitlines()[-1]}")])
     return Ran(done, errors)
-
-
-def _size(piece: FilePiece) -> int:
-    return piece.size_bytes
 
 
 def _points_between_tasks(points: Sequence[bytes], files_count: int | None) -> Sequence[bytes]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
 
 import msgspec
 
@@ -12,7 +11,7 @@ from icekeep.formats.rewrite_task import FilePiece, RewriteTask
 from icekeep.maintenance.compaction.options import FileSizes
 from icekeep.maintenance.compaction.packing import expected_output_files, input_split_bytes, pack, shared_out
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
-from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.metadata import TableMetadata
 
@@ -67,7 +66,7 @@ def whole_task(group: FileGroup, files: GroupFiles, context: GroupContext) -> Re
 
 def whole_pieces(files: GroupFiles, metadata: TableMetadata) -> list[FilePiece]:
     """The files of a group to be read whole, in their order."""
-    partitions = _Partitions(metadata)
+    partitions = _codecs(metadata)
     return [_piece(file, partitions) for file in files.files]
 
 
@@ -90,17 +89,8 @@ def _files_count(group: FileGroup, tasks_count: int) -> int | None:
     return None if group.is_moved else max(1, round(group.expected_files_count / tasks_count))
 
 
-class _Partitions:
-    """Partition tuples from their bytes."""
-
-    def __init__(self, metadata: TableMetadata) -> None:
-        self._metadata = metadata
-        self._codecs: dict[int, PartitionCodec] = {}
-
-    def tuple_of(self, spec_id: int, key: bytes) -> tuple[Any, ...]:
-        if spec_id not in self._codecs:
-            self._codecs[spec_id] = PartitionCodec(self._metadata.partition_type(spec_id))
-        return self._codecs[spec_id].decode(key)
+def _codecs(metadata: TableMetadata) -> PartitionCodecs:
+    return PartitionCodecs({spec_id: metadata.partition_type(spec_id) for spec_id in metadata.specs_by_id})
 
 
 def _task(
@@ -109,11 +99,11 @@ def _task(
     metadata = context.metadata
     used = sorted({position for piece in pieces for position in piece.deletes})
     renumbered = {position: place for place, position in enumerate(used)}
-    partitions = _Partitions(metadata)
+    partitions = _codecs(metadata)
     ordering = ordering_of(group, context)
     return RewriteTask(
         pieces=tuple(_with_deletes(piece, renumbered) for piece in pieces),
-        delete_files=tuple(delete_file(files.deletes[position], partitions) for position in used),
+        delete_files=tuple(_delete_file(files.deletes[position], partitions) for position in used),
         schema=metadata.schema,
         table_schemas=metadata.schemas,
         specs=metadata.specs_by_id,
@@ -137,14 +127,14 @@ def _with_deletes(piece: FilePiece, renumbered: Mapping[int, int]) -> FilePiece:
     return msgspec.structs.replace(piece, deletes=tuple(renumbered[position] for position in piece.deletes))
 
 
-def delete_file(delete: GroupDelete, partitions: _Partitions) -> DataFile:
+def _delete_file(delete: GroupDelete, partitions: PartitionCodecs) -> DataFile:
     """A delete file as manifests describe it, as far as applying it asks for."""
     return DataFile(
         content=FileContent(delete.content),
         file_path=delete.file_path,
         file_format=delete.file_format,
         spec_id=delete.spec_id,
-        partition=partitions.tuple_of(delete.spec_id, delete.partition),
+        partition=partitions.decode(delete.spec_id, delete.partition),
         record_count=delete.record_count,
         file_size_in_bytes=delete.file_size_in_bytes,
         equality_ids=delete.equality_ids,
@@ -156,7 +146,7 @@ def delete_file(delete: GroupDelete, partitions: _Partitions) -> DataFile:
 
 
 def _pieces(files: GroupFiles, split_bytes: int, metadata: TableMetadata) -> Iterator[FilePiece]:
-    partitions = _Partitions(metadata)
+    partitions = _codecs(metadata)
     for file in files.files:
         whole = _piece(file, partitions)
         offsets = file.split_offsets or ()
@@ -175,14 +165,14 @@ def _pieces(files: GroupFiles, split_bytes: int, metadata: TableMetadata) -> Ite
             yield msgspec.structs.replace(whole, size_bytes=sum(some), split=(start, end - start))
 
 
-def _piece(file: GroupFile, partitions: _Partitions) -> FilePiece:
+def _piece(file: GroupFile, partitions: PartitionCodecs) -> FilePiece:
     return FilePiece(
         location=file.file_path,
         file_format=file.file_format,
         record_count=file.record_count,
         size_bytes=file.file_size_in_bytes,
         spec_id=file.spec_id,
-        partition=partitions.tuple_of(file.spec_id, file.partition),
+        partition=partitions.decode(file.spec_id, file.partition),
         first_row_id=file.first_row_id,
         data_sequence_number=file.sequence_number,
         deletes=file.deletes,

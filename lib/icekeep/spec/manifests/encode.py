@@ -68,6 +68,20 @@ class PartitionCodec:
         return tuple(None if record[name] is None else read(record[name]) for name, read in self._readers)
 
 
+class PartitionCodecs:
+    """Partition tuples of several specs from their bytes; a spec's codec is made when it is first asked for."""
+
+    def __init__(self, types: Mapping[int, StructType]) -> None:
+        self._types = types
+        self._codecs: dict[int, PartitionCodec] = {}
+
+    def decode(self, spec_id: int, key: bytes) -> tuple[Any, ...]:
+        """The tuple of a partition of one spec."""
+        if spec_id not in self._codecs:
+            self._codecs[spec_id] = PartitionCodec(self._types[spec_id])
+        return self._codecs[spec_id].decode(key)
+
+
 class EntryEncoder:
     """Encodes entries of one partition type and format version as Avro records."""
 
