@@ -104,6 +104,35 @@ class Struct:
         span = self._of_kind(field_id, LIST)
         return [] if span is None else structs_at(self._data, span.start)
 
+    def booleans(self, field_id: int) -> list[bool]:
+        """The truth values of a list, none where the field is not there."""
+        return [self._data[place.start] == TRUE for place in self._elements(field_id, TRUE, FALSE)]
+
+    def integers(self, field_id: int) -> list[int]:
+        """The numbers of a list, none where the field is not there."""
+        return [integer_at(self._data, place.start)[0] for place in self._elements(field_id, *_INTEGERS)]
+
+    def binaries(self, field_id: int) -> list[bytes]:
+        """The bytes or texts of a list, none where the field is not there."""
+        places = self._elements(field_id, BINARY)
+        return [self._data[_varint_at(self._data, place.start)[1] : place.end] for place in places]
+
+    def _elements(self, field_id: int, *kinds: int) -> list[Span]:
+        """Where the elements of a list lie."""
+        span = self._of_kind(field_id, LIST)
+        if span is None:
+            return []
+        count, kind, position = _list_head(self._data, span.start)
+        if count and kind not in kinds:
+            raise Damaged(f"field {field_id} is a list of kind {kind}")
+        found: list[Span] = []
+        for _ in range(count):
+            # What is true or false takes a byte as an element.
+            end = _after(self._data, position, BYTE if kind in (TRUE, FALSE) else kind, 0)
+            found.append(Span(kind, position, end))
+            position = end
+        return found
+
     def _of_kind(self, field_id: int, *kinds: int) -> Span | None:
         span = self._spans.get(field_id)
         if span is not None and span.kind not in kinds:
@@ -153,10 +182,15 @@ def binary_bytes(value: bytes) -> bytes:
 
 def struct_list_bytes(structs: list[bytes]) -> bytes:
     """A list of structs that are bytes already."""
-    count = len(structs)
+    return list_bytes(STRUCT, structs)
+
+
+def list_bytes(kind: int, elements: list[bytes]) -> bytes:
+    """A list of elements of one kind that are bytes already."""
+    count = len(elements)
     short = count < _LONG_LIST
-    head = bytes([count << 4 | STRUCT]) if short else bytes([_LONG_LIST << 4 | STRUCT]) + _varint_bytes(count)
-    return head + b"".join(structs)
+    head = bytes([count << 4 | kind]) if short else bytes([_LONG_LIST << 4 | kind]) + _varint_bytes(count)
+    return head + b"".join(elements)
 
 
 def with_integers(data: bytes, start: int, end: int, changes: Iterable[tuple[Integer, int]]) -> bytes:
