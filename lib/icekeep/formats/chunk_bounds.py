@@ -63,12 +63,6 @@ def order_of(physical_type: str, *, is_decimal: bool) -> Order:
     return (lambda value: int.from_bytes(value, "big", signed=True)) if is_decimal else lambda value: value
 
 
-def stored_value(physical_type: str, value: Any) -> bytes:
-    """A bound as a library gives it, in the bytes in which Parquet stores it."""
-    width = _WIDTHS.get(physical_type)
-    return bytes(value) if width is None else int(value).to_bytes(width, "little", signed=True)
-
-
 def pages_of_index(data: bytes, row_counts: Sequence[int], order: Order) -> tuple[PageBounds, ...] | None:
     """The pages of a column index; null where it is damaged, or is not one of pages with these numbers of rows."""
     try:

@@ -9,14 +9,25 @@ from typing import NamedTuple
 
 import msgspec
 
-from icekeep.formats.thrift import Damaged, Struct
+from icekeep.formats.thrift import BINARY, FALSE, I32, I64, STRUCT, TRUE, Damaged, Struct
 
 DATA_PAGE, DATA_PAGE_V2 = 0, 3
 
 _KIND, _UNCOMPRESSED, _COMPRESSED, _CHECKSUM = 1, 2, 3, 4
 _HEADS = {DATA_PAGE: 5, DATA_PAGE_V2: 8}
 
-_PLAIN, _RLE = 0, 3
+_PAGE = ({1: I32, 2: I32, 3: I32}, {4: I32, 5: STRUCT, 8: STRUCT})
+_DATA = {
+    DATA_PAGE: ({1: I32, 2: I32, 3: I32, 4: I32}, {5: STRUCT}),
+    DATA_PAGE_V2: ({1: I32, 2: I32, 3: I32, 4: I32, 5: I32, 6: I32}, {7: TRUE, 8: STRUCT}),
+}
+_STATISTICS: "_Fields" = ({}, {1: BINARY, 2: BINARY, 3: I64, 4: I64, 5: BINARY, 6: BINARY, 7: TRUE, 8: TRUE})
+"""The kinds of the fields that must be and that may be there: other libraries read no head that has others."""
+
+_Fields = tuple[dict[int, int], dict[int, int]]
+_MOST_PAGE_BYTES = 2**31 - 1
+
+_PLAIN, _RLE, _BIT_PACKED = 0, 3, 4
 _SELF_CONTAINED = {
     _PLAIN: {"INT32", "INT64", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"},
     5: {"INT32", "INT64"},
@@ -84,10 +95,11 @@ def chunk_pages(
     position = start
     while position < end:
         head = Struct(data, position)
+        _require_fields(head, _PAGE)
         kind = head.required_integer(_KIND).value
         size_bytes, plain_bytes = head.required_integer(_COMPRESSED).value, head.required_integer(_UNCOMPRESSED).value
         page = Page(position, head.end + size_bytes, _values_count(head, kind, physical_type, has_nulls, encodings))
-        if size_bytes < 0 or plain_bytes < 0 or page.end > end:
+        if size_bytes < 0 or not 0 <= plain_bytes <= _MOST_PAGE_BYTES or page.end > end:
             raise Damaged("a page is longer than its column chunk")
         _check_plain_size(plain_bytes, page.row_count, physical_type, has_nulls, encodings)
         _check_sum(data, head, page)
@@ -108,12 +120,16 @@ def _values_count(head: Struct, kind: int, physical_type: str, has_nulls: bool, 
     about = head.struct(_HEADS[kind]) if kind in _HEADS else None
     if about is None:
         raise CannotSplice("a page is no data page")
+    _require_fields(about, _DATA[kind])
+    if statistics := about.struct(_HEADS[kind]):
+        _require_fields(statistics, _STATISTICS)
     count = about.required_integer(1).value
     if count < 1:
         raise CannotSplice("a page has no values")
     if kind == DATA_PAGE:
         encoding = about.required_integer(2).value
-        if has_nulls and about.required_integer(3).value != _RLE:
+        levels = about.value(3), about.value(4)
+        if not {*levels} <= {_RLE, _BIT_PACKED} or (has_nulls and levels[0] != _RLE):
             raise CannotSplice("its levels are encoded in an old way")
     else:
         encoding = about.required_integer(4).value
@@ -127,10 +143,21 @@ def _values_count(head: Struct, kind: int, physical_type: str, has_nulls: bool, 
             or levels_bytes > head.required_integer(_COMPRESSED).value
         ):
             raise Damaged("a page has levels that its column has not")
+        is_compressed = about.span(7) is None or about.boolean(7)
+        if not is_compressed and head.value(_COMPRESSED) != head.value(_UNCOMPRESSED):
+            raise Damaged("a page that is not compressed has two sizes")
     if physical_type not in _SELF_CONTAINED.get(encoding, ()):
         raise CannotSplice("a page is encoded by a dictionary, or in a way that icekeep does not know")
     encodings.add(encoding)
     return count
+
+
+def _require_fields(struct: Struct, fields: _Fields) -> None:
+    """Raise `CannotSplice` unless a struct has the fields that it must have, and others only that it may have."""
+    needed, allowed = fields
+    kinds = {id_: TRUE if span.kind == FALSE else span.kind for id_, span in struct.spans.items()}
+    if not needed.items() <= kinds.items() or not kinds.items() <= (needed | allowed).items():
+        raise CannotSplice("the head of a page has fields that icekeep does not know")
 
 
 def _check_plain_size(plain_bytes: int, count: int, physical_type: str, has_nulls: bool, encodings: set[int]) -> None:

@@ -5,39 +5,27 @@ they have: it is stored in the same way, by the same codec, without a dictionary
 known without looking at its values.
 """
 
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icekeep.formats.arrow_schema import field_id
-from icekeep.formats.chunk_bounds import ChunkBounds, Order, PageBounds, order_of, pages_of_index, stored_value
+from icekeep.formats.chunk_bounds import ChunkBounds, Order, PageBounds, order_of, pages_of_index
 from icekeep.formats.page_heads import CannotSplice, ChunkPages, chunk_pages
-from icekeep.formats.parquet_footer import MOST_FOOTER_BYTES, TAIL_BYTES
+from icekeep.formats.parquet_footer import CODECS, MOST_FOOTER_BYTES, TAIL_BYTES
 from icekeep.formats.rewrite_task import FilePiece
-from icekeep.formats.thrift import Damaged, Struct
+from icekeep.formats.thrift import I64, LIST, Damaged, Struct, integer_at, walk_struct, walk_structs
 from icekeep.formats.write_options import ParquetOptions
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import BOOLEAN, DOUBLE, FLOAT, DecimalType, PrimitiveType
 
-LEAST_PAGE_BYTES = 4 * 1024
-"""Smaller pages, on average of a chunk, are better merged: a page costs a reader some time, and compresses worse."""
-
-_NO_DICTIONARY = frozenset({"PLAIN_DICTIONARY", "RLE_DICTIONARY"})
 _NOT_COUNTED = (BOOLEAN, FLOAT, DOUBLE)
+_CHUNK_FIELDS = {2, 3, 4, 5, 6, 7}
 _LINEAGE = (ROW_ID.field_id, LAST_UPDATED_SEQUENCE_NUMBER.field_id)
-
-CODECS = {
-    "none": ("UNCOMPRESSED", 0),
-    "snappy": ("SNAPPY", 1),
-    "gzip": ("GZIP", 2),
-    "brotli": ("BROTLI", 4),
-    "zstd": ("ZSTD", 6),
-}
-"""By our names: how pyarrow calls them, and Parquet's number. LZ4 has two forms in Parquet, which pyarrow calls by one name."""
 
 
 class SpliceColumn(msgspec.Struct, frozen=True):
@@ -68,7 +56,6 @@ class SpliceSource(msgspec.Struct, frozen=True):
 
     Attributes:
         arrow_bytes: about how much memory its rows take.
-        chunk_bytes: the compressed size of its columns that may be spliced, by field id.
     """
 
     piece: FilePiece
@@ -90,7 +77,7 @@ class SpliceExaminer:
         options: of the new files.
         written: a file with these columns as the table's writer makes it.
         """
-        self._codec, _ = CODECS[options.compression]
+        self._codec = CODECS[options.compression]
         self._columns = _splice_columns(schema, options, written)
         self._known: tuple[pq.ParquetSchema, dict[int, int], int] | None = None
 
@@ -100,26 +87,24 @@ class SpliceExaminer:
         return self._columns
 
     def examine(self, piece: FilePiece, data: bytes) -> SpliceSource:
-        """The chunks of a file that may be spliced, none where that cannot be told."""
-        nothing = SpliceSource(piece, data, 0, {})
+        """The chunks of a file that may be spliced, none where that cannot be told: whoever decodes it judges damage."""
+        nothing = SpliceSource(piece, data, piece.size_bytes, {})
         try:
-            file, held = pq.ParquetFile(pa.BufferReader(data)), _File(data)
-            metadata = file.metadata
-            # Damage is judged by whoever decodes the rows.
-            positions, row_bytes = self._positions(file)
-            if metadata.num_rows != piece.record_count:
+            file = pq.ParquetFile(pa.BufferReader(data))
+            if file.metadata.num_rows != piece.record_count:
                 return nothing
-            found = {
-                id_: chunks
-                for id_, position in positions.items()
-                if (chunks := self._chunks(metadata, position, self._columns[id_], held)) is not None
-            }
-        except (pa.ArrowException, OSError, ValueError, OverflowError):
+            positions, row_bytes = self._positions(file)
+            described = _described(data, len(file.metadata.schema))
+        except (pa.ArrowException, OSError, ValueError):
             return nothing
-        arrow_bytes = metadata.num_rows * row_bytes
-        source = SpliceSource(piece, data, arrow_bytes, found)
+        found = {
+            id_: chunks
+            for id_, position in positions.items()
+            if (chunks := self._chunks(described, position, self._columns[id_], data)) is not None
+        }
+        source = SpliceSource(piece, data, 0, found)
         texts = sum(source.chunk_bytes(id_) for id_ in found if self._columns[id_].physical_type == "BYTE_ARRAY")
-        return msgspec.structs.replace(source, arrow_bytes=arrow_bytes + 2 * texts)
+        return msgspec.structs.replace(source, arrow_bytes=piece.record_count * row_bytes + 2 * texts)
 
     def _positions(self, file: pq.ParquetFile) -> tuple[dict[int, int], int]:
         """Where in row groups the columns stand that are stored as in the new files; and about how long a row is."""
@@ -135,40 +120,43 @@ class SpliceExaminer:
         return self._known[1], self._known[2]
 
     def _chunks(
-        self, metadata: pq.FileMetaData, position: int, column: SpliceColumn, file: "_File"
+        self, described: "_Described", position: int, column: SpliceColumn, data: bytes
     ) -> tuple[SpliceChunk, ...] | None:
         """The chunks of a column in all row groups that have rows; null unless all may be spliced."""
+        has_order = position in described.ordered
         try:
-            groups = [(n, metadata.row_group(n)) for n in range(metadata.num_row_groups)]
             return tuple(
-                self._chunk(group.column(position), (number, position), group.num_rows, column, file)
-                for number, group in groups
-                if group.num_rows
+                self._chunk(chunks[position], row_count, column, has_order, data)
+                for row_count, chunks in described.row_groups
+                if row_count
             )
-        except (CannotSplice, Damaged):
+        except (CannotSplice, ValueError):
             return None
 
-    def _chunk(
-        self, chunk: pq.ColumnChunkMetaData, place: tuple[int, int], row_count: int, column: SpliceColumn, file: "_File"
-    ) -> SpliceChunk:
-        encodings = set(chunk.encodings)
-        if chunk.has_dictionary_page or encodings & _NO_DICTIONARY or chunk.compression != self._codec:
+    def _chunk(self, chunk: Struct, row_count: int, column: SpliceColumn, has_order: bool, data: bytes) -> SpliceChunk:
+        about = chunk.struct(3)
+        if about is None or about.value(11) or about.value(4) != self._codec:
             raise CannotSplice("it has a dictionary, or another codec")
-        if chunk.num_values != row_count or chunk.file_path:
-            raise Damaged("a column chunk has not one value a row")
-        start = chunk.data_page_offset
+        if about.value(5) != row_count or not {*chunk.spans} <= _CHUNK_FIELDS:
+            raise CannotSplice("it has not one value a row, or is encrypted or in another file")
+        start = about.required_integer(9).value
         pages = chunk_pages(
-            file.data,
+            data,
             start,
-            start + chunk.total_compressed_size,
+            start + about.required_integer(7).value,
             physical_type=column.physical_type,
             has_nulls=column.is_optional,
             row_count=row_count,
         )
-        if pages.compressed_bytes < LEAST_PAGE_BYTES * len(pages.pages):
-            raise CannotSplice("its pages are small")
-        bounds = _bounds(chunk, place, column, pages, file) if column.has_statistics else None
-        return SpliceChunk(pages, bounds)
+        if pages.uncompressed_bytes != about.required_integer(6).value:
+            raise Damaged("the pages of a column chunk are longer or shorter than it says")
+        if not pages.encodings <= {*about.integers(2)}:
+            raise Damaged("a page is encoded in a way that its column chunk does not name")
+        if not column.has_statistics:
+            return SpliceChunk(pages, None)
+        if not has_order:
+            raise CannotSplice("the order of its bounds is not known")
+        return SpliceChunk(pages, _bounds(chunk, about, column, pages, data))
 
 
 def _splice_columns(schema: Schema, options: ParquetOptions, written: pq.ParquetFile) -> dict[int, SpliceColumn]:
@@ -212,51 +200,76 @@ def _stored_as(leaf: pq.ColumnSchema) -> tuple[object, ...]:
     return leaf.physical_type, str(leaf.logical_type), leaf.length, leaf.precision, leaf.scale, *levels
 
 
-def _bounds(
-    chunk: pq.ColumnChunkMetaData, place: tuple[int, int], column: SpliceColumn, pages: ChunkPages, file: "_File"
-) -> ChunkBounds:
+class _Described(NamedTuple):
+    """What a footer says of row groups: the rows and the column chunks of each, and which columns have defined orders."""
+
+    row_groups: list[tuple[int, list[Struct]]]
+    ordered: set[int]
+
+
+def _described(data: bytes, columns_count: int) -> _Described:
+    """Read a footer in one go: of small files it is a good part, and most of it is not needed."""
+    length = int.from_bytes(data[-TAIL_BYTES:-4], "little")
+    if length > min(MOST_FOOTER_BYTES, len(data) - TAIL_BYTES):
+        raise Damaged("its footer is too large")
+    footer = data[-TAIL_BYTES - length : -TAIL_BYTES]
+    groups: list[tuple[int, list[Struct]]] = []
+    orders: list[Struct] = []
+
+    def struct_into(found: list[Struct]) -> Callable[[int], int]:
+        def walk(position: int) -> int:
+            found.append(Struct(footer, position))
+            return found[-1].end
+
+        return walk
+
+    def row_group(position: int) -> int:
+        chunks: list[Struct] = []
+        counts: list[int] = []
+
+        def row_count(start: int) -> int:
+            count, end = integer_at(footer, start)
+            counts.append(count)
+            return end
+
+        columns = (LIST, lambda start: walk_structs(footer, start, struct_into(chunks)))
+        end = walk_struct(footer, position, {1: columns, 3: (I64, row_count)})
+        if len(chunks) != columns_count or len(counts) != 1:
+            raise Damaged("a row group has not the columns of its schema")
+        groups.append((counts[0], chunks))
+        return end
+
+    opened = {
+        4: (LIST, lambda start: walk_structs(footer, start, row_group)),
+        7: (LIST, lambda start: walk_structs(footer, start, struct_into(orders))),
+    }
+    walk_struct(footer, 0, opened)
+    return _Described(groups, {position for position, order in enumerate(orders) if order.span(1) is not None})
+
+
+def _bounds(chunk: Struct, about: Struct, column: SpliceColumn, pages: ChunkPages, data: bytes) -> ChunkBounds:
     """What the file says of a chunk's values; raises `CannotSplice` where it does not say all."""
-    statistics = chunk.statistics
-    if statistics is None or not statistics.has_null_count:
+    statistics, count = about.struct(12), about.value(5)
+    if statistics is None or statistics.span(3) is None:
         raise CannotSplice("its nulls are not counted")
-    null_count = statistics.null_count
-    if not 0 <= null_count <= (chunk.num_values if column.is_optional else 0):
+    null_count = statistics.value(3)
+    if not 0 <= null_count <= (count if column.is_optional else 0):
         raise Damaged("a column chunk has more nulls than it can have")
     least = greatest = None
-    if null_count < chunk.num_values:
-        if not statistics.has_min_max:
+    if null_count < count:
+        least, greatest = statistics.binary(6), statistics.binary(5)
+        if least is None or greatest is None:
             raise CannotSplice("its bounds are not known")
-        least = stored_value(column.physical_type, statistics.min_raw)
-        greatest = stored_value(column.physical_type, statistics.max_raw)
         if column.order(least) > column.order(greatest):
             raise Damaged("the bounds of a column chunk are the wrong way round")
     if len(pages.pages) == 1:
-        return ChunkBounds(chunk.num_values, null_count, least, greatest, (PageBounds(null_count, least, greatest),))
-    counts = [page.row_count for page in pages.pages]
-    index = file.column_index(*place) if chunk.has_column_index else None
-    known = None if index is None else pages_of_index(index, counts, column.order)
-    return ChunkBounds(chunk.num_values, null_count, least, greatest, known)
-
-
-class _File:
-    """A file as bytes, and its column indexes, whose places are looked up where they are needed: that takes long."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def column_index(self, group: int, position: int) -> bytes | None:
-        """The column index of a chunk; null where its place is no place in the file."""
-        chunk = self._chunks[group][position]
-        start, length = chunk.value(6), chunk.value(7)
-        return self.data[start : start + length] if 4 <= start < start + length <= len(self.data) else None
-
-    @cached_property
-    def _chunks(self) -> list[list[Struct]]:
-        length = int.from_bytes(self.data[-TAIL_BYTES:-4], "little")
-        if length > min(MOST_FOOTER_BYTES, len(self.data) - TAIL_BYTES):
-            raise CannotSplice("its footer is too large")
-        footer = Struct(self.data[-TAIL_BYTES - length : -TAIL_BYTES])
-        return [group.structs(1) for group in footer.structs(4)]
+        return ChunkBounds(count, null_count, least, greatest, (PageBounds(null_count, least, greatest),))
+    start, length = chunk.value(6), chunk.value(7)
+    known = None
+    if 4 <= start < start + length <= len(data):
+        counts = [page.row_count for page in pages.pages]
+        known = pages_of_index(data[start : start + length], counts, column.order)
+    return ChunkBounds(count, null_count, least, greatest, known)
 
 
 def _width(type_: pa.DataType) -> int:

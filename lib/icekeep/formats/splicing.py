@@ -6,7 +6,6 @@ rows stay as they are, and where it pays.
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from math import ceil
 from types import TracebackType
 from typing import Self
@@ -20,9 +19,9 @@ from icekeep.formats.arrow_schema import arrow_schema, stored_schema
 from icekeep.formats.held_files import HeldFiles
 from icekeep.formats.memory import peak_memory_bytes
 from icekeep.formats.parquet import ParquetWriter
-from icekeep.formats.parquet_footer import Footer, read_footer
-from icekeep.formats.rewrite_task import RewriteOutcome, RewriteTask
-from icekeep.formats.splice_sources import CODECS, SpliceExaminer, SpliceSource
+from icekeep.formats.parquet_footer import CODECS, Footer, read_footer
+from icekeep.formats.rewrite_task import FilePiece, RewriteOutcome, RewriteTask
+from icekeep.formats.splice_sources import SpliceExaminer, SpliceSource
 from icekeep.formats.spliced_file import MovedChunks, Shape, SplicedFile
 from icekeep.formats.task_rows import TaskRows, columns_to_write
 from icekeep.formats.task_writer import FileNames, task_options
@@ -35,6 +34,9 @@ from icekeep.storage.base import Storage
 
 LARGEST_SPLICED_BYTES = 32 * MIB
 """A larger file is no small file: its row groups are stitched, or it is cut into pieces."""
+
+LEAST_PAGE_BYTES = 4 * 1024
+"""Smaller pages, on average of a row group, are better merged: a page costs its readers time, and compresses worse."""
 
 LEAST_SHARE = 0.2
 """The share of the bytes that must be moved, or splicing does not pay."""
@@ -51,15 +53,13 @@ def rewrite_spliced(task: RewriteTask, storage: Storage) -> RewriteOutcome | Non
     if not _may_splice(task):
         return None
     options = task_options(task)
-    if not isinstance(options.encoding, ParquetOptions) or options.encoding.compression not in CODECS:
+    if not isinstance(options.encoding, ParquetOptions):
         return None
     columns = columns_to_write(task)
     with _Splicer(task, columns, options, options.encoding, storage) as splicer:
-        groups = splicer.groups()
-        first = next(groups, None)
-        if first is None or not splicer.moved_columns(first):
+        if not splicer.pays():
             return None
-        for group in chain([first], groups):
+        for group in splicer.groups():
             splicer.write(group)
         files = splicer.close()
     row_count = sum(file.record_count for file in files)
@@ -129,20 +129,23 @@ class _Splicer:
         self._closed = True
         return tuple(self._files)
 
+    def pays(self) -> bool:
+        """Whether splicing pays for the largest file, which speaks for all: where it is wrong, only time is lost."""
+        largest = self._source(max(self._task.pieces, key=lambda piece: piece.size_bytes))
+        return bool(self.moved_columns([largest]))
+
     def groups(self) -> Iterator[list[SpliceSource]]:
         """The files of each new row group. They are held as bytes until the group is written."""
         group: list[SpliceSource] = []
         size_bytes = arrow_bytes = row_count = 0
         for piece in self._task.pieces:
-            data = self._storage.read(piece.location, piece.size_bytes)
-            self._held.files[piece.location] = data
-            source = self._examiner.examine(piece, data)
-            size_bytes += len(data)
+            source = self._source(piece)
+            size_bytes += piece.size_bytes
             arrow_bytes += source.arrow_bytes
             row_count += piece.record_count
             if group and not self._fits(row_count, size_bytes, arrow_bytes):
                 yield group
-                group, row_count, size_bytes, arrow_bytes = [], piece.record_count, len(data), source.arrow_bytes
+                group, row_count, size_bytes, arrow_bytes = [], piece.record_count, piece.size_bytes, source.arrow_bytes
             group.append(source)
         if group:
             yield group
@@ -150,11 +153,11 @@ class _Splicer:
     def moved_columns(self, group: list[SpliceSource]) -> set[int]:
         """Field ids of the columns that are moved, none where that does not pay."""
         shared = set.intersection(*(set(source.chunks) for source in group))
-        sizes = {id_: sum(source.chunk_bytes(id_) for source in group) for id_ in shared}
+        sizes = {id_: size for id_ in shared if (size := _moved_bytes(group, id_)) is not None}
         if len(sizes) == len(self._stored.fields):
             # Rows are counted, and a row group is made, by a column that is encoded.
             del sizes[min(sizes, key=lambda id_: sizes[id_])]
-        pays = sum(sizes.values()) >= LEAST_SHARE * sum(len(source.data) for source in group)
+        pays = sum(sizes.values()) >= LEAST_SHARE * sum(source.piece.size_bytes for source in group)
         return set(sizes) if pays else set()
 
     def write(self, group: list[SpliceSource]) -> None:
@@ -178,7 +181,18 @@ class _Splicer:
         self._write_row_group(read, tables, rows.columns, moved)
         for source in group:
             self._held.files.pop(source.piece.location, None)
-        self._ratio = sum(len(source.data) for source in group) / max(1, sum(source.arrow_bytes for source in group))
+        self._ratio = sum(source.piece.size_bytes for source in group) / max(
+            1, sum(source.arrow_bytes for source in group)
+        )
+
+    def _source(self, piece: FilePiece) -> SpliceSource:
+        """A file, held as bytes from now on unless it is longer or shorter than was said."""
+        with self._held.open(piece.location) as stream:
+            data = stream.read(piece.size_bytes + 1)
+        if len(data) == piece.size_bytes:
+            self._held.files[piece.location] = data
+            return self._examiner.examine(piece, data)
+        return SpliceSource(piece, b"", piece.size_bytes, {})
 
     def _fits(self, row_count: int, size_bytes: int, arrow_bytes: int) -> bool:
         """Whether as much goes into one row group: the limits are those of `DataFileWriter`."""
@@ -225,15 +239,14 @@ class _Splicer:
 
     def _described(self) -> tuple[Shape, SpliceExaminer]:
         """What new files have in common, by way of one without rows."""
-        empty = arrow_schema(self._stored).empty_table()
+        empty = pa.Table.from_batches([], schema=arrow_schema(self._stored))
         writer = ParquetWriter(self._held, _ENCODED, self._stored, self._encoding, self._modes, empty, ())
         size_bytes, _ = writer.finish()
         footer = read_footer(self._held, _ENCODED, size_bytes)
         with self._held.open(_ENCODED) as stream:
             examiner = SpliceExaminer(self._stored, self._encoding, pq.ParquetFile(stream))
         del self._held.files[_ENCODED]
-        _, codec = CODECS[self._encoding.compression]
-        return Shape(footer, examiner.columns, codec, self._stored, self._modes), examiner
+        return Shape(footer, examiner.columns, CODECS[self._encoding.compression], self._stored, self._modes), examiner
 
     def _finish_file(self) -> None:
         if self._file is None:
@@ -251,3 +264,10 @@ class _Splicer:
             )
         )
         self._file = None
+
+
+def _moved_bytes(group: list[SpliceSource], field_id: int) -> int | None:
+    """How many bytes of a column are there to be moved; null where its pages are small."""
+    pages = [chunk.pages for source in group for chunk in source.chunks[field_id]]
+    size_bytes = sum(chunk.compressed_bytes for chunk in pages)
+    return size_bytes if size_bytes >= LEAST_PAGE_BYTES * sum(len(chunk.pages) for chunk in pages) else None

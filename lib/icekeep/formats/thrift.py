@@ -5,7 +5,7 @@ everything else is copied as it is. Bytes may be damaged or hostile: whatever th
 and ends in `Damaged`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
@@ -54,6 +54,11 @@ class Struct:
     def field_ids(self) -> set[int]:
         """Of the fields that are there."""
         return set(self._spans)
+
+    @property
+    def spans(self) -> Mapping[int, Span]:
+        """Where all values lie, by field id."""
+        return self._spans
 
     def span(self, field_id: int) -> Span | None:
         """Where a field's value lies."""
@@ -104,6 +109,11 @@ class Struct:
         span = self._of_kind(field_id, LIST)
         return [] if span is None else structs_at(self._data, span.start)
 
+    def binary(self, field_id: int) -> bytes | None:
+        """The bytes or the text of a field, without their length."""
+        span = self._of_kind(field_id, BINARY)
+        return None if span is None else self._data[_varint_at(self._data, span.start)[1] : span.end]
+
     def booleans(self, field_id: int) -> list[bool]:
         """The truth values of a list, none where the field is not there."""
         return [self._data[place.start] == TRUE for place in self._elements(field_id, TRUE, FALSE)]
@@ -150,6 +160,40 @@ def structs_at(data: bytes, position: int) -> list[Struct]:
         found.append(Struct(data, position))
         position = found[-1].end
     return found
+
+
+def walk_struct(data: bytes, position: int, opened: Mapping[int, tuple[int, Callable[[int], int]]]) -> int:
+    """Go through a struct once, whatever lies in it; returns where it ends.
+
+    Args:
+        opened: by field id, the kind that a field must have, and what goes through the value that begins at a position in
+            place of this function, and returns where it ends.
+    """
+    field_id = 0
+    try:
+        while head := data[position]:
+            position += 1
+            if head >> 4:
+                field_id += head >> 4
+            else:
+                field_id, position = integer_at(data, position)
+            kind, walk = opened.get(field_id, (head & 15, None))
+            if kind != head & 15:
+                raise Damaged(f"field {field_id} is of kind {head & 15}")
+            position = _after(data, position, kind, 0) if walk is None else walk(position)
+    except IndexError:
+        raise _cut_short() from None
+    return position + 1
+
+
+def walk_structs(data: bytes, position: int, walk: Callable[[int], int]) -> int:
+    """Go through a list of structs once, `walk` through each of them; returns where the list ends."""
+    count, kind, position = _list_head(data, position)
+    if count and kind != STRUCT:
+        raise Damaged(f"a list of structs has elements of kind {kind}")
+    for _ in range(count):
+        position = walk(position)
+    return position
 
 
 def integer_at(data: bytes, position: int) -> tuple[int, int]:
