@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from icekeep.formats.thrift import BINARY, FALSE, I32, I64, STRUCT, TRUE, Damaged, Struct
+from icekeep.formats.thrift import BINARY, FALSE, I32, I64, STRUCT, TRUE, Damaged, Struct, varint_at
 
 DATA_PAGE, DATA_PAGE_V2 = 0, 3
 
@@ -101,6 +101,10 @@ def chunk_pages(
         page = Page(position, head.end + size_bytes, _values_count(head, kind, physical_type, has_nulls, encodings))
         if size_bytes < 0 or not 0 <= plain_bytes <= _MOST_PAGE_BYTES or page.end > end:
             raise Damaged("a page is longer than its column chunk")
+        if page.row_count > row_count:
+            raise Damaged("a page has more rows than its column chunk")
+        if kind == DATA_PAGE_V2 and has_nulls:
+            _check_levels(data, head)
         _check_plain_size(plain_bytes, page.row_count, physical_type, has_nulls, encodings)
         _check_sum(data, head, page)
         kinds.add(kind)
@@ -150,6 +154,35 @@ def _values_count(head: Struct, kind: int, physical_type: str, has_nulls: bool, 
         raise CannotSplice("a page is encoded by a dictionary, or in a way that icekeep does not know")
     encodings.add(encoding)
     return count
+
+
+def _check_levels(data: bytes, head: Struct) -> None:
+    """Raise `Damaged` unless the levels of a page of version 2 are as long, and say as many nulls, as its head says: no
+    checksum covers that (Parquet, "RLE / Bit-Packing Hybrid").
+    """
+    about = head.struct(_HEADS[DATA_PAGE_V2])
+    assert about is not None
+    count, nulls, length = about.value(1), about.value(2), about.value(5)
+    if not length:
+        if nulls:
+            raise Damaged("a page has nulls without levels")
+        return
+    position, end = head.end, head.end + length
+    seen = present = 0
+    while position < end and seen < count:
+        run, position = varint_at(data, position)
+        if run & 1:
+            width = run >> 1
+            bits = int.from_bytes(data[position : position + width], "little")
+            present += (bits & ((1 << max(0, min(8 * width, count - seen))) - 1)).bit_count()
+            position += width
+            seen += 8 * width
+        else:
+            present += (run >> 1) * data[position]
+            position += 1
+            seen += run >> 1
+    if position != end or seen < count or present != count - nulls:
+        raise Damaged("a page has not the levels that its head says")
 
 
 def _require_fields(struct: Struct, fields: _Fields) -> None:

@@ -95,6 +95,8 @@ class SpliceExaminer:
                 return nothing
             positions, row_bytes = self._positions(file)
             described = _described(data, len(file.metadata.schema))
+            if sum(row_count for row_count, _ in described.row_groups) != piece.record_count:
+                return nothing
         except (pa.ArrowException, OSError, ValueError):
             return nothing
         found = {
@@ -234,7 +236,7 @@ def _described(data: bytes, columns_count: int) -> _Described:
 
         columns = (LIST, lambda start: walk_structs(footer, start, struct_into(chunks)))
         end = walk_struct(footer, position, {1: columns, 3: (I64, row_count)})
-        if len(chunks) != columns_count or len(counts) != 1:
+        if len(chunks) != columns_count or len(counts) != 1 or counts[0] < 0:
             raise Damaged("a row group has not the columns of its schema")
         groups.append((counts[0], chunks))
         return end

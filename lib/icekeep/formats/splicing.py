@@ -143,7 +143,8 @@ class _Splicer:
             size_bytes += piece.size_bytes
             arrow_bytes += source.arrow_bytes
             row_count += piece.record_count
-            if group and not self._fits(row_count, size_bytes, arrow_bytes):
+            # The half of a file that is nearer to the limit decides.
+            if group and not self._fits(row_count, size_bytes - piece.size_bytes // 2, arrow_bytes):
                 yield group
                 group, row_count, size_bytes, arrow_bytes = [], piece.record_count, piece.size_bytes, source.arrow_bytes
             group.append(source)

@@ -112,7 +112,7 @@ class Struct:
     def binary(self, field_id: int) -> bytes | None:
         """The bytes or the text of a field, without their length."""
         span = self._of_kind(field_id, BINARY)
-        return None if span is None else self._data[_varint_at(self._data, span.start)[1] : span.end]
+        return None if span is None else self._data[varint_at(self._data, span.start)[1] : span.end]
 
     def booleans(self, field_id: int) -> list[bool]:
         """The truth values of a list, none where the field is not there."""
@@ -125,7 +125,7 @@ class Struct:
     def binaries(self, field_id: int) -> list[bytes]:
         """The bytes or texts of a list, none where the field is not there."""
         places = self._elements(field_id, BINARY)
-        return [self._data[_varint_at(self._data, place.start)[1] : place.end] for place in places]
+        return [self._data[varint_at(self._data, place.start)[1] : place.end] for place in places]
 
     def _elements(self, field_id: int, *kinds: int) -> list[Span]:
         """Where the elements of a list lie."""
@@ -198,7 +198,7 @@ def walk_structs(data: bytes, position: int, walk: Callable[[int], int]) -> int:
 
 def integer_at(data: bytes, position: int) -> tuple[int, int]:
     """A whole number with sign, and where it ends."""
-    number, end = _varint_at(data, position)
+    number, end = varint_at(data, position)
     return (number >> 1) ^ -(number & 1), end
 
 
@@ -276,7 +276,7 @@ def _after(data: bytes, position: int, kind: int, depth: int) -> int:
             raise Damaged("a number has too many bytes")
         return end + 1
     if kind == BINARY:
-        length, position = _varint_at(data, position)
+        length, position = varint_at(data, position)
         return _within(data, position + length)
     if kind == STRUCT:
         return _after_struct(data, position, depth + 1)
@@ -295,7 +295,7 @@ def _after_struct(data: bytes, position: int, depth: int) -> int:
     while head := data[position]:
         position += 1
         if head < 16:
-            _, position = _varint_at(data, position)
+            _, position = varint_at(data, position)
         position = _after(data, position, head & 15, depth)
     return position + 1
 
@@ -310,7 +310,7 @@ def _after_list(data: bytes, position: int, depth: int) -> int:
 def _after_map(data: bytes, position: int, depth: int) -> int:
     if depth > _MAX_DEPTH:
         raise Damaged(f"values are nested more than {_MAX_DEPTH} levels deep")
-    count, position = _varint_at(data, position)
+    count, position = varint_at(data, position)
     if not count:
         return position
     if count > len(data) - position:
@@ -332,7 +332,7 @@ def _list_head(data: bytes, position: int) -> tuple[int, int, int]:
     """How many elements a list has, of which kind, and where they begin."""
     try:
         head = data[position]
-        count, position = (head >> 4, position + 1) if head >> 4 < _LONG_LIST else _varint_at(data, position + 1)
+        count, position = (head >> 4, position + 1) if head >> 4 < _LONG_LIST else varint_at(data, position + 1)
     except IndexError:
         raise _cut_short() from None
     # Every element takes a byte at least.
@@ -341,7 +341,8 @@ def _list_head(data: bytes, position: int) -> tuple[int, int, int]:
     return count, head & 15, position
 
 
-def _varint_at(data: bytes, position: int) -> tuple[int, int]:
+def varint_at(data: bytes, position: int) -> tuple[int, int]:
+    """A whole number without sign, and where it ends."""
     number = shift = 0
     try:
         while True:
