@@ -5,7 +5,8 @@ they have: it is stored in the same way, by the same codec, without a dictionary
 known without looking at its values.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
+from itertools import count
 from typing import NamedTuple
 
 import msgspec
@@ -86,15 +87,19 @@ class SpliceExaminer:
         """Those that may be spliced, by field id."""
         return self._columns
 
-    def examine(self, piece: FilePiece, data: bytes) -> SpliceSource:
-        """The chunks of a file that may be spliced, none where that cannot be told: whoever decodes it judges damage."""
+    def examine(self, piece: FilePiece, data: bytes, wanted: Collection[int] | None = None) -> SpliceSource:
+        """The chunks of a file that may be spliced, none where that cannot be told: whoever decodes it judges damage.
+
+        `wanted` are the ids of the columns that are looked at, all of them where nothing is said.
+        """
         nothing = SpliceSource(piece, data, piece.size_bytes, {})
         try:
             file = pq.ParquetFile(pa.BufferReader(data))
             if file.metadata.num_rows != piece.record_count:
                 return nothing
             positions, row_bytes = self._positions(file)
-            described = _described(data, len(file.metadata.schema))
+            positions = {id_: n for id_, n in positions.items() if wanted is None or id_ in wanted}
+            described = _described(data, len(file.metadata.schema), {*positions.values()})
             if sum(row_count for row_count, _ in described.row_groups) != piece.record_count:
                 return nothing
         except (pa.ArrowException, OSError, ValueError):
@@ -203,47 +208,52 @@ def _stored_as(leaf: pq.ColumnSchema) -> tuple[object, ...]:
 
 
 class _Described(NamedTuple):
-    """What a footer says of row groups: the rows and the column chunks of each, and which columns have defined orders."""
+    """What a footer says of row groups: the rows and some column chunks of each, and which columns have defined orders."""
 
-    row_groups: list[tuple[int, list[Struct]]]
+    row_groups: list[tuple[int, dict[int, Struct]]]
     ordered: set[int]
 
 
-def _described(data: bytes, columns_count: int) -> _Described:
-    """Read a footer in one go: of small files it is a good part, and most of it is not needed."""
+def _described(data: bytes, columns_count: int, positions: set[int]) -> _Described:
+    """Read what a footer says of the columns at some positions in one go: it is a good part of a small file."""
     length = int.from_bytes(data[-TAIL_BYTES:-4], "little")
     if length > min(MOST_FOOTER_BYTES, len(data) - TAIL_BYTES):
         raise Damaged("its footer is too large")
     footer = data[-TAIL_BYTES - length : -TAIL_BYTES]
-    groups: list[tuple[int, list[Struct]]] = []
+    groups: list[tuple[int, dict[int, Struct]]] = []
     orders: list[Struct] = []
 
-    def struct_into(found: list[Struct]) -> Callable[[int], int]:
-        def walk(position: int) -> int:
-            found.append(Struct(footer, position))
-            return found[-1].end
-
-        return walk
+    def order(position: int) -> int:
+        orders.append(Struct(footer, position))
+        return orders[-1].end
 
     def row_group(position: int) -> int:
-        chunks: list[Struct] = []
+        chunks: dict[int, Struct] = {}
         counts: list[int] = []
+        columns = count()
+
+        def chunk(start: int) -> int:
+            column = next(columns)
+            if column not in positions:
+                return walk_struct(footer, start, {})
+            chunks[column] = Struct(footer, start)
+            return chunks[column].end
 
         def row_count(start: int) -> int:
-            count, end = integer_at(footer, start)
-            counts.append(count)
+            value, end = integer_at(footer, start)
+            counts.append(value)
             return end
 
-        columns = (LIST, lambda start: walk_structs(footer, start, struct_into(chunks)))
-        end = walk_struct(footer, position, {1: columns, 3: (I64, row_count)})
-        if len(chunks) != columns_count or len(counts) != 1 or counts[0] < 0:
+        walk_chunks = (LIST, lambda start: walk_structs(footer, start, chunk))
+        end = walk_struct(footer, position, {1: walk_chunks, 3: (I64, row_count)})
+        if next(columns) != columns_count or len(counts) != 1 or counts[0] < 0:
             raise Damaged("a row group has not the columns of its schema")
         groups.append((counts[0], chunks))
         return end
 
     opened = {
         4: (LIST, lambda start: walk_structs(footer, start, row_group)),
-        7: (LIST, lambda start: walk_structs(footer, start, struct_into(orders))),
+        7: (LIST, lambda start: walk_structs(footer, start, order)),
     }
     walk_struct(footer, 0, opened)
     return _Described(groups, {position for position, order in enumerate(orders) if order.span(1) is not None})
@@ -251,27 +261,27 @@ def _described(data: bytes, columns_count: int) -> _Described:
 
 def _bounds(chunk: Struct, about: Struct, column: SpliceColumn, pages: ChunkPages, data: bytes) -> ChunkBounds:
     """What the file says of a chunk's values; raises `CannotSplice` where it does not say all."""
-    statistics, count = about.struct(12), about.value(5)
+    statistics, value_count = about.struct(12), about.value(5)
     if statistics is None or statistics.span(3) is None:
         raise CannotSplice("its nulls are not counted")
     null_count = statistics.value(3)
-    if not 0 <= null_count <= (count if column.is_optional else 0):
+    if not 0 <= null_count <= (value_count if column.is_optional else 0):
         raise Damaged("a column chunk has more nulls than it can have")
     least = greatest = None
-    if null_count < count:
+    if null_count < value_count:
         least, greatest = statistics.binary(6), statistics.binary(5)
         if least is None or greatest is None:
             raise CannotSplice("its bounds are not known")
         if column.order(least) > column.order(greatest):
             raise Damaged("the bounds of a column chunk are the wrong way round")
     if len(pages.pages) == 1:
-        return ChunkBounds(count, null_count, least, greatest, (PageBounds(null_count, least, greatest),))
+        return ChunkBounds(value_count, null_count, least, greatest, (PageBounds(null_count, least, greatest),))
     start, length = chunk.value(6), chunk.value(7)
     known = None
     if 4 <= start < start + length <= len(data):
         counts = [page.row_count for page in pages.pages]
         known = pages_of_index(data[start : start + length], counts, column.order)
-    return ChunkBounds(count, null_count, least, greatest, known)
+    return ChunkBounds(value_count, null_count, least, greatest, known)
 
 
 def _width(type_: pa.DataType) -> int:

