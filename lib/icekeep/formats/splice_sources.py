@@ -5,6 +5,7 @@ they have: it is stored in the same way, by the same codec, without a dictionary
 known without looking at its values.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from itertools import count
 from typing import NamedTuple
@@ -95,7 +96,9 @@ class SpliceExaminer:
         nothing = SpliceSource(piece, data, piece.size_bytes, {})
         try:
             file = pq.ParquetFile(pa.BufferReader(data))
-            if file.metadata.num_rows != piece.record_count:
+            # Pages of DELTA_BYTE_ARRAY need the one before them in files of old writers (PARQUET-246).
+            is_old = re.match(r"parquet-mr version 1\.[0-7]\.", file.metadata.created_by or "")
+            if is_old or file.metadata.num_rows != piece.record_count:
                 return nothing
             positions, row_bytes = self._positions(file)
             positions = {id_: n for id_, n in positions.items() if wanted is None or id_ in wanted}

@@ -76,6 +76,18 @@ def test_duckdb_reads_a_spliced_file_as_its_parts(file, paths):
             assert found
 
 
+def test_duckdb_finds_the_bloom_filter_of_a_column_that_is_encoded_beside_others(paths, tmp_path):
+    properties = {"write.parquet.bloom-filter-enabled.column.s": "true"}
+    pieces = [piece(path) for path in paths]
+    (found,), moved = spliced(LocalStorage(), pieces, SCHEMA, str(tmp_path / "new"), properties=properties)
+    assert moved == {1, 3, 4}
+    texts = [text for text in some_rows(0, 750)["s"].to_pylist() if text][::50] + [f"other {n}" for n in range(20)]
+    with duckdb.connect() as session:
+        for text in texts:
+            probe = f"select bloom_filter_excludes from parquet_bloom_probe('{found.file_path}', 's', '{text}')"
+            assert session.sql(probe).fetchall() == [(text.startswith("other"),)]
+
+
 def test_pyiceberg_reads_a_spliced_file_as_its_parts(file, paths):
     whole = read_data_with_pyiceberg([file], SCHEMA, os.path.dirname(file.file_path))
     parts = read_data_with_pyiceberg([local_file(path) for path in paths], SCHEMA, os.path.dirname(paths[0]))
