@@ -83,7 +83,7 @@ def moved_offset_indexes(source: BinaryIO, footer: Footer, shift: int) -> dict[i
         raise CannotMove("its offset indexes are too large")
     data = bytes_at(source, start, end - start) if together else b""
     return {
-        offset: _moved_offset_index(
+        offset: moved_offset_index(
             data[offset - start : offset - start + length] if together else bytes_at(source, offset, length), shift
         )
         for offset, length in places
@@ -108,7 +108,7 @@ def footer_bytes(first: Footer, row_count: int, row_groups: list[bytes]) -> byte
     return struct_bytes(fields)
 
 
-def _moved_offset_index(data: bytes, shift: int) -> bytes:
+def moved_offset_index(data: bytes, shift: int) -> bytes:
     """An offset index with the places of its pages moved (Parquet, `OffsetIndex`)."""
     try:
         index = Struct(data)

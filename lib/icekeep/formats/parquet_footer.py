@@ -23,6 +23,9 @@ TAIL_BYTES = 8
 MOST_FOOTER_BYTES = 64 * 1024 * 1024
 """Readers refuse structures of more than 100 MB."""
 
+CODECS = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
+"""Parquet's numbers of codecs, by the names that writers' options have."""
+
 _FIRST_READ_BYTES = 64 * 1024
 
 _DATA_PAGES = {0, 3}

@@ -15,6 +15,7 @@ from icekeep.formats.memory import TaskMemory, peak_memory_bytes, task_memory_by
 from icekeep.formats.ordering import KeyRange
 from icekeep.formats.rewrite_task import RewriteOutcome, RewriteTask
 from icekeep.formats.sorting import Sorter
+from icekeep.formats.splicing import rewrite_spliced
 from icekeep.formats.task_rows import TaskRows
 from icekeep.formats.task_writer import TaskWriter
 from icekeep.spec.manifests.structs import DataFile
@@ -36,6 +37,9 @@ def rewrite(task: RewriteTask, storage: Storage) -> RewriteOutcome:
         UsageError: a table property of the writer is wrong.
     """
     one_thread()
+    spliced = rewrite_spliced(task, storage)
+    if spliced is not None:
+        return spliced
     rows = TaskRows(task, storage)
     files = write_rows(task, rows.columns, rows, storage)
     return RewriteOutcome(

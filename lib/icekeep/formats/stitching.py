@@ -13,7 +13,16 @@ import msgspec
 
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
 from icekeep.formats.moved_row_groups import MovedFile, footer_bytes, moved_offset_indexes, moved_row_group
-from icekeep.formats.parquet_footer import MAGIC, TAIL_BYTES, ColumnChunk, Footer, bytes_at, footer_errors, read_footer
+from icekeep.formats.parquet_footer import (
+    CODECS,
+    MAGIC,
+    TAIL_BYTES,
+    ColumnChunk,
+    Footer,
+    bytes_at,
+    footer_errors,
+    read_footer,
+)
 from icekeep.formats.parquet_schema import LINEAGE_IDS
 from icekeep.formats.rewrite_task import FilePiece
 from icekeep.formats.stitched_metrics import stitched_metrics
@@ -34,7 +43,6 @@ MOST_ROW_GROUPS = 32_767
 MOST_STITCHED_FOOTER_BYTES = 64 * MIB
 """Of the footers of all files that are put into one."""
 
-_CODECS = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
 _PAGE_HEAD_BYTES = 4 * 1024
 
 
@@ -175,7 +183,7 @@ def _unwanted(footer: Footer, rules: StitchRules) -> str | None:
     encoding = rules.options.encoding
     if not footer.stored.holds(rules.schema):
         return "its columns are not those of the table's schema"
-    if not isinstance(encoding, ParquetOptions) or footer.codecs != {_CODECS[encoding.compression]}:
+    if not isinstance(encoding, ParquetOptions) or footer.codecs != {CODECS[encoding.compression]}:
         return "its codec is not the table's"
     if not all(_has_bloom_filters(footer, field_id) for field_id in _wanted_bloom_filters(encoding, rules.schema)):
         return "it lacks bloom filters that the table asks for"

@@ -1,6 +1,6 @@
 """What a rewrite reads: the live rows of a task's pieces, in the columns that its new files have."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 import pyarrow as pa
@@ -72,8 +72,12 @@ class TaskRows:
         InvalidTableError: a file is damaged, does not fit the schema, or has not the rows that its manifest says.
         UnsupportedError: a file needs a feature of the format that we do not handle, or more memory than there is.
         """
-        pieces = (_live_piece(piece, self._task, self._name_mapping) for piece in self._task.pieces)
-        for table in self._reader.read(pieces, batch_rows=self._memory.batch_rows):
+        yield from self.read(self._task.pieces)
+
+    def read(self, pieces: Iterable[FilePiece]) -> Iterator[pa.Table]:
+        """The rows of some pieces of the task; raises what iterating raises."""
+        found = (_live_piece(piece, self._task, self._name_mapping) for piece in pieces)
+        for table in self._reader.read(found, batch_rows=self._memory.batch_rows):
             self.live_count += table.num_rows
             yield table
 

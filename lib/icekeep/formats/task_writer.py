@@ -36,9 +36,8 @@ class TaskWriter:
             UnsupportedError: code of another engine says where the table's data files go.
         """
         self._task, self._columns, self._storage = task, columns, storage
-        self._options = _options(task)
-        self._layout = data_layout(task.table_location, task.properties)
-        self._numbers = count(1)
+        self._options = task_options(task)
+        self._names = FileNames(task, self._options)
         self._partition_by = None if task.ordering is None else task.ordering.partition_by
         self._writer: DataFileWriter | None = None
         self._partition: tuple[Any, ...] = ()
@@ -88,7 +87,7 @@ class TaskWriter:
                 self._storage,
                 self._columns,
                 self._options,
-                self._new_locations(partition),
+                self._names.in_partition(partition),
                 spec_id=self._task.spec_id,
                 partition=partition,
                 sort_order_id=self._task.sort_order_id,
@@ -100,19 +99,31 @@ class TaskWriter:
             self._files += self._writer.close()
             self._writer = None
 
-    def _new_locations(self, partition: tuple[Any, ...]) -> Callable[[], str]:
+
+class FileNames:
+    """Names the new files of a task, one after the other, and says where they go."""
+
+    def __init__(self, task: RewriteTask, options: WriteOptions) -> None:
+        """Raises `UnsupportedError` where code of another engine says where the table's data files go."""
+        self._task, self._suffix = task, options.file_suffix
+        self._layout = data_layout(task.table_location, task.properties)
+        self._numbers = count(1)
+
+    def in_partition(self, partition: tuple[Any, ...]) -> Callable[[], str]:
+        """Gives locations of new files of a partition."""
         task = self._task
         path = partition_path(task.specs[task.spec_id], task.schema, partition)
 
         def new_location() -> str:
             number = f"{next(self._numbers):05d}"
-            name = f"{task.partition_id:05d}-{task.task_attempt_id}-{task.operation_id}-{number}{self._options.file_suffix}"
+            name = f"{task.partition_id:05d}-{task.task_attempt_id}-{task.operation_id}-{number}{self._suffix}"
             return self._layout.location(name, path)
 
         return new_location
 
 
-def _options(task: RewriteTask) -> WriteOptions:
+def task_options(task: RewriteTask) -> WriteOptions:
+    """How the new files of a task are written; raises `UsageError` where a table property of the writer is wrong."""
     options = write_options(
         task.properties, task.schema, task.sort_order, target_file_size_bytes=task.target_file_size_bytes
     )

@@ -5,7 +5,7 @@ everything else is copied as it is. Bytes may be damaged or hostile: whatever th
 and ends in `Damaged`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
@@ -54,6 +54,11 @@ class Struct:
     def field_ids(self) -> set[int]:
         """Of the fields that are there."""
         return set(self._spans)
+
+    @property
+    def spans(self) -> Mapping[int, Span]:
+        """Where all values lie, by field id."""
+        return self._spans
 
     def span(self, field_id: int) -> Span | None:
         """Where a field's value lies."""
@@ -104,6 +109,40 @@ class Struct:
         span = self._of_kind(field_id, LIST)
         return [] if span is None else structs_at(self._data, span.start)
 
+    def binary(self, field_id: int) -> bytes | None:
+        """The bytes or the text of a field, without their length."""
+        span = self._of_kind(field_id, BINARY)
+        return None if span is None else self._data[varint_at(self._data, span.start)[1] : span.end]
+
+    def booleans(self, field_id: int) -> list[bool]:
+        """The truth values of a list, none where the field is not there."""
+        return [self._data[place.start] == TRUE for place in self._elements(field_id, TRUE, FALSE)]
+
+    def integers(self, field_id: int) -> list[int]:
+        """The numbers of a list, none where the field is not there."""
+        return [integer_at(self._data, place.start)[0] for place in self._elements(field_id, *_INTEGERS)]
+
+    def binaries(self, field_id: int) -> list[bytes]:
+        """The bytes or texts of a list, none where the field is not there."""
+        places = self._elements(field_id, BINARY)
+        return [self._data[varint_at(self._data, place.start)[1] : place.end] for place in places]
+
+    def _elements(self, field_id: int, *kinds: int) -> list[Span]:
+        """Where the elements of a list lie."""
+        span = self._of_kind(field_id, LIST)
+        if span is None:
+            return []
+        count, kind, position = _list_head(self._data, span.start)
+        if count and kind not in kinds:
+            raise Damaged(f"field {field_id} is a list of kind {kind}")
+        found: list[Span] = []
+        for _ in range(count):
+            # What is true or false takes a byte as an element.
+            end = _after(self._data, position, BYTE if kind in (TRUE, FALSE) else kind, 0)
+            found.append(Span(kind, position, end))
+            position = end
+        return found
+
     def _of_kind(self, field_id: int, *kinds: int) -> Span | None:
         span = self._spans.get(field_id)
         if span is not None and span.kind not in kinds:
@@ -123,9 +162,43 @@ def structs_at(data: bytes, position: int) -> list[Struct]:
     return found
 
 
+def walk_struct(data: bytes, position: int, opened: Mapping[int, tuple[int, Callable[[int], int]]]) -> int:
+    """Go through a struct once, whatever lies in it; returns where it ends.
+
+    Args:
+        opened: by field id, the kind that a field must have, and what goes through the value that begins at a position in
+            place of this function, and returns where it ends.
+    """
+    field_id = 0
+    try:
+        while head := data[position]:
+            position += 1
+            if head >> 4:
+                field_id += head >> 4
+            else:
+                field_id, position = integer_at(data, position)
+            kind, walk = opened.get(field_id, (head & 15, None))
+            if kind != head & 15:
+                raise Damaged(f"field {field_id} is of kind {head & 15}")
+            position = _after(data, position, kind, 0) if walk is None else walk(position)
+    except IndexError:
+        raise _cut_short() from None
+    return position + 1
+
+
+def walk_structs(data: bytes, position: int, walk: Callable[[int], int]) -> int:
+    """Go through a list of structs once, `walk` through each of them; returns where the list ends."""
+    count, kind, position = _list_head(data, position)
+    if count and kind != STRUCT:
+        raise Damaged(f"a list of structs has elements of kind {kind}")
+    for _ in range(count):
+        position = walk(position)
+    return position
+
+
 def integer_at(data: bytes, position: int) -> tuple[int, int]:
     """A whole number with sign, and where it ends."""
-    number, end = _varint_at(data, position)
+    number, end = varint_at(data, position)
     return (number >> 1) ^ -(number & 1), end
 
 
@@ -153,10 +226,15 @@ def binary_bytes(value: bytes) -> bytes:
 
 def struct_list_bytes(structs: list[bytes]) -> bytes:
     """A list of structs that are bytes already."""
-    count = len(structs)
+    return list_bytes(STRUCT, structs)
+
+
+def list_bytes(kind: int, elements: list[bytes]) -> bytes:
+    """A list of elements of one kind that are bytes already."""
+    count = len(elements)
     short = count < _LONG_LIST
-    head = bytes([count << 4 | STRUCT]) if short else bytes([_LONG_LIST << 4 | STRUCT]) + _varint_bytes(count)
-    return head + b"".join(structs)
+    head = bytes([count << 4 | kind]) if short else bytes([_LONG_LIST << 4 | kind]) + _varint_bytes(count)
+    return head + b"".join(elements)
 
 
 def with_integers(data: bytes, start: int, end: int, changes: Iterable[tuple[Integer, int]]) -> bytes:
@@ -198,7 +276,7 @@ def _after(data: bytes, position: int, kind: int, depth: int) -> int:
             raise Damaged("a number has too many bytes")
         return end + 1
     if kind == BINARY:
-        length, position = _varint_at(data, position)
+        length, position = varint_at(data, position)
         return _within(data, position + length)
     if kind == STRUCT:
         return _after_struct(data, position, depth + 1)
@@ -217,7 +295,7 @@ def _after_struct(data: bytes, position: int, depth: int) -> int:
     while head := data[position]:
         position += 1
         if head < 16:
-            _, position = _varint_at(data, position)
+            _, position = varint_at(data, position)
         position = _after(data, position, head & 15, depth)
     return position + 1
 
@@ -232,7 +310,7 @@ def _after_list(data: bytes, position: int, depth: int) -> int:
 def _after_map(data: bytes, position: int, depth: int) -> int:
     if depth > _MAX_DEPTH:
         raise Damaged(f"values are nested more than {_MAX_DEPTH} levels deep")
-    count, position = _varint_at(data, position)
+    count, position = varint_at(data, position)
     if not count:
         return position
     if count > len(data) - position:
@@ -254,7 +332,7 @@ def _list_head(data: bytes, position: int) -> tuple[int, int, int]:
     """How many elements a list has, of which kind, and where they begin."""
     try:
         head = data[position]
-        count, position = (head >> 4, position + 1) if head >> 4 < _LONG_LIST else _varint_at(data, position + 1)
+        count, position = (head >> 4, position + 1) if head >> 4 < _LONG_LIST else varint_at(data, position + 1)
     except IndexError:
         raise _cut_short() from None
     # Every element takes a byte at least.
@@ -263,7 +341,8 @@ def _list_head(data: bytes, position: int) -> tuple[int, int, int]:
     return count, head & 15, position
 
 
-def _varint_at(data: bytes, position: int) -> tuple[int, int]:
+def varint_at(data: bytes, position: int) -> tuple[int, int]:
+    """A whole number without sign, and where it ends."""
     number = shift = 0
     try:
         while True:

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from icekeep.formats import thrift
 from icekeep.formats.thrift import (
     BINARY,
     BYTE,
@@ -134,3 +135,40 @@ def test_any_bytes_are_a_struct_or_damaged(data):
         structs_at(data, 0)
     except Damaged:
         pass
+
+
+def test_lists_of_numbers_bytes_and_truth_values_are_read_as_they_were_written():
+    data = struct_bytes(
+        [
+            (1, thrift.LIST, thrift.list_bytes(thrift.I64, [integer_bytes(n) for n in range(-9, 9)])),
+            (2, thrift.LIST, thrift.list_bytes(thrift.BINARY, [thrift.binary_bytes(b"x" * n) for n in range(200)])),
+            (3, thrift.LIST, thrift.list_bytes(thrift.TRUE, [b"\1", b"\2", b"\1"])),
+            (4, thrift.BINARY, thrift.binary_bytes(b"text")),
+        ]
+    )
+    struct = Struct(data)
+    assert struct.integers(1) == list(range(-9, 9))
+    assert struct.binaries(2) == [b"x" * n for n in range(200)]
+    assert struct.booleans(3) == [True, False, True]
+    assert (struct.binary(4), struct.binary(5), struct.integers(6)) == (b"text", None, [])
+    with pytest.raises(Damaged):
+        struct.integers(2)
+
+
+def test_a_walk_opens_what_it_is_asked_for_and_ends_where_the_struct_does():
+    inner = struct_bytes([(1, thrift.I64, integer_bytes(7))])
+    data = struct_bytes([(2, thrift.LIST, thrift.struct_list_bytes([inner] * 3)), (40, thrift.I64, integer_bytes(-5))])
+    found = []
+
+    def opened(position):
+        found.append(Struct(data, position))
+        return found[-1].end
+
+    walk = {2: (thrift.LIST, lambda start: thrift.walk_structs(data, start, opened))}
+    assert thrift.walk_struct(data + b"rest", 0, walk) == len(data)
+    assert [struct.value(1) for struct in found] == [7, 7, 7]
+    for length in range(len(data)):
+        with pytest.raises(Damaged):
+            thrift.walk_struct(data[:length], 0, {})
+    with pytest.raises(Damaged):
+        thrift.walk_struct(data, 0, {40: (thrift.LIST, opened)})

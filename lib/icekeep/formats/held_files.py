@@ -1,0 +1,67 @@
+"""Files in memory beside a storage: some that were read as a whole already, and some that are only written to be read."""
+
+import io
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo, Storage
+
+
+class HeldFiles(Storage):
+    """A storage that reads the files that are held from memory and all others as they are; it writes to memory alone.
+
+    Attributes:
+        files: those that are held, by location; who adds and removes some decides what memory is used.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.files: dict[str, bytes] = {}
+
+    def open(self, location: str) -> BinaryIO:
+        held = self.files.get(location)
+        return self._storage.open(location) if held is None else io.BytesIO(held)
+
+    def read(self, location: str, length_bytes: int | None = None) -> bytes:
+        return self._storage.read(location, length_bytes)
+
+    @contextmanager
+    def write(self, location: str) -> Iterator[BinaryIO]:
+        stream = _KeptBytes()
+        yield stream
+        stream.close()
+        self.files[location] = stream.written
+
+    def create(self, location: str, data: bytes) -> None:
+        self.files[location] = data
+
+    def move(self, source: str, target: str) -> None:
+        self.files[target] = self.files.pop(source)
+
+    def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
+        return [self._delete(location) for location in locations]
+
+    def list(self, prefix_location: str) -> Iterator[FileInfo]:
+        return self._storage.list(prefix_location)
+
+    def head(self, location: str) -> FileInfo | None:
+        return self._storage.head(location)
+
+    def capabilities(self, location: str) -> Capabilities:
+        return self._storage.capabilities(location)
+
+    def _delete(self, location: str) -> DeleteOutcome:
+        gone = self.files.pop(location, None) is None
+        return DeleteOutcome(location, DeleteStatus.MISSING if gone else DeleteStatus.DELETED)
+
+
+class _KeptBytes(io.BytesIO):
+    """A stream whose bytes outlive its closing: some writers close the stream that they are given."""
+
+    written = b""
+
+    def close(self) -> None:
+        if not self.closed:
+            self.written = self.getvalue()
+        super().close()

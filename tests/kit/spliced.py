@@ -1,0 +1,168 @@
+"""Files that are rewritten by splicing, and checks of what their footers and indexes say against their values."""
+
+import contextlib
+import io
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from icekeep.formats import rewrite as rewriting
+from icekeep.formats import splicing
+from icekeep.formats.rewrite_task import FilePiece, RewriteTask
+from icekeep.formats.spliced_file import SplicedFile
+from icekeep.formats.thrift import Struct
+from icekeep.spec.manifests.structs import DataFile
+from icekeep.spec.partitioning import UNPARTITIONED
+from icekeep.spec.schema import Schema
+from icekeep.storage.base import Storage
+
+METRICS = ("record_count", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
+
+
+def piece_of(storage: Any, location: str, data: bytes) -> FilePiece:
+    """A file of some bytes as a task reads it."""
+    storage.create(location, data)
+    row_count = pq.ParquetFile(io.BytesIO(data)).metadata.num_rows
+    return FilePiece(location=location, record_count=row_count, size_bytes=len(data))
+
+
+def task_for(pieces: Sequence[FilePiece], schema: Schema, location: str = "memory:/new", **facts: Any) -> RewriteTask:
+    given = {"target_file_size_bytes": 2**29, "properties": {}, "operation_id": "op"}
+    given |= {"specs": {UNPARTITIONED.spec_id: UNPARTITIONED}, "spec_id": UNPARTITIONED.spec_id}
+    return RewriteTask(pieces=tuple(pieces), schema=schema, table_location=location, **{**given, **facts})
+
+
+@contextlib.contextmanager
+def without_floors() -> Iterator[None]:
+    """Splicing, however little there is to gain."""
+    with mock.patch.multiple(splicing, LEAST_SHARE=0.0, LEAST_PAGE_BYTES=0):
+        yield
+
+
+def spliced(
+    storage: Storage, pieces: Sequence[FilePiece], schema: Schema, location: str = "memory:/spliced", **facts: Any
+) -> tuple[tuple[DataFile, ...], set[int]]:
+    """The new files, and the ids of all columns that were moved into any of their row groups."""
+    moved: set[int] = set()
+    add = SplicedFile.add
+
+    def remembered(self: SplicedFile, *args: Any) -> None:
+        moved.update(args[2])
+        add(self, *args)
+
+    with without_floors(), mock.patch.object(SplicedFile, "add", remembered):
+        files = rewriting.rewrite(task_for(pieces, schema, location, **facts), storage).files
+    return files, moved
+
+
+def encoded(
+    storage: Storage, pieces: Sequence[FilePiece], schema: Schema, location: str = "memory:/encoded", **facts: Any
+) -> tuple[DataFile, ...]:
+    """The files of the same task without splicing."""
+    with mock.patch.object(rewriting, "rewrite_spliced", return_value=None):
+        return rewriting.rewrite(task_for(pieces, schema, location, **facts), storage).files
+
+
+def metrics_of(files: Sequence[DataFile]) -> list[list[Any]]:
+    """What manifests say of files' values; sizes may differ between two ways to encode them."""
+    return [[getattr(file, name) for name in METRICS] for file in files]
+
+
+def stored(storage: Storage, files: Sequence[DataFile]) -> pa.Table:
+    """All that files store, with the checksums of pages checked."""
+    streams = [io.BytesIO(storage.read(file.file_path)) for file in files]
+    return pa.concat_tables([pq.ParquetFile(s, page_checksum_verification=True).read() for s in streams])
+
+
+def check_file(storage: Storage, file: DataFile) -> int:
+    """Hold all that the footer and the indexes say of columns without repetition against values; returns how many pages
+    were looked at.
+    """
+    data = storage.read(file.file_path)
+    reader = pq.ParquetFile(io.BytesIO(data))
+    footer = Struct(data[-8 - int.from_bytes(data[-8:-4], "little") : -8])
+    end = 4
+    pages = 0
+    assert footer.value(3) == file.record_count
+    assert file.split_offsets == tuple(group.value(5) for group in footer.structs(4))
+    for number, group in enumerate(footer.structs(4)):
+        columns = group.structs(1)
+        metas = [chunk.struct(3) for chunk in columns]
+        assert (group.value(7), group.span(7) is not None) == (number, True)
+        assert group.value(2) == sum(meta.value(6) for meta in metas)
+        assert group.value(6) == sum(meta.value(7) for meta in metas)
+        for position, (chunk, meta) in enumerate(zip(columns, metas, strict=True)):
+            start = meta.value(11) or meta.value(9)
+            assert start >= end
+            end = start + meta.value(7)
+            leaf = reader.schema.column(position)
+            if leaf.max_repetition_level == 0 and "." not in leaf.path:
+                values = reader.read_row_group(number, columns=[leaf.path]).column(0)
+                pages += _check_chunk(data, chunk, meta, values, reader.metadata.row_group(number).column(position))
+    return pages
+
+
+def _check_chunk(data: bytes, chunk: Struct, meta: Struct, values: pa.ChunkedArray, described: Any) -> int:
+    assert meta.value(5) == len(values) == described.num_values
+    places = Struct(data, chunk.value(4)).structs(1)
+    position, first_row, plain_bytes, encodings = meta.value(9), 0, 0, set()
+    if meta.value(11):
+        head = Struct(data, meta.value(11))
+        plain_bytes += head.end - meta.value(11) + head.value(2)
+    for place in places:
+        head = Struct(data, place.value(1))
+        about = head.struct(5) or head.struct(8)
+        assert (place.value(1), place.value(3)) == (position, first_row)
+        assert place.value(2) == head.end - position + head.value(3)
+        plain_bytes += head.end - position + head.value(2)
+        encodings.add(about.value(2) if head.struct(5) else about.value(4))
+        position += place.value(2)
+        first_row += about.value(1)
+    assert position == (meta.value(11) or meta.value(9)) + meta.value(7)
+    assert plain_bytes == meta.value(6)
+    assert first_row == len(values)
+    assert encodings <= set(meta.integers(2))
+    if statistics := meta.struct(12):
+        assert statistics.value(3) == values.null_count
+        if values.null_count == len(values):
+            assert statistics.span(5) is statistics.span(6) is None
+    if chunk.value(6):
+        _check_bounds(Struct(data, chunk.value(6)), places, values, described)
+    return len(places)
+
+
+def _check_bounds(index: Struct, places: list[Struct], values: pa.ChunkedArray, described: Any) -> None:
+    """Every page's bounds hold its values, as plain numbers or bytes."""
+    nulls, least, greatest, counts = index.booleans(1), index.binaries(2), index.binaries(3), index.integers(5)
+    assert {len(nulls), len(least), len(greatest)} == {len(places)}
+    rows = [place.value(3) for place in places] + [len(values)]
+    known = []
+    for n, (start, stop) in enumerate(itertools.pairwise(rows)):
+        page = values.slice(start, stop - start)
+        assert nulls[n] == (page.null_count == len(page))
+        if counts:
+            assert counts[n] == page.null_count
+        if not nulls[n] and (key := _key(described, values.type)):
+            found = [plain for plain in map(_plain, page.to_pylist()) if plain is not None]
+            assert key(least[n]) <= min(found)
+            assert max(found) <= key(greatest[n])
+            known.append((key(least[n]), key(greatest[n])))
+    pairs = list(itertools.pairwise(known))
+    if index.value(4) == 1:
+        assert all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairs)
+    if index.value(4) == 2:
+        assert all(a[0] >= b[0] and a[1] >= b[1] for a, b in pairs)
+
+
+def _key(described: Any, type_: pa.DataType) -> Any:
+    if type_ in (pa.int32(), pa.int64()):
+        return lambda raw: int.from_bytes(raw, "little", signed=True)
+    return (lambda raw: raw) if type_ in (pa.string(), pa.binary()) and described.num_values else None
+
+
+def _plain(value: Any) -> Any:
+    return value.encode() if isinstance(value, str) else value
