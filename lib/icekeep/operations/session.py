@@ -32,6 +32,10 @@ _UNLESS_CONFIGURED = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "WARN",
 }
+_LOCAL_UNLESS_CONFIGURED = {"spark.python.unix.domain.socket.enabled": "true"}
+"""Over TCP each Python task waits 40 ms for an acknowledgement that the other side puts off. Elsewhere the operator decides:
+the path of an executor's temporary directory may be too long for such a socket.
+"""
 _LOG_CONFIGURATION = "conf/log4j2.properties"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _WORKER_PATH = "spark.executorEnv.PYTHONPATH"
@@ -48,10 +52,8 @@ def build_session(app_name: str, extra_conf: Mapping[str, str] | None = None) ->
     _require_java()
     try:
         configured = live_properties()
-        settings = {key: value for key, value in _UNLESS_CONFIGURED.items() if key not in configured}
         builder = SparkSession.builder.appName(app_name)
-        settings |= _quiet_jvm(configured) | _worker_path(configured) | _FORCED | dict(extra_conf or {})
-        for key, value in settings.items():
+        for key, value in session_settings(configured, extra_conf or {}).items():
             builder = builder.config(key, value)
         return builder.getOrCreate()
     except PySparkException as error:
@@ -78,6 +80,15 @@ def live_properties() -> dict[str, str]:
         SparkContext._ensure_initialized()
         return dict(SparkConf().getAll())
     return configured_properties(os.environ)
+
+
+def session_settings(configured: Mapping[str, str], extra_conf: Mapping[str, str]) -> dict[str, str]:
+    """What a session is started with beside what is configured."""
+    wished = dict(_UNLESS_CONFIGURED)
+    if {**configured, **extra_conf}.get("spark.master", "local").startswith("local"):
+        wished |= _LOCAL_UNLESS_CONFIGURED
+    settings = {key: value for key, value in wished.items() if key not in configured}
+    return settings | _quiet_jvm(configured) | _worker_path(configured) | _FORCED | dict(extra_conf)
 
 
 def _stop(spark: SparkSession) -> None:

@@ -24,6 +24,8 @@ def configured_properties(environ: Mapping[str, str]) -> dict[str, str]:
         key, equals, text = value.partition("=")
         if flag in ("--conf", "-c") and equals:
             properties[key.strip()] = text
+        if flag == "--master":
+            properties["spark.master"] = value
     return properties
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from icekeep.errors import UsageError
-from icekeep.operations.session import build_session, live_properties, stop_session
+from icekeep.operations.session import build_session, live_properties, session_settings, stop_session
 
 LIB = Path(__file__).resolve().parents[3] / "lib"
 
@@ -52,6 +52,27 @@ def test_outside_spark_submit_the_configuration_is_that_of_the_files(monkeypatch
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert live_properties() == {"spark.ui.enabled": "true"}
+
+
+@pytest.mark.parametrize(
+    ("configured", "extra", "expected"),
+    [
+        ({}, {}, "true"),
+        ({"spark.master": "local[4]"}, {}, "true"),
+        ({"spark.master": "yarn"}, {}, None),
+        ({"spark.master": "local[4]"}, {"spark.master": "k8s://host"}, None),
+        ({"spark.python.unix.domain.socket.enabled": "false"}, {}, None),
+    ],
+)
+def test_on_one_machine_python_is_reached_without_tcp_unless_the_operator_says_otherwise(configured, extra, expected):
+    assert session_settings(configured, extra).get("spark.python.unix.domain.socket.enabled") == expected
+
+
+def test_what_is_given_wins_over_what_is_configured_but_for_catalogs_of_other_engines():
+    configured = {"spark.ui.enabled": "true", "spark.log.level": "INFO", "spark.sql.defaultCatalog": "theirs"}
+    settings = session_settings(configured, {"spark.log.level": "ERROR"})
+    assert "spark.ui.enabled" not in settings
+    assert (settings["spark.log.level"], settings["spark.sql.defaultCatalog"]) == ("ERROR", "spark_catalog")
 
 
 def test_stopping_a_session_whose_jvm_is_gone_does_not_fail():

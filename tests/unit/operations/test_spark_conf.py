@@ -27,10 +27,11 @@ def test_submit_arguments_win_over_the_file(conf_dir):
     found = configured_properties(
         {
             "SPARK_CONF_DIR": str(conf_dir),
-            "PYSPARK_SUBMIT_ARGS": "--conf spark.a=9 --conf 'spark.e=f g' --conf=spark.h=i pyspark-shell",
+            "PYSPARK_SUBMIT_ARGS": "--conf spark.a=9 --conf 'spark.e=f g' --conf=spark.h=i --master yarn pyspark-shell",
         }
     )
     assert (found["spark.a"], found["spark.e"], found["spark.h"], found["spark.b"]) == ("9", "f g", "i", "2 3")
+    assert found["spark.master"] == "yarn"
 
 
 def test_a_properties_file_replaces_the_defaults_file(conf_dir, tmp_path):
