@@ -15,7 +15,7 @@ from icekeep.catalog.base import Table
 from icekeep.errors import JobFailedError, UnsupportedError
 from icekeep.events import Event, Warned
 from icekeep.maintenance import compaction
-from icekeep.maintenance.compaction import compact, plan_compaction, ways
+from icekeep.maintenance.compaction import compact, ordered, plan_compaction, ways
 from icekeep.maintenance.compaction.estimate import Way
 from icekeep.spec.sorting import SortKey
 from icekeep.tables.append import append
@@ -109,7 +109,12 @@ def test_sorted_files_say_so_where_the_order_is_the_tables(lake: Lake, spark_ses
     assert compact(after, spark_session, strategy="sort").rewritten_data_files_count == 0
 
 
-def test_several_tasks_share_a_group_by_ranges_of_keys(lake: Lake, spark_session: SparkSession) -> None:
+@pytest.mark.parametrize("sampled_by", ["driver", "tasks"])
+def test_several_tasks_share_a_group_by_ranges_of_keys(
+    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, sampled_by: str
+) -> None:
+    if sampled_by == "tasks":
+        monkeypatch.setattr(ordered, "DRIVER_BYTES", 0)
     table = append(lake.create(partition_by=()), [events(n, 500) for n in range(8)])
     before = rows(table, spark_session)
     target = {"target-file-size-bytes": "12000"}

@@ -9,6 +9,7 @@ its first bytes, for the order.
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +39,9 @@ _SIGN = np.uint64(1 << 63)
 
 _CHUNK_ROWS = 16_384
 """Rows that are worked on at a time: their numbers stay in the processor's cache."""
+
+_NARROW_BITS, _NARROW = 32, np.uint64((1 << 32) - 1)
+"""Bits of numbers that are worked on in half the time."""
 
 _WIDEST_TABLE = 8
 """Columns whose interleaved bytes fit a number of 64 bits."""
@@ -128,17 +132,19 @@ def _ordered_words(array: pa.Array, type_: PrimitiveType) -> Unsigned:
 
 def _interleave(columns: Sequence[NDArray[np.uint8]], out: NDArray[np.uint8]) -> None:
     varying = [_varying_positions(column) for column in columns]
-    start, width = 0, out.shape[1]
-    for position in range(max(column.shape[1] for column in columns)):
+    start, position = 0, 0
+    while start < out.shape[1]:
         numbers = [number for number, column in enumerate(columns) if column.shape[1] > position]
-        taken = min(len(numbers), width - start)
-        if taken <= 0:
-            return
+        # Two bytes at a time where as many of all columns fit one number.
+        step = 2 if len(numbers) <= _WIDEST_TABLE // 2 else 1
+        if any(columns[number].shape[1] < position + step for number in numbers):
+            step = 1
         # Bytes that are the same in all rows, as the first ones of small numbers, are put in place for all at once.
-        varies = any(varying[number][position] for number in numbers)
-        sources = [columns[number][: None if varies else 1, position] for number in numbers]
-        out[:, start : start + taken] = _interleaved_bytes(sources)[:, :taken]
-        start += taken
+        varies = any(any(varying[number][position : position + step]) for number in numbers)
+        sources = [columns[number][: None if varies else 1, position : position + step] for number in numbers]
+        taken = min(step * len(numbers), out.shape[1] - start)
+        out[:, start : start + taken] = _interleaved_bytes(sources, step)[:, :taken]
+        start, position = start + taken, position + step
 
 
 def _varying_positions(column: NDArray[np.uint8]) -> Sequence[int]:
@@ -149,44 +155,45 @@ def _varying_positions(column: NDArray[np.uint8]) -> Sequence[int]:
     return int(np.bitwise_or.reduce(words) ^ np.bitwise_and.reduce(words)).to_bytes(PRIMITIVE_BYTES, "little")
 
 
-def _interleaved_bytes(sources: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    """One byte of each column as so many bytes with the bits in turn."""
+def _interleaved_bytes(sources: Sequence[NDArray[np.uint8]], step: int) -> NDArray[np.uint8]:
+    """One byte of each column, or two, as so many bytes with the bits in turn."""
     count = len(sources)
     if count > _WIDEST_TABLE:
-        bits = np.unpackbits(np.stack(sources, axis=1)[:, :, None], axis=2)
+        bits = np.unpackbits(np.stack(sources, axis=1), axis=2)
         return np.packbits(bits.transpose(0, 2, 1).reshape(len(bits), -1), axis=1)
-    spread = _spread_bytes(count)
-    mixed = spread[sources[0]] << np.uint64(count - 1)
-    for number, source in enumerate(sources[1:], start=2):
-        mixed |= spread[source] << np.uint64(count - number)
-    return mixed.astype(">u8").view(np.uint8).reshape(len(mixed), 8)[:, 8 - count :]
+    spread = _spread_numbers(count, step)
+    mixed = spread[_numbers(sources[0])]
+    for source in sources[1:]:
+        mixed <<= np.uint64(1)
+        mixed |= spread[_numbers(source)]
+    return mixed.astype(">u8").view(np.uint8).reshape(len(mixed), 8)[:, 8 - step * count :]
+
+
+def _numbers(rows: NDArray[np.uint8]) -> NDArray[np.intp]:
+    """Rows of one or two bytes as numbers."""
+    if rows.shape[1] == 1:
+        return rows[:, 0].astype(np.intp)
+    return rows[:, 0].astype(np.intp) << 8 | rows[:, 1]
 
 
 @cache
-def _spread_bytes(stride: int) -> NDArray[np.uint64]:
-    """Of every byte its bits, each `stride` bits from the next."""
-    return np.array(
-        [sum((byte >> bit & 1) << bit * stride for bit in range(8)) for byte in range(256)], dtype=np.uint64
-    )
+def _spread_numbers(stride: int, step: int) -> NDArray[np.uint64]:
+    """Of every number of one or two bytes its bits, each `stride` bits from the next."""
+    spread = [sum((byte >> bit & 1) << bit * stride for bit in range(8)) for byte in range(256)]
+    low = np.array(spread, dtype=np.uint64)
+    if step == 1:
+        return low
+    return np.add.outer(low << np.uint64(8 * stride), low).ravel()
 
 
 def _turned(axes: list[NDArray[np.uint64]], bits: int) -> list[NDArray[np.uint64]]:
     axes, top = _with_equal_bits_turned(axes, bits)
-    first, zero = axes[0], np.uint64(0)
-    for bit in range(top, 0, -1):
-        below = np.uint64((1 << bit) - 1)
-        for axis in axes:
-            # All ones where the coordinate has the bit.
-            has_bit = zero - (axis >> np.uint64(bit) & np.uint64(1))
-            if axis is first:
-                first ^= has_bit & below
-                continue
-            swapped = (first ^ axis) & below
-            swapped &= ~has_bit
-            axis ^= swapped
-            has_bit &= below
-            first ^= swapped
-            first ^= has_bit
+    if top < _NARROW_BITS:
+        low = [axis.astype(np.uint32) for axis in axes]
+        _turn_lower_bits(low, top)
+        axes = [axis & ~_NARROW | part for axis, part in zip(axes, low, strict=True)]
+    else:
+        _turn_lower_bits(axes, top)
     for before, axis in pairwise(axes):
         axis ^= before
     # Each bit of the last coordinate turns over all bits below it, in all coordinates.
@@ -196,6 +203,25 @@ def _turned(axes: list[NDArray[np.uint64]], bits: int) -> list[NDArray[np.uint64
     for axis in axes:
         axis ^= turned
     return axes
+
+
+def _turn_lower_bits(axes: list[NDArray[Any]], top: int) -> None:
+    """Do, in place, what each bit from the one of a number on asks for: turn over or swap the bits below it."""
+    first, number = axes[0], axes[0].dtype.type
+    for bit in range(top, 0, -1):
+        below = number((1 << bit) - 1)
+        for axis in axes:
+            # The bits below where the coordinate has the bit, else none.
+            turned = axis >> number(bit)
+            turned &= number(1)
+            turned *= below
+            if axis is not first:
+                # Where it has not, the two coordinates are swapped.
+                swapped = first ^ axis
+                swapped &= turned ^ below
+                axis ^= swapped
+                turned |= swapped
+            first ^= turned
 
 
 def _with_equal_bits_turned(axes: list[NDArray[np.uint64]], bits: int) -> tuple[list[NDArray[np.uint64]], int]:

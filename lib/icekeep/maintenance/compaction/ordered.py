@@ -6,6 +6,7 @@ still several times cheaper than to send rows through the JVM, up to `ways.MOST_
 
 import math
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from operator import attrgetter
 
@@ -17,6 +18,7 @@ from icekeep.errors import IcekeepBug, IcekeepError
 from icekeep.formats.key_ranges import KeySample, split_points
 from icekeep.formats.rewrite_task import RewriteTask
 from icekeep.formats.sampling import sample_task
+from icekeep.formats.write_options import MIB
 from icekeep.maintenance.compaction.estimate import Way
 from icekeep.maintenance.compaction.plan import FileGroup
 from icekeep.maintenance.compaction.shuffle import shuffled
@@ -27,6 +29,11 @@ from icekeep.planning.tasks import REPORT, dataframe_from_tasks, dealt, max_task
 from icekeep.storage.base import Storage
 
 _SAMPLED_FILES_COUNT = 128
+
+DRIVER_BYTES = 256 * MIB
+"""Of files whose keys the driver looks at: up to here that is done before a Spark job would have begun."""
+
+_DRIVER_THREADS = 16
 
 
 class _Sampling(msgspec.Struct, frozen=True):
@@ -86,13 +93,15 @@ def _points(
     whole: RewriteTask, parts: int, spark: SparkSession, storage: Storage, slots: int
 ) -> tuple[tuple[bytes, ...], Sequence[IcekeepError]]:
     """Keys that cut the rows into about equal parts, from a sample of some files; in order, so by no chance."""
-    step = math.ceil(len(whole.pieces) / _SAMPLED_FILES_COUNT)
-    piles = dealt(whole.pieces[::step], attrgetter("size_bytes"), slots)
+    pieces = whole.pieces[:: math.ceil(len(whole.pieces) / _SAMPLED_FILES_COUNT)]
+    piles = dealt(pieces, attrgetter("size_bytes"), slots)
+    tasks = [msgspec.structs.replace(whole, pieces=tuple(pile), delete_files=()) for pile in piles]
+    if sum(piece.size_bytes for piece in pieces) <= DRIVER_BYTES:
+        with ThreadPoolExecutor(min(slots, _DRIVER_THREADS)) as pool:
+            return split_points([*pool.map(partial(sample_task, storage=storage), tasks)], parts), ()
     tries = max_task_failures(spark)
-    tasks = [
-        _Sampling(msgspec.structs.replace(whole, pieces=tuple(pile), delete_files=()), storage, tries) for pile in piles
-    ]
-    samples, errors = read_reports(dataframe_from_tasks(spark, tasks, _sample, REPORT))
+    work = [_Sampling(task, storage, tries) for task in tasks]
+    samples, errors = read_reports(dataframe_from_tasks(spark, work, _sample, REPORT))
     return (() if errors else split_points(samples, parts)), errors
 
 
