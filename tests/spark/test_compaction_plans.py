@@ -22,6 +22,7 @@ from icekeep.maintenance.compaction.plan import FileGroup, GroupFiles, RewritePl
 from icekeep.maintenance.compaction.planner import measured_overlap, plan
 from icekeep.maintenance.compaction.strategy import chosen_strategy
 from icekeep.maintenance.options import parse_options
+from icekeep.planning import scan as scan_room
 from icekeep.planning.scan import open_scan
 from icekeep.spec.applicability import applied_delete
 from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
@@ -80,10 +81,10 @@ def equalities(table: Table, name: str, partition: tuple[Any, ...], **changes: A
     )
 
 
-def generated(lake: Lake, seed: int) -> Table:
-    """Files of many sizes in three partitions of two specs, half of them with deletes of some kind."""
+def generated(lake: Lake, seed: int, *, has_vectors: bool = False) -> Table:
+    """Files of many sizes in three partitions, of two specs if the seed is odd, some with deletes of each kind."""
     chance = np.random.default_rng(seed)
-    table = lake.create(partition_by=(("kind", "identity"),))
+    table = lake.create(partition_by=(("kind", "identity"),), format_version=3 if has_vectors else 2)
     files: list[DataFile] = []
     for commit_number in range(3):
         if commit_number == 2 and seed % 2:
@@ -103,6 +104,14 @@ def generated(lake: Lake, seed: int) -> Table:
             file = files[position]
             delete: DataFile
             same = {"spec_id": file.spec_id}
+            if has_vectors and number % 3 < 2:
+                # A file may have one.
+                file = more[number]
+                blob = {"referenced_data_file": file.file_path, "content_offset": 4, "content_size_in_bytes": 9}
+                same = {"spec_id": file.spec_id, "file_format": "PUFFIN", **blob}
+                delete = positions(table, f"v-{commit_number}-{number}", file.partition, 1 + number, **same)
+                table = with_deletes(table, delete)
+                continue
             match number % 3:
                 case 0:
                     delete = positions(table, f"p-{commit_number}-{number}", file.partition, **same)
@@ -150,9 +159,11 @@ def stored(table: Table) -> set[str]:
     return {path.as_uri() for path in directory.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_tasks_come_to_the_groups_that_the_driver_comes_to(lake: Lake, spark_session: SparkSession, seed: int) -> None:
-    table = generated(lake, seed)
+@pytest.mark.parametrize(("seed", "has_vectors"), [(1, False), (2, False), (3, True)])
+def test_tasks_come_to_the_groups_that_the_driver_comes_to(
+    lake: Lake, spark_session: SparkSession, seed: int, has_vectors: bool
+) -> None:
+    table = generated(lake, seed, has_vectors=has_vectors)
     for number, (order, given) in enumerate(
         [
             (None, {}),
@@ -169,6 +180,26 @@ def test_tasks_come_to_the_groups_that_the_driver_comes_to(lake: Lake, spark_ses
         assert all(group.location is None for group in few.groups)
         assert {*plan_locations(many)} == stored(table)
         table.storage.delete_many(plan_locations(many))
+
+
+def test_deletes_that_reach_too_many_files_for_the_driver_are_matched_in_spark(
+    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = generated(lake, 2)
+    few = planned(table, spark_session)
+    monkeypatch.setattr(scan_room, "reaching", lambda *_: None)
+    many = planned(table, spark_session)
+    assert {group.location for group in many.groups} == stored(table)
+    assert files_of(many, table) == files_of(few, table)
+
+
+def test_a_second_attempt_at_a_task_finds_what_the_first_has_stored(lake: Lake, spark_session: SparkSession) -> None:
+    table = generated(lake, 2)
+    first = planned(table, spark_session, limit=IN_TASKS)
+    files = files_of(first, table)
+    second = planned(table, spark_session, limit=IN_TASKS)
+    assert second == first
+    assert files_of(second, table) == files
 
 
 def test_a_preview_puts_nothing_into_storage(lake: Lake, spark_session: SparkSession) -> None:
@@ -199,7 +230,8 @@ def test_the_files_of_a_group_say_all_that_their_entries_do(lake: Lake, spark_se
     assert (found.snapshot_id, found.sequence_number) == (table.metadata.current_snapshot_id, 2)
 
 
-def test_deletes_ask_for_a_rewrite_by_number_or_by_share(lake: Lake, spark_session: SparkSession) -> None:
+@pytest.mark.parametrize("limit", [200_000, IN_TASKS])
+def test_deletes_ask_for_a_rewrite_by_number_or_by_share(lake: Lake, spark_session: SparkSession, limit: int) -> None:
     table = lake.create(partition_by=())
     table = appended(table, [described(table, name, 900) for name in ("many", "most", "few", "none")])
     of = {name: f"{table.metadata.location}/data/{name}" for name in ("many", "most", "few")}
@@ -209,30 +241,38 @@ def test_deletes_ask_for_a_rewrite_by_number_or_by_share(lake: Lake, spark_sessi
         positions(table, "o", (), 3, referenced_data_file=of["most"]),
         positions(table, "f", (), 2, referenced_data_file=of["few"]),
     )
-    by_default = planned(table, spark_session)
+    by_default = planned(table, spark_session, limit=limit, run="0")
     assert [names(group, table) for group in by_default.groups] == [{"most"}]
-    [group] = planned(table, spark_session, delete_file_threshold="2", delete_ratio_threshold="1.0").groups
+    [group] = planned(
+        table, spark_session, limit=limit, run="1", delete_file_threshold="2", delete_ratio_threshold="1.0"
+    ).groups
     assert names(group, table) == {"many"}
-    [group] = planned(table, spark_session, delete_file_threshold="0").groups
+    [group] = planned(table, spark_session, limit=limit, run="2", delete_file_threshold="0").groups
     assert names(group, table) == {"many", "most", "few"}
-    [group] = planned(table, spark_session, delete_ratio_threshold="0.2").groups
+    [group] = planned(table, spark_session, limit=limit, run="3", delete_ratio_threshold="0.2").groups
     assert names(group, table) == {"many", "most", "few"}
 
 
-def test_deletes_of_a_whole_partition_count_by_number_alone(lake: Lake, spark_session: SparkSession) -> None:
+@pytest.mark.parametrize("limit", [200_000, IN_TASKS])
+def test_deletes_of_a_whole_partition_count_by_number_alone(
+    lake: Lake, spark_session: SparkSession, limit: int
+) -> None:
     table = lake.create(partition_by=())
     table = appended(table, [described(table, "a", 900)])
     deletes = (positions(table, "p", (), 9), equalities(table, "e", ()))
     table = with_deletes(table, *deletes, named=(f"{table.metadata.location}/data/a",))
-    assert not planned(table, spark_session).groups
-    assert planned(table, spark_session, delete_file_threshold="2").groups
+    assert not planned(table, spark_session, limit=limit, run="4").groups
+    assert planned(table, spark_session, limit=limit, run="5", delete_file_threshold="2").groups
 
 
-def test_deletes_that_are_older_than_a_file_do_not_ask_for_it_again(lake: Lake, spark_session: SparkSession) -> None:
+@pytest.mark.parametrize("limit", [200_000, IN_TASKS])
+def test_deletes_that_are_older_than_a_file_do_not_ask_for_it_again(
+    lake: Lake, spark_session: SparkSession, limit: int
+) -> None:
     table = lake.create(partition_by=())
     table = appended(table, [described(table, "a", 900)])
     table = with_deletes(table, positions(table, "p", ()), named=(f"{table.metadata.location}/data/a",))
-    found = planned(table, spark_session, delete_file_threshold="1")
+    found = planned(table, spark_session, limit=limit, run="6", delete_file_threshold="1")
     assert len(found.groups) == 1
     reader = StorageManifestReader(table.storage)
     manifests = reader.manifests(table.metadata.current_snapshot)
@@ -247,7 +287,7 @@ def test_deletes_that_are_older_than_a_file_do_not_ask_for_it_again(lake: Lake, 
         applied_deletes={path + "a": frozenset({applied_delete(entries[path + "p"])})},
     )
     table = commit(table, change).table
-    assert not planned(table, spark_session, delete_file_threshold="1").groups
+    assert not planned(table, spark_session, limit=limit, run="7", delete_file_threshold="1").groups
 
 
 def test_files_of_an_older_spec_move_to_the_default_one(lake: Lake, spark_session: SparkSession) -> None:

@@ -1,10 +1,13 @@
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.errors import ExpressionError, NotFoundError
+from icekeep.planning import entries as seam
 from icekeep.planning.report import plan_scan
 from icekeep.planning.scan import open_scan, planned_files
 from kit.lake import Lake
+from kit.written_deletes import data_files, delete_by_vector, delete_equal
 
 
 def test_a_scan_without_a_filter_reads_every_file(lake: Lake, spark_session: SparkSession) -> None:
@@ -73,3 +76,23 @@ def test_a_filter_that_does_not_fit_is_refused(lake: Lake, spark_session: SparkS
         plan_scan(table, spark_session, where="id = 'red'")
     with pytest.raises(NotFoundError, match="no branch or tag 'audit'"):
         plan_scan(table, spark_session, ref="audit")
+
+
+def test_few_deletes_are_counted_without_spark_as_with_it(
+    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = lake.filled(commits=2, format_version=3)
+    first, second, *_ = data_files(table)
+    table = delete_by_vector(delete_by_vector(table, first.file_path, [1, 2]), second.file_path, [0])
+    table = delete_equal(table, pa.table({"id": pa.array([3], pa.int64())}), ["id"], like=first)
+
+    def no_session() -> SparkSession:
+        raise AssertionError("Spark was started")
+
+    few = plan_scan(table, no_session)
+    monkeypatch.setattr(seam, "DRIVER_ENTRIES_COUNT", 0)
+    many = plan_scan(table, spark_session)
+    assert few.deletes == many.deletes
+    counts = (few.deletes.deletion_vectors_count, few.deletes.deletion_vectors_record_count)
+    assert (*counts, few.deletes.equality_delete_files_count) == (2, 3, 1)
+    assert 0 < few.deletes.deletion_vectors_bytes < few.deletes.equality_delete_files_bytes

@@ -2,7 +2,7 @@
 
 Delete files are put together once by their scope: one data file, one partition of a spec, or the whole table. Each data
 file then meets its scopes by equality, however many delete files they hold, and takes from each what its sequence number
-and path allow. What the rule refuses fails the Spark job with the same error.
+and path allow. What the rule refuses fails the Spark job with the same error. Few files are matched by `planning.reaching`.
 """
 
 from collections.abc import Mapping

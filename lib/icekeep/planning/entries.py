@@ -73,16 +73,21 @@ class Fold(Protocol):
         """Take in what another fold of the same make has found."""
 
 
-def chosen_reading(manifests: Iterable[ManifestFile], driver_limit: int = DRIVER_ENTRIES_COUNT) -> Reading:
-    """Decide how manifests are read; a list of version 1 may not say how many entries it leads to, then their bytes do."""
+def chosen_reading(manifests: Iterable[ManifestFile], driver_limit: int | None = None) -> Reading:
+    """Decide how manifests are read; a list of version 1 may not say how many entries it leads to, then their bytes do.
+
+    Args:
+        driver_limit: up to so many entries are read on the driver, by default `DRIVER_ENTRIES_COUNT`.
+    """
     count = sum(map(_entries_count, manifests))
+    limit = DRIVER_ENTRIES_COUNT if driver_limit is None else driver_limit
     decoder, why = chosen_decoder()
-    if count <= driver_limit:
+    if count <= limit:
         where = Place.DRIVER
-        reason = f"{count:,} entries, and up to {driver_limit:,} are ready before Spark tasks would be"
+        reason = f"{count:,} entries, and up to {limit:,} are ready before Spark tasks would be"
     else:
         where = Place.TASKS
-        reason = f"{count:,} entries, and above {driver_limit:,} Spark tasks are faster"
+        reason = f"{count:,} entries, and above {limit:,} Spark tasks are faster"
     return Reading(place=where, decoder=decoder, reason=f"{reason}; {why}")
 
 
@@ -107,11 +112,24 @@ def entries(
     whole = DecodeTask(
         manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=chosen.decoder
     )
-    schema = entries_schema(whole.columns)
     if chosen.place is Place.TASKS:
-        return dataframe_from_tasks(spark, shares(whole, spark), _decoded_rows, schema)
-    batches = [batch for some in _in_threads(whole, _rows_of) for batch in some if batch.num_rows]
-    return arrow_dataframe(spark, pa.Table.from_batches(batches, schema))
+        return dataframe_from_tasks(spark, shares(whole, spark), _decoded_rows, entries_schema(whole.columns))
+    return arrow_dataframe(spark, _held(whole))
+
+
+def few_entries(
+    storage: Storage,
+    manifests: Sequence[ManifestFile],
+    wanted: EntryFilter,
+    columns: Iterable[str],
+    decoder: ManifestDecoder,
+) -> pa.Table:
+    """The same as a table that the driver holds, for few manifests: no Spark has a part in it; raises as `entries` does."""
+    return _held(
+        DecodeTask(
+            manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=decoder
+        )
+    )
 
 
 def folded(
@@ -163,6 +181,11 @@ def shares(whole: DecodeTask, spark: SparkSession) -> list[DecodeTask]:
     hands = max(parallelism(spark), total_bytes // _TASK_BYTES)
     piles = dealt(whole.manifests, lambda m: m.manifest_length, min(hands, max(1, len(whole.manifests))))
     return [msgspec.structs.replace(whole, manifests=tuple(pile)) for pile in piles]
+
+
+def _held(whole: DecodeTask) -> pa.Table:
+    batches = [batch for some in _in_threads(whole, _rows_of) for batch in some if batch.num_rows]
+    return pa.Table.from_batches(batches, entries_schema(whole.columns))
 
 
 def _decoded_rows(task: DecodeTask) -> Iterator[pa.RecordBatch]:

@@ -1,16 +1,20 @@
 """The job `plan_scan`: what a scan would read, what pruning saves, which deletes are to be applied, how skewed it is."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Unpack
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 
 from icekeep.catalog.base import Table
 from icekeep.planning.decode import Amount
 from icekeep.planning.deletes import deletes_in_use
 from icekeep.planning.entries import DRIVER_FOLD_ENTRIES_COUNT, chosen_reading, folded
 from icekeep.planning.explain import Explanation, explain_file
-from icekeep.planning.scan import Scan, open_scan, planned_files_with_deletes
+from icekeep.planning.reaching import Reaching
+from icekeep.planning.scan import Scan, few_files, open_scan, planned_files_with_deletes
 from icekeep.planning.sessions import SparkSource, started
 from icekeep.planning.tally import COLUMNS, FileSize, SizeDistribution, Tally
 from icekeep.planning.tasks import collected
@@ -18,7 +22,7 @@ from icekeep.planning.versions import VersionArguments
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.encode import PartitionCodec
-from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.spec.manifests.structs import FileContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 
 
@@ -102,7 +106,8 @@ def plan_scan(
     """Say what a scan would read.
 
     Args:
-        spark: a session, or a function that starts one: without deletes and below two million entries none is needed.
+        spark: a session, or a function that starts one: none is needed below two million entries, or 200,000 where there are
+            deletes.
         where, version: as for `open_scan`, and so what it raises.
 
     Raises:
@@ -135,8 +140,7 @@ def _result(scan: Scan, spark: SparkSource) -> PlanScanResult:
     tally = folded(scan.table.storage, spark, scan.data.opened, scan.wanted, COLUMNS, Tally, reading)
     in_use = DeletesInUse()
     if scan.deletes.opened and tally.files.files_count:
-        [row] = collected(deletes_in_use(planned_files_with_deletes(scan, started(spark), _FOR_DELETES)))
-        in_use = DeletesInUse(**row.asDict())
+        in_use = _deletes_in_use(scan, spark)
     steps, sizes, partitions = tally.steps, tally.sizes, tally.partition_sizes()
     return PlanScanResult(
         snapshot_id=None if scan.version.snapshot is None else scan.version.snapshot.snapshot_id,
@@ -173,6 +177,29 @@ def _result(scan: Scan, spark: SparkSource) -> PlanScanResult:
 
 
 _FOR_DELETES = frozenset({"file_path", "spec_id", "partition", "sequence_number"})
+
+
+def _deletes_in_use(scan: Scan, spark: SparkSource) -> DeletesInUse:
+    few = few_files(scan, _FOR_DELETES)
+    if few is not None and few.reaching is not None:
+        return _counted(few.reaching)
+    [row] = collected(deletes_in_use(planned_files_with_deletes(scan, started(spark), _FOR_DELETES)))
+    return DeletesInUse(**row.asDict())
+
+
+def _counted(reaching: Reaching) -> DeletesInUse:
+    """What `deletes_in_use` says, of few."""
+    used = reaching.deletes.take(pa.array(np.unique(reaching.positions))).to_pylist()
+    totals: Counter[str] = Counter()
+    for file in {(file["file_path"], file["content_offset"]): file for file in used}.values():
+        kind = "deletion_vectors" if file["file_format"].lower() == "puffin" else "position_delete_files"
+        if file["content"] == FileContent.EQUALITY_DELETES:
+            kind = "equality_delete_files"
+        totals[f"{kind}_count"] += 1
+        size_bytes = file["content_size_in_bytes" if kind == "deletion_vectors" else "file_size_in_bytes"]
+        totals[f"{kind}_bytes"] += size_bytes or 0
+        totals[f"{kind}_record_count"] += file["record_count"]
+    return DeletesInUse(**totals)
 
 
 def _skew(sizes: SizeDistribution) -> float | None:

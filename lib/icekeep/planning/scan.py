@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from icekeep.catalog.base import Table
@@ -14,7 +15,7 @@ from icekeep.errors import UnsupportedError
 from icekeep.planning.columns import METRICS, STORED
 from icekeep.planning.decode import EntryFilter
 from icekeep.planning.deletes import with_deletes
-from icekeep.planning.entries import entries
+from icekeep.planning.entries import Place, chosen_reading, entries, few_entries
 from icekeep.planning.manifests import (
     ManifestSelection,
     data_manifests,
@@ -23,6 +24,7 @@ from icekeep.planning.manifests import (
     select_manifests,
     snapshot_manifests,
 )
+from icekeep.planning.reaching import Reaching, reaching
 from icekeep.planning.versions import Version, VersionArguments, chosen_version
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.binding import bind
@@ -32,6 +34,7 @@ from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.schema import Schema
 
+_MATCHED = frozenset({"file_path", "spec_id", "partition", "sequence_number"})
 _OF_DELETES = frozenset({"equality_ids", "referenced_data_file", "content_offset", "content_size_in_bytes"})
 
 FILE_COLUMNS = frozenset({"manifest_path", "spec_id", "partition", *STORED.names}) - {*METRICS.names} - _OF_DELETES
@@ -92,6 +95,57 @@ def open_scan(
     least = min((m.min_sequence_number or 0 for m in data.opened), default=0)
     deletes = select_delete_manifests(metadata, chosen.schema, delete_manifests(listed), rows, least)
     return Scan(table=table, version=chosen, rows=rows, listed=tuple(listed), data=data, deletes=deletes)
+
+
+class FewFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """The data files that a scan needs, held by the driver, with the columns that were asked for; and what reaches each.
+
+    `reaching` is null where nobody asked for it.
+    """
+
+    files: pa.Table
+    reaching: Reaching | None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each file; with what reaches it as `deletes`, rows that files share, if anybody asked for it."""
+        rows: list[dict[str, Any]] = self.files.to_pylist()
+        if self.reaching is not None:
+            deletes = self.reaching.deletes.to_pylist()
+            for number, row in enumerate(rows):
+                row["deletes"] = [deletes[position] for position in self.reaching.of_row(number)]
+        return rows
+
+
+def few_files(
+    scan: Scan, columns: Iterable[str] = FILE_COLUMNS, *, deletes: bool = True, driver_limit: int | None = None
+) -> FewFiles | None:
+    """The plan without Spark, where files are few; null where they are many, or many deletes reach many of them.
+
+    Args:
+        columns: of `columns.ENTRIES`.
+        deletes: whether to look at them.
+        driver_limit: up to so many entries, deletes among them, are few; by default `entries.DRIVER_ENTRIES_COUNT`.
+
+    Raises:
+        InvalidTableError, MissingFileError, UnsupportedError: as `planned_files_with_deletes`, at once.
+    """
+    storage, manifests = scan.table.storage, scan.deletes.opened if deletes else ()
+    reading = chosen_reading([*scan.data.opened, *manifests], driver_limit)
+    if reading.place is not Place.DRIVER:
+        return None
+    columns = frozenset(columns)
+    wanted = columns | _MATCHED if deletes else columns
+    files = few_entries(storage, scan.data.opened, scan.wanted, wanted, reading.decoder)
+    if not deletes:
+        return FewFiles(files=files, reaching=None)
+    of_deletes = EntryFilter(specs=scan.deletes.specs)
+    found = reaching(
+        files,
+        few_entries(storage, manifests, of_deletes, _DELETE_COLUMNS, reading.decoder),
+        scan.table.metadata.specs_by_id,
+    )
+    asked = files.select([name for name in files.column_names if name in columns])
+    return None if found is None else FewFiles(files=asked, reaching=found)
 
 
 def planned_files(scan: Scan, spark: SparkSession, columns: Iterable[str] = FILE_COLUMNS) -> DataFrame:

@@ -15,10 +15,16 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.catalog.base import Table
 from icekeep.planning.columns import ENTRIES, REACHING_DELETES
-from icekeep.planning.entries import Place, chosen_reading
-from icekeep.planning.scan import Scan, open_scan, planned_files, planned_files_with_deletes, refuse_encrypted_file
+from icekeep.planning.scan import (
+    Scan,
+    few_files,
+    open_scan,
+    planned_files,
+    planned_files_with_deletes,
+    refuse_encrypted_file,
+)
 from icekeep.planning.splits import FileToSplit, ReadOptions, Split, adapted_target_size, read_options, split_tasks
-from icekeep.planning.tasks import arrow_dataframe, collected, parallelism
+from icekeep.planning.tasks import arrow_dataframe, parallelism
 from icekeep.planning.versions import VersionArguments
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -140,12 +146,12 @@ def packed_tasks(scan: Scan, spark: SparkSession) -> PackedTasks:
     """The tasks of a scan; raises as `plan_tasks` does."""
     options, known = read_options(scan.table.metadata.properties), planned_rows(scan)
     with_deletes = bool(scan.deletes.opened)
-    planned = (planned_files_with_deletes if with_deletes else planned_files)(scan, spark, _PLANNED)
-    if chosen_reading(scan.data.opened).place is Place.DRIVER:
-        files = [row.asDict(recursive=True) for row in collected(planned)]
-        files.sort(key=lambda file: file["file_path"])
+    few = few_files(scan, _PLANNED, deletes=with_deletes)
+    if few is not None:
+        files = sorted(few.rows(), key=lambda file: file["file_path"])
         target = adapted_target_size(options, sum(file["file_size_in_bytes"] for file in files), parallelism(spark))
         return PackedTasks(few=list(_packed(files, known, options, target)), many=None)
+    planned = (planned_files_with_deletes if with_deletes else planned_files)(scan, spark, _PLANNED)
     many = planned.mapInArrow(_Packer(known, options), from_arrow_schema(TASKS))
     return PackedTasks(few=None, many=many)
 

@@ -7,8 +7,9 @@ a deletion vector takes the place of position delete files, and a delete file th
 
 import math
 import struct
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -52,7 +53,7 @@ def partition_key(file: DataFile) -> PartitionKey:
 
 def path_digest(path: str) -> PathDigest:
     """What a path is compared by where paths are too many to hold."""
-    return blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return blake2b(_encoded(path), digest_size=16).digest()
 
 
 def sequence_number(entry: ManifestEntry) -> int:
@@ -134,11 +135,22 @@ def may_name(file: DataFile, path: str) -> bool:
     only = only_data_file(file)
     if only is not None:
         return only == path
-    encoded = path.encode("utf-8", "surrogatepass")
+    return named_range([_encoded(path)], *path_bounds(file)) == slice(0, 1)
+
+
+def path_bounds(file: DataFile) -> tuple[bytes | None, bytes | None]:
+    """The least and the greatest path that a position delete file says it names, as UTF-8; null where it does not say."""
     lower = (file.lower_bounds or {}).get(DELETE_FILE_PATH.field_id)
-    upper = (file.upper_bounds or {}).get(DELETE_FILE_PATH.field_id)
-    # The order of code points is that of their UTF-8. Some writers cut an upper bound and forget to increment it.
-    return (lower is None or lower <= encoded) and (upper is None or encoded <= upper or encoded.startswith(upper))
+    return lower, (file.upper_bounds or {}).get(DELETE_FILE_PATH.field_id)
+
+
+def named_range(paths: Sequence[bytes], lower: bytes | None, upper: bytes | None) -> slice:
+    """Which of some paths, in order, bounds leave possible."""
+    start = 0 if lower is None else bisect_left(paths, lower)
+    if upper is None:
+        return slice(start, len(paths))
+    # Some writers cut an upper bound and forget to increment it: a path that begins with it is not beyond it.
+    return slice(start, bisect_right(paths, upper, key=lambda path: path[: len(upper)]))
 
 
 def reaching_deletes(
@@ -152,12 +164,14 @@ def reaching_deletes(
         InvalidTableError: two deletion vectors reach one data file, a data file is listed twice, or as `reaches`.
     """
     by_path: dict[str, ManifestEntry] = {}
-    by_partition: dict[PartitionKey, list[ManifestEntry]] = defaultdict(list)
     for entry in data:
         if entry.data_file.file_path in by_path:
             raise InvalidTableError(f"data file {entry.data_file.file_path!r} is live more than once in the table")
         by_path[entry.data_file.file_path] = entry
-        by_partition[partition_key(entry.data_file)].append(entry)
+    by_partition: dict[PartitionKey, _InOrder] = defaultdict(_InOrder)
+    # In the order of their UTF-8, which is that of code points: those that path bounds leave are neighbours.
+    for path in sorted(by_path):
+        by_partition[partition_key(by_path[path].data_file)].add(by_path[path])
     found: dict[str, list[ManifestEntry]] = {path: [] for path in by_path}
     for delete in deletes:
         file = delete.data_file
@@ -168,11 +182,29 @@ def reaching_deletes(
         elif only is not None:
             candidates = [by_path[only]] if only in by_path else ()
         else:
-            candidates = by_partition.get(partition_key(file), ())
+            candidates = by_partition[partition_key(file)].that_may_be_named(file)
         for entry in candidates:
             if reaches(delete, entry, specs):
                 found[entry.data_file.file_path].append(delete)
     return {path: _in_force(path, reaching) for path, reaching in found.items()}
+
+
+class _InOrder:
+    """The data files of a partition, in the order of their paths."""
+
+    def __init__(self) -> None:
+        self._entries: list[ManifestEntry] = []
+        self._paths: list[bytes] = []
+
+    def add(self, entry: ManifestEntry) -> None:
+        self._entries.append(entry)
+        self._paths.append(_encoded(entry.data_file.file_path))
+
+    def that_may_be_named(self, delete: DataFile) -> list[ManifestEntry]:
+        """Those that the path bounds of a delete file leave possible; all for equality deletes."""
+        if delete.content is FileContent.EQUALITY_DELETES:
+            return self._entries
+        return self._entries[named_range(self._paths, *path_bounds(delete))]
 
 
 class Places(msgspec.Struct, frozen=True):
@@ -195,7 +227,7 @@ class Places(msgspec.Struct, frozen=True):
             if is_global(delete.data_file, specs):
                 continue
             partition = partition_key(delete.data_file)
-            partitions[partition] = max(_greatest_reached(delete), partitions.get(partition, -1))
+            partitions[partition] = max(greatest_reached(delete), partitions.get(partition, -1))
             if (only := only_data_file(delete.data_file)) is not None:
                 paths.add(path_digest(only))
         return cls(partitions, frozenset(paths))
@@ -268,7 +300,7 @@ def is_dangling(delete: ManifestEntry, least: LeastNumbers, least_of_table: int,
     return number is None or not is_newer(delete, number)
 
 
-def _greatest_reached(delete: ManifestEntry) -> int:
+def greatest_reached(delete: ManifestEntry) -> int:
     """The greatest data sequence number that is still reached."""
     number = sequence_number(delete)
     return number if is_newer(delete, number) else number - 1
@@ -280,6 +312,10 @@ def _lower(numbers: dict[Any, int], others: Mapping[Any, int]) -> None:
 
 
 _NAN = struct.pack(">d", math.nan)
+
+
+def _encoded(path: str) -> bytes:
+    return path.encode("utf-8", "surrogatepass")
 
 
 def _bits(value: float) -> bytes:

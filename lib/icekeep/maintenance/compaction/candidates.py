@@ -1,9 +1,13 @@
-"""Which data files ask to be rewritten, each by itself: a DataFrame of planned files in, with the reasons out."""
+"""Which data files ask to be rewritten, each by itself: planned files in, few or a DataFrame of many, and the reasons out."""
 
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions
+from icekeep.planning.scan import FewFiles
 from icekeep.spec.manifests.structs import FileContent
 
 HAS_BAD_SIZE = "has_bad_size"
@@ -27,6 +31,13 @@ def with_reasons(files: DataFrame, sizes: FileSizes, options: RewriteDataFilesOp
     return files.select("*", bad_size.alias(HAS_BAD_SIZE), many_deletes.alias(HAS_MANY_DELETES))
 
 
+def reasons_of_few(few: FewFiles, sizes: FileSizes, options: RewriteDataFilesOptions) -> dict[str, NDArray[np.bool_]]:
+    """The same of few files: the values of each of the two columns."""
+    size = few.files["file_size_in_bytes"].to_numpy()
+    bad_size = (size < sizes.min_bytes) | (size > sizes.max_bytes)
+    return {HAS_BAD_SIZE: bad_size, HAS_MANY_DELETES: _many_deletes_of_few(few, options)}
+
+
 def candidates(files: DataFrame, *, rewrite_all: bool) -> DataFrame:
     """Those of the files that have a reason; all of them with `rewrite-all`."""
     return files if rewrite_all else files.where(F.col(HAS_BAD_SIZE) | F.col(HAS_MANY_DELETES))
@@ -41,6 +52,22 @@ def _many_deletes(options: RewriteDataFilesOptions) -> Column:
     # Multiplied rather than divided: a file may have no rows.
     too_many = (deleted > 0) & (F.least(deleted, rows) >= rows * options.delete_ratio_threshold)
     return enough | too_many
+
+
+def _many_deletes_of_few(few: FewFiles, options: RewriteDataFilesOptions) -> NDArray[np.bool_]:
+    records: NDArray[np.int64] = few.files["record_count"].to_numpy()
+    reaching = few.reaching
+    if reaching is None or not reaching.deletes.num_rows:
+        return np.zeros(len(records), np.bool_)
+    deletes, rows, positions = reaching.deletes, reaching.rows, reaching.positions
+    is_of_positions = (deletes["content"].to_numpy() == FileContent.POSITION_DELETES)[positions]
+    since = pc.fill_null(few.files["file_sequence_number"], 0).to_numpy()[rows]
+    may_apply = ~is_of_positions | (deletes["sequence_number"].to_numpy()[positions] >= since)
+    enough = np.bincount(rows[may_apply], minlength=len(records)) >= max(1, options.delete_file_threshold)
+    is_own = is_of_positions & pc.is_valid(deletes["referenced_data_file"]).to_numpy()[positions]
+    deleted = np.zeros(len(records), np.int64)
+    np.add.at(deleted, rows[is_own], deletes["record_count"].to_numpy()[positions[is_own]])
+    return enough | ((deleted > 0) & (np.minimum(deleted, records) >= records * options.delete_ratio_threshold))
 
 
 def _may_apply(delete: Column) -> Column:

@@ -4,45 +4,46 @@ Few files are packed on the driver. Many are brought together by key in Spark, p
 has is put into storage by the task that packed it: the driver gets a row of sums for each group.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from icekeep.errors import UnsupportedError
 from icekeep.formats.write_options import write_options
-from icekeep.maintenance.compaction.candidates import HAS_BAD_SIZE, HAS_MANY_DELETES, candidates, with_reasons
 from icekeep.maintenance.compaction.grouping import Cut, GroupRules, PlannedFile, PlannedGroup, Tally, groups_of_key
-from icekeep.maintenance.compaction.key_ranges import ColumnFacts, KeySpace, ends_of, key_space
+from icekeep.maintenance.compaction.key_ranges import key_space
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions, file_sizes
 from icekeep.maintenance.compaction.output_specs import output_specs
 from icekeep.maintenance.compaction.plan import (
     FileGroup,
-    GroupDelete,
-    GroupFile,
     LeftAlone,
     RewritePlan,
     in_job_order,
     pack_group_files,
 )
+from icekeep.maintenance.compaction.planned_files import (
+    few_planned_files,
+    file_columns,
+    many_planned_files,
+    planned_file,
+)
 from icekeep.maintenance.compaction.strategy import Strategy, snapshots_in_order
-from icekeep.planning.entries import DRIVER_ENTRIES_COUNT, Place, chosen_reading
-from icekeep.planning.scan import Scan, planned_files, planned_files_with_deletes, refuse_encrypted_file
+from icekeep.planning.entries import DRIVER_ENTRIES_COUNT
+from icekeep.planning.scan import Scan, few_files, planned_files, planned_files_with_deletes
 from icekeep.planning.tasks import collected
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 from icekeep.storage.base import Storage
 
-_FILE_COLUMNS = tuple(name for name in GroupFile.__struct_fields__ if name != "deletes")
-_METRICS = ("lower_bounds", "upper_bounds", "null_value_counts", "nan_value_counts")
 _KEY = "group_partition"
 _PACKED = pa.schema([("group", pa.binary()), ("tally", pa.binary())])
 
@@ -66,9 +67,9 @@ def plan(
 
     Args:
         branch: whose head the scan reads.
-        directory: where tasks put the files of groups where files are many, for `plan.group_files`; whoever gave it removes
-            `plan.plan_locations` in the end. With null, for a preview, they are kept nowhere.
-        driver_limit: up to so many entries are packed on the driver.
+        directory: of this plan alone, where tasks put the files of groups where files are many, for `plan.group_files`;
+            whoever gave it removes `plan.plan_locations` in the end. With null, for a preview, they are kept nowhere.
+        driver_limit: up to so many entries, deletes among them, are packed on the driver.
 
     Raises:
         OptionError, NotFoundError: an option does not go with the table or with another option.
@@ -271,15 +272,16 @@ class _PackTask(msgspec.Struct, frozen=True, kw_only=True):
             digest = blake2b(one.partition, digest_size=16).hexdigest()
             part = "" if self.cut is None else f"-{self.cut.files_count}"
             location = f"{self.directory}/group-{group.spec_id}-{digest}-{one.position}{part}.msgpack.zst"
-            with self.storage.write(location) as stream:
-                stream.write(pack_group_files(one.files))
+            # An attempt that came before this one made it of the same files.
+            with suppress(FileExistsError):
+                self.storage.create(location, pack_group_files(one.files))
             group = msgspec.structs.replace(group, location=location)
         return msgspec.structs.replace(one, group=group, files=None)
 
 
 def _pack(task: _PackTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     rows = (row for batch in batches for row in batch.to_pylist())
-    files = (_planned_file(row, task.rules.space) for row in rows)
+    files = (planned_file(row, task.rules.space) for row in rows)
     tally = Tally()
     for one in _groups(files, task.rules, tally, task.cut):
         yield _packed_row("group", task.stored(one))
@@ -308,62 +310,11 @@ def _packer(
     *,
     with_deletes: bool = True,
 ) -> Packer:
-    metrics = () if rules.space is None else _METRICS
-    columns = (*_FILE_COLUMNS, "key_metadata", *metrics)
-    plan_files = planned_files_with_deletes if with_deletes and scan.deletes.opened else planned_files
-    files = with_reasons(_narrowed(plan_files(scan, spark, columns), rules.space), rules.sizes, rules.options)
-    if rules.strategy.ordering is None:
-        files = candidates(files, rewrite_all=rules.options.rewrite_all)
-    if chosen_reading(scan.data.opened, driver_limit).place is Place.DRIVER:
-        return DriverPacker((_planned_file(row.asDict(), rules.space) for row in collected(files)), rules)
+    columns = file_columns(rules.space)
+    deletes = with_deletes and bool(scan.deletes.opened)
+    few = few_files(scan, columns, deletes=deletes, driver_limit=driver_limit)
+    if few is not None:
+        return DriverPacker(few_planned_files(few, rules), rules)
+    plan_files = planned_files_with_deletes if deletes else planned_files
+    files = many_planned_files(plan_files(scan, spark, columns), rules)
     return _TasksPacker(files, _PackTask(rules=rules, storage=scan.table.storage, directory=directory))
-
-
-def _narrowed(files: DataFrame, space: KeySpace | None) -> DataFrame:
-    """Of the metrics only those of the order's columns, each in a column of its own: rows that are sorted stay small."""
-    if space is None:
-        return files
-    known = [
-        F.col(name).getItem(field_id).alias(_metric(name, field_id))
-        for field_id in space.field_ids
-        for name in _METRICS
-    ]
-    return files.select(*(F.col(name) for name in files.columns if name not in _METRICS), *known)
-
-
-def _metric(name: str, field_id: int) -> str:
-    return f"{name}_{field_id}"
-
-
-def _planned_file(row: Mapping[str, Any], space: KeySpace | None) -> PlannedFile:
-    refuse_encrypted_file(row)
-    offsets = row["split_offsets"]
-    values = {name: row[name] for name in _FILE_COLUMNS}
-    values |= {"partition": bytes(row["partition"]), "split_offsets": None if offsets is None else tuple(offsets)}
-    ends = None
-    if space is not None:
-        facts = [_facts(row, field_id) for field_id in space.field_ids]
-        ends = ends_of(space, facts, row["record_count"])
-    return PlannedFile(
-        file=GroupFile(**values),
-        deletes=tuple(_delete(delete) for delete in row.get("deletes") or ()),
-        has_bad_size=row[HAS_BAD_SIZE],
-        has_many_deletes=row[HAS_MANY_DELETES],
-        ends=ends,
-    )
-
-
-def _facts(row: Mapping[str, Any], field_id: int) -> ColumnFacts:
-    lower, upper, null_count, nan_count = (row[_metric(name, field_id)] for name in _METRICS)
-    return ColumnFacts(
-        None if lower is None else bytes(lower), None if upper is None else bytes(upper), null_count, nan_count
-    )
-
-
-def _delete(row: Mapping[str, Any] | Row) -> GroupDelete:
-    values = {name: row[name] for name in GroupDelete.__struct_fields__}
-    if values["key_metadata"] is not None:
-        raise UnsupportedError(f"delete file {values['file_path']!r} is encrypted, which is not supported yet")
-    ids = values["equality_ids"]
-    values |= {"partition": bytes(values["partition"]), "equality_ids": None if ids is None else tuple(ids)}
-    return GroupDelete(**values)
