@@ -3,7 +3,7 @@
 import contextlib
 import io
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
@@ -14,7 +14,7 @@ from icekeep.formats import rewrite as rewriting
 from icekeep.formats import splicing
 from icekeep.formats.rewrite_task import FilePiece, RewriteTask
 from icekeep.formats.spliced_file import SplicedFile
-from icekeep.formats.thrift import Struct
+from icekeep.formats.thrift import LIST, STRUCT, Struct, struct_bytes, struct_list_bytes
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.schema import Schema
@@ -106,6 +106,38 @@ def check_file(storage: Storage, file: DataFile) -> int:
     return pages
 
 
+def chunks_found_in(storage: Storage, source: str, target: str) -> set[str]:
+    """The columns of a file all of whose chunks another file has byte for byte."""
+    data, whole = storage.read(source), storage.read(target)
+    metadata = pq.ParquetFile(io.BytesIO(data)).metadata
+    chunks = [
+        metadata.row_group(n).column(m) for n in range(metadata.num_row_groups) for m in range(metadata.num_columns)
+    ]
+    missing = {
+        chunk.path_in_schema
+        for chunk in chunks
+        if data[chunk.data_page_offset : chunk.data_page_offset + chunk.total_compressed_size] not in whole
+    }
+    return {chunk.path_in_schema for chunk in chunks} - missing
+
+
+def with_garbage(data: bytes, names: Collection[str], kept: range) -> bytes:
+    """The bytes of a file of one row group in which, of some columns, no page is one but those that have rows of `kept`."""
+    out = bytearray(data)
+    footer = Struct(data[-8 - int.from_bytes(data[-8:-4], "little") : -8])
+    (group,) = footer.structs(4)
+    for chunk in group.structs(1):
+        meta = chunk.struct(3)
+        if b".".join(meta.binaries(3)).decode() not in names:
+            continue
+        places = Struct(data, chunk.value(4)).structs(1)
+        rows = [place.value(3) for place in places] + [group.value(3)]
+        for place, (start, stop) in zip(places, itertools.pairwise(rows), strict=True):
+            if stop <= kept.start or start >= kept.stop:
+                out[place.value(1) : place.value(1) + place.value(2)] = b"\xff" * place.value(2)
+    return bytes(out)
+
+
 def _check_chunk(data: bytes, chunk: Struct, meta: Struct, values: pa.ChunkedArray, described: Any) -> int:
     assert meta.value(5) == len(values) == described.num_values
     places = Struct(data, chunk.value(4)).structs(1)
@@ -166,3 +198,42 @@ def _key(described: Any, type_: pa.DataType) -> Any:
 
 def _plain(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
+
+
+Edits = Mapping[int, tuple[int, bytes] | None]
+"""By field id, the kind and the bytes of a value that is put in place of what is there; null takes a field away."""
+
+
+def with_edits(
+    data: bytes,
+    column: int = 0,
+    *,
+    footer: Edits | None = None,
+    group: Edits | None = None,
+    chunk: Edits | None = None,
+    meta: Edits | None = None,
+    statistics: Edits | None = None,
+) -> bytes:
+    """The bytes of a file of one row group whose footer says something else, of one of its columns where that is meant."""
+    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    whole = Struct(data[end:-8])
+    (old_group,) = whole.structs(4)
+    old_chunks = old_group.structs(1)
+    old_meta = old_chunks[column].struct(3)
+    assert old_meta is not None
+    old_statistics = old_meta.struct(12)
+    if old_statistics is not None:
+        meta = {12: (STRUCT, _edited(old_statistics, statistics)), **(meta or {})}
+    chunks = [_edited(one, {}) for one in old_chunks]
+    chunks[column] = _edited(old_chunks[column], {3: (STRUCT, _edited(old_meta, meta)), **(chunk or {})})
+    new_group = _edited(old_group, {1: (LIST, struct_list_bytes(chunks)), **(group or {})})
+    new = _edited(whole, {4: (LIST, struct_list_bytes([new_group])), **(footer or {})})
+    return data[:end] + new + len(new).to_bytes(4, "little") + b"PAR1"
+
+
+def _edited(struct: Struct, edits: Edits | None) -> bytes:
+    fields: dict[int, tuple[int, bytes] | None] = {
+        id_: (kind, struct.raw(id_) or b"") for id_, kind in struct.kinds.items()
+    }
+    fields |= edits or {}
+    return struct_bytes([(id_, *value) for id_, value in sorted(fields.items()) if value is not None])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,10 +19,14 @@ from icekeep.maintenance import compaction
 from icekeep.maintenance.compaction import compact, ordered, plan_compaction, ways
 from icekeep.maintenance.compaction.estimate import Way
 from icekeep.spec.sorting import SortKey
+from icekeep.spec.types import LONG, STRING
 from icekeep.tables.append import append
+from icekeep.tables.create import create_table
 from icekeep.tables.scan import scan
 from icekeep.tables.update_sort_order import update_sort_order
+from kit.columns import column, schema_of, table_of
 from kit.lake import Lake, events, multiset
+from kit.spliced import chunks_found_in
 from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
 
 ALL = {"rewrite-all": "true"}
@@ -153,6 +158,23 @@ def test_row_groups_are_copied_where_the_user_wants_it_and_the_rows_are_the_same
     assert footer.num_row_groups == 6
     [entry, *_] = lake.foreign().inspect.files().to_pylist()
     assert entry["readable_metrics"]["id"]["value_count"] == entry["record_count"] == 120
+
+
+@pytest.mark.parametrize(("choice", "copied"), [("auto", {"text"}), ("never", set())])
+def test_columns_without_a_dictionary_are_copied_page_by_page_unless_the_user_says_never(
+    lake: Lake, spark_session: SparkSession, choice: str, copied: set[str]
+) -> None:
+    schema = schema_of(column(1, "n", LONG, required=True), column(2, "text", STRING))
+    table = create_table(lake.catalog, ("db", "wide"), schema)
+    numbers = np.random.default_rng(7)
+    parts = [[{"n": n, "text": numbers.bytes(40).hex()} for n in range(1000)] for _ in range(6)]
+    table = append(table, [table_of(schema, part) for part in parts])
+    before, olds = rows(table, spark_session), data_files(table)
+    compact(table, spark_session, options={"stitch": choice})
+    after = lake.catalog.load(("db", "wide"))
+    [new] = data_files(after)
+    assert [chunks_found_in(table.storage, old.file_path, new.file_path) for old in olds] == [copied] * 6
+    assert rows(after, spark_session) == before
 
 
 def test_small_row_groups_are_merged_unless_the_user_says_otherwise(lake: Lake, spark_session: SparkSession) -> None:

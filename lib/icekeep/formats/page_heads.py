@@ -5,6 +5,7 @@ dictionary, keeps a chunk from being moved. Only columns without repetition are:
 """
 
 import zlib
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -16,15 +17,23 @@ DATA_PAGE, DATA_PAGE_V2 = 0, 3
 _KIND, _UNCOMPRESSED, _COMPRESSED, _CHECKSUM = 1, 2, 3, 4
 _HEADS = {DATA_PAGE: 5, DATA_PAGE_V2: 8}
 
-_PAGE = ({1: I32, 2: I32, 3: I32}, {4: I32, 5: STRUCT, 8: STRUCT})
-_DATA = {
-    DATA_PAGE: ({1: I32, 2: I32, 3: I32, 4: I32}, {5: STRUCT}),
-    DATA_PAGE_V2: ({1: I32, 2: I32, 3: I32, 4: I32, 5: I32, 6: I32}, {7: TRUE, 8: STRUCT}),
-}
-_STATISTICS: "_Fields" = ({}, {1: BINARY, 2: BINARY, 3: I64, 4: I64, 5: BINARY, 6: BINARY, 7: TRUE, 8: TRUE})
-"""The kinds of the fields that must be and that may be there: other libraries read no head that has others."""
 
-_Fields = tuple[dict[int, int], dict[int, int]]
+class _Fields(NamedTuple):
+    """The kinds of the fields that must be there, and of those that may: other libraries read no head that has others."""
+
+    needed: Mapping[int, int]
+    allowed: Mapping[int, int]
+
+
+_PAGE = _Fields({1: I32, 2: I32, 3: I32}, {1: I32, 2: I32, 3: I32, 4: I32, 5: STRUCT, 8: STRUCT})
+_COUNTS = {1: I32, 2: I32, 3: I32, 4: I32}
+_LEVELS = {5: I32, 6: I32}
+_DATA = {
+    DATA_PAGE: _Fields(_COUNTS, {**_COUNTS, 5: STRUCT}),
+    DATA_PAGE_V2: _Fields({**_COUNTS, **_LEVELS}, {**_COUNTS, **_LEVELS, 7: TRUE, 8: STRUCT}),
+}
+_STATISTICS = _Fields({}, {1: BINARY, 2: BINARY, 3: I64, 4: I64, 5: BINARY, 6: BINARY, 7: TRUE, 8: TRUE})
+
 _MOST_PAGE_BYTES = 2**31 - 1
 
 _PLAIN, _RLE, _BIT_PACKED = 0, 3, 4
@@ -96,8 +105,8 @@ def chunk_pages(
     while position < end:
         head = Struct(data, position)
         _require_fields(head, _PAGE)
-        kind = head.required_integer(_KIND).value
-        size_bytes, plain_bytes = head.required_integer(_COMPRESSED).value, head.required_integer(_UNCOMPRESSED).value
+        kind = head.value(_KIND)
+        size_bytes, plain_bytes = head.value(_COMPRESSED), head.value(_UNCOMPRESSED)
         page = Page(position, head.end + size_bytes, _values_count(head, kind, physical_type, has_nulls, encodings))
         if size_bytes < 0 or not 0 <= plain_bytes <= _MOST_PAGE_BYTES or page.end > end:
             raise Damaged("a page is longer than its column chunk")
@@ -127,25 +136,21 @@ def _values_count(head: Struct, kind: int, physical_type: str, has_nulls: bool, 
     _require_fields(about, _DATA[kind])
     if statistics := about.struct(_HEADS[kind]):
         _require_fields(statistics, _STATISTICS)
-    count = about.required_integer(1).value
+    count = about.value(1)
     if count < 1:
         raise CannotSplice("a page has no values")
     if kind == DATA_PAGE:
-        encoding = about.required_integer(2).value
+        encoding = about.value(2)
         levels = about.value(3), about.value(4)
         if not {*levels} <= {_RLE, _BIT_PACKED} or (has_nulls and levels[0] != _RLE):
             raise CannotSplice("its levels are encoded in an old way")
     else:
-        encoding = about.required_integer(4).value
-        levels_bytes, repetition_bytes = about.required_integer(5).value, about.required_integer(6).value
-        nulls = about.required_integer(2).value
-        if about.required_integer(3).value != count or repetition_bytes or not 0 <= nulls <= count:
+        encoding = about.value(4)
+        levels_bytes, repetition_bytes = about.value(5), about.value(6)
+        nulls = about.value(2)
+        if about.value(3) != count or repetition_bytes or not 0 <= nulls <= count:
             raise Damaged("a page has not one value a row")
-        if (
-            levels_bytes < 0
-            or (levels_bytes and not has_nulls)
-            or levels_bytes > head.required_integer(_COMPRESSED).value
-        ):
+        if levels_bytes < 0 or (levels_bytes and not has_nulls) or levels_bytes > head.value(_COMPRESSED):
             raise Damaged("a page has levels that its column has not")
         is_compressed = about.span(7) is None or about.boolean(7)
         if not is_compressed and head.value(_COMPRESSED) != head.value(_UNCOMPRESSED):
@@ -187,9 +192,8 @@ def _check_levels(data: bytes, head: Struct) -> None:
 
 def _require_fields(struct: Struct, fields: _Fields) -> None:
     """Raise `CannotSplice` unless a struct has the fields that it must have, and others only that it may have."""
-    needed, allowed = fields
-    kinds = {id_: TRUE if span.kind == FALSE else span.kind for id_, span in struct.spans.items()}
-    if not needed.items() <= kinds.items() or not kinds.items() <= (needed | allowed).items():
+    kinds = {id_: TRUE if kind == FALSE else kind for id_, kind in struct.kinds.items()}
+    if not fields.needed.items() <= kinds.items() or not kinds.items() <= fields.allowed.items():
         raise CannotSplice("the head of a page has fields that icekeep does not know")
 
 

@@ -63,6 +63,7 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
         budget_bytes: how much memory the rows that are to be ordered may take before they are put on disk.
         keeps_lineage: whether the new files store the lineage of rows; null if they shall where a piece has a first row id.
             Tasks that read and tasks that write the same rows must say the same.
+        moves_pages: whether data pages of small Parquet files may be moved as they are, where no row changes.
         slots: how many tasks share the machine's memory, this one among them.
     """
 
@@ -82,6 +83,7 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
     files_count: int | None = None
     budget_bytes: int = 512 * 1024 * 1024
     keeps_lineage: bool | None = None
+    moves_pages: bool = True
     slots: int = 1
     operation_id: str
     partition_id: int = 0

@@ -7,8 +7,6 @@ known without looking at its values.
 
 import re
 from collections.abc import Collection, Mapping
-from itertools import count
-from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -17,15 +15,22 @@ import pyarrow.parquet as pq
 from icekeep.formats.arrow_schema import field_id
 from icekeep.formats.chunk_bounds import ChunkBounds, Order, PageBounds, order_of, pages_of_index
 from icekeep.formats.page_heads import CannotSplice, ChunkPages, chunk_pages
-from icekeep.formats.parquet_footer import CODECS, MOST_FOOTER_BYTES, TAIL_BYTES
+from icekeep.formats.parquet_footer import CODECS
 from icekeep.formats.rewrite_task import FilePiece
-from icekeep.formats.thrift import I64, LIST, Damaged, Struct, integer_at, walk_struct, walk_structs
+from icekeep.formats.splice_footers import FooterEnd, FooterHead, WalkedFooter, footer_of, head_bytes, walk_footer
+from icekeep.formats.thrift import Damaged, Struct
 from icekeep.formats.write_options import ParquetOptions
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import BOOLEAN, DOUBLE, FLOAT, DecimalType, PrimitiveType
 
 _NOT_COUNTED = (BOOLEAN, FLOAT, DOUBLE)
+_OLD_WRITERS = re.compile(rb"parquet-mr version 1\.[0-7]\.")
+"""Their pages of DELTA_BYTE_ARRAY need the one before them (PARQUET-246)."""
+
+_EXACT = 7, 8
+"""Flags of statistics: whether both bounds are values."""
+
 _CHUNK_FIELDS = {2, 3, 4, 5, 6, 7}
 _LINEAGE = (ROW_ID.field_id, LAST_UPDATED_SEQUENCE_NUMBER.field_id)
 
@@ -81,7 +86,8 @@ class SpliceExaminer:
         """
         self._codec = CODECS[options.compression]
         self._columns = _splice_columns(schema, options, written)
-        self._known: tuple[pq.ParquetSchema, dict[int, int], int] | None = None
+        self._head: FooterHead | None = None
+        self._end: FooterEnd | None = None
 
     @property
     def columns(self) -> Mapping[int, SpliceColumn]:
@@ -95,49 +101,47 @@ class SpliceExaminer:
         """
         nothing = SpliceSource(piece, data, piece.size_bytes, {})
         try:
-            file = pq.ParquetFile(pa.BufferReader(data))
-            # Pages of DELTA_BYTE_ARRAY need the one before them in files of old writers (PARQUET-246).
-            is_old = re.match(r"parquet-mr version 1\.[0-7]\.", file.metadata.created_by or "")
-            if is_old or file.metadata.num_rows != piece.record_count:
-                return nothing
-            positions, row_bytes = self._positions(file)
-            positions = {id_: n for id_, n in positions.items() if wanted is None or id_ in wanted}
-            described = _described(data, len(file.metadata.schema), {*positions.values()})
-            if sum(row_count for row_count, _ in described.row_groups) != piece.record_count:
-                return nothing
+            footer = footer_of(data)
+            head = self._head_of(footer, data)
+            positions = {id_: n for id_, n in head.positions.items() if wanted is None or id_ in wanted}
+            walked = walk_footer(footer, head, {*positions.values()}, self._end)
         except (pa.ArrowException, OSError, ValueError):
+            return nothing
+        self._end = walked.end
+        if _OLD_WRITERS.match(walked.end.created_by) or not walked.has_rows(piece.record_count):
             return nothing
         found = {
             id_: chunks
             for id_, position in positions.items()
-            if (chunks := self._chunks(described, position, self._columns[id_], data)) is not None
+            if (chunks := self._chunks(walked, position, self._columns[id_], data)) is not None
         }
         source = SpliceSource(piece, data, 0, found)
         texts = sum(source.chunk_bytes(id_) for id_ in found if self._columns[id_].physical_type == "BYTE_ARRAY")
-        return msgspec.structs.replace(source, arrow_bytes=piece.record_count * row_bytes + 2 * texts)
+        return msgspec.structs.replace(source, arrow_bytes=piece.record_count * head.row_bytes + 2 * texts)
 
-    def _positions(self, file: pq.ParquetFile) -> tuple[dict[int, int], int]:
-        """Where in row groups the columns stand that are stored as in the new files; and about how long a row is."""
-        schema = file.metadata.schema
-        if self._known is None or not self._known[0].equals(schema):
-            places = _leaf_positions(file)
+    def _head_of(self, footer: bytes, data: bytes) -> FooterHead:
+        """The head of a footer: where the columns stand that are stored as in the new files."""
+        if self._head is None or not footer.startswith(self._head.data):
+            file = pq.ParquetFile(pa.BufferReader(data))
+            schema, places = file.metadata.schema, _leaf_positions(file)
             positions = {
                 id_: places[id_]
                 for id_, column in self._columns.items()
                 if id_ in places and _stored_as(schema.column(places[id_])) == column.stored
             }
-            self._known = schema, positions, sum(_width(field.type) for field in file.schema_arrow)
-        return self._known[1], self._known[2]
+            row_bytes = sum(_width(field.type) for field in file.schema_arrow)
+            self._head = FooterHead(head_bytes(footer), positions, len(schema), row_bytes)
+        return self._head
 
     def _chunks(
-        self, described: "_Described", position: int, column: SpliceColumn, data: bytes
+        self, walked: WalkedFooter, position: int, column: SpliceColumn, data: bytes
     ) -> tuple[SpliceChunk, ...] | None:
         """The chunks of a column in all row groups that have rows; null unless all may be spliced."""
-        has_order = position in described.ordered
+        has_order = position in walked.end.ordered
         try:
             return tuple(
                 self._chunk(chunks[position], row_count, column, has_order, data)
-                for row_count, chunks in described.row_groups
+                for row_count, chunks in walked.row_groups
                 if row_count
             )
         except (CannotSplice, ValueError):
@@ -147,7 +151,7 @@ class SpliceExaminer:
         about = chunk.struct(3)
         if about is None or about.value(11) or about.value(4) != self._codec:
             raise CannotSplice("it has a dictionary, or another codec")
-        if about.value(5) != row_count or not {*chunk.spans} <= _CHUNK_FIELDS:
+        if about.value(5) != row_count or not chunk.field_ids <= _CHUNK_FIELDS:
             raise CannotSplice("it has not one value a row, or is encrypted or in another file")
         start = about.required_integer(9).value
         pages = chunk_pages(
@@ -191,16 +195,18 @@ def _splice_columns(schema: Schema, options: ParquetOptions, written: pq.Parquet
 
 
 def _leaf_positions(file: pq.ParquetFile) -> dict[int, int]:
-    """Where in row groups the columns at the top stand that hold values, by field id; those with an id that is not one's
-    own are left out.
+    """Where in row groups the columns at the top stand that hold values, by field id; those with an id, or a path, that is
+    not one's own are left out: `a.b` is a column's name and the path of a field in another.
     """
     schema = file.metadata.schema
-    tops = {schema.column(n).path: n for n in range(len(schema))}
+    paths: dict[str, list[int]] = {}
+    for position in range(len(schema)):
+        paths.setdefault(schema.column(position).path, []).append(position)
     ids: dict[int, list[int]] = {}
     for field in file.schema_arrow:
         id_ = field_id(field)
         if id_ is not None:
-            ids.setdefault(id_, []).append(-1 if field.type.num_fields else tops.get(field.name, -1))
+            ids.setdefault(id_, []).extend(paths.get(field.name, ()) if not field.type.num_fields else [-1])
     return {id_: found[0] for id_, found in ids.items() if len(found) == 1 and found[0] >= 0}
 
 
@@ -208,58 +214,6 @@ def _stored_as(leaf: pq.ColumnSchema) -> tuple[object, ...]:
     """All that says how the values of a column are to be read."""
     levels = leaf.max_definition_level, leaf.max_repetition_level
     return leaf.physical_type, str(leaf.logical_type), leaf.length, leaf.precision, leaf.scale, *levels
-
-
-class _Described(NamedTuple):
-    """What a footer says of row groups: the rows and some column chunks of each, and which columns have defined orders."""
-
-    row_groups: list[tuple[int, dict[int, Struct]]]
-    ordered: set[int]
-
-
-def _described(data: bytes, columns_count: int, positions: set[int]) -> _Described:
-    """Read what a footer says of the columns at some positions in one go: it is a good part of a small file."""
-    length = int.from_bytes(data[-TAIL_BYTES:-4], "little")
-    if length > min(MOST_FOOTER_BYTES, len(data) - TAIL_BYTES):
-        raise Damaged("its footer is too large")
-    footer = data[-TAIL_BYTES - length : -TAIL_BYTES]
-    groups: list[tuple[int, dict[int, Struct]]] = []
-    orders: list[Struct] = []
-
-    def order(position: int) -> int:
-        orders.append(Struct(footer, position))
-        return orders[-1].end
-
-    def row_group(position: int) -> int:
-        chunks: dict[int, Struct] = {}
-        counts: list[int] = []
-        columns = count()
-
-        def chunk(start: int) -> int:
-            column = next(columns)
-            if column not in positions:
-                return walk_struct(footer, start, {})
-            chunks[column] = Struct(footer, start)
-            return chunks[column].end
-
-        def row_count(start: int) -> int:
-            value, end = integer_at(footer, start)
-            counts.append(value)
-            return end
-
-        walk_chunks = (LIST, lambda start: walk_structs(footer, start, chunk))
-        end = walk_struct(footer, position, {1: walk_chunks, 3: (I64, row_count)})
-        if next(columns) != columns_count or len(counts) != 1 or counts[0] < 0:
-            raise Damaged("a row group has not the columns of its schema")
-        groups.append((counts[0], chunks))
-        return end
-
-    opened = {
-        4: (LIST, lambda start: walk_structs(footer, start, row_group)),
-        7: (LIST, lambda start: walk_structs(footer, start, order)),
-    }
-    walk_struct(footer, 0, opened)
-    return _Described(groups, {position for position, order in enumerate(orders) if order.span(1) is not None})
 
 
 def _bounds(chunk: Struct, about: Struct, column: SpliceColumn, pages: ChunkPages, data: bytes) -> ChunkBounds:
@@ -275,6 +229,9 @@ def _bounds(chunk: Struct, about: Struct, column: SpliceColumn, pages: ChunkPage
         least, greatest = statistics.binary(6), statistics.binary(5)
         if least is None or greatest is None:
             raise CannotSplice("its bounds are not known")
+        if any(statistics.span(flag) is not None and not statistics.boolean(flag) for flag in _EXACT):
+            # Manifests of a table that asks for full metrics hold least and greatest values, not cut ones.
+            raise CannotSplice("its bounds were cut")
         if column.order(least) > column.order(greatest):
             raise Damaged("the bounds of a column chunk are the wrong way round")
     if len(pages.pages) == 1:

@@ -71,7 +71,8 @@ def rewrite_spliced(task: RewriteTask, storage: Storage) -> RewriteOutcome | Non
 def _may_splice(task: RewriteTask) -> bool:
     """Whether all rows stay as they are, and come from small Parquet files."""
     return (
-        task.ordering is None
+        task.moves_pages
+        and task.ordering is None
         and task.key_range is None
         and task.files_count is None
         and bool(task.pieces)

@@ -43,12 +43,14 @@ class Struct:
     Raises `Damaged` where the bytes are no struct, and, when asked for a field of another kind than it has.
     """
 
-    __slots__ = ("_data", "_spans", "end", "start")
+    __slots__ = ("_data", "_spans", "_structs", "end", "start")
 
-    def __init__(self, data: bytes, start: int = 0) -> None:
+    def __init__(self, data: bytes, start: int = 0, depth: int = 0) -> None:
+        """`depth` says in how many structs this one lies that were opened with it."""
         self._data = data
         self.start = start
-        self._spans, self.end = _spans(data, start)
+        self._structs: dict[int, Struct] = {}
+        self._spans, self.end = _spans(data, start, depth, self._structs)
 
     @property
     def field_ids(self) -> set[int]:
@@ -56,9 +58,9 @@ class Struct:
         return set(self._spans)
 
     @property
-    def spans(self) -> Mapping[int, Span]:
-        """Where all values lie, by field id."""
-        return self._spans
+    def kinds(self) -> Mapping[int, int]:
+        """The kinds of all values, by field id."""
+        return {field_id: span.kind for field_id, span in self._spans.items()}
 
     def span(self, field_id: int) -> Span | None:
         """Where a field's value lies."""
@@ -86,8 +88,8 @@ class Struct:
 
     def value(self, field_id: int, default: int = 0) -> int:
         """The number of a field of 16, 32 or 64 bits."""
-        found = self.integer(field_id)
-        return default if found is None else found.value
+        span = self._of_kind(field_id, *_INTEGERS)
+        return default if span is None else integer_at(self._data, span.start)[0]
 
     def byte(self, field_id: int) -> int:
         """The number of a field of 8 bits, 0 where it is not there."""
@@ -101,8 +103,8 @@ class Struct:
 
     def struct(self, field_id: int) -> "Struct | None":
         """The struct in a field."""
-        span = self._of_kind(field_id, STRUCT)
-        return None if span is None else Struct(self._data, span.start)
+        self._of_kind(field_id, STRUCT)
+        return self._structs.get(field_id)
 
     def structs(self, field_id: int) -> list["Struct"]:
         """The structs in a list, none where the field is not there."""
@@ -137,8 +139,7 @@ class Struct:
             raise Damaged(f"field {field_id} is a list of kind {kind}")
         found: list[Span] = []
         for _ in range(count):
-            # What is true or false takes a byte as an element.
-            end = _after(self._data, position, BYTE if kind in (TRUE, FALSE) else kind, 0)
+            end = _after(self._data, position, _kind_in_list(kind), 0)
             found.append(Span(kind, position, end))
             position = end
         return found
@@ -152,13 +153,13 @@ class Struct:
 
 def structs_at(data: bytes, position: int) -> list[Struct]:
     """The structs of the list that begins at a position."""
-    count, kind, position = _list_head(data, position)
-    if count and kind != STRUCT:
-        raise Damaged(f"a list of structs has elements of kind {kind}")
     found: list[Struct] = []
-    for _ in range(count):
-        found.append(Struct(data, position))
-        position = found[-1].end
+
+    def opened(start: int) -> int:
+        found.append(Struct(data, start))
+        return found[-1].end
+
+    walk_structs(data, position, opened)
     return found
 
 
@@ -246,9 +247,12 @@ def with_integers(data: bytes, start: int, end: int, changes: Iterable[tuple[Int
     return b"".join([*parts, data[start:end]])
 
 
-def _spans(data: bytes, position: int) -> tuple[dict[int, Span], int]:
+def _spans(data: bytes, position: int, depth: int, structs: dict[int, Struct]) -> tuple[dict[int, Span], int]:
+    """Where the fields of a struct lie; those that are structs are opened on the way, into `structs`."""
     spans: dict[int, Span] = {}
     field_id = 0
+    if depth > _MAX_DEPTH:
+        raise _nested_too_deep()
     try:
         while head := data[position]:
             position += 1
@@ -256,10 +260,16 @@ def _spans(data: bytes, position: int) -> tuple[dict[int, Span], int]:
                 field_id += head >> 4
             else:
                 field_id, position = integer_at(data, position)
-            end = _after(data, position, head & 15, 0)
+            kind = head & 15
             if field_id in spans:
                 raise Damaged(f"field {field_id} is there twice")
-            spans[field_id] = Span(head & 15, position, end)
+            if kind == STRUCT:
+                structs[field_id] = Struct(data, position, depth + 1)
+                end = structs[field_id].end
+            else:
+                end = _after(data, position, kind, depth)
+            # As `Span(kind, position, end)`, in half the time.
+            spans[field_id] = tuple.__new__(Span, (kind, position, end))
             position = end
     except IndexError:
         raise _cut_short() from None
@@ -291,7 +301,7 @@ def _after(data: bytes, position: int, kind: int, depth: int) -> int:
 
 def _after_struct(data: bytes, position: int, depth: int) -> int:
     if depth > _MAX_DEPTH:
-        raise Damaged(f"values are nested more than {_MAX_DEPTH} levels deep")
+        raise _nested_too_deep()
     while head := data[position]:
         position += 1
         if head < 16:
@@ -302,30 +312,33 @@ def _after_struct(data: bytes, position: int, depth: int) -> int:
 
 def _after_list(data: bytes, position: int, depth: int) -> int:
     if depth > _MAX_DEPTH:
-        raise Damaged(f"values are nested more than {_MAX_DEPTH} levels deep")
+        raise _nested_too_deep()
     count, kind, position = _list_head(data, position)
-    return _after_elements(data, position, count, (kind,), depth)
+    kind = _kind_in_list(kind)
+    for _ in range(count):
+        position = _after(data, position, kind, depth)
+    return position
 
 
 def _after_map(data: bytes, position: int, depth: int) -> int:
     if depth > _MAX_DEPTH:
-        raise Damaged(f"values are nested more than {_MAX_DEPTH} levels deep")
+        raise _nested_too_deep()
     count, position = varint_at(data, position)
     if not count:
         return position
     if count > len(data) - position:
         raise _cut_short()
     kinds = data[position]
-    return _after_elements(data, position + 1, count, (kinds >> 4, kinds & 15), depth)
-
-
-def _after_elements(data: bytes, position: int, count: int, kinds: tuple[int, ...], depth: int) -> int:
-    # What is true or false takes no byte as a field, but one as an element.
-    kinds = tuple(BYTE if kind in (TRUE, FALSE) else kind for kind in kinds)
+    key_kind, value_kind = _kind_in_list(kinds >> 4), _kind_in_list(kinds & 15)
+    position += 1
     for _ in range(count):
-        for kind in kinds:
-            position = _after(data, position, kind, depth)
+        position = _after(data, _after(data, position, key_kind, depth), value_kind, depth)
     return position
+
+
+def _kind_in_list(kind: int) -> int:
+    """What is true or false takes no byte as a field, but one as an element."""
+    return BYTE if kind in (TRUE, FALSE) else kind
 
 
 def _list_head(data: bytes, position: int) -> tuple[int, int, int]:
@@ -374,6 +387,10 @@ def _within(data: bytes, position: int) -> int:
     if position > len(data):
         raise _cut_short()
     return position
+
+
+def _nested_too_deep() -> Damaged:
+    return Damaged(f"values are nested more than {_MAX_DEPTH} levels deep")
 
 
 def _cut_short() -> Damaged:

@@ -135,10 +135,22 @@ def test_files_that_datafusion_wrote_are_spliced(tmp_path, version):
     assert check_as_encoded(paths, SCHEMA, tmp_path)
 
 
-def check_as_encoded(paths, schema, directory):
+def test_bounds_that_datafusion_cut_are_not_taken_for_values(tmp_path):
+    schema = schema_of(column(1, "n", LONG), column(2, "s", STRING), column(3, "t", STRING))
+    path = str(tmp_path / "0.parquet")
+    options = datafusion.ParquetWriterOptions(
+        statistics_enabled="page", compression="zstd(3)", dictionary_enabled=False, statistics_truncate_length=64
+    )
+    rows = table_of(schema, [{"n": n, "s": f"{n:04}" * 40, "t": f"{n:04}"} for n in range(200)])
+    datafusion.SessionContext().from_arrow(rows).write_parquet_with_options(path, options)
+    assert check_as_encoded([path], schema, tmp_path, {"write.metadata.metrics.default": "full"}) == {1, 3}
+
+
+def check_as_encoded(paths, schema, directory, properties=None):
     storage, pieces = LocalStorage(), [piece(path) for path in paths]
-    files, moved = spliced(storage, pieces, schema, str(directory / "spliced"))
-    others = encoded(storage, pieces, schema, str(directory / "encoded"))
+    facts = {"properties": properties or {}}
+    files, moved = spliced(storage, pieces, schema, str(directory / "spliced"), **facts)
+    others = encoded(storage, pieces, schema, str(directory / "encoded"), **facts)
     assert stored(storage, files).equals(stored(storage, others))
     assert metrics_of(files) == metrics_of(others)
     if moved:

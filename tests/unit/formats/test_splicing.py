@@ -260,6 +260,7 @@ def test_it_is_not_done_where_little_would_be_moved_or_rows_do_not_stay(storage)
             replace(few[0], size_bytes=2**30),
         ):
             assert rewrite_spliced(task_for([changed], FLAT), storage) is None
+        assert rewrite_spliced(replace(task_for(few, FLAT), moves_pages=False), storage) is None
         assert rewrite_spliced(task_for(few, FLAT, properties={"write.format.default": "orc"}), storage) is None
         assert rewrite_spliced(task_for([], FLAT), storage) is None
 

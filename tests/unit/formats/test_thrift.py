@@ -74,6 +74,7 @@ def test_what_is_not_asked_for_is_passed_over():
         ]
     )
     struct = Struct(data)
+    assert struct.kinds == {1: BYTE, 2: TRUE, 3: BINARY, 4: SET, 5: MAP, 6: MAP, 7: UUID, 8: 7, 9: STRUCT, 40: I16}
     assert struct.byte(1) == 5
     assert struct.boolean(2)
     assert not struct.boolean(99)

@@ -152,6 +152,7 @@ class _Run:
             sort_order_id=self.strategy.sort_order_id,
             run_id=str(runtime.new_uuid()),
             budget_bytes=BUDGET_BYTES,
+            moves_pages=self.options.stitch != "never",
             slots=self.slots,
         )
 

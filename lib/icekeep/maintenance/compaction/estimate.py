@@ -18,7 +18,7 @@ class Way(StrEnum):
     """Whole row groups are copied byte for byte."""
 
     REENCODE = "re-encode"
-    """Rows are read and written, in the order that they have."""
+    """Rows are read and written, in the order that they have; columns of small Parquet files may be moved page by page."""
 
     SORT = "sort"
     """Rows are read, ordered within tasks, and written."""

@@ -22,7 +22,7 @@ class RewriteDataFilesOptions(Options, frozen=True, kw_only=True):
 
     `compression-factor` and `shuffle-partitions-per-file` go with any order of rows, `var-length-contribution` and
     `max-output-size` with z-order; given with another strategy they are refused, as Iceberg does. Ours is `stitch`: whether
-    whole row groups are copied byte for byte.
+    whole row groups, or data pages of small files, are copied byte for byte.
     """
 
     target_file_size_bytes: Positive | None = field(name="target-file-size-bytes", default=None)

@@ -26,6 +26,7 @@ class GroupContext(msgspec.Struct, frozen=True, kw_only=True):
         sort_order_id: what new files say of the order of their rows.
         run_id: in the names of the new files.
         budget_bytes: for the rows that one task has to order.
+        moves_pages: whether tasks may move data pages of small files as they are.
         slots: how many tasks share the memory of a machine.
     """
 
@@ -34,6 +35,7 @@ class GroupContext(msgspec.Struct, frozen=True, kw_only=True):
     sort_order_id: int
     run_id: str
     budget_bytes: int
+    moves_pages: bool = True
     slots: int = 1
 
 
@@ -115,6 +117,7 @@ def _task(
         sort_order_id=context.sort_order_id,
         ordering=ordering,
         budget_bytes=context.budget_bytes,
+        moves_pages=context.moves_pages,
         slots=context.slots,
         operation_id=f"{context.run_id}-{group.number}",
         partition_id=number,

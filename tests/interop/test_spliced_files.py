@@ -1,0 +1,354 @@
+"""Spliced files read by Iceberg Java 1.12.0, by its own reader and by its vectorized one in Spark, and by Spark's own; and
+Java's files spliced by the whole of `compact`.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from pyspark.sql import SparkSession
+
+from icekeep.catalog.base import Table
+from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.retry import commit
+from icekeep.formats.rewrite_task import FilePiece
+from icekeep.formats.stitching import Stitchable, StitchRules, examine, stitch
+from icekeep.formats.write_options import write_options
+from icekeep.maintenance.compaction import compact
+from icekeep.runtime import SYSTEM
+from icekeep.spec.filters.parsing import parse_where
+from icekeep.spec.manifests.structs import DataFile
+from icekeep.spec.schema import Schema
+from icekeep.spec.types import DATE, LONG, STRING, UUID, decimal
+from icekeep.tables.create import create_table
+from kit.columns import EVERY_TYPE, column, parquet_bytes, schema_of, table_of
+from kit.java import IcebergJava, JavaError
+from kit.java_compaction import Judges
+from kit.java_tables import java_entries, our_entries
+from kit.java_values import multiset, to_wire
+from kit.lake import Lake
+from kit.naive_scan import live_entries
+from kit.spliced import check_file, chunks_found_in, encoded, metrics_of, piece_of, spliced, with_garbage
+from kit.spliced_rows import (
+    COUNT,
+    COUNTED,
+    FILE_ROWS,
+    LAYOUTS,
+    MOVED,
+    PAGE_ROWS,
+    SPARKS,
+    SPLIT_BYTES,
+    counted_row,
+    every_row,
+    text,
+)
+
+pytestmark = pytest.mark.parametrize("lake", ["sql"], indirect=True)
+
+
+def sources(
+    table: Table, data: list[dict[str, Any]], in_turn: Mapping[str, str] | None = None, **options: Any
+) -> list[FilePiece]:
+    """Rows of a table in small files beside it whose pages may all be moved; these are of no snapshot.
+
+    Every other file has the encodings of `in_turn`.
+    """
+    found: list[FilePiece] = []
+    for start in range(0, len(data), FILE_ROWS):
+        wanted = {"column_encoding": in_turn} if in_turn and len(found) % 2 else {}
+        rows = table_of(table.metadata.schema, data[start : start + FILE_ROWS])
+        location = f"{table.metadata.location}/source-{start}.parquet"
+        found.append(
+            piece_of(table.storage, location, parquet_bytes(rows, **{**WITHOUT_DICTIONARY, **options, **wanted}))
+        )
+    return found
+
+
+WITHOUT_DICTIONARY = {
+    "use_dictionary": False, "write_page_index": True, "write_page_checksum": True, "max_rows_per_page": PAGE_ROWS,
+}  # fmt: skip
+
+
+def table_for(lake: Lake, name: str, schema: Schema, codec: str = "zstd", **properties: str) -> Table:
+    wanted = {"write.parquet.compression-codec": codec, **properties}
+    return create_table(lake.catalog, ("db", name), schema, properties=wanted)
+
+
+def with_files(table: Table, files: Sequence[DataFile]) -> Table:
+    return commit(table, AppendFiles(files=tuple(files)), runtime=SYSTEM).table
+
+
+def rewritten(
+    table: Table, pieces: Sequence[FilePiece], location: str | None = None
+) -> tuple[tuple[DataFile, ...], set[str]]:
+    """What pieces are spliced into by the rules of a table, and the names of the columns that were moved."""
+    metadata = table.metadata
+    files, moved = spliced(
+        table.storage, pieces, metadata.schema, location or metadata.location, properties=metadata.properties
+    )
+    for file in files:
+        check_file(table.storage, file)
+    return files, {field.name for field in metadata.schema.fields if field.field_id in moved}
+
+
+def piece(file: DataFile) -> FilePiece:
+    return FilePiece(location=file.file_path, record_count=file.record_count, size_bytes=file.file_size_in_bytes)
+
+
+def path_of(file: DataFile) -> Path:
+    return Path(file.file_path.removeprefix("file://"))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_java_reads_every_type_that_may_be_moved(java: IcebergJava, lake: Lake, layout: str) -> None:
+    """Judged by Iceberg Java's own reader: all rows, those that a filter leaves, and what manifests say of the file."""
+    options = LAYOUTS[layout]
+    table = table_for(lake, "every", EVERY_TYPE, options["compression"])
+    data = every_row()
+    files, moved = rewritten(table, sources(table, data, **options))
+    assert (moved, len(files)) == (MOVED, 1)
+    table = with_files(table, files)
+    assert java.rows("local.db.every") == multiset(to_wire(EVERY_TYPE.as_struct(), row) for row in data)
+    assert our_entries(table) == java_entries(java, "local.db.every")
+    for where, wanted in FILTERS.items():
+        found = java.rows("local.db.every", where=(parse_where(where), table.metadata.schema))
+        left = [row for row in data if wanted(row)]
+        assert found == multiset(to_wire(EVERY_TYPE.as_struct(), row) for row in left), where
+        assert left
+
+
+FILTERS: Mapping[str, Any] = {
+    "key = 137": lambda row: row["key"] == 137,
+    "key >= 90 and key < 110": lambda row: 90 <= row["key"] < 110,
+    f"c10_string = '{text(301)}'": lambda row: row["c10_string"] == text(301),
+    "c2_int is null": lambda row: row["c2_int"] is None,
+    "c3_long > 100000": lambda row: row["c3_long"] is not None and row["c3_long"] > 100_000,
+    "c6_date > '1980-01-01'": lambda row: row["c6_date"] is not None and row["c6_date"] > 3652,
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_spark_reads_every_type_that_it_has(java: IcebergJava, lake: Lake, layout: str) -> None:
+    """Judged by Iceberg's vectorized reader and its reader of rows in Spark, which answer as for the same rows encoded anew."""
+    options = LAYOUTS[layout]
+    table, copy = (table_for(lake, name, SPARKS, options["compression"]) for name in ("spliced", "encoded"))
+    pieces = sources(table, every_row(), **options)
+    (file,), moved = rewritten(table, pieces)
+    assert moved == MOVED - {"c7_time"}
+    with_files(table, [file])
+    others = encoded(
+        copy.storage, pieces, copy.metadata.schema, copy.metadata.location, properties=copy.metadata.properties
+    )
+    assert metrics_of([file]) == metrics_of(others)
+    with_files(copy, others)
+    for vectorized in ("true", "false"):
+        for name in ("spliced", "encoded"):
+            java.sql(
+                f"ALTER TABLE local.db.{name} SET TBLPROPERTIES ('read.parquet.vectorization.enabled' = '{vectorized}')"
+            )
+        check_queries(java, "local.db.spliced", "local.db.encoded")
+
+
+@pytest.mark.parametrize(
+    "layout", [name for name, options in LAYOUTS.items() if options.get("column_encoding") != SPLIT_BYTES]
+)
+def test_sparks_own_reader_of_parquet_reads_every_type_that_it_has(java: IcebergJava, lake: Lake, layout: str) -> None:
+    """It has no type for a UUID, and cannot read streams of bytes, moved or not."""
+    options = LAYOUTS[layout]
+    schema = schema_of(*(field for field in SPARKS.fields if field.type != UUID))
+    table = table_for(lake, "source", schema, options["compression"])
+    pieces = sources(table, every_row(), **options)
+    (file,), moved = rewritten(table, pieces)
+    assert moved == MOVED - {"c7_time", "c11_uuid"}
+    metadata = table.metadata
+    (other,) = encoded(table.storage, pieces, metadata.schema, f"{metadata.location}/e", properties=metadata.properties)
+    check_queries(java, *(f"parquet.`{path_of(one)}`" for one in (file, other)))
+
+
+def check_queries(java: IcebergJava, ours: str, theirs: str) -> None:
+    """Both answer alike, by all columns and by few."""
+    found = java.sql(f"SELECT * FROM {ours} ORDER BY key")
+    assert found == java.sql(f"SELECT * FROM {theirs} ORDER BY key")
+    assert [row["key"] for row in found] == list(range(COUNT))
+    totals = (
+        "count(*) AS n, sum(key) AS keys, count(c10_string) AS texts, max(c16_decimal) AS most, sum(c3_long) AS longs"
+    )
+    for where in (*FILTERS, "c14_decimal < 0", "c8_timestamp > timestamp '1970-01-01 00:00:00.1'"):
+        asked = [java.sql(f"SELECT {totals} FROM {name} WHERE {where}") for name in (ours, theirs)]
+        assert asked[0] == asked[1], where
+        assert asked[0][0]["n"] > 0, where
+
+
+def test_spark_skips_pages_by_the_page_index(java: IcebergJava, lake: Lake) -> None:
+    """Shown by a copy that has garbage for every page but those of some rows: Spark does not look at these."""
+    table = table_for(lake, "skipped", COUNTED, "uncompressed")
+    data = [counted_row(n) for n in range(COUNT)]
+    pieces = sources(table, data, compression="none")
+    (file,), moved = rewritten(table, pieces)
+    assert moved == {"key", "s", "price"}
+    with_files(table, [file])
+    kept = range(7 * PAGE_ROWS, 8 * PAGE_ROWS)
+    path = path_of(file).with_name("garbage.parquet")
+    path.write_bytes(with_garbage(path_of(file).read_bytes(), ("key", "s", "price"), kept))
+    for where in (
+        f"key >= {kept.start} AND key < {kept.stop}",
+        f"s = '{counted_row(kept[9])['s']}'",
+        f"price = {kept[3]}.5",
+    ):
+        query = f"SELECT key, s, price FROM {{}} WHERE {where} ORDER BY key"
+        found = java.sql(query.format(f"parquet.`{path}`"))
+        assert found == java.sql(query.format("local.db.skipped"))
+        assert found
+    with pytest.raises(JavaError):
+        java.sql(f"SELECT key, s, price FROM parquet.`{path}`")
+
+
+def test_java_takes_the_metrics_of_a_spliced_file_from_its_footer(java: IcebergJava, lake: Lake) -> None:
+    """`add_files` of Iceberg Java reads our footer, and finds in it what our manifest says."""
+    table = table_for(lake, "ours", SPARKS)
+    (file,), moved = rewritten(table, sources(table, every_row(), compression="zstd"))
+    assert moved == MOVED - {"c7_time"}
+    java.create_table("local.db.added", table.metadata.schema)
+    assert lake.catalog.load(("db", "added")).metadata.schema.fields == table.metadata.schema.fields
+    java.call("local", "add_files", table="db.added", source_table=f"`parquet`.`{path_of(file)}`")
+    (added,) = (entry.data_file for entry in live_entries(lake.catalog.load(("db", "added"))))
+    for name in (
+        "record_count",
+        "file_size_in_bytes",
+        "value_counts",
+        "null_value_counts",
+        "column_sizes",
+    ):
+        assert getattr(added, name) == getattr(file, name), name
+    # What Java finds in a footer of numbers with a point it does not trust.
+    for name in ("lower_bounds", "upper_bounds"):
+        ours, theirs = getattr(file, name), getattr(added, name)
+        ids = [table.metadata.schema.field(column_name).field_id for column_name in moved]
+        assert {id_: ours.get(id_) for id_ in ids} == {id_: theirs.get(id_) for id_ in ids}
+
+
+@pytest.mark.parametrize("split_bytes", ["2048", "134217728"])
+def test_java_reads_row_groups_of_spliced_pages_in_splits(java: IcebergJava, lake: Lake, split_bytes: str) -> None:
+    splits = {"read.split.target-size": split_bytes, "read.split.open-file-cost": "1"}
+    small = {"write.parquet.row-group-size-bytes": "4096"}
+    table = table_for(lake, "splits", COUNTED, **splits, **small)
+    data = [counted_row(n) for n in range(10 * COUNT)]
+    pieces = sources(table, data, compression="zstd")
+    (file,), moved = rewritten(table, pieces)
+    assert moved == {"key", "s", "price"}
+    with_files(table, [file])
+    assert file.split_offsets is not None
+    assert len(file.split_offsets) > 5
+    assert java.rows("local.db.splits") == multiset(to_wire(COUNTED.as_struct(), row) for row in data)
+    totals = java.sql("SELECT count(*) AS n, sum(key) AS keys, sum(price) AS prices FROM local.db.splits WHERE even")
+    evens = [row["key"] for row in data if row["even"]]
+    (found,) = totals
+    assert (found["n"], found["keys"], found["prices"]) == (
+        len(evens),
+        sum(evens),
+        sum(evens) + Decimal("0.5") * len(evens),
+    )
+
+
+@pytest.mark.parametrize("page_version", ["1.0", "2.0"])
+def test_spliced_files_are_spliced_again_and_stitched(java: IcebergJava, lake: Lake, page_version: str) -> None:
+    """Judged by Iceberg Java: the second generation, and what is stitched of the first and the second."""
+    data = every_row()
+    table = table_for(lake, "again", EVERY_TYPE)
+    options = {"compression": "zstd", "data_page_version": page_version}
+    pieces = sources(table, data, **options)
+    first: list[DataFile] = []
+    for name, half in (("a", pieces[:2]), ("b", pieces[2:])):
+        files, moved = rewritten(table, half, f"{table.metadata.location}/{name}")
+        assert moved == MOVED
+        first += files
+    assert len(first) == 2
+    (whole,), moved = rewritten(table, [piece(file) for file in first])
+    assert moved >= MOVED - {"key"}
+    second = with_files(table, [whole])
+    wanted = multiset(to_wire(EVERY_TYPE.as_struct(), row) for row in data)
+    assert java.rows("local.db.again") == wanted
+    assert our_entries(second) == java_entries(java, "local.db.again")
+
+    metadata = second.metadata
+    rules = StitchRules(
+        schema=metadata.schema, options=write_options(metadata.properties, metadata.schema), floor_bytes=1
+    )
+    parts = [whole, *first]
+    answers = [examine(piece(file), rules, second.storage) for file in parts]
+    assert len({answer.key for answer in answers if isinstance(answer, Stitchable)}) == 1, answers
+    copy = table_for(lake, "stitched", EVERY_TYPE)
+    stitched = stitch(
+        parts, copy.storage, f"{copy.metadata.location}/data/stitched.parquet", schema=copy.metadata.schema
+    )
+    copy = with_files(copy, [replace(stitched, spec_id=0)])
+    assert check_file(copy.storage, stitched)
+    assert stitched.split_offsets is not None
+    assert len(stitched.split_offsets) == 3
+    assert java.rows("local.db.stitched") == wanted + wanted
+    assert our_entries(copy) == java_entries(java, "local.db.stitched")
+
+
+JAVAS = schema_of(
+    column(1, "n", LONG, required=True), column(2, "s", STRING), column(3, "day", DATE), column(4, "price", decimal(15, 2)),
+    column(5, "kind", STRING),
+)  # fmt: skip
+JAVA_PARTS, JAVA_ROWS = 4, 3000
+
+
+def java_rows(part: int) -> list[list[Any]]:
+    """Texts that no dictionary holds, numbers without and with nulls, and texts that a dictionary does hold."""
+    return [
+        [
+            n,
+            None if n % 11 == 0 else hashlib.sha512(str(n).encode()).hexdigest(),
+            n // 2000,
+            None if n % 5 else f"{n}.25",
+            "ab"[n % 2],
+        ]
+        for n in range(JAVA_ROWS * part, JAVA_ROWS * (part + 1))
+    ]
+
+
+@pytest.mark.parametrize("page_version", ["v1", "v2"])
+@pytest.mark.parametrize(("format_version", "partition_by"), [(1, []), (2, [("kind", "identity")]), (3, [])])
+def test_files_that_java_wrote_are_spliced_by_a_compaction(
+    java: IcebergJava,
+    lake: Lake,
+    spark_session: SparkSession,
+    tried: Any,
+    format_version: int,
+    partition_by: list[tuple[str, str]],
+    page_version: str,
+) -> None:
+    """Judged by Iceberg Java, its own reader and its vectorized one, before and after; rows keep their lineage."""
+    properties = {"write.parquet.compression-codec": "zstd", "write.parquet.page-version": page_version}
+    create_table(
+        lake.catalog,
+        ("db", "small"),
+        JAVAS,
+        partition_by=partition_by,
+        properties=properties,
+        format_version=format_version,
+    )
+    for part in range(JAVA_PARTS):
+        java.append("local.db.small", java_rows(part))
+    judges = Judges(lake, java, spark_session, "small")
+    before = judges.look()
+    olds = [entry.data_file for entry in live_entries(judges.load())]
+    result = compact(judges.load(), spark_session, options={"rewrite-all": "true"})
+    assert (result.rewritten_data_files_count, result.stitched_data_files_count) == (len(olds), 0)
+    table = judges.load()
+    news = {entry.data_file.partition: entry.data_file for entry in live_entries(table)}
+    assert len(news) == len(olds) // JAVA_PARTS
+    for old in olds:
+        assert chunks_found_in(table.storage, old.file_path, news[old.partition].file_path) >= {"s"}
+    assert judges.look() == before
+    assert before.ours.total() == JAVA_PARTS * JAVA_ROWS
+    assert our_entries(table) == java_entries(java, "local.db.small")
+    assert all(check_file(table.storage, file) for file in news.values())
+    tried("rows of Java's files, spliced", before.ours.total())
