@@ -114,11 +114,12 @@ def test_sorted_files_say_so_where_the_order_is_the_tables(lake: Lake, spark_ses
     assert compact(after, spark_session, strategy="sort").rewritten_data_files_count == 0
 
 
-@pytest.mark.parametrize("sampled_by", ["driver", "tasks"])
-def test_several_tasks_share_a_group_by_ranges_of_keys(
-    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, sampled_by: str
+@pytest.mark.parametrize("is_local", [True, False])
+def test_several_threads_or_tasks_share_a_group_by_ranges_of_keys(
+    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, is_local: bool
 ) -> None:
-    if sampled_by == "tasks":
+    if not is_local:
+        monkeypatch.setattr(ordered, "is_local", lambda _: False)
         monkeypatch.setattr(ordered, "DRIVER_BYTES", 0)
     table = append(lake.create(partition_by=()), [events(n, 500) for n in range(8)])
     before = rows(table, spark_session)

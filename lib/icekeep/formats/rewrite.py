@@ -2,10 +2,14 @@
 
 A task is a value that can be pickled; the driver makes it, a Spark task (or the driver itself) runs it with `rewrite`.
 Nothing here commits: until the files that come back are committed, they belong to nobody. Where one task reads rows and
-another writes them, they use the two halves of it: `TaskRows` and `write_rows`.
+another writes them, they use the two halves of it: `TaskRows` and `write_rows`. Tasks that take ranges of keys of the same
+rows can be done by one process, which then reads these once: `rewrite_together`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
@@ -13,10 +17,11 @@ import pyarrow as pa
 from icekeep.errors import IcekeepBug
 from icekeep.formats.memory import TaskMemory, peak_memory_bytes, task_memory_bytes
 from icekeep.formats.ordering import KeyRange
-from icekeep.formats.rewrite_task import RewriteOutcome, RewriteTask
+from icekeep.formats.rewrite_task import FilePiece, RewriteOutcome, RewriteTask
+from icekeep.formats.sort_keys import sort_keys
 from icekeep.formats.sorting import Sorter
 from icekeep.formats.splicing import rewrite_spliced
-from icekeep.formats.task_rows import TaskRows
+from icekeep.formats.task_rows import TaskRows, columns_to_write
 from icekeep.formats.task_writer import TaskWriter
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.schema import Schema
@@ -47,6 +52,25 @@ def rewrite(task: RewriteTask, storage: Storage) -> RewriteOutcome:
     )
 
 
+def rewrite_together(tasks: Sequence[RewriteTask], storage: Storage) -> RewriteOutcome:
+    """Do tasks that differ in their ranges of keys alone, by as many threads; each piece is read once. Raises as `rewrite`."""
+    one_thread()
+    first, pieces = tasks[0], iter(tasks[0].pieces)
+    columns = columns_to_write(first)
+    with ExitStack() as stack, ThreadPoolExecutor(len(tasks)) as pool:
+        writings = [stack.enter_context(_ordered_writing(task, columns, storage)) for task in tasks]
+        # Each thread begins with another range, so that they do not wait for each other.
+        turns = [writings[number:] + writings[:number] for number in range(len(writings))]
+        read = [*pool.map(partial(_read_into, task=first, pieces=pieces, columns=columns, storage=storage), turns)]
+        files = [file for some in pool.map(_OrderedWriting.written, writings) for file in some]
+    return RewriteOutcome(
+        files=tuple(files),
+        read_count=sum(rows.read_count for rows in read),
+        live_count=sum(rows.live_count for rows in read),
+        peak_bytes=peak_memory_bytes(),
+    )
+
+
 def write_rows(task: RewriteTask, columns: Schema, rows: Iterable[pa.Table], storage: Storage) -> tuple[DataFile, ...]:
     """Write rows of a task, ordered and of its key range as it says, into new files, of which none is left on failure.
 
@@ -54,13 +78,17 @@ def write_rows(task: RewriteTask, columns: Schema, rows: Iterable[pa.Table], sto
         columns: of the rows, as `columns_to_write` gives them.
         rows: live rows, as `TaskRows` gives them.
     """
+    if _is_ordered(task):
+        with _ordered_writing(task, columns, storage) as writing:
+            for table in rows:
+                writing.add(table)
+            return writing.written()
     with TaskWriter(task, columns, storage) as writer:
-        taken_count = _write_ordered(task, columns, rows, writer) if _is_ordered(task) else _write_through(rows, writer)
-        files = writer.close()
-        written_count = sum(file.record_count for file in files)
-        if written_count != taken_count:
-            raise IcekeepBug(f"a rewrite took {taken_count} rows and wrote {written_count}; its files are deleted")
-    return files
+        taken_count = 0
+        for table in rows:
+            taken_count += table.num_rows
+            writer.write(table)
+        return _checked(writer.close(), taken_count)
 
 
 def one_thread() -> None:
@@ -77,31 +105,65 @@ def _is_ordered(task: RewriteTask) -> bool:
     return bool(ordering.fields or ordering.curve or (ordering.partition_by and ordering.partition_by.fields))
 
 
-def _write_through(rows: Iterable[pa.Table], writer: TaskWriter) -> int:
-    """Write rows as they come; returns how many."""
-    taken_count = 0
-    for table in rows:
-        taken_count += table.num_rows
-        writer.write(table)
-    return taken_count
+def _read_into(
+    writings: "Sequence[_OrderedWriting]",
+    task: RewriteTask,
+    pieces: Iterator[FilePiece],
+    columns: Schema,
+    storage: Storage,
+) -> TaskRows:
+    """Read those of some pieces that no other thread takes, and give their rows to all ranges."""
+    assert task.ordering is not None
+    rows = TaskRows(task, storage)
+    try:
+        for table in rows.read(pieces):
+            keys = sort_keys(table, task.ordering, columns)
+            for writing in writings:
+                writing.add(table, keys)
+    except BaseException:
+        # What the other threads would still read is of no use now.
+        for _ in pieces:
+            continue
+        raise
+    return rows
 
 
-def _write_ordered(task: RewriteTask, columns: Schema, rows: Iterable[pa.Table], writer: TaskWriter) -> int:
-    """Write the rows of the task's key range in its order; returns how many."""
+class _OrderedWriting:
+    """The rows of a task's range of keys: taken by `add`, which several threads may call, then written in order."""
+
+    def __init__(self, task: RewriteTask, writer: TaskWriter, sorter: Sorter) -> None:
+        self._task, self._writer, self._sorter = task, writer, sorter
+        self.add = sorter.add
+
+    def written(self) -> tuple[DataFile, ...]:
+        """Write all rows that were taken."""
+        row_count, files_count = self._sorter.row_count, self._task.files_count
+        file_rows = None if files_count is None else max(1, -(-row_count // files_count))
+        for table, ends in _dealt(self._sorter.sorted_rows(), file_rows):
+            self._writer.write(table)
+            if ends:
+                self._writer.end_file()
+        return _checked(self._writer.close(), row_count)
+
+
+@contextmanager
+def _ordered_writing(task: RewriteTask, columns: Schema, storage: Storage) -> Iterator[_OrderedWriting]:
+    """Unless the block ends well none of the task's files is left."""
     assert task.ordering is not None
     budget_bytes = min(task.budget_bytes, TaskMemory(task_memory_bytes(task.slots)).row_group_bytes)
     with (
+        TaskWriter(task, columns, storage) as writer,
         TemporaryDirectory(prefix="icekeep-") as directory,
         Sorter(task.ordering, columns, budget_bytes, directory, task.key_range or KeyRange()) as sorter,
     ):
-        for table in rows:
-            sorter.add(table)
-        file_rows = None if task.files_count is None else max(1, -(-sorter.row_count // task.files_count))
-        for table, ends in _dealt(sorter.sorted_rows(), file_rows):
-            writer.write(table)
-            if ends:
-                writer.end_file()
-        return sorter.row_count
+        yield _OrderedWriting(task, writer, sorter)
+
+
+def _checked(files: tuple[DataFile, ...], taken_count: int) -> tuple[DataFile, ...]:
+    written_count = sum(file.record_count for file in files)
+    if written_count != taken_count:
+        raise IcekeepBug(f"a rewrite took {taken_count} rows and wrote {written_count}; its files are deleted")
+    return files
 
 
 def _dealt(tables: Iterator[pa.Table], file_rows: int | None) -> Iterator[tuple[pa.Table, bool]]:

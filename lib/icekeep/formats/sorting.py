@@ -7,6 +7,7 @@ does not fit the budget is put on disk in sorted files, which DataFusion merges.
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 from types import TracebackType
 from typing import Self
 
@@ -38,7 +39,7 @@ class Sorter:
     """Takes rows in any order and gives them back sorted; rows of equal keys come in no order that is promised.
 
     Use it as a context manager: what it put on disk is removed at the end of the block. In memory are about
-    `budget_bytes`, however many rows there are.
+    `budget_bytes`, however many rows there are. Several threads may add rows.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Sorter:
         self._ordering, self._schema = ordering, schema
         self._budget_bytes, self._directory = budget_bytes, directory
         self._key_range = key_range
+        self._lock = Lock()
         self._row_count = 0
         self._run_schema: pa.Schema | None = None
         self._run_bytes = min(RUN_BYTES, budget_bytes // 4)
@@ -95,15 +97,14 @@ class Sorter:
             keys = sort_keys(rows, self._ordering, self._schema)
         inside = keys_inside(keys, self._key_range)
         taken_count = rows.num_rows if inside is None else inside.true_count
-        self._row_count += taken_count
         if inside is not None and taken_count < _FEW * rows.num_rows:
             rows, keys = rows.filter(inside), keys.filter(inside)
-        if not rows.num_rows:
-            return
         rows = rows.append_column("key", keys)
-        if self._run_schema is None:
-            self._run_schema = rows.schema
-        elif not rows.schema.equals(self._run_schema, check_metadata=True):
+        with self._lock:
+            self._row_count += taken_count
+            if self._run_schema is None:
+                self._run_schema = rows.schema
+        if not rows.schema.equals(self._run_schema, check_metadata=True):
             # Which strings are dictionaries, the first table says for all.
             rows = rows.cast(self._run_schema)
         step = self._piece_rows(rows)
@@ -112,20 +113,23 @@ class Sorter:
 
     def sorted_rows(self) -> Iterator[pa.Table]:
         """All rows in order, in tables of at most `RUN_ROWS` rows and about `RUN_BYTES`. To be asked for once."""
-        self._end_run()
+        self._keep(self._waiting.take())
         for rows in self._merged_runs() if self._spilled is None else self._merged_files():
             yield rows.remove_column(rows.num_columns - 1)
 
     def _add_piece(self, rows: pa.Table) -> None:
-        if not self._waiting.has_room_for(rows):
-            self._end_run()
-        self._waiting.add(rows)
+        full: list[pa.Table] = []
+        with self._lock:
+            if not self._waiting.has_room_for(rows):
+                full = self._waiting.take()
+            self._waiting.add(rows)
+        self._keep(full)
 
-    def _end_run(self) -> None:
-        """Put the rows that wait in order, and keep them as a run."""
-        if not self._waiting.row_count:
+    def _keep(self, tables: list[pa.Table]) -> None:
+        """Put rows in order and keep them as a run; what takes time is done without the lock."""
+        if not tables:
             return
-        rows = self._waiting.take().combine_chunks()
+        rows = _together(tables).combine_chunks()
         keys = _keys(rows)
         inside = keys_inside(keys, self._key_range)
         if inside is None:
@@ -137,10 +141,11 @@ class Sorter:
             return
         run = rows.take(pa.array(order))
         size_bytes = run.nbytes + run.column(-1).nbytes + _ORDER_BYTES * run.num_rows
-        if self._runs and self._held_bytes + size_bytes > self._budget_bytes:
-            self._spill()
-        self._runs.append(run)
-        self._held_bytes += size_bytes
+        with self._lock:
+            if self._runs and self._held_bytes + size_bytes > self._budget_bytes:
+                self._spill()
+            self._runs.append(run)
+            self._held_bytes += size_bytes
 
     def _spill(self) -> None:
         """Put all runs on disk as one sorted file."""
@@ -160,15 +165,15 @@ class Sorter:
         waiting = _Waiting(self._run_bytes)
         for rows in merged_files(Path(self._spilled.name), self._spilled_count, self._run_schema):
             if not waiting.has_room_for(rows):
-                yield waiting.take()
+                yield _together(waiting.take())
             waiting.add(rows)
-        yield waiting.take()
+        yield _together(waiting.take())
 
     def _merged_runs(self) -> Iterator[pa.Table]:
         """The rows of all runs in order, with their keys."""
         if not self._runs:
             return
-        rows = pa.concat_tables(self._runs).unify_dictionaries()
+        rows = _together(self._runs)
         order = key_order(_keys(rows))
         starts = np.cumsum([0, *(run.num_rows for run in self._runs)])
         step = self._piece_rows(rows)
@@ -206,11 +211,15 @@ class _Waiting:
         self.row_count += rows.num_rows
         self._bytes += rows.nbytes
 
-    def take(self) -> pa.Table:
-        """The tables as one; nothing stays behind."""
-        table = pa.concat_tables(self._tables).unify_dictionaries()
+    def take(self) -> list[pa.Table]:
+        """The tables; nothing stays behind."""
+        tables = self._tables
         self._tables, self.row_count, self._bytes = [], 0, 0
-        return table
+        return tables
+
+
+def _together(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables).unify_dictionaries()
 
 
 def _keys(rows: pa.Table) -> pa.Array:

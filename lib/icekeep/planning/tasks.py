@@ -121,11 +121,16 @@ def read_reports(reports: DataFrame) -> tuple[list[Any], list[IcekeepError]]:
     return results, [pickle.loads(row["error"]) for row in rows if row["error"] is not None]
 
 
+def is_local(spark: SparkSession) -> bool:
+    """Whether all tasks run in one process of Spark, on this machine."""
+    master = spark.sparkContext.master
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
 def max_task_failures(spark: SparkSession) -> int:
     """How often Spark tries a task; once on a local master, unless it is written `local[N,F]`."""
-    master = spark.sparkContext.master
-    if master.startswith("local") and not master.startswith("local-cluster"):
-        tries = re.fullmatch(r"local\[[^,]*,\s*(\d+)\]", master)
+    if is_local(spark):
+        tries = re.fullmatch(r"local\[[^,]*,\s*(\d+)\]", spark.sparkContext.master)
         return int(tries[1]) if tries else 1
     return int(spark.sparkContext.getConf().get("spark.task.maxFailures", "4"))
 

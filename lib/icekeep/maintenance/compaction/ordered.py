@@ -1,7 +1,9 @@
 """A group whose rows are ordered: by one task, by several that each take a range of keys, or through Spark's shuffle.
 
 A task reads all files of its group and keeps the rows of its range. That costs reading them more than once, and is
-still several times cheaper than to send rows through the JVM, up to `ways.MOST_RANGES` ranges.
+still several times cheaper than to send rows through the JVM, up to `ways.MOST_RANGES` ranges. Where all slots are on one
+machine, one Spark task has a thread for each of them, and they read the files once together: nobody else has a use
+for the other slots meanwhile. On a cluster Spark could put two such tasks onto one executor, which has the memory for one.
 """
 
 import math
@@ -25,10 +27,19 @@ from icekeep.maintenance.compaction.shuffle import shuffled
 from icekeep.maintenance.compaction.spark_tasks import Done, Ran, run_tasks
 from icekeep.maintenance.compaction.tasks import range_tasks
 from icekeep.maintenance.compaction.ways import ARROW_GROWTH
-from icekeep.planning.tasks import REPORT, dataframe_from_tasks, dealt, max_task_failures, read_reports, reported
+from icekeep.planning.tasks import (
+    REPORT,
+    dataframe_from_tasks,
+    dealt,
+    is_local,
+    max_task_failures,
+    read_reports,
+    reported,
+)
 from icekeep.storage.base import Storage
 
 _SAMPLED_FILES_COUNT = 128
+_SAMPLED_FILES_A_PART = 16
 
 DRIVER_BYTES = 256 * MIB
 """Of files whose keys the driver looks at: up to here that is done before a Spark job would have begun."""
@@ -73,7 +84,16 @@ def run_ordered(
     points, errors = _points(whole, parts, spark, storage, slots)
     if errors:
         return Ran((), errors)
-    return _agreed(run_tasks(spark, storage, range_tasks(whole, points, group)))
+    tasks = range_tasks(whole, points, group)
+    if not is_local(spark):
+        return _agreed(run_tasks(spark, storage, tasks))
+    done: list[Done] = []
+    for first in range(0, len(tasks), slots):
+        ran = run_tasks(spark, storage, [tuple(tasks[first : first + slots])])
+        done += ran.done
+        if ran.errors:
+            return Ran(done, ran.errors)
+    return _agreed(Ran(done))
 
 
 def _agreed(ran: Ran) -> Ran:
@@ -93,7 +113,8 @@ def _points(
     whole: RewriteTask, parts: int, spark: SparkSession, storage: Storage, slots: int
 ) -> tuple[tuple[bytes, ...], Sequence[IcekeepError]]:
     """Keys that cut the rows into about equal parts, from a sample of some files; in order, so by no chance."""
-    pieces = whole.pieces[:: math.ceil(len(whole.pieces) / _SAMPLED_FILES_COUNT)]
+    files_count = min(_SAMPLED_FILES_COUNT, _SAMPLED_FILES_A_PART * parts)
+    pieces = whole.pieces[:: math.ceil(len(whole.pieces) / files_count)]
     piles = dealt(pieces, attrgetter("size_bytes"), slots)
     tasks = [msgspec.structs.replace(whole, pieces=tuple(pile), delete_files=()) for pile in piles]
     if sum(piece.size_bytes for piece in pieces) <= DRIVER_BYTES:

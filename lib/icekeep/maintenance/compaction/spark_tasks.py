@@ -9,7 +9,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from icekeep.errors import IcekeepError
-from icekeep.formats.rewrite import rewrite
+from icekeep.formats.rewrite import rewrite, rewrite_together
 from icekeep.formats.rewrite_task import RewriteOutcome, RewriteTask
 from icekeep.maintenance.compaction.stitched import StitchTask, run_stitch
 from icekeep.planning.tasks import REPORT, dataframe_from_tasks, max_task_failures, read_reports, reported
@@ -31,13 +31,17 @@ class Ran(msgspec.Struct, frozen=True):
     errors: Sequence[IcekeepError] = ()
 
 
+Task = RewriteTask | StitchTask | tuple[RewriteTask, ...]
+"""What a Spark task does; several tasks of a rewrite that differ in their ranges of keys alone read their files once."""
+
+
 class _Work(msgspec.Struct, frozen=True):
-    task: RewriteTask | StitchTask
+    task: Task
     storage: Storage
     max_failures: int
 
 
-def run_tasks(spark: SparkSession, storage: Storage, tasks: Sequence[RewriteTask | StitchTask]) -> Ran:
+def run_tasks(spark: SparkSession, storage: Storage, tasks: Sequence[Task]) -> Ran:
     """Run tasks side by side, as one Spark job."""
     tries = max_task_failures(spark)
     work = [_Work(task, storage, tries) for task in tasks]
@@ -63,6 +67,8 @@ def _run(work: _Work) -> Iterator[pa.RecordBatch]:
         task: Any = work.task
         if isinstance(task, StitchTask):
             return run_stitch(msgspec.structs.replace(task, rewrite=_named(task.rewrite)), work.storage)
+        if isinstance(task, tuple):
+            return rewrite_together([*map(_named, task)], work.storage)
         return rewrite(_named(task), work.storage)
 
     yield reported(lambda: timed(rewritten), work.max_failures)
