@@ -19,7 +19,7 @@ from icekeep.formats.memory import TaskMemory, peak_memory_bytes, task_memory_by
 from icekeep.formats.ordering import KeyRange
 from icekeep.formats.rewrite_task import FilePiece, RewriteOutcome, RewriteTask
 from icekeep.formats.sort_keys import sort_keys
-from icekeep.formats.sorting import Sorter
+from icekeep.formats.sorting import RUN_BYTES, Sorter, WaitingRows, in_one
 from icekeep.formats.splicing import rewrite_spliced
 from icekeep.formats.task_rows import TaskRows, columns_to_write
 from icekeep.formats.task_writer import TaskWriter
@@ -116,7 +116,7 @@ def _read_into(
     assert task.ordering is not None
     rows = TaskRows(task, storage)
     try:
-        for table in rows.read(pieces):
+        for table in _gathered(rows.read(pieces)):
             keys = sort_keys(table, task.ordering, columns)
             for writing in writings:
                 writing.add(table, keys)
@@ -126,6 +126,19 @@ def _read_into(
             continue
         raise
     return rows
+
+
+def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in tables of about a run: they are put in one piece here, once for all ranges."""
+    waiting = WaitingRows(RUN_BYTES)
+    schema = None
+    for table in tables:
+        if waiting.row_count and not (waiting.has_room_for(table) and table.schema.equals(schema, check_metadata=True)):
+            yield in_one(waiting.take()).combine_chunks()
+        schema = table.schema
+        waiting.add(table)
+    if waiting.row_count:
+        yield in_one(waiting.take()).combine_chunks()
 
 
 class _OrderedWriting:

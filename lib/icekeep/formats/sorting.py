@@ -63,7 +63,7 @@ class Sorter:
         self._row_count = 0
         self._run_schema: pa.Schema | None = None
         self._run_bytes = min(RUN_BYTES, budget_bytes // 4)
-        self._waiting = _Waiting(self._run_bytes)
+        self._waiting = WaitingRows(self._run_bytes)
         self._runs: list[pa.Table] = []
         self._held_bytes = 0
         self._spilled: TemporaryDirectory[str] | None = None
@@ -75,7 +75,7 @@ class Sorter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._waiting, self._runs = _Waiting(self._run_bytes), []
+        self._waiting, self._runs = WaitingRows(self._run_bytes), []
         if self._spilled is not None:
             self._spilled.cleanup()
 
@@ -129,7 +129,7 @@ class Sorter:
         """Put rows in order and keep them as a run; what takes time is done without the lock."""
         if not tables:
             return
-        rows = _together(tables).combine_chunks()
+        rows = in_one(tables).combine_chunks()
         keys = _keys(rows)
         inside = keys_inside(keys, self._key_range)
         if inside is None:
@@ -162,18 +162,18 @@ class Sorter:
         assert self._spilled is not None
         assert self._run_schema is not None
         self._spill()
-        waiting = _Waiting(self._run_bytes)
+        waiting = WaitingRows(self._run_bytes)
         for rows in merged_files(Path(self._spilled.name), self._spilled_count, self._run_schema):
             if not waiting.has_room_for(rows):
-                yield _together(waiting.take())
+                yield in_one(waiting.take())
             waiting.add(rows)
-        yield _together(waiting.take())
+        yield in_one(waiting.take())
 
     def _merged_runs(self) -> Iterator[pa.Table]:
         """The rows of all runs in order, with their keys."""
         if not self._runs:
             return
-        rows = _together(self._runs)
+        rows = in_one(self._runs)
         order = key_order(_keys(rows))
         starts = np.cumsum([0, *(run.num_rows for run in self._runs)])
         step = self._piece_rows(rows)
@@ -193,8 +193,12 @@ class Sorter:
         return max(1, min(RUN_ROWS, self._run_bytes * rows.num_rows // max(rows.nbytes, 1)))
 
 
-class _Waiting:
-    """Tables that wait until there are rows enough for one."""
+class WaitingRows:
+    """Tables that wait until there are rows enough for a run: `RUN_ROWS`, or a limit of bytes.
+
+    Attributes:
+        row_count: of all tables that wait.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -203,10 +207,12 @@ class _Waiting:
         self._bytes = 0
 
     def has_room_for(self, rows: pa.Table) -> bool:
+        """Whether a table may wait with the others; the first one always may."""
         fits = self.row_count + rows.num_rows <= RUN_ROWS and self._bytes + rows.nbytes <= self._limit_bytes
         return fits or not self._tables
 
     def add(self, rows: pa.Table) -> None:
+        """Let a table wait."""
         self._tables.append(rows)
         self.row_count += rows.num_rows
         self._bytes += rows.nbytes
@@ -218,7 +224,8 @@ class _Waiting:
         return tables
 
 
-def _together(tables: list[pa.Table]) -> pa.Table:
+def in_one(tables: list[pa.Table]) -> pa.Table:
+    """Tables of one schema behind each other, with the same dictionaries throughout."""
     return pa.concat_tables(tables).unify_dictionaries()
 
 
