@@ -114,18 +114,22 @@ def test_sorted_files_say_so_where_the_order_is_the_tables(lake: Lake, spark_ses
     assert compact(after, spark_session, strategy="sort").rewritten_data_files_count == 0
 
 
-@pytest.mark.parametrize("is_local", [True, False])
+@pytest.mark.parametrize(("is_local", "rounds"), [(True, 1), (True, 2), (False, 1)])
 def test_several_threads_or_tasks_share_a_group_by_ranges_of_keys(
-    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, is_local: bool
+    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, is_local: bool, rounds: int
 ) -> None:
+    table = append(lake.create(partition_by=()), [events(n, 500) for n in range(8)])
     if not is_local:
         monkeypatch.setattr(ordered, "is_local", lambda _: False)
         monkeypatch.setattr(ordered, "DRIVER_BYTES", 0)
-    table = append(lake.create(partition_by=()), [events(n, 500) for n in range(8)])
+    slots = spark_session.sparkContext.defaultParallelism
+    if rounds > 1:
+        size_bytes = sum(file.file_size_in_bytes for file in data_files(table))
+        monkeypatch.setattr(compaction, "BUDGET_BYTES", ways.ARROW_GROWTH * size_bytes // (rounds * slots) + 1)
     before = rows(table, spark_session)
     target = {"target-file-size-bytes": "12000"}
     result = compact(table, spark_session, sort_order="id", options=ALL | target)
-    assert result.added_data_files_count > 1
+    assert result.added_data_files_count >= rounds * slots > 1
     ranges = sorted((file["id"][0].as_py(), file["id"][-1].as_py()) for file in written(lake.load()))
     assert all(high < low for (_, high), (low, _) in pairwise(ranges))
     assert rows(lake.load(), spark_session) == before
