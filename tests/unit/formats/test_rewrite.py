@@ -36,14 +36,6 @@ from kit.storage import MemoryStorage
 EVENTS = schema_of(column(1, "id", LONG), column(2, "kind", STRING), column(3, "day", DATE))
 
 
-@pytest.fixture(autouse=True)
-def _threads_as_before():
-    before = pa.cpu_count(), pa.io_thread_count()
-    yield
-    pa.set_cpu_count(before[0])
-    pa.set_io_thread_count(before[1])
-
-
 @pytest.fixture
 def storage():
     return MemoryStorage()

@@ -5,7 +5,6 @@ import re
 
 import datafusion
 import duckdb
-import pyarrow as pa
 import pytest
 
 from icekeep.formats.rewrite_task import FilePiece
@@ -156,11 +155,3 @@ def check_as_encoded(paths, schema, directory, properties=None):
     if moved:
         assert all(check_file(storage, file) for file in files)
     return moved
-
-
-@pytest.fixture(autouse=True)
-def _threads_as_before():
-    before = pa.cpu_count(), pa.io_thread_count()
-    yield
-    pa.set_cpu_count(before[0])
-    pa.set_io_thread_count(before[1])

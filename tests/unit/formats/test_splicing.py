@@ -1,7 +1,6 @@
 import io
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -25,14 +24,6 @@ FLAT = schema_of(
 )  # fmt: skip
 SPLICEABLE = {1, 2, 3, 4, 5, 6, 7, 8}
 PLAIN = {"compression": "zstd", "use_dictionary": False, "write_page_index": True, "write_page_checksum": True}
-
-
-@pytest.fixture(autouse=True)
-def _threads_as_before():
-    before = pa.cpu_count(), pa.io_thread_count()
-    yield
-    pa.set_cpu_count(before[0])
-    pa.set_io_thread_count(before[1])
 
 
 @pytest.fixture
