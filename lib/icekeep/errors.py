@@ -136,9 +136,18 @@ class TryAgainError(IcekeepError):
 
 
 class ConflictError(TryAgainError):
-    """Another writer changed the table so that this change no longer applies: plan anew."""
+    """Another writer changed the table so that this change no longer applies: plan anew.
+
+    Attributes:
+        data_files: paths of those that stand in the way, where the change applies but for them; empty where it does not.
+    """
 
     kind = "conflict"
+    data_files: frozenset[str] = frozenset()
+
+    def __init__(self, message: str, *, data_files: frozenset[str] = frozenset(), **facts: Any) -> None:
+        super().__init__(message, **facts)
+        self.data_files = data_files
 
 
 class UnavailableError(TryAgainError):

@@ -4,12 +4,12 @@ A change is given an `Attempt`; it may read its base and write manifests through
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, TypeVar
 
 import msgspec
 
-from icekeep.commit.filtering import Filtered, FilterManifests, Gathering, Identity, identity
+from icekeep.commit.filtering import Checked, Filtered, FilterManifests, Gathering, Identity, identity
 from icekeep.commit.manifest_writer import ManifestWriter
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import SummaryBuilder
@@ -32,8 +32,9 @@ T = TypeVar("T")
 class CommitFiles:
     """The files that one commit has written so far, and manifests to be used again by later attempts.
 
-    `named` says which of the commit's own manifests each of its lists names; `answers` keeps what became of manifests that
-    were filtered, each with the check that its removed files passed, `found` what else was asked of manifests.
+    `named` says which of the commit's own manifests and delete files each of its lists names; `answers` keeps what became of
+    manifests that were filtered, each with the check that its removed files passed, `checked` what each check has said of
+    files, `found` what else was asked of manifests.
     """
 
     def __init__(self, storage: Storage, commit_uuid: str) -> None:
@@ -41,8 +42,10 @@ class CommitFiles:
         self.commit_uuid = commit_uuid
         self.manifests_written: list[str] = []
         self.lists_written: list[str] = []
+        self.delete_files_written: list[str] = []
         self.named: dict[str, frozenset[str]] = {}
         self.answers: dict[Hashable, tuple[Filtered, Hashable]] = {}
+        self.checked: dict[Hashable, Checked] = {}
         self.found: dict[Hashable, dict[Identity, Any]] = {}
         self._kept: dict[Hashable, tuple[ManifestFile, ...]] = {}
 
@@ -83,6 +86,7 @@ class Attempt:
         self.now_ms = runtime.now_ms()
         self._number = number
         self._files = files
+        self._delete_files: frozenset[str] = frozenset()
 
     @cached_property
     def writer(self) -> ManifestWriter:
@@ -116,14 +120,14 @@ class Attempt:
 
     def filtered(
         self, manifests: Sequence[ManifestFile], work: FilterManifests
-    ) -> tuple[dict[Identity, Filtered], str | None]:
+    ) -> tuple[dict[Identity, Filtered], Checked]:
         """Filter manifests of one content, those that an earlier attempt has filtered only as far as the check asks.
 
         Returns:
-            What became of those that were asked, and the conflict that was found, if any.
+            What became of those that were asked, and what the check says of the files that go.
         """
         if not manifests:
-            return {}, None
+            return {}, Checked()
         files, checked = self._files, None if work.check is None else work.check.key
         question = manifests[0].content, work.question
         earlier = {i: files.answers[question, i] for m in manifests if (question, i := identity(m)) in files.answers}
@@ -140,10 +144,19 @@ class Attempt:
         for share in shares:
             done.update(share.filtered)
             files.manifests_written += [x for x in share.written(todo) if x not in files.manifests_written]
-        problem = next((share.problem for share in shares if share.problem is not None), None)
-        if problem is None:
+        found = reduce(Checked.joined, (share.checked for share in shares), files.checked.get(checked, Checked()))
+        if not found.refusals:
+            files.checked[checked] = found
             files.answers.update({(question, i): (filtered, checked) for i, filtered in done.items()})
-        return done, problem
+        return done, found
+
+    def delete_file_written(self, location: str) -> None:
+        """Note a delete file that the change is about to write: unless this attempt names it and lands, it is removed."""
+        self._files.delete_files_written.append(location)
+
+    def name_delete_files(self, locations: Iterable[str]) -> None:
+        """Say which of the delete files that were written for this commit the attempt's snapshot has."""
+        self._delete_files = frozenset(locations)
 
     def snapshot_updates(
         self,
@@ -193,5 +206,6 @@ class Attempt:
         data = write_manifest_list(manifests, snapshot, format_version=self.base.format_version, codec=codec)
         files = self._files
         files.lists_written.append(snapshot.manifest_list)
-        files.named[snapshot.manifest_list] = frozenset(m.manifest_path for m in manifests) & {*files.manifests_written}
+        own = frozenset(m.manifest_path for m in manifests) & {*files.manifests_written}
+        files.named[snapshot.manifest_list] = own | self._delete_files
         files.write(snapshot.manifest_list, data)

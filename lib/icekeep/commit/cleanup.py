@@ -13,17 +13,18 @@ from icekeep.spec.snapshots import Snapshot
 
 def remove_all(files: CommitFiles) -> None:
     """Remove everything that a commit wrote which did not land."""
-    _remove(files, [*files.lists_written, *files.manifests_written])
+    _remove(files, [*files.lists_written, *files.manifests_written, *files.delete_files_written])
 
 
 def remove_unused(files: CommitFiles, snapshot: Snapshot | None) -> None:
-    """Remove the lists of earlier attempts, and manifests that the list of the snapshot which landed does not name."""
+    """Remove the lists of earlier attempts, and manifests and delete files that the snapshot which landed does not name."""
     if snapshot is None or snapshot.manifest_list not in files.named:
         # The change made no snapshot, or another writer has expired it already: then nobody knows what it named.
         return
     named = files.named[snapshot.manifest_list]
     spare = [location for location in files.lists_written if location != snapshot.manifest_list]
-    _remove(files, spare + [location for location in files.manifests_written if location not in named])
+    others = [*files.manifests_written, *files.delete_files_written]
+    _remove(files, spare + [location for location in others if location not in named])
 
 
 def _remove(files: CommitFiles, locations: list[str]) -> None:

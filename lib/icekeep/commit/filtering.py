@@ -5,6 +5,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from icekeep.commit.carrying import ChangedDeletes
 from icekeep.commit.file_sets import Digest, StoredFileSet, Wanted, entry_digest
 from icekeep.commit.manifest_writer import ManifestWriter
 from icekeep.commit.selection import Selection
@@ -54,11 +55,22 @@ class Filtered(msgspec.Struct, frozen=True):
     summary: SummaryBuilder
 
 
+class Checked(msgspec.Struct, frozen=True):
+    """What a check says of removed files, by path: why some may not go, and whose deletes of positions have changed."""
+
+    refusals: Mapping[str, str] = {}
+    changed: Mapping[str, ChangedDeletes] = {}
+
+    def joined(self, other: "Checked") -> "Checked":
+        """What two checks of different files say."""
+        return Checked({**self.refusals, **other.refusals}, {**self.changed, **other.changed})
+
+
 class Share(msgspec.Struct, frozen=True):
-    """What came of one share of the work; `problem` is a conflict that was found, for the one who decides."""
+    """What came of one share of the work; what the check found is for the one who decides."""
 
     filtered: Mapping[Identity, Filtered]
-    problem: str | None = None
+    checked: Checked = Checked()
 
     def written(self, manifests: Sequence[ManifestFile]) -> list[str]:
         """The locations of the manifests that were written, for a share of these."""
@@ -101,8 +113,8 @@ class RemovalCheck(Protocol):
     def key(self) -> Hashable:
         """See above."""
 
-    def problem(self, removed: Sequence[ManifestEntry], wanted: Wanted, reader: EntryReader) -> str | None:
-        """Why they may not, as a line of text; null if they may."""
+    def checked(self, removed: Sequence[ManifestEntry], wanted: Wanted, reader: EntryReader) -> Checked:
+        """Which of them may not, and which only if their deletes of positions are carried over."""
 
 
 class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,8 +161,8 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
             remaining -= found.wanted_count
             if self.check is not None:
                 removed += gone
-        problem = None if self.check is None or not removed else self.check.problem(removed, wanted, reader)
-        return Share(filtered, problem)
+        checked = Checked() if self.check is None or not removed else self.check.checked(removed, wanted, reader)
+        return Share(filtered, checked)
 
     def _wanted(self, manifests: Sequence[ManifestFile], reader: EntryReader) -> Wanted:
         if isinstance(self.files, Wanted):

@@ -1,11 +1,12 @@
 """Manifests of a base with some of their files removed, and manifests of new files: what changes of files are made of."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 
 import msgspec
 
 from icekeep.commit.attempt import Attempt
+from icekeep.commit.carrying import ChangedDeletes
 from icekeep.commit.file_sets import FileSet, StoredFileSet, Wanted, count_of, wanted_of
 from icekeep.commit.filtering import Filtered, FilterManifests, Identity, RemovalCheck, identity, without_history
 from icekeep.commit.selection import LeftBehind, Selection
@@ -28,13 +29,15 @@ class Manifests(msgspec.Struct, frozen=True):
 class Kept(msgspec.Struct, frozen=True):
     """Manifests without the files that were removed, and what is to be known of these.
 
-    `paths` are the digests of their paths, `summary` has counted them.
+    `paths` are the digests of their paths, `summary` has counted them; `changed` says whose deletes of positions are not
+    those that were applied, where a check let them pass.
     """
 
     manifests: tuple[ManifestFile, ...]
     removed_count: int
     paths: frozenset[PathDigest]
     summary: SummaryBuilder
+    changed: Mapping[str, ChangedDeletes] = {}
 
 
 def live_manifests(base: TableMetadata, branch: str, attempt: Attempt) -> Manifests:
@@ -100,19 +103,24 @@ def remove(
         check=check,
     )
     likely = [m for m in manifests if m.manifest_path in recorded or (selected is not None and selected.manifest(m))]
-    found, problem = attempt.filtered(likely, work)
+    found, checked = attempt.filtered(likely, work)
     missing_count = total - _wanted_count(found)
     if missing_count > 0 and may_be_elsewhere:
         asked = {identity(m) for m in likely}
         others = [m for m in manifests if identity(m) not in asked]
-        more, another = attempt.filtered(others, msgspec.structs.replace(work, remaining_count=missing_count))
-        found, problem = {**found, **more}, problem or another
+        more, of_others = attempt.filtered(others, msgspec.structs.replace(work, remaining_count=missing_count))
+        found, checked = {**found, **more}, checked.joined(of_others)
         missing_count = total - _wanted_count(found)
     kept = _kept(manifests, found)
     _check_found(as_read, missing_count, kept, attempt)
-    if problem is not None:
-        raise ConflictError(problem)
-    return kept
+    raise_refusals(checked.refusals)
+    return msgspec.structs.replace(kept, changed=checked.changed)
+
+
+def raise_refusals(refusals: Mapping[str, str]) -> None:
+    """Raise a `ConflictError` where data files may not be replaced; it says why of the first of them, and names all."""
+    if refusals:
+        raise ConflictError(refusals[min(refusals)], data_files=frozenset(refusals))
 
 
 def remove_deletes(
@@ -163,8 +171,12 @@ def add(
     *,
     content: ManifestContent = ManifestContent.DATA,
     sequence_number: int | None = None,
+    key: Hashable = "added",
 ) -> list[ManifestFile]:
     """Count new files, all of them data files or all delete files, and write manifests of them for each partition spec.
+
+    Args:
+        key: what tells these files from others that an attempt of the commit may add.
 
     Raises:
         ConflictError: a partition spec that they were written with is no longer there.
@@ -180,7 +192,7 @@ def add(
         if spec_id not in base.specs_by_id:
             raise ConflictError(f"partition spec {spec_id}, which the new files were written with, is no longer there")
         entries = (ManifestEntry(status=Status.ADDED, data_file=f, sequence_number=sequence_number) for f in of_spec)
-        added += attempt.write_manifests("added", entries, spec_id, content)
+        added += attempt.write_manifests(key, entries, spec_id, content)
     return added
 
 
@@ -208,9 +220,12 @@ def _check_found(as_read: FileSet, missing_count: int, kept: Kept, attempt: Atte
         return
     if missing_count < 0:
         raise InvalidTableError("a file that is to be removed is live more than once in the table")
-    path = next((p for p in _paths(as_read, attempt) if path_digest(p) not in kept.paths), "")
+    missing = frozenset(path for path in _paths(as_read, attempt) if path_digest(path) not in kept.paths)
     what = "delete" if isinstance(as_read, tuple) and as_read[0].data_file.content is not FileContent.DATA else "data"
-    raise ConflictError(f"{what} file {path!r} ({missing_count} in all) is no longer live as it was read; plan again")
+    raise ConflictError(
+        f"{what} file {min(missing, default='')!r} ({missing_count} in all) is no longer live as it was read; plan again",
+        data_files=missing if what == "data" and len(missing) == missing_count else frozenset(),
+    )
 
 
 def _paths(as_read: FileSet, attempt: Attempt) -> Iterator[str]:

@@ -31,11 +31,13 @@ class AppliedDelete(msgspec.Struct, frozen=True):
     file_path: str
     content_offset: int | None
     sequence_number: int
+    content: FileContent = FileContent.POSITION_DELETES
 
 
 def applied_delete(delete: ManifestEntry) -> AppliedDelete:
     """What names the delete file of an entry."""
-    return AppliedDelete(delete.data_file.file_path, delete.data_file.content_offset, sequence_number(delete))
+    file = delete.data_file
+    return AppliedDelete(file.file_path, file.content_offset, sequence_number(delete), file.content)
 
 
 def is_deletion_vector(file: DataFile) -> bool:

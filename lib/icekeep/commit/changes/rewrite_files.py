@@ -6,10 +6,19 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 import msgspec
 
 from icekeep.commit.attempt import Attempt
+from icekeep.commit.carrying import ChangedDeletes, DeleteCarrier
 from icekeep.commit.dangling import dangling
 from icekeep.commit.file_sets import FileSet, StoredFileSet, Wanted, count_of, live_twice
-from icekeep.commit.filtering import EntryReader, identity, without_history
-from icekeep.commit.live_files import Kept, Manifests, add, live_manifests, remove, remove_deletes
+from icekeep.commit.filtering import Checked, EntryReader, identity, without_history
+from icekeep.commit.live_files import (
+    Kept,
+    Manifests,
+    add,
+    live_manifests,
+    raise_refusals,
+    remove,
+    remove_deletes,
+)
 from icekeep.commit.selection import Selection
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
@@ -19,7 +28,7 @@ from icekeep.spec.applicability import (
     is_newer,
     reaching_deletes,
 )
-from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, ManifestFile
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.updates import Update
@@ -40,6 +49,8 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
             take the commit's own.
         remove_dangling: remove the delete files, too, that reach no data file of the branch once this is done.
         manifest_paths: where the removed entries were read; only saves work.
+        carrier: knows where the rows of removed files went, so that positions which others have deleted in these meanwhile
+            are deleted in the added files, too; without one they are a conflict.
     """
 
     removed: FileSet
@@ -52,15 +63,23 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
     data_sequence_number: int | None = None
     remove_dangling: bool = False
     manifest_paths: frozenset[str] = frozenset()
+    carrier: DeleteCarrier | None = None
     branch: str = MAIN
     summary: Mapping[str, str] = {}
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
         """Needs no history: in this base each removed file is live as it was read, with the deletes that were applied.
 
+        More positions may be deleted in it than were when it was read: deletes of the same rows in the new files are part
+        of this snapshot. They inherit its sequence number and name no file that is older, so that a rewrite by another
+        engine which began before has no need to know of them.
+
         An equality delete that is newer may have come, where it reaches the rows in the new files too: these keep the
         starting sequence number and the spec, and were written with a schema that has the columns it deletes by. Where rows
         move to another spec, any equality delete that is newer than the start is a conflict.
+
+        Raises:
+            ConflictError: that is not so, or the deletes of a removed file cannot be carried over.
         """
         replaces = bool(count_of(self.removed) or self.added)
         if not replaces and not self.remove_dangling:
@@ -77,6 +96,7 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         )
         if len(kept.paths) != kept.removed_count:
             raise InvalidTableError("a data file that is to be rewritten is live more than once in the table")
+        carried = self._carried(kept.changed, base, attempt)
         selected = self._dangling(manifests, kept, base, attempt) if self.remove_dangling else None
         deletes = remove_deletes(manifests, kept, base, attempt, selected=selected, added_number=self._added_number)
         if not replaces and not deletes.removed_count:
@@ -85,8 +105,25 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         summary.absorb(kept.summary)
         summary.absorb(deletes.summary)
         added = add(self.added, base, attempt, summary, sequence_number=self.data_sequence_number)
+        paths = frozenset((file.file_path, file.content_offset) for file in carried)
+        added += add(carried, base, attempt, summary, content=ManifestContent.DELETES, key=paths)
         new = [*added, *kept.manifests, *deletes.manifests]
         return attempt.snapshot_updates("replace", new, summary, branch=self.branch)
+
+    def _carried(
+        self, changed: Mapping[str, ChangedDeletes], base: TableMetadata, attempt: Attempt
+    ) -> tuple[DataFile, ...]:
+        """Deletes in the new files for what has been deleted in the removed ones since these were read."""
+        if not changed:
+            return ()
+        assert self.carrier is not None
+        carried = self.carrier.carried(changed, base, attempt.delete_file_written)
+        raise_refusals(carried.refusals)
+        born = {file.file_path for file in self.added}
+        if any(file.referenced_data_file not in born for file in carried.deletes):
+            raise IcekeepBug("deletes that a rewrite carries over are for another file than one that it adds")
+        attempt.name_delete_files(file.file_path for file in carried.deletes)
+        return carried.deletes
 
     def _dangling(self, manifests: Manifests, kept: Kept, base: TableMetadata, attempt: Attempt) -> Selection | None:
         data = [manifest for manifest in kept.manifests if manifest.may_have_live_files]
@@ -115,6 +152,7 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
             moved_spec_ids=self.moved_spec_ids,
             added_spec_ids=frozenset(file.spec_id for file in self.added),
             field_ids=frozenset(base.schemas_by_id[self.schema_id].fields_by_id),
+            carries=self.carrier is not None,
         )
 
     def _check_base(self, base: TableMetadata) -> None:
@@ -143,6 +181,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
         number: the data sequence number of the new files, null for the commit's own.
         moved_spec_ids: as in `RewriteFiles`; null: those that any of `added_spec_ids`, of the new files, differs from.
         field_ids: the columns of the schema that they were written with.
+        carries: whether deletes of positions that have changed are carried over, and so no conflict.
     """
 
     base: TableMetadata
@@ -153,26 +192,45 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
     moved_spec_ids: frozenset[int] | None
     added_spec_ids: frozenset[int]
     field_ids: frozenset[int]
+    carries: bool = False
 
     @property
     def key(self) -> Hashable:
         return frozenset(map(identity, self.deletes))
 
-    def problem(self, removed: Sequence[ManifestEntry], wanted: Wanted, reader: EntryReader) -> str | None:
+    def checked(self, removed: Sequence[ManifestEntry], wanted: Wanted, reader: EntryReader) -> Checked:
         spec_ids = {entry.data_file.file_path: entry.data_file.spec_id for entry in removed}
-        if any(map(self._is_moved, spec_ids.values())) and (problem := self._problem_of_moving(reader)):
-            return problem
+        refusals: dict[str, str] = {}
+        moved = [path for path, spec_id in spec_ids.items() if self._is_moved(spec_id)]
+        if moved and (problem := self._problem_of_moving(reader)):
+            refusals.update(dict.fromkeys(moved, problem))
+        changed: dict[str, ChangedDeletes] = {}
         for path, reaching in reaching_deletes(removed, self._live_deletes(reader), self.base.specs_by_id).items():
             applied = self.applied.get(path) or wanted.applied.get(path, frozenset())
-            if gone := applied - {applied_delete(delete) for delete in reaching}:
-                name = min(delete.file_path for delete in gone)
-                return f"delete file {name!r} no longer reaches data file {path!r}, whose rewrite applied it"
-            for delete in reaching:
-                if applied_delete(delete) not in applied and not self._still_reaches(delete, spec_ids[path]):
-                    return (
-                        f"delete file {delete.data_file.file_path!r} reaches data file {path!r}, whose rewrite did not apply it; "
-                        "plan again"
-                    )
+            if applied == {applied_delete(delete) for delete in reaching}:
+                continue
+            if problem := self._problem_of(path, spec_ids[path], reaching, applied):
+                refusals.setdefault(path, problem)
+            elif deletes := _changed(reaching, applied):
+                changed[path] = deletes
+        return Checked(refusals, changed)
+
+    def _problem_of(
+        self, path: str, spec_id: int, reaching: Sequence[ManifestEntry], applied: frozenset[AppliedDelete]
+    ) -> str | None:
+        """Why a file may not be replaced now that other deletes reach it than were applied."""
+        gone = applied - {applied_delete(delete) for delete in reaching}
+        if gone and not self.carries:
+            name = min(delete.file_path for delete in gone)
+            return f"delete file {name!r} no longer reaches data file {path!r}, whose rewrite applied it; plan again"
+        for delete in reaching:
+            if applied_delete(delete) in applied or (self.carries and _is_of_positions(delete)):
+                continue
+            if not self._still_reaches(delete, spec_id):
+                return (
+                    f"delete file {delete.data_file.file_path!r} reaches data file {path!r}, whose rewrite did not apply it; "
+                    "plan again"
+                )
         return None
 
     def _live_deletes(self, reader: EntryReader) -> Iterator[ManifestEntry]:
@@ -210,3 +268,22 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
             and bool(file.equality_ids)
             and self.field_ids >= set(file.equality_ids or ())
         )
+
+
+def _is_of_positions(delete: ManifestEntry) -> bool:
+    return delete.data_file.content is FileContent.POSITION_DELETES
+
+
+def _changed(reaching: Sequence[ManifestEntry], applied: frozenset[AppliedDelete]) -> ChangedDeletes | None:
+    """The deletes of positions to look at, where a file's deletes are not those that were applied."""
+    gone = applied - {applied_delete(delete) for delete in reaching}
+    positions = [delete for delete in reaching if _is_of_positions(delete)]
+    if not gone:
+        positions = [delete for delete in positions if applied_delete(delete) not in applied]
+        return ChangedDeletes(deletes=tuple(positions)) if positions else None
+    kinds = {delete.content for delete in gone}
+    return ChangedDeletes(
+        deletes=tuple(positions),
+        lacks_positions=FileContent.POSITION_DELETES in kinds,
+        lacks_keys=FileContent.EQUALITY_DELETES in kinds,
+    )

@@ -31,7 +31,7 @@ from icekeep.planning.tasks import (
 from icekeep.runtime import SYSTEM
 from icekeep.spec.applicability import AppliedDelete
 from icekeep.spec.manifests.encode import PartitionCodecs
-from icekeep.spec.manifests.structs import DataFile, ManifestEntry, Status
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.types import StructType
 from icekeep.storage.base import Storage
@@ -97,7 +97,7 @@ def store_removed_files(
 
 
 def _applied(delete: GroupDelete) -> AppliedDelete:
-    return AppliedDelete(delete.file_path, delete.content_offset, delete.sequence_number)
+    return AppliedDelete(delete.file_path, delete.content_offset, delete.sequence_number, FileContent(delete.content))
 
 
 def _entry(file: GroupFile, codecs: PartitionCodecs) -> ManifestEntry:

@@ -240,7 +240,8 @@ def test_each_file_is_removed_with_the_deletes_that_its_group_applied(table, cat
         for group in run.groups
         for file in read_files(commits_module.group_files(group, table.storage), partition_types(table.metadata))
     ]
-    e1, e2, p = (AppliedDelete(path_of(name), None, 4) for name in ("e1", "e2", "p"))
+    e1, e2 = (AppliedDelete(path_of(name), None, 4, FileContent.EQUALITY_DELETES) for name in ("e1", "e2"))
+    p = AppliedDelete(path_of("p"), None, 4)
     assert {f.entry.data_file.file_path: f.applied_deletes for f in found} == {
         path_of("a"): {p, e1, e2},
         path_of("b"): {e1, e2},
