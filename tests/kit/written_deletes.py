@@ -10,7 +10,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.formats.deletes import write_equality_deletes, write_position_deletes
-from icekeep.formats.deletion_vectors import VectorTarget, write_deletion_vectors
+from icekeep.formats.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.formats.projection import cast_to_schema
 from icekeep.spec.layout import data_directory
 from icekeep.spec.manifests.structs import DataFile, FileContent
@@ -42,11 +42,13 @@ def delete_positions(table: Table, positions: Iterable[tuple[str, int]], file_fo
 
 
 def delete_by_vector(table: Table, path: str, positions: Iterable[int]) -> Table:
-    """The table after a commit of a deletion vector for a data file that has none."""
+    """The table after a commit of a deletion vector for a data file, with all that the file's present vector holds."""
     target = next(file for file in data_files(table) if file.file_path == path)
+    old = [entry for entry in live_entries(table) if entry.data_file.referenced_data_file == path]
     vector = VectorTarget(location=path, spec_id=target.spec_id, partition=target.partition)
-    files = write_deletion_vectors(table.storage, _location(table, "PUFFIN"), [(vector, BitMap64(positions))])
-    return commit(table, RowDelta(added_deletes=files)).table
+    deleted = BitMap64(positions).union(*(read_deletion_vector(table.storage, entry.data_file) for entry in old))
+    files = write_deletion_vectors(table.storage, _location(table, "PUFFIN"), [(vector, deleted)])
+    return commit(table, RowDelta(added_deletes=files, removed_deletes=tuple(old))).table
 
 
 def delete_equal(

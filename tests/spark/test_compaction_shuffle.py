@@ -14,10 +14,12 @@ from icekeep.errors import MissingFileError
 from icekeep.formats.arrow_schema import arrow_schema
 from icekeep.formats.deletes import write_position_deletes
 from icekeep.formats.key_ranges import sample_keys, split_points
+from icekeep.formats.moved_positions import moves_locations
 from icekeep.formats.ordering import Curve, Ordering
 from icekeep.formats.rewrite_task import FilePiece, RewriteTask
 from icekeep.formats.sort_keys import sort_keys
 from icekeep.formats.writing import DataFileWriter
+from icekeep.maintenance.compaction import shuffle
 from icekeep.maintenance.compaction.shuffle import shuffled
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
@@ -28,6 +30,7 @@ from icekeep.spec.types import DOUBLE, INT, LONG, STRING, TIMESTAMP, UNKNOWN, Ne
 from icekeep.storage.open import open_storage
 from kit.columns import EVERY_TYPE, column, rows, schema_of, table_of
 from kit.data_files import options_for, read_table
+from kit.moved_rows import MOVING, OldFile, check_moves, deleting, moving_task, old_file
 
 STORAGE = open_storage({})
 """Local files: Spark's workers read them as well."""
@@ -246,3 +249,30 @@ def test_a_not_a_number_keeps_its_bits(tmp_path: Path, spark_session: SparkSessi
     )
     found = assert_ordered(ran, schema, by(schema, "id"))
     assert found["x"].combine_chunks().view(pa.int64()).to_pylist() == [0x7FF8_0000_0000_0001, -1, -(2**63), 0]
+
+
+@pytest.mark.parametrize("most_bytes", [2**20, 0])
+def test_tasks_tell_where_each_row_went_that_others_read(
+    tmp_path: Path, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, most_bytes: int
+) -> None:
+    monkeypatch.setattr(shuffle, "MOST_REPORTED_BYTES", most_bytes)
+    table = tmp_path.as_uri()
+    data = [old_file(STORAGE, number, 50, directory=f"{table}/old") for number in range(3)]
+    files = [
+        OldFile(file=data[0], named=frozenset({0, 3, 49, 77})),
+        OldFile(file=data[1], keys=frozenset({2, 5})),
+        OldFile(file=data[2], named=frozenset({8}), has_vector=True, keys=frozenset({2, 5})),
+    ]
+    deletes, pieces = deleting(STORAGE, files, f"{table}/deletes")
+    ordering = by(MOVING, "key")
+    tables = [read_table(STORAGE, file.file_path, MOVING) for file in data]
+    points = split_points([sample_keys(tables, ordering, MOVING)], 3)
+    ran = shuffled(moving_task(pieces, deletes, table, ordering=ordering), points, spark_session, STORAGE)
+    assert not ran.errors
+    outcomes = [done.outcome for done in ran.done]
+    assert len([outcome for outcome in outcomes if outcome.files]) == 3
+    check_moves(STORAGE, outcomes, files)
+    stored = {location for outcome in outcomes for location in outcome.moves.stored}
+    assert bool(stored) == (most_bytes == 0)
+    kept = {path.as_uri() for path in (tmp_path / ".icekeep/runs/run").iterdir()}
+    assert kept == set(moves_locations(outcomes)) > stored

@@ -11,14 +11,15 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from icekeep.errors import InvalidTableError
+from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.formats.base import BatchChoice, FileReader, parts_beginning_in
 from icekeep.formats.delete_cache import MIB, DeleteCache
 from icekeep.formats.equality import Mask, key_columns, rows_deleted
 from icekeep.formats.leaves import leaf_schema
 from icekeep.formats.matching import rows_that_match
 from icekeep.formats.reaching_deletes import deleted_positions, deletes_by_kind, equality_keys
-from icekeep.formats.reading import FileColumns, SourceFile, read_file
+from icekeep.formats.reading import FileColumns, SourceFile, read_positioned
+from icekeep.formats.row_moves import ORIGIN, NotedRows, ReadNotes, note_dropped
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, And, BoundPredicate, Expression, Or
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata_columns import DELETED
@@ -41,12 +42,14 @@ class LivePiece(msgspec.Struct, frozen=True, kw_only=True):
         split: the first byte and the number of bytes of the piece: row groups or stripes that begin there. An Avro file
             begins at 0 as a whole.
         record_count: how many rows the piece must have, deleted ones among them; null where that is not known.
+        first_ordinal: the origin of the file's first row, where origins are wanted.
     """
 
     source: SourceFile
     deletes: Sequence[DataFile] = ()
     split: tuple[int, int] | None = None
     record_count: int | None = None
+    first_ordinal: int | None = None
 
 
 class LiveRowsReader:
@@ -67,6 +70,7 @@ class LiveRowsReader:
         cache: DeleteCache | None = None,
         kept_dictionaries: Collection[int] = (),
         piece_bytes: int | None = None,
+        notes: ReadNotes | None = None,
     ) -> None:
         """Args:
         storage: where the files are.
@@ -76,6 +80,8 @@ class LiveRowsReader:
         cache: of delete files.
         kept_dictionaries: as for `FileColumns`.
         piece_bytes: the most data that equality deletes are applied to at one time, `PIECE_BYTES` where nothing is said.
+        notes: take down what is read and which rows are dropped, where no filter drops others and none are marked. If they
+            ask for origins, these come as one more column behind the others.
         """
         self.read_count = 0
         self._piece_bytes = PIECE_BYTES if piece_bytes is None else piece_bytes
@@ -84,6 +90,7 @@ class LiveRowsReader:
         self._table_schemas = table_schemas
         self._cache = DeleteCache() if cache is None else cache
         self._kept_dictionaries = frozenset(kept_dictionaries)
+        self._notes = notes
         self._columns: dict[tuple[bool, frozenset[int]], tuple[_Columns, FileColumns]] = {}
 
     def read(
@@ -101,15 +108,15 @@ class LiveRowsReader:
             UnsupportedError: a file is encrypted, or needs a feature of its format that we do not handle.
             IcekeepBug: a delete file is none, or there are deletes that another data file has.
         """
-        for plan, table in _joined(self._tables(pieces, residual, batch_rows), self._piece_bytes):
+        for plan, table, noted in _joined(self._tables(pieces, residual, batch_rows), self._piece_bytes):
             if plan.changes_rows:
-                table = _without_deleted(self._storage, table, plan.columns, plan.by_equality, self._cache)
+                table = self._without_deleted(table, plan, noted)
             if table.num_rows:
                 yield table
 
     def _tables(
         self, pieces: Iterable[LivePiece], residual: Expression, batch_rows: BatchChoice | None
-    ) -> "Iterator[tuple[_Plan, pa.Table]]":
+    ) -> "Iterator[_Read]":
         """The rows of pieces that match a filter, with what is still to be done to them."""
         filtered_ids = _filtered_ids(residual)
         for piece in pieces:
@@ -124,17 +131,43 @@ class LiveRowsReader:
             parts = None if piece.split is None else parts_beginning_in(*piece.split)
             choice = _most_rows(batch_rows) if by_equality else batch_rows
             read_count = 0
-            for table in read_file(self._storage, source, file_columns, parts, batch_rows=choice):
+            if self._notes is not None:
+                self._notes.begin(source.location, piece.first_ordinal, has_key_deletes=bool(by_equality))
+            for first, table in read_positioned(self._storage, source, file_columns, parts, batch_rows=choice):
                 read_count += table.num_rows
                 self.read_count += table.num_rows
+                noted: tuple[NotedRows, ...] = ()
+                if self._notes is not None:
+                    noted = (self._notes.add(first, table.num_rows),)
+                    table = _with_origins(table, piece, first, self._notes.origin_type)
                 if residual != ALWAYS_TRUE:
                     table = table.filter(rows_that_match(residual, columns.compared(table)))
-                yield plan, table
+                yield plan, table, noted
             if piece.record_count is not None and read_count != piece.record_count:
                 raise InvalidTableError(
                     f"data file {source.location!r} has {read_count} rows where its manifest says {piece.record_count}",
                     location=source.location,
                 )
+
+    def _without_deleted(self, table: pa.Table, plan: "_Plan", noted: Sequence[NotedRows]) -> pa.Table:
+        """The wanted columns of the rows that are live, or of all rows if deleted ones are marked."""
+        columns = plan.columns
+        deleted = by_position = columns.deleted(table)
+        for ids, files in plan.by_equality.items():
+            live = np.flatnonzero(~deleted)
+            rows = columns.compared(table)
+            if len(live) < table.num_rows:
+                rows = rows.take(pa.array(live))
+            if rows.num_rows:
+                keys = equality_keys(self._storage, files, leaf_schema(ids, columns.schemas), ids, self._cache)
+                found = rows_deleted(key_columns(rows, columns.leaves, ids), keys)
+                deleted = deleted.copy()
+                deleted[live[found]] = True
+        if noted:
+            note_dropped(noted, deleted, by_position)
+        if not columns.marks and deleted.any():
+            table, deleted = table.filter(pa.array(~deleted)), deleted[~deleted]
+        return columns.emitted(table, deleted)
 
     def _columns_for(
         self, has_positions: bool, by_equality: dict[tuple[int, ...], list[DataFile]], filtered_ids: set[int]
@@ -165,6 +198,10 @@ class _Plan(msgspec.Struct, frozen=True):
     def is_same(self, other: "_Plan") -> bool:
         """Whether rows of both may be put together."""
         return self.columns is other.columns and self.by_equality == other.by_equality
+
+
+_Read = tuple[_Plan, pa.Table, Sequence[NotedRows]]
+"""Rows that were read, what is to be done to them, and where they were, if that is noted."""
 
 
 def _most_rows(batch_rows: BatchChoice | None) -> BatchChoice:
@@ -222,7 +259,8 @@ class _Columns:
         """The wanted columns, with the marks of deleted rows where they are wanted."""
         out = table
         if len(self.read.fields) > len(self.wanted.fields):
-            out = table.select(list(range(len(self.wanted.fields))))
+            origins = range(len(self.read.fields), table.num_columns)
+            out = table.select([*range(len(self.wanted.fields)), *origins])
         if not self.marks:
             return out
         assert self._deleted_position is not None
@@ -262,53 +300,41 @@ def _validate_key(ids: tuple[int, ...], files: list[DataFile], wanted: Schema, t
         ) from error
 
 
-def _joined(tables: Iterator[tuple[_Plan, pa.Table]], piece_bytes: int) -> Iterator[tuple[_Plan, pa.Table]]:
+def _with_origins(table: pa.Table, piece: LivePiece, first_position: int, type_: pa.DataType | None) -> pa.Table:
+    """The table with one more column, the number of each row among those of all files, if that is wanted."""
+    if type_ is None:
+        return table
+    if piece.first_ordinal is None:
+        raise IcekeepBug(f"the rows of {piece.source.location!r} have no ordinals")
+    first = piece.first_ordinal + first_position
+    origins = np.arange(first, first + table.num_rows, dtype=type_.to_pandas_dtype())
+    return table.append_column(pa.field(ORIGIN, type_, nullable=False), pa.array(origins))
+
+
+def _joined(tables: Iterator[_Read], piece_bytes: int) -> Iterator[_Read]:
     """The same tables, those to which the same equality deletes are applied put together up to the size of a piece."""
-    waiting: list[tuple[_Plan, pa.Table]] = []
+    waiting: list[_Read] = []
     rows = size_bytes = 0
-    for plan, table in tables:
+    for plan, table, noted in tables:
         table_bytes = table.nbytes if plan.by_equality else 0
         full = rows + table.num_rows > PIECE_ROWS or size_bytes + table_bytes > piece_bytes
         if waiting and (full or not _fits(waiting[0], plan, table)):
             yield _together(waiting)
             waiting, rows, size_bytes = [], 0, 0
         if not plan.by_equality:
-            yield plan, table
+            yield plan, table, noted
             continue
-        waiting.append((plan, table))
+        waiting.append((plan, table, noted))
         rows += table.num_rows
         size_bytes += table_bytes
     if waiting:
         yield _together(waiting)
 
 
-def _fits(first: tuple[_Plan, pa.Table], plan: _Plan, table: pa.Table) -> bool:
+def _fits(first: _Read, plan: _Plan, table: pa.Table) -> bool:
     return plan.is_same(first[0]) and table.schema.equals(first[1].schema)
 
 
-def _together(waiting: list[tuple[_Plan, pa.Table]]) -> tuple[_Plan, pa.Table]:
-    return waiting[0][0], pa.concat_tables([table for _, table in waiting])
-
-
-def _without_deleted(
-    storage: Storage,
-    table: pa.Table,
-    columns: _Columns,
-    by_equality: dict[tuple[int, ...], list[DataFile]],
-    cache: DeleteCache,
-) -> pa.Table:
-    """The wanted columns of the rows that are live, or of all rows if deleted ones are marked."""
-    deleted = columns.deleted(table)
-    for ids, files in by_equality.items():
-        live = np.flatnonzero(~deleted)
-        rows = columns.compared(table)
-        if len(live) < table.num_rows:
-            rows = rows.take(pa.array(live))
-        if rows.num_rows:
-            keys = equality_keys(storage, files, leaf_schema(ids, columns.schemas), ids, cache)
-            found = rows_deleted(key_columns(rows, columns.leaves, ids), keys)
-            deleted = deleted.copy()
-            deleted[live[found]] = True
-    if not columns.marks and deleted.any():
-        table, deleted = table.filter(pa.array(~deleted)), deleted[~deleted]
-    return columns.emitted(table, deleted)
+def _together(waiting: list[_Read]) -> _Read:
+    noted = [some for _, _, rows in waiting for some in rows]
+    return waiting[0][0], pa.concat_tables([table for _, table, _ in waiting]), noted

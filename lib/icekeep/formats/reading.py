@@ -160,6 +160,19 @@ def read_file(
         InvalidTableError: it is damaged, or does not fit the schema.
         UnsupportedError: it has no field ids and the table no name mapping, or its format is not known.
     """
+    for _, table in read_positioned(storage, source, schema, parts, batch_rows=batch_rows):
+        yield table
+
+
+def read_positioned(
+    storage: Storage,
+    source: SourceFile,
+    schema: Schema | FileColumns,
+    parts: Sequence[int] | PartChoice | None = None,
+    *,
+    batch_rows: int | BatchChoice | None = None,
+) -> Iterator[tuple[int, pa.Table]]:
+    """The tables of `read_file`, each with the position of its first row in the file; raises as it does."""
     columns = schema if isinstance(schema, FileColumns) else FileColumns(schema)
     deleted = np.unique(np.asarray(source.deleted_positions, dtype=np.int64))
     with storage.open(source.location) as stream:
@@ -178,7 +191,7 @@ def read_file(
                 table = columns.projected(data, found, source.constants)
                 if columns.has_facts:
                     table = _with_facts(table, columns.schema, source, deleted, range(first, first + data.num_rows))
-            yield table
+            yield first, table
 
 
 @contextmanager

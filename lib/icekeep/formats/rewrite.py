@@ -16,14 +16,14 @@ import pyarrow as pa
 
 from icekeep.errors import IcekeepBug
 from icekeep.formats.memory import TaskMemory, peak_memory_bytes, task_memory_bytes
+from icekeep.formats.moves_report import reported_moves
 from icekeep.formats.ordering import KeyRange
-from icekeep.formats.rewrite_task import FilePiece, RewriteOutcome, RewriteTask
+from icekeep.formats.rewrite_task import FilePiece, RewriteOutcome, RewriteTask, numbered
 from icekeep.formats.sort_keys import sort_keys
 from icekeep.formats.sorting import RUN_BYTES, Sorter, WaitingRows, in_one
 from icekeep.formats.splicing import rewrite_spliced
 from icekeep.formats.task_rows import TaskRows, columns_to_write
-from icekeep.formats.task_writer import TaskWriter
-from icekeep.spec.manifests.structs import DataFile
+from icekeep.formats.task_writer import TaskWriter, Written, removed_on_failure, together
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
 
@@ -42,19 +42,27 @@ def rewrite(task: RewriteTask, storage: Storage) -> RewriteOutcome:
         UsageError: a table property of the writer is wrong.
     """
     one_thread()
+    task = numbered(task)
     spliced = rewrite_spliced(task, storage)
     if spliced is not None:
         return spliced
     rows = TaskRows(task, storage)
-    files = write_rows(task, rows.columns, rows, storage)
+    written = write_rows(task, rows.columns, rows, storage)
+    with removed_on_failure(written.locations, storage):
+        moves = reported_moves(task, storage, rows.pieces, written.origins)
     return RewriteOutcome(
-        files=files, read_count=rows.read_count, live_count=rows.live_count, peak_bytes=peak_memory_bytes()
+        files=written.files,
+        read_count=rows.read_count,
+        live_count=rows.live_count,
+        peak_bytes=peak_memory_bytes(),
+        moves=moves,
     )
 
 
 def rewrite_together(tasks: Sequence[RewriteTask], storage: Storage) -> RewriteOutcome:
     """Do tasks that differ in their ranges of keys alone, by as many threads; each piece is read once. Raises as `rewrite`."""
     one_thread()
+    tasks = [*map(numbered, tasks)]
     first, pieces = tasks[0], iter(tasks[0].pieces)
     columns = columns_to_write(first)
     with ExitStack() as stack, ThreadPoolExecutor(len(tasks)) as pool:
@@ -62,23 +70,27 @@ def rewrite_together(tasks: Sequence[RewriteTask], storage: Storage) -> RewriteO
         # Each thread begins with another range, so that they do not wait for each other.
         turns = [writings[number:] + writings[:number] for number in range(len(writings))]
         read = [*pool.map(partial(_read_into, task=first, pieces=pieces, columns=columns, storage=storage), turns)]
-        files = [file for some in pool.map(_OrderedWriting.written, writings) for file in some]
+        written = together(pool.map(_OrderedWriting.written, writings))
+    with removed_on_failure(written.locations, storage):
+        noted = [piece for rows in read for piece in rows.pieces]
+        moves = reported_moves(first, storage, noted, written.origins)
     return RewriteOutcome(
-        files=tuple(files),
+        files=written.files,
         read_count=sum(rows.read_count for rows in read),
         live_count=sum(rows.live_count for rows in read),
         peak_bytes=peak_memory_bytes(),
+        moves=moves,
     )
 
 
-def write_rows(task: RewriteTask, columns: Schema, rows: Iterable[pa.Table], storage: Storage) -> tuple[DataFile, ...]:
+def write_rows(task: RewriteTask, columns: Schema, rows: Iterable[pa.Table], storage: Storage) -> Written:
     """Write rows of a task, ordered and of its key range as it says, into new files, of which none is left on failure.
 
     Args:
-        columns: of the rows, as `columns_to_write` gives them.
+        columns: of the rows, as `columns_to_write` gives them; origins come behind them.
         rows: live rows, as `TaskRows` gives them.
     """
-    if _is_ordered(task):
+    if task.is_ordered:
         with _ordered_writing(task, columns, storage) as writing:
             for table in rows:
                 writing.add(table)
@@ -95,14 +107,6 @@ def one_thread() -> None:
     """Let Arrow compute and read with one thread each in this process."""
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-
-
-def _is_ordered(task: RewriteTask) -> bool:
-    ordering = task.ordering
-    if ordering is None:
-        return False
-    # All rows that lie in one partition without an order lie right already.
-    return bool(ordering.fields or ordering.curve or (ordering.partition_by and ordering.partition_by.fields))
 
 
 def _read_into(
@@ -148,7 +152,7 @@ class _OrderedWriting:
         self._task, self._writer, self._sorter = task, writer, sorter
         self.add = sorter.add
 
-    def written(self) -> tuple[DataFile, ...]:
+    def written(self) -> Written:
         """Write all rows that were taken."""
         row_count, files_count = self._sorter.row_count, self._task.files_count
         file_rows = None if files_count is None else max(1, -(-row_count // files_count))
@@ -172,11 +176,11 @@ def _ordered_writing(task: RewriteTask, columns: Schema, storage: Storage) -> It
         yield _OrderedWriting(task, writer, sorter)
 
 
-def _checked(files: tuple[DataFile, ...], taken_count: int) -> tuple[DataFile, ...]:
-    written_count = sum(file.record_count for file in files)
+def _checked(written: Written, taken_count: int) -> Written:
+    written_count = sum(file.record_count for file in written.files)
     if written_count != taken_count:
         raise IcekeepBug(f"a rewrite took {taken_count} rows and wrote {written_count}; its files are deleted")
-    return files
+    return written
 
 
 def _dealt(tables: Iterator[pa.Table], file_rows: int | None) -> Iterator[tuple[pa.Table, bool]]:

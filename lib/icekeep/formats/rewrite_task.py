@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from icekeep.formats.ordering import KeyRange, Ordering
+from icekeep.formats.row_moves import RowMoves
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.schema import Schema
@@ -24,6 +25,7 @@ class FilePiece(msgspec.Struct, frozen=True, kw_only=True):
             whole file.
         first_row_id, data_sequence_number: of the file's entry, which its rows inherit.
         deletes: positions in the task's `delete_files` of those that reach the file.
+        first_ordinal: of the file's first row among the rows of all files of the group, where rows have origins.
     """
 
     location: str
@@ -36,6 +38,7 @@ class FilePiece(msgspec.Struct, frozen=True, kw_only=True):
     first_row_id: int | None = None
     data_sequence_number: int | None = None
     deletes: tuple[int, ...] = ()
+    first_ordinal: int | None = None
 
 
 class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +68,8 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
             Tasks that read and tasks that write the same rows must say the same.
         moves_pages: whether data pages of small Parquet files may be moved as they are, where no row changes.
         slots: how many tasks share the machine's memory, this one among them.
+        moves_directory: where the task puts what it tells of where its rows went and is too large for its report; null where
+            that is not asked for.
     """
 
     pieces: tuple[FilePiece, ...]
@@ -88,6 +93,21 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
     operation_id: str
     partition_id: int = 0
     task_attempt_id: int = 0
+    moves_directory: str | None = None
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether rows may be put in another order than they are read in."""
+        ordering = self.ordering
+        if ordering is None:
+            return False
+        # All rows that lie in one partition without an order lie right already.
+        return bool(ordering.fields or ordering.curve or (ordering.partition_by and ordering.partition_by.fields))
+
+    @property
+    def has_origins(self) -> bool:
+        """Whether each row carries its number among the rows of the group."""
+        return self.moves_directory is not None and self.is_ordered
 
 
 class RewriteOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +119,7 @@ class RewriteOutcome(msgspec.Struct, frozen=True, kw_only=True):
         live_count: those of them that are not deleted, whatever the key range.
         stitched_count: how many of `files` were put together from whole row groups.
         peak_bytes: the most memory of the process at the end of the task (resident set).
+        moves: where the rows went that were read; null where that was not asked for.
     """
 
     files: tuple[DataFile, ...]
@@ -106,3 +127,17 @@ class RewriteOutcome(msgspec.Struct, frozen=True, kw_only=True):
     live_count: int
     stitched_count: int = 0
     peak_bytes: int = 0
+    moves: RowMoves | None = None
+
+
+def numbered(task: RewriteTask) -> RewriteTask:
+    """The task with ordinals for its files in the order of its pieces, where rows need them and have none."""
+    if not task.has_origins or all(piece.first_ordinal is not None for piece in task.pieces):
+        return task
+    firsts: dict[str, int] = {}
+    total = 0
+    for piece in task.pieces:
+        if firsts.setdefault(piece.location, total) == total:
+            total += piece.record_count
+    pieces = [msgspec.structs.replace(piece, first_ordinal=firsts[piece.location]) for piece in task.pieces]
+    return msgspec.structs.replace(task, pieces=tuple(pieces))

@@ -18,13 +18,14 @@ from icekeep.errors import IcekeepBug
 from icekeep.formats.arrow_schema import arrow_schema, stored_schema
 from icekeep.formats.held_files import HeldFiles
 from icekeep.formats.memory import peak_memory_bytes
+from icekeep.formats.moves_report import reported_moves, whole_pieces
 from icekeep.formats.parquet import ParquetWriter
 from icekeep.formats.parquet_footer import CODECS, Footer, read_footer
 from icekeep.formats.rewrite_task import FilePiece, RewriteOutcome, RewriteTask
 from icekeep.formats.splice_sources import SpliceExaminer, SpliceSource
 from icekeep.formats.spliced_file import MovedChunks, Shape, SplicedFile
 from icekeep.formats.task_rows import TaskRows, columns_to_write
-from icekeep.formats.task_writer import FileNames, task_options
+from icekeep.formats.task_writer import FileNames, removed_on_failure, task_options
 from icekeep.formats.write_options import MIB, ParquetOptions, WriteOptions
 from icekeep.formats.writing import ROW_GROUP_ROWS, DataFileWriter
 from icekeep.spec.manifests.structs import DataFile
@@ -62,10 +63,14 @@ def rewrite_spliced(task: RewriteTask, storage: Storage) -> RewriteOutcome | Non
         for group in splicer.groups():
             splicer.write(group)
         files = splicer.close()
-    row_count = sum(file.record_count for file in files)
-    if row_count != sum(piece.record_count for piece in task.pieces):
-        raise IcekeepBug(f"a rewrite of {len(task.pieces)} files wrote {row_count} rows; its files are deleted")
-    return RewriteOutcome(files=files, read_count=row_count, live_count=row_count, peak_bytes=peak_memory_bytes())
+    with removed_on_failure([file.file_path for file in files], storage):
+        row_count = sum(file.record_count for file in files)
+        if row_count != sum(piece.record_count for piece in task.pieces):
+            raise IcekeepBug(f"a rewrite of {len(task.pieces)} files wrote {row_count} rows; its files are deleted")
+        moves = reported_moves(task, storage, whole_pieces(task), None)
+    return RewriteOutcome(
+        files=files, read_count=row_count, live_count=row_count, peak_bytes=peak_memory_bytes(), moves=moves
+    )
 
 
 def _may_splice(task: RewriteTask) -> bool:
@@ -170,7 +175,8 @@ class _Splicer:
         fields = tuple(field for field in self._task.schema.fields if field.field_id not in moved)
         schema = msgspec.structs.replace(self._task.schema, fields=fields, identifier_field_ids=())
         pieces = tuple(source.piece for source in group)
-        rows = TaskRows(msgspec.structs.replace(self._task, pieces=pieces, schema=schema), self._held)
+        task = msgspec.structs.replace(self._task, pieces=pieces, schema=schema, moves_directory=None)
+        rows = TaskRows(task, self._held)
         read: list[SpliceSource] = []
         tables: list[pa.Table] = []
         arrow_bytes = 0

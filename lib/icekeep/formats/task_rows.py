@@ -10,6 +10,7 @@ from icekeep.formats.memory import TaskMemory, task_memory_bytes
 from icekeep.formats.parquet import repeating_strings
 from icekeep.formats.reading import SourceFile, open_reader
 from icekeep.formats.rewrite_task import FilePiece, RewriteTask
+from icekeep.formats.row_moves import MovedPiece, ReadNotes
 from icekeep.formats.write_options import MIB
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.name_mapping import NameMapping, name_mapping_of
@@ -51,12 +52,14 @@ class TaskRows:
         self._task, self._storage = task, storage
         self._memory = TaskMemory(task_memory_bytes(task.slots))
         self._name_mapping = name_mapping_of(task.properties)
+        self._notes = None if task.moves_directory is None else ReadNotes(_origin_type(task))
         self._reader = LiveRowsReader(
             storage,
             self.columns,
             table_schemas=task.table_schemas,
             kept_dictionaries=self._kept_dictionaries(),
             piece_bytes=min(PIECE_BYTES, self._memory.batch_bytes),
+            notes=self._notes,
         )
         for location, file_format in dict.fromkeys((p.location, p.file_format) for p in task.pieces if _is_large(p)):
             with open_reader(storage, location, file_format) as reader:
@@ -65,6 +68,11 @@ class TaskRows:
     @property
     def read_count(self) -> int:
         return self._reader.read_count
+
+    @property
+    def pieces(self) -> tuple[MovedPiece, ...]:
+        """What was read, and which rows of it are dropped; complete after the last row. None where nobody asks for it."""
+        return () if self._notes is None else self._notes.pieces()
 
     def __iter__(self) -> Iterator[pa.Table]:
         """Raises:
@@ -107,4 +115,13 @@ def _live_piece(piece: FilePiece, task: RewriteTask, name_mapping: NameMapping |
         deletes=[task.delete_files[position] for position in piece.deletes],
         split=piece.split,
         record_count=piece.record_count if piece.split is None else None,
+        first_ordinal=piece.first_ordinal,
     )
+
+
+def _origin_type(task: RewriteTask) -> pa.DataType | None:
+    """As narrow as the rows of all files allow, as far as the task knows of them."""
+    if not task.has_origins:
+        return None
+    last = max(((piece.first_ordinal or 0) + piece.record_count for piece in task.pieces), default=0)
+    return pa.uint32() if last < 1 << 32 else pa.int64()

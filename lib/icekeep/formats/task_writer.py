@@ -1,6 +1,7 @@
 """What a rewrite writes: rows as they come, into files named and placed as the table wants it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from types import TracebackType
 from typing import Any, Self
@@ -9,6 +10,8 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.formats.memory import TaskMemory, task_memory_bytes
+from icekeep.formats.moves_report import spilled_location
+from icekeep.formats.origins import OriginsWriter
 from icekeep.formats.partitioning import split_by_partition
 from icekeep.formats.rewrite_task import RewriteTask
 from icekeep.formats.write_options import WriteOptions, write_options
@@ -20,16 +23,47 @@ from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
 
 
+class Written(msgspec.Struct, frozen=True):
+    """The new files of a task in the order of their rows, and where the origins of these were put, if they have any."""
+
+    files: tuple[DataFile, ...]
+    origins: tuple[str, ...] | None = None
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """Everything that was written."""
+        return (*(file.file_path for file in self.files), *(self.origins or ()))
+
+
+def together(parts: Iterable[Written]) -> Written:
+    """What several parts of a task wrote, one behind the other."""
+    parts = list(parts)
+    files = tuple(file for part in parts for file in part.files)
+    if any(part.origins is None for part in parts):
+        return Written(files)
+    return Written(files, tuple(location for part in parts for location in part.origins or ()))
+
+
+@contextmanager
+def removed_on_failure(locations: Sequence[str], storage: Storage) -> Iterator[None]:
+    """Unless the block ends well, the files that were written before it are not left."""
+    try:
+        yield
+    except BaseException:
+        storage.delete_many(locations)
+        raise
+
+
 class TaskWriter:
     """Writes the rows of a task into data files.
 
     Use it as a context manager and call `close` at the end of the block: when the block ends without that, or raises,
     none of its files is left. Rows that move to another spec must come partition by partition: a partition that comes
-    again gets another file.
+    again gets another file. Where rows have origins, these are taken off and put into a file of their own.
     """
 
     def __init__(self, task: RewriteTask, columns: Schema, storage: Storage) -> None:
-        """`columns` are those of the rows, as `columns_to_write` gives them.
+        """`columns` are those of the rows but for their origins, as `columns_to_write` gives them.
 
         Raises:
             UsageError: a table property of the writer is wrong.
@@ -43,6 +77,7 @@ class TaskWriter:
         self._partition: tuple[Any, ...] = ()
         self._files: list[DataFile] = []
         self._closed = False
+        self._origins = OriginsWriter(storage, spilled_location(task, "origins")) if task.has_origins else None
 
     def __enter__(self) -> Self:
         return self
@@ -55,28 +90,37 @@ class TaskWriter:
         if self._writer is not None:
             self._writer.__exit__(kind, error, trace)
         self._storage.delete_many([file.file_path for file in self._files])
+        if self._origins is not None:
+            self._origins.__exit__(kind, error, trace)
 
     def write(self, rows: pa.Table) -> None:
-        """Add rows, in the writer's columns as `TaskRows` gives them."""
+        """Add rows, in the writer's columns as `TaskRows` gives them, their origins behind the others."""
         if not rows.num_rows:
             return
         if self._partition_by is None:
             pieces = self._task.pieces
-            self._writer_for(pieces[0].partition if pieces else ()).write(rows)
+            self._write_to(pieces[0].partition if pieces else (), rows)
             return
         for partition, part in split_by_partition(rows, self._partition_by, self._task.schema):
-            self._writer_for(partition).write(part)
+            self._write_to(partition, part)
 
     def end_file(self) -> None:
         """The rows that come next begin a new file."""
         if self._writer is not None:
             self._writer.end_file()
 
-    def close(self) -> tuple[DataFile, ...]:
+    def close(self) -> Written:
         """Finish the last file and return all of them, in the order of their rows."""
         self._end_partition()
+        origins = None if self._origins is None else self._origins.close()
         self._closed = True
-        return tuple(self._files)
+        return Written(tuple(self._files), origins)
+
+    def _write_to(self, partition: tuple[Any, ...], rows: pa.Table) -> None:
+        if self._origins is not None:
+            self._origins.write(rows.column(rows.num_columns - 1))
+            rows = rows.remove_column(rows.num_columns - 1)
+        self._writer_for(partition).write(rows)
 
     def _writer_for(self, partition: tuple[Any, ...]) -> DataFileWriter:
         # As text, since NaN is one partition and 0.0 and -0.0 are two.

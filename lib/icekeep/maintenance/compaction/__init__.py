@@ -1,7 +1,7 @@
 """The job `compact` (Iceberg's `rewrite_data_files`): small and deleted-from files into fewer of the target size, in order.
 
 strategy -> files of a scan with their deletes -> candidates -> plan of file groups -> how each group goes (copied, encoded
-anew, sorted, shuffled) -> rewritten groups -> `RewriteFiles` -> result
+anew, sorted, shuffled) -> rewritten groups -> `RewriteFiles` -> result; groups that others were in the way of, once more
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,10 +13,11 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepError, NotFoundError
+from icekeep.commit.retry import RetryPolicy
+from icekeep.errors import ConflictError, IcekeepError, NotFoundError
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
 from icekeep.formats.write_options import write_options
-from icekeep.maintenance.compaction.commits import Commits, commit_groups
+from icekeep.maintenance.compaction.commits import Commits, Committed, commit_groups
 from icekeep.maintenance.compaction.estimate import Estimate, Way, Work, estimate
 from icekeep.maintenance.compaction.execute import STEP, Execution, execute
 from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions, file_sizes
@@ -31,6 +32,7 @@ from icekeep.maintenance.compaction.strategy import chosen_strategy, order_summa
 from icekeep.maintenance.compaction.tasks import GroupContext
 from icekeep.maintenance.compaction.ways import GroupWay, choose_ways
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.runs import sweep_runs
 from icekeep.planning.commit_reader import SparkManifestReader
 from icekeep.planning.scan import open_scan
 from icekeep.planning.tasks import parallelism
@@ -83,12 +85,26 @@ def compact(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     run = _Run(table, spark, asked, runtime)
     for warning in run.strategy.warnings:
         listener.on(Warned(warning))
-    with run.kept_plan() as planned:
-        if not planned.groups and (planned.snapshot_id is None or not run.options.remove_dangling_deletes):
-            depth = planned.overlap_depth_before
-            return RewriteDataFilesResult(overlap_depth_before=depth, overlap_depth_after=depth)
-        result = _rewritten(run, planned, listener)
-    return msgspec.structs.replace(result, elapsed_ms=runtime.monotonic_ms() - began_ms)
+    sweep_runs(table, runtime, keep=run.context.run_id, listener=listener)
+    result, refused = _pass(run, listener)
+    for _ in range(RetryPolicy.of(table.metadata).num_retries):
+        if not refused:
+            break
+        run = run.again(refused)
+        more, refused = _pass(run, listener)
+        result = result.followed_by(more)
+    if refused and not result.commits_count:
+        raise ConflictError(
+            f"others kept changing {len(refused)} data files of {table.name!r} while they were rewritten; they are as they "
+            "were, run it again"
+        )
+    failed_files_count = result.failed_data_files_count + len(refused)
+    return msgspec.structs.replace(
+        result,
+        status="partial" if failed_files_count else "done",
+        failed_data_files_count=failed_files_count,
+        elapsed_ms=runtime.monotonic_ms() - began_ms,
+    )
 
 
 def plan_compaction(  # noqa: PLR0913 - as `compact`
@@ -135,10 +151,16 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Run:
-    """One run: its arguments, understood, and the version of the table that it works on."""
+    """One run: its arguments, understood, and the version of the table that it works on.
 
-    def __init__(self, table: Table, spark: SparkSession, asked: _Asked, runtime: Runtime) -> None:
+    `only` names the files that it may rewrite, null for all.
+    """
+
+    def __init__(
+        self, table: Table, spark: SparkSession, asked: _Asked, runtime: Runtime, only: frozenset[str] | None = None
+    ) -> None:
         self.table, self.spark, self.runtime = table, spark, runtime
+        self._asked, self._only = asked, only
         self.options = parse_options(RewriteDataFilesOptions, asked.options)
         self.strategy = chosen_strategy(asked.strategy, asked.sort_order, table.metadata, self.options)
         self.sizes = _sizes(table.metadata, self.options)
@@ -156,13 +178,26 @@ class _Run:
             slots=self.slots,
         )
 
+    def again(self, only: frozenset[str]) -> "_Run":
+        """The same for some files of the table as it is now."""
+        table = self.table.catalog.load(self.table.identifier)
+        return _Run(table, self.spark, self._asked, self.runtime, only)
+
     def plan(self, directory: str | None) -> RewritePlan:
         """The groups; where there are many, tasks put their files into `directory`, or nowhere if it is null."""
-        return plan(self.scan, self.spark, self.strategy, self.options, branch=self.branch, directory=directory)
+        return plan(
+            self.scan,
+            self.spark,
+            self.strategy,
+            self.options,
+            branch=self.branch,
+            only=self._only,
+            directory=directory,
+        )
 
     @contextmanager
     def kept_plan(self) -> Iterator[RewritePlan]:
-        """The plan, with what planning puts in storage for as long as the block runs."""
+        """The plan, with what is put in storage for as long as the block runs."""
         directory = own_directory(self.table.metadata, f"plans/{self.context.run_id}")
         storage = self.table.storage
         locations: Iterable[str] = ()
@@ -174,6 +209,8 @@ class _Run:
             # Tasks that succeeded beside one that failed have told nobody what they wrote.
             with suppress(IcekeepError):
                 locations = locations or [file.location for file in storage.list(directory)]
+                moves = own_directory(self.table.metadata, f"runs/{self.context.run_id}")
+                storage.delete_many([file.location for file in storage.list(moves)])
             raise
         finally:
             storage.delete_many(locations)
@@ -216,7 +253,19 @@ class _Run:
         )
 
 
-def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> RewriteDataFilesResult:
+def _pass(run: _Run, listener: Listener) -> tuple[RewriteDataFilesResult, frozenset[str]]:
+    """Plan, rewrite and commit; what came of it, and the files of groups that others were in the way of."""
+    with run.kept_plan() as planned:
+        if not planned.groups and (planned.snapshot_id is None or not run.options.remove_dangling_deletes):
+            depth = planned.overlap_depth_before
+            return RewriteDataFilesResult(overlap_depth_before=depth, overlap_depth_after=depth), frozenset()
+        committed = _rewritten(run, planned, listener)
+        storage = run.table.storage
+        refused = (file.file_path for group in committed.refused for file in group_files(group, storage).files)
+        return committed.result, frozenset(refused)
+
+
+def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> Committed:
     ways = run.ways(planned)
     execution = Execution(
         table=run.table,
@@ -247,14 +296,16 @@ def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> RewriteDa
         hold_start(run.table, planned.snapshot_id, run.context.run_id, run.runtime, listener),
         closing(execute(planned, execution)) as finished,
     ):
-        result = commit_groups(finished, commits)
+        committed = commit_groups(finished, commits)
+    result = committed.result
     listener.on(StepFinished(STEP, f"{result.rewritten_data_files_count} files -> {result.added_data_files_count}"))
-    return msgspec.structs.replace(
+    result = msgspec.structs.replace(
         result,
         overlap_depth_before=planned.overlap_depth_before,
         overlap_depth_after=run.overlap_after(),
         estimated=run.estimated(planned, ways),
     )
+    return msgspec.structs.replace(committed, result=result)
 
 
 def _works(group: FileGroup, way: GroupWay) -> Sequence[Work]:

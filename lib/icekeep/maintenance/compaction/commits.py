@@ -1,9 +1,11 @@
 """Finished groups -> commits: all at once, or in batches where partial progress is on.
 
-Commits are counted, not subtracted: what failed is what is not in a commit that landed.
+Commits are counted, not subtracted: what failed is what is not in a commit that landed. A group whose files others have
+changed so that its rewrite is of no use hinders no other group: it is left out, for whoever plans it anew.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -11,10 +13,19 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.file_sets import HELD_MAX_COUNT, FileSet, ReadFile, StoredFileSet
 from icekeep.commit.manifests import ManifestReader
-from icekeep.commit.retry import commit
-from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError, OutcomeUnknownError
+from icekeep.commit.retry import CommitResult, commit
+from icekeep.errors import ConflictError, IcekeepBug, IcekeepError, JobFailedError, OutcomeUnknownError
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.compaction.execute import FailedGroup, Finished, RewrittenGroup, discard, failed_job
+from icekeep.formats.rewrite_task import RewriteOutcome
+from icekeep.maintenance.compaction.carrying import CarriedDeletes
+from icekeep.maintenance.compaction.execute import (
+    FailedGroup,
+    Finished,
+    RewrittenGroup,
+    discard,
+    failed_job,
+    forget_moves,
+)
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files
 from icekeep.maintenance.compaction.removed_files import partition_types, read_files
@@ -44,19 +55,27 @@ class Commits(msgspec.Struct, frozen=True, kw_only=True):
     summary: Mapping[str, str] = {}
 
 
-def commit_groups(finished: Iterator[Finished], commits: Commits) -> RewriteDataFilesResult:
+class Committed(msgspec.Struct, frozen=True):
+    """What the commits of a run did, and the groups that they left out, with nothing left of their new files."""
+
+    result: RewriteDataFilesResult
+    refused: tuple[FileGroup, ...] = ()
+
+
+def commit_groups(finished: Iterator[Finished], commits: Commits) -> Committed:
     """Commit groups as they come; what the result says of time and of the plan is for whoever knows it.
 
     Raises:
         JobFailedError: a group failed, or, with partial progress, more commits than are allowed, or all.
-        ConflictError, OutcomeUnknownError: as `commit` raises them.
+        ConflictError: the change does not apply any more, whichever groups it is of, or others kept changing the table.
+        OutcomeUnknownError: as `commit` raises it.
     """
     committer = _Committer(commits)
     if commits.options.partial_progress_enabled:
         _commit_in_batches(finished, committer, commits)
     else:
         _commit_at_once(finished, committer)
-    return committer.result()
+    return Committed(committer.result(), tuple(committer.refused))
 
 
 class _Committer:
@@ -65,42 +84,73 @@ class _Committer:
     def __init__(self, commits: Commits) -> None:
         self._commits, self._table = commits, commits.table
         self.landed: list[RewrittenGroup] = []
+        self.refused: list[FileGroup] = []
         self.commits_count = self.failed_commits_count = 0
         self.failed_files_count = 0
-        self._removed_delete_files_count = 0
+        self._summaries: list[Mapping[str, str]] = []
 
     def commit(self, groups: Sequence[RewrittenGroup], *, is_last: bool) -> None:
-        """Replace the groups' files in one snapshot; if that is refused, their new files are removed.
+        """Replace the groups' files in one snapshot, but for groups that cannot be committed any more.
+
+        Their new files are removed, and all new files if the whole commit is refused.
 
         Args:
             is_last: nothing comes after it, so it removes dangling deletes where that is asked for.
         """
+        left = list(groups)
+        while left or not groups:
+            try:
+                removed, change = self._change(left, is_last=is_last)
+            except BaseException:
+                self.discard(left)
+                raise
+            try:
+                result = self._committed(change)
+            except OutcomeUnknownError:
+                raise
+            except IcekeepError as error:
+                # Only an error of ours proves that nothing landed.
+                left = self._without_hindered(left, error)
+            else:
+                self._landed(left, result)
+                return
+            finally:
+                if isinstance(removed, StoredFileSet):
+                    with suppress(IcekeepError):
+                        self._table.storage.delete_many(removed.locations())
+
+    def _committed(self, change: RewriteFiles) -> CommitResult:
         work = self._commits
-        try:
-            removed, change = self._change(groups, is_last=is_last)
-        except BaseException:
-            self.discard(groups)
-            raise
-        try:
-            result = commit(self._table, change, reader=work.reader, runtime=work.runtime, listener=work.listener)
-        except OutcomeUnknownError:
-            raise
-        except IcekeepError:
-            # Only an error of ours proves that nothing landed.
-            self.discard(groups)
-            raise
-        finally:
-            if isinstance(removed, StoredFileSet):
-                self._table.storage.delete_many(removed.locations())
+        return commit(self._table, change, reader=work.reader, runtime=work.runtime, listener=work.listener)
+
+    def _landed(self, groups: Sequence[RewrittenGroup], result: CommitResult) -> None:
         self.landed += groups
+        forget_moves(self._table, _outcomes(groups))
         if result.changed:
             self.commits_count += 1
-            self._removed_delete_files_count += int(result.summary.get("removed-delete-files", "0"))
+            self._summaries.append(result.summary)
+
+    def _without_hindered(self, groups: Sequence[RewrittenGroup], error: IcekeepError) -> list[RewrittenGroup]:
+        """The groups that an error does not stand in the way of; raises it, with nothing left of any, where it is for all."""
+        hindered = self._hindered(groups, error.data_files) if isinstance(error, ConflictError) else []
+        if not hindered:
+            self.discard(groups)
+            raise error
+        self.discard(hindered)
+        self.refused += [one.group for one in hindered]
+        self._commits.listener.on(Warned(f"{_files_of(hindered)} are planned anew: {error.message}"))
+        return [one for one in groups if one not in hindered]
+
+    def _hindered(self, groups: Iterable[RewrittenGroup], paths: frozenset[str]) -> list[RewrittenGroup]:
+        """The groups that have any of some files."""
+        if not paths:
+            return []
+        storage = self._table.storage
+        return [one for one in groups if any(f.file_path in paths for f in group_files(one.group, storage).files)]
 
     def discard(self, groups: Iterable[RewrittenGroup]) -> None:
         """Remove the new files of groups that are not committed."""
-        for group in groups:
-            discard(self._table, group.added)
+        discard(self._table, _outcomes(groups))
 
     def result(self) -> RewriteDataFilesResult:
         added = [file for group in self.landed for file in group.added]
@@ -110,7 +160,9 @@ class _Committer:
             added_data_files_count=len(added),
             rewritten_bytes_count=sum(g.group.bytes for g in self.landed),
             failed_data_files_count=self.failed_files_count,
-            removed_delete_files_count=self._removed_delete_files_count,
+            removed_delete_files_count=self._counted("removed-delete-files"),
+            carried_delete_files_count=self._counted("added-delete-files"),
+            planned_anew_files_count=sum(group.files_count for group in self.refused),
             added_bytes_count=sum(f.file_size_in_bytes for f in added),
             commits_count=self.commits_count,
             failed_commits_count=self.failed_commits_count,
@@ -119,6 +171,9 @@ class _Committer:
             cpu_ms=sum(g.cpu_ms for g in self.landed),
             peak_task_bytes=max((g.peak_bytes for g in self.landed), default=0),
         )
+
+    def _counted(self, key: str) -> int:
+        return sum(int(summary.get(key, "0")) for summary in self._summaries)
 
     def _change(self, groups: Sequence[RewrittenGroup], *, is_last: bool) -> tuple[FileSet, RewriteFiles]:
         work, plan, metadata = self._commits, self._commits.plan, self._table.metadata
@@ -145,6 +200,7 @@ class _Committer:
             data_sequence_number=plan.sequence_number if keeps_number else None,
             remove_dangling=is_last and work.options.remove_dangling_deletes,
             manifest_paths=frozenset(file.manifest_path for file in held),
+            carrier=CarriedDeletes(groups, self._table, str(work.runtime.new_uuid())),
             branch=plan.branch,
             summary=work.summary,
         )
@@ -153,6 +209,14 @@ class _Committer:
         types = partition_types(self._table.metadata)
         for group in groups:
             yield from read_files(group_files(group, self._table.storage), types)
+
+
+def _outcomes(groups: Iterable[RewrittenGroup]) -> list[RewriteOutcome]:
+    return [outcome for group in groups for outcome in group.outcomes]
+
+
+def _files_of(groups: Iterable[RewrittenGroup]) -> str:
+    return f"{sum(one.group.files_count for one in groups)} data files"
 
 
 def _commit_at_once(finished: Iterator[Finished], committer: _Committer) -> None:
@@ -206,7 +270,8 @@ def _commit_batch(groups: list[RewrittenGroup], committer: _Committer, commits: 
 def _check_failures(committer: _Committer, options: RewriteDataFilesOptions) -> None:
     allowed = options.partial_progress_max_failed_commits
     allowed = options.partial_progress_max_commits if allowed is None else allowed
-    if committer.failed_commits_count > allowed or (committer.failed_files_count and not committer.landed):
+    nothing_came_of_it = not (committer.landed or committer.refused)
+    if committer.failed_commits_count > allowed or (committer.failed_files_count and nothing_came_of_it):
         raise JobFailedError(
             f"{committer.failed_commits_count} commits failed ({committer.commits_count} landed), {allowed} are allowed; "
             f"{committer.failed_files_count} data files are as they were"

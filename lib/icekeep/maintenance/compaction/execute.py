@@ -4,8 +4,9 @@ Nothing is committed here. A group either comes back with all its new files, or 
 """
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 
 import msgspec
 from pyspark import inheritable_thread_target
@@ -14,7 +15,8 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
 from icekeep.events import Listener, StepAdvanced
-from icekeep.formats.rewrite_task import RewriteTask
+from icekeep.formats.moved_positions import moves_locations
+from icekeep.formats.rewrite_task import RewriteOutcome, RewriteTask
 from icekeep.maintenance.compaction.options import FileSizes
 from icekeep.maintenance.compaction.ordered import run_ordered
 from icekeep.maintenance.compaction.plan import FileGroup, GroupFiles, RewritePlan, group_files
@@ -33,16 +35,28 @@ class RewrittenGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A group and the files that hold its live rows now.
 
     Attributes:
-        stitched_count: how many of `added` were put together from whole row groups.
+        outcomes: of its tasks.
         cpu_ms: of its tasks together.
-        peak_bytes: the most memory of a task's process.
     """
 
     group: FileGroup
-    added: tuple[DataFile, ...]
-    stitched_count: int = 0
+    outcomes: tuple[RewriteOutcome, ...]
     cpu_ms: int = 0
-    peak_bytes: int = 0
+
+    @property
+    def added(self) -> tuple[DataFile, ...]:
+        """The new files."""
+        return tuple(file for outcome in self.outcomes for file in outcome.files)
+
+    @property
+    def stitched_count(self) -> int:
+        """How many of the new files were put together from whole row groups."""
+        return sum(outcome.stitched_count for outcome in self.outcomes)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory of a task's process."""
+        return max((outcome.peak_bytes for outcome in self.outcomes), default=0)
 
     @property
     def deleted_records_count(self) -> int:
@@ -118,9 +132,17 @@ def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None
             _discard_unseen(future, table)
 
 
-def discard(table: Table, files: tuple[DataFile, ...]) -> None:
-    """Remove new files that no snapshot names."""
-    table.storage.delete_many([file.file_path for file in files])
+def discard(table: Table, outcomes: Iterable[RewriteOutcome]) -> None:
+    """Remove new files that no snapshot names, and what was kept of where rows went."""
+    outcomes = tuple(outcomes)
+    table.storage.delete_many([file.file_path for outcome in outcomes for file in outcome.files])
+    forget_moves(table, outcomes)
+
+
+def forget_moves(table: Table, outcomes: Iterable[RewriteOutcome]) -> None:
+    """Remove what was put into storage of where rows went: of use to nobody once a commit has ended."""
+    with suppress(IcekeepError):
+        table.storage.delete_many(moves_locations([*outcomes]))
 
 
 def failed_job(failed: FailedGroup) -> JobFailedError:
@@ -135,7 +157,7 @@ def _discard_unseen(future: "Future[Finished]", table: Table) -> None:
     if not future.cancelled() and future.exception() is None:
         finished = future.result()
         if isinstance(finished, RewrittenGroup):
-            discard(table, finished.added)
+            discard(table, finished.outcomes)
 
 
 def _rewrite_group(group: FileGroup, execution: Execution, groups_count: int) -> Finished:
@@ -147,18 +169,12 @@ def _rewrite_group(group: FileGroup, execution: Execution, groups_count: int) ->
         problem = JobFailedError(f"Spark failed: {_mentioned(error)}")
         problem.__cause__ = error
         return FailedGroup(group, problem)
-    added = tuple(file for one in ran.done for file in one.outcome.files)
+    outcomes = tuple(one.outcome for one in ran.done)
     wrong = ran.errors[0] if ran.errors else _count_problem(group, ran.done)
     if wrong is not None:
-        discard(execution.table, added)
+        discard(execution.table, outcomes)
         return FailedGroup(group, wrong)
-    return RewrittenGroup(
-        group=group,
-        added=added,
-        stitched_count=sum(one.outcome.stitched_count for one in ran.done),
-        cpu_ms=sum(one.cpu_ms for one in ran.done),
-        peak_bytes=max((one.outcome.peak_bytes for one in ran.done), default=0),
-    )
+    return RewrittenGroup(group=group, outcomes=outcomes, cpu_ms=sum(one.cpu_ms for one in ran.done))
 
 
 def _mentioned(error: Exception) -> str:

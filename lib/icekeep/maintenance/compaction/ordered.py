@@ -100,9 +100,14 @@ def _agreed(ran: Ran) -> Ran:
     """Tasks that each read everything must have read the same; what they read counts once."""
     if ran.errors or len(ran.done) < 2:
         return ran
-    if len({(one.outcome.read_count, one.outcome.live_count) for one in ran.done}) > 1:
-        return Ran(ran.done, [IcekeepBug("tasks that read the same files found different numbers of rows in them")])
+    if len(set(map(_reading, ran.done))) > 1:
+        return Ran(ran.done, [IcekeepBug("tasks that read the same files found different rows in them")])
     return Ran([ran.done[0], *map(_without_reading, ran.done[1:])])
+
+
+def _reading(done: Done) -> tuple[int, int, bytes]:
+    outcome = done.outcome
+    return outcome.read_count, outcome.live_count, b"" if outcome.moves is None else outcome.moves.reading
 
 
 def _without_reading(done: Done) -> Done:

@@ -1,6 +1,6 @@
 """What a scan plans -> files with the reasons to rewrite them: few on the driver, many as a DataFrame."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -32,8 +32,11 @@ def file_columns(space: KeySpace | None) -> tuple[str, ...]:
     return (*_FILE_COLUMNS, "key_metadata", *(() if space is None else _METRICS))
 
 
-def few_planned_files(few: FewFiles, rules: GroupRules) -> Iterator[PlannedFile]:
+def few_planned_files(few: FewFiles, rules: GroupRules, only: Collection[str] | None = None) -> Iterator[PlannedFile]:
     """The files that may be rewritten: for binpack those that have a reason, else all.
+
+    Args:
+        only: paths of the files that may be rewritten; null for all.
 
     Raises:
         UnsupportedError: one of them, or of their deletes, is encrypted.
@@ -42,6 +45,8 @@ def few_planned_files(few: FewFiles, rules: GroupRules) -> Iterator[PlannedFile]
     may_go = np.ones(few.files.num_rows, np.bool_)
     if rules.strategy.ordering is None and not rules.options.rewrite_all:
         may_go = reasons[HAS_BAD_SIZE] | reasons[HAS_MANY_DELETES]
+    if only is not None:
+        may_go &= pc.is_in(few.files["file_path"], value_set=pa.array(sorted(only), pa.string())).to_numpy()
     chosen = np.flatnonzero(may_go)
     files = _narrowed_table(few.files, rules.space).take(pa.array(chosen))
     for name, values in reasons.items():

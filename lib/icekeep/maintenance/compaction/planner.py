@@ -4,7 +4,7 @@ Few files are packed on the driver. Many are brought together by key in Spark, p
 has is put into storage by the task that packed it: the driver gets a row of sums for each group.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
@@ -53,13 +53,14 @@ NOT_BETTER = "in no group whose result would be better"
 BEYOND_LIMIT = "beyond max-files-to-rewrite"
 
 
-def plan(
+def plan(  # noqa: PLR0913 - what a run is asked for, and where it is kept
     scan: Scan,
     spark: SparkSession,
     strategy: Strategy,
     options: RewriteDataFilesOptions,
     *,
     branch: str = MAIN,
+    only: Collection[str] | None = None,
     directory: str | None = None,
     driver_limit: int = DRIVER_ENTRIES_COUNT,
 ) -> RewritePlan:
@@ -67,6 +68,7 @@ def plan(
 
     Args:
         branch: whose head the scan reads.
+        only: paths of the files that may be rewritten; null for all.
         directory: of this plan alone, where tasks put the files of groups where files are many, for `plan.group_files`;
             whoever gave it removes `plan.plan_locations` in the end. With null, for a preview, they are kept nowhere.
         driver_limit: up to so many entries, deletes among them, are packed on the driver.
@@ -86,7 +88,7 @@ def plan(
         in_order=snapshots_in_order(strategy, metadata),
         output_specs=output_specs(scan, spark, options),
     )
-    packer = _packer(scan, spark, rules, directory, driver_limit)
+    packer = _packer(scan, spark, rules, directory, driver_limit, only=only)
     groups, left, tally = chosen_groups(packer, rules, metadata)
     snapshot = scan.version.snapshot
     return RewritePlan(
@@ -308,13 +310,18 @@ def _packer(
     directory: str | None,
     driver_limit: int,
     *,
+    only: Collection[str] | None = None,
     with_deletes: bool = True,
 ) -> Packer:
     columns = file_columns(rules.space)
     deletes = with_deletes and bool(scan.deletes.opened)
     few = few_files(scan, columns, deletes=deletes, driver_limit=driver_limit)
     if few is not None:
-        return DriverPacker(few_planned_files(few, rules), rules)
+        return DriverPacker(few_planned_files(few, rules, only), rules)
     plan_files = planned_files_with_deletes if deletes else planned_files
-    files = many_planned_files(plan_files(scan, spark, columns), rules)
+    planned = plan_files(scan, spark, columns)
+    if only is not None:
+        paths = spark.createDataFrame(pa.table({"file_path": sorted(only)}))
+        planned = planned.join(F.broadcast(paths), "file_path", "left_semi")
+    files = many_planned_files(planned, rules)
     return _TasksPacker(files, _PackTask(rules=rules, storage=scan.table.storage, directory=directory))

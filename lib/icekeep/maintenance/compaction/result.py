@@ -15,6 +15,8 @@ class RewriteDataFilesResult(msgspec.Struct, frozen=True, kw_only=True):
             became too old, and with `remove-dangling-deletes` all that reach no file any more.
         deleted_records_count: rows that deletes had marked, and that are in no file now.
         stitched_data_files_count: how many of the added files were put together from whole row groups.
+        carried_delete_files_count: that were added for positions which others deleted while their files were rewritten.
+        planned_anew_files_count: of the groups that could not be committed as they were rewritten, and were planned again.
         overlap_depth_before, overlap_depth_after: how many files a point of the first sort key lies in, on average over
             the partitions that were looked at; null for binpack.
         estimated: what the plan had said; `elapsed_ms` and `cpu_ms` are what it took, the latter of all tasks together.
@@ -32,9 +34,26 @@ class RewriteDataFilesResult(msgspec.Struct, frozen=True, kw_only=True):
     failed_commits_count: int = 0
     deleted_records_count: int = 0
     stitched_data_files_count: int = 0
+    carried_delete_files_count: int = 0
+    planned_anew_files_count: int = 0
     overlap_depth_before: float | None = None
     overlap_depth_after: float | None = None
     estimated: Estimate = Estimate()
     elapsed_ms: int = 0
     cpu_ms: int = 0
     peak_task_bytes: int = 0
+
+    def followed_by(self, later: "RewriteDataFilesResult") -> "RewriteDataFilesResult":
+        """Both as one run; the later one's files were among those that the first had to leave out."""
+        summed = {
+            name: getattr(self, name) + getattr(later, name)
+            for name in self.__struct_fields__
+            if name.endswith(("_count", "cpu_ms"))
+        }
+        return msgspec.structs.replace(
+            self,
+            **summed,
+            status="partial" if "partial" in (self.status, later.status) else "done",
+            peak_task_bytes=max(self.peak_task_bytes, later.peak_task_bytes),
+            overlap_depth_after=later.overlap_depth_after,
+        )

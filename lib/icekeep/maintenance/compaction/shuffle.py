@@ -27,9 +27,11 @@ from icekeep.formats.arrow_schema import stored_schema
 from icekeep.formats.crossing import crossed, crossing_types, returned
 from icekeep.formats.key_ranges import range_numbers
 from icekeep.formats.memory import peak_memory_bytes
+from icekeep.formats.moves_report import MOST_REPORTED_BYTES, reported_moves
 from icekeep.formats.projection import project
 from icekeep.formats.rewrite import one_thread, write_rows
-from icekeep.formats.rewrite_task import RewriteOutcome, RewriteTask
+from icekeep.formats.rewrite_task import RewriteOutcome, RewriteTask, numbered
+from icekeep.formats.row_moves import ORIGIN, MovedPiece, RowMoves
 from icekeep.formats.sort_keys import sort_keys
 from icekeep.formats.task_rows import TaskRows, columns_to_write
 from icekeep.maintenance.compaction.spark_tasks import Done, Ran, attempt_id
@@ -54,15 +56,31 @@ _BATCH_ROWS = 16_384
 
 _PLACE = "place"
 _COUNTS = ("read_count", "live_count", "cpu_ms")
+_MOVES = "moves"
 """What a reading task tells beside rows, in a row of its own: only attempts that won are told in this way, and once."""
+
+_ORIGIN = "origin"
+
+_FACTS = pa.schema(
+    [
+        pa.field(_PLACE, pa.int32()),
+        *(pa.field(name, pa.int64()) for name in _COUNTS),
+        pa.field(_MOVES, pa.binary()),
+        pa.field(_ORIGIN, pa.int64()),
+    ]
+)
+"""What crosses beside the columns that files hold; all of it may be null."""
 
 _SPARK_SEED = 42
 
 
 class _Reading(msgspec.Struct, frozen=True):
+    """`most_bytes`: what is told of moves that takes more goes into storage."""
+
     task: RewriteTask
     points: tuple[bytes, ...]
     storage: Storage
+    most_bytes: int
 
 
 class _Writing(msgspec.Struct, frozen=True):
@@ -84,10 +102,18 @@ def shuffled(whole: RewriteTask, points: Sequence[bytes], spark: SparkSession, s
         UnsupportedError: the rows have a column that cannot be read.
     """
     points = _points_between_tasks(points, whole.files_count)
+    whole = numbered(whole)
     whole = msgspec.structs.replace(whole, keeps_lineage=len(columns_to_write(whole).fields) > len(whole.schema.fields))
     parts = len(points) + 1
     piles = dealt(whole.pieces, attrgetter("size_bytes"), parallelism(spark) * _READERS_A_SLOT)
-    readings = [_Reading(msgspec.structs.replace(whole, pieces=tuple(pile)), tuple(points), storage) for pile in piles]
+    # One task is told the moves of all that read, and tells them all.
+    most_bytes = MOST_REPORTED_BYTES // max(1, len(piles))
+    readings = [
+        _Reading(
+            msgspec.structs.replace(whole, pieces=tuple(pile), partition_id=number), tuple(points), storage, most_bytes
+        )
+        for number, pile in enumerate(piles)
+    ]
     files_count = None if whole.files_count is None else max(1, round(whole.files_count / parts))
     task = msgspec.structs.replace(whole, pieces=whole.pieces[:1], delete_files=(), files_count=files_count)
     writing = _Writing(task, _places(parts), storage, max_task_failures(spark))
@@ -122,15 +148,14 @@ def _places(parts: int) -> tuple[int, ...]:
 
 
 def _crossing_schema(columns: Schema) -> pa.Schema:
-    """A place, what readers tell, and the columns that files hold; all may be null."""
-    facts = [pa.field(_PLACE, pa.int32()), *(pa.field(name, pa.int64()) for name in _COUNTS)]
-    return pa.schema([*facts, *crossing_types(stored_schema(columns))])
+    """A place, what readers tell, the origin of a row, and the columns that files hold; all may be null."""
+    return pa.schema([*_FACTS, *crossing_types(stored_schema(columns))])
 
 
 def _read(reading: _Reading) -> Iterator[pa.RecordBatch]:
     """The live rows of a task's pieces with the place that each must go to; last, a row of what was read."""
     began_ms = process_cpu_ms()
-    task = reading.task
+    task = msgspec.structs.replace(reading.task, task_attempt_id=attempt_id())
     assert task.ordering is not None
     rows = TaskRows(task, reading.storage)
     stored, schema = stored_schema(rows.columns), _crossing_schema(rows.columns)
@@ -138,13 +163,25 @@ def _read(reading: _Reading) -> Iterator[pa.RecordBatch]:
     for table in rows:
         keys = sort_keys(table, task.ordering, rows.columns)
         place = pa.array(places[range_numbers(keys, reading.points)])
+        origins = pa.nulls(table.num_rows, pa.int64())
+        if task.has_origins:
+            origins = table.column(table.num_columns - 1).combine_chunks().cast(pa.int64())
+            table = table.remove_column(table.num_columns - 1)
         start = 0
         for batch in crossed(project(table, stored)).to_batches(max_chunksize=_BATCH_ROWS):
             size = batch.num_rows
-            facts = [place.slice(start, size), *(pa.nulls(size, pa.int64()) for _ in _COUNTS)]
+            untold = [pa.nulls(size, field.type) for field in list(_FACTS)[1:-1]]
+            facts = [place.slice(start, size), *untold, origins.slice(start, size)]
             yield pa.RecordBatch.from_arrays([*facts, *batch.columns], schema=schema)
             start += size
-    told = (int(places[0]), rows.read_count, rows.live_count, process_cpu_ms() - began_ms)
+    moves = reported_moves(task, reading.storage, rows.pieces, () if task.has_origins else None, reading.most_bytes)
+    told = (
+        int(places[0]),
+        rows.read_count,
+        rows.live_count,
+        process_cpu_ms() - began_ms,
+        msgspec.msgpack.encode(moves),
+    )
     values = [pa.array([value], field.type) for value, field in zip(told, schema, strict=False)]
     absent = [pa.nulls(1, field.type) for field in list(schema)[len(told) :]]
     yield pa.RecordBatch.from_arrays([*values, *absent], schema=schema)
@@ -162,24 +199,36 @@ def _written(writing: _Writing, batches: Iterable[pa.RecordBatch]) -> Done:
     part = 0 if context is None else int(context.partitionId())
     task = msgspec.structs.replace(writing.task, partition_id=part, task_attempt_id=attempt_id())
     columns = columns_to_write(task)
-    arrived = _Arrived(batches, columns, writing.places[part])
-    files = write_rows(task, columns, arrived, writing.storage)
+    arrived = _Arrived(batches, columns, writing.places[part], has_origins=task.has_origins)
+    written = write_rows(task, columns, arrived, writing.storage)
     read_count, live_count, cpu_ms = arrived.counts
-    outcome = RewriteOutcome(files=files, read_count=read_count, live_count=live_count, peak_bytes=peak_memory_bytes())
+    moves = None
+    if written.origins is not None:
+        moves = RowMoves(pieces=tuple(arrived.pieces), stored=tuple(arrived.stored), origins=written.origins)
+    outcome = RewriteOutcome(
+        files=written.files,
+        read_count=read_count,
+        live_count=live_count,
+        peak_bytes=peak_memory_bytes(),
+        moves=moves,
+    )
     return Done(outcome, cpu_ms + process_cpu_ms() - began_ms)
 
 
 class _Arrived:
-    """The rows of a partition of the shuffle in a table's columns.
+    """The rows of a partition of the shuffle in a table's columns, their origins behind these if they have any.
 
     Attributes:
         counts: what reading tasks told, in all, in the order of `_COUNTS`; complete after the last row.
+        pieces, stored: what they told of the rows that they read, as in `RowMoves`; likewise.
     """
 
-    def __init__(self, batches: Iterable[pa.RecordBatch], columns: Schema, place: int) -> None:
+    def __init__(self, batches: Iterable[pa.RecordBatch], columns: Schema, place: int, *, has_origins: bool) -> None:
         self._batches, self._columns, self._place = batches, columns, place
-        self._stored = stored_schema(columns)
+        self._stored, self._has_origins = stored_schema(columns), has_origins
         self.counts = [0] * len(_COUNTS)
+        self.pieces: list[MovedPiece] = []
+        self.stored: list[str] = []
 
     def __iter__(self) -> Iterator[pa.Table]:
         for batch in self._batches:
@@ -187,9 +236,19 @@ class _Arrived:
                 raise IcekeepBug("Spark sent a row to another partition than its place says")
             told = batch.column(1).is_valid()
             if told.true_count:
-                for number in range(len(_COUNTS)):
-                    self.counts[number] += pc.sum(batch.column(1 + number)).as_py()
+                self._take(batch.filter(told))
                 batch = batch.filter(pc.invert(told))
             if batch.num_rows:
-                columns = batch.columns[1 + len(_COUNTS) :]
-                yield project(returned(columns, self._stored), self._columns)
+                table = project(returned(batch.columns[len(_FACTS) :], self._stored), self._columns)
+                if self._has_origins:
+                    table = table.append_column(ORIGIN, batch.column(_ORIGIN))
+                yield table
+
+    def _take(self, told: pa.RecordBatch) -> None:
+        for number, name in enumerate(_COUNTS):
+            self.counts[number] += pc.sum(told.column(name)).as_py()
+        for encoded in told.column(_MOVES).to_pylist():
+            moves = msgspec.msgpack.decode(encoded, type=RowMoves | None)
+            if moves is not None:
+                self.pieces += moves.pieces
+                self.stored += moves.stored

@@ -15,9 +15,11 @@ from pyspark.sql import SparkSession
 
 from icekeep.errors import ConflictError, UnsupportedError
 from icekeep.formats.memory import peak_memory_bytes
+from icekeep.formats.moves_report import reported_moves, whole_pieces
 from icekeep.formats.rewrite import rewrite
 from icekeep.formats.rewrite_task import RewriteOutcome, RewriteTask
 from icekeep.formats.stitching import stitch
+from icekeep.formats.task_writer import removed_on_failure
 from icekeep.formats.write_options import write_options
 from icekeep.planning.columns import METRICS
 from icekeep.planning.decode import Decoded
@@ -125,12 +127,15 @@ def run_stitch(task: StitchTask, storage: Storage) -> RewriteOutcome:
         if not task.may_reencode:
             raise
         return rewrite(told, storage)
+    with removed_on_failure([location], storage):
+        moves = reported_moves(told, storage, whole_pieces(told), None)
     return RewriteOutcome(
         files=(file,),
         read_count=file.record_count,
         live_count=file.record_count,
         stitched_count=1,
         peak_bytes=peak_memory_bytes(),
+        moves=moves,
     )
 
 

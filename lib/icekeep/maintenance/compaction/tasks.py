@@ -11,6 +11,7 @@ from icekeep.formats.rewrite_task import FilePiece, RewriteTask
 from icekeep.maintenance.compaction.options import FileSizes
 from icekeep.maintenance.compaction.packing import expected_output_files, input_split_bytes, pack, shared_out
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
+from icekeep.spec.layout import own_directory
 from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.metadata import TableMetadata
@@ -121,6 +122,7 @@ def _task(
         slots=context.slots,
         operation_id=f"{context.run_id}-{group.number}",
         partition_id=number,
+        moves_directory=own_directory(metadata, f"runs/{context.run_id}"),
     )
 
 

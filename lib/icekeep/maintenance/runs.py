@@ -1,0 +1,83 @@
+"""What runs that died have left under a table's `.icekeep/runs/` and `.icekeep/plans/`, removed by the next run.
+
+A run keeps what it must not lose while it works in directories with its name, and removes it at its end; a killed one cannot.
+Two runs may be alive at once on one table, so a directory goes only when its run must be dead: when nothing was written by it
+for as long as a run's start tag holds the snapshot that it reads (`compaction/start_tag.py`). A run that is alive after that,
+and wrote nothing in the meantime, fails for want of a file and commits nothing.
+
+Data files and manifests of dead runs are not looked for: no metadata names them, so they are orphans like any others.
+"""
+
+from collections.abc import Iterator
+
+from icekeep.catalog.base import Table
+from icekeep.errors import IcekeepError
+from icekeep.events import Listener, Warned
+from icekeep.runtime import Runtime
+from icekeep.spec.layout import own_directory
+from icekeep.storage.base import DeleteStatus, FileInfo
+
+DEAD_AFTER_MS = 24 * 60 * 60 * 1000
+
+_DIRECTORIES = ("runs", "plans")
+
+
+def sweep_runs(table: Table, runtime: Runtime, *, keep: str, listener: Listener) -> int:
+    """Remove the files of runs that wrote none for a day, by the store's clock and by ours.
+
+    Empty directories stay, where a store has any. Nothing is raised: a run can do its work beside what another has left.
+
+    Args:
+        keep: the name of the run that asks; its files stay, whatever their age.
+
+    Returns:
+        How many files are gone; the listener is warned of those that could not be removed or looked for.
+    """
+    try:
+        outcomes = table.storage.delete_many(_left_by_the_dead(table, runtime, keep))
+    except IcekeepError as error:
+        listener.on(Warned(f"what runs that died have left below {table.metadata.location!r} stays: {error.message}"))
+        return 0
+    for outcome in outcomes:
+        if outcome.status is DeleteStatus.FAILED:
+            listener.on(Warned(f"could not delete {outcome.location!r}, left by a run that died: {outcome.reason}"))
+    return sum(outcome.status is DeleteStatus.DELETED for outcome in outcomes)
+
+
+def _left_by_the_dead(table: Table, runtime: Runtime, keep: str) -> list[str]:
+    runs: dict[str, list[FileInfo]] = {}
+    for run, file in _files(table):
+        runs.setdefault(run, []).append(file)
+    runs.pop(keep, None)
+    newest_ms = {run: max(file.modified_ms for file in files) for run, files in runs.items()}
+    now_ms = runtime.now_ms()
+    if not any(_is_dead(modified_ms, now_ms) for modified_ms in newest_ms.values()):
+        return []
+    now_ms = min(now_ms, _store_now_ms(table, f"{keep}/clock-{runtime.new_uuid()}", now_ms))
+    dead = [run for run, modified_ms in newest_ms.items() if _is_dead(modified_ms, now_ms)]
+    return [file.location for run in dead for file in runs[run]]
+
+
+def _is_dead(newest_ms: int, now_ms: int) -> bool:
+    return now_ms - newest_ms > DEAD_AFTER_MS
+
+
+def _files(table: Table) -> Iterator[tuple[str, FileInfo]]:
+    """Every file in a directory of a run, with the run's name; files beside the directories are of other jobs."""
+    for name in _DIRECTORIES:
+        directory = own_directory(table.metadata, name)
+        for file in table.storage.list(directory):
+            run, slash, _ = file.location[len(directory) :].lstrip("/").partition("/")
+            if slash:
+                yield run, file
+
+
+def _store_now_ms(table: Table, name: str, ours_ms: int) -> int:
+    """What time the store says that it is, seen in a file that is made for it; a file that is not there tells nothing."""
+    location = own_directory(table.metadata, f"runs/{name}")
+    table.storage.create(location, b"")
+    try:
+        seen = table.storage.head(location)
+    finally:
+        table.storage.delete_many([location])
+    return ours_ms if seen is None else seen.modified_ms

@@ -1,0 +1,170 @@
+import os
+
+import pytest
+from msgspec.structs import replace
+
+from icekeep.errors import UnavailableError
+from icekeep.events import SILENT, Warned
+from icekeep.maintenance.runs import DEAD_AFTER_MS, sweep_runs
+from icekeep.runtime import SYSTEM
+from icekeep.storage.local import LocalStorage
+from icekeep.storage.objects import ObjectStorage
+from kit.changes import Recorder
+from kit.memory_catalog import MemoryCatalog
+from kit.object_store import ObjectStore
+from kit.runtime import FakeRuntime
+from kit.storage import HookedStorage, MemoryStorage
+from kit.tables import memory_table
+
+OWN = "the-run-that-asks"
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = ObjectStore()
+    yield server
+    server.close()
+
+
+class Aging:
+    """A store that says of some files, once they are there, that they are older than they are."""
+
+    def __init__(self, inner):
+        self._inner = inner
+        self.older_ms = {}
+
+    def list(self, prefix_location):
+        for file in self._inner.list(prefix_location):
+            older_ms = next((ms for name, ms in self.older_ms.items() if file.location.endswith(name)), 0)
+            yield replace(file, modified_ms=file.modified_ms - older_ms)
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
+def lake(kind, tmp_path, server):
+    if kind == "local":
+        return LocalStorage(), f"file://{tmp_path}/events"
+    if kind == "s3":
+        return ObjectStorage(server.properties(), SYSTEM), f"s3://{server.new_bucket()}/events"
+    return MemoryStorage(SYSTEM), "memory://lake/events"
+
+
+@pytest.fixture(params=["memory", "local", "s3"])
+def table(request, tmp_path, server):
+    storage, location = lake(request.param, tmp_path, server)
+    table = memory_table(MemoryCatalog())
+    return replace(table, storage=Aging(storage), metadata=replace(table.metadata, location=location))
+
+
+def leave(table, *names, older_ms=0):
+    for name in names:
+        table.storage.create(f"{table.metadata.location}/{name}", b"left")
+        table.storage.older_ms[name] = older_ms
+
+
+def left(table):
+    location = table.metadata.location
+    return {file.location.removeprefix(f"{location}/") for file in table.storage.list(location)}
+
+
+OLD_MS = DEAD_AFTER_MS + 60_000
+YOUNG_MS = DEAD_AFTER_MS - 60_000
+
+
+def test_what_a_run_left_goes_a_day_after_it_wrote_the_last_of_it(table):
+    leave(table, ".icekeep/runs/dead/moves-0", ".icekeep/runs/dead/a/b", ".icekeep/plans/dead/0.arrow", older_ms=OLD_MS)
+    leave(table, ".icekeep/runs/alive/moves-0", ".icekeep/plans/other/0.arrow", older_ms=YOUNG_MS)
+    assert sweep_runs(table, SYSTEM, keep=OWN, listener=SILENT) == 3
+    assert left(table) == {".icekeep/runs/alive/moves-0", ".icekeep/plans/other/0.arrow"}
+
+
+def test_a_run_that_still_writes_keeps_what_it_wrote_before(table):
+    leave(table, ".icekeep/runs/long/moves-0", ".icekeep/plans/long/0.arrow", older_ms=OLD_MS)
+    leave(table, ".icekeep/runs/long/moves-1")
+    kept = left(table)
+    assert sweep_runs(table, SYSTEM, keep=OWN, listener=SILENT) == 0
+    assert left(table) == kept
+
+
+def test_the_run_that_asks_keeps_its_own_and_other_jobs_theirs(table):
+    others = (
+        ".icekeep/plans/expire_snapshots-1.jsonl",
+        ".icekeep/trash/dead/x",
+        "data/dead/x.parquet",
+        "metadata/x.avro",
+    )
+    leave(table, f".icekeep/runs/{OWN}/moves-0", *others, older_ms=OLD_MS)
+    leave(table, ".icekeep/runs/dead/moves-0", older_ms=OLD_MS)
+    assert sweep_runs(table, SYSTEM, keep=OWN, listener=SILENT) == 1
+    assert left(table) == {f".icekeep/runs/{OWN}/moves-0", *others}
+
+
+@pytest.mark.parametrize("ahead_ms", [0, 40 * DEAD_AFTER_MS])
+def test_a_clock_of_ours_that_is_ahead_makes_no_run_dead(table, ahead_ms):
+    leave(table, ".icekeep/runs/alive/moves-0", older_ms=YOUNG_MS)
+    ours = FakeRuntime(now_ms=SYSTEM.now_ms() + ahead_ms)
+    assert sweep_runs(table, ours, keep=OWN, listener=SILENT) == 0
+    assert left(table) == {".icekeep/runs/alive/moves-0"}
+
+
+def test_a_clock_of_ours_that_is_behind_makes_no_run_dead(table):
+    leave(table, ".icekeep/runs/dead/moves-0", older_ms=OLD_MS)
+    ours = FakeRuntime(now_ms=SYSTEM.now_ms() - DEAD_AFTER_MS)
+    assert sweep_runs(table, ours, keep=OWN, listener=SILENT) == 0
+    assert left(table) == {".icekeep/runs/dead/moves-0"}
+
+
+def test_a_table_without_runs_is_listed_and_nothing_is_written(table):
+    hooked = HookedStorage(table.storage)
+    assert sweep_runs(replace(table, storage=hooked), SYSTEM, keep=OWN, listener=SILENT) == 0
+    assert hooked.fired["list"] == 2
+    assert not {"create", "write", "head"} & set(hooked.fired)
+
+
+def failing(operation):
+    def fail(called, location):
+        if called == operation:
+            raise UnavailableError(f"no {operation} today")
+
+    return fail
+
+
+@pytest.mark.parametrize("operation", ["list", "create", "head"])
+def test_a_store_that_refuses_is_told_of_and_ends_no_run(tmp_path, operation):
+    storage, location = LocalStorage(), f"file://{tmp_path}/events"
+    table = memory_table(MemoryCatalog())
+    table = replace(table, storage=storage, metadata=replace(table.metadata, location=location))
+    storage.create(f"{location}/.icekeep/runs/dead/x", b"left")
+    os.utime(tmp_path / "events/.icekeep/runs/dead/x", (0, 0))
+    heard = Recorder()
+    refusing = replace(table, storage=HookedStorage(storage, failing(operation)))
+    assert sweep_runs(refusing, SYSTEM, keep=OWN, listener=heard) == 0
+    assert [type(event) for event in heard.events] == [Warned]
+    assert f"no {operation} today" in heard.events[0].message
+    assert (tmp_path / "events/.icekeep/runs/dead/x").exists()
+    assert sweep_runs(table, SYSTEM, keep=OWN, listener=SILENT) == 1
+
+
+def test_a_file_that_cannot_be_deleted_is_told_of(tmp_path):
+    storage, location = MemoryStorage(FakeRuntime(now_ms=0)), "memory://lake/events"
+    table = memory_table(MemoryCatalog())
+    storage.create(f"{location}/.icekeep/runs/dead/x", b"left")
+    storage.create(f"{location}/.icekeep/runs/dead/y", b"left")
+
+    class Denying(HookedStorage):
+        def delete_many(self, locations):
+            return [
+                replace(outcome, status=type(outcome.status).FAILED, reason="denied")
+                if "/x" in outcome.location
+                else outcome
+                for outcome in super().delete_many(locations)
+            ]
+
+    storage._runtime = SYSTEM
+    denying = replace(table, storage=Denying(storage), metadata=replace(table.metadata, location=location))
+    heard = Recorder()
+    assert sweep_runs(denying, SYSTEM, keep=OWN, listener=heard) == 1
+    assert [event.message for event in heard.events] == [
+        f"could not delete '{location}/.icekeep/runs/dead/x', left by a run that died: denied"
+    ]
