@@ -3,6 +3,7 @@
 Everything else takes a `Runtime`, so that a simulation can hand in its own and a test can fix the clock.
 """
 
+import os
 import random
 import time
 import uuid
@@ -28,9 +29,15 @@ class Runtime(Protocol):
     def new_uuid(self) -> uuid.UUID:
         """A random version 4 UUID."""
 
+    def is_abandoned(self) -> bool:
+        """Whether the process that started this one, and would tell what came of it, is gone: then nothing is committed.
+
+        Who started the work takes it for dead, and may have begun it again.
+        """
+
 
 class SystemRuntime:
-    """The real clock and the real randomness of this machine."""
+    """The real clock, the real randomness and the real processes of this machine."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -47,7 +54,32 @@ class SystemRuntime:
     def new_uuid(self) -> uuid.UUID:
         return uuid.uuid4()
 
+    def is_abandoned(self) -> bool:
+        return _SUBMITTER.is_gone()
 
+
+class Submitter:
+    """The `spark-submit` that started this process: its JVM, which a Python driver outlives when it is killed.
+
+    A process that a shell or a scheduler started has none: it may go on when these end, and tells its outcome itself. A
+    driver that was forked from one that was submitted has that one in its place.
+    """
+
+    def __init__(self) -> None:
+        self._process_id: int | None = None
+        self.remember()
+        os.register_at_fork(after_in_child=self.remember)
+
+    def remember(self) -> None:
+        """Take the process above this one for the submitter, if there is one."""
+        self._process_id = os.getppid() if "PYSPARK_GATEWAY_PORT" in os.environ else None
+
+    def is_gone(self) -> bool:
+        """Whether it has ended; another process is above this one from the moment that it has."""
+        return self._process_id is not None and os.getppid() != self._process_id
+
+
+_SUBMITTER = Submitter()
 SYSTEM = SystemRuntime()
 
 

@@ -10,7 +10,7 @@ class FakeRuntime:
     """Every sleep is recorded and passes at once.
 
     `now_ms` may be set back or forth as a bad clock would be; `chance` is where between low and high `uniform` answers,
-    a random place where it is None.
+    a random place where it is None; `abandoned` is what `is_abandoned` answers.
     """
 
     def __init__(self, seed: int = 0, now_ms: int = START_MS, chance: float | None = 0.0) -> None:
@@ -18,6 +18,7 @@ class FakeRuntime:
         self.elapsed_ms = 0
         self.sleeps_ms: list[int] = []
         self.chance = chance
+        self.abandoned = False
         self._seed = seed
         self._drawn = 0
 
@@ -37,6 +38,9 @@ class FakeRuntime:
 
     def new_uuid(self) -> uuid.UUID:
         return uuid.UUID(bytes=self._draw(), version=4)
+
+    def is_abandoned(self) -> bool:
+        return self.abandoned
 
     def pass_ms(self, duration_ms: int) -> None:
         """Let time go by without anybody sleeping."""

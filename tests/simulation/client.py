@@ -53,6 +53,9 @@ class Client:
     def new_uuid(self) -> uuid.UUID:
         return self.world.new_uuid()
 
+    def is_abandoned(self) -> bool:
+        return False
+
     def draw(self, operation: str, location: str) -> Fault:
         """Let others act, and learn what becomes of a call; a stall is over when this returns."""
         self._alive()

@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 import time
 import uuid
 
@@ -56,6 +59,71 @@ def test_the_system_is_one_of_its_kind():
     assert isinstance(SYSTEM, SystemRuntime)
 
 
+# A driver that says who is above it and whether it is abandoned: at once, and once more after a line has been read.
+DRIVER = """
+import os, sys
+from icekeep.runtime import SYSTEM
+def tell():
+    print(SYSTEM.is_abandoned(), flush=True)
+if "--forked" in sys.argv and os.fork():
+    os.wait()
+    os._exit(0)
+tell()
+sys.stdin.readline()
+tell()
+"""
+# What starts it, tells its own number, and waits to be killed.
+STARTER = """
+import os, subprocess, sys
+print(os.getpid(), flush=True)
+subprocess.run([sys.executable, "-c", *sys.argv[1:]])
+"""
+
+
+def outlive(starter_dies, *, submitted, arguments=()):
+    """What a driver answers before and after its starter was killed, or neither."""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    environment = {k: v for k, v in os.environ.items() if k != "PYSPARK_GATEWAY_PORT"} | {"PYTHONPATH": paths}
+    if submitted:
+        environment["PYSPARK_GATEWAY_PORT"] = "1"
+    process = subprocess.Popen(
+        [sys.executable, "-c", STARTER, DRIVER, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert int(process.stdout.readline()) == process.pid
+    first = process.stdout.readline().strip()
+    if starter_dies:
+        process.kill()
+        process.wait()
+    print("go", file=process.stdin, flush=True)
+    second = process.stdout.readline().strip()
+    process.stdout.close()
+    process.stdin.close()
+    process.wait()
+    return first, second
+
+
+def test_a_driver_that_was_submitted_knows_at_once_that_its_submitter_was_killed():
+    assert outlive(True, submitted=True) == ("False", "True")
+
+
+def test_a_driver_whose_submitter_lives_is_not_abandoned():
+    assert outlive(False, submitted=True) == ("False", "False")
+
+
+def test_a_process_that_a_shell_started_may_outlive_it():
+    assert outlive(True, submitted=False) == ("False", "False")
+
+
+def test_a_fork_of_a_driver_is_not_abandoned_as_long_as_the_driver_lives():
+    assert outlive(True, submitted=True, arguments=("--forked",)) == ("False", "False")
+
+
 @given(st.integers(0, 2**128 - 1))
 def test_a_snapshot_id_is_made_of_both_halves_of_a_uuid_and_never_negative(number):
     halves = (number >> 64) ^ (number & (2**64 - 1))
@@ -86,3 +154,6 @@ def test_only_sleeping_moves_the_fake_clock():
     assert (fake.now_ms(), fake.monotonic_ms(), fake.sleeps_ms) == (START_MS + 300, 300, [250])
     assert (fake.uniform(1, 3), FakeRuntime(chance=1.0).uniform(1, 3)) == (1, 3)
     assert 1 <= FakeRuntime(chance=None).uniform(1, 3) <= 3
+    assert not fake.is_abandoned()
+    fake.abandoned = True
+    assert fake.is_abandoned()

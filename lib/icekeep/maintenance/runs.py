@@ -2,7 +2,7 @@
 
 A run keeps what it must not lose while it works in directories with its name, and removes it at its end; a killed one cannot.
 Two runs may be alive at once on one table, so a directory goes only when its run must be dead: when nothing was written by it
-for as long as a run's start tag holds the snapshot that it reads (`compaction/start_tag.py`). A run that is alive after that,
+for as long as a run's start tag holds the snapshot that it reads (`start_tag.py`). A run that is alive after that,
 and wrote nothing in the meantime, fails for want of a file and commits nothing.
 
 Data files and manifests of dead runs are not looked for: no metadata names them, so they are orphans like any others.

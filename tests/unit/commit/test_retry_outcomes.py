@@ -11,6 +11,7 @@ from icekeep.errors import (
     NotFoundError,
     OutcomeUnknownError,
     SafetyError,
+    TryAgainError,
     UnavailableError,
 )
 from kit.changes import Applying, run, thrown
@@ -63,6 +64,37 @@ def test_what_goes_wrong_before_the_swap_leaves_nothing(catalog, table, error, a
         run(table, change)
     assert len(change.bases) == attempt
     assert stored(catalog) == before
+
+
+@pytest.mark.parametrize("change", [ONE, SET], ids=["snapshot", "properties"])
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_an_abandoned_process_swaps_nothing_and_leaves_nothing(catalog, table, change, attempt):
+    before, swaps = stored(catalog), len(catalog.swaps)
+    runtime = FakeRuntime(seed=9)
+
+    def die() -> None:
+        runtime.abandoned = True
+
+    catalog.follow(*[CONFLICTS] * (attempt - 1))
+    # The very last moment at which something happens before the swap: the change is applied and its files are written.
+    applied = Applying(change, **{f"attempt_{attempt}": die})
+    with pytest.raises(TryAgainError, match=r"process that started this one is gone.*'db.events'") as raised:
+        commit(table, applied, runtime=runtime)
+    assert (type(raised.value), raised.value.exit_status) == (TryAgainError, 75)
+    assert len(catalog.swaps) - swaps == attempt - 1
+    assert stored(catalog) == before
+    assert catalog.load(EVENTS).metadata == table.metadata
+
+
+def test_a_process_that_is_abandoned_after_its_swap_has_committed(catalog, table):
+    runtime = FakeRuntime(seed=9)
+
+    def die() -> None:
+        runtime.abandoned = True
+
+    catalog.follow(after(die))
+    assert commit(table, ONE, runtime=runtime).changed
+    assert live(catalog.load(EVENTS)) == {"old": 1, "new": 1}
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])

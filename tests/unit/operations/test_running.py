@@ -1,6 +1,6 @@
 import pytest
 
-from icekeep.errors import ExpressionError, NotFoundError, OptionError, UsageError
+from icekeep.errors import ExpressionError, NotFoundError, OptionError, TryAgainError, UsageError
 from icekeep.events import SILENT
 from icekeep.operations.arguments import Command
 from icekeep.operations.interrupts import Interrupts
@@ -26,7 +26,7 @@ def _world(tmp_path, monkeypatch):
     (tmp_path / "conf" / "icekeep.yaml").write_text("catalogs: {local: {type: sql}}")
 
 
-def run(name, table="db.t", *, dry_run=False, **arguments):
+def run(name, table="db.t", *, dry_run=False, abandoned=False, **arguments):
     command = Command(
         name=name,
         conf=None,
@@ -37,7 +37,9 @@ def run(name, table="db.t", *, dry_run=False, **arguments):
         dry_run=dry_run,
         arguments=arguments,
     )
-    surroundings = Surroundings(seams=SEAMS, listener=SILENT, interrupts=Interrupts(), runtime=FakeRuntime())
+    runtime = FakeRuntime()
+    runtime.abandoned = abandoned
+    surroundings = Surroundings(seams=SEAMS, listener=SILENT, interrupts=Interrupts(), runtime=runtime)
     return run_job(command, JOBS[name], surroundings)
 
 
@@ -123,6 +125,13 @@ def test_the_session_is_stopped_when_the_job_fails():
     fake_jobs.FAILURES.append(RuntimeError("boom"))
     with pytest.raises(RuntimeError, match="boom"):
         run("compact")
+    assert HISTORY[-1] == "stop"
+
+
+def test_a_job_that_fails_because_spark_submit_is_gone_says_so_and_its_session_is_stopped():
+    fake_jobs.FAILURES.append(ConnectionRefusedError(111, "Connection refused"))
+    with pytest.raises(TryAgainError, match="Spark's JVM is gone"):
+        run("compact", abandoned=True)
     assert HISTORY[-1] == "stop"
 
 

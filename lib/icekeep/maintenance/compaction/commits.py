@@ -40,12 +40,14 @@ class Commits(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         table: as it was planned.
+        run_id: names the directory where the run keeps things.
         reader: how the commits read manifests.
         store: writes the files of many groups as a set to a directory.
         summary: what the snapshots say beside their counts.
     """
 
     table: Table
+    run_id: str
     plan: RewritePlan
     options: RewriteDataFilesOptions
     reader: ManifestReader
@@ -181,7 +183,7 @@ class _Committer:
         removed: FileSet
         held: tuple[ReadFile, ...] = ()
         if sum(group.files_count for group in replaced) > HELD_MAX_COUNT:
-            removed = work.store(replaced, own_directory(metadata, f"runs/{work.runtime.new_uuid()}"))
+            removed = work.store(replaced, own_directory(metadata, f"runs/{work.run_id}/{work.runtime.new_uuid()}"))
         else:
             held = tuple(self._read(replaced))
             removed = tuple(file.entry for file in held)

@@ -124,6 +124,7 @@ class Run:
     def commits(self):
         return Commits(
             table=self.table,
+            run_id="run",
             plan=self.plan,
             options=self.options,
             reader=StorageManifestReader(self.table.storage),

@@ -6,7 +6,7 @@ from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, JobFailedError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.events import Warned
-from icekeep.maintenance.compaction.start_tag import TAG_AGE_MS, TAG_PREFIX, hold_start
+from icekeep.maintenance.start_tag import TAG_AGE_MS, TAG_PREFIX, hold_start
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import RemoveSnapshots
