@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from tempfile import TemporaryDirectory
 
+import msgspec
 import pyarrow as pa
 
 from icekeep.errors import IcekeepBug
@@ -19,11 +20,13 @@ from icekeep.formats.memory import TaskMemory, peak_memory_bytes, task_memory_by
 from icekeep.formats.moves_report import reported_moves
 from icekeep.formats.ordering import KeyRange
 from icekeep.formats.rewrite_task import FilePiece, RewriteOutcome, RewriteTask, numbered
+from icekeep.formats.row_hash import RowSum
 from icekeep.formats.sort_keys import sort_keys
 from icekeep.formats.sorting import RUN_BYTES, Sorter, WaitingRows, in_one
 from icekeep.formats.splicing import rewrite_spliced
 from icekeep.formats.task_rows import TaskRows, columns_to_write
 from icekeep.formats.task_writer import TaskWriter, Written, removed_on_failure, together
+from icekeep.formats.verifying import hash_of_live_rows, hash_of_written
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
 
@@ -45,7 +48,8 @@ def rewrite(task: RewriteTask, storage: Storage) -> RewriteOutcome:
     task = numbered(task)
     spliced = rewrite_spliced(task, storage)
     if spliced is not None:
-        return spliced
+        hash_in = hash_of_live_rows(task, storage)
+        return msgspec.structs.replace(spliced, hash_in=hash_in, hash_out=hash_of_written(task, spliced.files, storage))
     rows = TaskRows(task, storage)
     written = write_rows(task, rows.columns, rows, storage)
     with removed_on_failure(written.locations, storage):
@@ -54,8 +58,10 @@ def rewrite(task: RewriteTask, storage: Storage) -> RewriteOutcome:
         files=written.files,
         read_count=rows.read_count,
         live_count=rows.live_count,
-        peak_bytes=peak_memory_bytes(),
         moves=moves,
+        hash_in=rows.hash,
+        hash_out=hash_of_written(task, written.files, storage),
+        peak_bytes=peak_memory_bytes(),
     )
 
 
@@ -78,8 +84,10 @@ def rewrite_together(tasks: Sequence[RewriteTask], storage: Storage) -> RewriteO
         files=written.files,
         read_count=sum(rows.read_count for rows in read),
         live_count=sum(rows.live_count for rows in read),
-        peak_bytes=peak_memory_bytes(),
         moves=moves,
+        hash_in=sum((rows.hash for rows in read if rows.hash is not None), RowSum()) if first.verifies else None,
+        hash_out=hash_of_written(first, written.files, storage),
+        peak_bytes=peak_memory_bytes(),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from icekeep.formats.ordering import KeyRange, Ordering
+from icekeep.formats.row_hash import RowSum
 from icekeep.formats.row_moves import RowMoves
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import PartitionSpec
@@ -68,6 +69,7 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
             Tasks that read and tasks that write the same rows must say the same.
         moves_pages: whether data pages of small Parquet files may be moved as they are, where no row changes.
         slots: how many tasks share the machine's memory, this one among them.
+        verifies: whether the rows that go in are hashed, and those that the new files hold in the end.
         moves_directory: where the task puts what it tells of where its rows went and is too large for its report; null where
             that is not asked for.
     """
@@ -93,6 +95,7 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
     operation_id: str
     partition_id: int = 0
     task_attempt_id: int = 0
+    verifies: bool = False
     moves_directory: str | None = None
 
     @property
@@ -120,6 +123,8 @@ class RewriteOutcome(msgspec.Struct, frozen=True, kw_only=True):
         stitched_count: how many of `files` were put together from whole row groups.
         peak_bytes: the most memory of the process at the end of the task (resident set).
         moves: where the rows went that were read; null where that was not asked for.
+        hash_in: of the live rows that were read, whatever the key range; null where that was not asked for.
+        hash_out: of the rows that `files` hold, read from storage again; null where that was not asked for.
     """
 
     files: tuple[DataFile, ...]
@@ -128,6 +133,8 @@ class RewriteOutcome(msgspec.Struct, frozen=True, kw_only=True):
     stitched_count: int = 0
     peak_bytes: int = 0
     moves: RowMoves | None = None
+    hash_in: RowSum | None = None
+    hash_out: RowSum | None = None
 
 
 def numbered(task: RewriteTask) -> RewriteTask:

@@ -10,6 +10,7 @@ from icekeep.formats.memory import TaskMemory, task_memory_bytes
 from icekeep.formats.parquet import repeating_strings
 from icekeep.formats.reading import SourceFile, open_reader
 from icekeep.formats.rewrite_task import FilePiece, RewriteTask
+from icekeep.formats.row_hash import RowHash, RowSum
 from icekeep.formats.row_moves import MovedPiece, ReadNotes
 from icekeep.formats.write_options import MIB
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
@@ -52,6 +53,7 @@ class TaskRows:
         self._task, self._storage = task, storage
         self._memory = TaskMemory(task_memory_bytes(task.slots))
         self._name_mapping = name_mapping_of(task.properties)
+        self._hash = RowHash(self.columns) if task.verifies else None
         self._notes = None if task.moves_directory is None else ReadNotes(_origin_type(task))
         self._reader = LiveRowsReader(
             storage,
@@ -68,6 +70,11 @@ class TaskRows:
     @property
     def read_count(self) -> int:
         return self._reader.read_count
+
+    @property
+    def hash(self) -> RowSum | None:
+        """Of the rows that were handed out so far; None where nobody asks for it."""
+        return None if self._hash is None else self._hash.total
 
     @property
     def pieces(self) -> tuple[MovedPiece, ...]:
@@ -87,6 +94,8 @@ class TaskRows:
         found = (_live_piece(piece, self._task, self._name_mapping) for piece in pieces)
         for table in self._reader.read(found, batch_rows=self._memory.batch_rows):
             self.live_count += table.num_rows
+            if self._hash is not None:
+                self._hash.add(table)
             yield table
 
     def _kept_dictionaries(self) -> frozenset[int]:

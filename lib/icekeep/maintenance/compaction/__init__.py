@@ -26,13 +26,13 @@ from icekeep.maintenance.compaction.planner import measured_overlap, plan
 from icekeep.maintenance.compaction.preview import CompactionPreview, preview
 from icekeep.maintenance.compaction.removed_files import store_removed_files
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
-from icekeep.maintenance.compaction.start_tag import hold_start
 from icekeep.maintenance.compaction.stitched import Metrics, metrics_of
 from icekeep.maintenance.compaction.strategy import chosen_strategy, order_summary
 from icekeep.maintenance.compaction.tasks import GroupContext
 from icekeep.maintenance.compaction.ways import GroupWay, choose_ways
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.runs import sweep_runs
+from icekeep.maintenance.start_tag import hold_start
 from icekeep.planning.commit_reader import SparkManifestReader
 from icekeep.planning.scan import open_scan
 from icekeep.planning.tasks import parallelism
@@ -60,6 +60,7 @@ def compact(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     where: str | Expression = ALWAYS_TRUE,
     options: Options | None = None,
     branch: str = MAIN,
+    verify: bool = False,
     listener: Listener = SILENT,
     runtime: Runtime = SYSTEM,
 ) -> RewriteDataFilesResult:
@@ -71,6 +72,9 @@ def compact(  # noqa: PLR0913 - the arguments of Iceberg's procedure
         where: chooses files; a chosen file is rewritten whole.
         options: of Iceberg's `rewrite_data_files`, under its names, and `stitch`.
         branch: whose files are rewritten, and where that is committed; no other branch moves.
+        verify: compare the content of the rows that went in with that of the new files, read from storage again, before
+            anything is committed; where they differ nothing is, and the new files are kept. The numbers of rows are always
+            compared.
 
     Raises:
         OptionError, ExpressionError, NotFoundError, UsageError: an argument is wrong, such as a tag in place of a branch;
@@ -81,7 +85,9 @@ def compact(  # noqa: PLR0913 - the arguments of Iceberg's procedure
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
     began_ms = runtime.monotonic_ms()
-    asked = _Asked(strategy=strategy, sort_order=sort_order, where=where, options=options or {}, branch=branch)
+    asked = _Asked(
+        strategy=strategy, sort_order=sort_order, where=where, options=options or {}, branch=branch, verify=verify
+    )
     run = _Run(table, spark, asked, runtime)
     for warning in run.strategy.warnings:
         listener.on(Warned(warning))
@@ -116,10 +122,13 @@ def plan_compaction(  # noqa: PLR0913 - as `compact`
     where: str | Expression = ALWAYS_TRUE,
     options: Options | None = None,
     branch: str = MAIN,
+    verify: bool = False,
     runtime: Runtime = SYSTEM,
 ) -> CompactionPreview:
     """Say what `compact` with the same arguments would do; raises as it does, and writes nothing."""
-    asked = _Asked(strategy=strategy, sort_order=sort_order, where=where, options=options or {}, branch=branch)
+    asked = _Asked(
+        strategy=strategy, sort_order=sort_order, where=where, options=options or {}, branch=branch, verify=verify
+    )
     run = _Run(table, spark, asked, runtime)
     planned = run.plan(None)
     ways = run.ways(planned)
@@ -148,6 +157,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     where: str | Expression
     options: Options
     branch: str
+    verify: bool
 
 
 class _Run:
@@ -176,6 +186,7 @@ class _Run:
             budget_bytes=BUDGET_BYTES,
             moves_pages=self.options.stitch != "never",
             slots=self.slots,
+            verifies=asked.verify,
         )
 
     def again(self, only: frozenset[str]) -> "_Run":
@@ -282,6 +293,7 @@ def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> Committed
     )
     commits = Commits(
         table=run.table,
+        run_id=run.context.run_id,
         plan=planned,
         options=run.options,
         reader=SparkManifestReader(run.spark, run.table.storage),

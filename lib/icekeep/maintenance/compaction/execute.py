@@ -17,6 +17,7 @@ from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
 from icekeep.events import Listener, StepAdvanced
 from icekeep.formats.moved_positions import moves_locations
 from icekeep.formats.rewrite_task import RewriteOutcome, RewriteTask
+from icekeep.formats.verifying import problem_of_rows
 from icekeep.maintenance.compaction.options import FileSizes
 from icekeep.maintenance.compaction.ordered import run_ordered
 from icekeep.maintenance.compaction.plan import FileGroup, GroupFiles, RewritePlan, group_files
@@ -174,6 +175,10 @@ def _rewrite_group(group: FileGroup, execution: Execution, groups_count: int) ->
     if wrong is not None:
         discard(execution.table, outcomes)
         return FailedGroup(group, wrong)
+    if (wrong := _content_problem(outcomes)) is not None:
+        # The new files are kept as evidence.
+        forget_moves(execution.table, outcomes)
+        return FailedGroup(group, wrong)
     return RewrittenGroup(group=group, outcomes=outcomes, cpu_ms=sum(one.cpu_ms for one in ran.done))
 
 
@@ -227,3 +232,10 @@ def _count_problem(group: FileGroup, done: Sequence[Done]) -> IcekeepError | Non
     if written != live:
         return IcekeepBug(f"a rewrite of {live} live rows wrote {written}; nothing of it is committed")
     return None
+
+
+def _content_problem(outcomes: Sequence[RewriteOutcome]) -> IcekeepError | None:
+    """Where rows were hashed, those that stand in the new files are those that went in."""
+    read = [outcome.hash_in for outcome in outcomes if outcome.hash_in is not None]
+    written = [outcome.hash_out for outcome in outcomes if outcome.hash_out is not None]
+    return problem_of_rows(read, written, [file for outcome in outcomes for file in outcome.files])

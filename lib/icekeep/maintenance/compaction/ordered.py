@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from icekeep.errors import IcekeepBug, IcekeepError
 from icekeep.formats.key_ranges import KeySample, split_points
 from icekeep.formats.rewrite_task import RewriteTask
+from icekeep.formats.row_hash import RowSum
 from icekeep.formats.sampling import sample_task
 from icekeep.formats.write_options import MIB
 from icekeep.maintenance.compaction.estimate import Way
@@ -105,13 +106,15 @@ def _agreed(ran: Ran) -> Ran:
     return Ran([ran.done[0], *map(_without_reading, ran.done[1:])])
 
 
-def _reading(done: Done) -> tuple[int, int, bytes]:
+def _reading(done: Done) -> tuple[int, int, bytes, RowSum | None]:
     outcome = done.outcome
-    return outcome.read_count, outcome.live_count, b"" if outcome.moves is None else outcome.moves.reading
+    dropped = b"" if outcome.moves is None else outcome.moves.reading
+    return outcome.read_count, outcome.live_count, dropped, outcome.hash_in
 
 
 def _without_reading(done: Done) -> Done:
-    return Done(msgspec.structs.replace(done.outcome, read_count=0, live_count=0), done.cpu_ms)
+    nothing = None if done.outcome.hash_in is None else RowSum()
+    return Done(msgspec.structs.replace(done.outcome, read_count=0, live_count=0, hash_in=nothing), done.cpu_ms)
 
 
 def _points(

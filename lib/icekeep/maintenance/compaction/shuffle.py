@@ -31,9 +31,11 @@ from icekeep.formats.moves_report import MOST_REPORTED_BYTES, reported_moves
 from icekeep.formats.projection import project
 from icekeep.formats.rewrite import one_thread, write_rows
 from icekeep.formats.rewrite_task import RewriteOutcome, RewriteTask, numbered
+from icekeep.formats.row_hash import RowSum
 from icekeep.formats.row_moves import ORIGIN, MovedPiece, RowMoves
 from icekeep.formats.sort_keys import sort_keys
 from icekeep.formats.task_rows import TaskRows, columns_to_write
+from icekeep.formats.verifying import hash_of_written
 from icekeep.maintenance.compaction.spark_tasks import Done, Ran, attempt_id
 from icekeep.planning.tasks import (
     REPORT,
@@ -56,7 +58,7 @@ _BATCH_ROWS = 16_384
 
 _PLACE = "place"
 _COUNTS = ("read_count", "live_count", "cpu_ms")
-_MOVES = "moves"
+_TOLD = "moves"
 """What a reading task tells beside rows, in a row of its own: only attempts that won are told in this way, and once."""
 
 _ORIGIN = "origin"
@@ -65,7 +67,7 @@ _FACTS = pa.schema(
     [
         pa.field(_PLACE, pa.int32()),
         *(pa.field(name, pa.int64()) for name in _COUNTS),
-        pa.field(_MOVES, pa.binary()),
+        pa.field(_TOLD, pa.binary()),
         pa.field(_ORIGIN, pa.int64()),
     ]
 )
@@ -81,6 +83,13 @@ class _Reading(msgspec.Struct, frozen=True):
     points: tuple[bytes, ...]
     storage: Storage
     most_bytes: int
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What a reading task tells of the rows that it read, beside their numbers."""
+
+    moves: RowMoves | None
+    hash: RowSum | None
 
 
 class _Writing(msgspec.Struct, frozen=True):
@@ -180,7 +189,7 @@ def _read(reading: _Reading) -> Iterator[pa.RecordBatch]:
         rows.read_count,
         rows.live_count,
         process_cpu_ms() - began_ms,
-        msgspec.msgpack.encode(moves),
+        msgspec.msgpack.encode(_Told(moves, rows.hash)),
     )
     values = [pa.array([value], field.type) for value, field in zip(told, schema, strict=False)]
     absent = [pa.nulls(1, field.type) for field in list(schema)[len(told) :]]
@@ -211,6 +220,8 @@ def _written(writing: _Writing, batches: Iterable[pa.RecordBatch]) -> Done:
         live_count=live_count,
         peak_bytes=peak_memory_bytes(),
         moves=moves,
+        hash_in=arrived.hash if task.verifies else None,
+        hash_out=hash_of_written(task, written.files, writing.storage),
     )
     return Done(outcome, cpu_ms + process_cpu_ms() - began_ms)
 
@@ -221,6 +232,7 @@ class _Arrived:
     Attributes:
         counts: what reading tasks told, in all, in the order of `_COUNTS`; complete after the last row.
         pieces, stored: what they told of the rows that they read, as in `RowMoves`; likewise.
+        hash: of the rows that they read, where they were asked for it; likewise.
     """
 
     def __init__(self, batches: Iterable[pa.RecordBatch], columns: Schema, place: int, *, has_origins: bool) -> None:
@@ -229,6 +241,7 @@ class _Arrived:
         self.counts = [0] * len(_COUNTS)
         self.pieces: list[MovedPiece] = []
         self.stored: list[str] = []
+        self.hash = RowSum()
 
     def __iter__(self) -> Iterator[pa.Table]:
         for batch in self._batches:
@@ -247,8 +260,9 @@ class _Arrived:
     def _take(self, told: pa.RecordBatch) -> None:
         for number, name in enumerate(_COUNTS):
             self.counts[number] += pc.sum(told.column(name)).as_py()
-        for encoded in told.column(_MOVES).to_pylist():
-            moves = msgspec.msgpack.decode(encoded, type=RowMoves | None)
-            if moves is not None:
-                self.pieces += moves.pieces
-                self.stored += moves.stored
+        for encoded in told.column(_TOLD).to_pylist():
+            one = msgspec.msgpack.decode(encoded, type=_Told)
+            if one.moves is not None:
+                self.pieces += one.moves.pieces
+                self.stored += one.moves.stored
+            self.hash += one.hash or RowSum()

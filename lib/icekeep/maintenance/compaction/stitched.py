@@ -20,6 +20,7 @@ from icekeep.formats.rewrite import rewrite
 from icekeep.formats.rewrite_task import RewriteOutcome, RewriteTask
 from icekeep.formats.stitching import stitch
 from icekeep.formats.task_writer import removed_on_failure
+from icekeep.formats.verifying import hash_of_live_rows, hash_of_written
 from icekeep.formats.write_options import write_options
 from icekeep.planning.columns import METRICS
 from icekeep.planning.decode import Decoded
@@ -134,8 +135,10 @@ def run_stitch(task: StitchTask, storage: Storage) -> RewriteOutcome:
         read_count=file.record_count,
         live_count=file.record_count,
         stitched_count=1,
-        peak_bytes=peak_memory_bytes(),
         moves=moves,
+        hash_in=hash_of_live_rows(told, storage),
+        hash_out=hash_of_written(told, (file,), storage),
+        peak_bytes=peak_memory_bytes(),
     )
 
 

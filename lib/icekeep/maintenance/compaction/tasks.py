@@ -29,6 +29,7 @@ class GroupContext(msgspec.Struct, frozen=True, kw_only=True):
         budget_bytes: for the rows that one task has to order.
         moves_pages: whether tasks may move data pages of small files as they are.
         slots: how many tasks share the memory of a machine.
+        verifies: whether tasks hash the rows that go in, and read what they wrote again.
     """
 
     metadata: TableMetadata
@@ -38,6 +39,7 @@ class GroupContext(msgspec.Struct, frozen=True, kw_only=True):
     budget_bytes: int
     moves_pages: bool = True
     slots: int = 1
+    verifies: bool = False
 
 
 def ordering_of(group: FileGroup, context: GroupContext) -> Ordering | None:
@@ -122,6 +124,7 @@ def _task(
         slots=context.slots,
         operation_id=f"{context.run_id}-{group.number}",
         partition_id=number,
+        verifies=context.verifies,
         moves_directory=own_directory(metadata, f"runs/{context.run_id}"),
     )
 
