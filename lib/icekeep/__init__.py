@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from icekeep.catalog.base import Catalog, Table
     from icekeep.errors import IcekeepError
     from icekeep.maintenance.compaction import compact, plan_compaction
+    from icekeep.maintenance.equality_deletes import convert_equality_deletes, plan_convert_equality_deletes
     from icekeep.maintenance.expiration import expire_snapshots, plan_expire_snapshots
     from icekeep.maintenance.manifests import plan_rewrite_manifests, rewrite_manifests
+    from icekeep.maintenance.position_deletes import plan_rewrite_position_deletes, rewrite_position_deletes
     from icekeep.operations.loading import load_catalog
     from icekeep.operations.session import build_session
     from icekeep.planning.explain import explain_file
@@ -97,6 +99,7 @@ __all__ = [
     "build_session",
     "cherrypick_snapshot",
     "compact",
+    "convert_equality_deletes",
     "create_branch",
     "create_table",
     "create_tag",
@@ -107,8 +110,10 @@ __all__ = [
     "fast_forward",
     "load_catalog",
     "plan_compaction",
+    "plan_convert_equality_deletes",
     "plan_expire_snapshots",
     "plan_rewrite_manifests",
+    "plan_rewrite_position_deletes",
     "plan_scan",
     "plan_tasks",
     "publish_changes",
@@ -116,6 +121,7 @@ __all__ = [
     "replace_branch",
     "replace_tag",
     "rewrite_manifests",
+    "rewrite_position_deletes",
     "rollback_to_snapshot",
     "rollback_to_timestamp",
     "scan",
@@ -152,6 +158,7 @@ _HOMES = {
     "build_session": "icekeep.operations.session",
     "cherrypick_snapshot": "icekeep.tables.rollback",
     "compact": "icekeep.maintenance.compaction",
+    "convert_equality_deletes": "icekeep.maintenance.equality_deletes",
     "create_branch": "icekeep.tables.refs",
     "create_table": "icekeep.tables.create",
     "create_tag": "icekeep.tables.refs",
@@ -162,8 +169,10 @@ _HOMES = {
     "fast_forward": "icekeep.tables.refs",
     "load_catalog": "icekeep.operations.loading",
     "plan_compaction": "icekeep.maintenance.compaction",
+    "plan_convert_equality_deletes": "icekeep.maintenance.equality_deletes",
     "plan_expire_snapshots": "icekeep.maintenance.expiration",
     "plan_rewrite_manifests": "icekeep.maintenance.manifests",
+    "plan_rewrite_position_deletes": "icekeep.maintenance.position_deletes",
     "plan_scan": "icekeep.planning.report",
     "plan_tasks": "icekeep.planning.scan_tasks",
     "publish_changes": "icekeep.tables.rollback",
@@ -171,6 +180,7 @@ _HOMES = {
     "replace_branch": "icekeep.tables.refs",
     "replace_tag": "icekeep.tables.refs",
     "rewrite_manifests": "icekeep.maintenance.manifests",
+    "rewrite_position_deletes": "icekeep.maintenance.position_deletes",
     "rollback_to_snapshot": "icekeep.tables.rollback",
     "rollback_to_timestamp": "icekeep.tables.rollback",
     "scan": "icekeep.tables.scan",

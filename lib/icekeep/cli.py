@@ -39,6 +39,13 @@ JOBS: Mapping[str, Job] = {
         check="icekeep.maintenance.compaction:check_arguments",
         plan_extras=("runtime",),
     ),
+    "rewrite_position_deletes": Job(
+        plan="icekeep.maintenance.position_deletes:plan_rewrite_position_deletes",
+        run="icekeep.maintenance.position_deletes:rewrite_position_deletes",
+        options="icekeep.maintenance.position_deletes.options:RewritePositionDeletesOptions",
+        check="icekeep.maintenance.position_deletes:check_arguments",
+        plan_extras=("runtime",),
+    ),
     "rewrite_manifests": Job(
         plan="icekeep.maintenance.manifests:plan_rewrite_manifests",
         run="icekeep.maintenance.manifests:rewrite_manifests",

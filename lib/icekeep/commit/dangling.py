@@ -60,10 +60,10 @@ def dangling(
     if not deletes:
         return None
     asked = Places.union(attempt.gathered(deletes, _PlacesOf(without_history(base))))
-    possible = _PossibleManifests(asked, base)
+    possible = PossibleManifests(asked, base)
     matter = [manifest for manifest in data if possible.holds_reached_files(manifest)]
     number = base.next_sequence_number if added_number is None else added_number
-    found = attempt.gathered(matter, _LeastNumbersAt(without_history(base), asked))
+    found = attempt.gathered(matter, LeastNumbersAt(without_history(base), asked))
     least = LeastNumbers.union([*found, LeastNumbers.of(((file, number) for file in added), asked)])
     return Dangling(least, least_sequence_number(data, base, number), base.specs_by_id)
 
@@ -82,7 +82,7 @@ class _PlacesOf(msgspec.Struct, frozen=True):
         return Places.of(live, self.base.specs_by_id)
 
 
-class _LeastNumbersAt(msgspec.Struct, frozen=True):
+class LeastNumbersAt(msgspec.Struct, frozen=True):
     """The least data sequence numbers of a manifest's data files at some places."""
 
     base: TableMetadata
@@ -97,7 +97,7 @@ class _LeastNumbersAt(msgspec.Struct, frozen=True):
         return LeastNumbers.of(((entry.data_file, sequence_number(entry)) for entry in live), self.asked)
 
 
-class _PossibleManifests:
+class PossibleManifests:
     """Tells by the manifest list alone which data manifests may hold a file that one of the delete files reaches.
 
     Those that hold none say nothing about which delete files are dangling, so they are left closed.

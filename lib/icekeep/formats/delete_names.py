@@ -1,8 +1,11 @@
-"""Where new delete files of a table lie, and in which format they are (table property `write.delete.format.default`)."""
+"""What new delete files of a table are like: where they lie, their format, and how many data files one is for.
+
+Table properties `write.delete.format.default`, `write.delete.granularity`.
+"""
 
 from collections.abc import Iterator, Mapping
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 from icekeep.errors import UsageError
 from icekeep.formats.deletion_vectors import FILE_FORMAT as PUFFIN
@@ -11,7 +14,11 @@ from icekeep.spec.layout import data_layout
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import partition_path
 
+Granularity = Literal["file", "partition"]
+"""Whether a position delete file is for one data file or for all of a partition."""
+
 _OF_DELETES = "write.delete.format.default"
+_GRANULARITY = "write.delete.granularity"
 
 
 def delete_format(properties: Mapping[str, str]) -> str:
@@ -29,6 +36,23 @@ def delete_format(properties: Mapping[str, str]) -> str:
             property=_OF_DELETES,
         )
     return named
+
+
+def delete_granularity(properties: Mapping[str, str]) -> Granularity:
+    """What new position delete files are for: single data files where the table does not say, as in Iceberg's Spark writers.
+
+    Raises:
+        UsageError: the table property names something else.
+    """
+    text = properties.get(_GRANULARITY, "file").strip().lower()
+    if text == "file":
+        return "file"
+    if text == "partition":
+        return "partition"
+    raise UsageError(
+        f"table property {_GRANULARITY!r} is {properties[_GRANULARITY]!r}; set 'file' or 'partition'",
+        property=_GRANULARITY,
+    )
 
 
 class DeleteFileNames:

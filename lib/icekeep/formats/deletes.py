@@ -72,7 +72,7 @@ def write_position_deletes(  # noqa: PLR0913 - what the caller knows and the ent
         modes |= metrics_modes(properties, Schema(fields=row_type.fields))
     schema = Schema(fields=fields)
     table = _sorted(cast_to_schema(_as_table(positions), schema))
-    options = msgspec.structs.replace(_options(properties, file_format, schema), metrics_modes=modes)
+    options = msgspec.structs.replace(delete_write_options(properties, file_format, schema), metrics_modes=modes)
     file = _write(storage, location, options, table, schema, spec_id, partition)
     paths = pc.min_max(table.column(0))
     single = paths["min"].as_py() if paths["min"] == paths["max"] else None
@@ -120,7 +120,7 @@ def write_equality_deletes(  # noqa: PLR0913 - what the caller knows and the ent
     _validate_equality_ids(ids, schema)
     if not rows.num_rows:
         raise IcekeepBug(f"an equality delete file without rows is not written: {location!r}")
-    options = _options(properties or {}, file_format, schema)
+    options = delete_write_options(properties or {}, file_format, schema)
     file = _write(storage, location, options, rows, schema, spec_id, partition)
     return msgspec.structs.replace(
         file, content=FileContent.EQUALITY_DELETES, equality_ids=ids, sort_order_id=sort_order_id
@@ -269,15 +269,21 @@ def _validate_equality_ids(ids: tuple[int, ...], schema: Schema) -> None:
 _DELETE_PREFIX, _PREFIX = "write.delete.", "write."
 
 
-def _options(properties: Mapping[str, str], file_format: str, schema: Schema) -> WriteOptions:
-    """How the table wants delete files to be written: as data files, but for what it says of deletes alone."""
+def delete_write_options(
+    properties: Mapping[str, str], file_format: str, schema: Schema, *, target_file_size_bytes: int = sys.maxsize
+) -> WriteOptions:
+    """How the table wants delete files to be written: as data files, but for what it says of deletes alone.
+
+    Raises:
+        UsageError: a table property is wrong.
+    """
     own = {
         _PREFIX + key.removeprefix(_DELETE_PREFIX): value
         for key, value in properties.items()
         if key.startswith(_DELETE_PREFIX)
     }
     merged = {**properties, **own, "write.format.default": file_format}
-    return write_options(merged, schema, target_file_size_bytes=sys.maxsize)
+    return write_options(merged, schema, target_file_size_bytes=target_file_size_bytes)
 
 
 def _write(

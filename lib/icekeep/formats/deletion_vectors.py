@@ -69,10 +69,12 @@ def write_deletion_vectors(
         IcekeepBug: a vector deletes nothing, or two are for one data file.
     """
     written: list[tuple[VectorTarget, int, int, int]] = []
+    locations: set[str] = set()
     with PuffinWriter(storage, location) as writer:
         for target, positions in vectors:
-            if any(target.location == other.location for other, *_ in written):
+            if target.location in locations:
                 raise IcekeepBug(f"two deletion vectors for {target.location!r}")
+            locations.add(target.location)
             blob = writer.add(
                 frame(_serialized(positions)), BLOB_TYPE, fields=_FIELDS, properties=_properties(target, positions)
             )

@@ -1,6 +1,7 @@
 """What the delete files of a data file say, read within the budget of a cache that the files of a task share."""
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -42,10 +43,16 @@ def deletes_by_kind(deletes: Sequence[DataFile]) -> tuple[list[DataFile], dict[t
                     raise InvalidTableError(
                         f"equality delete file {file.file_path!r} has no equality_ids", location=file.file_path
                     )
-                by_equality.setdefault(tuple(sorted(set(file.equality_ids))), []).append(file)
+                by_equality.setdefault(_in_order(file.equality_ids), []).append(file)
             case _:
                 raise IcekeepBug(f"{file.file_path!r} is a data file, not a delete file")
     return by_position, by_equality
+
+
+@lru_cache(maxsize=128)
+def _in_order(ids: tuple[int, ...]) -> tuple[int, ...]:
+    """Each id once, ascending; a data file asks it of each of its delete files, which have few ids among them."""
+    return tuple(sorted(set(ids)))
 
 
 def deleted_positions(storage: Storage, files: list[DataFile], path: str, cache: DeleteCache) -> Positions:

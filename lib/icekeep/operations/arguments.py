@@ -168,8 +168,9 @@ def _add_words(parser: argparse.ArgumentParser, destination: str, prog: str) -> 
 
 def _listing(title: str, summaries: Mapping[str, str]) -> str:
     """Names and what they do, as the foot of a help text."""
+    column = max([18, *map(len, summaries)]) + 2
     lines = [
-        textwrap.fill(summary, _WIDTH, initial_indent=f"  {name:<20}", subsequent_indent=" " * 22)
+        textwrap.fill(summary, _WIDTH, initial_indent=f"  {name:<{column}}", subsequent_indent=" " * (column + 2))
         for name, summary in summaries.items()
     ]
     return "\n".join([f"{title}:", *lines, "", ""])

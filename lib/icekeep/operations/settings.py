@@ -85,6 +85,17 @@ JOB_SETTINGS: Mapping[str, tuple[Setting, ...]] = {
         _WHERE,
         Setting("options", Kind.OPTIONS, "an option of Iceberg's rewrite_data_files; may be repeated"),
         _BRANCH,
+        Setting(
+            "verify", Kind.SWITCH, "before each commit, read the new files again and compare the content of all rows"
+        ),
+    ),
+    "rewrite_position_deletes": (
+        _WHERE,
+        Setting("options", Kind.OPTIONS, "an option of Iceberg's rewrite_position_delete_files; may be repeated"),
+        _BRANCH,
+        Setting(
+            "convert_equality_deletes", Kind.SWITCH, "turn equality deletes into position deletes or vectors first"
+        ),
     ),
     "rewrite_manifests": (
         Setting("spec_id", Kind.NUMBER, "rewrite the manifests of this partition spec (default: the current one)"),
@@ -104,11 +115,12 @@ JOB_SETTINGS: Mapping[str, tuple[Setting, ...]] = {
 JOB_SUMMARIES: Mapping[str, str] = {
     "plan_scan": "show the files that a filter would read, and what pruning saves",
     "compact": "rewrite badly sized data files (Iceberg's rewrite_data_files)",
+    "rewrite_position_deletes": "merge position deletes, drop dangling ones (Iceberg's rewrite_position_delete_files)",
     "rewrite_manifests": "cluster and resize manifests (Iceberg's rewrite_manifests)",
     "expire_snapshots": "expire snapshots by retention, then delete the files that only they needed",
 }
 
-MAINTENANCE_ORDER = ("compact", "rewrite_manifests", "expire_snapshots")
+MAINTENANCE_ORDER = ("compact", "rewrite_position_deletes", "rewrite_manifests", "expire_snapshots")
 """The jobs that a policy may ask for, in the order in which they run on a table: each makes garbage for the last."""
 
 

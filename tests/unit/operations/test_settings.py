@@ -23,7 +23,7 @@ def test_a_flag_is_the_procedure_s_argument_with_dashes():
     flags = [setting.flag for setting in JOB_SETTINGS["expire_snapshots"]]
     assert flags == ["--older-than", "--retain-last", "--snapshot-ids", "--clean-expired-metadata"]
     compact = [setting.flag for setting in JOB_SETTINGS["compact"]]
-    assert compact == ["--strategy", "--sort-order", "--where", "--option", "--branch"]
+    assert compact == ["--strategy", "--sort-order", "--where", "--option", "--branch", "--verify"]
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
         """
         if not (self.added or self.added_deletes or self.removed or self.removed_deletes):
             return ()
-        _check_versions(self.added_deletes, base.format_version)
+        check_kinds(self.added_deletes, base.format_version)
         self._check_equality_ids(base)
         since = Since(base, base.head(self.branch), self.starting_snapshot_id, attempt.reader)
         if self.starting_snapshot_id is not None:
@@ -169,7 +169,8 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
         return "delete" if deletes_rows and not self.added else "overwrite"
 
 
-def _check_versions(deletes: Iterable[DataFile], format_version: int) -> None:
+def check_kinds(deletes: Iterable[DataFile], format_version: int) -> None:
+    """Raises `UnsupportedError` for a delete file that a table of a format version may not be given."""
     for file in deletes:
         if format_version < 2:
             raise UnsupportedError(f"tables of format version 1 have no delete files; {file.file_path!r} was not added")

@@ -2,7 +2,15 @@ import pytest
 
 from kit.changes import Way
 
-_REMOVING = ("rewrite_files", "overwrite_files", "delete_files", "row_delta", "cherry_pick")
+_REMOVING = (
+    "rewrite_files",
+    "overwrite_files",
+    "delete_files",
+    "row_delta",
+    "cherry_pick",
+    "rewrite_deletes",
+    "convert_deletes",
+)
 
 
 def pytest_generate_tests(metafunc):

@@ -1,0 +1,220 @@
+"""Replace position delete files by fewer that delete the same rows, or by vectors, and drop those that delete nothing."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping
+
+import msgspec
+
+from icekeep.commit.attempt import Attempt
+from icekeep.commit.dangling import LeastNumbersAt
+from icekeep.commit.filtering import EntryReader, without_history
+from icekeep.commit.live_files import Manifests, least_sequence_number, live_manifests, remove
+from icekeep.commit.summary import SummaryBuilder
+from icekeep.errors import ConflictError, IcekeepBug
+from icekeep.spec.applicability import (
+    LeastNumbers,
+    PathDigest,
+    Places,
+    is_dangling,
+    is_deletion_vector,
+    path_digest,
+    sequence_number,
+)
+from icekeep.spec.manifests.structs import (
+    DataFile,
+    FileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+    Status,
+)
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import MAIN
+from icekeep.spec.updates import Update
+
+
+class AddedDeletes(msgspec.Struct, frozen=True):
+    """A new delete file and the greatest data sequence number of those whose rows it holds, which it is given."""
+
+    file: DataFile
+    sequence_number: int
+
+
+class NamedFile(msgspec.Struct, frozen=True):
+    """What became of the rows that rewritten delete files hold for one data file.
+
+    Attributes:
+        kept_from: the least data sequence number of a delete file whose rows were kept; null: of none.
+        dropped_up_to: the greatest of one whose rows were dropped since it does not reach the data file; null: of none.
+        has_vector: rows were dropped since a deletion vector of the data file stands for them.
+    """
+
+    kept_from: int | None = None
+    dropped_up_to: int | None = None
+    has_vector: bool = False
+
+    def and_also(self, other: "NamedFile") -> "NamedFile":
+        """What became of the rows of both."""
+        kept = [n for n in (self.kept_from, other.kept_from) if n is not None]
+        dropped = [n for n in (self.dropped_up_to, other.dropped_up_to) if n is not None]
+        return NamedFile(
+            min(kept, default=None), max(dropped, default=None), has_vector=self.has_vector or other.has_vector
+        )
+
+    def problem(self, number: int | None, *, has_vector: bool, makes_vectors: bool) -> str | None:
+        """Why that was wrong for the data file as it is, to be read behind its name; null if it was right.
+
+        Args:
+            number: its data sequence number, null where it is not live.
+            has_vector: whether it has a deletion vector.
+            makes_vectors: whether the rows that were kept are in a new vector.
+        """
+        if number is None:
+            return "is not live any more" if makes_vectors and self.kept_from is not None else None
+        if self.dropped_up_to is not None and number <= self.dropped_up_to:
+            return "is live, and deletes of its rows were dropped"
+        if self.kept_from is not None and number > self.kept_from:
+            return "was added anew, and older deletes would come into force"
+        if self.has_vector and not has_vector:
+            return "has lost the deletion vector that stood for older deletes of its rows"
+        if makes_vectors and self.kept_from is not None and has_vector:
+            return "was given a deletion vector by others"
+        return None
+
+
+class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
+    """Live position delete files to remove, as they were read, and the files to add in their place; no row changes.
+
+    The snapshot is a `replace`. Compaction of other engines that started before it looks for new deletes in no such
+    snapshot, and need not: each position that is added here was deleted before, by a snapshot that such a look does see
+    (or, where that one expired, misses, and then refuses to commit). Our own compaction compares what is deleted, whichever
+    files say it.
+
+    Attributes:
+        rewritten: whose rows are in `added`, but for those that were dropped.
+        named: by the digest of its path, what became of the rows of each data file that `rewritten` have rows for.
+        dangling: delete files and vectors that go as a whole since they reach no data file.
+        format_version: of the table that was read.
+        manifest_paths: where the removed entries were read; only saves work.
+    """
+
+    rewritten: tuple[ManifestEntry, ...] = ()
+    added: tuple[AddedDeletes, ...] = ()
+    named: Mapping[PathDigest, NamedFile] = {}
+    dangling: tuple[ManifestEntry, ...] = ()
+    format_version: int
+    manifest_paths: frozenset[str] = frozenset()
+    branch: str = MAIN
+    summary: Mapping[str, str] = {}
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        """Needs no history: in this base, too, the removed files are live, and delete what the added ones do.
+
+        Rows of a data file were dropped where it was not live or too new: a rollback may have revived it. A merged file has
+        a greater sequence number than some of its rows had: a data file that was added anew may have become reachable. A
+        new vector stands for all positions of its data file, so nobody else may have given it one.
+
+        Raises:
+            ConflictError: one of this is not so in the base, or its format version or specs are others.
+        """
+        if not self.rewritten and not self.dangling:
+            return ()
+        self._check_base(base)
+        manifests = live_manifests(base, self.branch, attempt)
+        removed = (*self.rewritten, *self.dangling)
+        kept = remove(manifests.deletes, base, attempt, as_read=removed, first=self.manifest_paths)
+        self._check_data_files(manifests, base, attempt)
+        summary = SummaryBuilder(self.summary)
+        summary.absorb(kept.summary)
+        new = [*manifests.data, *self._added_manifests(attempt, summary), *kept.manifests]
+        return attempt.snapshot_updates("replace", new, summary, branch=self.branch)
+
+    @property
+    def _makes_vectors(self) -> bool:
+        return self.format_version > 2
+
+    def _check_base(self, base: TableMetadata) -> None:
+        if self.format_version != base.format_version:
+            raise ConflictError(
+                f"the table has format version {base.format_version} now, and was read with {self.format_version}; plan again"
+            )
+        if self.added and not self.rewritten:
+            raise IcekeepBug("delete files are added, and none is rewritten")
+        for entry in self.rewritten:
+            if entry.data_file.content is not FileContent.POSITION_DELETES or is_deletion_vector(entry.data_file):
+                raise IcekeepBug(f"{entry.data_file.file_path!r} is rewritten, and is no position delete file")
+        greatest = max(map(sequence_number, self.rewritten), default=0)
+        for added in self.added:
+            if is_deletion_vector(added.file) is not self._makes_vectors:
+                raise IcekeepBug(
+                    f"{added.file.file_path!r} is not of the kind that format version {self.format_version} has"
+                )
+            if added.sequence_number > greatest:
+                raise IcekeepBug(f"{added.file.file_path!r} is newer than all that it was made of")
+            if added.file.spec_id not in base.specs_by_id:
+                raise ConflictError(
+                    f"partition spec {added.file.spec_id}, which the new files were written with, is no longer there"
+                )
+
+    def _check_data_files(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> None:
+        specs = base.specs_by_id
+        asked = Places.union([Places({}, frozenset(self.named)), Places.of(self.dangling, specs)])
+        found = attempt.gathered(manifests.data, LeastNumbersAt(without_history(base), asked))
+        least = LeastNumbers.union(found)
+        of_table = least_sequence_number(manifests.data, base, None)
+        for entry in self.dangling:
+            if not is_dangling(entry, least, of_table, specs):
+                raise ConflictError(
+                    f"delete file {entry.data_file.file_path!r}, which reached no data file, reaches one again; plan again"
+                )
+        with_vectors = self._files_with_vectors(manifests, base, attempt)
+        for digest, named in self.named.items():
+            problem = named.problem(
+                least.paths.get(digest), has_vector=digest in with_vectors, makes_vectors=self._makes_vectors
+            )
+            if problem is not None:
+                raise ConflictError(f"a data file that {self._namer()} has rows for {problem}; plan again")
+
+    def _namer(self) -> str:
+        """Which file to look into; only digests are known of the data files."""
+        first, count = self.rewritten[0].data_file.file_path, len(self.rewritten)
+        return f"delete file {first!r}" if count == 1 else f"one of {count} delete files, {first!r} among them,"
+
+    def _files_with_vectors(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> frozenset[PathDigest]:
+        if not self._makes_vectors or not self.named:
+            return frozenset()
+        work = _VectorsAt(without_history(base), frozenset(self.named))
+        return frozenset().union(*attempt.gathered(manifests.deletes, work))
+
+    def _added_manifests(self, attempt: Attempt, summary: SummaryBuilder) -> list[ManifestFile]:
+        by_spec: dict[int, list[AddedDeletes]] = defaultdict(list)
+        for added in self.added:
+            summary.add(added.file)
+            by_spec[added.file.spec_id].append(added)
+        manifests: list[ManifestFile] = []
+        for spec_id, of_spec in by_spec.items():
+            entries = (
+                ManifestEntry(status=Status.ADDED, data_file=one.file, sequence_number=one.sequence_number)
+                for one in of_spec
+            )
+            manifests += attempt.write_manifests("added", entries, spec_id, ManifestContent.DELETES)
+        return manifests
+
+
+class _VectorsAt(msgspec.Struct, frozen=True):
+    """Which of some data files a manifest's deletion vectors are for."""
+
+    base: TableMetadata
+    paths: frozenset[PathDigest]
+
+    @property
+    def key(self) -> Hashable:
+        return "vectors", self.paths
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> frozenset[PathDigest]:
+        vectors = (
+            entry.data_file.referenced_data_file
+            for entry in reader.entries(manifest, self.base)
+            if entry.is_live and is_deletion_vector(entry.data_file)
+        )
+        return frozenset(digest for path in vectors if path is not None and (digest := path_digest(path)) in self.paths)

@@ -1,0 +1,326 @@
+"""Which equality deletes are converted, and which data files must be looked through for that.
+
+All of a branch, or with a filter those of partitions that it may match; the deletes of all partitions only where everything
+that they reach is in such partitions. Few data files are held by the driver, many stay in Spark.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from icekeep.maintenance.equality_deletes.reach import EqualityDelete, Place, Reach
+from icekeep.planning.columns import ENTRIES, REACHING_DELETES
+from icekeep.planning.decode import EntryFilter, SpecFilter
+from icekeep.planning.deletes import with_deletes
+from icekeep.planning.entries import DRIVER_ENTRIES_COUNT, chosen_reading, entries, few_entries
+from icekeep.planning.entries import Place as ReadingPlace
+from icekeep.planning.manifests import data_manifests, delete_manifests
+from icekeep.planning.reaching import reaching
+from icekeep.planning.scan import Scan, refuse_encrypted_file
+from icekeep.planning.tasks import collected
+from icekeep.spec.applicability import greatest_reached
+from icekeep.spec.filters.evaluators import partition_matches
+from icekeep.spec.filters.expressions import ALWAYS_TRUE
+from icekeep.spec.filters.projections import project_inclusive
+from icekeep.spec.manifests.encode import PartitionCodecs
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import MAIN
+
+DATA_COLUMNS = (
+    "file_path",
+    "file_format",
+    "spec_id",
+    "partition",
+    "sequence_number",
+    "first_row_id",
+    "record_count",
+    "file_size_in_bytes",
+    "key_metadata",
+)
+_DELETE_COLUMNS = frozenset({*(field.name for field in REACHING_DELETES.value_type), "lower_bounds", "upper_bounds"})
+_DATA = pa.schema([field for field in ENTRIES if field.name in DATA_COLUMNS])
+
+
+class ConversionPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run with the same arguments would do now; sizes in bytes.
+
+    Attributes:
+        snapshot_id: the head of `branch`; null for a table without data.
+        dangling_equality_delete_files_count: of those to convert, how many reach no data file: they only go.
+        left_equality_delete_files_count: those that stay, since `where` leaves them out, or a data file that they reach.
+        data_files_to_read_count: how many data files are looked through, in the columns that deletes compare.
+    """
+
+    branch: str = MAIN
+    snapshot_id: int | None = None
+    equality_delete_files_to_convert_count: int = 0
+    bytes_to_convert: int = 0
+    dangling_equality_delete_files_count: int = 0
+    left_equality_delete_files_count: int = 0
+    data_files_to_read_count: int = 0
+    records_to_read_count: int = 0
+
+
+class DataFiles(msgspec.Struct, frozen=True):
+    """The data files that chosen deletes reach, with `DATA_COLUMNS`; in format version 3 also `deletes` of positions.
+
+    One of the two is null: `few` are rows, `many` are lazy. Rows of `few` are in the order of partition and age.
+    """
+
+    few: list[dict[str, Any]] | None = None
+    many: DataFrame | None = None
+
+
+class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What one round does.
+
+    Attributes:
+        deletes: that go.
+        reach: which of them reach a data file.
+    """
+
+    preview: ConversionPreview
+    sequence_number: int = 0
+    deletes: tuple[EqualityDelete, ...] = ()
+    reach: Reach = Reach((), (), {})
+    files: DataFiles = DataFiles(few=[])
+
+
+def plan(scan: Scan, spark: SparkSession, branch: str, *, driver_limit: int = DRIVER_ENTRIES_COUNT) -> ConversionPlan:
+    """Say what a run does with the equality deletes of a scan, whose filter chooses partitions.
+
+    Args:
+        driver_limit: up to so many entries of data files are held here.
+
+    Raises:
+        UnsupportedError: a data file is encrypted.
+        InvalidTableError, MissingFileError: manifests cannot be read whole, or deletes contradict one another or the data.
+    """
+    return _Planner(scan, spark, branch, driver_limit).plan()
+
+
+class _Planner:
+    """Plans one round."""
+
+    def __init__(self, scan: Scan, spark: SparkSession, branch: str, driver_limit: int) -> None:
+        self._scan, self._spark, self._branch = scan, spark, branch
+        self._metadata, self._storage = scan.table.metadata, scan.table.storage
+        self._data, self._deletes = data_manifests(scan.listed), delete_manifests(scan.listed)
+        self._partitions = _Partitions(scan)
+        self._reading = chosen_reading(self._data, driver_limit)
+
+    def plan(self) -> ConversionPlan:
+        snapshot = self._scan.version.snapshot
+        preview = ConversionPreview(branch=self._branch, snapshot_id=None if snapshot is None else snapshot.snapshot_id)
+        found = self._equality_deletes()
+        if snapshot is None or not found:
+            return ConversionPlan(preview=preview)
+        held = self._held_data()
+        least = _least_numbers(self._all_data() if held is None else held)
+        chosen = self._chosen(found, least)
+        reach = Reach.of(chosen, self._metadata.specs_by_id)
+        files = self._files(held, reach)
+        files_count, records_count = _amounts(files)
+        return ConversionPlan(
+            preview=msgspec.structs.replace(
+                preview,
+                equality_delete_files_to_convert_count=len(chosen),
+                bytes_to_convert=sum(delete.entry.data_file.file_size_in_bytes for delete in chosen),
+                dangling_equality_delete_files_count=sum(self._is_dangling(delete, least) for delete in chosen),
+                left_equality_delete_files_count=len(found) - len(chosen),
+                data_files_to_read_count=files_count,
+                records_to_read_count=records_count,
+            ),
+            sequence_number=snapshot.sequence_number,
+            deletes=tuple(chosen),
+            reach=reach,
+            files=files,
+        )
+
+    def _equality_deletes(self) -> list[EqualityDelete]:
+        reading = chosen_reading(self._deletes)
+        columns = {"content", "file_path", "file_format", "spec_id", "partition", "sequence_number", "record_count"}
+        columns |= {"file_size_in_bytes", "equality_ids", "key_metadata"}
+        if reading.place is ReadingPlace.DRIVER:
+            some = few_entries(self._storage, self._deletes, self._everything(self._deletes), columns, reading.decoder)
+            rows = some.filter(pc.equal(some["content"], int(FileContent.EQUALITY_DELETES))).to_pylist()
+        else:
+            some = entries(self._storage, self._spark, self._deletes, self._everything(self._deletes), columns, reading)
+            rows = [
+                row.asDict() for row in collected(some.where(F.col("content") == int(FileContent.EQUALITY_DELETES)))
+            ]
+        return [EqualityDelete(delete_entry(row, self._partitions.codecs), bytes(row["partition"])) for row in rows]
+
+    def _held_data(self) -> pa.Table | None:
+        """The live data files, where they are few."""
+        if self._reading.place is not ReadingPlace.DRIVER:
+            return None
+        everything = self._everything(self._data)
+        return few_entries(self._storage, self._data, everything, DATA_COLUMNS, self._reading.decoder)
+
+    def _all_data(self) -> DataFrame:
+        return entries(
+            self._storage, self._spark, self._data, self._everything(self._data), DATA_COLUMNS, self._reading
+        )
+
+    def _everything(self, manifests: Sequence[ManifestFile]) -> EntryFilter:
+        spec_ids = {manifest.partition_spec_id for manifest in manifests}
+        return EntryFilter(specs={spec_id: SpecFilter(self._metadata.partition_type(spec_id)) for spec_id in spec_ids})
+
+    def _chosen(self, found: Sequence[EqualityDelete], least: Mapping[Place, int]) -> list[EqualityDelete]:
+        """Those whose data files are all in partitions that the filter may match."""
+        specs = self._metadata.specs_by_id
+        outside = min(
+            (number for place, number in least.items() if not self._partitions.may_match(place)), default=None
+        )
+        chosen = []
+        for delete in found:
+            scope = delete.scope(specs)
+            if scope is None:
+                is_chosen = outside is None or greatest_reached(delete.entry) < outside
+            else:
+                is_chosen = self._partitions.may_match(scope)
+            if is_chosen:
+                chosen.append(delete)
+        return chosen
+
+    def _is_dangling(self, delete: EqualityDelete, least: Mapping[Place, int]) -> bool:
+        scope = delete.scope(self._metadata.specs_by_id)
+        number = min(least.values(), default=None) if scope is None else least.get(scope)
+        return number is None or greatest_reached(delete.entry) < number
+
+    def _files(self, held: pa.Table | None, reach: Reach) -> DataFiles:
+        """The reached data files, in version 3 each with the deletes of its positions."""
+        with_positions = self._metadata.format_version > 2 and bool(self._deletes)
+        if held is not None:
+            reached = held.filter(_reached(held, reach))
+            keys = [(name, "ascending") for name in ("spec_id", "partition", "sequence_number", "file_path")]
+            reached = reached.take(pc.sort_indices(reached, sort_keys=keys))
+            rows = reached.to_pylist()
+            for row in rows:
+                refuse_encrypted_file(row)
+            if not with_positions or self._add_positions(reached, rows):
+                return DataFiles(few=rows)
+        many = self._all_data().mapInArrow(partial(_reached_rows, reach), from_arrow_schema(_DATA))
+        if with_positions:
+            every = entries(self._storage, self._spark, self._deletes, self._everything(self._deletes), _DELETE_COLUMNS)
+            of_positions = every.where(F.col("content") == int(FileContent.POSITION_DELETES))
+            many = with_deletes(many, of_positions, self._metadata.specs_by_id)
+        return DataFiles(many=many)
+
+    def _add_positions(self, files: pa.Table, rows: list[dict[str, Any]]) -> bool:
+        """Give each row its `deletes`; says no where they are too many to be held."""
+        reading = chosen_reading(self._deletes)
+        if reading.place is not ReadingPlace.DRIVER:
+            return False
+        everything = self._everything(self._deletes)
+        some = few_entries(self._storage, self._deletes, everything, _DELETE_COLUMNS, reading.decoder)
+        positions = some.filter(pc.equal(some["content"], int(FileContent.POSITION_DELETES)))
+        found = reaching(files, positions, self._metadata.specs_by_id)
+        if found is None:
+            return False
+        deletes = found.deletes.to_pylist()
+        for number, row in enumerate(rows):
+            row["deletes"] = [deletes[place] for place in found.of_row(number)]
+        return True
+
+
+class _Partitions:
+    """Which partitions a scan's filter may match."""
+
+    def __init__(self, scan: Scan) -> None:
+        self._metadata, self._schema, self._rows = scan.table.metadata, scan.version.schema, scan.rows
+        self._known: dict[Place, bool] = {}
+
+    @cached_property
+    def codecs(self) -> PartitionCodecs:
+        return partition_codecs(self._metadata)
+
+    def may_match(self, place: Place) -> bool:
+        if self._rows is ALWAYS_TRUE:
+            return True
+        if place not in self._known:
+            spec_id, partition = place
+            projected = project_inclusive(self._rows, self._metadata.specs_by_id[spec_id], self._schema)
+            fields = self._metadata.partition_type(spec_id).fields
+            self._known[place] = partition_matches(projected, fields, self.codecs.decode(spec_id, partition))
+        return self._known[place]
+
+
+def partition_codecs(metadata: TableMetadata) -> PartitionCodecs:
+    """What turns bytes of partitions into their tuples."""
+    return PartitionCodecs({spec_id: metadata.partition_type(spec_id) for spec_id in metadata.specs_by_id})
+
+
+def data_entry(row: Mapping[str, Any], codecs: PartitionCodecs) -> ManifestEntry:
+    """A live data file as it was read, from a row of `DATA_COLUMNS`."""
+    return _entry(row, codecs, first_row_id=row["first_row_id"])
+
+
+def delete_entry(row: Mapping[str, Any], codecs: PartitionCodecs) -> ManifestEntry:
+    """A live delete file as it was read, from the fields of `REACHING_DELETES`; those that it lacks are null."""
+    ids = row["equality_ids"]
+    return _entry(
+        row,
+        codecs,
+        content=FileContent(row["content"]),
+        equality_ids=None if ids is None else tuple(ids),
+        referenced_data_file=row.get("referenced_data_file"),
+        content_offset=row.get("content_offset"),
+        content_size_in_bytes=row.get("content_size_in_bytes"),
+        key_metadata=row["key_metadata"],
+    )
+
+
+def _entry(row: Mapping[str, Any], codecs: PartitionCodecs, **facts: Any) -> ManifestEntry:
+    return ManifestEntry(
+        status=Status.EXISTING,
+        sequence_number=row["sequence_number"],
+        data_file=DataFile(
+            file_path=row["file_path"],
+            file_format=row["file_format"],
+            spec_id=row["spec_id"],
+            partition=codecs.decode(row["spec_id"], bytes(row["partition"])),
+            record_count=row["record_count"],
+            file_size_in_bytes=row["file_size_in_bytes"],
+            **facts,
+        ),
+    )
+
+
+def _least_numbers(data: pa.Table | DataFrame) -> dict[Place, int]:
+    """The least data sequence number of live data files in each partition."""
+    if isinstance(data, pa.Table):
+        found = data.group_by(["spec_id", "partition"]).aggregate([("sequence_number", "min")]).to_pylist()
+        return {(row["spec_id"], row["partition"]): row["sequence_number_min"] for row in found}
+    least = data.groupBy("spec_id", "partition").agg(F.min("sequence_number").alias("least"))
+    return {(row["spec_id"], bytes(row["partition"])): row["least"] for row in collected(least)}
+
+
+def _amounts(files: DataFiles) -> tuple[int, int]:
+    """How many data files, and how many rows."""
+    if files.few is not None:
+        return len(files.few), sum(row["record_count"] for row in files.few)
+    assert files.many is not None
+    total = files.many.agg(F.count("*").alias("files"), F.coalesce(F.sum("record_count"), F.lit(0)).alias("records"))
+    [row] = collected(total)
+    return int(row["files"]), int(row["records"])
+
+
+def _reached(files: pa.Table | pa.RecordBatch, reach: Reach) -> pa.Array:
+    rows = zip(*(files.column(name).to_pylist() for name in ("spec_id", "partition", "sequence_number")), strict=True)
+    return pa.array(np.fromiter((bool(reach.of_file(*row)) for row in rows), np.bool_, files.num_rows))
+
+
+def _reached_rows(reach: Reach, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.filter(_reached(batch, reach)).select(_DATA.names)

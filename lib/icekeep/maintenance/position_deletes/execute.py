@@ -1,0 +1,163 @@
+"""Groups of delete files -> new delete files or vectors; small groups on the driver, others in Spark tasks.
+
+Nothing is committed here. A group either comes back with all its new files, or none of them is left.
+"""
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
+import msgspec
+import pyarrow as pa
+from pyspark import inheritable_thread_target
+from pyspark.sql import SparkSession
+
+from icekeep.catalog.base import Table
+from icekeep.commit.changes.rewrite_deletes import AddedDeletes, NamedFile
+from icekeep.errors import IcekeepError, InvalidTableError, JobFailedError
+from icekeep.events import Listener, StepAdvanced
+from icekeep.formats.delete_rewrite import DeletesOutcome, DeletesTask, rewrite_deletes
+from icekeep.formats.write_options import MIB
+from icekeep.maintenance.compaction.spark_tasks import attempt_id
+from icekeep.maintenance.position_deletes.plan import DeleteGroup
+from icekeep.maintenance.position_deletes.tasks import TaskContext, deletes_tasks
+from icekeep.planning.tasks import REPORT, dataframe_from_tasks, max_task_failures, read_reports, reported
+from icekeep.spec.applicability import PathDigest, sequence_number
+from icekeep.spec.manifests.structs import DataFile
+from icekeep.storage.base import Storage
+
+STEP = "rewriting delete files"
+
+_DRIVER_FILES_COUNT = 100
+_DRIVER_BYTES = 8 * MIB
+"""A group of no more than this is done before a Spark job has begun."""
+
+
+class RewrittenGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A group and the files that hold its rows now; see `DeletesOutcome` for the fields of that name."""
+
+    group: DeleteGroup
+    added: tuple[DataFile, ...]
+    named: Mapping[PathDigest, NamedFile]
+    dangling_count: int = 0
+    replaced_count: int = 0
+
+    @property
+    def added_deletes(self) -> tuple[AddedDeletes, ...]:
+        """The new files with the sequence number that they are given."""
+        number = max(sequence_number(read.entry) for read in self.group.files)
+        return tuple(AddedDeletes(file, number) for file in self.added)
+
+
+class FailedGroup(msgspec.Struct, frozen=True):
+    """A group that could not be rewritten; none of its new files is left."""
+
+    group: DeleteGroup
+    error: IcekeepError
+
+
+Finished = RewrittenGroup | FailedGroup
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """What all groups of a run are rewritten with; `concurrency` is how many at a time."""
+
+    table: Table
+    spark: SparkSession
+    context: TaskContext
+    concurrency: int
+    listener: Listener
+
+
+def execute(groups: Sequence[DeleteGroup], execution: Execution) -> Generator[Finished, None, None]:
+    """Rewrite groups, at most `concurrency` at a time, and yield each as it is finished.
+
+    When the caller stops early, groups that have not begun are dropped, running ones are cancelled, and the files of those
+    that were not yielded are removed.
+    """
+    spark, table = execution.spark, execution.table
+    tag = f"icekeep-rewrite-deletes-{execution.context.run_id}"
+
+    def run(group: DeleteGroup) -> Finished:
+        spark.sparkContext.addJobTag(tag)
+        spark.sparkContext.setJobDescription(
+            f"rewrite {group.files_count} delete files of {group.partition or table.name}"
+        )
+        return _rewrite_group(group, execution)
+
+    target = inheritable_thread_target(spark)(run)
+    pool = ThreadPoolExecutor(execution.concurrency, thread_name_prefix="rewrite-deletes")
+    running: set[Future[Finished]] = set()
+    try:
+        running = {pool.submit(target, group) for group in groups}
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                finished = future.result()
+                execution.listener.on(StepAdvanced(STEP, finished.group.files_count))
+                yield finished
+    finally:
+        if running:
+            pool.shutdown(wait=False, cancel_futures=True)
+            spark.sparkContext.cancelJobsWithTag(tag)
+        pool.shutdown(wait=True)
+        for future in running:
+            _discard_unseen(future, table)
+
+
+def discard(table: Table, files: Sequence[DataFile]) -> None:
+    """Remove new files that no snapshot names."""
+    table.storage.delete_many({file.file_path for file in files})
+
+
+def _discard_unseen(future: "Future[Finished]", table: Table) -> None:
+    if not future.cancelled() and future.exception() is None:
+        finished = future.result()
+        if isinstance(finished, RewrittenGroup):
+            discard(table, finished.added)
+
+
+def _rewrite_group(group: DeleteGroup, execution: Execution) -> Finished:
+    try:
+        done, errors = _run(group, execution)
+    except IcekeepError as error:
+        return FailedGroup(group, error)
+    except Exception as error:  # noqa: BLE001 - a lost executor, a worker without our packages: the other groups go on
+        problem = JobFailedError(f"Spark failed: {error!r}")
+        problem.__cause__ = error
+        return FailedGroup(group, problem)
+    added = tuple(file for one in done for file in one.files)
+    read_count = sum(one.read_count for one in done)
+    if not errors and read_count != group.record_count:
+        text = f"delete files of partition {group.partition!r} hold {read_count} rows, but manifests say {group.record_count}"
+        errors = [InvalidTableError(text)]
+    if errors:
+        discard(execution.table, added)
+        return FailedGroup(group, errors[0])
+    return RewrittenGroup(
+        group=group,
+        added=added,
+        named={digest: named for one in done for digest, named in one.named.items()},
+        dangling_count=sum(one.dangling_count for one in done),
+        replaced_count=sum(one.replaced_count for one in done),
+    )
+
+
+def _run(group: DeleteGroup, execution: Execution) -> tuple[list[DeletesOutcome], list[IcekeepError]]:
+    storage, spark = execution.table.storage, execution.spark
+    tasks = deletes_tasks(group, execution.context)
+    if len(tasks) == 1 and group.files_count <= _DRIVER_FILES_COUNT and group.bytes <= _DRIVER_BYTES:
+        return [rewrite_deletes(tasks[0], storage)], []
+    tries = max_task_failures(spark)
+    work = [_Work(task, storage, tries) for task in tasks]
+    return read_reports(dataframe_from_tasks(spark, work, _run_task, REPORT))
+
+
+class _Work(msgspec.Struct, frozen=True):
+    task: DeletesTask
+    storage: Storage
+    max_failures: int
+
+
+def _run_task(work: _Work) -> Iterator[pa.RecordBatch]:
+    task = msgspec.structs.replace(work.task, task_attempt_id=attempt_id())
+    yield reported(lambda: rewrite_deletes(task, work.storage), work.max_failures)

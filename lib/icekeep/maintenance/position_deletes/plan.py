@@ -1,0 +1,126 @@
+"""What will be done with position delete files, as values: groups of them, those that go as they are, and a preview."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from icekeep.commit.file_sets import Digest, ReadFile, entry_digest
+from icekeep.formats.delete_rewrite import LiveFile
+from icekeep.maintenance.equality_deletes.plan import ConversionPreview
+from icekeep.spec.applicability import is_deletion_vector
+from icekeep.spec.manifests.structs import DataFile
+from icekeep.spec.snapshots import MAIN
+
+
+class DeleteGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Position delete files of one partition that are rewritten together; one unit of failure and of partial progress.
+
+    Attributes:
+        partition: its directory, for people and for the locations of new files.
+        files: in the order of the paths that they name.
+        live: by path, the live data files of the partition, which groups of a partition share.
+        tasks_count: how many tasks share the paths.
+    """
+
+    number: int
+    spec_id: int
+    partition: str
+    files: tuple[ReadFile, ...]
+    live: Mapping[str, LiveFile]
+    tasks_count: int
+
+    @property
+    def files_count(self) -> int:
+        return len(self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(read.entry.data_file.file_size_in_bytes for read in self.files)
+
+    @property
+    def record_count(self) -> int:
+        return sum(read.entry.data_file.record_count for read in self.files)
+
+    @property
+    def digests(self) -> frozenset[Digest]:
+        """Equal for a group of the same files, as they were read."""
+        return frozenset(entry_digest(read.entry) for read in self.files)
+
+
+class DeletesPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run does with the position deletes of a branch.
+
+    Attributes:
+        snapshot_id: that was planned on; null for a branch without one.
+        candidate_files_count: position delete files that ask to be rewritten, each by itself.
+        dangling: delete files and vectors that reach no live data file.
+    """
+
+    branch: str = MAIN
+    snapshot_id: int | None = None
+    target_file_size_bytes: int
+    candidate_files_count: int = 0
+    groups: tuple[DeleteGroup, ...] = ()
+    dangling: tuple[ReadFile, ...] = ()
+
+
+class DeleteGroupPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """One group; sizes in bytes."""
+
+    partition: str
+    files_count: int
+    bytes: int
+    record_count: int
+
+
+class RewritePositionDeletesPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run with the same arguments would do now; see `DeletesPlan` for the fields of that name.
+
+    Attributes:
+        becomes: `vectors` or `position delete files`.
+        dangling_bytes: of vectors those of their blobs.
+        conversion: of equality deletes; null where it was not asked for.
+    """
+
+    branch: str
+    snapshot_id: int | None
+    becomes: str
+    target_file_size_bytes: int
+    candidate_files_count: int
+    files_to_rewrite_count: int
+    bytes_to_rewrite: int
+    dangling_delete_files_count: int
+    dangling_bytes: int
+    groups: tuple[DeleteGroupPreview, ...]
+    conversion: ConversionPreview | None = None
+
+
+def preview(plan: DeletesPlan, format_version: int) -> RewritePositionDeletesPreview:
+    """A plan for people."""
+    return RewritePositionDeletesPreview(
+        branch=plan.branch,
+        snapshot_id=plan.snapshot_id,
+        becomes="vectors" if format_version > 2 else "position delete files",
+        target_file_size_bytes=plan.target_file_size_bytes,
+        candidate_files_count=plan.candidate_files_count,
+        files_to_rewrite_count=sum(group.files_count for group in plan.groups),
+        bytes_to_rewrite=sum(group.bytes for group in plan.groups),
+        dangling_delete_files_count=len(plan.dangling),
+        dangling_bytes=sum(size_of(read.entry.data_file) for read in plan.dangling),
+        groups=tuple(
+            DeleteGroupPreview(
+                partition=group.partition,
+                files_count=group.files_count,
+                bytes=group.bytes,
+                record_count=group.record_count,
+            )
+            for group in plan.groups
+        ),
+    )
+
+
+def size_of(file: DataFile) -> int:
+    """The bytes of a delete file, or of the blob of a vector, which shares its file with others."""
+    if is_deletion_vector(file) and file.content_size_in_bytes is not None:
+        return file.content_size_in_bytes
+    return file.file_size_in_bytes

@@ -1,0 +1,243 @@
+"""The position deletes of a branch -> groups that are worth a rewrite. Pure but for the reading of entries.
+
+In format version 2 these are Iceberg's groups, but for those that would come out as they went in: where each new file is for
+one data file, a file that is alone for its data file stays. In version 3 all position delete files become vectors.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from icekeep.formats.delete_names import Granularity, delete_granularity
+from icekeep.maintenance.compaction.options import FileSizes
+from icekeep.maintenance.compaction.packing import expected_output_files
+from icekeep.maintenance.position_deletes.candidates import Candidate, Partition, PositionDeletes, position_deletes
+from icekeep.maintenance.position_deletes.options import (
+    RewritePositionDeletesOptions,
+    delete_file_sizes,
+)
+from icekeep.maintenance.position_deletes.plan import DeleteGroup, DeletesPlan
+from icekeep.planning.scan import Scan
+from icekeep.spec.manifests.structs import DataFile
+from icekeep.spec.metadata import TableMetadata
+
+_FRAME_BYTES = 2048
+"""What a delete file takes beside its rows: of a small one that is nearly all."""
+
+_POSITION_BYTES = 16
+"""The most that a position takes in a file that holds nothing else."""
+
+_FILES_A_TASK = 500
+"""Tasks that need not make one file each share the paths so that each reads about so many files."""
+
+_BEYOND = "\U0010ffff"
+
+
+class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What groups are made by; `makes_vectors` in format version 3."""
+
+    options: RewritePositionDeletesOptions
+    sizes: FileSizes
+    granularity: Granularity
+    makes_vectors: bool
+
+
+def plan(scan: Scan, spark: SparkSession, options: RewritePositionDeletesOptions, *, branch: str) -> DeletesPlan:
+    """Say what a run does with the position deletes of a scan of a branch.
+
+    Raises:
+        OptionError, UsageError: an option or a property of the table has a value that it cannot take.
+        InvalidTableError, MissingFileError, UnsupportedError: as `position_deletes`.
+    """
+    metadata, snapshot = scan.table.metadata, scan.version.snapshot
+    rules = group_rules(metadata, options)
+    planned = DeletesPlan(
+        branch=branch,
+        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+        target_file_size_bytes=rules.sizes.target_bytes,
+    )
+    if snapshot is None:
+        return planned
+    deletes = position_deletes(scan, spark)
+    groups = tuple(_numbered(in_job_order(groups_of(deletes, rules), options), deletes, metadata, rules))
+    return msgspec.structs.replace(
+        planned,
+        candidate_files_count=sum(_asking_count(some, rules) for some in deletes.by_partition.values()),
+        groups=groups,
+        dangling=deletes.dangling,
+    )
+
+
+def group_rules(metadata: TableMetadata, options: RewritePositionDeletesOptions) -> GroupRules:
+    """What groups of a table are made by; raises as `plan` does."""
+    return GroupRules(
+        options=options,
+        sizes=delete_file_sizes(options, metadata.properties),
+        granularity=delete_granularity(metadata.properties),
+        makes_vectors=metadata.format_version > 2,
+    )
+
+
+def groups_of(deletes: PositionDeletes, rules: GroupRules) -> list[tuple[Partition, list[Candidate]]]:
+    """The files of each group, in the order of their partitions; those that seem to be dangling go by themselves."""
+    groups = []
+    for partition, files in deletes.by_partition.items():
+        idle, others = [one for one in files if one.is_idle], [one for one in files if not one.is_idle]
+        groups += [(partition, some) for some in _bins(idle, rules)]
+        groups += [(partition, some) for some in _bins(_asking(others, rules), rules) if _is_worth_it(some, rules)]
+    return groups
+
+
+def in_job_order(
+    groups: list[tuple[Partition, list[Candidate]]], options: RewritePositionDeletesOptions
+) -> list[tuple[Partition, list[Candidate]]]:
+    """Groups in the order in which they are to be rewritten: by the bytes or the number of their files."""
+    what, _, direction = options.rewrite_job_order.partition("-")
+    if what == "none":
+        return groups
+    measure = _bytes_of if what == "bytes" else len
+    return sorted(groups, key=lambda group: measure(group[1]), reverse=direction == "desc")
+
+
+def content_bytes(file: DataFile) -> int:
+    """About how much of a file its rows take, which is what is left of it in a larger one."""
+    rows_bytes = max(file.file_size_in_bytes - _FRAME_BYTES, _POSITION_BYTES * file.record_count)
+    return min(file.file_size_in_bytes, rows_bytes)
+
+
+def tasks_count(files: Sequence[Candidate], rules: GroupRules) -> int:
+    """How many tasks share the paths of a group: about one a file of the target size, more where files are small anyway."""
+    for_size = expected_output_files(_content(files), rules.sizes)
+    if rules.makes_vectors or rules.granularity == "file":
+        return max(for_size, -(-len(files) // _FILES_A_TASK))
+    return for_size
+
+
+def _asking_count(files: Sequence[Candidate], rules: GroupRules) -> int:
+    asking = {one.file.file_path for one in _asking(files, rules)}
+    return len(asking | {one.file.file_path for one in files if one.is_idle})
+
+
+def _asking(files: Sequence[Candidate], rules: GroupRules) -> list[Candidate]:
+    """The files that ask to be rewritten, each by itself."""
+    if rules.makes_vectors or rules.options.rewrite_all:
+        return list(files)
+    large = [one for one in files if one.file.file_size_in_bytes > rules.sizes.max_bytes]
+    small = [one for one in files if one.file.file_size_in_bytes < rules.sizes.min_bytes]
+    if rules.granularity == "file":
+        small = _with_others(small)
+    return [*large, *small]
+
+
+def _with_others(files: list[Candidate]) -> list[Candidate]:
+    """Without those that are for one data file which no other may be for: they would come out as they went in."""
+    # Positions with values of the deleted rows and those without are not put into one file.
+    alone = Counter((one.lower, one.has_values) for one in files if _single(one))
+    others = _Ranges(one for one in files if not _single(one))
+    return [
+        one
+        for one in files
+        if not _single(one) or alone[one.lower, one.has_values] > 1 or others.may_name(one.lower or "")
+    ]
+
+
+def _single(one: Candidate) -> bool:
+    return one.file.referenced_data_file is not None
+
+
+class _Ranges:
+    """The paths that some delete files may name, as ranges that do not meet, in order."""
+
+    def __init__(self, files: Iterable[Candidate]) -> None:
+        self._firsts: list[str] = []
+        self._lasts: list[str] = []
+        for one in sorted(files, key=_first_path):
+            first, last = _first_path(one), _last_path(one)
+            if self._lasts and first <= self._lasts[-1]:
+                self._lasts[-1] = max(last, self._lasts[-1])
+            else:
+                self._firsts.append(first)
+                self._lasts.append(last)
+
+    def may_name(self, path: str) -> bool:
+        place = bisect_right(self._firsts, path) - 1
+        return place >= 0 and path <= self._lasts[place]
+
+
+def _first_path(one: Candidate) -> str:
+    return one.lower or ""
+
+
+def _last_path(one: Candidate) -> str:
+    """Nothing that the file names is beyond it; some writers cut the bound and forget to increment it."""
+    if one.upper is None:
+        return _BEYOND
+    return one.upper if _single(one) else one.upper + _BEYOND
+
+
+def _bins(files: list[Candidate], rules: GroupRules) -> Iterator[list[Candidate]]:
+    """Neighbours by path; for vectors, files that may be for one data file are in one bin, since it gets one vector."""
+    ordered = sorted(files, key=lambda one: (_first_path(one), one.file.file_path))
+    items = _clusters(ordered) if rules.makes_vectors else [[one] for one in ordered]
+    most_bytes, most_files = rules.options.max_file_group_size_bytes, rules.options.max_file_group_input_files
+    pending: list[Candidate] = []
+    pending_bytes = 0
+    for item in items:
+        item_bytes = _bytes_of(item)
+        if pending and (pending_bytes + item_bytes > most_bytes or len(pending) + len(item) > most_files):
+            yield pending
+            pending, pending_bytes = [], 0
+        pending += item
+        pending_bytes += item_bytes
+    if pending:
+        yield pending
+
+
+def _clusters(ordered: list[Candidate]) -> list[list[Candidate]]:
+    clusters: list[list[Candidate]] = []
+    last = ""
+    for one in ordered:
+        if not clusters or _first_path(one) > last:
+            clusters.append([])
+        clusters[-1].append(one)
+        last = max(last, _last_path(one))
+    return clusters
+
+
+def _is_worth_it(files: Sequence[Candidate], rules: GroupRules) -> bool:
+    if rules.makes_vectors or rules.options.rewrite_all:
+        return True
+    total = _bytes_of(files)
+    if total > rules.sizes.max_bytes and any(f.file.file_size_in_bytes > rules.sizes.max_bytes for f in files):
+        return True
+    is_many = len(files) > 1 and (len(files) >= rules.options.min_input_files or total > rules.sizes.target_bytes)
+    return is_many and expected_output_files(_content(files), rules.sizes) < len(files)
+
+
+def _content(files: Iterable[Candidate]) -> int:
+    return sum(content_bytes(one.file) for one in files)
+
+
+def _bytes_of(files: Iterable[Candidate]) -> int:
+    return sum(one.file.file_size_in_bytes for one in files)
+
+
+def _numbered(
+    groups: Iterable[tuple[Partition, list[Candidate]]],
+    deletes: PositionDeletes,
+    metadata: TableMetadata,
+    rules: GroupRules,
+) -> Iterator[DeleteGroup]:
+    for number, (partition, files) in enumerate(groups):
+        spec_id = partition[0]
+        yield DeleteGroup(
+            number=number,
+            spec_id=spec_id,
+            partition=metadata.partition_path(spec_id, files[0].file.partition),
+            files=tuple(one.read for one in files),
+            live=deletes.live[partition],
+            tasks_count=tasks_count(files, rules),
+        )
