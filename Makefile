@@ -11,7 +11,7 @@ JAVA_JARS := .java-env
 JAVA_READY := $(JAVA_VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit interop airflow-env java-env fuzz simulate bench bench-planning bench-compaction lint format lock dist clean
+.PHONY: help setup demo test test-unit interop airflow-env java-env fuzz simulate bench bench-planning bench-compaction bench-deletes lint format lock dist clean
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,7 +66,7 @@ fuzz: $(READY) ## Spoil 100,000 inputs and see each refused in one line or read 
 simulate: $(READY) ## Run 100,000 histories of concurrent writers with faults and check the table after every step
 	$(BIN)/python tests/simulation/run.py --histories 100000
 
-bench: bench-planning bench-compaction ## Run all benchmarks; nothing else should run on the machine
+bench: bench-planning bench-compaction bench-deletes ## Run all benchmarks; nothing else should run on the machine
 
 bench-planning: $(READY) java-env ## Time scan planning against PyIceberg and Iceberg Java, and plan ten million files with a 2 GB driver
 	$(BIN)/python tests/bench/planning.py
@@ -74,6 +74,9 @@ bench-planning: $(READY) java-env ## Time scan planning against PyIceberg and Ic
 
 bench-compaction: $(READY) java-env ## Time binpack, sort, z-order, Hilbert and stitching against Iceberg Java on TPC-H's lineitem
 	$(BIN)/python tests/bench/compaction.py
+
+bench-deletes: $(READY) java-env ## Compact a table with 22,000 delete files within 4 GB, against Iceberg Java
+	$(BIN)/python tests/bench/deletes.py
 
 lint: $(READY) ## Check style, types and layers
 	$(BIN)/ruff check .

@@ -20,13 +20,15 @@ class Watch:
         cpu_seconds: of all processes together, those that ended meanwhile among them.
         driver_bytes, jvm_bytes, worker_bytes: the most memory (resident set) of this process, of the JVM, which in local
             mode is driver and executor at once, and of the largest Python worker, in the block alone.
+        total_bytes: the most memory of all processes together at one glance; pages that Python's share count for each. A
+            child of the JVM that is still the JVM, about to become another program, has no memory of its own.
     """
 
     def __enter__(self) -> "Watch":
         for pid in _tree():
             with suppress(*_GONE):
                 Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak begins anew
-        self.driver_bytes = self.jvm_bytes = self.worker_bytes = 0
+        self.driver_bytes = self.jvm_bytes = self.worker_bytes = self.total_bytes = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look_now_and_then, daemon=True)
         self._thread.start()
@@ -48,35 +50,40 @@ class Watch:
             self._look()
 
     def _look(self) -> None:
-        for pid in _tree():
+        total, names = 0, dict[int, str]()
+        # Parents come first.
+        for pid, parent in _tree().items():
             with suppress(*_GONE):
-                peak, name = _peak_bytes(pid), Path(f"/proc/{pid}/comm").read_text().strip()
+                (peak, present), name = _peak_and_present_bytes(pid), Path(f"/proc/{pid}/comm").read_text().strip()
+                names[pid] = name
+                total += 0 if name == names.get(parent) == "java" else present
                 if pid == os.getpid():
                     self.driver_bytes = max(self.driver_bytes, peak)
                 elif name == "java":
                     self.jvm_bytes = max(self.jvm_bytes, peak)
                 elif name.startswith("python"):
                     self.worker_bytes = max(self.worker_bytes, peak)
+        self.total_bytes = max(self.total_bytes, total)
 
     def figures(self) -> dict[str, float]:
-        names = ("seconds", "cpu_seconds", "driver_bytes", "jvm_bytes", "worker_bytes")
+        names = ("seconds", "cpu_seconds", "driver_bytes", "jvm_bytes", "worker_bytes", "total_bytes")
         return {name: getattr(self, name) for name in names}
 
 
-def _peak_bytes(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
+def _peak_and_present_bytes(pid: int) -> tuple[int, int]:
+    """The most memory of a process so far, and what it has now."""
+    lines = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    kilobytes = {words[0]: int(words[1]) for words in lines if words[0] in ("VmHWM:", "VmRSS:")}
+    return kilobytes.get("VmHWM:", 0) * 1024, kilobytes.get("VmRSS:", 0) * 1024
 
 
-def _tree() -> list[int]:
-    """This process and all below it."""
+def _tree() -> dict[int, int]:
+    """This process and all below it, each with its parent, which comes before it."""
     parents = {pid: int(after_name[1]) for pid, after_name in _stats().items()}
-    found = {os.getpid()}
-    while below := {pid for pid, parent in parents.items() if parent in found} - found:
+    found = {os.getpid(): os.getppid()}
+    while below := {pid: parent for pid, parent in parents.items() if parent in found and pid not in found}:
         found |= below
-    return sorted(found)
+    return found
 
 
 def _cpu_seconds() -> float:
