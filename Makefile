@@ -63,8 +63,9 @@ $(JAVA_READY): .ci/requirements-java.lock $(wildcard .ci/java/*.xml .ci/java/*/p
 fuzz: $(READY) ## Spoil 100,000 inputs and see each refused in one line or read rightly, two minutes
 	$(BIN)/python tests/fuzz/run.py --inputs 100000
 
-simulate: $(READY) ## Run 100,000 histories of concurrent writers with faults and check the table after every step
+simulate: $(READY) ## Run 100,000 histories of concurrent writers with faults, and 5,000 of compaction beside writers that never stop
 	$(BIN)/python tests/simulation/run.py --histories 100000
+	$(BIN)/python tests/simulation/run.py --streaming 5000
 
 bench: bench-planning bench-compaction bench-deletes ## Run all benchmarks; nothing else should run on the machine
 

@@ -7,24 +7,30 @@ from typing import Any
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.events import Event, Warned
-from icekeep.maintenance.compaction.start_tag import TAG_PREFIX, hold_start
+from icekeep.maintenance.start_tag import TAG_PREFIX, hold_start
 from icekeep.spec.applicability import applied_delete, reaching_deletes
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.snapshots import SnapshotRef
+from simulation.carrying import CarriedRows
 from simulation.client import Client
 from simulation.doing import Effect
 from simulation.file_operations import OnBranch
 from simulation.model import SKEW_MS, Live, Model
 
 _CLEANS = 0.3
+_CARRIES = 0.8
 
 
 class Compact(OnBranch):
-    """Rewrites some files into the current partition spec, with all deletes that reach them applied."""
+    """Rewrites some files into the current partition spec, with all deletes that reach them applied.
+
+    Most carry over what others delete in these files meanwhile; to some, as to other users of the library, it is a conflict.
+    """
 
     remove_dangling = False
+    carrier: CarriedRows | None = None
 
     def change(self, client: Client, table: Table) -> Any:
         metadata = table.metadata
@@ -42,9 +48,16 @@ class Compact(OnBranch):
         visible = self.model.visible(self.live(table))
         rows = _as_sets(visible[path] for path in sorted(self.removed))
         applied = reaching_deletes(chosen, deletes, metadata.specs_by_id)
+        added = self.write_files(client, table, *rows, spec=spec)
+        if self.random.random() < _CARRIES:
+            kept = {path: visible[path] for path in self.removed}
+            self.carrier = CarriedRows(self, client, kept, applied, added)
+            self.model.being_rewritten |= self.removed
+            # A rewrite takes its time, and that is when others delete.
+            client.sleep_ms(self.random.choice([0, 500, 2_000]))
         return RewriteFiles(
             removed=tuple(chosen),
-            added=self.write_files(client, table, *rows, spec=spec),
+            added=added,
             schema_id=metadata.current_schema_id,
             applied_deletes={path: frozenset(map(applied_delete, found)) for path, found in applied.items()},
             moved_spec_ids=self.random.choice([None, self.moved]),
@@ -52,6 +65,7 @@ class Compact(OnBranch):
             starting_sequence_number=self.read_number,
             data_sequence_number=self.sequence_number,
             remove_dangling=self.remove_dangling,
+            carrier=self.carrier,
             branch=self.branch,
         )
 
@@ -64,10 +78,13 @@ class Compact(OnBranch):
         return self.random.sample(entries, min(len(entries), self.random.randint(1, 4)))
 
     def effect(self, model: Model, before: TableMetadata, after: TableMetadata) -> Effect | None:
-        return Effect(self.branch, self.removed, self.added, self.sequence_number, same_rows=True)
+        carried = frozenset[str]() if self.carrier is None else self.carrier.written
+        return Effect(self.branch, self.removed, self.added, self.sequence_number, same_rows=True, may_carry=carried)
 
     def check(self, model: Model, before: TableMetadata, after: TableMetadata) -> None:
         super().check(model, before, after)
+        left = sorted(p for p in model.live(after, self.branch) if model.deletes.get(p, ("",))[0] in self.removed)
+        model.require(not left, "D7", f"{self.name} left {left}, which are for files that it replaced")
         if self.moved and self.added:
             live = model.live(before, self.branch)
             newer = sorted(path for path, file in live.items() if _is_newer_equality_delete(file, self.read_number))

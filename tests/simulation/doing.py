@@ -1,6 +1,6 @@
 """What writers do, in the words of the model: what they are told, what may differ after it, and of what kind rows are."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -42,7 +42,9 @@ class Told(Enum):
 class Effect(NamedTuple):
     """What an operation does to the live files of one branch, and to its rows beside that.
 
-    `deleted_rows` go by delete files. A compaction leaves the rows as they are (`same_rows`).
+    `deleted_rows` go by delete files. A compaction leaves the rows as they are (`same_rows`), and where others have deleted
+    some of what it replaces it may bring some of the delete files of `may_carry`, for files that it adds. Added files are
+    given `sequence_number`, or that of `numbers` where they have one, or the snapshot's.
     """
 
     branch: str
@@ -51,6 +53,8 @@ class Effect(NamedTuple):
     sequence_number: int | None = None
     same_rows: bool = False
     deleted_rows: frozenset[int] = frozenset()
+    may_carry: frozenset[str] = frozenset()
+    numbers: Mapping[str, int] = {}
 
 
 class Doing(Protocol):

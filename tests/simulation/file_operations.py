@@ -30,6 +30,8 @@ from simulation.model import Model
 from simulation.operation import Operation
 from simulation.world import EVENTS
 
+_MEETS_A_REWRITE = 0.8
+
 
 class OnBranch(Operation):
     """An operation on main, or now and then on another branch, which it reads first.
@@ -90,7 +92,8 @@ class DeleteRows(OnBranch):
         entries = self.entries(client, table)
         if not entries or table.metadata.format_version == 1:
             return None
-        self.data = self.random.choice(entries).data_file
+        hot = [entry for entry in entries if entry.data_file.file_path in self.model.being_rewritten]
+        self.data = self.random.choice(hot if hot and self.random.random() < _MEETS_A_REWRITE else entries).data_file
         visible = sorted(self.model.visible(self.live(table))[self.data.file_path])
         self.rows = frozenset(self.random.sample(visible, min(len(visible), self.random.randint(1, 2))))
         return self.delta(client, table)

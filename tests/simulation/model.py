@@ -60,7 +60,8 @@ class Model:
     """Follows what lands and what is deleted.
 
     `rows` says which rows each data file holds, `deletes` which rows a delete file deletes, of one data file or (null) of
-    all that are older in its partition; `replays` which snapshots were made of which by picking them.
+    all that are older in its partition; `replays` which snapshots were made of which by picking them, `being_rewritten`
+    which data files compactions have read to replace them.
     """
 
     def __init__(self, world: World) -> None:
@@ -68,10 +69,11 @@ class Model:
         self.rows: dict[str, frozenset[int]] = {}
         self.deletes: dict[str, tuple[str | None, frozenset[int]]] = {}
         self.replays: defaultdict[int, list[int | None]] = defaultdict(list)
+        self.being_rewritten: set[str] = set()
         self.current: TableMetadata | None = None
         self.commits_count = 0
         self.checks_count = 0
-        self._reader = StorageManifestReader(_Truth(world.disk))
+        self._reader = StorageManifestReader(Truth(world.disk))
         self._views: dict[int, View] = {}
         self._entries: dict[Any, list[tuple[str, Live]]] = {}
         self._ever_reachable: set[str] = set()
@@ -207,7 +209,7 @@ class Model:
     def finish(self) -> None:
         """The end: the table loads, is whole (X1), and what is left over is known to be an orphan."""
         disk, world = self.world.disk, self.world
-        table = read_table(None, EVENTS, world.pointer, _Truth(disk))
+        table = read_table(None, EVENTS, world.pointer, Truth(disk))
         self.require(table.metadata == self.current, "X1", "the table loads as something that nobody committed")
         self._entries.clear()
         reachable = {world.pointer, *(entry.metadata_file for entry in table.metadata.metadata_log)}
@@ -344,7 +346,8 @@ class Model:
         lost = sorted(effect.removed - was.keys())
         self.require(not lost, "D3", f"{doing.name} replaced {lost}, which were not live any more")
         kept = {path: file for path, file in was.items() if path not in effect.removed}
-        expected = kept.keys() | effect.added
+        carried = effect.may_carry & now_live.keys()
+        expected = kept.keys() | effect.added | carried
         # Delete files that reach nothing any more may go with any commit; that rows stay deleted is seen below.
         missing = sorted(p for p in expected - now_live.keys() if p not in self.deletes)
         extra = sorted(now_live.keys() - expected)
@@ -356,8 +359,8 @@ class Model:
                 # After an upgrade to version 3 the next commit gives row ids to files that had none.
                 now = now._replace(first_row_id=None)
             self.require(now == file, "D6", f"{doing.name} made {path!r} {now}, which was {file}")
-        if effect.added:
-            self._check_added(doing, effect, now_live, new)
+        if effect.added or carried:
+            self._check_added(doing, effect, carried, now_live, new)
         self._check_rows(doing, effect, was, now_live)
 
     def _check_rows(self, doing: Doing, effect: Effect, was: dict[str, Live], now: dict[str, Live]) -> None:
@@ -374,13 +377,22 @@ class Model:
             not back, "D4", f"rows {back} of {effect.branch!r} are there after {doing.name}, and should not be"
         )
 
-    def _check_added(self, doing: Doing, effect: Effect, live: dict[str, Live], new: TableMetadata) -> None:
+    def _check_added(
+        self, doing: Doing, effect: Effect, carried: frozenset[str], live: dict[str, Live], new: TableMetadata
+    ) -> None:
         snapshot = new.snapshots_by_id[new.refs[effect.branch].snapshot_id]
         number = snapshot.sequence_number if effect.sequence_number is None else effect.sequence_number
         for path in sorted(effect.added):
             file = live[path]
-            right = file.snapshot_id == snapshot.snapshot_id and file.sequence_number == number
-            self.require(right, "C9", f"{doing.name} added {path!r} as {file}, not at number {number}")
+            own = effect.numbers.get(path, number)
+            right = file.snapshot_id == snapshot.snapshot_id and file.sequence_number == own
+            self.require(right, "C9", f"{doing.name} added {path!r} as {file}, not at number {own}")
+        for path in sorted(carried):
+            file, (target, _) = live[path], self.deletes[path]
+            right = file.snapshot_id == snapshot.snapshot_id and file.sequence_number == snapshot.sequence_number
+            self.require(right, "C9", f"{doing.name} carried {path!r} over as {file}, not at the snapshot's number")
+            born = target in effect.added
+            self.require(born, "D3", f"{doing.name} carried {path!r} over, which is for {target!r} that it did not add")
         if snapshot.first_row_id is None:
             return
         data = (path for path in effect.added if path in self.rows)
@@ -408,7 +420,7 @@ def _statistics(metadata: TableMetadata) -> set[str]:
     return {file.statistics_path for file in (*metadata.statistics, *metadata.partition_statistics)}
 
 
-class _Truth:
+class Truth:
     """The disk as a storage on which nothing goes wrong."""
 
     def __init__(self, disk: Disk) -> None:

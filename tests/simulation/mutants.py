@@ -7,9 +7,17 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from simulation import broken_changes, broken_commits, broken_compaction
+from simulation import (
+    broken_carrying,
+    broken_changes,
+    broken_commits,
+    broken_compaction,
+    broken_deletes,
+    broken_streaming,
+)
 from simulation.compaction_operations import Compact, CompactAndClean, CompactHoldingItsStart, CompactIntoAnotherSpec
-from simulation.definition_operations import ChangePartitioning, SetStatistics
+from simulation.definition_operations import ChangePartitioning, SetStatistics, Upgrade
+from simulation.delete_operations import ConvertByValue, MergeDeletes
 from simulation.file_operations import (
     Delete,
     DeleteByFilter,
@@ -23,6 +31,7 @@ from simulation.operations import Make
 from simulation.publishing_operations import Publish, Stage
 from simulation.ref_operations import MakeBranchOrTag, MoveBranchOrTag, RenameABranch
 from simulation.snapshot_operations import Expire, ExpireAndReclaim, Rollback, SetCurrent
+from simulation.streaming import StreamingHistory
 from simulation.world import DIRECTORY, POINTER
 
 Mutant = Callable[[], AbstractContextManager[Any]]
@@ -35,11 +44,18 @@ class Hunt(NamedTuple):
     catalog: str | None = None
     share: float | None = None
     likes: tuple[Make, ...] = ()
+    streams: bool = False
 
-    def history(self, number: int) -> History:
+    def history(self, number: int) -> History | StreamingHistory:
         """One of the histories to look at."""
+        if self.streams:
+            return StreamingHistory(self.first_seed + number)
         return History(self.first_seed + number, catalog=self.catalog, share=self.share, likes=self.likes)
 
+
+DELETES_COME = Hunt(likes=(Compact, DeleteRows))
+ROWS_COME_BACK = Hunt(likes=(Compact, DeleteRows, DeleteRows, Rollback, SetCurrent))
+STREAMING = Hunt(streams=True)
 
 MUTANTS: dict[Mutant, Hunt] = {
     broken_commits.skips_requirements: Hunt(),
@@ -91,6 +107,30 @@ MUTANTS: dict[Mutant, Hunt] = {
     broken_compaction.leaves_its_tag: Hunt(likes=(CompactHoldingItsStart,)),
     broken_compaction.drops_tags_of_living_runs: Hunt(likes=(CompactHoldingItsStart,)),
     broken_compaction.holds_for_no_time: Hunt(likes=(CompactHoldingItsStart, Expire)),
+    broken_carrying.carries_nothing: DELETES_COME,
+    broken_carrying.carries_for_the_first_base: DELETES_COME,
+    broken_carrying.carries_what_was_planned: DELETES_COME,
+    broken_carrying.looks_at_new_deletes_alone: ROWS_COME_BACK,
+    broken_carrying.believes_what_a_check_has_said: DELETES_COME,
+    broken_carrying.names_replaced_files: DELETES_COME,
+    broken_carrying.names_files_that_stay: DELETES_COME,
+    broken_carrying.numbers_deletes_as_the_data: DELETES_COME,
+    broken_carrying.keeps_deletes_of_replaced_files: DELETES_COME,
+    broken_carrying.removes_deletes_that_landed: DELETES_COME,
+    broken_carrying.leaves_deletes_of_attempts: DELETES_COME,
+    broken_carrying.passes_over_refusals: ROWS_COME_BACK,
+    broken_deletes.converts_what_it_looked_through: Hunt(likes=(DeleteByValue, ConvertByValue, Compact)),
+    broken_deletes.converts_past_new_positions: Hunt(likes=(DeleteByValue, DeleteRows, ConvertByValue, Compact)),
+    broken_deletes.numbers_merged_deletes_anew: Hunt(likes=(DeleteRows, MergeDeletes)),
+    broken_deletes.upgrades_unseen: Hunt(likes=(DeleteRows, MergeDeletes, Upgrade)),
+    broken_streaming.refuses_what_has_changed: STREAMING,
+    broken_streaming.carries_no_positions: STREAMING,
+    broken_streaming.reads_deletes_once_a_data_file: STREAMING,
+    broken_streaming.writes_deletes_once_a_data_file: STREAMING,
+    broken_streaming.forgets_which_rows_were_dropped: STREAMING,
+    broken_streaming.carries_a_group_at_most: STREAMING,
+    broken_streaming.reuses_a_manifest_of_deletes: STREAMING,
+    broken_streaming.leaves_what_tasks_told: STREAMING,
 }
 
 

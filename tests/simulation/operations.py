@@ -21,6 +21,7 @@ from simulation.definition_operations import (
     SetStatistics,
     Upgrade,
 )
+from simulation.delete_operations import ConvertByValue, MergeDeletes
 from simulation.file_operations import (
     Append,
     Delete,
@@ -49,8 +50,10 @@ OPERATIONS: dict[Make, int] = {
     CompactAndClean: 5,
     CompactIntoAnotherSpec: 3,
     CompactHoldingItsStart: 3,
-    DeleteRows: 8,
-    DeleteByValue: 4,
+    DeleteRows: 18,
+    DeleteByValue: 6,
+    ConvertByValue: 5,
+    MergeDeletes: 5,
     Overwrite: 6,
     OverwriteByFilter: 5,
     Delete: 4,

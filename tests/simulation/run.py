@@ -1,11 +1,13 @@
 """Simulate writers on a table in a world where every call can go wrong: `make simulate`.
 
     python tests/simulation/run.py --histories 100000 --seed 0
+    python tests/simulation/run.py --streaming 2000 --seed 0
 
 Each history has two to five writers and 20 to 60 operations; one in a hundred goes through real bytes. Then every call of
 every operation is the last before a crash, and fails in every other way. Prints what was done and what went wrong on
 purpose; exits with 1 if an invariant was violated, and has printed the command that replays it, or if a run of 2,000
-histories or more has never met something that it is there to meet.
+histories or more has never met something that it is there to meet. With `--streaming` it runs so many histories of a
+compaction beside writers that never stop, and no others.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import multiprocessing
 import os
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -25,6 +28,7 @@ from simulation.doing import Told  # noqa: E402
 from simulation.faults import Fault  # noqa: E402
 from simulation.history import History, Tally  # noqa: E402
 from simulation.operations import OPERATIONS  # noqa: E402
+from simulation.streaming import run_streaming, simulate_streaming  # noqa: E402
 from simulation.world import SEEN  # noqa: E402
 
 _CHUNK = 100
@@ -104,6 +108,21 @@ def report(tally: Tally, failures: list[str]) -> None:
     print(f"{len(failures):11,} violations", flush=True)
 
 
+def run_all_streaming(first: int, count: int, processes: int) -> list[str]:
+    """Run streaming histories over several processes, and print what came about; the failures."""
+    seen, failures = Counter[str](), list[str]()
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for part, failed in pool.imap_unordered(run_streaming, _chunks(first, count)):
+            seen += part
+            failures += failed
+            for failure in failed:
+                print(failure, flush=True)
+    for what, times in sorted(seen.items()):
+        print(f"{times:11,} {what}")
+    print(f"{len(failures):11,} violations", flush=True)
+    return failures
+
+
 def never_met(tally: Tally) -> list[str]:
     """What a long run must have met, each kind at least once, and has not: then it proves less than it seems to."""
     wanted = {f"calls that {fault.name}": tally.faults[fault] for fault in Fault if fault is not Fault.NONE}
@@ -126,10 +145,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first history; the next ones follow it")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--trace", action="store_true", help="print every call of the first history, and run no other")
+    parser.add_argument("--streaming", type=int, default=0, help="how many streaming histories to run, instead")
     options = parser.parse_args()
     if options.trace:
-        simulate(options.seed, tell=print)
+        (simulate_streaming if options.streaming else simulate)(options.seed, tell=print)
         return 0
+    if options.streaming:
+        return 1 if run_all_streaming(options.seed, options.streaming, options.processes) else 0
     tally, failures = run_all(options.seed, options.histories, options.processes)
     report(tally, failures)
     if options.histories >= _LONG:

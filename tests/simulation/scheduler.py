@@ -26,14 +26,17 @@ class Actor:
 
 
 class Scheduler:
-    """Time and turns. `restlessness` is how often a turn passes on where the one who has it could go on."""
+    """Time and turns. `restlessness` is how often a turn passes on where the one who has it could go on.
 
-    def __init__(self, random: Random, now_ms: int, restlessness: float) -> None:
+    Each call takes up to `call_ms`, and no two are made at a time.
+    """
+
+    def __init__(self, random: Random, now_ms: int, restlessness: float, call_ms: int = 19) -> None:
         self.random = random
         self.now_ms = now_ms
         self.failure: BaseException | None = None
         self.turns_count = 0
-        self._restlessness = restlessness
+        self._restlessness, self._call_ms = restlessness, call_ms
         self._actors: list[Actor] = []
         self._due: list[tuple[int, int, Callable[[], None]]] = []
 
@@ -64,7 +67,7 @@ class Scheduler:
         """Let time pass and perhaps others act."""
         self._stop_if_over()
         self.turns_count += 1
-        self.now_ms += self.random.randrange(1, 20)
+        self.now_ms += self.random.randint(1, self._call_ms)
         actor.wake_ms = self.now_ms + wait_ms
         chosen = actor
         if wait_ms or self.random.random() < self._restlessness:

@@ -143,12 +143,27 @@ class SimulatedStorage:
 
 
 class _Stream:
+    """As much of a file as writers of metadata need, and Arrow's writers of delete files."""
+
+    closed = False
+
     def __init__(self) -> None:
         self._parts: list[Any] = []
+        self._length = 0
 
     def write(self, data: Any) -> int:
         self._parts.append(data)
+        self._length += len(data)
         return len(data)
+
+    def tell(self) -> int:
+        return self._length
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """What is written is kept when the block ends."""
 
     def content(self) -> Any:
         return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)

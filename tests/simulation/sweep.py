@@ -8,7 +8,7 @@ from simulation.compaction_operations import Compact
 from simulation.definition_operations import ChangePartitioning, SetStatistics
 from simulation.doing import Told
 from simulation.faults import ANYWHERE, AT, Fault, FaultAt
-from simulation.file_operations import Append
+from simulation.file_operations import Append, DeleteByValue, DeleteRows
 from simulation.history import History
 from simulation.operations import OPERATIONS, Make
 from simulation.ref_operations import MakeBranchOrTag
@@ -28,6 +28,8 @@ _PREPARED = (
     Rollback,
     ChangePartitioning,
     Append,
+    DeleteRows,
+    DeleteByValue,
 )
 _AFTERWARDS = (Append, Compact, ExpireAndReclaim)
 

@@ -20,9 +20,11 @@ from simulation.history import History, Tally
 from simulation.mutants import MUTANTS, Mutant, caught_by
 from simulation.operations import OPERATIONS, Make
 from simulation.run import never_met, run, simulate, through_bytes
+from simulation.streaming import run_streaming, simulate_streaming
 from simulation.world import CATALOGS, DIRECTORY, POINTER, SEEN, UPDATES
 
 HISTORIES = 110
+STREAMING_HISTORIES = 200
 ENOUGH_FOR_A_MUTANT = 600
 TESTS = Path(__file__).parents[1]
 
@@ -53,7 +55,11 @@ def test_histories_of_real_bytes_are_among_them():
 
 def test_every_kind_of_catalog_and_what_is_hard_on_it_is_among_them(simulated: tuple[Tally, list[str]]):
     tally, _ = simulated
-    rare = {"versions created behind the head"}
+    rare = {
+        "rewrites refused since rows that they left out are back",
+        "rewrites that carried deletes over in a later attempt",
+        "versions created behind the head",
+    }
     assert {what for what in SEEN if not tally.seen[what]} <= rare
     committed = {make.__name__ for make in OPERATIONS if tally.operations[make.__name__, Told.COMMITTED]}
     assert committed == {make.__name__ for make in OPERATIONS}
@@ -65,6 +71,25 @@ def test_a_long_run_that_has_not_met_something_says_so(simulated: tuple[Tally, l
     assert {"hints spoiled", "calls that STALLED"} <= {*never_met(missed)}
     assert "calls that LATE" not in never_met(missed)
     assert len(never_met(Tally())) > len(SEEN) + len(OPERATIONS)
+
+
+def test_compaction_beside_writers_that_never_stop_plans_nothing_anew_and_lands_within_its_retries():
+    """Rows equal a serial replay after every commit, and a writer is refused only where a swap came before its commit."""
+    seen, failures = run_streaming(range(STREAMING_HISTORIES))
+    assert failures == []
+    assert seen["histories"] == STREAMING_HISTORIES
+    assert seen["histories of format version 2"] > STREAMING_HISTORIES / 3 < seen["histories of format version 3"]
+    assert seen["commits of writers while the compaction ran or after it"] > 10 * STREAMING_HISTORIES
+    assert seen["delete files that compactions carried over"] > STREAMING_HISTORIES
+    assert seen["commits of compactions at attempt 2"] > 0 < seen["writers refused since a rewrite was faster"]
+
+
+def test_a_seed_replays_a_streaming_history():
+    stories: list[list[str]] = [[], []]
+    for story in stories:
+        simulate_streaming(3, tell=story.append)
+    assert stories[0] == stories[1]
+    assert len(stories[0]) > 500
 
 
 @pytest.mark.parametrize("catalog", CATALOGS)

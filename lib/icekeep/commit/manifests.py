@@ -7,7 +7,7 @@ large, `planning` hands in a reader that uses Spark.
 from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from icekeep.commit.filtering import FilterManifests, Gathering, Share
+from icekeep.commit.filtering import FilterManifests, Gathering, Identity, Share, identity
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.spec.manifests.decode import ManifestHeader, read_manifest, read_manifest_header, read_manifest_list
 from icekeep.spec.manifests.inspection import completed, inspect_manifest
@@ -19,6 +19,8 @@ from icekeep.storage.base import Storage
 
 T = TypeVar("T")
 _HEAD_BYTES = 64 << 10
+_REMEMBERED_COUNT = 20_000
+"""Entries that are remembered: some 60 MB, and what a driver reads by itself of a table."""
 
 
 class ManifestReader(Protocol):
@@ -47,11 +49,40 @@ class ManifestReader(Protocol):
         """
 
 
-class StorageManifestReader:
-    """Reads through a storage, in this process."""
+class EntryMemory:
+    """Entries that were read, of as many manifests as there is room for: manifests never change, and later attempts of a
+    commit, or later commits of a run, ask for nearly all of them again.
+    """
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, most_entries: int = _REMEMBERED_COUNT) -> None:
+        self._room = most_entries
+        self._entries: dict[Identity, tuple[ManifestEntry, ...]] = {}
+
+    def get(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...] | None:
+        """All entries of a manifest, if they are known."""
+        return self._entries.get(identity(manifest))
+
+    def keeping(self, manifest: ManifestFile, entries: Iterator[ManifestEntry]) -> Iterator[ManifestEntry]:
+        """The same entries, which are known once they have all passed if there is room for them."""
+        counts = manifest.live_files_count, manifest.deleted_files_count
+        if None in counts or sum(count or 0 for count in counts) > self._room:
+            yield from entries
+            return
+        held = []
+        for entry in entries:
+            held.append(entry)
+            yield entry
+        if len(held) <= self._room and identity(manifest) not in self._entries:
+            self._entries[identity(manifest)] = tuple(held)
+            self._room -= len(held)
+
+
+class StorageManifestReader:
+    """Reads through a storage, in this process; what was read once is remembered, within limits."""
+
+    def __init__(self, storage: Storage, memory: EntryMemory | None = None) -> None:
         self.storage = storage
+        self._memory = EntryMemory() if memory is None else memory
 
     def manifests(self, snapshot: Snapshot) -> list[ManifestFile]:
         if snapshot.manifest_list is None:
@@ -60,7 +91,11 @@ class StorageManifestReader:
         return read_manifest_list(self.storage.read(snapshot.manifest_list), snapshot.manifest_list)
 
     def entries(self, manifest: ManifestFile, metadata: TableMetadata) -> Iterator[ManifestEntry]:
-        return self.typed_entries(manifest, metadata.partition_type(manifest.partition_spec_id))
+        known = self._memory.get(manifest)
+        if known is not None:
+            return iter(known)
+        partition = metadata.partition_type(manifest.partition_spec_id)
+        return self._memory.keeping(manifest, self.typed_entries(manifest, partition))
 
     def completed(self, manifest: ManifestFile, metadata: TableMetadata) -> ManifestFile:
         partition = metadata.partition_type(manifest.partition_spec_id)

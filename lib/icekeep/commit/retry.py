@@ -13,7 +13,7 @@ from icekeep.catalog.base import Committed, SwapOutcome, Table, Unknown
 from icekeep.commit.attempt import Attempt, CommitFiles
 from icekeep.commit.changes.base import Change
 from icekeep.commit.cleanup import remove_all, remove_unused
-from icekeep.commit.manifests import ManifestReader, StorageManifestReader
+from icekeep.commit.manifests import EntryMemory, ManifestReader, StorageManifestReader
 from icekeep.commit.settle import settle, validate_status_checks
 from icekeep.errors import ConflictError, IcekeepError, OptionError, OutcomeUnknownError, SafetyError, TryAgainError
 from icekeep.events import SILENT, CommitRetried, Listener, SnapshotCommitted
@@ -95,6 +95,7 @@ def commit(
     policy = RetryPolicy.of(table.metadata)
     validate_status_checks(table.metadata)
     files = CommitFiles(table.storage, str(runtime.new_uuid()))
+    memory = EntryMemory()
     snapshot_id = new_snapshot_id(runtime, table.metadata.snapshots_by_id.keys())
     began_ms = runtime.monotonic_ms()
     wait_ms = 0
@@ -105,7 +106,7 @@ def commit(
             base = _reload(table)
             # A catalog may hand out credentials for a while, with each load anew.
             files.storage = base.storage
-            entries = reader or StorageManifestReader(base.storage)
+            entries = reader or StorageManifestReader(base.storage, memory)
             attempt = Attempt(base.metadata, number, snapshot_id, files, entries, runtime)
             updates = change.apply(base.metadata, attempt)
         except BaseException:

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from icekeep.commit import manifests
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import EntryMemory, StorageManifestReader
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
 from icekeep.spec.manifests.structs import ManifestContent
 from kit.tables import BY_KIND, add, data_file, entries_of, manifests_of, memory_table
@@ -91,3 +91,40 @@ def test_a_list_or_manifest_that_is_gone_is_missing(table, reader):
         reader.entries(manifest, table.metadata)
     with pytest.raises(MissingFileError):
         reader.manifests(table.metadata.current_snapshot)
+
+
+@pytest.fixture
+def opened(table, monkeypatch):
+    """The locations that are read from the table's storage."""
+    found = []
+    read = table.storage.read
+    monkeypatch.setattr(table.storage, "read", lambda at, length=None: found.append(at) or read(at, length))
+    return found
+
+
+def test_entries_that_were_read_are_known_to_all_readers_of_a_memory(table, opened):
+    (manifest,) = manifests_of(table)
+    memory = EntryMemory()
+    opened.clear()
+    first, second = (StorageManifestReader(table.storage, memory) for _ in range(2))
+    # One that was not read to its end is not known.
+    next(first.entries(manifest, table.metadata))
+    expected = list(first.entries(manifest, table.metadata))
+    assert list(second.entries(manifest, table.metadata)) == expected
+    assert len(opened) == 2
+    # After an upgrade its rows may be given ids: then it is another one.
+    given_ids = msgspec.structs.replace(manifest, first_row_id=7)
+    assert [e.data_file.first_row_id for e in second.entries(given_ids, table.metadata)] == [7, 10]
+
+
+def test_no_more_is_remembered_than_there_is_room_for(table, opened):
+    (small,) = manifests_of(table)
+    table = add(table, data_file("c", 5, ("x",)))
+    reader = StorageManifestReader(table.storage, EntryMemory(most_entries=2))
+    both = manifests_of(table)
+    unknown = msgspec.structs.replace(small, existing_files_count=None)
+    for manifest, times in ((unknown, 2), (small, 1), (next(m for m in both if m != small), 2)):
+        opened.clear()
+        for _ in range(2):
+            list(reader.entries(manifest, table.metadata))
+        assert len(opened) == times
