@@ -19,6 +19,7 @@ from simulation.compaction_operations import Compact, CompactAndClean, CompactHo
 from simulation.definition_operations import ChangePartitioning, SetStatistics, Upgrade
 from simulation.delete_operations import ConvertByValue, MergeDeletes
 from simulation.file_operations import (
+    Append,
     Delete,
     DeleteByFilter,
     DeleteByValue,
@@ -120,7 +121,7 @@ MUTANTS: dict[Mutant, Hunt] = {
     broken_carrying.leaves_deletes_of_attempts: DELETES_COME,
     broken_carrying.passes_over_refusals: ROWS_COME_BACK,
     broken_deletes.converts_what_it_looked_through: Hunt(likes=(DeleteByValue, ConvertByValue, Compact)),
-    broken_deletes.converts_past_new_positions: Hunt(likes=(DeleteByValue, DeleteRows, ConvertByValue, Compact)),
+    broken_deletes.converts_past_new_positions: Hunt(likes=(DeleteRows, ConvertByValue, DeleteByValue, Append)),
     broken_deletes.numbers_merged_deletes_anew: Hunt(likes=(DeleteRows, MergeDeletes)),
     broken_deletes.upgrades_unseen: Hunt(likes=(DeleteRows, MergeDeletes, Upgrade)),
     broken_streaming.refuses_what_has_changed: STREAMING,

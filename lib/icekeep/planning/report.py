@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Unpack
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from icekeep.catalog.base import Table
@@ -13,7 +12,7 @@ from icekeep.planning.decode import Amount
 from icekeep.planning.deletes import deletes_in_use
 from icekeep.planning.entries import DRIVER_FOLD_ENTRIES_COUNT, chosen_reading, folded
 from icekeep.planning.explain import Explanation, explain_file
-from icekeep.planning.reaching import Reaching
+from icekeep.planning.reaching import EVERY_PAIR, Reaching
 from icekeep.planning.scan import Scan, few_files, open_scan, planned_files_with_deletes
 from icekeep.planning.sessions import SparkSource, started
 from icekeep.planning.tally import COLUMNS, FileSize, SizeDistribution, Tally
@@ -180,7 +179,7 @@ _FOR_DELETES = frozenset({"file_path", "spec_id", "partition", "sequence_number"
 
 
 def _deletes_in_use(scan: Scan, spark: SparkSource) -> DeletesInUse:
-    few = few_files(scan, _FOR_DELETES)
+    few = few_files(scan, _FOR_DELETES, most_pairs=EVERY_PAIR)
     if few is not None and few.reaching is not None:
         return _counted(few.reaching)
     [row] = collected(deletes_in_use(planned_files_with_deletes(scan, started(spark), _FOR_DELETES)))
@@ -189,7 +188,7 @@ def _deletes_in_use(scan: Scan, spark: SparkSource) -> DeletesInUse:
 
 def _counted(reaching: Reaching) -> DeletesInUse:
     """What `deletes_in_use` says, of few."""
-    used = reaching.deletes.take(pa.array(np.unique(reaching.positions))).to_pylist()
+    used = reaching.deletes.filter(pa.array(reaching.used)).to_pylist()
     totals: Counter[str] = Counter()
     for file in {(file["file_path"], file["content_offset"]): file for file in used}.values():
         kind = "deletion_vectors" if file["file_format"].lower() == "puffin" else "position_delete_files"

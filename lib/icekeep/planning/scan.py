@@ -24,7 +24,7 @@ from icekeep.planning.manifests import (
     select_manifests,
     snapshot_manifests,
 )
-from icekeep.planning.reaching import Reaching, reaching
+from icekeep.planning.reaching import MOST_PAIRS, Reaching, reaching
 from icekeep.planning.versions import Version, VersionArguments, chosen_version
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.binding import bind
@@ -117,7 +117,12 @@ class FewFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def few_files(
-    scan: Scan, columns: Iterable[str] = FILE_COLUMNS, *, deletes: bool = True, driver_limit: int | None = None
+    scan: Scan,
+    columns: Iterable[str] = FILE_COLUMNS,
+    *,
+    deletes: bool = True,
+    driver_limit: int | None = None,
+    most_pairs: int = MOST_PAIRS,
 ) -> FewFiles | None:
     """The plan without Spark, where files are few; null where they are many, or many deletes reach many of them.
 
@@ -125,6 +130,7 @@ def few_files(
         columns: of `columns.ENTRIES`.
         deletes: whether to look at them.
         driver_limit: up to so many entries, deletes among them, are few; by default `entries.DRIVER_ENTRIES_COUNT`.
+        most_pairs: as for `reaching`; for one who asks `FewFiles.rows` no more than by default.
 
     Raises:
         InvalidTableError, MissingFileError, UnsupportedError: as `planned_files_with_deletes`, at once.
@@ -143,6 +149,7 @@ def few_files(
         files,
         few_entries(storage, manifests, of_deletes, _DELETE_COLUMNS, reading.decoder),
         scan.table.metadata.specs_by_id,
+        most_pairs,
     )
     asked = files.select([name for name in files.column_names if name in columns])
     return None if found is None else FewFiles(files=asked, reaching=found)

@@ -7,6 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions
+from icekeep.planning.reaching import Reaching
 from icekeep.planning.scan import FewFiles
 from icekeep.spec.manifests.structs import FileContent
 
@@ -59,15 +60,36 @@ def _many_deletes_of_few(few: FewFiles, options: RewriteDataFilesOptions) -> NDA
     reaching = few.reaching
     if reaching is None or not reaching.deletes.num_rows:
         return np.zeros(len(records), np.bool_)
-    deletes, rows, positions = reaching.deletes, reaching.rows, reaching.positions
-    is_of_positions = (deletes["content"].to_numpy() == FileContent.POSITION_DELETES)[positions]
-    since = pc.fill_null(few.files["file_sequence_number"], 0).to_numpy()[rows]
-    may_apply = ~is_of_positions | (deletes["sequence_number"].to_numpy()[positions] >= since)
-    enough = np.bincount(rows[may_apply], minlength=len(records)) >= max(1, options.delete_file_threshold)
-    is_own = is_of_positions & pc.is_valid(deletes["referenced_data_file"]).to_numpy()[positions]
-    deleted = np.zeros(len(records), np.int64)
-    np.add.at(deleted, rows[is_own], deletes["record_count"].to_numpy()[positions[is_own]])
+    counts = _counts_of_runs(reaching, pc.fill_null(few.files["file_sequence_number"], 0).to_numpy())
+    enough = _by_row(reaching, counts) >= max(1, options.delete_file_threshold)
+    is_own = pc.is_valid(reaching.deletes["referenced_data_file"]).to_numpy() & _are_of_positions(reaching)
+    records_before = np.cumsum([0, *np.where(is_own, reaching.deletes["record_count"].to_numpy(), 0)])
+    deleted = _by_row(reaching, records_before[reaching.stops] - records_before[reaching.starts])
     return enough | ((deleted > 0) & (np.minimum(deleted, records) >= records * options.delete_ratio_threshold))
+
+
+def _counts_of_runs(reaching: Reaching, since: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many members of each run may apply: of those of positions the ones from a number on, which the row has."""
+    starts, stops = reaching.starts.astype(np.int64), reaching.stops.astype(np.int64)
+    numbers = reaching.deletes["sequence_number"].to_numpy()
+    distinct = np.unique(numbers)
+    # Members of a list are in the order of their numbers, so that all are in the order of both.
+    places = reaching.lists.astype(np.int64) * (len(distinct) + 1) + np.searchsorted(distinct, numbers)
+    asked = reaching.lists[starts].astype(np.int64) * (len(distinct) + 1)
+    asked += np.searchsorted(distinct, since[reaching.rows])
+    firsts = np.clip(np.searchsorted(places, asked), starts, stops)
+    return np.where(_are_of_positions(reaching)[starts], stops - firsts, stops - starts)
+
+
+def _by_row(reaching: Reaching, values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sums of what runs have."""
+    before = np.cumsum(np.concatenate([[0], values]))
+    return before[reaching.offsets[1:]] - before[reaching.offsets[:-1]]
+
+
+def _are_of_positions(reaching: Reaching) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = reaching.deletes["content"].to_numpy() == FileContent.POSITION_DELETES
+    return found
 
 
 def _may_apply(delete: Column) -> Column:
