@@ -75,6 +75,7 @@ bench-planning: $(READY) java-env ## Time scan planning against PyIceberg and Ic
 
 bench-compaction: $(READY) java-env ## Time binpack, sort, z-order, Hilbert and stitching against Iceberg Java on TPC-H's lineitem
 	$(BIN)/python tests/bench/compaction.py
+	$(BIN)/python tests/bench/verifying.py
 
 bench-deletes: $(READY) java-env ## Compact a table with 22,000 delete files within 4 GB, against Iceberg Java
 	$(BIN)/python tests/bench/deletes.py

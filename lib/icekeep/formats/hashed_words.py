@@ -29,7 +29,7 @@ from icekeep.spec.types import (
 
 _DAY_MICROS = 86_400_000_000
 _NANOS_PER_MICRO = 1000
-_SHORT_DIGITS = 17
+_SHORT_DIGITS, _ONE_WORD_DIGITS = 17, 18
 _HIGH_FACTOR = np.uint64(0xC2B2AE3D27D4EB4F)
 _NAN_SINGLE, _NAN_DOUBLE = np.uint32(0x7FC00000), np.uint64(0x7FF8000000000000)
 
@@ -92,7 +92,9 @@ def words_of(array: pa.Array, type_: Type, path: str) -> Words:
         return Words(_without_nans(doubles, doubles.view(np.uint64), _NAN_DOUBLE))
     if isinstance(type_, DecimalType) and _is_decimal(held, type_):
         pairs = _values(array.cast(pa.decimal128(type_.precision, type_.scale)), np.dtype((np.int64, 2)))
-        return Words(pairs[:, 0].view(np.uint64), pairs[:, 1], reaches_high_bits=type_.precision > _SHORT_DIGITS)
+        # Of so few digits the high half is but the sign.
+        high = pairs[:, 1] if type_.precision > _ONE_WORD_DIGITS else None
+        return Words(pairs[:, 0].view(np.uint64), high, reaches_high_bits=type_.precision > _SHORT_DIGITS)
     if type_ in _TIMESTAMPS and (ticks := _ticks(array, type_)) is not None:
         return ticks
     raise _unfit(held, type_, path)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.formats.arrow_schema import FIELD_ID_KEY, field_id
 from icekeep.formats.base import FileReader
+from icekeep.formats.hash_lanes import CHUNK_ROWS
 from icekeep.formats.memory import TaskMemory, task_memory_bytes
 from icekeep.formats.parquet import repeating_strings
 from icekeep.formats.reading import open_reader
@@ -24,8 +25,13 @@ from icekeep.formats.task_rows import TaskRows, columns_to_write
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
+from icekeep.storage.locations import parse_location
 
 _MOST_NAMED = 3
+
+_BATCH_ROWS = 16 * CHUNK_ROWS
+"""Rows of local files that are decoded at one time: they are still in the processor's cache when they are hashed. From far
+away whole row groups are read, in as few requests."""
 _NOTHING = pa.field("", pa.null(), metadata={FIELD_ID_KEY: b"0"})
 
 
@@ -50,7 +56,10 @@ def hash_of_files(files: Sequence[DataFile], columns: Schema, storage: Storage, 
                 kept: Collection[int] = ()
                 if file.file_format.upper() == "PARQUET":
                     kept = repeating_strings(storage, file.file_path)
-                _add_file(rows, reader, columns, kept, TaskMemory(task_memory_bytes(slots)))
+                batch_rows = TaskMemory(task_memory_bytes(slots)).batch_rows(reader)
+                if parse_location(file.file_path).scheme == "file":
+                    batch_rows = min(_BATCH_ROWS, batch_rows or _BATCH_ROWS)
+                _add_file(rows, reader, columns, kept, batch_rows)
         except InvalidTableError as error:
             raise _differs(f"what cannot be read as it was written, {error.message}", [file]) from error
         found = rows.row_count - before
@@ -111,12 +120,14 @@ def _differs(what: str, files: Sequence[DataFile]) -> IcekeepBug:
     )
 
 
-def _add_file(rows: RowHash, reader: FileReader, columns: Schema, kept: Collection[int], memory: TaskMemory) -> None:
+def _add_file(
+    rows: RowHash, reader: FileReader, columns: Schema, kept: Collection[int], batch_rows: int | None
+) -> None:
     wanted = {field.field_id for field in columns.fields}
     fields = [field for field in reader.schema if field_id(field) in wanted]
     names = [field.name for field in fields]
     encoded = [field.name for field in fields if field_id(field) in kept]
-    for _, data in reader.tables(names, None, encoded, memory.batch_rows(reader)):
+    for _, data in reader.tables(names, None, encoded, batch_rows):
         found = [data.column(name) for name in names]
         # What the file says of its columns, with the ids below them; the types are those that values came in.
         described = [
