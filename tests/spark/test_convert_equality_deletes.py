@@ -271,7 +271,7 @@ def test_wrong_arguments_are_refused(lake: Lake, spark_session: SparkSession) ->
     with pytest.raises(UsageError):
         convert_equality_deletes(table, spark_session, branch="tagged")
     wrong = commit(table, ChangeProperties(updates={"write.delete.granularity": "row"})).table
-    with pytest.raises(OptionError, match=r"write\.delete\.granularity"):
+    with pytest.raises(UsageError, match=r"write\.delete\.granularity"):
         plan_convert_equality_deletes(wrong, spark_session)
 
 
