@@ -1,0 +1,281 @@
+"""A writer that updates rows all the time, in a thread, and a compaction that it gets in the way of as much as it can.
+
+An update deletes rows by position where they are now, and appends their new versions in the same commit.
+"""
+
+import random  # noqa: TID251 - seeded: the same choices in every run
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import count
+from threading import Condition, Thread
+from typing import Any, NamedTuple, Self
+
+from msgspec.structs import replace
+from pyroaring import BitMap64
+
+from icekeep.catalog.base import Identifier, SwapOutcome, Table
+from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.retry import commit
+from icekeep.errors import ConflictError
+from icekeep.events import CommitRetried, Event, StepAdvanced, StepStarted
+from icekeep.formats.deletes import write_position_deletes
+from icekeep.formats.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
+from icekeep.formats.write_options import write_options
+from icekeep.formats.writing import DataFileWriter
+from icekeep.maintenance.compaction.execute import STEP
+from icekeep.spec.layout import data_directory
+from icekeep.spec.manifests.structs import DataFile, ManifestEntry
+from icekeep.spec.updates import AddSnapshot
+from kit.history_rows import KINDS, HistoryReader, Place, Row, Rows, Seen, as_table
+
+PATIENCE_S = 120
+
+
+class Refusal(NamedTuple):
+    """A commit that was refused: the snapshots that were current when it was planned, and after it was refused."""
+
+    planned_on: int
+    seen_then: int
+
+
+class RowWriter:
+    """Writes the files of changes of rows of one table that is partitioned by `kind`, or by nothing."""
+
+    def __init__(self, table: Table, lot: random.Random, name: str) -> None:
+        self.table, self.lot = table, lot
+        self.reader = HistoryReader(table)
+        self._name, self._numbers = name, count()
+
+    def look(self) -> Seen:
+        """The table's rows now."""
+        self.table = self.table.catalog.load(self.table.identifier)
+        metadata = self.table.metadata
+        assert metadata.current_snapshot is not None
+        return self.reader.seen(metadata, metadata.current_snapshot)
+
+    def delta(self, seen: Seen, deleted: Sequence[Place], added: Sequence[Row]) -> RowDelta:
+        """Delete rows where they were seen, and add others."""
+        start = seen.snapshot.snapshot_id
+        change = RowDelta(added=self._data(added), starting_snapshot_id=start)
+        if not deleted:
+            return change
+        if self.table.metadata.format_version > 2:
+            vectors, replaced = self._vectors(seen, deleted)
+            return replace(change, added_deletes=vectors, removed_deletes=replaced)
+        named = frozenset(place.file.file_path for place in deleted)
+        return replace(change, added_deletes=self._position_deletes(deleted), named=named)
+
+    def _data(self, rows: Sequence[Row]) -> tuple[DataFile, ...]:
+        metadata = self.table.metadata
+        options = write_options(metadata.properties, metadata.schema)
+        parts: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+        for row in rows:
+            parts[() if metadata.spec.is_unpartitioned else (row[1],)].append(row)
+        files: list[DataFile] = []
+        for partition, part in parts.items():
+            spec_id = metadata.default_spec_id
+            with DataFileWriter(
+                self.table.storage,
+                metadata.schema,
+                options,
+                lambda: self._location("data.parquet"),
+                spec_id=spec_id,
+                partition=partition,
+            ) as writer:
+                writer.write(as_table(part))
+                files += writer.close()
+        return tuple(files)
+
+    def _position_deletes(self, deleted: Sequence[Place]) -> tuple[DataFile, ...]:
+        """By chance one a data file, or one for several."""
+        scope = self.lot.choice(("file", "partition"))
+        parts: dict[Any, list[Place]] = defaultdict(list)
+        for place in deleted:
+            parts[place.file.file_path if scope == "file" else place.file.partition].append(place)
+        return tuple(
+            write_position_deletes(
+                self.table.storage,
+                self._location("deletes.parquet"),
+                "PARQUET",
+                [(place.file.file_path, place.position) for place in part],
+                spec_id=part[0].file.spec_id,
+                partition=part[0].file.partition,
+            )
+            for part in parts.values()
+        )
+
+    def _vectors(self, seen: Seen, deleted: Sequence[Place]) -> tuple[tuple[DataFile, ...], tuple[ManifestEntry, ...]]:
+        """With all that the present vectors hold, which they take the place of."""
+        positions: dict[str, BitMap64] = defaultdict(BitMap64)
+        files = {place.file.file_path: place.file for place in deleted}
+        for place in deleted:
+            positions[place.file.file_path].add(place.position)
+        replaced = [seen.vectors[path] for path in files if path in seen.vectors]
+        for entry in replaced:
+            positions[str(entry.data_file.referenced_data_file)] |= read_deletion_vector(
+                self.table.storage, entry.data_file
+            )
+        targets = [
+            (VectorTarget(location=path, spec_id=files[path].spec_id, partition=files[path].partition), found)
+            for path, found in positions.items()
+        ]
+        vectors = write_deletion_vectors(self.table.storage, self._location("vectors.puffin"), targets)
+        return vectors, tuple(replaced)
+
+    def _location(self, end: str) -> str:
+        return f"{data_directory(self.table.metadata)}/{self._name}-{next(self._numbers):05d}-{end}"
+
+
+class Updater:
+    """The writer; as a context manager it runs in a thread, and what went wrong there is raised at the end.
+
+    It is alone in changing rows, so that it knows them: `states` has the rows after each of its commits, by snapshot.
+    """
+
+    def __init__(self, table: Table, seed: int, pause_s: float) -> None:
+        """Args:
+        pause_s: between its updates, where nobody waits for one.
+        """
+        self._writer = RowWriter(table, random.Random(seed), "updates")
+        seen = self._writer.look()
+        self.states: dict[int, Rows] = {seen.snapshot.snapshot_id: seen.rows}
+        self.refusals: list[Refusal] = []
+        self.landed_count = 0
+        self._rows = seen.rows
+        self._pause_s = pause_s
+        self._condition = Condition()
+        self._is_wanted = self._is_held = self._holds = self._ends = False
+        self._failure: BaseException | None = None
+        self._thread = Thread(target=self._run, name="updates")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._condition:
+            self._ends = True
+            self._is_held = False
+            self._condition.notify_all()
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+        self._check()
+
+    def another(self) -> None:
+        """Wait until it lands another update."""
+        with self._condition:
+            wanted = self.landed_count + 1
+            while self.landed_count < wanted and self._failure is None:
+                self._is_wanted = True
+                self._condition.notify_all()
+                assert self._condition.wait(PATIENCE_S), "no update lands"
+        self._check()
+
+    def hold(self) -> None:
+        """Let it plan an update and not commit it; nothing of it lands from here to `release`."""
+        with self._condition:
+            self._is_held = self._is_wanted = True
+            self._condition.notify_all()
+            assert self._condition.wait_for(lambda: self._holds or self._failure, PATIENCE_S), "no update is planned"
+        self._check()
+
+    def release(self) -> None:
+        """Let it go on."""
+        with self._condition:
+            self._is_held = False
+            self._condition.notify_all()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise AssertionError("the updates ended") from self._failure
+
+    def _run(self) -> None:
+        try:
+            while not self._ends:
+                self._update()
+                with self._condition:
+                    self._condition.wait_for(lambda: self._is_wanted or self._ends, self._pause_s)
+                    self._is_wanted = False
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            with self._condition:
+                self._failure = error
+                self._condition.notify_all()
+
+    def _update(self) -> None:
+        """One update, planned once more if it was refused."""
+        for attempt in range(2):
+            seen = self._writer.look()
+            assert seen.rows == self._rows, "other rows than before, and nobody has changed any"
+            chosen, new = self._chosen(seen)
+            change = self._writer.delta(seen, chosen, new)
+            self._wait_while_held()
+            try:
+                result = commit(self._writer.table, change)
+            except ConflictError:
+                self.refusals.append(Refusal(seen.snapshot.snapshot_id, self._writer.look().snapshot.snapshot_id))
+                assert attempt == 0, "refused twice"
+                continue
+            assert result.snapshot_id is not None
+            self._rows = self._rows - Rows(place.row for place in chosen) + Rows(new)
+            with self._condition:
+                self.states[result.snapshot_id] = self._rows
+                self.landed_count += 1
+                self._condition.notify_all()
+            return
+
+    def _wait_while_held(self) -> None:
+        with self._condition:
+            self._holds = self._is_held
+            self._condition.notify_all()
+            self._condition.wait_for(lambda: not self._is_held)
+            self._holds = False
+
+    def _chosen(self, seen: Seen) -> tuple[list[Place], list[Row]]:
+        """Rows to update, of old files and new ones, and what becomes of them: some move to another kind, some go."""
+        lot = self._writer.lot
+        chosen = lot.sample(seen.places, 12)
+        new: list[Row] = []
+        for place in chosen[1:]:
+            id_, kind, number, _ = place.row
+            new.append((id_, lot.choice((kind, kind, lot.choice(KINDS))), number + 1, lot.choice((None, "ä", "later"))))
+        return chosen, new
+
+
+class Beside:
+    """A catalog and a listener for one compaction: updates land whenever files were rewritten, and before each swap of its
+    snapshot but the last that it may try; before that one an update is planned, and committed after it.
+    """
+
+    def __init__(self, table: Table, updater: Updater, num_retries: int) -> None:
+        self._catalog, self._updater, self._lost = table.catalog, updater, num_retries
+        self.table = replace(table, catalog=self)
+        self.swaps_count = self.retries_count = 0
+        self.landed_before = updater.landed_count
+        self.landed_meanwhile = 0
+
+    def on(self, event: Event) -> None:
+        if isinstance(event, StepStarted | StepAdvanced) and event.step == STEP:
+            self._updater.another()
+        if isinstance(event, CommitRetried) and self.retries_count < self.swaps_count:
+            self.retries_count += 1
+            if self.retries_count == self._lost:
+                self._updater.hold()
+
+    def load(self, identifier: Identifier | str) -> Table:
+        return replace(self._catalog.load(identifier), catalog=self)
+
+    def swap(self, table: Table, requirements: Any, updates: Any) -> SwapOutcome:
+        if not any(isinstance(update, AddSnapshot) for update in updates):
+            return self._catalog.swap(table, requirements, updates)
+        self.swaps_count += 1
+        if self.swaps_count <= self._lost:
+            self._updater.another()
+        self.landed_meanwhile = self._updater.landed_count - self.landed_before
+        try:
+            return self._catalog.swap(table, requirements, updates)
+        finally:
+            if self.swaps_count > self._lost:
+                self._updater.release()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
