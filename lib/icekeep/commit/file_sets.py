@@ -5,7 +5,9 @@ listed by then. A stored set is kept in parts, one for each manifest that its fi
 manifest loads what concerns it and no more.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from hashlib import blake2b
 
 import msgspec
@@ -13,6 +15,7 @@ import msgspec
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.applicability import AppliedDelete, partition_key
 from icekeep.spec.manifests.structs import ManifestEntry
+from icekeep.spec.position_runs import PartSet, Renumbering, Runs, narrowed, runs_of
 from icekeep.storage.base import Storage
 
 HELD_MAX_COUNT = 100_000
@@ -26,7 +29,7 @@ class ReadFile(msgspec.Struct, frozen=True):
 
     entry: ManifestEntry
     manifest_path: str
-    applied_deletes: frozenset[AppliedDelete] = frozenset()
+    applied_deletes: AbstractSet[AppliedDelete] = frozenset()
 
 
 class StoredPart(msgspec.Struct, frozen=True):
@@ -78,7 +81,7 @@ class Wanted(msgspec.Struct, frozen=True):
     """Files to be found: the path of each by the digest of its entry; of a stored set also the applied deletes, by path."""
 
     paths: Mapping[Digest, str]
-    applied: Mapping[str, frozenset[AppliedDelete]]
+    applied: Mapping[str, AbstractSet[AppliedDelete]]
 
 
 FileSet = tuple[ManifestEntry, ...] | StoredFileSet
@@ -111,17 +114,16 @@ def store_part(files: Sequence[ReadFile], storage: Storage, directory: str, numb
     Raises:
         InvalidTableError: a file was read twice.
     """
-    numbers: dict[AppliedDelete, int] = {}
     paths: dict[Digest, str] = {}
-    applied: dict[str, list[int]] = {}
+    applied: dict[str, PartSet[AppliedDelete]] = {}
     for file in files:
         path = file.entry.data_file.file_path
         if path in applied:
             raise live_twice(path)
         paths[entry_digest(file.entry)] = path
-        in_order = sorted(file.applied_deletes, key=lambda d: (d.file_path, d.content_offset or 0, d.sequence_number))
-        applied[path] = [numbers.setdefault(delete, len(numbers)) for delete in in_order]
-    part = _Part(paths, tuple(numbers), {path: tuple(some) for path, some in applied.items() if some})
+        applied[path] = _part_of(file.applied_deletes)
+    deletes, applied_by = _numbered(applied)
+    part = _Part(paths, tuple(deletes), {path: runs for path, runs in applied_by.items() if runs})
     with storage.write(_part_location(directory, number)) as stream:
         stream.write(msgspec.msgpack.encode(part))
     return StoredPart(
@@ -132,19 +134,37 @@ def store_part(files: Sequence[ReadFile], storage: Storage, directory: str, numb
     )
 
 
+def _part_of(deletes: AbstractSet[AppliedDelete]) -> PartSet[AppliedDelete]:
+    if isinstance(deletes, PartSet):
+        return deletes
+    in_order = sorted(deletes, key=lambda d: (d.file_path, d.content_offset or 0, d.sequence_number))
+    return PartSet(in_order, runs_of(range(len(in_order))))
+
+
+def _numbered(applied: Mapping[str, PartSet[AppliedDelete]]) -> tuple[Iterable[AppliedDelete], dict[str, Runs]]:
+    """The delete files of all, each once, and which of them each path has."""
+    by_whole: dict[int, list[str]] = defaultdict(list)
+    for path, part in applied.items():
+        by_whole[id(part.whole)].append(path)
+    numbers: dict[AppliedDelete, int] = {}
+    found: dict[str, Runs] = {}
+    for paths in by_whole.values():
+        used, runs = narrowed(applied[paths[0]].whole, [applied[path].runs for path in paths])
+        places = Renumbering([numbers.setdefault(delete, len(numbers)) for delete in used])
+        found |= zip(paths, map(places.runs, runs), strict=True)
+    return numbers, {path: found[path] for path in applied}
+
+
 class _Part(msgspec.Struct, frozen=True):
     """What a part of a set says: as `Wanted`, with each delete file once, since many files may share theirs."""
 
     paths: Mapping[Digest, str]
     deletes: tuple[AppliedDelete, ...]
-    applied_by: Mapping[str, tuple[int, ...]]
+    applied_by: Mapping[str, Runs]
 
-    def applied(self) -> dict[str, frozenset[AppliedDelete]]:
-        sets: dict[tuple[int, ...], frozenset[AppliedDelete]] = {}
-        for some in self.applied_by.values():
-            if some not in sets:
-                sets[some] = frozenset(self.deletes[number] for number in some)
-        return {path: sets[some] for path, some in self.applied_by.items()}
+    def applied(self) -> dict[str, PartSet[AppliedDelete]]:
+        sets: dict[Runs, PartSet[AppliedDelete]] = {}
+        return {path: sets.setdefault(runs, PartSet(self.deletes, runs)) for path, runs in self.applied_by.items()}
 
 
 def _part_location(directory: str, number: int) -> str:

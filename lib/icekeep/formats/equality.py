@@ -50,17 +50,19 @@ def comparable_bits(values: pa.Array) -> pa.Array:
     return values.storage if isinstance(values, pa.ExtensionArray) else values
 
 
-def rows_deleted(rows: pa.Table, deletes: Iterable[pa.Table]) -> Mask:
+def rows_deleted(rows: pa.Table, deletes: Iterable[pa.Table], since: NDArray[np.int64] | None = None) -> Mask:
     """Which rows some delete equals in all columns.
 
     Args:
         rows: their key columns.
-        deletes: tables of the same columns, of any size; no more than a batch of them are held at a time.
+        deletes: tables of the same columns, of any size; no more than a batch of them are held at a time. With `since` they
+            have one column more, numbers.
+        since: for each row the least number of a delete that reaches it; null: all do.
     """
     found = np.zeros(rows.num_rows, dtype=bool)
     live, remaining = np.arange(rows.num_rows), rows
     for batch in _batches(deletes):
-        matched = _matches(remaining, batch)
+        matched = _matches(remaining, batch, None if since is None else since[live])
         if not len(matched):
             continue
         found[live[matched]] = True
@@ -91,15 +93,15 @@ def _batches(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-def _matches(rows: pa.Table, deletes: pa.Table) -> NDArray[np.int64]:
-    """Positions of the rows that equal a delete.
+def _matches(rows: pa.Table, deletes: pa.Table, since: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """Positions of the rows that equal a delete which reaches them.
 
     Column by column, rows and deletes get the number of their values so far: rows without one are out, so that hardly any
     are looked up twice.
     """
     positions = np.arange(rows.num_rows, dtype=np.int64)
     row_codes, delete_codes = np.zeros(rows.num_rows, dtype=np.int64), np.zeros(deletes.num_rows, dtype=np.int64)
-    for n, keys in enumerate(deletes.columns):
+    for n, keys in enumerate(deletes.columns[: rows.num_columns]):
         values = pc.unique(keys)
         column = rows.column(n)
         if len(positions) < rows.num_rows:
@@ -109,7 +111,7 @@ def _matches(rows: pa.Table, deletes: pa.Table) -> NDArray[np.int64]:
         positions, codes = positions[known], codes[known]
         if n == 0:
             row_codes = codes
-            if deletes.num_columns > 1:
+            if rows.num_columns > 1 or since is not None:
                 delete_codes = _places(keys, values)
             continue
         # Both are numbers of values in one batch: their product is far below 2 to the 63.
@@ -119,7 +121,11 @@ def _matches(rows: pa.Table, deletes: pa.Table) -> NDArray[np.int64]:
         row_codes, delete_codes = _places(pa.array(row_codes), pairs), _places(pa.array(delete_codes), pairs)
         known = row_codes >= 0
         positions, row_codes = positions[known], row_codes[known]
-    return positions
+    if since is None or not len(positions):
+        return positions
+    last = np.full(int(delete_codes.max()) + 1, -1, dtype=np.int64)
+    np.maximum.at(last, delete_codes, deletes.column(rows.num_columns).to_numpy())
+    return positions[last[row_codes] >= since[positions]]
 
 
 def _places(values: Any, dictionary: pa.Array) -> NDArray[np.int64]:

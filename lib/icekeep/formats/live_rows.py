@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import msgspec
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.formats.base import BatchChoice, FileReader, parts_beginning_in
@@ -17,7 +18,7 @@ from icekeep.formats.delete_cache import MIB, DeleteCache
 from icekeep.formats.equality import Mask, key_columns, rows_deleted
 from icekeep.formats.leaves import leaf_schema
 from icekeep.formats.matching import rows_that_match
-from icekeep.formats.reaching_deletes import deleted_positions, deletes_by_kind, equality_keys
+from icekeep.formats.reaching_deletes import EqualityRun, KindsOfParts, deleted_positions, equality_keys
 from icekeep.formats.reading import FileColumns, SourceFile, read_positioned
 from icekeep.formats.row_moves import ORIGIN, NotedRows, ReadNotes, note_dropped
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, And, BoundPredicate, Expression, Or
@@ -38,7 +39,8 @@ class LivePiece(msgspec.Struct, frozen=True, kw_only=True):
     """A data file or a piece of it, to be read without the rows that deletes remove.
 
     Attributes:
-        deletes: the delete files that reach the data file, and no others: sequence numbers are not looked at.
+        deletes: the delete files that reach the data file, and no others: sequence numbers are not looked at. Of many data
+            files they should be parts of one list, `Part`, as they may share a thousand.
         split: the first byte and the number of bytes of the piece: row groups or stripes that begin there. An Avro file
             begins at 0 as a whole.
         record_count: how many rows the piece must have, deleted ones among them; null where that is not known.
@@ -89,6 +91,7 @@ class LiveRowsReader:
         self._schema = schema
         self._table_schemas = table_schemas
         self._cache = DeleteCache() if cache is None else cache
+        self._kinds = KindsOfParts()
         self._kept_dictionaries = frozenset(kept_dictionaries)
         self._notes = notes
         self._columns: dict[tuple[bool, frozenset[int]], tuple[_Columns, FileColumns]] = {}
@@ -121,13 +124,14 @@ class LiveRowsReader:
         filtered_ids = _filtered_ids(residual)
         for piece in pieces:
             source = piece.source
-            by_position, by_equality = deletes_by_kind(piece.deletes)
+            kinds = self._kinds.by_kind(piece.deletes)
+            by_position, by_equality = kinds.by_position, kinds.by_equality
             self._cache.begin_file()
             columns, file_columns = self._columns_for(bool(by_position), by_equality, filtered_ids)
             if by_position:
                 positions = deleted_positions(self._storage, by_position, source.location, self._cache)
                 source = msgspec.structs.replace(source, deleted_positions=positions)
-            plan = _Plan(columns, by_equality)
+            plan = _Plan(columns, by_equality, kinds.run)
             parts = None if piece.split is None else parts_beginning_in(*piece.split)
             choice = _most_rows(batch_rows) if by_equality else batch_rows
             read_count = 0
@@ -159,8 +163,9 @@ class LiveRowsReader:
             if len(live) < table.num_rows:
                 rows = rows.take(pa.array(live))
             if rows.num_rows:
-                keys = equality_keys(self._storage, files, leaf_schema(ids, columns.schemas), ids, self._cache)
-                found = rows_deleted(key_columns(rows, columns.leaves, ids), keys)
+                run, since = (None, None) if plan.since is None else (plan.run, plan.since[live])
+                keys = equality_keys(self._storage, files, leaf_schema(ids, columns.schemas), ids, self._cache, run)
+                found = rows_deleted(key_columns(rows, columns.leaves, ids), keys, since)
                 deleted = deleted.copy()
                 deleted[live[found]] = True
         if noted:
@@ -185,19 +190,32 @@ class LiveRowsReader:
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """What is done to rows that were read: the columns that they have, and the equality deletes that reach them."""
+    """What is done to rows that were read.
+
+    Attributes:
+        columns: that they have.
+        by_equality: the equality deletes that reach them, by the ids that these compare.
+        run: what these are of a list that other files have runs of, too; null where they are not one run.
+        since: where `run` is not that of all rows: the first of it that reaches each row.
+    """
 
     columns: "_Columns"
     by_equality: dict[tuple[int, ...], list[DataFile]]
+    run: EqualityRun | None = None
+    since: NDArray[np.int64] | None = None
 
     @property
     def changes_rows(self) -> bool:
         """Whether rows go, or columns that nobody wants."""
         return bool(self.by_equality) or self.columns.marks or self.columns.read != self.columns.wanted
 
-    def is_same(self, other: "_Plan") -> bool:
-        """Whether rows of both may be put together."""
-        return self.columns is other.columns and self.by_equality == other.by_equality
+    def goes_with(self, other: "_Plan") -> bool:
+        """Whether rows of both may be put together: the same deletes reach them, or some that are newer reach both."""
+        if self.columns is not other.columns:
+            return False
+        if self.run is None or other.run is None:
+            return self.run is other.run and self.by_equality == other.by_equality
+        return self.run.ends_as(other.run)
 
 
 _Read = tuple[_Plan, pa.Table, Sequence[NotedRows]]
@@ -332,9 +350,15 @@ def _joined(tables: Iterator[_Read], piece_bytes: int) -> Iterator[_Read]:
 
 
 def _fits(first: _Read, plan: _Plan, table: pa.Table) -> bool:
-    return plan.is_same(first[0]) and table.schema.equals(first[1].schema)
+    return plan.goes_with(first[0]) and table.schema.equals(first[1].schema)
 
 
 def _together(waiting: list[_Read]) -> _Read:
     noted = [some for _, _, rows in waiting for some in rows]
-    return waiting[0][0], pa.concat_tables([table for _, table, _ in waiting]), noted
+    table = pa.concat_tables([table for _, table, _ in waiting])
+    starts = [plan.run.start for plan, *_ in waiting if plan.run is not None]
+    if len({*starts}) < 2:
+        return waiting[0][0], table, noted
+    longest = waiting[int(np.argmin(starts))][0]
+    since = np.repeat(np.array(starts, np.int64), [table.num_rows for _, table, _ in waiting])
+    return msgspec.structs.replace(longest, since=since), table, noted

@@ -76,9 +76,11 @@ class ParquetReader:
     ) -> Iterator[tuple[int, pa.Table]]:
         """One table a row group, or several of at most `batch_rows`."""
         file = self._file
-        if kept_dictionaries or batch_rows is not None:
+        counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        asked = [*range(len(counts))] if parts is None else parts
+        in_batches = batch_rows is not None and any(counts[n] > batch_rows for n in asked if n < len(counts))
+        if kept_dictionaries or in_batches:
             # A row group that is read in batches shall not be held whole for that.
-            in_batches = batch_rows is not None
             file = _open_parquet(
                 self._source,
                 metadata=file.metadata,
@@ -86,8 +88,7 @@ class ParquetReader:
                 buffer_size=_BUFFER_BYTES if in_batches else 0,
                 pre_buffer=self._is_remote and not in_batches,
             )
-        counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-        for position in range(len(counts)) if parts is None else parts:
+        for position in asked:
             if position >= len(counts):
                 raise InvalidTableError(f"there is no row group {position}, only {len(counts)}")
             first = sum(counts[:position])

@@ -16,6 +16,7 @@ from icekeep.formats.write_options import MIB
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.name_mapping import NameMapping, name_mapping_of
 from icekeep.spec.partitioning import identity_values
+from icekeep.spec.position_runs import Part
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
 
@@ -121,7 +122,7 @@ def _live_piece(piece: FilePiece, task: RewriteTask, name_mapping: NameMapping |
     )
     return LivePiece(
         source=source,
-        deletes=[task.delete_files[position] for position in piece.deletes],
+        deletes=Part(task.delete_files, piece.deletes),
         split=piece.split,
         record_count=piece.record_count if piece.split is None else None,
         first_ordinal=piece.first_ordinal,

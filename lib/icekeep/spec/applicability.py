@@ -165,48 +165,63 @@ def reaching_deletes(
     Raises:
         InvalidTableError: two deletion vectors reach one data file, a data file is listed twice, or as `reaches`.
     """
-    by_path: dict[str, ManifestEntry] = {}
-    for entry in data:
-        if entry.data_file.file_path in by_path:
-            raise InvalidTableError(f"data file {entry.data_file.file_path!r} is live more than once in the table")
-        by_path[entry.data_file.file_path] = entry
-    by_partition: dict[PartitionKey, _InOrder] = defaultdict(_InOrder)
-    # In the order of their UTF-8, which is that of code points: those that path bounds leave are neighbours.
-    for path in sorted(by_path):
-        by_partition[partition_key(by_path[path].data_file)].add(by_path[path])
-    found: dict[str, list[ManifestEntry]] = {path: [] for path in by_path}
+    files = DataByPlace(data)
+    found: dict[str, list[ManifestEntry]] = {path: [] for path in files.by_path}
     for delete in deletes:
-        file = delete.data_file
-        only = only_data_file(file)
-        candidates: Iterable[ManifestEntry]
-        if is_global(file, specs):
-            candidates = by_path.values()
-        elif only is not None:
-            candidates = [by_path[only]] if only in by_path else ()
-        else:
-            candidates = by_partition[partition_key(file)].that_may_be_named(file)
-        for entry in candidates:
+        for entry in files.that_may_be_reached(delete, specs):
             if reaches(delete, entry, specs):
                 found[entry.data_file.file_path].append(delete)
     return {path: _in_force(path, reaching) for path, reaching in found.items()}
+
+
+class DataByPlace:
+    """Data files where delete files look for them: by their paths, as they came, and by their partitions."""
+
+    def __init__(self, data: Iterable[ManifestEntry]) -> None:
+        """Raises `InvalidTableError` where a data file is listed twice."""
+        self.by_path: dict[str, ManifestEntry] = {}
+        for entry in data:
+            if entry.data_file.file_path in self.by_path:
+                raise InvalidTableError(f"data file {entry.data_file.file_path!r} is live more than once in the table")
+            self.by_path[entry.data_file.file_path] = entry
+        self._by_partition: dict[PartitionKey, _InOrder] = defaultdict(_InOrder)
+        # In the order of their UTF-8, which is that of code points: those that path bounds leave are neighbours.
+        for path in sorted(self.by_path):
+            self._by_partition[partition_key(self.by_path[path].data_file)].add(self.by_path[path])
+
+    def in_partition_of(self, delete: DataFile) -> Sequence[ManifestEntry]:
+        """Those of the same spec and partition as a delete file."""
+        found = self._by_partition.get(partition_key(delete))
+        return () if found is None else found.entries
+
+    def that_may_be_reached(self, delete: ManifestEntry, specs: Specs) -> Iterable[ManifestEntry]:
+        """All that a delete file reaches, and few others; raises `InvalidTableError` as `is_global` and `only_data_file`."""
+        file = delete.data_file
+        if is_global(file, specs):
+            return self.by_path.values()
+        only = only_data_file(file)
+        if only is not None:
+            return [self.by_path[only]] if only in self.by_path else ()
+        found = self._by_partition.get(partition_key(file))
+        return () if found is None else found.that_may_be_named(file)
 
 
 class _InOrder:
     """The data files of a partition, in the order of their paths."""
 
     def __init__(self) -> None:
-        self._entries: list[ManifestEntry] = []
+        self.entries: list[ManifestEntry] = []
         self._paths: list[bytes] = []
 
     def add(self, entry: ManifestEntry) -> None:
-        self._entries.append(entry)
+        self.entries.append(entry)
         self._paths.append(_encoded(entry.data_file.file_path))
 
     def that_may_be_named(self, delete: DataFile) -> list[ManifestEntry]:
         """Those that the path bounds of a delete file leave possible; all for equality deletes."""
         if delete.content is FileContent.EQUALITY_DELETES:
-            return self._entries
-        return self._entries[named_range(self._paths, *path_bounds(delete))]
+            return self.entries
+        return self.entries[named_range(self._paths, *path_bounds(delete))]
 
 
 class Places(msgspec.Struct, frozen=True):
@@ -324,10 +339,15 @@ def _bits(value: float) -> bytes:
     return _NAN if math.isnan(value) else struct.pack(">d", value)
 
 
+def several_vectors(path: str, count: int) -> InvalidTableError:
+    """The error for a data file that several deletion vectors reach."""
+    return InvalidTableError(f"data file {path!r} has {count} deletion vectors; it may have one")
+
+
 def _in_force(path: str, reaching: list[ManifestEntry]) -> tuple[ManifestEntry, ...]:
     vectors = [delete for delete in reaching if is_deletion_vector(delete.data_file)]
     if len(vectors) > 1:
-        raise InvalidTableError(f"data file {path!r} has {len(vectors)} deletion vectors; it may have one")
+        raise several_vectors(path, len(vectors))
     if not vectors:
         return tuple(reaching)
     # A vector holds all that older position delete files held (spec, "Deletion Vectors").

@@ -1,6 +1,7 @@
 import struct
 from unittest import mock
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -122,14 +123,32 @@ def test_many_columns_do_not_overflow():
     assert all(deleted(schema, rows, rows))
 
 
+@given(
+    st.lists(st.tuples(rows_of(1), st.integers(0, 5)), max_size=12),
+    st.lists(rows_of(8), max_size=5),
+    st.lists(st.integers(1, 3), min_size=1, unique=True),
+    st.integers(1, 9),
+)
+def test_a_row_is_deleted_by_those_that_come_since_a_number_of_its_own(rows, deletes, ids, batch_rows):
+    rows = [(row, since) for some, since in rows for row in some]
+    tables = [keys(_SCHEMA, ids, part) for part in deletes]
+    numbered = [t.append_column("n", pa.array([n] * t.num_rows, pa.int64())) for n, t in enumerate(tables)]
+    with mock.patch.object(equality, "BATCH_ROWS", batch_rows):
+        found = rows_deleted(
+            keys(_SCHEMA, ids, [row for row, _ in rows]), numbered, np.array([n for _, n in rows], np.int64)
+        )
+    wanted = [any(rows_deleted(keys(_SCHEMA, ids, [row]), tables[since:])) for row, since in rows]
+    assert found.tolist() == wanted
+
+
 def test_small_deletes_are_looked_up_together_and_large_ones_in_pieces():
     schema = schema_of(column(1, "a", LONG))
     rows = keys(schema, [1], [{"a": n} for n in range(40)])
     sizes = []
 
-    def matches(rows, batch, inner=equality._matches):
+    def matches(rows, batch, since, inner=equality._matches):
         sizes.append(batch.num_rows)
-        return inner(rows, batch)
+        return inner(rows, batch, since)
 
     with mock.patch.object(equality, "BATCH_ROWS", 10), mock.patch.object(equality, "_matches", matches):
         small = [rows.slice(n, 1) for n in range(30)]
@@ -145,9 +164,9 @@ def test_long_keys_make_small_batches():
     rows = keys(schema, [1], [{"a": str(n) * 1000} for n in range(10)])
     sizes = []
 
-    def matches(rows, batch, inner=equality._matches):
+    def matches(rows, batch, since, inner=equality._matches):
         sizes.append(batch.num_rows)
-        return inner(rows, batch)
+        return inner(rows, batch, since)
 
     with mock.patch.object(equality, "BATCH_BYTES", 3500), mock.patch.object(equality, "_matches", matches):
         assert all(rows_deleted(rows, [rows.slice(0, 1), rows.slice(1, 7), rows.slice(8)]))

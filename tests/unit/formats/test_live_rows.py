@@ -20,6 +20,7 @@ from icekeep.formats.delete_cache import DeleteCache
 from icekeep.formats.deletes import write_equality_deletes, write_position_deletes
 from icekeep.formats.deletion_vectors import VectorTarget, write_deletion_vectors
 from icekeep.formats.live_rows import LivePiece, LiveRowsReader
+from icekeep.formats.reaching_deletes import EqualityRun, KindsOfParts
 from icekeep.formats.reading import SourceFile
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
@@ -32,6 +33,7 @@ from icekeep.spec.metadata_columns import (
     ROW_ID,
     partition_column,
 )
+from icekeep.spec.position_runs import Part, runs_of
 from icekeep.spec.types import (
     BINARY,
     DATE,
@@ -575,6 +577,74 @@ def test_deletes_that_reach_many_small_files_are_applied_to_them_together():
     piece = LivePiece(source=SourceFile(location=files.location), deletes=[files.equality([1], [{"id": 2}])])
     (table,) = reader.read([piece] * 50)
     assert letters([table]) == "KGP" * 50
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=10), max_size=8), st.sampled_from([True, False]))
+def test_parts_of_one_list_of_deletes_say_the_same_as_their_members(parts, are_nested):
+    files = Files(ANIMALS, ROWS)
+    whole = [
+        *(
+            files.equality([1 + n % 2], [{"id": n} if n % 2 == 0 else {"category": ROWS[n // 2]["category"]}])
+            for n in range(6)
+        ),
+        *(files.positions(n) for n in range(4)),
+    ]
+    if are_nested:
+        parts = [[*range(min([*some, 6]), 6), *(n for n in some if n > 5)] for some in parts]
+    source = SourceFile(location=files.location)
+    pieces = [LivePiece(source=source, deletes=Part(whole, runs_of(some))) for some in parts]
+    plain = [LivePiece(source=source, deletes=[*piece.deletes]) for piece in pieces]
+    found = letters(LiveRowsReader(files.storage, ANIMALS).read(pieces))
+    assert found == letters(LiveRowsReader(files.storage, ANIMALS).read(plain))
+    assert found == "".join(letters(LiveRowsReader(files.storage, ANIMALS).read([piece])) for piece in plain)
+
+
+def test_files_with_ever_newer_deletes_of_one_list_are_put_together():
+    files = Files(ANIMALS, ROWS)
+    whole = [files.equality([1], [{"id": n}]) for n in (1, 2, 3, 4)]
+    source = SourceFile(location=files.location)
+    looked_up = []
+
+    def counted(*arguments, inner=live_rows.rows_deleted):
+        looked_up.append(arguments[0].num_rows)
+        return inner(*arguments)
+
+    # All go to the end of the list but for the last two.
+    pieces = [
+        LivePiece(source=source, deletes=Part(whole, r)) for r in ((2, 3), (0, -4), (3,), (1, -4), (0, 1), (0, 2))
+    ]
+    with mock.patch.object(live_rows, "rows_deleted", counted):
+        rows = letters(LiveRowsReader(files.storage, ANIMALS).read(pieces))
+    assert looked_up == [16, 4, 4]
+    assert rows == "KT" "" "KTG" "K" "GP" "TP"  # fmt: skip
+
+
+def test_runs_of_several_lists_and_plain_lists_are_not_mixed_up():
+    files = Files(ANIMALS, ROWS)
+    one, two, three = (files.equality([1], [{"id": n}]) for n in (1, 2, 3))
+    source = SourceFile(location=files.location)
+    deletes = [
+        Part([one, two, three], (0, -3)),
+        Part([three, one, two, three], (1, -4)),
+        Part([three, one, two, three], (3,)),
+        [one, two, three],
+        Part([one, two, three], (1, 2)),
+    ]
+    pieces = [LivePiece(source=source, deletes=some) for some in deletes]
+    assert letters(LiveRowsReader(files.storage, ANIMALS).read(pieces)) == "PPKTPPKP"
+
+
+def test_the_kinds_of_a_run_are_told_apart_once():
+    files = Files(ANIMALS, ROWS)
+    whole = [*(files.equality([1], [{"id": n}]) for n in range(50)), files.positions(0), files.positions(1)]
+    kinds = KindsOfParts()
+    first, second = (kinds.by_kind(Part(whole, runs)) for runs in ((10, -50, 50), (10, -50, 51)))
+    assert first.by_equality is second.by_equality
+    assert (first.by_position, second.by_position) == ([whole[50]], [whole[51]])
+    assert first.run == EqualityRun(first.run.places, 10, 50)
+    backwards = kinds.by_kind(Part(whole[::-1], (0, -10)))
+    assert (len(backwards.by_position), [len(some) for some in backwards.by_equality.values()]) == (2, [8])
+    assert backwards.run is None
 
 
 @pytest.mark.parametrize(("name", "limit"), [("PIECE_ROWS", 9), ("PIECE_BYTES", 300)])

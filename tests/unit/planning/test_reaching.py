@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 
@@ -92,3 +93,30 @@ def test_pairs_that_are_too_many_are_left_to_spark() -> None:
     data, deletes = table_of([A, entry("b", 5)]), table_of([equality("e", 7), equality("f", 7)])
     assert reaching(data, deletes, SPECS, most_pairs=4) is not None
     assert reaching(data, deletes, SPECS, most_pairs=3) is None
+
+
+@given(generated_tables())
+def test_runs_are_of_one_list_whose_members_are_in_the_order_of_their_numbers(table: tuple[Entries, Entries]) -> None:
+    held = reaching(table_of(table[0]), table_of(table[1]), SPECS)
+    assert held is not None
+    numbers = held.deletes["sequence_number"].to_pylist()
+    for row in range(len(table[0])):
+        for n in range(held.offsets[row], held.offsets[row + 1]):
+            some = slice(held.starts[n], held.stops[n])
+            assert len({*held.lists[some].tolist()}) == 1
+            assert numbers[some] == sorted(numbers[some])
+    used = {n for row in range(len(table[0])) for n in held.of_row(row)}
+    assert {n for n, is_used in enumerate(held.used) if is_used} == used
+
+
+def test_a_row_has_few_runs_however_many_deletes_reach_it() -> None:
+    everywhere = {"spec_id": 0, "partition": ()}
+    data = [entry(f"f{n:03}", n, **everywhere) for n in range(200)]
+    deletes = [equality(f"e{n}", n, **everywhere) for n in range(200)]
+    for n in range(200):
+        own = bounded(f"f{n:03}".encode(), f"f{n:03}".encode())
+        deletes += [positions(f"p{n}-{m}", n + m, **own, **everywhere) for m in range(3)]
+    held = reaching(table_of(data), table_of(deletes), SPECS)
+    assert held is not None
+    assert sum(len(held.of_row(row)) for row in range(200)) == 3 * 200 + sum(range(200))
+    assert int(np.diff(held.offsets).max()) == 2

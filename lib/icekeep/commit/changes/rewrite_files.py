@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -22,14 +23,10 @@ from icekeep.commit.live_files import (
 from icekeep.commit.selection import Selection
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
-from icekeep.spec.applicability import (
-    AppliedDelete,
-    applied_delete,
-    is_newer,
-    reaching_deletes,
-)
+from icekeep.spec.applicability import AppliedDelete, is_newer
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.reached_files import Comparison, Difference, ReachedFiles, reached_files
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.updates import Update
 
@@ -56,7 +53,7 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
     removed: FileSet
     added: tuple[DataFile, ...]
     schema_id: int
-    applied_deletes: Mapping[str, frozenset[AppliedDelete]] = {}
+    applied_deletes: Mapping[str, AbstractSet[AppliedDelete]] = {}
     moved_spec_ids: frozenset[int] | None = None
     format_version: int | None = None
     starting_sequence_number: int | None = None
@@ -186,7 +183,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
 
     base: TableMetadata
     deletes: tuple[ManifestFile, ...]
-    applied: Mapping[str, frozenset[AppliedDelete]]
+    applied: Mapping[str, AbstractSet[AppliedDelete]]
     start: int | None
     number: int | None
     moved_spec_ids: frozenset[int] | None
@@ -205,26 +202,26 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
         if moved and (problem := self._problem_of_moving(reader)):
             refusals.update(dict.fromkeys(moved, problem))
         changed: dict[str, ChangedDeletes] = {}
-        for path, reaching in reaching_deletes(removed, self._live_deletes(reader), self.base.specs_by_id).items():
+        reached = reached_files(removed, self._live_deletes(reader), self.base.specs_by_id)
+        comparison = Comparison(reached)
+        for path in reached.runs:
             applied = self.applied.get(path) or wanted.applied.get(path, frozenset())
-            if applied == {applied_delete(delete) for delete in reaching}:
+            difference = comparison.difference(path, applied)
+            if difference is None:
                 continue
-            if problem := self._problem_of(path, spec_ids[path], reaching, applied):
+            if problem := self._problem_of(path, spec_ids[path], difference):
                 refusals.setdefault(path, problem)
-            elif deletes := _changed(reaching, applied):
+            elif deletes := _changed(reached, path, difference):
                 changed[path] = deletes
         return Checked(refusals, changed)
 
-    def _problem_of(
-        self, path: str, spec_id: int, reaching: Sequence[ManifestEntry], applied: frozenset[AppliedDelete]
-    ) -> str | None:
+    def _problem_of(self, path: str, spec_id: int, difference: Difference) -> str | None:
         """Why a file may not be replaced now that other deletes reach it than were applied."""
-        gone = applied - {applied_delete(delete) for delete in reaching}
-        if gone and not self.carries:
-            name = min(delete.file_path for delete in gone)
+        if difference.gone and not self.carries:
+            name = min(delete.file_path for delete in difference.gone)
             return f"delete file {name!r} no longer reaches data file {path!r}, whose rewrite applied it; plan again"
-        for delete in reaching:
-            if applied_delete(delete) in applied or (self.carries and _is_of_positions(delete)):
+        for delete in difference.new:
+            if self.carries and _is_of_positions(delete):
                 continue
             if not self._still_reaches(delete, spec_id):
                 return (
@@ -274,16 +271,14 @@ def _is_of_positions(delete: ManifestEntry) -> bool:
     return delete.data_file.content is FileContent.POSITION_DELETES
 
 
-def _changed(reaching: Sequence[ManifestEntry], applied: frozenset[AppliedDelete]) -> ChangedDeletes | None:
+def _changed(reached: ReachedFiles, path: str, difference: Difference) -> ChangedDeletes | None:
     """The deletes of positions to look at, where a file's deletes are not those that were applied."""
-    gone = applied - {applied_delete(delete) for delete in reaching}
-    positions = [delete for delete in reaching if _is_of_positions(delete)]
-    if not gone:
-        positions = [delete for delete in positions if applied_delete(delete) not in applied]
-        return ChangedDeletes(deletes=tuple(positions)) if positions else None
-    kinds = {delete.content for delete in gone}
+    if not difference.gone:
+        positions = tuple(filter(_is_of_positions, difference.new))
+        return ChangedDeletes(deletes=positions) if positions else None
+    kinds = {delete.content for delete in difference.gone}
     return ChangedDeletes(
-        deletes=tuple(positions),
+        deletes=tuple(filter(_is_of_positions, reached.of_path(path))),
         lacks_positions=FileContent.POSITION_DELETES in kinds,
         lacks_keys=FileContent.EQUALITY_DELETES in kinds,
     )

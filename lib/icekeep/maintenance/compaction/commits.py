@@ -5,6 +5,7 @@ changed so that its rewrite is of no use hinders no other group: it is left out,
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 
 import msgspec
@@ -187,7 +188,7 @@ class _Committer:
         else:
             held = tuple(self._read(replaced))
             removed = tuple(file.entry for file in held)
-        applied: dict[str, frozenset[AppliedDelete]] = {
+        applied: dict[str, AbstractSet[AppliedDelete]] = {
             file.entry.data_file.file_path: file.applied_deletes for file in held if file.applied_deletes
         }
         keeps_number = work.options.use_starting_sequence_number

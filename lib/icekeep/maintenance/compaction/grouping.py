@@ -13,6 +13,7 @@ from itertools import groupby
 
 import msgspec
 
+from icekeep.maintenance.compaction.group_deletes import with_deletes_once
 from icekeep.maintenance.compaction.key_ranges import Ends, KeySpace
 from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions
 from icekeep.maintenance.compaction.overlap import Line, along_boxes, box_depth, depth_sum, overlapping, worth_box_depth
@@ -25,12 +26,12 @@ class PlannedFile(msgspec.Struct, frozen=True, kw_only=True):
     """A live data file, what reaches it, and why it may want to be rewritten.
 
     Attributes:
-        deletes: those that a reader must apply to it.
+        deletes: those that a reader must apply to it; of many files parts of one list.
         ends: what it holds of the keys of the order; null where that is not known or not asked.
     """
 
     file: GroupFile
-    deletes: tuple[GroupDelete, ...] = ()
+    deletes: Sequence[GroupDelete] = ()
     has_bad_size: bool = False
     has_many_deletes: bool = False
     ends: Ends | None = None
@@ -252,7 +253,7 @@ def _group(files: Sequence[PlannedFile], position: int, rules: GroupRules) -> Pl
     sizes, factor = rules.sizes, rules.strategy.compression_factor
     spec_id, partition = rules.key_of(files[0].file)
     total = sum(one.file.file_size_in_bytes for one in files)
-    group_files = _with_deletes_once(files)
+    group_files = with_deletes_once((one.file, one.deletes) for one in files)
     group = FileGroup(
         number=0,
         partition="",
@@ -268,19 +269,3 @@ def _group(files: Sequence[PlannedFile], position: int, rules: GroupRules) -> Pl
         write_max_bytes=sizes.write_max_bytes,
     )
     return PlannedGroup(group=group, partition=partition, position=position, files=group_files)
-
-
-def _with_deletes_once(files: Sequence[PlannedFile]) -> GroupFiles:
-    places: dict[tuple[str, int | None], int] = {}
-    deletes: list[GroupDelete] = []
-    out = []
-    for one in files:
-        positions = []
-        for delete in one.deletes:
-            name = (delete.file_path, delete.content_offset)
-            if name not in places:
-                places[name] = len(deletes)
-                deletes.append(delete)
-            positions.append(places[name])
-        out.append(msgspec.structs.replace(one.file, deletes=tuple(positions)))
-    return GroupFiles(tuple(out), tuple(deletes))

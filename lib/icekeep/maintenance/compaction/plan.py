@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.errors import IcekeepBug, InvalidTableError
+from icekeep.spec.position_runs import Runs
 from icekeep.spec.snapshots import MAIN
 from icekeep.storage.base import Storage
 
@@ -21,7 +22,7 @@ class GroupFile(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         partition: its tuple as bytes (`PartitionCodec`).
-        deletes: positions in `GroupFiles.deletes` of the delete files that reach it.
+        deletes: positions in `GroupFiles.deletes` of the delete files that reach it, as runs.
     """
 
     file_path: str
@@ -37,7 +38,7 @@ class GroupFile(msgspec.Struct, frozen=True, kw_only=True):
     split_offsets: tuple[int, ...] | None = None
     first_row_id: int | None = None
     sort_order_id: int | None = None
-    deletes: tuple[int, ...] = ()
+    deletes: Runs = ()
 
 
 class GroupDelete(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +65,10 @@ class GroupDelete(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupFiles(msgspec.Struct, frozen=True):
-    """The files of one group, and the delete files that reach any of them, each once."""
+    """The files of one group, and the delete files that reach any of them, each once.
+
+    Planning puts them in an order in which what reaches a file is a few runs (`group_deletes`).
+    """
 
     files: tuple[GroupFile, ...]
     deletes: tuple[GroupDelete, ...] = ()

@@ -1,7 +1,7 @@
 """What a scan plans -> files with the reasons to rewrite them: few on the driver, many as a DataFrame."""
 
-from collections.abc import Collection, Iterator, Mapping
-from functools import cache
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,10 @@ from icekeep.maintenance.compaction.grouping import GroupRules, PlannedFile
 from icekeep.maintenance.compaction.key_ranges import ColumnFacts, KeySpace, ends_of
 from icekeep.maintenance.compaction.plan import GroupDelete, GroupFile
 from icekeep.planning.scan import FewFiles, refuse_encrypted_file
+from icekeep.spec.position_runs import Part, narrowed, runs_of
 
 _FILE_COLUMNS = tuple(name for name in GroupFile.__struct_fields__ if name != "deletes")
+_ROWS_AT_ONCE = 50
 _METRICS = ("lower_bounds", "upper_bounds", "null_value_counts", "nan_value_counts")
 
 
@@ -51,32 +53,69 @@ def few_planned_files(few: FewFiles, rules: GroupRules, only: Collection[str] | 
     files = _narrowed_table(few.files, rules.space).take(pa.array(chosen))
     for name, values in reasons.items():
         files = files.append_column(name, pa.array(values[chosen]))
+    rows = zip(files.to_pylist(), _deletes_of_few(few, chosen.tolist()), strict=True)
+    yield from (_planned_file(row, deletes, rules.space) for row, deletes in rows)
+
+
+def _deletes_of_few(few: FewFiles, chosen: Sequence[int]) -> Iterator[Sequence[GroupDelete]]:
+    """What reaches some of the files: parts of one list, which has what reaches any of them."""
     reaching = few.reaching
-    deletes = [] if reaching is None else reaching.deletes.to_pylist()
-
-    @cache
-    def delete(position: int) -> GroupDelete:
-        return _delete(deletes[position])
-
-    for number, row in zip(chosen.tolist(), files.to_pylist(), strict=True):
-        positions = [] if reaching is None else reaching.of_row(number)
-        yield _planned_file(row, tuple(map(delete, positions)), rules.space)
+    if reaching is None:
+        return repeat((), len(chosen))
+    used, parts = narrowed(range(reaching.deletes.num_rows), [*map(reaching.runs_of_row, chosen)])
+    deletes = [*map(_delete, reaching.deletes.take(pa.array(used, pa.int64())).to_pylist())]
+    return (Part(deletes, runs) for runs in parts)
 
 
 def many_planned_files(files: DataFrame, rules: GroupRules) -> DataFrame:
-    """The same as a DataFrame of `planned_files`, whose rows are for `planned_file`."""
+    """The same as a DataFrame of `planned_files`, whose rows are for `ManyPlannedFiles`."""
     known = with_reasons(_narrowed(files, rules.space), rules.sizes, rules.options)
     if rules.strategy.ordering is not None:
         return known
     return candidates(known, rewrite_all=rules.options.rewrite_all)
 
 
-def planned_file(row: Mapping[str, Any], space: KeySpace | None) -> PlannedFile:
-    """A row of `many_planned_files`; raises `UnsupportedError` if the file or one of its deletes is encrypted."""
-    return _planned_file(row, tuple(_delete(delete) for delete in row.get("deletes") or ()), space)
+class ManyPlannedFiles:
+    """Makes planned files of rows of `many_planned_files`, those of one task; their delete files are parts of one list."""
+
+    def __init__(self, space: KeySpace | None) -> None:
+        self._space = space
+        self._deletes: list[GroupDelete] = []
+        self._places: dict[tuple[str, int | None], int] = {}
+
+    def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[PlannedFile]:
+        """The files of batches, few of which are taken apart at a time: a row may have a thousand delete files.
+
+        Raises:
+            UnsupportedError: a file or one of its deletes is encrypted.
+        """
+        for batch in batches:
+            for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
+                yield from self._of_few(batch.slice(start, _ROWS_AT_ONCE))
+
+    def _of_few(self, batch: pa.RecordBatch) -> Iterator[PlannedFile]:
+        if "deletes" not in batch.schema.names:
+            return (_planned_file(row, (), self._space) for row in batch.to_pylist())
+        column = batch.column("deletes")
+        lengths = pc.fill_null(pc.list_value_length(column), 0).to_pylist()
+        places = iter(self._places_of(column.flatten()))
+        rows = zip(batch.drop_columns(["deletes"]).to_pylist(), lengths, strict=True)
+        return (
+            _planned_file(row, Part(self._deletes, runs_of(islice(places, length))), self._space)
+            for row, length in rows
+        )
+
+    def _places_of(self, deletes: pa.StructArray) -> list[int]:
+        """Where each stands in the list, to which those are added that it has not yet."""
+        names = [*zip(*(deletes.field(name).to_pylist() for name in ("file_path", "content_offset")), strict=True)]
+        new = {name: position for position, name in enumerate(names) if name not in self._places}
+        if new:
+            self._places |= zip(new, range(len(self._deletes), len(self._deletes) + len(new)), strict=True)
+            self._deletes += map(_delete, deletes.take(pa.array(new.values(), pa.int64())).to_pylist())
+        return [self._places[name] for name in names]
 
 
-def _planned_file(row: Mapping[str, Any], deletes: tuple[GroupDelete, ...], space: KeySpace | None) -> PlannedFile:
+def _planned_file(row: Mapping[str, Any], deletes: Sequence[GroupDelete], space: KeySpace | None) -> PlannedFile:
     refuse_encrypted_file(row)
     offsets = row["split_offsets"]
     values = {name: row[name] for name in _FILE_COLUMNS}

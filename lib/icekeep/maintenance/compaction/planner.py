@@ -30,13 +30,14 @@ from icekeep.maintenance.compaction.plan import (
     pack_group_files,
 )
 from icekeep.maintenance.compaction.planned_files import (
+    ManyPlannedFiles,
     few_planned_files,
     file_columns,
     many_planned_files,
-    planned_file,
 )
 from icekeep.maintenance.compaction.strategy import Strategy, snapshots_in_order
 from icekeep.planning.entries import DRIVER_ENTRIES_COUNT
+from icekeep.planning.reaching import EVERY_PAIR
 from icekeep.planning.scan import Scan, few_files, planned_files, planned_files_with_deletes
 from icekeep.planning.tasks import collected
 from icekeep.spec.manifests.encode import PartitionCodec
@@ -282,8 +283,7 @@ class _PackTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _pack(task: _PackTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    rows = (row for batch in batches for row in batch.to_pylist())
-    files = (planned_file(row, task.rules.space) for row in rows)
+    files = ManyPlannedFiles(task.rules.space).read(batches)
     tally = Tally()
     for one in _groups(files, task.rules, tally, task.cut):
         yield _packed_row("group", task.stored(one))
@@ -315,7 +315,7 @@ def _packer(
 ) -> Packer:
     columns = file_columns(rules.space)
     deletes = with_deletes and bool(scan.deletes.opened)
-    few = few_files(scan, columns, deletes=deletes, driver_limit=driver_limit)
+    few = few_files(scan, columns, deletes=deletes, driver_limit=driver_limit, most_pairs=EVERY_PAIR)
     if few is not None:
         return DriverPacker(few_planned_files(few, rules, only), rules)
     plan_files = planned_files_with_deletes if deletes else planned_files

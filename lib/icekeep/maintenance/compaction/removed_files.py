@@ -33,6 +33,7 @@ from icekeep.spec.applicability import AppliedDelete
 from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.position_runs import PartSet, narrowed
 from icekeep.spec.types import StructType
 from icekeep.storage.base import Storage
 
@@ -56,14 +57,11 @@ def partition_types(metadata: TableMetadata) -> PartitionTypes:
 
 def read_files(files: GroupFiles, types: PartitionTypes) -> Iterator[ReadFile]:
     """The files of a group as they were read: what must still be so when they are replaced."""
-    deletes = [_applied(delete) for delete in files.deletes]
-    sets: dict[tuple[int, ...], frozenset[AppliedDelete]] = {}
+    deletes = tuple(map(_applied, files.deletes))
     codecs = PartitionCodecs(types)
     for file in files.files:
-        if file.deletes not in sets:
-            # Files often share their deletes, and there may be hundreds.
-            sets[file.deletes] = frozenset(deletes[position] for position in file.deletes)
-        yield ReadFile(_entry(file, codecs), file.manifest_path, sets[file.deletes])
+        # Files often share their deletes, and there may be hundreds.
+        yield ReadFile(_entry(file, codecs), file.manifest_path, PartSet(deletes, file.deletes))
 
 
 def store_removed_files(
@@ -134,7 +132,17 @@ def _rows(files: GroupFiles, types: PartitionTypes) -> Iterator[tuple[Any, ...]]
     for manifest_path, some in groupby(by_manifest, attrgetter("manifest_path")):
         of_manifest = list(some)
         for start in range(0, len(of_manifest), _FILES_A_ROW):
-            yield manifest_path, pickle.dumps(of_manifest[start : start + _FILES_A_ROW])
+            yield manifest_path, pickle.dumps(_by_themselves(of_manifest[start : start + _FILES_A_ROW]))
+
+
+def _by_themselves(files: Sequence[ReadFile]) -> list[ReadFile]:
+    """Files of one group with those of its deletes that were applied to any of them, and no more."""
+    parts: list[Any] = [file.applied_deletes for file in files]
+    deletes, runs = narrowed(parts[0].whole, [part.runs for part in parts])
+    return [
+        msgspec.structs.replace(file, applied_deletes=PartSet(deletes, some))
+        for file, some in zip(files, runs, strict=True)
+    ]
 
 
 def _write(batches: Iterable[pa.RecordBatch], storage: Storage, directory: str) -> list[StoredPart]:

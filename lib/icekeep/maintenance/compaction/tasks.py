@@ -1,6 +1,6 @@
 """A group of files as tasks: what each of them reads, which deletes it applies, and what it writes. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 import msgspec
@@ -15,6 +15,7 @@ from icekeep.spec.layout import own_directory
 from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.position_runs import narrowed
 
 _SPLITTABLE = ("PARQUET", "ORC")
 
@@ -102,13 +103,12 @@ def _task(
     group: FileGroup, files: GroupFiles, pieces: Sequence[FilePiece], context: GroupContext, number: int
 ) -> RewriteTask:
     metadata = context.metadata
-    used = sorted({position for piece in pieces for position in piece.deletes})
-    renumbered = {position: place for place, position in enumerate(used)}
+    deletes, runs = narrowed(files.deletes, [piece.deletes for piece in pieces])
     partitions = _codecs(metadata)
     ordering = ordering_of(group, context)
     return RewriteTask(
-        pieces=tuple(_with_deletes(piece, renumbered) for piece in pieces),
-        delete_files=tuple(_delete_file(files.deletes[position], partitions) for position in used),
+        pieces=tuple(msgspec.structs.replace(p, deletes=some) for p, some in zip(pieces, runs, strict=True)),
+        delete_files=tuple(_delete_file(delete, partitions) for delete in deletes),
         schema=metadata.schema,
         table_schemas=metadata.schemas,
         specs=metadata.specs_by_id,
@@ -127,12 +127,6 @@ def _task(
         verifies=context.verifies,
         moves_directory=own_directory(metadata, f"runs/{context.run_id}"),
     )
-
-
-def _with_deletes(piece: FilePiece, renumbered: Mapping[int, int]) -> FilePiece:
-    if not piece.deletes:
-        return piece
-    return msgspec.structs.replace(piece, deletes=tuple(renumbered[position] for position in piece.deletes))
 
 
 def _delete_file(delete: GroupDelete, partitions: PartitionCodecs) -> DataFile:

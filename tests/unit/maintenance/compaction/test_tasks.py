@@ -100,7 +100,7 @@ def test_a_task_carries_only_the_deletes_that_reach_its_pieces():
         [[task.delete_files[position].file_path for position in piece.deletes] for piece in task.pieces]
         for task in found
     ]
-    assert told == [[["d0", "d2"]], [[]], [["d2", "d1"]]]
+    assert told == [[["d0", "d2"]], [[]], [["d1", "d2"]]]
     assert [[one.file_path for one in task.delete_files] for task in found] == [["d0", "d2"], [], ["d1", "d2"]]
     assert found[0].delete_files[0].content is FileContent.POSITION_DELETES
 
