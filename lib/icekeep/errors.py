@@ -12,7 +12,7 @@
     |- SafetyError                  4   we will not: a check that guards data refused
     |- TryAgainError               75   nothing is broken, run it again
     |   |- ConflictError           75   another writer won
-    |   `- UnavailableError        75   a catalog or store is out of reach
+    |   `- UnavailableError        75   a catalog, a store or Spark is out of reach
     |- JobFailedError               1   work failed before anything was committed; what it wrote is removed
     |- OutcomeUnknownError          5   a commit may or may not have landed; nothing was deleted
     `- IcekeepBug                   1   an invariant of ours is broken
@@ -151,7 +151,7 @@ class ConflictError(TryAgainError):
 
 
 class UnavailableError(TryAgainError):
-    """A catalog or a store is out of reach, or refuses for now."""
+    """A catalog, a store or Spark is out of reach, or refuses for now."""
 
     kind = "unavailable"
 

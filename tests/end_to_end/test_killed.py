@@ -117,7 +117,8 @@ def test_a_jvm_that_dies_below_its_driver_ends_the_job_in_one_line(operator: Ope
     run.kill_jvm()
     assert run.process.wait() == 75
     assert (
-        run.lines[-1] == "icekeep: Spark's JVM is gone (killed, or out of memory?); nothing is broken, run it again\n"
+        run.lines[-1]
+        == "icekeep: the JVM of Spark is gone (killed, or out of memory?); nothing is broken, run it again\n"
     )
     left = check_table(operator.lake, rows, head)
     assert not left.attempts

@@ -15,7 +15,7 @@ from icekeep.commit.changes.base import Change
 from icekeep.commit.cleanup import remove_all, remove_unused
 from icekeep.commit.manifests import EntryMemory, ManifestReader, StorageManifestReader
 from icekeep.commit.settle import settle, validate_status_checks
-from icekeep.errors import ConflictError, IcekeepError, OptionError, OutcomeUnknownError, SafetyError, TryAgainError
+from icekeep.errors import ConflictError, IcekeepError, OptionError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.events import SILENT, CommitRetried, Listener, SnapshotCommitted
 from icekeep.runtime import SYSTEM, Runtime, new_snapshot_id
 from icekeep.spec.metadata import TableMetadata
@@ -90,7 +90,7 @@ def commit(
         OutcomeUnknownError: the last attempt may have landed, also where an interrupt met it; nothing was removed, and
             whoever catches this may remove nothing. Any other error proves that nothing landed.
         SafetyError: the table was dropped and made again since it was loaded.
-        TryAgainError: this process is abandoned (`Runtime.is_abandoned`). What this call wrote is removed.
+        UnavailableError: this process is abandoned (`Runtime.is_abandoned`). What this call wrote is removed.
     """
     policy = RetryPolicy.of(table.metadata)
     validate_status_checks(table.metadata)
@@ -148,7 +148,7 @@ def _swap(
         requirements = requirements_for(base.metadata, updates)
         # As late as it can be: what is asked earlier says nothing of a death in between.
         if runtime.is_abandoned():
-            raise TryAgainError(
+            raise UnavailableError(
                 f"the process that started this one is gone, so nothing more is committed to {base.name!r}; run it again"
             )
         outcome = base.catalog.swap(base, requirements, updates)

@@ -26,7 +26,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from icekeep.errors import IcekeepError, TryAgainError
+from icekeep.errors import IcekeepError, UnavailableError
 from icekeep.events import Listener, Warned
 from icekeep.runtime import Runtime
 
@@ -50,7 +50,7 @@ def ending_when_abandoned(
             wait for ever.
 
     Raises:
-        TryAgainError: the block failed because the JVM is gone, be it this process's parent or its child.
+        UnavailableError: the block failed because the JVM is gone, be it this process's parent or its child.
     """
     over = threading.Event()
 
@@ -65,8 +65,8 @@ def ending_when_abandoned(
         yield
     except Exception as failure:
         if not isinstance(failure, IcekeepError) and (runtime.is_abandoned() or _own_jvm_has_ended()):
-            raise TryAgainError(
-                "Spark's JVM is gone (killed, or out of memory?); nothing is broken, run it again"
+            raise UnavailableError(
+                "the JVM of Spark is gone (killed, or out of memory?); nothing is broken, run it again"
             ) from failure
         raise
     finally:

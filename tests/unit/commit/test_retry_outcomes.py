@@ -11,7 +11,6 @@ from icekeep.errors import (
     NotFoundError,
     OutcomeUnknownError,
     SafetyError,
-    TryAgainError,
     UnavailableError,
 )
 from kit.changes import Applying, run, thrown
@@ -78,9 +77,9 @@ def test_an_abandoned_process_swaps_nothing_and_leaves_nothing(catalog, table, c
     catalog.follow(*[CONFLICTS] * (attempt - 1))
     # The very last moment at which something happens before the swap: the change is applied and its files are written.
     applied = Applying(change, **{f"attempt_{attempt}": die})
-    with pytest.raises(TryAgainError, match=r"process that started this one is gone.*'db.events'") as raised:
+    with pytest.raises(UnavailableError, match=r"process that started this one is gone.*'db.events'") as raised:
         commit(table, applied, runtime=runtime)
-    assert (type(raised.value), raised.value.exit_status) == (TryAgainError, 75)
+    assert (type(raised.value), raised.value.exit_status) == (UnavailableError, 75)
     assert len(catalog.swaps) - swaps == attempt - 1
     assert stored(catalog) == before
     assert catalog.load(EVENTS).metadata == table.metadata

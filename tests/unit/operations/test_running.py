@@ -1,6 +1,6 @@
 import pytest
 
-from icekeep.errors import ExpressionError, NotFoundError, OptionError, TryAgainError, UsageError
+from icekeep.errors import ExpressionError, NotFoundError, OptionError, UnavailableError, UsageError
 from icekeep.events import SILENT
 from icekeep.operations.arguments import Command
 from icekeep.operations.interrupts import Interrupts
@@ -130,7 +130,7 @@ def test_the_session_is_stopped_when_the_job_fails():
 
 def test_a_job_that_fails_because_spark_submit_is_gone_says_so_and_its_session_is_stopped():
     fake_jobs.FAILURES.append(ConnectionRefusedError(111, "Connection refused"))
-    with pytest.raises(TryAgainError, match="Spark's JVM is gone"):
+    with pytest.raises(UnavailableError, match="the JVM of Spark is gone"):
         run("compact", abandoned=True)
     assert HISTORY[-1] == "stop"
 

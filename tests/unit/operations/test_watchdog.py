@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from icekeep.errors import NotFoundError, TryAgainError
+from icekeep.errors import NotFoundError, UnavailableError
 from icekeep.events import SILENT
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.watchdog import ending_when_abandoned
@@ -112,7 +112,7 @@ def abandoned() -> FakeRuntime:
 def test_what_fails_because_the_jvm_above_is_gone_says_so():
     failure = ConnectionRefusedError(111, "Connection refused")
     with (
-        pytest.raises(TryAgainError, match=r"Spark's JVM is gone.*run it again") as raised,
+        pytest.raises(UnavailableError, match=r"the JVM of Spark is gone.*run it again") as raised,
         ending_when_abandoned(abandoned(), SILENT, interval_seconds=60),
     ):
         raise failure
@@ -153,7 +153,7 @@ def jvm(monkeypatch):
 
 def test_what_fails_because_the_jvm_below_was_killed_says_so(jvm):
     os.kill(jvm.pid, signal.SIGKILL)
-    with pytest.raises(TryAgainError, match="JVM is gone"), ending_when_abandoned(FakeRuntime(), SILENT):
+    with pytest.raises(UnavailableError, match="JVM is gone"), ending_when_abandoned(FakeRuntime(), SILENT):
         raise ConnectionResetError(104, "Connection reset by peer")
 
 

@@ -81,7 +81,7 @@ def compact(  # noqa: PLR0913 - the arguments of Iceberg's procedure
             nothing was done.
         UnsupportedError: the table has something that cannot be rewritten; nothing was done.
         JobFailedError: a file could not be rewritten; the table is as it was, and new files are removed.
-        ConflictError: another writer changed a file that was to be replaced.
+        ConflictError: others kept changing files that were to be replaced, however often these were planned anew.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
     began_ms = runtime.monotonic_ms()
