@@ -153,7 +153,7 @@ def jvm(monkeypatch):
 
 def test_what_fails_because_the_jvm_below_was_killed_says_so(jvm):
     os.kill(jvm.pid, signal.SIGKILL)
-    with pytest.raises(UnavailableError, match="JVM is gone"), ending_when_abandoned(FakeRuntime(), SILENT):
+    with pytest.raises(UnavailableError, match="JVM of Spark is gone"), ending_when_abandoned(FakeRuntime(), SILENT):
         raise ConnectionResetError(104, "Connection reset by peer")
 
 
