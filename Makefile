@@ -11,7 +11,7 @@ JAVA_JARS := .java-env
 JAVA_READY := $(JAVA_VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit interop airflow-env java-env fuzz simulate bench bench-planning bench-compaction bench-deletes lint format lock dist clean
+.PHONY: help setup demo test test-unit interop airflow-env java-env fuzz simulate kills bench bench-planning bench-compaction bench-deletes lint format lock dist clean
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ fuzz: $(READY) ## Spoil 100,000 inputs and see each refused in one line or read 
 simulate: $(READY) ## Run 100,000 histories of concurrent writers with faults, and 5,000 of compaction beside writers that never stop
 	$(BIN)/python tests/simulation/run.py --histories 100000
 	$(BIN)/python tests/simulation/run.py --streaming 5000
+
+kills: $(READY) java-env ## Kill fifty compactions with -9 at random moments and check the table after each, ten minutes
+	$(BIN)/python -m pytest tests/interop/test_killed_often.py --kills 25
 
 bench: bench-planning bench-compaction bench-deletes ## Run all benchmarks; nothing else should run on the machine
 

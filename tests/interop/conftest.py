@@ -13,6 +13,10 @@ from kit.postgres import Postgres
 _TRIED: Counter[str] = Counter()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kills", type=int, default=10, help="how many compactions are killed in each of two ways")
+
+
 @pytest.fixture(scope="session")
 def java() -> Iterator[IcebergJava]:
     """Iceberg Java, ready to open catalogs."""

@@ -1,7 +1,8 @@
-"""Fifty compactions killed with -9 at random moments, half of them by their driver, half by the spark-submit above it.
+"""Compactions killed with -9 at random moments, half of them by their driver, half by the spark-submit above it.
 
-After each: rows as before or as after, never between; whatever nobody names lies where it may; the next run finishes the
-work. What the kills hit, what they left and what was rewritten again is printed when the tests have run.
+`--kills` says how many of each: ten, and `make kills` takes twenty-five. After each: rows as before or as after, never between;
+whatever nobody names lies where it may; the next run finishes the work. What the kills hit, what they left and what was
+rewritten again is printed when the tests have run.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,9 +28,6 @@ from kit.killing import (
 from kit.runtime import FakeRuntime
 from kit.shell import Operator
 
-MOMENTS = 25
-"""For each of the two that may be killed."""
-
 # The first is one commit, the second one for each of its three groups, the third is sorted.
 WAYS = (
     (),
@@ -40,7 +38,11 @@ WAYS = (
 
 @pytest.mark.parametrize("submit", [False, True], ids=["driver", "spark-submit"])
 def test_a_compaction_killed_at_any_moment_changes_no_row(
-    tmp_path: Path, spark_session: SparkSession, tried: Callable[[str, int], None], submit: bool
+    tmp_path: Path,
+    spark_session: SparkSession,
+    tried: Callable[[str, int], None],
+    pytestconfig: pytest.Config,
+    submit: bool,
 ) -> None:
     killed = "spark-submit" if submit else "driver"
     kills_count = 0
@@ -67,7 +69,7 @@ def test_a_compaction_killed_at_any_moment_changes_no_row(
         report(tried, f"kills of the {killed}", run, left, landed=landed)
         if run.hit >= "3":
             tried(f"kills of the {killed}: bytes rewritten again by the next runs", again.rewritten_bytes_count)
-        if kills_count == MOMENTS:
+        if kills_count == pytestconfig.getoption("--kills"):
             break
 
 
@@ -89,7 +91,6 @@ def moments(directory: Path, chance: FakeRuntime, *, submit: bool) -> Iterator[M
         *[Moment(FIRST_MANIFEST, 40)] * 4,
         *[Moment(FIRST_LIST, 10)] * 3,
     ]
-    assert len(kinds) == MOMENTS
     for number in count():
         # In steps of seven every kind has its turn early on.
         kind = kinds[7 * number % len(kinds)]
