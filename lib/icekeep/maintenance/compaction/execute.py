@@ -3,13 +3,10 @@
 Nothing is committed here. A group either comes back with all its new files, or none of them is left.
 """
 
-import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import msgspec
-from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
@@ -25,11 +22,10 @@ from icekeep.maintenance.compaction.spark_tasks import Done, Ran, run_tasks
 from icekeep.maintenance.compaction.stitched import Metrics, StitchTask, set_of, stitch_task
 from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, rewrite_tasks, whole_task
 from icekeep.maintenance.compaction.ways import GroupWay
+from icekeep.maintenance.side_by_side import side_by_side, spark_failed
 from icekeep.spec.manifests.structs import DataFile
 
 STEP = "rewriting data files"
-
-_PYTHON_ERROR = re.compile(r"\w+(Error|Exception): ")
 
 
 class RewrittenGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,31 +102,21 @@ def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None
     that were not yielded are removed.
     """
     spark, table = execution.spark, execution.table
-    tag = f"icekeep-rewrite-{execution.context.run_id}"
 
     def run(group: FileGroup) -> Finished:
-        spark.sparkContext.addJobTag(tag)
         spark.sparkContext.setJobDescription(f"rewrite {group.files_count} files of {group.partition or table.name}")
         return _rewrite_group(group, execution, len(plan.groups))
 
-    target = inheritable_thread_target(spark)(run)
-    pool = ThreadPoolExecutor(execution.concurrency, thread_name_prefix="rewrite")
-    running: set[Future[Finished]] = set()
-    try:
-        running = {pool.submit(target, group) for group in plan.groups}
-        while running:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                finished = future.result()
-                execution.listener.on(StepAdvanced(STEP, finished.group.files_count))
-                yield finished
-    finally:
-        if running:
-            pool.shutdown(wait=False, cancel_futures=True)
-            spark.sparkContext.cancelJobsWithTag(tag)
-        pool.shutdown(wait=True)
-        for future in running:
-            _discard_unseen(future, table)
+    def undo(finished: Finished) -> None:
+        if isinstance(finished, RewrittenGroup):
+            discard(table, finished.outcomes)
+
+    tag = f"icekeep-rewrite-{execution.context.run_id}"
+    groups = side_by_side(plan.groups, run, spark, tag=tag, concurrency=execution.concurrency, undo=undo)
+    with closing(groups) as done:
+        for finished in done:
+            execution.listener.on(StepAdvanced(STEP, finished.group.files_count))
+            yield finished
 
 
 def discard(table: Table, outcomes: Iterable[RewriteOutcome]) -> None:
@@ -154,22 +140,13 @@ def failed_job(failed: FailedGroup) -> JobFailedError:
     )
 
 
-def _discard_unseen(future: "Future[Finished]", table: Table) -> None:
-    if not future.cancelled() and future.exception() is None:
-        finished = future.result()
-        if isinstance(finished, RewrittenGroup):
-            discard(table, finished.outcomes)
-
-
 def _rewrite_group(group: FileGroup, execution: Execution, groups_count: int) -> Finished:
     try:
         ran = _run(group, execution, groups_count)
     except IcekeepError as error:
         return FailedGroup(group, error)
     except Exception as error:  # noqa: BLE001 - a lost executor, a worker without our packages: the other groups go on
-        problem = JobFailedError(f"Spark failed: {_mentioned(error)}")
-        problem.__cause__ = error
-        return FailedGroup(group, problem)
+        return FailedGroup(group, spark_failed(error))
     outcomes = tuple(one.outcome for one in ran.done)
     wrong = ran.errors[0] if ran.errors else _count_problem(group, ran.done)
     if wrong is not None:
@@ -180,12 +157,6 @@ def _rewrite_group(group: FileGroup, execution: Execution, groups_count: int) ->
         forget_moves(execution.table, outcomes)
         return FailedGroup(group, wrong)
     return RewrittenGroup(group=group, outcomes=outcomes, cpu_ms=sum(one.cpu_ms for one in ran.done))
-
-
-def _mentioned(error: Exception) -> str:
-    """The line of an error that says most: the last Python error in what Spark tells, else the first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), lines[0] if lines else repr(error))
 
 
 def _run(group: FileGroup, execution: Execution, groups_count: int) -> Ran:

@@ -28,6 +28,7 @@ from icekeep.formats.equality_conversion import (
 )
 from icekeep.maintenance.equality_deletes.plan import ConversionPlan, data_entry, delete_entry, partition_codecs
 from icekeep.maintenance.equality_deletes.reach import Reach
+from icekeep.maintenance.side_by_side import spark_failed
 from icekeep.planning.scan import refuse_encrypted_file
 from icekeep.planning.tasks import REPORT, dataframe_from_tasks, max_task_failures, parallelism, read_reports, reported
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
@@ -140,7 +141,7 @@ def _run_all(
     except IcekeepError:
         raise
     except (PySparkException, Py4JJavaError) as error:
-        raise JobFailedError(f"Spark failed: {str(error).strip().splitlines()[0]}") from error
+        raise spark_failed(error) from error
     except BaseException:
         context.cancelJobsWithTag(tag)
         raise

@@ -4,22 +4,22 @@ Nothing is committed here. A group either comes back with all its new files, or 
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
 
 import msgspec
 import pyarrow as pa
-from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrite_deletes import AddedDeletes, NamedFile
-from icekeep.errors import IcekeepError, InvalidTableError, JobFailedError
+from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.events import Listener, StepAdvanced
 from icekeep.formats.delete_rewrite import DeletesOutcome, DeletesTask, rewrite_deletes
 from icekeep.formats.write_options import MIB
 from icekeep.maintenance.compaction.spark_tasks import attempt_id
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.tasks import TaskContext, deletes_tasks
+from icekeep.maintenance.side_by_side import side_by_side, spark_failed
 from icekeep.planning.tasks import REPORT, dataframe_from_tasks, max_task_failures, read_reports, reported
 from icekeep.spec.applicability import PathDigest, sequence_number
 from icekeep.spec.manifests.structs import DataFile
@@ -75,45 +75,26 @@ def execute(groups: Sequence[DeleteGroup], execution: Execution) -> Generator[Fi
     that were not yielded are removed.
     """
     spark, table = execution.spark, execution.table
-    tag = f"icekeep-rewrite-deletes-{execution.context.run_id}"
 
     def run(group: DeleteGroup) -> Finished:
-        spark.sparkContext.addJobTag(tag)
-        spark.sparkContext.setJobDescription(
-            f"rewrite {group.files_count} delete files of {group.partition or table.name}"
-        )
+        where = group.partition or table.name
+        spark.sparkContext.setJobDescription(f"rewrite {group.files_count} delete files of {where}")
         return _rewrite_group(group, execution)
 
-    target = inheritable_thread_target(spark)(run)
-    pool = ThreadPoolExecutor(execution.concurrency, thread_name_prefix="rewrite-deletes")
-    running: set[Future[Finished]] = set()
-    try:
-        running = {pool.submit(target, group) for group in groups}
-        while running:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                finished = future.result()
-                execution.listener.on(StepAdvanced(STEP, finished.group.files_count))
-                yield finished
-    finally:
-        if running:
-            pool.shutdown(wait=False, cancel_futures=True)
-            spark.sparkContext.cancelJobsWithTag(tag)
-        pool.shutdown(wait=True)
-        for future in running:
-            _discard_unseen(future, table)
+    def undo(finished: Finished) -> None:
+        if isinstance(finished, RewrittenGroup):
+            discard(table, finished.added)
+
+    tag = f"icekeep-rewrite-deletes-{execution.context.run_id}"
+    with closing(side_by_side(groups, run, spark, tag=tag, concurrency=execution.concurrency, undo=undo)) as done:
+        for finished in done:
+            execution.listener.on(StepAdvanced(STEP, finished.group.files_count))
+            yield finished
 
 
 def discard(table: Table, files: Sequence[DataFile]) -> None:
     """Remove new files that no snapshot names."""
     table.storage.delete_many({file.file_path for file in files})
-
-
-def _discard_unseen(future: "Future[Finished]", table: Table) -> None:
-    if not future.cancelled() and future.exception() is None:
-        finished = future.result()
-        if isinstance(finished, RewrittenGroup):
-            discard(table, finished.added)
 
 
 def _rewrite_group(group: DeleteGroup, execution: Execution) -> Finished:
@@ -122,9 +103,7 @@ def _rewrite_group(group: DeleteGroup, execution: Execution) -> Finished:
     except IcekeepError as error:
         return FailedGroup(group, error)
     except Exception as error:  # noqa: BLE001 - a lost executor, a worker without our packages: the other groups go on
-        problem = JobFailedError(f"Spark failed: {error!r}")
-        problem.__cause__ = error
-        return FailedGroup(group, problem)
+        return FailedGroup(group, spark_failed(error))
     added = tuple(file for one in done for file in one.files)
     read_count = sum(one.read_count for one in done)
     if not errors and read_count != group.record_count:

@@ -1,0 +1,69 @@
+"""Groups that are done side by side, and a caller who stops early."""
+
+import threading
+from concurrent.futures import wait as wait_for
+from contextlib import closing
+from unittest import mock
+
+import pytest
+from pyspark.sql import SparkSession
+
+from icekeep.maintenance import side_by_side as module
+from icekeep.maintenance.side_by_side import side_by_side, spark_failed
+
+
+def test_each_group_comes_back_once(spark_session: SparkSession) -> None:
+    undone: list[int] = []
+    done = side_by_side([1, 2, 3], lambda n: 10 * n, spark_session, tag="t1", concurrency=2, undo=undone.append)
+    assert sorted(done) == [10, 20, 30]
+    assert undone == []
+
+
+def test_what_was_done_and_not_seen_is_undone(spark_session: SparkSession) -> None:
+    """Also a group that was finished at the same moment as the one that was seen last."""
+    undone: list[int] = []
+
+    def all_of_them(futures, return_when):
+        return wait_for(futures)
+
+    with mock.patch.object(module, "wait", all_of_them):
+        groups = side_by_side([1, 2, 3], lambda n: n, spark_session, tag="t2", concurrency=3, undo=undone.append)
+        with closing(groups) as done:
+            seen = next(done)
+    assert sorted([seen, *undone]) == [1, 2, 3]
+
+
+def test_groups_that_have_not_begun_never_begin_once_the_caller_stops(spark_session: SparkSession) -> None:
+    begun, may_end = [], threading.Event()
+
+    def work(number: int) -> int:
+        begun.append(number)
+        if number > 1:
+            may_end.wait()
+        return number
+
+    def stop(_: str) -> None:
+        may_end.set()
+
+    undone: list[int] = []
+    with mock.patch.object(type(spark_session.sparkContext), "cancelJobsWithTag", lambda self, tag: stop(tag)):
+        with closing(
+            side_by_side([1, 2, 3, 4], work, spark_session, tag="t3", concurrency=1, undo=undone.append)
+        ) as done:
+            assert next(done) == 1
+    assert begun in ([1], [1, 2])
+    assert undone == begun[1:]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "Job aborted\nTraceback\n  ModuleNotFoundError: No module named 'x'\n",
+            "ModuleNotFoundError: No module named 'x'",
+        ),
+        ("\nexecutor lost\nmore", "executor lost"),
+    ],
+)
+def test_the_line_that_says_most_is_told(text: str, told: str) -> None:
+    assert spark_failed(RuntimeError(text)).message == f"Spark failed: {told}"
