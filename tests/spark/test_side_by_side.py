@@ -46,11 +46,11 @@ def test_groups_that_have_not_begun_never_begin_once_the_caller_stops(spark_sess
         may_end.set()
 
     undone: list[int] = []
-    with mock.patch.object(type(spark_session.sparkContext), "cancelJobsWithTag", lambda self, tag: stop(tag)):
-        with closing(
-            side_by_side([1, 2, 3, 4], work, spark_session, tag="t3", concurrency=1, undo=undone.append)
-        ) as done:
-            assert next(done) == 1
+    with (
+        mock.patch.object(type(spark_session.sparkContext), "cancelJobsWithTag", lambda self, tag: stop(tag)),
+        closing(side_by_side([1, 2, 3, 4], work, spark_session, tag="t3", concurrency=1, undo=undone.append)) as done,
+    ):
+        assert next(done) == 1
     assert begun in ([1], [1, 2])
     assert undone == begun[1:]
 
