@@ -11,7 +11,7 @@ JAVA_JARS := .java-env
 JAVA_READY := $(JAVA_VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit interop airflow-env java-env fuzz simulate kills bench bench-planning bench-compaction bench-deletes lint format lock dist clean
+.PHONY: help setup demo test test-unit interop airflow-env java-env fuzz simulate kills bench bench-planning bench-compaction bench-deletes bench-expiration lint format lock dist clean
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,7 +70,7 @@ simulate: $(READY) ## Run 100,000 histories of concurrent writers with faults, a
 kills: $(READY) java-env ## Kill fifty compactions with -9 at random moments and check the table after each, ten minutes
 	$(BIN)/python -m pytest tests/interop/test_killed_often.py --kills 25
 
-bench: bench-planning bench-compaction bench-deletes ## Run all benchmarks; nothing else should run on the machine
+bench: bench-planning bench-compaction bench-deletes bench-expiration ## Run all benchmarks; nothing else should run on the machine
 
 bench-planning: $(READY) java-env ## Time scan planning against PyIceberg and Iceberg Java, and plan ten million files with a 2 GB driver
 	$(BIN)/python tests/bench/planning.py
@@ -82,6 +82,9 @@ bench-compaction: $(READY) java-env ## Time binpack, sort, z-order, Hilbert and 
 
 bench-deletes: $(READY) java-env ## Compact a table with 22,000 delete files within 4 GB, against Iceberg Java
 	$(BIN)/python tests/bench/deletes.py
+
+bench-expiration: $(READY) java-env ## Time expiration and orphan removal against Iceberg Java, up to 10,000 snapshots and 1,000,000 files
+	$(BIN)/python tests/bench/expiration.py
 
 lint: $(READY) ## Check style, types and layers
 	$(BIN)/ruff check .

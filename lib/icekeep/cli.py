@@ -53,7 +53,25 @@ JOBS: Mapping[str, Job] = {
     "expire_snapshots": Job(
         plan="icekeep.maintenance.expiration:plan_expire_snapshots",
         run="icekeep.maintenance.expiration:expire_snapshots",
+        options="icekeep.maintenance.deletion.options:ReclaimOptions",
+        check="icekeep.maintenance.expiration:check_arguments",
+        plan_extras=("listener", "runtime"),
+        starts_spark_when_needed=True,
+    ),
+    "remove_orphan_files": Job(
+        plan="icekeep.maintenance.orphans:plan_remove_orphan_files",
+        run="icekeep.maintenance.orphans:remove_orphan_files",
+        options="icekeep.maintenance.deletion.options:ReclaimOptions",
         plan_extras=("runtime",),
+        starts_spark_when_needed=True,
+    ),
+    "drop": Job(
+        plan="icekeep.maintenance.purge:plan_drop",
+        run="icekeep.maintenance.purge:drop",
+        options="icekeep.maintenance.deletion.options:ReclaimOptions",
+        check="icekeep.maintenance.purge:check_arguments",
+        plan_extras=("runtime",),
+        starts_spark_when_needed=True,
     ),
 }
 SEAMS = Seams(

@@ -8,9 +8,11 @@ from icekeep.catalog.base import (
     Committed,
     Conflict,
     Identifier,
+    Pointer,
     SwapOutcome,
     Table,
     Unknown,
+    as_identifier,
     no_such_namespace,
     no_such_table,
     table_exists,
@@ -25,6 +27,7 @@ from icekeep.catalog.metadata_files import (
     read_table,
 )
 from icekeep.errors import UnavailableError, UsageError
+from icekeep.maintenance.deletion.neighbours import forget_places
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
@@ -81,15 +84,22 @@ class MemoryCatalog:
         runtime: Runtime | None = None,
         warehouse: str = "memory://lake/wh",
         name: str = "local",
+        *,
+        compares_metadata: bool = True,
+        restores_snapshots: bool = True,
     ) -> None:
+        # A new world, in which identifiers that a fake runtime draws come again.
+        forget_places()
         self.name = name
+        self.compares_metadata = compares_metadata
+        self.restores_snapshots = restores_snapshots
+        self.warehouse: str | None = warehouse
         self.runtime = FakeRuntime() if runtime is None else runtime
         self.storage: Storage = MemoryStorage(self.runtime) if storage is None else storage
         self.script: deque[Step] = deque()
         self.swaps: list[tuple[tuple[Requirement, ...], tuple[Update, ...]]] = []
         self.failing_loads = 0
         self.loads_count = 0
-        self._warehouse = warehouse
         self._locations: dict[Identifier, str] = {}
         self._namespaces: set[Identifier] = set()
         self._late: tuple[int, Table, Sequence[Requirement], Sequence[Update]] | None = None
@@ -98,8 +108,8 @@ class MemoryCatalog:
         """Add steps for the next swaps."""
         self.script.extend(steps)
 
-    def load(self, identifier: Identifier) -> Table:
-        validate_table_identifier(identifier)
+    def load(self, identifier: Identifier | str) -> Table:
+        identifier = validate_table_identifier(as_identifier(identifier))
         self.loads_count += 1
         if self.failing_loads:
             self.failing_loads -= 1
@@ -108,6 +118,12 @@ class MemoryCatalog:
         if identifier not in self._locations:
             raise no_such_table(self, identifier)
         return read_table(self, identifier, self._locations[identifier], self.storage)
+
+    def find(self, identifier: Identifier | str) -> Pointer:
+        identifier = validate_table_identifier(as_identifier(identifier))
+        if identifier not in self._locations:
+            raise no_such_table(self, identifier)
+        return Pointer(self._locations[identifier], self.storage)
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
         validate_table_identifier(identifier)
@@ -119,7 +135,7 @@ class MemoryCatalog:
         return self._read(identifier)
 
     def default_location(self, identifier: Identifier) -> str:
-        return join(self._warehouse, *validate_table_identifier(identifier))
+        return join(self.warehouse or "", *validate_table_identifier(identifier))
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         self.swaps.append((tuple(requirements), tuple(updates)))

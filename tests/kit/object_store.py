@@ -4,11 +4,14 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import boto3
 from moto.moto_server.werkzeug_app import create_backend_app
+from moto.s3.models import s3_backends
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 KEYS = {"s3.access-key-id": "testing", "s3.secret-access-key": "hunter2", "s3.region": "us-east-1"}
@@ -82,11 +85,30 @@ class ObjectStore:
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket)
         return [item["Key"] for page in pages for item in page.get("Contents", ())]
 
+    def put_many(self, bucket: str, keys: Iterable[str]) -> None:
+        """Make objects of one byte, faster than a client can."""
+        (accounts,) = s3_backends.values()
+        with self._lock:
+            for key in keys:
+                accounts["aws"].put_object(bucket, key, b"1")
+
     def answer(
-        self, method: str, name: str, status: int, code: str = "", *, lands: bool = False, times: int = 1
+        self,
+        method: str,
+        name: str,
+        status: int,
+        code: str = "",
+        *,
+        lands: bool = False,
+        times: int = 1,
+        body: str = "",
     ) -> None:
-        """Answer requests of a method whose path holds `name` by an error, after carrying them out if it `lands`."""
-        self._faults.append(_Fault(method, name, times, lands, f"{status} X", code))
+        """Answer requests of a method whose path holds `name` by an error, after carrying them out if it `lands`.
+
+        `body` is answered as it is, in place of an error with a code.
+        """
+        body = body or (f"<Error><Code>{code}</Code></Error>" if code else "")
+        self._faults.append(_Fault(method, name, times, lands, f"{status} X", body))
 
     def lose_answer(self, method: str, name: str, *, lands: bool, first: Callable[[], object] = _nothing) -> None:
         """Do something, and close the connection instead of answering."""
@@ -135,7 +157,7 @@ class ObjectStore:
         if fault.status == "lost":
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             return []
-        body = f"<Error><Code>{fault.code}</Code></Error>".encode() if fault.code else b""
+        body = fault.body.encode()
         start(fault.status, [("Content-Length", str(len(body)))])
         return [body]
 
@@ -148,11 +170,11 @@ class _Fault:
         times: int,
         lands: bool,
         status: str,
-        code: str,
+        body: str,
         act: Callable[[], object] = _nothing,
     ) -> None:
         self.method, self.name, self.times, self.lands = method, name, times, lands
-        self.status, self.code, self.act = status, code, act
+        self.status, self.body, self.act = status, body, act
 
 
 class _Body:
@@ -170,6 +192,60 @@ class _Body:
         end = len(self._data) if size is None or size < 0 else self._position + size
         data, self._position = self._data[self._position : end], min(end, len(self._data))
         return data
+
+
+class CutAnswers:
+    """A server that begins every answer with the same bytes, told to be more than they are, and hangs up."""
+
+    def __init__(self, data: bytes, told_bytes: int) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                headers = {"Content-Length": str(told_bytes), "ETag": '"x"', "Last-Modified": self.date_time_string(0)}
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        self._server, self.endpoint = _served(Handler)
+
+    def close(self) -> None:
+        """Stop the server."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class GoogleStore:
+    """As much of Google's store as deleting needs; `keys` are the names in each bucket."""
+
+    def __init__(self, keys: dict[str, set[str]]) -> None:
+        self.keys = keys
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_DELETE(self) -> None:
+                bucket, _, key = unquote(self.path).strip("/").partition("/")
+                self.send_response(204 if key in keys[bucket] else 404)
+                keys[bucket].discard(key)
+                self.end_headers()
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        self._server, self.endpoint = _served(Handler)
+
+    def close(self) -> None:
+        """Stop the server."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _served(handler: type[BaseHTTPRequestHandler]) -> tuple[ThreadingHTTPServer, str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    return server, f"http://127.0.0.1:{server.server_port}"
 
 
 class _Handler(WSGIRequestHandler):

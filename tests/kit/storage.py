@@ -4,12 +4,22 @@ import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from typing import Any, BinaryIO
 
 from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, UnavailableError, UnsupportedError
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, DirectoryStorage, FileInfo
+from icekeep.storage.base import (
+    Capabilities,
+    DeleteOutcome,
+    DeleteStatus,
+    DirectoryStorage,
+    FileInfo,
+    ListingShare,
+    MoveOutcome,
+)
 from icekeep.storage.locations import canonical, parse_location
+from icekeep.storage.many import moved_one_by_one
 
 Hook = Callable[[str, str], None]
 
@@ -55,8 +65,26 @@ class MemoryStorage:
             raise FileExistsError(target)
         del self.files[_key(source)]
 
+    def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
+        return moved_one_by_one(self.move, moves)
+
     def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
         return [self._delete(location) for location in locations]
+
+    def shares(self, prefix_location: str, count: int) -> list[ListingShare]:
+        keys = sorted(_key(info.location) for info in self.list(prefix_location))
+        size = max(1, len(keys) // max(1, count))
+        ends = ["", *keys[size - 1 : -1 : size], ""]
+        return [ListingShare(prefix_location, after, until) for after, until in pairwise(ends)]
+
+    def list_share(self, share: ListingShare) -> Iterator[FileInfo]:
+        directory = f"{_key(share.prefix)}/"
+        for info in self.list(share.prefix):
+            key = _key(info.location)
+            if not share.is_deep and "/" in key.removeprefix(directory):
+                continue
+            if share.after < key and (key <= share.until or not share.until):
+                yield info
 
     def list(self, prefix_location: str) -> Iterator[FileInfo]:
         prefix = _key(prefix_location).rstrip("/") + "/"
@@ -177,6 +205,25 @@ class HookedStorage:
         for location in keys:
             self.before("delete_many", location)
         return self.inner.delete_many(keys)
+
+    def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
+        asked = [*moves]
+        self.fired["move_many"] += 1
+        for source, _ in asked:
+            self.before("move_many", source)
+        outcomes = self.inner.move_many(asked)
+        for source, _ in asked:
+            self.after("move_many", source)
+        return outcomes
+
+    def shares(self, prefix_location: str, count: int) -> list[ListingShare]:
+        return self._call("shares", prefix_location, count)
+
+    def list_share(self, share: ListingShare) -> Iterator[FileInfo]:
+        self.fired["list_share"] += 1
+        self.before("list_share", share.prefix)
+        yield from self.inner.list_share(share)
+        self.after("list_share", share.prefix)
 
     def list(self, prefix_location: str) -> Iterator[FileInfo]:
         return self._call("list", prefix_location)

@@ -19,8 +19,10 @@ from icekeep.commit.changes.set_current_snapshot import RollbackToSnapshot
 from icekeep.commit.cleanup import remove_all
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError
+from icekeep.events import SILENT
+from icekeep.maintenance.deletion import earlier
+from icekeep.maintenance.deletion.reclaim import reclaim
 from icekeep.maintenance.expiration import execute
-from icekeep.maintenance.reclaim import reclaim, write_plan
 from icekeep.spec.applicability import applied_delete, reaching_deletes
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.snapshots import SnapshotRef
@@ -94,23 +96,37 @@ def believes_every_conflict() -> AbstractContextManager[Any]:
 
 def deletes_before_the_commit() -> AbstractContextManager[Any]:
     """Reclaims what a plan says and only then expires the snapshots."""
+    planned = execute._planned
 
-    def run(table: Any, spark: Any, change: Any, planned: Any, listener: Any, runtime: Any) -> Any:
-        write_plan(planned, table.metadata, table.storage, "expire_snapshots", str(runtime.new_uuid()))
-        reclaim(planned, table.metadata, table.storage, listener)
-        committed = _commit(table, change, runtime=runtime)
-        return committed if committed.changed else None
+    def plan(table: Any, spark: Any, expired: Any, wish: Any, runtime: Any) -> Any:
+        found = planned(table, spark, expired, wish, runtime)
+        if found.plan is not None:
+            reclaim(
+                found.plan,
+                table,
+                wish.territory,
+                spark,
+                options=wish.options,
+                max_concurrent_deletes=None,
+                listener=SILENT,
+                runtime=runtime,
+            )
+        return found
 
-    return patch.object(execute, "expire_and_reclaim", run)
+    return patch.object(execute, "_planned", plan)
 
 
 def does_not_prove_again() -> AbstractContextManager[Any]:
     """Deletes by the plan although others committed since it was made."""
-    return patch.object(
-        execute,
-        "_proved_again",
-        lambda table, spark, committed, planned: (planned, table.catalog.load(table.identifier)),
-    )
+    return patch.object(execute, "_nobody_else", lambda *arguments: True)
+
+
+def carries_out_what_was_never_committed() -> AbstractContextManager[Any]:
+    """Takes each plan that lies there for one whose snapshots are gone, and looks at nothing else."""
+    stack = ExitStack()
+    stack.enter_context(patch.object(earlier, "still_garbage", lambda files, *rest: files))
+    stack.enter_context(patch.object(earlier, "is_committed", lambda *arguments: True))
+    return stack
 
 
 def expires_by_the_first_base() -> AbstractContextManager[Any]:

@@ -12,10 +12,13 @@ from unittest.mock import patch
 from icekeep.catalog import filesystem
 from icekeep.catalog.metadata_files import encode
 from icekeep.errors import IcekeepBug, IcekeepError, InvalidTableError, MissingFileError, OutcomeUnknownError
-from icekeep.maintenance.expiration import execute
+from icekeep.events import SILENT
+from icekeep.maintenance.deletion.earlier import finish_earlier
+from icekeep.maintenance.deletion.options import ReclaimOptions
+from icekeep.maintenance.deletion.territory import territory
+from icekeep.maintenance.runs import sweep_runs
 from icekeep.spec.metadata import new_table_metadata
 from kit.tables import BY_KIND, COLUMNS, UNPARTITIONED
-from simulation import reaching
 from simulation.client import Client, Crashed
 from simulation.doing import Told, Violation
 from simulation.faults import Fault, Faults, NoFaults, RandomFaults
@@ -23,7 +26,8 @@ from simulation.model import Model
 from simulation.operation import Operation
 from simulation.operations import OPERATIONS, Make
 from simulation.scheduler import Actor, Scheduler
-from simulation.snapshot_operations import ExpireAndReclaim
+from simulation.serially import serially
+from simulation.snapshot_operations import ExpireAndReclaim, no_spark
 from simulation.world import CATALOGS, DIRECTORY, EVENTS, LOCATION, START_MS, World
 
 _DAYS_MS = 24 * 3600 * 1000
@@ -126,7 +130,7 @@ class History:
     def work(self, works: dict[str, Callable[[Actor], None]]) -> None:
         """Let actors work to their end and check what is left."""
         with (
-            patch.object(execute, "unreachable", reaching.unreachable),
+            serially(),
             patch.object(filesystem, "VERSIONS_KEPT", self.world.versions_kept),
         ):
             self.scheduler.run(works)
@@ -136,10 +140,34 @@ class History:
         """The end: nothing goes wrong any more, and whoever comes now finds what was committed."""
         fired, self.world.faults, self.world.drags = self.world.faults, NoFaults(), False
         table = self.client(actor).catalog.load(EVENTS)
-        self.world.faults = fired
         is_head = table.metadata_location == self.world.pointer
         self.model.require(is_head, "X1", f"{table.metadata_location!r} is loaded, not {self.world.pointer!r}")
+        self._finish_earlier(actor)
+        self.world.faults = fired
         self.model.finish()
+
+    def _finish_earlier(self, actor: Actor) -> None:
+        """Days later: what runs had planned is deleted, the trash emptied, and nothing is left of runs that died."""
+        client = Client(self.world, actor)
+        places = territory(client.catalog.load(EVENTS).metadata)
+        for _ in range(3):
+            self.scheduler.now_ms += 2 * _DAYS_MS
+            table = client.catalog.load(EVENTS)
+            done = finish_earlier(
+                table,
+                places,
+                no_spark,
+                client.now_ms(),
+                options=ReclaimOptions(),
+                max_concurrent_deletes=None,
+                trust_totals=False,
+                listener=SILENT,
+                runtime=client,
+            )
+            self.world.seen["files that the trash was emptied of"] += done.emptied_count
+            sweep_runs(table, client, keep="", listener=SILENT)
+        left = [location for location in self.world.disk.files if "/.icekeep/" in location]
+        self.model.require(not left, "X3", f"{left} are left where nobody looks for orphans")
 
     def tally(self) -> Tally:
         """What it was made of."""

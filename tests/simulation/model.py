@@ -225,7 +225,7 @@ class Model:
             self._check_present(fresh, snapshot)
             reachable |= fresh.files
         root = table.metadata.location
-        known = tuple(f"{root}/{name}/" for name in ("data", "metadata", ".icekeep/plans"))
+        known = tuple(f"{root}/{name}/" for name in ("data", "metadata"))
         for location in sorted(disk.files.keys() - reachable):
             self.require(location.startswith(known), "X3", f"{location!r} is left where nobody looks for orphans")
             doing = disk.owners[location]

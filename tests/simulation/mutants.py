@@ -67,6 +67,7 @@ MUTANTS: dict[Mutant, Hunt] = {
     broken_commits.believes_every_conflict: Hunt(share=0.08, catalog=POINTER),
     broken_commits.deletes_before_the_commit: Hunt(likes=(ExpireAndReclaim,)),
     broken_commits.does_not_prove_again: Hunt(likes=(ExpireAndReclaim, MakeBranchOrTag)),
+    broken_commits.carries_out_what_was_never_committed: Hunt(likes=(ExpireAndReclaim,), share=0.08),
     broken_commits.expires_by_the_first_base: Hunt(likes=(Expire, MakeBranchOrTag, Rollback, SetCurrent)),
     broken_commits.reuses_a_manifest_list: Hunt(),
     broken_commits.replaces_without_looking: Hunt(likes=(Compact,)),

@@ -76,6 +76,6 @@ OPERATIONS: dict[Make, int] = {
     DropBranchOrTag: 3,
     Rollback: 4,
     SetCurrent: 2,
-    FastForward: 3,
+    FastForward: 4,
 }
 """Each operation and how often it is chosen."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from icekeep.catalog.base import Committed, Conflict, Identifier, SwapOutcome, Table, Unknown, no_such_table
+from icekeep.catalog.base import Committed, Conflict, Identifier, Pointer, SwapOutcome, Table, Unknown, no_such_table
 from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.metadata_files import (
     dropped_from_log,
@@ -20,7 +20,15 @@ from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import AssertRefSnapshotId, Requirement
 from icekeep.spec.updates import RemoveSnapshotRef, RemoveSnapshots, Update
-from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo, Storage
+from icekeep.storage.base import (
+    Capabilities,
+    DeleteOutcome,
+    DeleteStatus,
+    FileInfo,
+    ListingShare,
+    MoveOutcome,
+)
+from icekeep.storage.many import moved_one_by_one
 from simulation.faults import CREATE_VERSION, SWAP, Fault
 from simulation.world import EVENTS, WAREHOUSE, Direct
 
@@ -62,20 +70,29 @@ class SimulatedStorage:
 
         self._client.call("move", source, effect, UnavailableError)
 
+    def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
+        return moved_one_by_one(self.move, moves)
+
     def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
         return [self._delete(location) for location in locations]
+
+    def shares(self, prefix_location: str, count: int) -> list[ListingShare]:
+        return [ListingShare(prefix_location)]
+
+    def list_share(self, share: ListingShare) -> Iterator[FileInfo]:
+        return self.list(share.prefix)
 
     def list(self, prefix_location: str) -> Iterator[FileInfo]:
         def effect() -> Sequence[FileInfo]:
             prefix = prefix_location.rstrip("/") + "/"
-            return [FileInfo(k, len(d), ms) for k, (d, ms) in self._disk.files.items() if k.startswith(prefix)]
+            return [FileInfo(k, _length(d), ms) for k, (d, ms) in self._disk.files.items() if k.startswith(prefix)]
 
         return iter(self._client.call("list", prefix_location, effect, UnavailableError))
 
     def head(self, location: str) -> FileInfo | None:
         def effect() -> FileInfo | None:
             found = self._disk.files.get(location)
-            return None if found is None else FileInfo(location, len(found[0]), found[1])
+            return None if found is None else FileInfo(location, _length(found[0]), found[1])
 
         return self._client.call("head", location, effect, UnavailableError)
 
@@ -142,6 +159,11 @@ class SimulatedStorage:
         return DeleteOutcome(location, status)
 
 
+def _length(data: Any) -> int:
+    """How long a file is; metadata that is not encoded has no length, and needs none."""
+    return len(data) if hasattr(data, "__len__") else 1
+
+
 class _Stream:
     """As much of a file as writers of metadata need, and Arrow's writers of delete files."""
 
@@ -186,22 +208,34 @@ class SimulatedCatalog:
     """The `Catalog` of one client: as much of it as commits use."""
 
     name = "simulated"
+    warehouse = WAREHOUSE
 
     def __init__(self, client: "Client") -> None:
         self._client = client
         self._world = client.world
 
-    def load(self, identifier: Identifier | str) -> Table:
-        return read_current(self, EVENTS, self._find)
+    @property
+    def compares_metadata(self) -> bool:
+        return not self._world.applies_updates
 
-    def _find(self) -> tuple[str, Storage]:
+    @property
+    def restores_snapshots(self) -> bool:
+        return not self._world.applies_updates
+
+    def load(self, identifier: Identifier | str) -> Table:
+        return read_current(self, EVENTS, lambda: self.find(EVENTS))
+
+    def find(self, identifier: Identifier | str) -> Pointer:
         location = self._client.call("load", "", lambda: self._world.pointer, UnavailableError)
         if not location:
             raise no_such_table(self, EVENTS)
-        return location, self._client.storage
+        return Pointer(location, self._client.storage)
 
     def list_tables(self, namespace: Identifier) -> list[Identifier]:
         return [EVENTS]
+
+    def list_namespaces(self) -> list[Identifier]:
+        return [EVENTS[:-1]]
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         how = self._applied if self._world.applies_updates else self._pointed

@@ -8,15 +8,15 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
-from icekeep.errors import IcekeepBug, NotFoundError, OptionError, SafetyError, UnavailableError, UsageError
+from icekeep.errors import NotFoundError, OptionError, SafetyError, UnavailableError, UsageError
+from icekeep.maintenance import expiration
 from icekeep.maintenance.compaction import compact
-from icekeep.maintenance.expiration import expire_snapshots, plan_expire_snapshots
+from icekeep.maintenance.expiration import ExpireSnapshotsResult, plan_expire_snapshots
 from icekeep.maintenance.manifests import rewrite_manifests
-from icekeep.maintenance.reachability import Unreachable
-from icekeep.maintenance.reclaim import reclaim
 from icekeep.runtime import SYSTEM
 from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.decode import read_manifest_list
+from icekeep.tables.append import append
 from kit.lake import EVENTS, Lake, events
 
 
@@ -24,6 +24,11 @@ def compacted(lake: Lake, spark: SparkSession) -> Table:
     compact(lake.filled(), spark)
     rewrite_manifests(lake.load(), spark)
     return lake.load()
+
+
+def expire_snapshots(table: Table, spark: SparkSession, **arguments: Any) -> ExpireSnapshotsResult:
+    """The job, which deletes at once."""
+    return expiration.expire_snapshots(table, spark, trash=0, **arguments)
 
 
 def now_ms() -> int:
@@ -171,15 +176,31 @@ def test_a_retained_manifest_list_that_lost_its_last_block_stops_the_run(
 def test_files_outside_the_table_are_kept_and_counted(lake: Lake, spark_session: SparkSession) -> None:
     """A neighbour whose name begins like the table's is not inside it (apache/iceberg #16493)."""
     table = lake.create(write__data__path=f"{lake.location()}2/data")
-    from icekeep.tables.append import append
-
     for number in range(6):
         table = append(table, events(number))
+    table = commit(table, ChangeProperties(removals=("write.data.path",))).table
     compact(table, spark_session)
     elsewhere = {p for p in lake.files_on_disk() if "events2" in p.parts}
     result = expire_snapshots(lake.load(), spark_session, older_than=now_ms(), retain_last=1)
     assert (result.deleted_data_files_count, result.kept_outside_files_count) == (0, 6)
     assert {p for p in lake.files_on_disk() if "events2" in p.parts} == elsewhere
+
+
+@pytest.mark.parametrize("allowed_by", ["write.data.path", "reclaim.roots"])
+def test_files_at_the_table_s_own_data_path_or_an_allowed_root_go(
+    lake: Lake, spark_session: SparkSession, allowed_by: str
+) -> None:
+    elsewhere = f"{lake.location()}2/data"
+    table = lake.create(write__data__path=elsewhere)
+    for number in range(6):
+        table = append(table, events(number))
+    options = {}
+    if allowed_by == "reclaim.roots":
+        table = commit(table, ChangeProperties(removals=("write.data.path",))).table
+        options = {"reclaim.roots": elsewhere}
+    compact(table, spark_session)
+    result = expire_snapshots(lake.load(), spark_session, older_than=now_ms(), retain_last=1, options=options)
+    assert (result.deleted_data_files_count, result.kept_outside_files_count) == (6, 0)
 
 
 def test_a_reference_made_while_it_runs_keeps_its_snapshot_and_its_files(
@@ -219,7 +240,7 @@ def test_unreadable_metadata_after_the_commit_deletes_nothing_and_leaves_the_pla
     # The plan was made without the newer snapshot; by the time of the commit its manifest list has gone.
     Path(urlparse(foreign.current_snapshot().manifest_list).path).unlink()
     files = {p for p in lake.files_on_disk() if p.suffix in (".parquet", ".avro")}
-    with pytest.raises(SafetyError, match=r"expired already.*plans/expire_snapshots"):
+    with pytest.raises(SafetyError, match=r"expired already.*/\.icekeep/plans/"):
         expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
     assert {p for p in lake.files_on_disk() if p.suffix in (".parquet", ".avro")} == files
     assert [p for p in lake.files_on_disk() if p.suffix == ".jsonl"]
@@ -258,18 +279,6 @@ def test_unused_schemas_and_specs_go_when_asked(lake: Lake, spark_session: Spark
     result = expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1, clean_expired_metadata=True)
     assert result.expired_snapshots_count == 2
     assert [s.schema_id for s in lake.load().metadata.schemas] == [1]
-
-
-def test_the_deleter_accepts_no_proof_of_another_table(lake: Lake) -> None:
-    table = lake.filled(commits=1)
-    proof = Unreachable(table_uuid="another", files=(), outside=())
-    with pytest.raises(IcekeepBug, match="another table"):
-        reclaim(proof, table.metadata, table.storage, _Silent())
-
-
-class _Silent:
-    def on(self, event: object) -> None:
-        pass
 
 
 def test_a_catalog_that_is_out_of_reach_after_the_commit_is_not_said_to_have_changed_nothing(

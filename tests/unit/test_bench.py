@@ -1,18 +1,27 @@
 """The harness of the benchmarks: what a rival's process says is believed only where it can be."""
 
+import shutil
 import sys
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
+from pyiceberg.table import StaticTable
 
+from bench import expiration, expiration_copies, expiration_figures
 from bench.big_rows import Shape
 from bench.big_tables import FILTERS, filters
+from bench.expiration_figures import Left, Run
+from bench.expiration_histories import History, Writer
+from bench.expiration_running import EXPIRE, ORPHANS
+from bench.expiration_tables import HistoryTable, history_table, make
 from bench.planning import Figures, agreed
 from bench.processes import RivalFailedError, run
 from bench.rival import measured
 
 FIGURES = Figures(rival="ours", files=7, bytes=700, first_s=2.0, warm_s=1.0, jvm_bytes=0, python_bytes=0)
+HISTORY = History(writer="rewrites", snapshots=120, files=720, garbage_percent=50, orphans=7)
 
 
 def script(directory: Path, text: str) -> list[str]:
@@ -86,3 +95,182 @@ def test_rivals_agree_only_where_files_and_bytes_are_equal() -> None:
 def test_every_table_has_every_filter() -> None:
     for partitions in (1, 100, 1000):
         assert tuple(filters(Shape(entries=1, manifests=1, partitions=partitions))) == FILTERS
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> HistoryTable:
+    """A table with a history, to be read only."""
+    table = history_table(HISTORY, tmp_path_factory.mktemp("bench"))
+    make(table)
+    return table
+
+
+@pytest.mark.parametrize("name", expiration.CASES)
+@pytest.mark.parametrize("is_quick", [False, True])
+def test_a_history_has_the_files_and_the_garbage_that_it_says(name: str, is_quick: bool) -> None:
+    history = expiration.chosen_cases([name], None, is_quick=is_quick)[name].history
+    steps = list(history.steps())
+    assert len(steps) == history.snapshots
+    assert sum(step.added for step in steps) == history.files
+    assert history.garbage_files == history.files * history.garbage_percent // 100
+    assert all(step.added > 0 for step in steps)
+
+
+def test_files_by_number_take_the_orphans_with_them() -> None:
+    chosen = expiration.chosen_cases(["orphans", "append-1000"], 5000, is_quick=False)
+    assert {name: (case.history.files, case.history.orphans) for name, case in chosen.items()} == {
+        "orphans": (5000, 50),
+        "append-1000": (5000, 0),
+    }
+
+
+def test_all_files_of_a_history_are_on_disk_and_a_foreign_reader_finds_the_live_ones(table: HistoryTable) -> None:
+    found = StaticTable.from_metadata(table.load().metadata_location)
+    tasks = list(found.scan().plan_files())
+    assert len(found.metadata.snapshots) == HISTORY.snapshots
+    assert len(tasks) == HISTORY.files - HISTORY.garbage_files == 360
+    for task in tasks:
+        assert Path(task.file.file_path.removeprefix("file://")).stat().st_size == task.file.file_size_in_bytes
+    names = list(expiration_copies.names(table.path))
+    assert sum(name.startswith("data/") for name in names) == HISTORY.files + HISTORY.orphans
+    assert found.scan().count() == msgspec.json.decode(table.mark.read_bytes())["rows"]
+
+
+@pytest.mark.parametrize(("writer", "most"), [("append", 100), ("fast-append", 130)])
+def test_manifests_of_a_history_are_merged_at_a_hundred_where_a_writer_does_so(
+    writer: Writer, most: int, tmp_path: Path
+) -> None:
+    table = history_table(History(writer=writer, snapshots=130, files=130), tmp_path)
+    make(table)
+    found = StaticTable.from_metadata(table.load().metadata_location)
+    lists = [len(snapshot.manifests(found.io)) for snapshot in found.snapshots()]
+    assert max(lists) == most - (writer == "append")
+    assert lists[-1] == (31 if writer == "append" else 130)
+
+
+@pytest.mark.parametrize("history", [HISTORY, History(writer="append", snapshots=130, files=130, orphans=7)])
+def test_every_file_on_disk_is_listed_by_some_snapshot_or_is_an_orphan_on_purpose(
+    history: History, tmp_path: Path
+) -> None:
+    table = history_table(history, tmp_path)
+    make(table)
+    found = StaticTable.from_metadata(table.load().metadata_location)
+    listed = {snapshot.manifest_list for snapshot in found.snapshots()}
+    for snapshot in found.snapshots():
+        for manifest in snapshot.manifests(found.io):
+            if manifest.manifest_path not in listed:
+                listed.add(manifest.manifest_path)
+                entries = manifest.fetch_manifest_entry(found.io, discard_deleted=False)
+                listed.update(entry.data_file.file_path for entry in entries)
+    paths = {location.removeprefix("file://") for location in listed}
+    files = {str(path) for path in table.path.rglob("*.*") if path.is_file() and ".avro" in path.name}
+    files |= {str(path) for path in (table.path / "data").rglob("*.parquet")}
+    assert paths <= files
+    assert len(files - paths) == history.orphans
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> tuple[Path, Path]:
+    """A directory as a table's, and where its second names are."""
+    table, pristine = tmp_path / "table", tmp_path / "pristine"
+    for name in ("data/day=1/a.parquet", "data/day=2/b.parquet", "metadata/m.avro", "metadata/v1.metadata.json"):
+        (table / name).parent.mkdir(parents=True, exist_ok=True)
+        (table / name).write_text(name)
+    (table / "metadata/version-hint.text").write_text("1")
+    expiration_copies.take(table, pristine)
+    return table, pristine
+
+
+def test_a_table_is_made_whole_again_whatever_a_run_deleted_wrote_and_changed(copied: tuple[Path, Path]) -> None:
+    table, pristine = copied
+    before = {name: (table / name).read_bytes() for name in expiration_copies.names(table)}
+    shutil.rmtree(table / "data/day=1")
+    (table / "metadata/m.avro").unlink()
+    (table / "metadata/v2.metadata.json").write_text("new")
+    (table / "metadata/new.avro").write_text("new")
+    (table / "metadata/version-hint.text").write_text("2")
+    (table / ".icekeep/plans/run").mkdir(parents=True)
+    (table / ".icekeep/plans/run/plan.json").write_text("{}")
+    expiration_copies.restore(table, pristine)
+    assert {name: (table / name).read_bytes() for name in expiration_copies.names(table)} == before
+    assert not (table / ".icekeep").exists()
+
+
+def test_what_a_run_left_is_told_by_names_but_for_what_each_rival_commits(copied: tuple[Path, Path]) -> None:
+    table, listing = copied[0], copied[0].parent / "left.txt"
+    before = expiration_copies.left(table, listing)
+    assert listing.read_text().splitlines() == ["data/day=1/a.parquet", "data/day=2/b.parquet", "metadata/m.avro"]
+    (table / "metadata/v2.metadata.json").write_text("new")
+    (table / "metadata/.v2.metadata.json.crc").write_text("sum")
+    (table / ".icekeep").mkdir()
+    (table / ".icekeep/note").write_text("ours")
+    assert expiration_copies.left(table, listing) == before
+    (table / "data/day=1/a.parquet").rename(table / "data/day=1/c.parquet")
+    after = expiration_copies.left(table, listing)
+    assert (after["files"], after["digest"] != before["digest"]) == (before["files"], True)
+
+
+def expired(rival: str, **result: int) -> expiration_figures.Figures:
+    """What a rival did to `HISTORY`, by its own word."""
+    counts = dict.fromkeys(expiration.COUNTS, 0) | {"deleted_data_files_count": HISTORY.garbage_files} | result
+    left = Left(files=3, digest="same")
+    memory = dict.fromkeys(("driver_bytes", "jvm_bytes", "worker_bytes", "total_bytes"), 1)
+    run = Run(seconds=1.0, cpu_seconds=1.0, result=counts, left=left, **memory)
+    return expiration_figures.Figures(case="case", rival=rival, runs=(run,))
+
+
+def with_left(figures: expiration_figures.Figures, digest: str) -> expiration_figures.Figures:
+    runs = tuple(replace(run, left=replace(run.left, digest=digest)) for run in figures.runs)
+    return replace(figures, runs=runs)
+
+
+def test_a_rival_must_say_that_it_deleted_what_became_garbage(table: HistoryTable) -> None:
+    case = expiration.Case(history=HISTORY, job=EXPIRE)
+    expiration.check_answers(expired("ours"), case)
+    with pytest.raises(RivalFailedError, match="ours says 359 files, not 360"):
+        expiration.check_answers(expired("ours", deleted_data_files_count=359), case)
+
+
+def test_a_rival_must_leave_as_many_data_files_as_are_live(table: HistoryTable) -> None:
+    case = expiration.Case(history=HISTORY, job=EXPIRE)
+    listing = table.directory / "left-by-ours.txt"
+    listing.write_text("data/x\n" * 367 + "metadata/m.avro\n")
+    expiration.check_files(expired("ours"), case, table, live_files=360)
+    with pytest.raises(RivalFailedError, match="ours leaves 367 data files, not 720"):
+        expiration.check_files(expired("ours"), replace(case, job=ORPHANS), table, live_files=360)
+    listing.write_text("data/x\n" * 366)
+    with pytest.raises(RivalFailedError, match="ours leaves 366 data files, not 367"):
+        expiration.check_files(expired("ours"), case, table, live_files=360)
+
+
+def test_runs_of_a_rival_that_leave_different_files_are_an_error(table: HistoryTable) -> None:
+    one = expired("ours")
+    two = replace(one, runs=(*one.runs, *with_left(one, "other").runs))
+    with pytest.raises(RivalFailedError, match="from run to run"):
+        expiration.check_files(two, expiration.Case(history=HISTORY), table, live_files=360)
+
+
+def test_rivals_that_leave_different_files_are_an_error_that_names_some(table: HistoryTable) -> None:
+    expiration.check_agreement([expired("ours"), expired("theirs")], table)
+    (table.directory / "left-by-ours.txt").write_text("data/a\ndata/b\n")
+    (table.directory / "left-by-theirs.txt").write_text("data/a\ndata/c\n")
+    with pytest.raises(RivalFailedError, match=r"'ours': \[1, 'data/b'\], 'theirs': \[1, 'data/c'\]"):
+        expiration.check_agreement([expired("ours"), with_left(expired("theirs"), "other")], table)
+
+
+def test_rivals_that_count_differently_are_an_error(table: HistoryTable) -> None:
+    with pytest.raises(RivalFailedError, match="count differently"):
+        expiration.check_agreement([expired("ours"), expired("theirs", deleted_manifest_files_count=1)], table)
+
+
+def test_rows_that_a_foreign_reader_does_not_find_are_an_error(table: HistoryTable) -> None:
+    rows = msgspec.json.decode(table.mark.read_bytes())["rows"]
+    expiration.check_rows(table, rows)
+    with pytest.raises(RivalFailedError, match="PyIceberg counts"):
+        expiration.check_rows(table, rows + 1)
+
+
+def test_a_rival_must_leave_the_newest_snapshot_alone_where_it_expires(table: HistoryTable) -> None:
+    expiration.check_snapshots(expired("ours"), expiration.Case(history=HISTORY, job=ORPHANS), table)
+    with pytest.raises(RivalFailedError, match="ours leaves 120 snapshots"):
+        expiration.check_snapshots(expired("ours"), expiration.Case(history=HISTORY, job=EXPIRE), table)

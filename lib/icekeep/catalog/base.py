@@ -35,6 +35,13 @@ class Table(msgspec.Struct, frozen=True):
         return format_identifier(self.identifier)
 
 
+class Pointer(msgspec.Struct, frozen=True):
+    """Where a table's current metadata is, and the storage that its files are reached through."""
+
+    metadata_location: str
+    storage: Storage
+
+
 class Committed(msgspec.Struct, frozen=True):
     """The swap landed; `table` is the table after it."""
 
@@ -72,6 +79,30 @@ class Catalog(Protocol):
     @property
     def name(self) -> str:
         """What the configuration calls the catalog."""
+
+    @property
+    def compares_metadata(self) -> bool:
+        """Whether a swap lands only on the very metadata that its updates were applied to.
+
+        Else it lands on whatever is current, as long as its requirements hold there.
+        """
+
+    @property
+    def restores_snapshots(self) -> bool:
+        """Whether a swap may add snapshots whose sequence numbers are older than the table's last."""
+
+    @property
+    def warehouse(self) -> str | None:
+        """The location below which new tables go by default; null if there is none, or only a server knows it."""
+
+    def find(self, identifier: Identifier | str) -> Pointer:
+        """Where a table's current metadata is; the metadata is not read, and need not be there.
+
+        Raises:
+            NotFoundError: the catalog has no such table.
+            InvalidTableError: it has no one location for it.
+            UnsupportedError: it has a table of another format, or does not tell the location.
+        """
 
     def load(self, identifier: Identifier | str) -> Table:
         """Load a table's current metadata; a name as text is taken apart at its dots.

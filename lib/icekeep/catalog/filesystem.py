@@ -12,6 +12,7 @@ from icekeep.catalog.base import (
     Committed,
     Conflict,
     Identifier,
+    Pointer,
     SwapOutcome,
     Table,
     Unknown,
@@ -72,30 +73,37 @@ _CLOCK_GRAIN_MS = 2_000
 class FilesystemCatalog:
     """Tables at `<warehouse>/<namespace>/<table>`; property `warehouse`."""
 
+    compares_metadata = True
+    restores_snapshots = True
+
     def __init__(
         self, name: str, properties: Mapping[str, str], storage: DirectoryStorage, runtime: Runtime = SYSTEM
     ) -> None:
         self.name = name
-        self._warehouse = properties.get("warehouse", "")
-        if not self._warehouse:
+        self.warehouse = properties.get("warehouse", "")
+        if not self.warehouse:
             raise ConfigError(f"catalogs.{name}.warehouse", "is missing; give the directory of the tables as a URI")
         self._storage = storage
         self._runtime = runtime
 
     def load(self, identifier: Identifier | str) -> Table:
         identifier = as_identifier(identifier)
-        directory = self._metadata_directory(identifier)
-        head = find_head(self._storage, directory)
-        if head is None:
-            raise no_such_table(self, identifier)
+        head = self.find(identifier)
         try:
-            return read_table(self, identifier, head.location, self._storage)
+            return read_table(self, identifier, head.metadata_location, self._storage)
         except MissingFileError:
             # A table that keeps few versions may have moved on and deleted this one.
-            newer = find_head(self._storage, directory)
-            if newer is None or newer == head:
+            newer = find_head(self._storage, self._metadata_directory(identifier))
+            if newer is None or newer.location == head.metadata_location:
                 raise
             return read_table(self, identifier, newer.location, self._storage)
+
+    def find(self, identifier: Identifier | str) -> Pointer:
+        identifier = as_identifier(identifier)
+        head = find_head(self._storage, self._metadata_directory(identifier))
+        if head is None:
+            raise no_such_table(self, identifier)
+        return Pointer(head.location, self._storage)
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
         table_location = self.default_location(identifier)
@@ -127,7 +135,7 @@ class FilesystemCatalog:
         return outcome.table
 
     def default_location(self, identifier: Identifier) -> str:
-        return join(self._warehouse, *validate_table_identifier(identifier))
+        return join(self.warehouse, *validate_table_identifier(identifier))
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         new = next_metadata(table, requirements, updates, self._runtime.now_ms())
@@ -371,7 +379,7 @@ class FilesystemCatalog:
         return join(self.default_location(identifier), "metadata")
 
     def _location(self, identifier: Identifier) -> str:
-        return join(self._warehouse, *identifier)
+        return join(self.warehouse, *identifier)
 
 
 def _is_entry_of(table: Table, entry: MetadataLogEntry) -> bool:

@@ -7,7 +7,7 @@ import gzip
 import re
 from collections.abc import Callable, Sequence
 
-from icekeep.catalog.base import Catalog, Conflict, Identifier, Table
+from icekeep.catalog.base import Catalog, Conflict, Identifier, Pointer, Table
 from icekeep.errors import InvalidTableError, MissingFileError
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import metadata_directory
@@ -32,19 +32,19 @@ def read_table(catalog: Catalog, identifier: Identifier, metadata_location: str,
     return Table(identifier, metadata, metadata_location, storage, catalog)
 
 
-def read_current(catalog: Catalog, identifier: Identifier, find: Callable[[], tuple[str, Storage]]) -> Table:
-    """The table whose pointer `find` tells, with the storage to read it by; raises as `Catalog.load` does.
+def read_current(catalog: Catalog, identifier: Identifier, find: Callable[[], Pointer]) -> Table:
+    """The table whose pointer `find` tells; raises as `Catalog.load` does.
 
     A table that keeps few metadata files may have moved on, and deleted the one that the pointer named, before it is read.
     """
-    location, storage = find()
+    pointer = find()
     while True:
         try:
-            return read_table(catalog, identifier, location, storage)
+            return read_table(catalog, identifier, pointer.metadata_location, pointer.storage)
         except MissingFileError:
-            missing = location
-            location, storage = find()
-            if location == missing:
+            missing = pointer.metadata_location
+            pointer = find()
+            if pointer.metadata_location == missing:
                 raise
 
 

@@ -13,6 +13,7 @@ from icekeep.catalog.base import (
     Committed,
     Conflict,
     Identifier,
+    Pointer,
     SwapOutcome,
     Table,
     Unknown,
@@ -78,9 +79,12 @@ class SqlCatalog:
     version V1); the older form V0 is used as it is.
     """
 
+    compares_metadata = True
+    restores_snapshots = True
+
     def __init__(self, name: str, properties: Mapping[str, str], storage: Storage, runtime: Runtime = SYSTEM) -> None:
         self.name = name
-        self._warehouse = properties.get("warehouse", "").rstrip("/")
+        self.warehouse = properties.get("warehouse", "").rstrip("/") or None
         self._database = Database(name, properties)
         self._storage = storage
         self._runtime = runtime
@@ -88,7 +92,19 @@ class SqlCatalog:
 
     def load(self, identifier: Identifier | str) -> Table:
         identifier = as_identifier(identifier)
-        return read_current(self, identifier, lambda: (self._pointer(identifier), self._storage))
+        return read_current(self, identifier, lambda: self.find(identifier))
+
+    def find(self, identifier: Identifier | str) -> Pointer:
+        identifier = as_identifier(identifier)
+        rows = self._select(sa.select(_TABLES.c.metadata_location).where(*self._row(identifier)))
+        if not rows:
+            raise no_such_table(self, identifier)
+        (location,) = rows[0]
+        if not location:
+            raise InvalidTableError(
+                f"table {format_identifier(identifier)!r} in catalog {self.name!r} has no metadata location"
+            )
+        return Pointer(str(location), self._storage)
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
         validate_table_identifier(identifier)
@@ -123,12 +139,12 @@ class SqlCatalog:
         rows = self._select(sa.select(_NAMESPACES.c.property_value).where(in_namespace))
         if rows and rows[0][0]:
             return join(rows[0][0], table_name)
-        if not self._warehouse:
+        if not self.warehouse:
             raise ConfigError(
                 f"catalogs.{self.name}.warehouse",
                 "is missing, so that new tables have no place; give a directory as a URI, or each table a location",
             )
-        return join(self._warehouse, *identifier)
+        return join(self.warehouse, *identifier)
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         new = next_metadata(table, requirements, updates, self._runtime.now_ms())
@@ -219,18 +235,6 @@ class SqlCatalog:
                 raise UsageError(f"namespace {text!r} in catalog {self.name!r} is not empty; drop what is in it first")
 
         self._change(remove)
-
-    def _pointer(self, identifier: Identifier) -> str:
-        """The location of a table's current metadata file."""
-        rows = self._select(sa.select(_TABLES.c.metadata_location).where(*self._row(identifier)))
-        if not rows:
-            raise no_such_table(self, identifier)
-        (location,) = rows[0]
-        if not location:
-            raise InvalidTableError(
-                f"table {format_identifier(identifier)!r} in catalog {self.name!r} has no metadata location"
-            )
-        return str(location)
 
     def _move_pointer(self, connection: sa.Connection, table: Table, location: str) -> Conflict | None:
         """The compare and swap; its conflict is proved, since the statement changed no row."""

@@ -5,7 +5,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo, Storage
+from icekeep.storage.base import (
+    Capabilities,
+    DeleteOutcome,
+    DeleteStatus,
+    FileInfo,
+    ListingShare,
+    MoveOutcome,
+    MoveStatus,
+    Storage,
+)
 
 
 class HeldFiles(Storage):
@@ -39,8 +48,17 @@ class HeldFiles(Storage):
     def move(self, source: str, target: str) -> None:
         self.files[target] = self.files.pop(source)
 
+    def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
+        return [self._move(source, target) for source, target in moves]
+
     def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
         return [self._delete(location) for location in locations]
+
+    def shares(self, prefix_location: str, count: int) -> list[ListingShare]:
+        return self._storage.shares(prefix_location, count)
+
+    def list_share(self, share: ListingShare) -> Iterator[FileInfo]:
+        return self._storage.list_share(share)
 
     def list(self, prefix_location: str) -> Iterator[FileInfo]:
         return self._storage.list(prefix_location)
@@ -50,6 +68,14 @@ class HeldFiles(Storage):
 
     def capabilities(self, location: str) -> Capabilities:
         return self._storage.capabilities(location)
+
+    def _move(self, source: str, target: str) -> MoveOutcome:
+        if source not in self.files:
+            return MoveOutcome(source, MoveStatus.MISSING)
+        if target in self.files:
+            return MoveOutcome(source, MoveStatus.TAKEN)
+        self.move(source, target)
+        return MoveOutcome(source, MoveStatus.MOVED)
 
     def _delete(self, location: str) -> DeleteOutcome:
         gone = self.files.pop(location, None) is None

@@ -1,9 +1,11 @@
-"""What runs that died have left under a table's `.icekeep/runs/` and `.icekeep/plans/`, removed by the next run.
+"""What runs that died have left under a table's `.icekeep/`, removed by the next run.
 
 A run keeps what it must not lose while it works in directories with its name, and removes it at its end; a killed one cannot.
 Two runs may be alive at once on one table, so a directory goes only when its run must be dead: when nothing was written by it
 for as long as a run's start tag holds the snapshot that it reads (`start_tag.py`). A run that is alive after that,
 and wrote nothing in the meantime, fails for want of a file and commits nothing.
+
+A plan of deletion that has a head is not left over: it waits to be carried out, or is the ledger of what is in the trash.
 
 Data files and manifests of dead runs are not looked for: no metadata names them, so they are orphans like any others.
 """
@@ -13,13 +15,17 @@ from collections.abc import Iterator
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError
 from icekeep.events import Listener, Warned
+from icekeep.maintenance.deletion.clock import store_now_ms
+from icekeep.maintenance.deletion.plans import HEAD
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import own_directory
 from icekeep.storage.base import DeleteStatus, FileInfo
 
 DEAD_AFTER_MS = 24 * 60 * 60 * 1000
 
-_DIRECTORIES = ("runs", "plans")
+_DIRECTORIES = ("runs", "plans", "trash")
+_DROPPED = "drop-"
+"""So begin the names of directories in the trash that hold the metadata of a table that was dropped."""
 
 
 def sweep_runs(table: Table, runtime: Runtime, *, keep: str, listener: Listener) -> int:
@@ -46,14 +52,19 @@ def sweep_runs(table: Table, runtime: Runtime, *, keep: str, listener: Listener)
 
 def _left_by_the_dead(table: Table, runtime: Runtime, keep: str) -> list[str]:
     runs: dict[str, list[FileInfo]] = {}
+    waiting = {keep}
     for run, file in _files(table):
         runs.setdefault(run, []).append(file)
-    runs.pop(keep, None)
+        if file.location.endswith(f"/{run}/{HEAD}") or run.startswith(_DROPPED):
+            waiting.add(run)
+    for run in waiting:
+        runs.pop(run, None)
     newest_ms = {run: max(file.modified_ms for file in files) for run, files in runs.items()}
     now_ms = runtime.now_ms()
     if not any(_is_dead(modified_ms, now_ms) for modified_ms in newest_ms.values()):
         return []
-    now_ms = min(now_ms, _store_now_ms(table, f"{keep}/clock-{runtime.new_uuid()}", now_ms))
+    theirs_ms = store_now_ms(table, runtime)
+    now_ms = now_ms if theirs_ms is None else min(now_ms, theirs_ms)
     dead = [run for run, modified_ms in newest_ms.items() if _is_dead(modified_ms, now_ms)]
     return [file.location for run in dead for file in runs[run]]
 
@@ -70,14 +81,3 @@ def _files(table: Table) -> Iterator[tuple[str, FileInfo]]:
             run, slash, _ = file.location[len(directory) :].lstrip("/").partition("/")
             if slash:
                 yield run, file
-
-
-def _store_now_ms(table: Table, name: str, ours_ms: int) -> int:
-    """What time the store says that it is, seen in a file that is made for it; a file that is not there tells nothing."""
-    location = own_directory(table.metadata, f"runs/{name}")
-    table.storage.create(location, b"")
-    try:
-        seen = table.storage.head(location)
-    finally:
-        table.storage.delete_many([location])
-    return ours_ms if seen is None else seen.modified_ms

@@ -21,6 +21,7 @@ CONFIG_SHOW = "config show"
 _CONFIG_SUMMARIES = {"show": "show each catalog's properties and where they come from"}
 _GROUPS = {**GROUP_SUMMARIES, "config": "look at the configuration"}
 _WIDTH = 100
+_MAPPINGS = (Kind.OPTIONS, Kind.PAIRS)
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,8 +61,9 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
     name = job or " ".join(filter(None, (given["command"], given.get("action"))))
     settings = _settings(name)
     values = {setting.argument: given[setting.name] for setting in settings if given[setting.name] is not None}
-    if "options" in values:
-        values["options"] = _distinct(values["options"])
+    for setting in settings:
+        if setting.kind in _MAPPINGS and setting.argument in values:
+            values[setting.argument] = _distinct(values[setting.argument])
     return Command(
         name=name,
         conf=given["conf"],
@@ -208,7 +210,7 @@ def _add_setting(parser: argparse._ActionsContainer, setting: Setting, now_ms: i
         parser.add_argument(setting.flag, dest=setting.name, action="store_const", const=True, help=setting.help)
         return
     parse: Callable[[str], Any] = parse_option
-    if setting.kind is not Kind.OPTIONS:
+    if setting.kind not in _MAPPINGS:
         parse = lambda text: parse_setting(setting, text, now_ms)  # noqa: E731
     if setting.is_positional:
         parser.add_argument(setting.name, metavar=setting.kind.value, type=_argument(parse), help=setting.help)
@@ -218,7 +220,7 @@ def _add_setting(parser: argparse._ActionsContainer, setting: Setting, now_ms: i
         dest=setting.name,
         metavar=setting.kind.value,
         type=_argument(parse),
-        action="append" if setting.kind is Kind.OPTIONS else "store",
+        action="append" if setting.kind in _MAPPINGS else "store",
         required=setting.is_required,
         help=setting.help,
     )

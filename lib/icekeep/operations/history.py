@@ -1,8 +1,11 @@
-"""What the commands `ref list`, `ref publish` and `rollback` do: one command for several verbs of a table."""
+"""What the commands `ref list`, `ref publish`, `rollback` and `restore` do: one command for several verbs of a table."""
 
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.maintenance.restoring import list_restorable
+from icekeep.maintenance.restoring import restore as restore_run
+from icekeep.maintenance.restoring.result import Restorable, RestoreResult
 from icekeep.operations.times import format_time
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
@@ -63,6 +66,22 @@ def publish(table: Table, *, snapshot_id: int | None = None, wap_id: str | None 
     if snapshot_id is not None:
         return cherrypick_snapshot(table, snapshot_id, runtime=runtime)
     return publish_changes(table, wap_id or "", runtime=runtime)
+
+
+class RunsShown(msgspec.Struct, frozen=True):
+    """The runs of a table that can be brought back, the newest first."""
+
+    metadata_location: str
+    runs: tuple[Restorable, ...]
+
+
+def restore(
+    table: Table, *, run: str | None = None, lists: bool = False, runtime: Runtime
+) -> RestoreResult | RunsShown:
+    """Bring back what a run removed, or show which can be; raises what `maintenance/restoring` raises."""
+    if lists:
+        return RunsShown(table.metadata_location, list_restorable(table))
+    return restore_run(table, run=run, runtime=runtime)
 
 
 def _shown(name: str, ref: SnapshotRef, metadata: TableMetadata) -> RefShown:

@@ -87,7 +87,7 @@ def format_value(name: str, value: Any) -> str:
     >>> format_value("rewritten_bytes_count", 1536), format_value("manifests_count", 12345)
     ('1,536 (1.5 KiB)', '12,345')
     """
-    if value is None:
+    if value is None or value == "":
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"

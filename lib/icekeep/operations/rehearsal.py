@@ -11,14 +11,22 @@ from typing import BinaryIO, NoReturn
 
 import msgspec
 
-from icekeep.catalog.base import Catalog, Committed, Conflict, Identifier, SwapOutcome, Table
+from icekeep.catalog.base import Catalog, Committed, Conflict, Identifier, Pointer, SwapOutcome, Table
 from icekeep.catalog.metadata_files import encode, next_metadata
 from icekeep.errors import IcekeepBug
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.updates import AddSnapshot, Update
-from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo, Storage
+from icekeep.storage.base import (
+    Capabilities,
+    DeleteOutcome,
+    DeleteStatus,
+    FileInfo,
+    ListingShare,
+    MoveOutcome,
+    Storage,
+)
 
 
 class Swap(msgspec.Struct, frozen=True):
@@ -52,6 +60,21 @@ class WatchedCatalog:
     @property
     def name(self) -> str:
         return self._catalog.name
+
+    @property
+    def compares_metadata(self) -> bool:
+        return self._catalog.compares_metadata
+
+    @property
+    def restores_snapshots(self) -> bool:
+        return self._catalog.restores_snapshots
+
+    @property
+    def warehouse(self) -> str | None:
+        return self._catalog.warehouse
+
+    def find(self, identifier: Identifier | str) -> Pointer:
+        return self._catalog.find(identifier)
 
     def load(self, identifier: Identifier | str) -> Table:
         return self.watched(self._catalog.load(identifier))
@@ -107,6 +130,11 @@ class Rehearsal(WatchedCatalog):
     def watched(self, table: Table) -> Table:
         return msgspec.structs.replace(super().watched(table), storage=self._storage)
 
+    def find(self, identifier: Identifier | str) -> Pointer:
+        # Each table may have a storage of its own, with credentials of its own.
+        found = super().find(identifier)
+        return Pointer(found.metadata_location, RehearsalStorage(found.storage))
+
     def _swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         new = next_metadata(table, requirements, updates, self._runtime.now_ms())
         if isinstance(new, Conflict):
@@ -143,8 +171,17 @@ class RehearsalStorage:
     def move(self, source: str, target: str) -> None:
         raise IcekeepBug(f"a rehearsal was asked to move {source!r}")
 
+    def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
+        raise IcekeepBug(f"a rehearsal was asked to move {len(list(moves))} files")
+
     def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
         return [self._forget(location) for location in locations]
+
+    def shares(self, prefix_location: str, count: int) -> list[ListingShare]:
+        return self._storage.shares(prefix_location, count)
+
+    def list_share(self, share: ListingShare) -> Iterator[FileInfo]:
+        return self._storage.list_share(share)
 
     def list(self, prefix_location: str) -> Iterator[FileInfo]:
         return self._storage.list(prefix_location)

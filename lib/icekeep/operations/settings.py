@@ -31,6 +31,7 @@ class Kind(Enum):
     IDS = "ID,ID"
     SWITCH = ""
     OPTIONS = "KEY=VALUE"
+    PAIRS = "FROM=TO"
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -64,6 +65,25 @@ class Setting(msgspec.Struct, frozen=True):
 _WHERE = Setting("where", Kind.FILTER, "only what a filter can match, e.g. \"day >= '2026-01-01'\"")
 
 _BRANCH = Setting("branch", Kind.NAME, "the branch to work on and to commit to (default: main)")
+
+_OPTIONS_OF_DELETION = Setting(
+    "options",
+    Kind.OPTIONS,
+    "grace, keep-writer-progress, max-deletes-per-second, reclaim.roots ...; may be repeated",
+)
+_MAX_CONCURRENT_DELETES = Setting(
+    "max_concurrent_deletes", Kind.NUMBER, "so many calls that delete at once, at most", minimum=1
+)
+_STREAM_RESULTS = Setting("stream_results", Kind.SWITCH, "as Iceberg's; lists of files are always streamed here")
+_TRASH = Setting(
+    "trash",
+    Kind.NUMBER,
+    "days that deleted files can be restored; 0: none (default: 3 on local disks and HDFS, else 0)",
+)
+_APPROVE = Setting("approve", Kind.TEXT, "the hash that --dry-run tells: exactly that set goes, or nothing")
+_TRUST_MANIFEST_LIST = Setting(
+    "trust_manifest_list", Kind.SWITCH, "go on where a snapshot's summary counts other files than its manifest list"
+)
 
 JOB_SETTINGS: Mapping[str, tuple[Setting, ...]] = {
     "plan_scan": (
@@ -108,6 +128,39 @@ JOB_SETTINGS: Mapping[str, tuple[Setting, ...]] = {
         Setting(
             "clean_expired_metadata", Kind.SWITCH, "drop schemas and partition specs that no snapshot needs any more"
         ),
+        _MAX_CONCURRENT_DELETES,
+        _STREAM_RESULTS,
+        _TRASH,
+        _APPROVE,
+        _TRUST_MANIFEST_LIST,
+        _OPTIONS_OF_DELETION,
+    ),
+    "remove_orphan_files": (
+        Setting("older_than", Kind.TIME, "files that are older than a time or an age, 24h at least (default: 3d)"),
+        Setting("location", Kind.TEXT, "the directory to look at (default: the table's location)"),
+        _MAX_CONCURRENT_DELETES,
+        Setting("file_list_view", Kind.TEXT, "a view, table or Parquet inventory of files, in place of a listing"),
+        Setting("equal_schemes", Kind.PAIRS, "schemes that mean one store, e.g. s3a,s3n=s3; may be repeated"),
+        Setting("equal_authorities", Kind.PAIRS, "authorities that mean one store, e.g. nn1,nn2=nn; may be repeated"),
+        Setting(
+            "prefix_mismatch_mode", Kind.NAME, "ERROR or IGNORE where only scheme or authority differ (default: ERROR)"
+        ),
+        Setting("prefix_listing", Kind.SWITCH, "as Iceberg's; files are always listed flat and side by side here"),
+        _STREAM_RESULTS,
+        _TRASH,
+        _APPROVE,
+        Setting("force", Kind.SWITCH, "go on although more than max-orphan-ratio of the files would go"),
+        _TRUST_MANIFEST_LIST,
+        msgspec.structs.replace(
+            _OPTIONS_OF_DELETION, help="max-orphan-ratio, max-deletes-per-second, reclaim.roots; may be repeated"
+        ),
+    ),
+    "drop": (
+        Setting("purge", Kind.SWITCH, "also delete every file that its metadata leads to; nothing of it comes back"),
+        _MAX_CONCURRENT_DELETES,
+        _APPROVE,
+        _TRUST_MANIFEST_LIST,
+        msgspec.structs.replace(_OPTIONS_OF_DELETION, help="max-deletes-per-second, reclaim.roots; may be repeated"),
     ),
 }
 """The settings of each job, in the order in which help lists them."""
@@ -118,10 +171,18 @@ JOB_SUMMARIES: Mapping[str, str] = {
     "rewrite_position_deletes": "merge position deletes, drop dangling ones (Iceberg's rewrite_position_delete_files)",
     "rewrite_manifests": "cluster and resize manifests (Iceberg's rewrite_manifests)",
     "expire_snapshots": "expire snapshots by retention, then delete the files that only they needed",
+    "remove_orphan_files": "delete files that no snapshot knows (Iceberg's remove_orphan_files)",
+    "drop": "forget a table and, with --purge, delete its files",
 }
 
-MAINTENANCE_ORDER = ("compact", "rewrite_position_deletes", "rewrite_manifests", "expire_snapshots")
-"""The jobs that a policy may ask for, in the order in which they run on a table: each makes garbage for the last."""
+MAINTENANCE_ORDER = (
+    "compact",
+    "rewrite_position_deletes",
+    "rewrite_manifests",
+    "expire_snapshots",
+    "remove_orphan_files",
+)
+"""The jobs that a policy may ask for, in the order in which they run on a table: each makes garbage for the next to last."""
 
 
 def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
@@ -160,7 +221,7 @@ def read_setting(setting: Setting, entry: Entry) -> tuple[str, ...]:
     match setting.kind:
         case Kind.SWITCH:
             return (setting.flag,) if entry.boolean() else ()
-        case Kind.OPTIONS:
+        case Kind.OPTIONS | Kind.PAIRS:
             pairs = [f"{key}={below.scalar()}" for key, below in entry.mapping().items()]
             return tuple(f"{setting.flag}={pair}" for pair in pairs)
         case Kind.NUMBER:

@@ -17,7 +17,8 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         run: where its function is, as "module:function".
         one_of: settings of which exactly one must be given.
-        changes: whether it commits; then it has `--dry-run`, and its function returns the table after it.
+        changes: whether all that it does is one commit; then it has `--dry-run`, and its function returns the table after it.
+            The others return what is shown.
     """
 
     summary: str
@@ -124,6 +125,15 @@ VERBS: Mapping[str, Verb] = {
             Setting("set_current", Kind.NUMBER, "to any snapshot of the table, an ancestor or not"),
             Setting("set_current_ref", Kind.NAME, "to where a branch or tag is"),
         ),
+    ),
+    "restore": Verb(
+        summary="bring back what a run removed: files from the trash, expired snapshots under tags",
+        run="icekeep.operations.history:restore",
+        settings=(
+            Setting("run", Kind.NAME, "the run (default: the newest that removed something)"),
+            Setting("list", Kind.SWITCH, "show the runs that can be brought back, and change nothing", keyword="lists"),
+        ),
+        changes=False,
     ),
 }
 """Every command, by its words, in the order in which help lists them."""

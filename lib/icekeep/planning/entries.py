@@ -155,7 +155,7 @@ def folded(
     )
     total = new()
     if chosen.place is Place.DRIVER:
-        for part in _in_threads(whole, partial(_fold, new)):
+        for part in in_threads(whole, partial(_fold, new)):
             total.merge(part)
         return total
     session = started(spark)
@@ -184,7 +184,7 @@ def shares(whole: DecodeTask, spark: SparkSession) -> list[DecodeTask]:
 
 
 def _held(whole: DecodeTask) -> pa.Table:
-    batches = [batch for some in _in_threads(whole, _rows_of) for batch in some if batch.num_rows]
+    batches = [batch for some in in_threads(whole, _rows_of) for batch in some if batch.num_rows]
     return pa.Table.from_batches(batches, entries_schema(whole.columns))
 
 
@@ -207,13 +207,13 @@ def _run_fold(task: _FoldTask) -> Iterator[pa.RecordBatch]:
     yield reported(partial(_fold, task.new, task.share), task.max_failures)
 
 
-def _in_threads(whole: DecodeTask, work: Callable[[DecodeTask], R]) -> Iterator[R]:
+def in_threads(whole: DecodeTask, work: Callable[[DecodeTask], R]) -> Iterator[R]:
     """Do work on the manifests, some at a time, in threads of this process; results in the order of the manifests."""
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if any(parse_location(m.manifest_path).scheme != "file" for m in whole.manifests):
         # Most of the time of such a thread is waiting.
         threads = max(threads, _REMOTE_THREADS)
-    tasks = [msgspec.structs.replace(whole, manifests=some) for some in _chunks(whole.manifests)]
+    tasks = [msgspec.structs.replace(whole, manifests=some) for some in manifest_chunks(whole.manifests)]
     pool = ThreadPoolExecutor(min(threads, max(1, len(tasks))))
     try:
         yield from pool.map(work, tasks)
@@ -222,7 +222,7 @@ def _in_threads(whole: DecodeTask, work: Callable[[DecodeTask], R]) -> Iterator[
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _chunks(manifests: Iterable[ManifestFile]) -> Iterator[tuple[ManifestFile, ...]]:
+def manifest_chunks(manifests: Iterable[ManifestFile]) -> Iterator[tuple[ManifestFile, ...]]:
     """Neighbours of some megabytes together: little enough to be dealt out evenly, enough for small ones to go together."""
     chunk: list[ManifestFile] = []
     size_bytes = 0

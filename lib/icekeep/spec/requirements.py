@@ -14,6 +14,7 @@ from icekeep.spec.definition_updates import (
     SetDefaultSpec,
 )
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.restoring_update import RestoreSnapshots
 from icekeep.spec.updates import (
     RemovePartitionSpecs,
     RemoveSchemas,
@@ -88,7 +89,7 @@ def requirements_for(base: TableMetadata, updates: Sequence[Update]) -> tuple[Re
     Moving a reference requires that it is where the base had it. Removing snapshots requires it of every known
     reference: a catalog that applies updates to whatever is current would drop a moved one in silence. A schema must fit
     the default spec and sort order, and these the schema (spec, "Commit Conflict Resolution and Retry"), so each of them
-    requires the others as they were.
+    requires the others as they were. What is restored brings ids of its own along, which nobody may have given out anew.
     """
     needed: dict[Requirement, None] = {AssertTableUuid(base.table_uuid): None}
     for update in updates:
@@ -115,7 +116,18 @@ def _needed(base: TableMetadata, update: Update) -> list[Requirement]:
             return [*map(as_loaded, base.refs), AssertCurrentSchemaId(base.current_schema_id)]
         case RemovePartitionSpecs():
             return [*map(as_loaded, base.refs), AssertDefaultSpecId(base.default_spec_id)]
+        case RestoreSnapshots():
+            return _needed_to_restore(base, update)
     return _needed_for_definition(base, update)
+
+
+def _needed_to_restore(base: TableMetadata, update: RestoreSnapshots) -> list[Requirement]:
+    needed: list[Requirement] = []
+    if update.schemas:
+        needed += [AssertCurrentSchemaId(base.current_schema_id), AssertLastAssignedFieldId(base.last_column_id)]
+    if update.partition_specs:
+        needed += [AssertDefaultSpecId(base.default_spec_id), AssertLastAssignedPartitionId(base.last_partition_id)]
+    return needed
 
 
 def _needed_for_definition(base: TableMetadata, update: Update) -> list[Requirement]:

@@ -3,37 +3,46 @@
 Pure: metadata, a policy and a moment in, ids out. Nothing is changed here and no file is looked at.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from icekeep.errors import OptionError, UsageError
+from icekeep.errors import OptionError, SafetyError, UsageError
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.snapshots import MAIN, SnapshotRef
+from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
+from icekeep.spec.writer_progress import KeptForWriter, kept_for_writers, made
 
 MAX_SNAPSHOT_AGE_MS = "history.expire.max-snapshot-age-ms"
 MIN_SNAPSHOTS_TO_KEEP = "history.expire.min-snapshots-to-keep"
 MAX_REF_AGE_MS = "history.expire.max-ref-age-ms"
 _DEFAULTS = {MAX_SNAPSHOT_AGE_MS: 432_000_000, MIN_SNAPSHOTS_TO_KEEP: 1, MAX_REF_AGE_MS: 2**63 - 1}
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
 class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator asks for beyond the table's own properties.
 
     `older_than_ms` is a moment (epoch ms), `retain_last` a number of snapshots a branch; null takes the table's
-    properties `history.expire.*`. `snapshot_ids` go even where they would be retained.
+    properties `history.expire.*`. `snapshot_ids` go even where they would be retained. What streaming writers find their
+    progress in stays while that is younger than `keep_writer_progress_ms`; 0 keeps nothing for them.
     """
 
     older_than_ms: int | None = None
     retain_last: int | None = None
     snapshot_ids: tuple[int, ...] = ()
+    keep_writer_progress_ms: int = 0
 
 
 class Expired(msgspec.Struct, frozen=True):
-    """What leaves the metadata: ids of snapshots, never the head of a retained ref, and names of refs."""
+    """What leaves the metadata: ids of snapshots, never the head of a retained ref, and names of refs.
+
+    `kept` are the snapshots that would leave it too, if no writer's progress were kept.
+    """
 
     snapshot_ids: frozenset[int]
     ref_names: frozenset[str]
+    kept: tuple[KeptForWriter, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -45,36 +54,39 @@ def select_expired(metadata: TableMetadata, policy: RetentionPolicy, now_ms: int
 
     `main` stays. Another reference stays while its snapshot is not older than its `max-ref-age-ms`. A branch keeps its
     head and, from there back, ancestors that are among its newest `min-snapshots-to-keep` or not older than its
-    `max-snapshot-age-ms`, up to the first that is neither. A tag keeps its snapshot, not the ancestors. A snapshot that
-    is on no branch and under no tag stays while it is younger than the default age.
+    `max-snapshot-age-ms`, up to the first that is neither; and those that a writer finds its progress in (`writer_progress.py`).
+    A tag keeps its snapshot, not the ancestors. A snapshot that is on no branch and under no tag stays while it is younger
+    than the default age.
 
     Args:
-        now_ms: the moment that ages are measured against, epoch milliseconds.
+        now_ms: the moment that ages are measured against, epoch milliseconds. What is dated after it is as young as can be.
 
     Raises:
-        OptionError: `retain_last` is less than 1.
+        OptionError: `retain_last` is less than 1, or `keep_writer_progress_ms` less than 0.
         NotFoundError: the policy names a snapshot that the table does not have.
         UsageError: the policy names the head of a retained reference.
+        SafetyError: the policy names a snapshot that a writer finds its progress in.
     """
-    if policy.retain_last is not None and policy.retain_last < 1:
-        raise OptionError("retain_last", given=policy.retain_last, expected="a whole number, 1 or more")
+    _check_numbers(policy)
     cutoff_ms = _default_cutoff_ms(metadata, policy, now_ms)
     minimum = policy.retain_last or _property(metadata, MIN_SNAPSHOTS_TO_KEEP)
     refs = _retained_refs(metadata, now_ms)
-    _check_explicit(metadata, policy, refs)
+    branches = {name: ref for name, ref in refs.items() if ref.is_branch}
+    keep_ms = policy.keep_writer_progress_ms
+    needed = kept_for_writers(metadata, branches, keep_ms, now_ms) if keep_ms else {}
+    _check_explicit(metadata, policy, refs, needed)
     retained = {ref.snapshot_id for ref in refs.values()}
-    on_branches: set[int] = set()
-    for ref in refs.values():
-        if ref.is_branch:
-            retained |= _kept_ancestors(metadata, ref, cutoff_ms, minimum, now_ms)
-            on_branches.update(s.snapshot_id for s in metadata.ancestors(ref.snapshot_id))
+    retained |= _kept_on_branches(metadata, branches.values(), cutoff_ms, minimum, now_ms)
+    on_branches = _reached(metadata, branches.values())
     retained.update(
         s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in on_branches and s.timestamp_ms >= cutoff_ms
     )
     retained -= set(policy.snapshot_ids)
+    unretained = [s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in retained]
     return Expired(
-        frozenset(s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in retained),
+        frozenset(i for i in unretained if i not in needed),
         frozenset(metadata.refs.keys() - refs.keys()),
+        tuple(needed[i] for i in unretained if i in needed),
     )
 
 
@@ -108,22 +120,59 @@ def _retained_refs(metadata: TableMetadata, now_ms: int) -> Mapping[str, Snapsho
     return {name: ref for name, ref in metadata.refs.items() if stays(name, ref)}
 
 
-def _kept_ancestors(
-    metadata: TableMetadata, branch: SnapshotRef, cutoff_ms: int, minimum: int, now_ms: int
+def _kept_on_branches(
+    metadata: TableMetadata, branches: Iterable[SnapshotRef], cutoff_ms: int, minimum: int, now_ms: int
 ) -> set[int]:
-    if branch.max_snapshot_age_ms is not None:
-        cutoff_ms = now_ms - branch.max_snapshot_age_ms
-    if branch.min_snapshots_to_keep is not None:
-        minimum = branch.min_snapshots_to_keep
-    kept: set[int] = set()
-    for snapshot in metadata.ancestors(branch.snapshot_id):
-        if len(kept) >= minimum and snapshot.timestamp_ms < cutoff_ms:
-            break
-        kept.add(snapshot.snapshot_id)
-    return kept
+    """What the branches keep: most of a table's history is on all of them, and need not be walked for each."""
+    snapshots = metadata.snapshots_by_id
+    walks = []
+    for branch in branches:
+        age_ms, count = branch.max_snapshot_age_ms, branch.min_snapshots_to_keep
+        oldest_ms = cutoff_ms if age_ms is None else now_ms - age_ms
+        walks.append((oldest_ms, made(snapshots[branch.snapshot_id]), max(0, minimum if count is None else count)))
+    # How many more were to be kept at least, from a snapshot on. A walk ends where one was before it that went back as far in
+    # time and was to keep as many: so those that go back furthest come first, and of these those behind.
+    walked: dict[int, int] = {}
+    for oldest_ms, (_, _, snapshot_id), missing in sorted(walks):
+        snapshot: Snapshot | None = snapshots[snapshot_id]
+        while snapshot is not None and walked.get(snapshot.snapshot_id, -1) < missing:
+            if not missing and snapshot.timestamp_ms < oldest_ms:
+                break
+            walked[snapshot.snapshot_id] = missing
+            missing = max(0, missing - 1)
+            snapshot = _parent(metadata, snapshot)
+    return {*walked}
 
 
-def _check_explicit(metadata: TableMetadata, policy: RetentionPolicy, refs: Mapping[str, SnapshotRef]) -> None:
+def _reached(metadata: TableMetadata, branches: Iterable[SnapshotRef]) -> set[int]:
+    """The heads of branches and all their ancestors, as far as they are known."""
+    reached: set[int] = set()
+    for branch in branches:
+        snapshot = metadata.snapshots_by_id.get(branch.snapshot_id)
+        while snapshot is not None and snapshot.snapshot_id not in reached:
+            reached.add(snapshot.snapshot_id)
+            snapshot = _parent(metadata, snapshot)
+    return reached
+
+
+def _parent(metadata: TableMetadata, snapshot: Snapshot) -> Snapshot | None:
+    parent_id = snapshot.parent_snapshot_id
+    return None if parent_id is None else metadata.snapshots_by_id.get(parent_id)
+
+
+def _check_numbers(policy: RetentionPolicy) -> None:
+    if policy.retain_last is not None and policy.retain_last < 1:
+        raise OptionError("retain_last", given=policy.retain_last, expected="a whole number, 1 or more")
+    if policy.keep_writer_progress_ms < 0:
+        raise OptionError("keep-writer-progress", given=policy.keep_writer_progress_ms, expected="an age, 0 or more")
+
+
+def _check_explicit(
+    metadata: TableMetadata,
+    policy: RetentionPolicy,
+    refs: Mapping[str, SnapshotRef],
+    needed: Mapping[int, KeptForWriter],
+) -> None:
     for snapshot_id in policy.snapshot_ids:
         metadata.snapshot(snapshot_id)
         names = sorted(name for name, ref in refs.items() if ref.snapshot_id == snapshot_id)
@@ -131,6 +180,16 @@ def _check_explicit(metadata: TableMetadata, policy: RetentionPolicy, refs: Mapp
             raise UsageError(
                 f"cannot expire snapshot {snapshot_id}: it is the head of {', '.join(map(repr, names))}; "
                 "remove the reference first"
+            )
+        if (kept := needed.get(snapshot_id)) is not None:
+            raise SafetyError(
+                f"cannot expire snapshot {snapshot_id}: on branch {kept.branch!r} {kept.writer} would no longer find how far it "
+                f"has come ({kept.key}) and write again what it has written; if it never starts again, give "
+                "keep-writer-progress=0",
+                snapshot_id=snapshot_id,
+                writer=kept.writer,
+                key=kept.key,
+                branch=kept.branch,
             )
 
 
@@ -144,7 +203,7 @@ def _property(metadata: TableMetadata, name: str) -> int:
     text = metadata.properties.get(name)
     if text is None:
         return _DEFAULTS[name]
-    try:
-        return int(text)
-    except ValueError:
-        raise OptionError(f"table property {name}", given=text, expected="a whole number") from None
+    # What Python takes for a number besides (1_000, 3 with blanks around it) is none to the other engines.
+    if _WHOLE_NUMBER.fullmatch(text) is None:
+        raise OptionError(f"table property {name}", given=text, expected="a whole number")
+    return int(text)

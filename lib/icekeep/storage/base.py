@@ -1,4 +1,4 @@
-"""What icekeep asks of a store of bytes: one protocol of nine operations over locations.
+"""What icekeep asks of a store of bytes: one protocol of a dozen operations over locations.
 
 A location is text (`file:///a/b`, `s3://bucket/key`); `locations.py` compares and joins them. Files are immutable:
 nothing here overwrites one. Backends translate their own exceptions, so that callers see icekeep's errors and, for a
@@ -12,7 +12,7 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
-from icekeep.errors import InvalidTableError
+from icekeep.errors import InvalidTableError, UnavailableError
 
 
 class FileInfo(msgspec.Struct, frozen=True):
@@ -36,7 +36,11 @@ class Capabilities(msgspec.Struct, frozen=True):
 
 
 class DeleteStatus(Enum):
-    """What became of a file that was to be deleted."""
+    """What became of a file that was to be deleted.
+
+    `MISSING` is said only where the store tells that there was no file. Object stores answer a request for a thousand
+    names with success whether there was something or not: `DELETED` there means that nothing is left under the name.
+    """
 
     DELETED = "deleted"
     MISSING = "missing"
@@ -51,12 +55,56 @@ class DeleteOutcome(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-def whole(data: bytes, location: str, length_bytes: int | None) -> bytes:
-    """What was read from a file, if it is as long as metadata promises, where it promises anything.
+class MoveStatus(Enum):
+    """What became of a file that was to be moved."""
+
+    MOVED = "moved"
+    MISSING = "missing"
+    TAKEN = "taken"
+    FAILED = "failed"
+
+
+class MoveOutcome(msgspec.Struct, frozen=True):
+    """The answer for one move; `MISSING`: there is no file at the source, `TAKEN`: another file is at the target.
+
+    `reason` says why the status is `FAILED`. Then the file is at the source still, and perhaps at the target as well; to
+    move it again finishes that.
+    """
+
+    source: str
+    status: MoveStatus
+    reason: str = ""
+
+
+class ListingShare(msgspec.Struct, frozen=True):
+    """Some of the files below a directory, which the storage that made the share lists on any machine.
+
+    Attributes:
+        prefix: the location of the directory; locations of files begin with it as it is spelled.
+        after: object stores only: names in the bucket that come behind this one in the order of their bytes.
+        until: as `after`: names up to this one, itself among them; empty for all that come.
+        is_deep: at every depth, and not only the files right in the directory.
+    """
+
+    prefix: str
+    after: str = ""
+    until: str = ""
+    is_deep: bool = True
+
+
+def whole(data: bytes, location: str, stored_bytes: int, length_bytes: int | None) -> bytes:
+    """What was read from a file, if that is all of it: as much as its store has, and as metadata promises if it does.
 
     Raises:
-        InvalidTableError: it is not.
+        UnavailableError: the store has more or fewer bytes than came. Nothing says that the file is broken: a read that
+            was cut off, or a file that is being written, may be read again.
+        InvalidTableError: the file is complete, and not the one that metadata means.
     """
+    if len(data) != stored_bytes:
+        raise UnavailableError(
+            f"cannot read {location!r}: {len(data)} bytes came, and the store says that it has {stored_bytes}",
+            location=location,
+        )
     if length_bytes is not None and len(data) != length_bytes:
         raise InvalidTableError(
             f"file {location!r} is {len(data)} bytes long where metadata says {length_bytes}",
@@ -88,6 +136,7 @@ class Storage(Protocol):
 
         Raises:
             MissingFileError: there is no such file.
+            UnavailableError: fewer bytes came than the store says that the file has.
             InvalidTableError: the file is not `length_bytes` long.
         """
 
@@ -117,14 +166,31 @@ class Storage(Protocol):
             FileExistsError: `target` is taken by another file; nothing was changed.
         """
 
+    def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
+        """Move files, each from its source to its target as `move` does and as durably, for less than one by one.
+
+        One answer a move, in order, and no exception for any of them. What a crash left half done is finished when the
+        same moves are given again.
+        """
+
     def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
         """Delete files, never directories; one answer a location, in order, and no exception for any of them."""
+
+    def shares(self, prefix_location: str, count: int) -> list[ListingShare]:
+        """Divide the listing of a directory: the shares together list what `list` lists, each file in one of them.
+
+        There are about `count` of them or more, where there is enough to list; there may be many small ones.
+        """
+
+    def list_share(self, share: ListingShare) -> Iterator[FileInfo]:
+        """Stream one share's files, as `list` does all."""
 
     def list(self, prefix_location: str) -> Iterator[FileInfo]:
         """Stream the files below a directory, at any depth and in no order; nothing if there is no such directory.
 
         Locations begin with `prefix_location` as it is spelled. Links below the directory are neither listed nor
-        followed. A part that cannot be listed raises: a listing that ends is complete.
+        followed. A part that cannot be listed raises: a listing that ends is complete. Files that come or go meanwhile
+        may be in it or not; all others are in it once.
         """
 
     def head(self, location: str) -> FileInfo | None:

@@ -8,7 +8,7 @@ Symbolic links, switched off in HDFS since 2.x, cannot be told from files here.
 
 import errno
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -22,16 +22,27 @@ from icekeep.errors import (
     UnsupportedError,
 )
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo, whole
+from icekeep.storage.base import (
+    Capabilities,
+    DeleteOutcome,
+    DeleteStatus,
+    FileInfo,
+    ListingShare,
+    MoveOutcome,
+    whole,
+)
+from icekeep.storage.directory_shares import directory_shares
 from icekeep.storage.hdfs_client import HdfsClients
 from icekeep.storage.hdfs_directories import HdfsDirectories, entries_of, status_of
 from icekeep.storage.hdfs_errors import FAILURES, reason, translated
 from icekeep.storage.hdfs_waiting import abandon
+from icekeep.storage.many import answer_each, moved_one_by_one
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 _BUFFER_BYTES = 1024 * 1024
+_CALLS_AT_ONCE = 8
 
 
 class HdfsStorage(HdfsDirectories):
@@ -57,8 +68,8 @@ class HdfsStorage(HdfsDirectories):
 
     def read(self, location: str, length_bytes: int | None = None) -> bytes:
         client, place = self._clients.at(location)
-        data = _read(client, place.path, location)
-        return whole(data, location, length_bytes)
+        data, stored_bytes = _content(client, place.path, location)
+        return whole(data, location, stored_bytes, length_bytes)
 
     @contextmanager
     def write(self, location: str) -> Iterator[BinaryIO]:
@@ -128,19 +139,21 @@ class HdfsStorage(HdfsDirectories):
             if status_of(client, source_place.path, source) is not None or not _is_same(before, after):
                 raise
 
+    def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
+        """As `Storage.move_many`: several renames at a time, each of which the NameNode has written down when it answers."""
+        return moved_one_by_one(self.move, moves, _CALLS_AT_ONCE)
+
     def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
-        return [self._delete(location) for location in locations]
+        return answer_each(self._delete, list(locations), lambda location: location, _CALLS_AT_ONCE)
+
+    def shares(self, prefix_location: str, count: int) -> list[ListingShare]:
+        return directory_shares(prefix_location, count, self._subdirectories)
+
+    def list_share(self, share: ListingShare) -> Iterator[FileInfo]:
+        return self._files(share.prefix, is_deep=share.is_deep)
 
     def list(self, prefix_location: str) -> Iterator[FileInfo]:
-        client, place = self._clients.at(prefix_location)
-        directories = [(prefix_location.rstrip("/"), place.path)]
-        while directories:
-            location, path = directories.pop()
-            for name, status in entries_of(client, path, location):
-                if status.isdir:
-                    directories.append((f"{location}/{name}", status.path))
-                else:
-                    yield _file_info(f"{location}/{name}", status)
+        return self._files(prefix_location, is_deep=True)
 
     def head(self, location: str) -> FileInfo | None:
         client, place = self._clients.at(location)
@@ -157,6 +170,21 @@ class HdfsStorage(HdfsDirectories):
             proved = self._second_rename_fails(client, directory.rstrip("/"), location)
             self._proved[place.authority] = Capabilities(exclusive_create=proved, move=proved)
         return self._proved[place.authority]
+
+    def _files(self, prefix_location: str, *, is_deep: bool) -> Iterator[FileInfo]:
+        client, place = self._clients.at(prefix_location)
+        directories = [(prefix_location.rstrip("/"), place.path)]
+        while directories:
+            location, path = directories.pop()
+            for name, status in entries_of(client, path, location):
+                if not status.isdir:
+                    yield _file_info(f"{location}/{name}", status)
+                elif is_deep:
+                    directories.append((f"{location}/{name}", status.path))
+
+    def _subdirectories(self, location: str) -> Sequence[str]:
+        base = location.rstrip("/")
+        return [f"{base}/{name}" for name, status in self._children(location) if status.isdir]
 
     def _new_file(self) -> WriteOptions:
         return WriteOptions(permission=0o666 & ~self._clients.umask, overwrite=False, create_parent=True)
@@ -243,6 +271,9 @@ class _Ranges(io.RawIOBase):
             return 0
         with translated("read", self._location):
             data = self._reader.read_range(self._position, length)
+        if len(data) != length:
+            # To go on with less would end a file before its end.
+            raise UnavailableError(f"cannot read {self._location!r}: {len(data)} of {length} bytes came")
         view[: len(data)] = data
         self._position += len(data)
         return len(data)
@@ -296,14 +327,15 @@ def _unknown(location: str, refusal: Exception) -> OutcomeUnknownError:
 
 
 def _read(client: Client, path: str, location: str) -> bytes:
+    data, stored_bytes = _content(client, path, location)
+    return whole(data, location, stored_bytes, None)
+
+
+def _content(client: Client, path: str, location: str) -> tuple[bytes, int]:
+    """What came of a file, and how many bytes the NameNode says that it has."""
     with translated("read", location):
         reader = client.read(path)
-        data = reader.read()
-    if len(data) != reader.size:
-        raise UnavailableError(
-            f"cannot read {location!r}: only {len(data)} of {reader.size} bytes came", location=location
-        )
-    return data
+        return reader.read(), reader.size
 
 
 def _finish(writer: FileWriter) -> None:

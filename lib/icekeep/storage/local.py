@@ -20,9 +20,20 @@ from icekeep.errors import (
     OutcomeUnknownError,
 )
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo, whole
+from icekeep.storage.base import (
+    Capabilities,
+    DeleteOutcome,
+    DeleteStatus,
+    FileInfo,
+    ListingShare,
+    MoveOutcome,
+    whole,
+)
+from icekeep.storage.directory_shares import directory_shares
 from icekeep.storage.local_directories import LocalDirectories
 from icekeep.storage.local_errors import ABSENT, DENIED, reason, translate_os_error, translated
+from icekeep.storage.local_listing import file_info, files_below, files_in, subdirectories
+from icekeep.storage.local_moves import Steps, move_together
 from icekeep.storage.locations import canonical, local_path
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -42,8 +53,9 @@ class LocalStorage(LocalDirectories):
 
     def read(self, location: str, length_bytes: int | None = None) -> bytes:
         with translated("read", location), open(local_path(location), "rb") as stream:
+            stored_bytes = os.fstat(stream.fileno()).st_size
             data = stream.read()
-        return whole(data, location, length_bytes)
+        return whole(data, location, stored_bytes, length_bytes)
 
     @contextmanager
     def write(self, location: str) -> Iterator[BinaryIO]:
@@ -93,24 +105,25 @@ class LocalStorage(LocalDirectories):
             self._flush_directory(os.path.dirname(target_path))
             os.unlink(source_path)
 
+    def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
+        """As `Storage.move_many`: all new names are made, then each directory of targets is flushed once, then the old go.
+
+        A directory of sources is not flushed, as in `move`: a name that a crash brings back is a second one of the same
+        file, which the same move removes.
+        """
+        return move_together(moves, Steps(self._make_directory, self._link, self._flush_directory))
+
     def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
         return [_delete(location) for location in locations]
 
+    def shares(self, prefix_location: str, count: int) -> list[ListingShare]:
+        return directory_shares(prefix_location, count, subdirectories)
+
+    def list_share(self, share: ListingShare) -> Iterator[FileInfo]:
+        return files_below(share.prefix) if share.is_deep else files_in(share.prefix)
+
     def list(self, prefix_location: str) -> Iterator[FileInfo]:
-        with translated("list", prefix_location):
-            directories = [(prefix_location.rstrip("/"), local_path(prefix_location))]
-            while directories:
-                location, path = directories.pop()
-                try:
-                    entries = os.scandir(path)
-                except (FileNotFoundError, NotADirectoryError):
-                    continue
-                with entries:
-                    for entry in entries:
-                        if entry.is_dir(follow_symlinks=False):
-                            directories.append((f"{location}/{entry.name}", entry.path))
-                        elif info := _listed(entry, location):
-                            yield info
+        return files_below(prefix_location)
 
     def head(self, location: str) -> FileInfo | None:
         path = local_path(location)
@@ -119,7 +132,7 @@ class LocalStorage(LocalDirectories):
                 status = os.stat(path)
         except MissingFileError:
             return None
-        return _file_info(location, status) if stat.S_ISREG(status.st_mode) else None
+        return file_info(location, status) if stat.S_ISREG(status.st_mode) else None
 
     def capabilities(self, location: str) -> Capabilities:
         directory = local_path(location)
@@ -147,7 +160,9 @@ class LocalStorage(LocalDirectories):
         try:
             os.link(source_path, target_path, follow_symlinks=False)
         except FileExistsError:
-            if not os.path.samestat(os.lstat(source_path), os.lstat(target_path)):
+            is_one_file = os.path.samestat(os.lstat(source_path), os.lstat(target_path))
+            # A file's only name, spelled in two ways, must not be taken for two names of it: one of them goes next.
+            if not is_one_file or _is_one_name(source_path, target_path):
                 raise
 
     def _flush(self, file_descriptor: int) -> None:
@@ -220,26 +235,20 @@ def _remove_if_possible(path: str) -> None:
         os.unlink(path)
 
 
+def _is_one_name(path: str, other_path: str) -> bool:
+    """Whether two paths, through linked directories perhaps, lead to one entry of one directory."""
+    return os.path.basename(path) == os.path.basename(other_path) and os.path.samefile(
+        os.path.dirname(path), os.path.dirname(other_path)
+    )
+
+
 def _delete(location: str) -> DeleteOutcome:
     try:
-        with translated("delete", location):
-            os.unlink(local_path(location))
-    except MissingFileError:
-        return DeleteOutcome(location, DeleteStatus.MISSING)
+        os.unlink(local_path(location))
+    except OSError as error:
+        if error.errno in ABSENT:
+            return DeleteOutcome(location, DeleteStatus.MISSING)
+        return DeleteOutcome(location, DeleteStatus.FAILED, translate_os_error(error, "delete", location).message)
     except IcekeepError as error:
         return DeleteOutcome(location, DeleteStatus.FAILED, error.message)
     return DeleteOutcome(location, DeleteStatus.DELETED)
-
-
-def _listed(entry: os.DirEntry[str], directory_location: str) -> FileInfo | None:
-    """The entry as a file, null if it is a link or a device, or was deleted while the directory was being listed."""
-    try:
-        if entry.is_file(follow_symlinks=False):
-            return _file_info(f"{directory_location}/{entry.name}", entry.stat(follow_symlinks=False))
-    except FileNotFoundError:
-        pass
-    return None
-
-
-def _file_info(location: str, status: os.stat_result) -> FileInfo:
-    return FileInfo(location, status.st_size, status.st_mtime_ns // 1_000_000)

@@ -30,7 +30,10 @@ from icekeep.errors import (
 STORE_ERRORS = (BaseError, OSError)
 """What the client raises for a request; `OSError` because a missing object is a `FileNotFoundError`."""
 
-_FAILED = re.compile(r"Generic \S+ error: (?:Error performing list request: )?Error performing [A-Z]+ \S+ in \S+ - ")
+_FAILED = re.compile(
+    r"Generic \S+ error: (?:Error performing list request: )?Error performing [A-Z]+ \S+ in [^\s,]+"
+    r"(?:, after \d+ retries, max_retries: \d+, retry_timeout: \S+ )? - "
+)
 _STATUS = re.compile(r"Server returned non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 _NO_CONNECTION = re.compile(r"HttpError \{\s*kind: Connect,")
@@ -62,6 +65,14 @@ def is_refused(error: Exception) -> bool:
         return False
     cause = text[failed.end() :]
     return _status(error) in _REFUSALS or cause.startswith(_REDIRECTED) or _NO_CONNECTION.search(cause) is not None
+
+
+def is_out_of_reach(error: Exception) -> bool:
+    """Whether a store gave no answer to a request, or one that says no more than that it cannot serve for now."""
+    if not isinstance(error, GenericError) or not _FAILED.match(str(error)):
+        return False
+    status = _status(error)
+    return status is None or status in (408, 429) or (status >= 500 and status != 501)
 
 
 def is_collision(error: AlreadyExistsError, key: str) -> bool:

@@ -1,20 +1,31 @@
 """Requests to object stores that several operations share: making a new object, deleting some, proving what a store does."""
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import obstore
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import ObjectStore
 
+from icekeep.errors import MissingFileError
 from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus
-from icekeep.storage.object_errors import STORE_ERRORS, is_unimplemented, translate_store_error, translated
+from icekeep.storage.many import answer_each
+from icekeep.storage.object_errors import (
+    STORE_ERRORS,
+    is_out_of_reach,
+    is_unimplemented,
+    translate_store_error,
+    translated,
+)
 from icekeep.storage.object_stores import Stores
 
 STAMP = "icekeepcreate"
 """Metadata of an object that names the call that made it; Azure allows letters only."""
 
 _DELETES_IN_A_REQUEST = 1000
+_REQUESTS_AT_ONCE = 4
+_SINGLE_REQUESTS_AT_ONCE = 16
 
 
 class Target(NamedTuple):
@@ -31,28 +42,62 @@ def send_new(target: Target, store: ObjectStore, data: bytes, stamp: str) -> Non
 
 
 def delete_objects(targets: Sequence[Target]) -> list[DeleteOutcome]:
-    """Delete objects of one bucket that were there a moment ago, many by one request."""
-    outcomes: list[DeleteOutcome] = []
-    for start in range(0, len(targets), _DELETES_IN_A_REQUEST):
-        some = targets[start : start + _DELETES_IN_A_REQUEST]
-        try:
-            obstore.delete(some[0].stores.patient, [target.key for target in some])
-            outcomes += [DeleteOutcome(target.location, DeleteStatus.DELETED) for target in some]
-        except STORE_ERRORS:
-            # The client tells the first failure only, and some stores know no request for many.
-            outcomes += [_delete_object(target) for target in some]
-    return outcomes
+    """Delete objects, many of a bucket by one request where the store knows such; one that is named twice is sent once."""
+    by_bucket: dict[int, dict[str, Target]] = {}
+    for target in targets:
+        by_bucket.setdefault(id(target.stores), {}).setdefault(target.key, target)
+    outcomes = {
+        (bucket, target.key): outcome
+        for bucket, named in by_bucket.items()
+        for target, outcome in zip(named.values(), _deleted(list(named.values())), strict=True)
+    }
+    found = ((target, outcomes[id(target.stores), target.key]) for target in targets)
+    return [DeleteOutcome(target.location, outcome.status, outcome.reason) for target, outcome in found]
 
 
-def _delete_object(target: Target) -> DeleteOutcome:
+def _deleted(targets: Sequence[Target]) -> list[DeleteOutcome]:
+    """As `delete_objects`, of one bucket and each named once."""
+    stores = targets[0].stores
+    if not stores.deletes_many:
+        return _deleted_singly(targets, stores.patient, DeleteStatus.MISSING)
+    batches = [
+        targets[start : start + _DELETES_IN_A_REQUEST] for start in range(0, len(targets), _DELETES_IN_A_REQUEST)
+    ]
+    return list(chain.from_iterable(answer_each(_deleted_together, batches, id, _REQUESTS_AT_ONCE)))
+
+
+def _deleted_together(targets: Sequence[Target]) -> list[DeleteOutcome]:
+    """By one request; if it fails for some or is not known to the store, which the client does not tell, one by one."""
+    stores = targets[0].stores
     try:
-        obstore.delete(target.stores.once, [target.key])
-    except FileNotFoundError:
-        return DeleteOutcome(target.location, DeleteStatus.MISSING)
+        obstore.delete(stores.patient, [target.key for target in targets])
     except STORE_ERRORS as error:
-        reason = translate_store_error(error, "delete", target.location).message
-        return DeleteOutcome(target.location, DeleteStatus.FAILED, reason)
-    return DeleteOutcome(target.location, DeleteStatus.DELETED)
+        if is_out_of_reach(error):
+            # A store that cannot take this request now is not helped by a thousand.
+            return [_not_deleted(target, error) for target in targets]
+        # What is not there now may have gone by the request that failed.
+        return _deleted_singly(targets, stores.once, DeleteStatus.DELETED)
+    return [DeleteOutcome(target.location, DeleteStatus.DELETED) for target in targets]
+
+
+def _deleted_singly(targets: Sequence[Target], store: ObjectStore, if_absent: DeleteStatus) -> list[DeleteOutcome]:
+    def delete(target: Target) -> DeleteOutcome:
+        try:
+            obstore.delete(store, [target.key])
+        except FileNotFoundError as error:
+            if isinstance(translate_store_error(error, "delete", target.location), MissingFileError):
+                return DeleteOutcome(target.location, if_absent)
+            return _not_deleted(target, error)
+        except STORE_ERRORS as error:
+            return _not_deleted(target, error)
+        return DeleteOutcome(target.location, DeleteStatus.DELETED)
+
+    return answer_each(delete, targets, lambda target: target.key, _SINGLE_REQUESTS_AT_ONCE)
+
+
+def _not_deleted(target: Target, error: Exception) -> DeleteOutcome:
+    reason = translate_store_error(error, "delete", target.location).message
+    return DeleteOutcome(target.location, DeleteStatus.FAILED, reason)
 
 
 def prove(first: Target, second: Target) -> Capabilities:

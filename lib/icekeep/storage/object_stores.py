@@ -21,6 +21,7 @@ GCS_SCHEMES = frozenset({"gs", "gcs"})
 AZURE_SCHEMES = frozenset({"abfs", "abfss", "wasb", "wasbs", "az"})
 SCHEMES = S3_SCHEMES | GCS_SCHEMES | AZURE_SCHEMES
 
+_DIRECTORY_BUCKET = "--x-s3"
 _NAME = re.compile(r"[A-Za-z0-9$_][A-Za-z0-9._$-]*")
 _ADDRESS = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 _REQUEST_TIMEOUT_S = 120.0
@@ -66,6 +67,12 @@ class Stores(NamedTuple):
 
     once: ObjectStore
     """Sends each request one time, so that its answer is about that one."""
+
+    lists_in_order: bool = False
+    """A listing has names in the order of their bytes, and may start behind any."""
+
+    deletes_many: bool = True
+    """The store knows a request that deletes many objects."""
 
 
 def bucket_of(location: Location) -> tuple[str, str]:
@@ -118,6 +125,8 @@ def open_stores(location: Location, properties: Mapping[str, str]) -> Stores:
         return Stores(
             patient=make(bucket, config=config, retry_config=_RETRIES, **more),
             once=make(bucket, config={**config, **single}, retry_config={"max_retries": 0}, **more),
+            lists_in_order=_lists_in_order(location),
+            deletes_many=bucket_of(location)[0] != "gs",
         )
     except (BaseError, ValueError) as error:
         # The client's words may hold what it was given, keys among it.
@@ -126,6 +135,14 @@ def open_stores(location: Location, properties: Mapping[str, str]) -> Stores:
             "account, the keys and the addresses given for it",
             bucket=bucket,
         ) from None
+
+
+def _lists_in_order(location: Location) -> bool:
+    """Whether a store promises it: Amazon S3 for all but its directory buckets, and Google; Azure only for accounts without
+    directories of their own, which cannot be seen from here. What speaks the language of S3 is taken at its word.
+    """
+    kind, bucket = bucket_of(location)
+    return kind == "gs" or (kind == "s3" and not bucket.endswith(_DIRECTORY_BUCKET))
 
 
 def _refuse_unsupported(kind: str, properties: Mapping[str, str]) -> None:

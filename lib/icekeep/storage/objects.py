@@ -10,9 +10,7 @@ import errno
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO, cast
 
 import obstore
@@ -27,9 +25,18 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.runtime import Runtime
-from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo, whole
+from icekeep.storage.base import (
+    Capabilities,
+    DeleteOutcome,
+    DeleteStatus,
+    FileInfo,
+    MoveOutcome,
+    MoveStatus,
+    whole,
+)
 from icekeep.storage.locations import Location, parse_location
-from icekeep.storage.object_directories import MARKER, ObjectDirectories
+from icekeep.storage.many import moved_one_by_one
+from icekeep.storage.object_directories import ObjectDirectories
 from icekeep.storage.object_errors import (
     STORE_ERRORS,
     is_collision,
@@ -38,18 +45,19 @@ from icekeep.storage.object_errors import (
     translate_store_error,
     translated,
 )
+from icekeep.storage.object_listing import ObjectListing, epoch_ms
 from icekeep.storage.object_requests import STAMP, Target, delete_objects, prove, send_new
 from icekeep.storage.object_stores import SCHEMES, Stores, bucket_of, check_process, open_stores
 from icekeep.storage.object_streams import PART_BYTES, READ_AHEAD_BYTES, ObjectReader, ObjectWriter, Parts
 
 _SENDS_MAX = 5
 _COLLISION_WAIT_MS = 100
-_LOOKS_AT_ONCE = 16
+_COPIES_AT_ONCE = 16
 _COMPARED_BYTES = 8 * 1024 * 1024
 _UNSENDABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
-class ObjectStorage(ObjectDirectories):
+class ObjectStorage(ObjectDirectories, ObjectListing):
     """Storage on object stores; `properties` are those of the catalog.
 
     Names are taken as they are spelled. Those that the client would change or cannot send are refused: with an empty
@@ -83,8 +91,9 @@ class ObjectStorage(ObjectDirectories):
     def read(self, location: str, length_bytes: int | None = None) -> bytes:
         target = self._target(location)
         with translated("read", location):
-            data = bytes(obstore.get(target.stores.patient, target.key).bytes())
-        return whole(data, location, length_bytes)
+            answer = obstore.get(target.stores.patient, target.key)
+            data = bytes(answer.bytes())
+        return whole(data, location, answer.meta["size"], length_bytes)
 
     @contextmanager
     def write(self, location: str) -> Iterator[BinaryIO]:
@@ -145,60 +154,41 @@ class ObjectStorage(ObjectDirectories):
 
         A target that holds the same bytes is what an earlier try left.
         """
-        old, new = self._target(source), self._target(target)
-        if old.stores is not new.stores:
-            raise UnsupportedError(f"cannot move {source!r} to {target!r}: they are not in the same bucket")
-        if old.key == new.key:
-            raise FileExistsError(errno.EEXIST, "cannot move a file to itself", target)
-        if not self.capabilities(target.rpartition("/")[0]).move:
-            raise UnsupportedError(f"cannot move {source!r}: the store cannot copy without replacing what is there")
+        old = self._copy_to_move(source, target)
         with translated("move", source):
-            try:
-                obstore.copy(old.stores.once, old.key, new.key, overwrite=False)
-            except AlreadyExistsError as error:
-                if not self._are_equal(source, target):
-                    raise _taken(target) from error
             obstore.delete(old.stores.once, [old.key])
 
-    def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
-        """Delete objects; stores delete what is not there without a word, so each is looked at first."""
-        keys = list(locations)
-        with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
-            seen = list(pool.map(self._look_before_deleting, keys))
-        outcomes = [
-            s if isinstance(s, DeleteOutcome) else DeleteOutcome(s.location, DeleteStatus.MISSING) for s in seen
-        ]
-        first: dict[tuple[int, str], int] = {}
-        for position, target in enumerate(seen):
-            if isinstance(target, Target):
-                first.setdefault((id(target.stores), target.key), position)
-        by_bucket: dict[int, list[int]] = {}
-        for (bucket, _), position in first.items():
-            by_bucket.setdefault(bucket, []).append(position)
-        for positions in by_bucket.values():
-            targets = [target for target in (seen[position] for position in positions) if isinstance(target, Target)]
-            for position, outcome in zip(positions, delete_objects(targets), strict=True):
-                outcomes[position] = outcome
+    def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
+        """As `Storage.move_many`: several copies at a time, and then requests that delete many each."""
+        asked = list(moves)
+        self._prove_all(target for _, target in asked)
+        old: dict[str, Target] = {}
+
+        def copy(source: str, target: str) -> None:
+            if source in old:
+                raise MissingFileError(f"cannot move {source!r}: it was moved", location=source)
+            old[source] = self._copy_to_move(source, target)
+
+        outcomes = moved_one_by_one(copy, asked, _COPIES_AT_ONCE)
+        copied = [number for number, outcome in enumerate(outcomes) if outcome.status is MoveStatus.MOVED]
+        deleted = delete_objects([old[asked[number][0]] for number in copied])
+        for number, outcome in zip(copied, deleted, strict=True):
+            if outcome.status is DeleteStatus.FAILED:
+                outcomes[number] = MoveOutcome(outcome.location, MoveStatus.FAILED, outcome.reason)
         return outcomes
 
-    def list(self, prefix_location: str) -> Iterator[FileInfo]:
-        stores, prefix = self._directory(prefix_location)
-        base = prefix_location.rstrip("/")
-        start = f"{prefix}/" if prefix else ""
-        # The client takes the slash off the end of names: an empty object may be the marker of a directory.
-        empty: set[str] = set()
-        with translated("list", prefix_location):
-            for chunk in obstore.list(stores.patient, prefix or None, chunk_size=1000):
-                for meta in chunk:
-                    name = meta["path"].removeprefix(start)
-                    if meta["path"] == prefix or name.rpartition("/")[2] == MARKER or name in empty:
-                        continue
-                    info = FileInfo(f"{base}/{name}", meta["size"], _epoch_ms(meta["last_modified"]))
-                    if info.size_bytes == 0:
-                        empty.add(name)
-                        if self.head(info.location) is None:
-                            continue
-                    yield info
+    def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
+        """Delete objects, a thousand by one request where the store knows such; see `DeleteStatus` for `MISSING`."""
+        asked = list(locations)
+        answers: dict[int, DeleteOutcome] = {}
+        targets: dict[int, Target] = {}
+        for position, location in enumerate(asked):
+            try:
+                targets[position] = self._target(location)
+            except IcekeepError as error:
+                answers[position] = DeleteOutcome(location, DeleteStatus.FAILED, error.message)
+        answers.update(zip(targets, delete_objects(list(targets.values())), strict=True))
+        return [answers[position] for position in range(len(asked))]
 
     def head(self, location: str) -> FileInfo | None:
         target = self._target(location)
@@ -207,7 +197,7 @@ class ObjectStorage(ObjectDirectories):
                 meta = obstore.head(target.stores.patient, target.key)
         except MissingFileError:
             return None
-        return FileInfo(location, meta["size"], _epoch_ms(meta["last_modified"]))
+        return FileInfo(location, meta["size"], epoch_ms(meta["last_modified"]))
 
     def capabilities(self, location: str) -> Capabilities:
         """Prove it once for each bucket, by objects called `<uuid>.tmp` below the location."""
@@ -271,20 +261,40 @@ class ObjectStorage(ObjectDirectories):
         except IcekeepError as error:
             raise _unknown(target.location, error.message) from error
 
+    def _copy_to_move(self, source: str, target: str) -> Target:
+        """Give an object its new name beside the old one; returns what to delete then."""
+        old, new = self._target(source), self._target(target)
+        if old.stores is not new.stores:
+            raise UnsupportedError(f"cannot move {source!r} to {target!r}: they are not in the same bucket")
+        if old.key == new.key:
+            raise FileExistsError(errno.EEXIST, "cannot move a file to itself", target)
+        if not self.capabilities(target.rpartition("/")[0]).move:
+            raise UnsupportedError(f"cannot move {source!r}: the store cannot copy without replacing what is there")
+        with translated("move", source):
+            try:
+                obstore.copy(old.stores.once, old.key, new.key, overwrite=False)
+            except AlreadyExistsError as error:
+                if not self._are_equal(source, target):
+                    raise _taken(target) from error
+        return old
+
+    def _prove_all(self, locations: Iterable[str]) -> None:
+        """Prove what the buckets of locations can do, before there are threads that would each try."""
+        for location in locations:
+            with suppress(IcekeepError):
+                if bucket_of(self._parsed(location)) not in self._proved:
+                    self.capabilities(location.rpartition("/")[0])
+
     def _are_equal(self, one: str, other: str) -> bool:
         with self.open(one) as first, self.open(other) as second:
+            if first.seek(0, io.SEEK_END) != second.seek(0, io.SEEK_END):
+                return False
+            first.seek(0)
+            second.seek(0)
             while (data := first.read(_COMPARED_BYTES)) == second.read(_COMPARED_BYTES):
                 if not data:
                     return True
         return False
-
-    def _look_before_deleting(self, location: str) -> DeleteOutcome | Target:
-        try:
-            if self.head(location) is None:
-                return DeleteOutcome(location, DeleteStatus.MISSING)
-            return self._target(location)
-        except IcekeepError as error:
-            return DeleteOutcome(location, DeleteStatus.FAILED, error.message)
 
     def _target(self, location: str) -> Target:
         parsed = self._parsed(location)
@@ -360,7 +370,3 @@ def _taken(location: str) -> FileExistsError:
 
 def _unknown(location: str, cause: str) -> OutcomeUnknownError:
     return OutcomeUnknownError(f"cannot tell whether file {location!r} was created: {cause}", location=location)
-
-
-def _epoch_ms(time: datetime) -> int:
-    return (time - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)

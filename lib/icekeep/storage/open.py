@@ -6,14 +6,25 @@ so that neither opening a catalog nor sending a storage to a task loads what is 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from icekeep.errors import IcekeepError, UnsupportedError, UsageError
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, DirectoryStorage, FileInfo
+from icekeep.storage.base import (
+    Capabilities,
+    DeleteOutcome,
+    DeleteStatus,
+    DirectoryStorage,
+    FileInfo,
+    ListingShare,
+    MoveOutcome,
+    MoveStatus,
+)
 from icekeep.storage.local import LocalStorage
 from icekeep.storage.locations import parse_location
 
+_Asked = TypeVar("_Asked")
+_Answer = TypeVar("_Answer")
 _Backend = Callable[[Mapping[str, str], Runtime], DirectoryStorage]
 
 
@@ -90,19 +101,29 @@ class RoutedStorage:
     def move(self, source: str, target: str) -> None:
         self._backend(source).move(source, target)
 
+    def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
+        return _sorted_out(
+            self._backend,
+            list(moves),
+            location_of=lambda move: move[0],
+            ask=lambda backend, some: backend.move_many(some),
+            refuse=lambda move, reason: MoveOutcome(move[0], MoveStatus.FAILED, reason),
+        )
+
     def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
-        keys = list(locations)
-        answers: dict[int, DeleteOutcome] = {}
-        positions_by_backend: dict[DirectoryStorage, list[int]] = {}
-        for position, location in enumerate(keys):
-            try:
-                positions_by_backend.setdefault(self._backend(location), []).append(position)
-            except IcekeepError as error:
-                answers[position] = DeleteOutcome(location, DeleteStatus.FAILED, error.message)
-        for backend, positions in positions_by_backend.items():
-            outcomes = backend.delete_many([keys[position] for position in positions])
-            answers.update(zip(positions, outcomes, strict=True))
-        return [answers[position] for position in range(len(keys))]
+        return _sorted_out(
+            self._backend,
+            list(locations),
+            location_of=lambda location: location,
+            ask=lambda backend, some: backend.delete_many(some),
+            refuse=lambda location, reason: DeleteOutcome(location, DeleteStatus.FAILED, reason),
+        )
+
+    def shares(self, prefix_location: str, count: int) -> list[ListingShare]:
+        return self._backend(prefix_location).shares(prefix_location, count)
+
+    def list_share(self, share: ListingShare) -> Iterator[FileInfo]:
+        return self._backend(share.prefix).list_share(share)
 
     def list(self, prefix_location: str) -> Iterator[FileInfo]:
         return self._backend(prefix_location).list(prefix_location)
@@ -140,3 +161,23 @@ class RoutedStorage:
                 )
             self._made[scheme] = _BACKENDS[scheme](self._properties, self._runtime)
         return self._made[scheme]
+
+
+def _sorted_out(
+    backend_of: Callable[[str], DirectoryStorage],
+    asked: Sequence[_Asked],
+    location_of: Callable[[_Asked], str],
+    ask: Callable[[DirectoryStorage, Sequence[_Asked]], Sequence[_Answer]],
+    refuse: Callable[[_Asked, str], _Answer],
+) -> list[_Answer]:
+    """One answer to each thing that is asked, in order, by the backend of its location."""
+    answers: dict[int, _Answer] = {}
+    positions_by_backend: dict[DirectoryStorage, list[int]] = {}
+    for position, one in enumerate(asked):
+        try:
+            positions_by_backend.setdefault(backend_of(location_of(one)), []).append(position)
+        except IcekeepError as error:
+            answers[position] = refuse(one, error.message)
+    for backend, positions in positions_by_backend.items():
+        answers.update(zip(positions, ask(backend, [asked[position] for position in positions]), strict=True))
+    return [answers[position] for position in range(len(asked))]

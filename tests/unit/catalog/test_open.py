@@ -43,6 +43,42 @@ def test_catalogs_of_other_makes_are_opened_without_asking_them(kind, expected):
 
 
 @pytest.mark.parametrize(
+    ("kind", "compares", "restores"),
+    [
+        ("sql", True, True),
+        ("filesystem", True, True),
+        ("rest", False, False),
+        ("hive", True, False),
+        ("glue", True, False),
+    ],
+)
+def test_a_catalog_says_what_its_swaps_can_do(tmp_path, kind, compares, restores):
+    uri = "http://127.0.0.1:1" if kind in ("rest", "hive") else f"sqlite:///{tmp_path}/x.db"
+    catalog = open_catalog("mine", {"type": kind, "uri": uri, "warehouse": str(tmp_path)})
+    assert catalog.compares_metadata is compares
+    assert catalog.restores_snapshots is restores
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "expected"),
+    [
+        ("sql", "s3://b/wh/", "s3://b/wh"),
+        ("sql", "", None),
+        ("filesystem", "s3://b/wh", "s3://b/wh"),
+        ("hive", "s3://b/wh/", "s3://b/wh"),
+        ("glue", "", None),
+        ("rest", "s3://b/wh", "s3://b/wh"),
+        ("rest", "prod", None),
+        ("rest", "arn:aws:s3tables:us-east-1:1:bucket/b", None),
+        ("rest", "", None),
+    ],
+)
+def test_the_warehouse_is_told_where_it_is_a_place(kind, given, expected):
+    catalog = open_catalog("mine", {"type": kind, "uri": "sqlite:///x.db", "warehouse": given})
+    assert catalog.warehouse == expected
+
+
+@pytest.mark.parametrize(
     ("kind", "reason"),
     [
         ("dynamodb", "PyIceberg's client cannot commit to it"),

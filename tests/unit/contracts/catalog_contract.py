@@ -61,6 +61,33 @@ class CatalogContract:
             assert parse_metadata(loaded.storage.read(loaded.metadata_location), "") == made.metadata
         assert made.catalog is catalog
 
+    def test_a_pointer_is_found_where_the_table_is_loaded_from(self, catalog, other, create):
+        made = create()
+        for client in (catalog, other):
+            for name in (EVENTS, "db.events"):
+                assert client.find(name).metadata_location == made.metadata_location
+        after = catalog.swap(made, [], set_counter(1)).table
+        found = other.find(EVENTS)
+        assert found.metadata_location == after.metadata_location != made.metadata_location
+        assert parse_metadata(found.storage.read(found.metadata_location), "") == after.metadata
+
+    def test_a_pointer_is_found_though_the_metadata_makes_no_sense(self, catalog, create):
+        table = create()
+        location = table.metadata_location
+        table.storage.delete_many([location])
+        table.storage.create(location, b"garbage")
+        assert catalog.find(EVENTS).metadata_location == location
+        with pytest.raises(InvalidTableError):
+            catalog.load(EVENTS)
+
+    def test_the_pointer_of_a_table_that_is_not_there_is_not_found(self, catalog, create):
+        create()
+        with pytest.raises(NotFoundError, match=r"no table 'db.event' in catalog 'local'; there is 'db.events'"):
+            catalog.find(("db", "event"))
+
+    def test_the_warehouse_is_above_new_tables(self, catalog):
+        assert catalog.default_location(EVENTS).startswith(f"{catalog.warehouse}/")
+
     def test_a_table_is_put_below_the_warehouse_by_its_name(self, catalog, tmp_path):
         assert catalog.default_location(("a", "b", "t")).endswith(f"{tmp_path}/warehouse/a/b/t")
 
@@ -105,7 +132,7 @@ class CatalogContract:
         "identifier", [(), ("events",), ("db", ""), ("db", "a.b"), ("db", "a/b"), ("db", "a\nb"), ("..", "x")]
     )
     def test_a_name_that_cannot_be_one_is_refused_everywhere(self, catalog, identifier):
-        for use in (catalog.load, catalog.drop, catalog.default_location):
+        for use in (catalog.load, catalog.find, catalog.drop, catalog.default_location):
             with pytest.raises(UsageError):
                 use(identifier)
         with pytest.raises(UsageError):

@@ -6,12 +6,17 @@ import threading
 import pytest
 
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
-from icekeep.storage.base import DeleteStatus, Storage
+from icekeep.storage.base import DeleteStatus, ListingShare, MoveStatus, Storage
 from kit.storage import contents
 
 
 class StorageContract:
-    """Inherit and define the two fixtures `storage` and `root` (a location below which nothing is yet)."""
+    """Inherit and define the two fixtures `storage` and `root` (a location below which nothing is yet).
+
+    `tells_missing`: whether deleting what is not there is told from deleting what is.
+    """
+
+    tells_missing = True
 
     @pytest.fixture
     def storage(self) -> Storage:
@@ -149,12 +154,60 @@ class StorageContract:
             storage.move(f"{root}/none", f"{root}/c")
         assert contents(storage, root) == {"a": b"a", "b": b"b"}
 
+    def test_moving_many_answers_each_in_order_and_never_raises(self, storage, root):
+        for name in ("a", "b", "c", "dir/d", "taken"):
+            storage.create(f"{root}/{name}", name.encode())
+        moves = [
+            (f"{root}/b", f"{root}/new/b"),
+            (f"{root}/none", f"{root}/new/none"),
+            (f"{root}/a", f"{root}/taken"),
+            ("elsewhere://x/y", f"{root}/new/y"),
+            (f"{root}/c", "relative"),
+            (f"{root}/c", "/nul\0"),
+            (f"{root}/dir/d", f"{root}/new/dir/d"),
+            (f"{root}/b", f"{root}/new/again"),
+            (f"{root}/a", f"{root}/a"),
+        ]
+        outcomes = storage.move_many(iter(moves))
+        assert [o.source for o in outcomes] == [source for source, _ in moves]
+        moved, missing, taken, failed = MoveStatus.MOVED, MoveStatus.MISSING, MoveStatus.TAKEN, MoveStatus.FAILED
+        assert [o.status for o in outcomes] == [moved, missing, taken, failed, failed, failed, moved, missing, taken]
+        assert [bool(o.reason) for o in outcomes] == [o.status is failed for o in outcomes]
+        assert contents(storage, root) == {
+            "a": b"a",
+            "c": b"c",
+            "taken": b"taken",
+            "new/b": b"b",
+            "new/dir/d": b"dir/d",
+        }
+
+    def test_moving_many_again_changes_nothing(self, storage, root):
+        moves = [(f"{root}/t/{number}", f"{root}/trash/{number % 3}/{number}") for number in range(9)]
+        for source, _ in moves:
+            storage.create(source, source.encode())
+        assert {o.status for o in storage.move_many(moves)} == {MoveStatus.MOVED}
+        moved = contents(storage, root)
+        assert {o.status for o in storage.move_many(moves)} == {MoveStatus.MISSING}
+        assert contents(storage, root) == moved
+        assert sorted(moved.values()) == sorted(source.encode() for source, _ in moves)
+
+    def test_of_two_files_that_are_moved_to_one_name_one_stays(self, storage, root):
+        for name in ("a", "b"):
+            storage.create(f"{root}/{name}", name.encode())
+        outcomes = storage.move_many([(f"{root}/{name}", f"{root}/c") for name in ("a", "b")])
+        assert sorted(o.status.value for o in outcomes) == ["moved", "taken"]
+        assert sorted(contents(storage, root).values()) == [b"a", b"b"]
+
+    def test_moving_nothing_answers_nothing(self, storage, root):
+        assert storage.move_many([]) == []
+
     def test_deleting_answers_each_key_in_order_and_never_raises(self, storage, root):
         for name in ("a", "b", "dir/c"):
             storage.create(f"{root}/{name}", b"")
         keys = [f"{root}/b", f"{root}/none", "elsewhere://x/y", "relative", "/nul\0", f"{root}/dir/c", f"{root}/b"]
         outcomes = storage.delete_many(iter(keys))
-        deleted, missing, failed = DeleteStatus.DELETED, DeleteStatus.MISSING, DeleteStatus.FAILED
+        deleted, failed = DeleteStatus.DELETED, DeleteStatus.FAILED
+        missing = DeleteStatus.MISSING if self.tells_missing else deleted
         assert [o.location for o in outcomes] == keys
         assert [o.status for o in outcomes] == [deleted, missing, failed, failed, failed, deleted, missing]
         assert [bool(o.reason) for o in outcomes] == [False, False, True, True, True, False, False]
@@ -166,7 +219,7 @@ class StorageContract:
     def test_a_directory_is_never_deleted(self, storage, root):
         storage.create(f"{root}/dir/file", b"")
         (outcome,) = storage.delete_many([f"{root}/dir"])
-        assert outcome.status is not DeleteStatus.DELETED
+        assert outcome.status is not DeleteStatus.DELETED or not self.tells_missing
         assert set(contents(storage, root)) == {"dir/file"}
 
     def test_listing_finds_files_at_every_depth_below_a_directory_and_no_sibling(self, storage, root):
@@ -178,6 +231,28 @@ class StorageContract:
             assert {info.location for info in listed} == {f"{root}/{name}" for name in names}
             assert all(info.size_bytes == len(info.location) - len(root) - 1 for info in listed)
             assert all(info == storage.head(info.location) for info in listed)
+
+    @pytest.mark.parametrize("count", [0, 1, 2, 3, 8, 100])
+    def test_shares_of_a_listing_hold_each_file_once(self, storage, root, count):
+        names = {"a", "b/c", "b/d/e/f", ".icekeep/plans/p", "x=1/y=2/z", *(f"x={n}/{n}" for n in range(5))}
+        for name in (*names, "../t2/a", "../ta"):
+            storage.create(f"{root}/t/{name}".replace("t/../", ""), name.encode())
+        for prefix in (f"{root}/t", f"{root}/t/"):
+            shares = pickle.loads(pickle.dumps(storage.shares(prefix, count)))
+            listed = [info for share in shares for info in storage.list_share(share)]
+            assert sorted(info.location for info in listed) == sorted(f"{root}/t/{name}" for name in names)
+            assert {info.location: info for info in listed} == {info.location: info for info in storage.list(prefix)}
+
+    def test_shares_of_what_is_no_directory_hold_nothing(self, storage, root):
+        storage.create(f"{root}/file", b"")
+        for location in (f"{root}/none", f"{root}/file"):
+            assert [info for share in storage.shares(location, 4) for info in storage.list_share(share)] == []
+
+    def test_a_share_without_depth_is_of_the_files_right_in_a_directory(self, storage, root):
+        for name in ("t/a", "t/b", "t/c/d"):
+            storage.create(f"{root}/{name}", b"1")
+        listed = storage.list_share(ListingShare(f"{root}/t", is_deep=False))
+        assert {info.location for info in listed} == {f"{root}/t/a", f"{root}/t/b"}
 
     def test_listing_what_is_no_directory_finds_nothing(self, storage, root):
         storage.create(f"{root}/file", b"")
@@ -199,6 +274,10 @@ class StorageContract:
         for use in (storage.open, storage.read, storage.head, storage.capabilities, lambda o: list(storage.list(o))):
             with pytest.raises(UnsupportedError, match="elsewhere://bucket/key"):
                 use(other)
+        with pytest.raises(UnsupportedError):
+            list(storage.shares(other, 4))
+        with pytest.raises(UnsupportedError):
+            list(storage.list_share(ListingShare(other)))
         with pytest.raises(UnsupportedError):
             storage.create(other, b"")
         with pytest.raises(UnsupportedError):

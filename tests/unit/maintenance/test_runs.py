@@ -90,7 +90,7 @@ def test_a_run_that_still_writes_keeps_what_it_wrote_before(table):
 def test_the_run_that_asks_keeps_its_own_and_other_jobs_theirs(table):
     others = (
         ".icekeep/plans/expire_snapshots-1.jsonl",
-        ".icekeep/trash/dead/x",
+        ".icekeep/trash/drop-1/v1.metadata.json",
         "data/dead/x.parquet",
         "metadata/x.avro",
     )
@@ -98,6 +98,14 @@ def test_the_run_that_asks_keeps_its_own_and_other_jobs_theirs(table):
     leave(table, ".icekeep/runs/dead/moves-0", older_ms=OLD_MS)
     assert sweep_runs(table, SYSTEM, keep=OWN, listener=SILENT) == 1
     assert left(table) == {f".icekeep/runs/{OWN}/moves-0", *others}
+
+
+@pytest.mark.parametrize("above", ["plans", "trash"])
+def test_a_plan_with_a_head_waits_for_the_job_and_one_without_is_left_over(table, above):
+    waiting = (f".icekeep/{above}/waiting/plan.json", f".icekeep/{above}/waiting/files-0000.jsonl")
+    leave(table, *waiting, f".icekeep/{above}/dead/files-0000.jsonl", f".icekeep/{above}/dead/files/x", older_ms=OLD_MS)
+    assert sweep_runs(table, SYSTEM, keep=OWN, listener=SILENT) == 2
+    assert left(table) == {*waiting}
 
 
 @pytest.mark.parametrize("ahead_ms", [0, 40 * DEAD_AFTER_MS])
@@ -118,7 +126,7 @@ def test_a_clock_of_ours_that_is_behind_makes_no_run_dead(table):
 def test_a_table_without_runs_is_listed_and_nothing_is_written(table):
     hooked = HookedStorage(table.storage)
     assert sweep_runs(replace(table, storage=hooked), SYSTEM, keep=OWN, listener=SILENT) == 0
-    assert hooked.fired["list"] == 2
+    assert hooked.fired["list"] == 3
     assert not {"create", "write", "head"} & set(hooked.fired)
 
 

@@ -118,6 +118,24 @@ def test_a_catalog_that_is_watched_does_nothing_but_swaps(catalog, table):
     assert watched.default_location(("db", "t")) == catalog.default_location(("db", "t"))
 
 
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_catalog_that_is_watched_is_what_it_was(flag):
+    catalog = MemoryCatalog(compares_metadata=flag, restores_snapshots=flag)
+    table = memory_table(catalog)
+    for seen in (WatchedCatalog(catalog), Rehearsal(catalog, catalog.storage, FakeRuntime())):
+        assert (seen.compares_metadata, seen.restores_snapshots, seen.warehouse) == (flag, flag, catalog.warehouse)
+        assert seen.find(table.identifier).metadata_location == table.metadata_location
+
+
+def test_what_a_rehearsal_finds_cannot_be_changed(catalog, table, rehearsal):
+    before = stored(catalog)
+    found = rehearsal.find(table.identifier)
+    assert found.storage.read(found.metadata_location) == table.storage.read(table.metadata_location)
+    found.storage.create("memory://lake/new", b"")
+    assert found.storage.delete_many([found.metadata_location])[0].status is DeleteStatus.FAILED
+    assert stored(catalog) == before
+
+
 def test_a_store_in_rehearsal_keeps_what_is_written_to_itself():
     real = MemoryStorage()
     real.create("memory://b/real", b"1")

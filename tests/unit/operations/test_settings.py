@@ -21,7 +21,8 @@ def test_every_job_has_a_summary_and_settings_in_the_same_order():
 
 def test_a_flag_is_the_procedure_s_argument_with_dashes():
     flags = [setting.flag for setting in JOB_SETTINGS["expire_snapshots"]]
-    assert flags == ["--older-than", "--retain-last", "--snapshot-ids", "--clean-expired-metadata"]
+    assert flags[:4] == ["--older-than", "--retain-last", "--snapshot-ids", "--clean-expired-metadata"]
+    assert {"--trash", "--approve", "--option"} <= {*flags}
     compact = [setting.flag for setting in JOB_SETTINGS["compact"]]
     assert compact == ["--strategy", "--sort-order", "--where", "--option", "--branch", "--verify"]
 

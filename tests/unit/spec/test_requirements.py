@@ -28,6 +28,7 @@ from icekeep.spec.requirements import (
     failing,
     requirements_for,
 )
+from icekeep.spec.restoring_update import RestoreSnapshots
 from icekeep.spec.snapshots import Snapshot, SnapshotRef
 from icekeep.spec.sorting import UNSORTED
 from icekeep.spec.updates import (
@@ -100,6 +101,14 @@ def test_removing_schemas_needs_every_ref_and_the_current_schema():
 
 def test_removing_specs_needs_every_ref_and_the_default_spec():
     assert requirements_for(BASE, [RemovePartitionSpecs((9,))]) == (SAME_TABLE, *EVERY_REF, AssertDefaultSpecId(0))
+
+
+def test_restoring_snapshots_needs_that_no_id_of_what_comes_with_them_was_given_out():
+    nothing_else = RestoreSnapshots(snapshots=BASE.snapshots)
+    assert requirements_for(BASE, [nothing_else]) == (SAME_TABLE,)
+    with_parts = msgspec.structs.replace(nothing_else, schemas=BASE.schemas, partition_specs=BASE.partition_specs)
+    assert requirements_for(BASE, [with_parts]) == (SAME_TABLE, SCHEMA_ID, FIELD_ID, SPEC_ID, PARTITION_ID)
+    assert failing(requirements_for(BASE, [with_parts]), BASE) is None
 
 
 SCHEMA_ID, SPEC_ID, ORDER_ID = AssertCurrentSchemaId(0), AssertDefaultSpecId(0), AssertDefaultSortOrderId(0)

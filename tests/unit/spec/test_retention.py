@@ -4,8 +4,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from icekeep.errors import NotFoundError, OptionError, UsageError
+from icekeep.errors import NotFoundError, OptionError, SafetyError, UsageError
+from icekeep.runtime import process_cpu_ms
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import metadata_from_json
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
@@ -17,10 +19,12 @@ from icekeep.spec.retention import (
     unused_spec_ids,
 )
 from icekeep.spec.schema import Schema
+from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.transforms import Identity
 from icekeep.spec.types import LONG, STRING, NestedField
+from icekeep.spec.writer_progress import KeptForWriter
 from kit.metadata import DAY_MS, START_MS, MetadataBuilder, full_document
-from kit.retention import expected_expiry
+from kit.retention import WriterNeedsIt, expected_expiry
 from kit.table_strategies import histories
 
 MAX_SNAPSHOT_AGE = "history.expire.max-snapshot-age-ms"
@@ -67,9 +71,10 @@ def test_a_policy_goes_before_the_properties_of_the_table():
 
 
 @pytest.mark.parametrize("name", [MAX_SNAPSHOT_AGE, MIN_SNAPSHOTS, MAX_REF_AGE])
-def test_a_property_that_is_no_number_is_refused(name: str):
-    with pytest.raises(OptionError, match=f"table property {name} is '5 days'; give a whole number"):
-        expire(MetadataBuilder().commits(1).properties({name: "5 days"}))
+@pytest.mark.parametrize("text", ["5 days", "5_000", " 5", ""])
+def test_a_property_that_is_no_number_is_refused(name: str, text: str):
+    with pytest.raises(OptionError, match=f"table property {name} is '{text}'; give a whole number"):
+        expire(MetadataBuilder().commits(1).properties({name: text}))
 
 
 def test_a_table_without_snapshots_has_nothing_to_expire():
@@ -122,6 +127,28 @@ def test_the_numbers_to_keep_are_counted_from_the_head():
     assert expired_ids(builder, older_than_ms=day(5), retain_last=2) == {1}
 
 
+def test_the_properties_of_the_table_count_for_every_branch():
+    # testExpireWithDefaultRetainLast.
+    builder = MetadataBuilder().commits(3).branch("dev", at=2).properties({MIN_SNAPSHOTS: "2"})
+    assert expired_ids(builder, older_than_ms=day(4)) == set()
+    assert expired_ids(builder.branch("dev", min_snapshots_to_keep=1), older_than_ms=day(4)) == {1}
+
+
+def test_of_moments_the_policys_goes_alone_and_is_not_the_later_of_two():
+    # testExpireOlderThanMultipleCalls, testRetainLastMultipleCalls: what is said last is what is meant.
+    builder = MetadataBuilder().commits(4).properties({MAX_SNAPSHOT_AGE: "1", MIN_SNAPSHOTS: "1"})
+    assert expired_ids(builder, older_than_ms=day(2), retain_last=1) == {1}
+    assert expired_ids(builder, older_than_ms=day(9), retain_last=2) == {1, 2}
+
+
+def test_a_snapshot_that_is_to_be_retained_by_number_stays_between_older_and_younger_ones():
+    # testRetainLastKeepsExpiringSnapshot.
+    builder = MetadataBuilder().commits(4)
+    assert expired_ids(builder, older_than_ms=day(3), retain_last=2) == {1, 2}
+    assert expired_ids(builder, older_than_ms=day(4), retain_last=2) == {1, 2}
+    assert expired_ids(builder, older_than_ms=day(5), retain_last=3) == {1}
+
+
 # Explicit ids.
 
 
@@ -154,6 +181,12 @@ def test_an_explicit_snapshot_may_not_be_the_head_of_a_retained_ref(builder: Met
 def test_an_explicit_snapshot_may_be_the_head_of_a_ref_that_expires():
     builder = MetadataBuilder().commits(3).tag("audit", at=1, max_ref_age_ms=1)
     assert expire(builder, snapshot_ids=(1,)) == Expired(frozenset({1}), frozenset({"audit"}))
+
+
+def test_an_explicit_ancestor_goes_from_the_midst_of_what_a_branch_retains():
+    # testRetainLastWithExpireById.
+    builder = MetadataBuilder().commits(4).branch("dev", at=3, min_snapshots_to_keep=3)
+    assert expired_ids(builder, snapshot_ids=(2,), retain_last=4) == {2}
 
 
 def test_an_explicit_snapshot_must_be_there():
@@ -267,6 +300,53 @@ def test_snapshots_that_were_rolled_back_expire_by_age():
     assert expired_ids(builder, older_than_ms=day(3)) == {2}
 
 
+def test_parents_of_a_tag_that_are_on_no_branch_stay_while_they_are_young():
+    # testUnreferencedSnapshotParentOfTag.
+    builder = MetadataBuilder().commits(3).tag("audit", at=3).roll_back(to=1)
+    assert expired_ids(builder, older_than_ms=day(2)) == set()
+    assert expired_ids(builder, older_than_ms=day(2) + 1) == {2}
+    assert expired_ids(builder.tag("audit", max_ref_age_ms=1), older_than_ms=day(4)) == {2, 3}
+
+
+def test_parents_of_a_branch_are_judged_by_the_branch_though_they_are_young():
+    # testSnapshotParentOfBranchNotUnreferenced.
+    builder = MetadataBuilder().commits(3).branch("dev", at=3, max_snapshot_age_ms=1).roll_back(to=1)
+    assert expired_ids(builder, now_ms=day(9), older_than_ms=day(2)) == {2}
+
+
+def test_heads_of_branches_that_share_nothing_stay_each():
+    # testRetainFilesOnRetainedBranches, testMultipleRefsAndCleanExpiredFilesFailsForIncrementalCleanup.
+    builder = MetadataBuilder().commits(2).commits(2, branch="dev").commit(at_ms=day(5)).tag("audit", at=3)
+    assert expired_ids(builder, older_than_ms=day(9)) == {1, 2}
+    assert expired_ids(builder.branch("dev", max_ref_age_ms=1), now_ms=day(9), older_than_ms=day(9)) == {1, 2, 4}
+
+
+def test_a_branch_at_a_snapshot_of_main_takes_nothing_with_it():
+    # testCleanupWhenBranchOnMainAgedOff.
+    builder = MetadataBuilder().commits(3).branch("dev", at=3, max_ref_age_ms=1)
+    assert expire(builder, now_ms=day(4), older_than_ms=day(1)) == Expired(frozenset(), frozenset({"dev"}))
+
+
+def test_all_refs_but_main_may_go_at_once():
+    # testFileCleanupOnAllRefsAgedOff.
+    builder = MetadataBuilder().commits(1).commits(1, branch="dev").commits(1, branch="late").tag("audit", at=2)
+    builder.properties({MAX_REF_AGE: "1"})
+    gone = expire(builder, now_ms=day(9), older_than_ms=day(9))
+    assert gone == Expired(frozenset({2, 3}), frozenset({"dev", "late", "audit"}))
+
+
+def test_a_table_whose_main_has_no_snapshot_is_judged_all_the_same():
+    builder = MetadataBuilder().stage(at_ms=day(1)).stage(at_ms=day(3)).branch("dev", at=1, max_ref_age_ms=1)
+    assert expire(builder, now_ms=day(3), older_than_ms=day(2)) == Expired(frozenset({1}), frozenset({"dev"}))
+
+
+def test_parents_that_lead_in_a_circle_are_walked_once():
+    metadata = MetadataBuilder().commits(3).branch("dev", at=2).build()
+    first = replace(metadata.snapshots[0], parent_snapshot_id=3)
+    metadata = replace(metadata, snapshots=(first, *metadata.snapshots[1:]))
+    assert expire(metadata, retain_last=9, keep_writer_progress_ms=1).is_empty
+
+
 def test_a_limit_of_a_branch_does_not_hold_for_unreferenced_snapshots():
     builder = MetadataBuilder().commits(1).stage(at_ms=day(2)).branch("main", max_snapshot_age_ms=2**63 - 1)
     assert expired_ids(builder, older_than_ms=day(9)) == {2}
@@ -277,10 +357,257 @@ def test_a_snapshot_of_an_expired_branch_stays_while_it_is_young():
     assert expire(builder, now_ms=day(5), older_than_ms=day(4)) == Expired(frozenset({1, 3}), frozenset({"dev"}))
 
 
+# Clocks that are wrong.
+
+
+def test_what_is_dated_in_the_future_stays():
+    builder = MetadataBuilder().commit(at_ms=day(100)).commit(at_ms=day(200)).commit(at_ms=day(3))
+    assert expired_ids(builder, now_ms=day(3), older_than_ms=day(4)) == set()
+    builder = MetadataBuilder().commits(2).commit(at_ms=day(100)).stage(at_ms=day(200)).commit(at_ms=day(300))
+    builder.tag("audit", at=3, max_ref_age_ms=1).branch("dev", at=5, max_ref_age_ms=1)
+    assert expire(builder, now_ms=day(3), older_than_ms=day(4)) == Expired(frozenset({1, 2}), frozenset())
+
+
+def test_a_snapshot_from_the_future_counts_among_those_to_keep():
+    builder = MetadataBuilder().commits(2).commit(at_ms=day(100))
+    assert expired_ids(builder, now_ms=day(3), older_than_ms=day(4), retain_last=2) == {1}
+
+
+def test_a_clock_that_is_behind_expires_nothing_more():
+    at_least_once = Counter[str]()
+
+    # Ages of references are left out: what goes with a branch is judged by other rules once the branch has gone.
+    @given(progressing(), st.integers(0, 25), st.integers(0, 25), st.integers(0, 25))
+    @settings(max_examples=150)
+    def check(history: dict[str, Any], now_ms: int, behind_ms: int, keep_ms: int) -> None:
+        for ref in history["refs"].values():
+            ref.pop("max-ref-age-ms", None)
+        metadata = metadata_from_json({**document_of(history), "properties": {MAX_SNAPSHOT_AGE: "5"}})
+        policy = RetentionPolicy(keep_writer_progress_ms=keep_ms)
+        right, behind = select_expired(metadata, policy, now_ms), select_expired(metadata, policy, now_ms - behind_ms)
+        assert behind.snapshot_ids <= right.snapshot_ids
+        at_least_once["fewer" if behind.snapshot_ids < right.snapshot_ids else "same"] += 1
+
+    check()
+    assert at_least_once["fewer"] > 10, at_least_once
+
+
+def test_a_snapshot_that_is_dated_later_takes_none_with_it():
+    @given(progressing(), st.integers(0, 25), st.integers(0, 8), st.integers(1, 1000), st.integers(0, 25))
+    @settings(max_examples=150)
+    def check(history: dict[str, Any], now_ms: int, which: int, later_ms: int, keep_ms: int) -> None:
+        for ref in history["refs"].values():
+            ref.pop("max-ref-age-ms", None)
+        policy = RetentionPolicy(keep_writer_progress_ms=keep_ms)
+        properties = {"properties": {MAX_SNAPSHOT_AGE: "5"}}
+        right = select_expired(metadata_from_json({**document_of(history), **properties}), policy, now_ms)
+        history["snapshots"][which % len(history["snapshots"])]["timestamp-ms"] += later_ms
+        wrong = select_expired(metadata_from_json({**document_of(history), **properties}), policy, now_ms)
+        assert wrong.snapshot_ids <= right.snapshot_ids
+
+    check()
+
+
+# Progress of writers: iceberg #5846, where it expired and a job committed again what it had committed.
+
+FLINK = {"flink.job-id": "j1", "flink.operator-id": "sink", "flink.max-committed-checkpoint-id": "7"}
+FLINK_BEFORE_OPERATORS = {"flink.job-id": "j1", "flink.max-committed-checkpoint-id": "7"}
+OTHER_JOB = {**FLINK, "flink.job-id": "j2"}
+SPARK = {"spark.sql.streaming.queryId": "q1", "spark.sql.streaming.epochId": "12"}
+KAFKA = {"kafka.connect.offsets.control.group-1": '{"0":7}', "kafka.connect.commit-id": "c"}
+KAFKA_BEFORE = {"kafka.connect.control.offsets.group-1": '{"0":7}', "kafka.connect.commitId": "c"}
+KAFKA_AT_FIRST = {"kafka.connect.control.offsets": '{"0":7}'}
+
+
+def noted(builder: MetadataBuilder, summaries: dict[int, dict[str, str]]) -> TableMetadata:
+    """The table with more in the summaries of some snapshots."""
+    metadata = builder.build()
+    return replace(
+        metadata,
+        snapshots=tuple(
+            replace(s, summary={**s.summary, **summaries.get(s.snapshot_id, {})}) for s in metadata.snapshots
+        ),
+    )
+
+
+def kept(metadata: TableMetadata, *, days: int = 7, **policy: Any) -> set[int]:
+    """Snapshots that stay when all that is old goes."""
+    expired = expire(metadata, older_than_ms=day(1000), keep_writer_progress_ms=days * DAY_MS, **policy)
+    return {s.snapshot_id for s in metadata.snapshots} - expired.snapshot_ids
+
+
+@pytest.mark.parametrize(
+    ("summary", "key", "writer"),
+    [
+        (FLINK, "flink.max-committed-checkpoint-id", "Flink job j1, operator sink"),
+        (FLINK_BEFORE_OPERATORS, "flink.max-committed-checkpoint-id", "Flink job j1"),
+        (SPARK, "spark.sql.streaming.epochId", "Spark query q1"),
+        (KAFKA, "kafka.connect.offsets.control.group-1", "Kafka Connect control.group-1"),
+        (KAFKA_BEFORE, "kafka.connect.control.offsets.group-1", "Kafka Connect group-1"),
+        (KAFKA_AT_FIRST, "kafka.connect.control.offsets", "Kafka Connect sink"),
+    ],
+)
+def test_the_newest_progress_of_a_writer_stays_with_all_between_it_and_the_head(
+    summary: dict[str, str], key: str, writer: str
+):
+    metadata = noted(MetadataBuilder().commits(6), {2: summary, 3: summary})
+    assert kept(metadata) == {3, 4, 5, 6}
+    expired = expire(metadata, older_than_ms=day(1000), keep_writer_progress_ms=7 * DAY_MS)
+    assert expired.kept == tuple(KeptForWriter(number, key, writer, "main") for number in (3, 4, 5))
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        {"flink.job-id": "j1", "flink.operator-id": "sink"},
+        {"spark.sql.streaming.queryId": "q1"},
+        {"spark.sql.streaming.epochId": "1"},
+        {"kafka.connect.commit-id": "c", "kafka.connect.task-id": "t"},
+        {"my.flink.max-committed-checkpoint-id": "1"},
+    ],
+)
+def test_what_says_nothing_of_progress_keeps_nothing(summary: dict[str, str]):
+    assert kept(noted(MetadataBuilder().commits(3), {1: summary})) == {3}
+
+
+def test_each_writer_keeps_its_own():
+    later_operator = {**FLINK, "flink.operator-id": "other sink"}
+    metadata = noted(MetadataBuilder().commits(7), {2: OTHER_JOB, 3: later_operator, 4: SPARK, 5: FLINK})
+    assert kept(metadata) == {2, 3, 4, 5, 6, 7}
+    assert kept(noted(MetadataBuilder().commits(4), {2: FLINK, 3: {**FLINK, **SPARK}})) == {3, 4}
+    expired = expire(metadata, older_than_ms=day(1000), keep_writer_progress_ms=7 * DAY_MS)
+    assert {k.snapshot_id: k.writer for k in expired.kept} == {
+        2: "Flink job j2, operator sink",
+        3: "Flink job j1, operator other sink",
+        4: "Spark query q1",
+        5: "Flink job j1, operator sink",
+        6: "Flink job j1, operator sink",
+    }
+
+
+def test_progress_is_kept_while_it_is_younger_than_that_and_no_longer():
+    metadata = noted(MetadataBuilder().commits(5), {2: FLINK})
+    assert kept(metadata, days=4) == {2, 3, 4, 5}
+    assert kept(metadata, days=3) == {5}
+    assert kept(metadata, days=0) == {5}
+    # The newest is what counts: an older one that is dated later is not what the writer finds.
+    odd = MetadataBuilder().commits(1).commit(at_ms=day(20)).commit(at_ms=day(3)).commit(at_ms=day(21))
+    assert kept(noted(odd, {2: FLINK, 3: FLINK}), days=7, now_ms=day(21)) == {4}
+
+
+def test_progress_that_is_dated_in_the_future_is_kept():
+    odd = MetadataBuilder().commits(1).commit(at_ms=day(500)).commit(at_ms=day(3))
+    assert kept(noted(odd, {2: FLINK}), days=1, now_ms=day(3)) == {2, 3}
+
+
+def test_progress_is_kept_on_every_branch_that_stays():
+    builder = MetadataBuilder().commits(2).commits(2, branch="dev").commits(1).branch("old", at=2, max_ref_age_ms=1)
+    metadata = noted(builder, {1: FLINK, 3: SPARK})
+    assert kept(metadata) == {1, 2, 3, 4, 5}
+    alone = replace(metadata, refs={n: r for n, r in metadata.refs.items() if n != "dev"})
+    assert kept(alone) == {1, 2, 5}
+    expired = expire(metadata, older_than_ms=day(1000), keep_writer_progress_ms=7 * DAY_MS)
+    assert [(k.snapshot_id, k.branch) for k in expired.kept] == [(1, "dev"), (2, "dev"), (3, "dev")]
+
+
+def test_branches_that_come_upon_one_another_keep_each_its_own_way_to_the_progress():
+    builder = MetadataBuilder().commits(8).branch("behind", at=4).branch("between", at=6)
+    assert kept(noted(builder, {2: FLINK})) == {2, 3, 4, 5, 6, 7, 8}
+    assert kept(noted(builder, {2: FLINK, 5: SPARK, 7: FLINK})) == {2, 3, 4, 5, 6, 7, 8}
+    assert kept(noted(MetadataBuilder().commits(6).branch("behind", at=3), {2: SPARK, 5: SPARK})) == {2, 3, 5, 6}
+
+
+def test_progress_that_is_too_old_hides_what_a_branch_behind_finds():
+    odd = MetadataBuilder().commits(4).branch("behind", at=4)
+    odd.commit(at_ms=day(-30)).commit(at_ms=day(5)).commit(at_ms=day(5), branch="dev")
+    assert kept(noted(odd, {2: FLINK, 5: FLINK, 7: SPARK}), now_ms=day(5)) == {2, 3, 4, 6, 7}
+
+
+def test_progress_that_no_retained_branch_leads_to_is_not_kept():
+    # A writer starts at the head of its branch: it never looks below a tag, nor finds what was rolled back.
+    assert kept(noted(MetadataBuilder().commits(3).tag("audit", at=3).roll_back(to=1), {2: FLINK})) == {1, 3}
+    gone = MetadataBuilder().commits(1).commits(2, branch="dev").branch("dev", max_ref_age_ms=1)
+    assert kept(noted(gone, {2: FLINK}), now_ms=day(5)) == {1}
+
+
+def test_beyond_a_parent_that_is_gone_no_writer_finds_anything():
+    metadata = noted(MetadataBuilder().commits(5), {2: FLINK})
+    without = replace(metadata, snapshots=tuple(s for s in metadata.snapshots if s.snapshot_id != 3))
+    assert kept(without) == {5}
+
+
+def test_what_stays_for_other_reasons_is_not_said_to_be_kept():
+    metadata = noted(MetadataBuilder().commits(5).tag("audit", at=3), {2: FLINK})
+    expired = expire(metadata, older_than_ms=day(1000), retain_last=2, keep_writer_progress_ms=7 * DAY_MS)
+    assert expired.snapshot_ids == {1}
+    assert [k.snapshot_id for k in expired.kept] == [2]
+    assert expire(metadata, keep_writer_progress_ms=7 * DAY_MS).kept == ()
+
+
+@pytest.mark.parametrize("asked", [2, 3, 4])
+def test_an_explicit_snapshot_may_not_be_one_that_a_writer_needs(asked: int):
+    metadata = noted(MetadataBuilder().commits(5), {2: FLINK})
+    with pytest.raises(SafetyError) as raised:
+        expire(metadata, snapshot_ids=(asked,), keep_writer_progress_ms=7 * DAY_MS)
+    assert raised.value.message == (
+        f"cannot expire snapshot {asked}: on branch 'main' Flink job j1, operator sink would no longer find how far it has "
+        "come (flink.max-committed-checkpoint-id) and write again what it has written; if it never starts again, give "
+        "keep-writer-progress=0"
+    )
+    assert expire(metadata, snapshot_ids=(asked,)).snapshot_ids == {asked}
+    assert expire(metadata, snapshot_ids=(1,), keep_writer_progress_ms=7 * DAY_MS).snapshot_ids == {1}
+
+
+def test_an_age_of_progress_below_nothing_is_refused():
+    with pytest.raises(OptionError, match="option keep-writer-progress is -1; give an age, 0 or more"):
+        expire(MetadataBuilder().commits(1), keep_writer_progress_ms=-1)
+
+
+# Large tables.
+
+
+def test_ten_thousand_snapshots_and_a_hundred_branches_are_judged_in_no_time():
+    metadata = MetadataBuilder().commits(10_000).build()
+    refs = {
+        f"b{n}": SnapshotRef(snapshot_id=10_000 - 7 * n, type="branch", min_snapshots_to_keep=5000) for n in range(99)
+    }
+    noting = tuple(replace(s, summary={**FLINK, "flink.job-id": f"{s.snapshot_id % 9}"}) for s in metadata.snapshots)
+    metadata = replace(metadata, refs={**metadata.refs, **refs}, snapshots=noting)
+    began_ms = process_cpu_ms()
+    expired = expire(metadata, older_than_ms=day(100_000), keep_writer_progress_ms=7 * DAY_MS)
+    assert process_cpu_ms() - began_ms < 1000
+    assert expired.snapshot_ids == frozenset(range(1, 10_000 - 7 * 98 - 4999))
+
+
 # Against the rules written a second time.
 
 
 NUMBERS = st.integers(0, 25)
+NOTES = [FLINK, FLINK_BEFORE_OPERATORS, OTHER_JOB, SPARK, KAFKA, KAFKA_BEFORE, {"spark.sql.streaming.queryId": "q1"}]
+
+
+def document_of(history: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **full_document(),
+        **history,
+        "snapshot-log": [],
+        "statistics": [],
+        "partition-statistics": [],
+        "properties": {},
+    }
+
+
+def progressing() -> st.SearchStrategy[dict[str, Any]]:
+    """Histories in which writers have noted their progress here and there."""
+
+    def with_notes(history: dict[str, Any], notes: list[int]) -> dict[str, Any]:
+        for snapshot, note in zip(history["snapshots"], notes, strict=False):
+            # Two in three have none.
+            chosen = NOTES[note % len(NOTES)] if note < len(NOTES) else {}
+            snapshot["summary"] = {"operation": "append", **chosen}
+        return history
+
+    return st.builds(with_notes, histories(), st.lists(st.integers(0, 3 * len(NOTES)), min_size=9, max_size=9))
 
 
 def outcome(document: dict[str, Any], policy: dict[str, Any], now_ms: int) -> str:
@@ -288,11 +615,17 @@ def outcome(document: dict[str, Any], policy: dict[str, Any], now_ms: int) -> st
     metadata = metadata_from_json(document)
     try:
         ids, names = expected_expiry(document, now_ms=now_ms, **policy)
-    except ValueError:
-        with pytest.raises(UsageError):
+    except ValueError as refusal:
+        with pytest.raises(SafetyError if isinstance(refusal, WriterNeedsIt) else UsageError):
             select_expired(metadata, RetentionPolicy(**policy), now_ms)
-        return "refused"
-    assert select_expired(metadata, RetentionPolicy(**policy), now_ms) == Expired(frozenset(ids), frozenset(names))
+        return "needed" if isinstance(refusal, WriterNeedsIt) else "refused"
+    expired = select_expired(metadata, RetentionPolicy(**policy), now_ms)
+    assert (expired.snapshot_ids, expired.ref_names) == (ids, names)
+    without, _ = expected_expiry(document, now_ms=now_ms, **{**policy, "keep_writer_progress_ms": 0})
+    assert [k.snapshot_id for k in expired.kept] == sorted(without - ids)
+    assert expired.snapshot_ids | {k.snapshot_id for k in expired.kept} == without
+    if expired.kept:
+        return "kept"
     if names:
         return "refs"
     return "nothing" if not ids else "all but one" if len(ids) == len(document["snapshots"]) - 1 else "some"
@@ -302,22 +635,24 @@ def test_what_expires_is_what_the_rules_say():
     outcomes = Counter[str]()
 
     # As in a strategy, 0 stands for "not given".
-    @given(histories(), st.lists(NUMBERS, min_size=7, max_size=7))
-    @settings(max_examples=250)
+    @given(progressing(), st.lists(NUMBERS, min_size=8, max_size=8))
+    @settings(max_examples=400)
     def check(history: dict[str, Any], numbers: list[int]) -> None:
-        *properties, older_than_ms, retain_last, explicit, now_ms = numbers
+        *properties, older_than_ms, retain_last, explicit, now_ms, keep_ms = numbers
         names = (MAX_SNAPSHOT_AGE, MIN_SNAPSHOTS, MAX_REF_AGE)
-        document = {**full_document(), **history, "snapshot-log": [], "statistics": [], "partition-statistics": []}
+        document = document_of(history)
         document["properties"] = {name: str(value) for name, value in zip(names, properties, strict=True) if value}
         policy = {
             "older_than_ms": older_than_ms or None,
             "retain_last": retain_last % 6 or None,
             "snapshot_ids": (explicit,) if 0 < explicit <= len(history["snapshots"]) else (),
+            "keep_writer_progress_ms": keep_ms,
         }
         outcomes[outcome(document, policy, now_ms)] += 1
 
     check()
-    assert min(outcomes[kind] for kind in ("refused", "refs", "nothing", "some", "all but one")) >= 3, outcomes
+    kinds = ("refused", "needed", "kept", "refs", "nothing", "some", "all but one")
+    assert min(outcomes[kind] for kind in kinds) >= 3, outcomes
 
 
 # Schemas and specs that nothing needs any more.

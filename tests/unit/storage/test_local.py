@@ -1,4 +1,5 @@
 import errno
+import io
 import os
 import pickle
 import resource
@@ -16,7 +17,8 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.runtime import SystemRuntime
-from icekeep.storage.base import DeleteStatus
+from icekeep.storage import local
+from icekeep.storage.base import DeleteStatus, ListingShare
 from icekeep.storage.local import LocalStorage, translate_os_error
 from unit.contracts.directories_contract import DirectoriesContract
 from unit.contracts.storage_contract import StorageContract
@@ -119,6 +121,93 @@ def test_a_directory_that_vanishes_while_it_is_listed_is_not_an_error(storage, t
     next(listing)
     (tmp_path / "dir").rmdir()
     assert list(listing) == []
+
+
+def test_a_directory_whose_name_a_link_has_by_then_is_not_entered(storage, tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret").write_bytes(b"")
+    storage.create(f"{tmp_path}/table/file", b"")
+    (tmp_path / "table" / "dir").mkdir()
+    listing = storage.list(f"{tmp_path}/table")
+    next(listing)
+    (tmp_path / "table" / "dir").rmdir()
+    (tmp_path / "table" / "dir").symlink_to(tmp_path / "outside")
+    assert list(listing) == []
+
+
+def test_a_table_may_be_reached_through_a_link(storage, tmp_path):
+    storage.create(f"{tmp_path}/real/a/file", b"")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    shares = storage.shares(f"{tmp_path}/link", 5)
+    for listing in (storage.list(f"{tmp_path}/link"), (info for some in shares for info in storage.list_share(some))):
+        assert [info.location for info in listing] == [f"{tmp_path}/link/a/file"]
+
+
+def test_shares_are_the_files_of_each_directory_on_the_way_and_all_below_the_others(storage, tmp_path):
+    for name in ("f", "a/f", "a/x/f", "a/y/f", "a/y/z/f", "b/f", "b/x/f"):
+        storage.create(f"{tmp_path}/{name}", b"")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    seen = {
+        count: {
+            (share.prefix.removeprefix(str(tmp_path)) + ("/**" if share.is_deep else "/*"))
+            for share in storage.shares(str(tmp_path), count)
+        }
+        for count in (1, 2, 4, 6, 100)
+    }
+    assert seen[1] == {"/**"}
+    assert seen[2] == {"/*", "/a/**", "/b/**"}
+    assert seen[4] == {"/*", "/a/*", "/b/**", "/a/x/**", "/a/y/**"}
+    assert seen[6] == {"/*", "/a/*", "/b/*", "/a/x/**", "/a/y/**", "/b/x/**"}
+    assert seen[100] == {"/*", "/a/*", "/b/*", "/a/x/*", "/a/y/*", "/b/x/*", "/a/y/z/*"}
+
+
+def test_shares_of_directories_that_vanish_hold_nothing(storage, tmp_path):
+    storage.create(f"{tmp_path}/a/f", b"")
+    shares = storage.shares(str(tmp_path), 2)
+    os.unlink(tmp_path / "a" / "f")
+    (tmp_path / "a").rmdir()
+    assert [info for share in shares for info in storage.list_share(share)] == []
+
+
+def test_a_part_that_cannot_be_listed_raises(storage, tmp_path, monkeypatch):
+    """A listing that left it out would call itself complete."""
+    storage.create(f"{tmp_path}/a/b/f", b"")
+    shares = storage.shares(str(tmp_path), 2)
+    scandir = os.scandir
+
+    def refuse(descriptor):
+        if os.readlink(f"/proc/self/fd/{descriptor}") == f"{tmp_path}/a":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return scandir(descriptor)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    for use in (
+        lambda: list(storage.list(str(tmp_path))),
+        lambda: storage.shares(str(tmp_path), 5),
+        lambda: [info for share in shares for info in storage.list_share(share)],
+        lambda: list(storage.list_share(ListingShare(f"{tmp_path}/a", is_deep=False))),
+    ):
+        with pytest.raises(UsageError, match="permission denied"):
+            use()
+
+
+@pytest.mark.parametrize("length", [None, 4, 5])
+@pytest.mark.parametrize("kept", [slice(4), slice(0)])
+def test_what_comes_of_a_file_must_be_all_of_it(storage, tmp_path, monkeypatch, length, kept):
+    """Not even as many bytes as metadata says are a file, if the disk has more of it."""
+    storage.create(f"{tmp_path}/file", b"12345")
+
+    class Cut(io.BytesIO):
+        def __init__(self, path, _):
+            self._file = io.FileIO(path)
+            super().__init__(self._file.readall()[kept])
+
+        def fileno(self):
+            return self._file.fileno()
+
+    monkeypatch.setattr(local, "open", Cut, raising=False)
+    with pytest.raises(UnavailableError, match=r"\d bytes came, and the store says that it has 5"):
+        storage.read(f"{tmp_path}/file", length)
 
 
 def test_deleting_a_link_leaves_what_it_points_at(storage, tmp_path):

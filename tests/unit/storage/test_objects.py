@@ -3,6 +3,7 @@ import pickle
 import signal
 import socket
 
+import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,10 +18,10 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.runtime import SYSTEM
-from icekeep.storage.base import Capabilities, DeleteStatus
+from icekeep.storage.base import Capabilities, DeleteStatus, MoveStatus
 from icekeep.storage.object_streams import PART_BYTES
 from icekeep.storage.objects import ObjectStorage
-from kit.object_store import KEYS, ObjectStore
+from kit.object_store import KEYS, CutAnswers, GoogleStore, ObjectStore
 from kit.runtime import FakeRuntime
 from kit.storage import contents
 from kit.tcp_proxy import TcpProxy
@@ -57,6 +58,8 @@ def storage(store):
 
 
 class TestObjectStorage(StorageContract, DirectoriesContract):
+    tells_missing = False
+
     @pytest.fixture
     def storage(self, store):
         return ObjectStorage(store.properties(), SYSTEM)
@@ -396,6 +399,33 @@ def test_only_what_is_asked_for_is_read(storage, root, store):
         assert stream.read() == LARGE
 
 
+def test_what_comes_of_a_file_must_be_all_of_it(storage, root, monkeypatch):
+    storage.create(f"{root}/file", b"12345")
+    whole = obstore.get
+
+    class Cut:
+        def __init__(self, answer):
+            self.meta, self._answer = answer.meta, answer
+
+        def bytes(self):
+            return bytes(self._answer.bytes())[:4]
+
+    monkeypatch.setattr(obstore, "get", lambda *asked, **named: Cut(whole(*asked, **named)))
+    for length in (None, 4, 5):
+        with pytest.raises(UnavailableError, match="4 bytes came, and the store says that it has 5"):
+            storage.read(f"{root}/file", length)
+
+
+@pytest.mark.parametrize("length", [None, 60, 100])
+def test_an_answer_that_ends_early_is_no_file(length):
+    """Not even one that is as long as metadata says."""
+    answers = CutAnswers(b"x" * 60, told_bytes=100)
+    storage = ObjectStorage({"s3.endpoint": answers.endpoint, **KEYS}, SYSTEM)
+    with pytest.raises(UnavailableError, match="cannot read 's3://b/file'"):
+        storage.read("s3://b/file", length)
+    answers.close()
+
+
 def test_a_file_that_vanishes_while_it_is_read_is_missing(storage, root):
     storage.create(f"{root}/file", b"x")
     with storage.open(f"{root}/file") as stream:
@@ -432,24 +462,141 @@ def test_a_move_whose_answer_is_lost_can_be_repeated(storage, root, store):
     assert contents(storage, root) == {"b": b"data"}
 
 
-def test_many_files_are_deleted_by_one_request(storage, root, store):
-    locations = [f"{root}/{number}" for number in range(30)]
-    for location in locations:
+@pytest.mark.parametrize(("count", "requests"), [(1, 1), (1000, 1), (1001, 2), (2500, 3)])
+def test_a_thousand_files_are_deleted_by_one_request_and_none_is_looked_at(
+    storage, root, store, bucket, count, requests
+):
+    locations = [f"{root}/{number}" for number in range(count)]
+    for location in {locations[0], locations[-1]}:
         storage.create(location, b"")
-    outcomes = storage.delete_many([*locations, f"{root}/none"])
-    assert [o.status for o in outcomes] == [DeleteStatus.DELETED] * 30 + [DeleteStatus.MISSING]
+    store.requests.clear()
+    outcomes = storage.delete_many(locations)
+    assert [(o.location, o.status) for o in outcomes] == [(location, DeleteStatus.DELETED) for location in locations]
+    assert [r.method for r in store.requests] == ["POST"] * requests
+    assert store.keys(bucket) == []
+
+
+def test_files_with_odd_names_are_deleted(storage, root, store, bucket):
+    """An answer or a request in XML, with one of these left as it is, would be about other names."""
+    names = ["a&b", "<Key>", "]]>", "'", '"', "&amp;", "%26", " a ", "+", "\u00e9", "e\u0301", "\U0001f9ca", "\u2028"]
+    for name in (*names, "amp;", "&"):
+        storage.create(f"{root}/{name}", b"")
+    outcomes = storage.delete_many([f"{root}/{name}" for name in (*names, "line\nbreak")])
+    assert [o.status for o in outcomes] == [DeleteStatus.DELETED] * len(names) + [DeleteStatus.FAILED]
+    assert "no control character" in outcomes[-1].reason
+    assert sorted(store.keys(bucket)) == ["wh/&", "wh/amp;"]
+
+
+def test_a_file_that_is_asked_for_twice_is_sent_once(storage, root, store):
+    """Two schemes of one bucket, and one name."""
+    storage.create(f"{root}/a", b"")
+    locations = [f"{root}/a", f"{root}/a", f"{root.replace('s3:', 's3a:')}/a"]
+    outcomes = storage.delete_many(locations)
+    assert [(o.location, o.status) for o in outcomes] == [(location, DeleteStatus.DELETED) for location in locations]
     assert len(store.sent("POST")) == 1
 
 
-def test_deleting_answers_each_key_also_when_the_request_for_many_fails(storage, root, store):
+@pytest.mark.parametrize("status", [400, 404, 405, 501])
+def test_a_store_that_knows_no_request_for_many_deletes_one_by_one(storage, root, store, status):
     for name in "abc":
         storage.create(f"{root}/{name}", b"")
-    store.answer("POST", "delete", 400, "NotImplemented")
+    store.answer("POST", "delete", status, "NotImplemented", times=100)
     store.answer("DELETE", "/wh/b", 403, "AccessDenied")
     outcomes = storage.delete_many([f"{root}/{name}" for name in "abc"])
     assert [o.status for o in outcomes] == [DeleteStatus.DELETED, DeleteStatus.FAILED, DeleteStatus.DELETED]
     assert "AccessDenied" in outcomes[1].reason
     assert set(contents(storage, root)) == {"b"}
+
+
+def test_a_file_that_a_request_for_many_could_not_delete_is_told_alone(storage, root, store):
+    """The client tells the first failure only, so the others are asked for once more."""
+    for name in ("a", "b&c", "d"):
+        storage.create(f"{root}/{name}", b"")
+    failures = "".join(
+        f"<Error><Key>wh/{key}</Key><Code>AccessDenied</Code><Message>no</Message></Error>" for key in ("b&amp;c", "d")
+    )
+    store.answer("POST", "delete", 200, body=f"<DeleteResult>{failures}</DeleteResult>")
+    store.answer("DELETE", "/wh/b&c", 403, "AccessDenied")
+    outcomes = storage.delete_many([f"{root}/{name}" for name in ("a", "b&c", "d")])
+    assert [o.status for o in outcomes] == [DeleteStatus.DELETED, DeleteStatus.FAILED, DeleteStatus.DELETED]
+    assert "AccessDenied" in outcomes[1].reason
+    assert set(contents(storage, root)) == {"b&c"}
+
+
+def test_a_store_that_cannot_be_reached_is_not_asked_a_thousand_times(storage, root, store):
+    storage.create(f"{root}/1", b"")
+    store.answer("POST", "delete", 503, "SlowDown", times=100)
+    outcomes = storage.delete_many([f"{root}/{number}" for number in range(50)])
+    assert {o.status for o in outcomes} == {DeleteStatus.FAILED}
+    assert {o.reason.partition(": ")[2] for o in outcomes} == {"the store answers 503 (SlowDown)"}
+    assert store.sent("DELETE") == []
+    assert set(contents(storage, root)) == {"1"}
+
+
+def test_google_tells_what_is_missing():
+    """There is no request for many, and one for an object that is not there fails."""
+    answers = GoogleStore({"b": {"wh/a", "wh/c"}})
+    storage = ObjectStorage({"gcs.service.host": answers.endpoint, "gcs.oauth2.token": "t"}, SYSTEM)
+    outcomes = storage.delete_many([f"gs://b/wh/{name}" for name in ("a", "none", "c")])
+    answers.close()
+    assert [o.status for o in outcomes] == [DeleteStatus.DELETED, DeleteStatus.MISSING, DeleteStatus.DELETED]
+    assert answers.keys == {"b": set()}
+
+
+def test_many_moves_are_copies_and_one_request_that_deletes(storage, root, store):
+    moves = [(f"{root}/t/{number}", f"{root}/trash/{number}") for number in range(20)]
+    for source, _ in moves:
+        storage.create(source, source.encode())
+    store.requests.clear()
+    assert {o.status for o in storage.move_many(moves)} == {MoveStatus.MOVED}
+    assert len(store.sent("POST", "?delete")) == 2  # what proved that the store moves, and the moves
+    assert set(contents(storage, root)) == {f"trash/{number}" for number in range(20)}
+
+
+def test_files_of_several_buckets_are_moved_and_deleted_at_once(storage, store):
+    roots = [f"s3://{store.new_bucket()}/wh" for _ in range(3)]
+    for root in roots:
+        for name in "ab":
+            storage.create(f"{root}/{name}", root.encode())
+    outcomes = storage.move_many((f"{root}/{name}", f"{root}/trash/{name}") for name in "ab" for root in roots)
+    assert [o.status for o in outcomes] == [MoveStatus.MOVED] * 6
+    assert [contents(storage, root) for root in roots] == [
+        {f"trash/{name}": root.encode() for name in "ab"} for root in roots
+    ]
+    storage.delete_many([f"{root}/trash/a" for root in roots])
+    assert [set(contents(storage, root)) for root in roots] == [{"trash/b"}] * 3
+
+
+def test_moves_whose_sources_could_not_be_deleted_fail_and_are_finished_when_repeated(storage, root, store):
+    moves = [(f"{root}/{name}", f"{root}/trash/{name}") for name in "ab"]
+    for source, _ in moves:
+        storage.create(source, source.encode())
+    storage.capabilities(root)
+    store.answer("POST", "?delete", 403, "AccessDenied")
+    store.answer("DELETE", "/wh/a", 403, "AccessDenied")
+    outcomes = storage.move_many(moves)
+    assert [o.status for o in outcomes] == [MoveStatus.FAILED, MoveStatus.MOVED]
+    assert "AccessDenied" in outcomes[0].reason
+    assert set(contents(storage, root)) == {"a", "trash/a", "trash/b"}
+    assert [o.status for o in storage.move_many(moves)] == [MoveStatus.MOVED, MoveStatus.MISSING]
+    assert set(contents(storage, root)) == {"trash/a", "trash/b"}
+
+
+def test_files_of_different_lengths_are_not_read_to_tell_them_apart(storage, root, store):
+    for name, data in (("a", b"one"), ("b", b"three")):
+        storage.create(f"{root}/{name}", data)
+    storage.capabilities(root)
+    store.requests.clear()
+    assert [o.status for o in storage.move_many([(f"{root}/a", f"{root}/b")])] == [MoveStatus.TAKEN]
+    assert store.sent("GET") == []
+
+
+def test_a_move_to_a_name_with_other_bytes_of_one_length_changes_nothing(storage, root):
+    for name, data in (("a", b"one"), ("b", b"two"), ("c", b"three")):
+        storage.create(f"{root}/{name}", data)
+    outcomes = storage.move_many([(f"{root}/a", f"{root}/b"), (f"{root}/b", f"{root}/c")])
+    assert [o.status for o in outcomes] == [MoveStatus.TAKEN] * 2
+    assert contents(storage, root) == {"a": b"one", "b": b"two", "c": b"three"}
 
 
 # What a store can do

@@ -14,6 +14,7 @@ from typing import Any
 
 from icekeep.catalog.base import (
     Identifier,
+    Pointer,
     SwapOutcome,
     Table,
     as_identifier,
@@ -31,7 +32,6 @@ from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.updates import Update
-from icekeep.storage.base import Storage
 
 CONNECT_TIMEOUT = "rest.client.connection-timeout-ms"
 ANSWER_TIMEOUT = "rest.client.socket-timeout-ms"
@@ -67,6 +67,9 @@ def require_pyiceberg(catalog_name: str, installed: str | None = None) -> None:
 class ClientCatalog(ABC):
     """A catalog that one of PyIceberg's clients talks to; each thread and each process has a client of its own."""
 
+    restores_snapshots = False
+    """A server refuses old sequence numbers, and what stands behind a metastore may be read by engines that do."""
+
     def __init__(self, name: str, properties: Mapping[str, str], runtime: Runtime) -> None:
         require_pyiceberg(name)
         self.name = name
@@ -84,6 +87,20 @@ class ClientCatalog(ABC):
     def load(self, identifier: Identifier | str) -> Table:
         identifier = validate_table_identifier(as_identifier(identifier))
         return read_current(self, identifier, lambda: self._find(identifier))
+
+    def find(self, identifier: Identifier | str) -> Pointer:
+        return self._find(validate_table_identifier(as_identifier(identifier)))
+
+    @property
+    @abstractmethod
+    def compares_metadata(self) -> bool:
+        """As the protocol says."""
+
+    @property
+    def warehouse(self) -> str | None:
+        # What a server calls a warehouse need not be a place.
+        given = self._properties.get("warehouse", "")
+        return given.rstrip("/") if ":/" in given or given.startswith("/") else None
 
     @abstractmethod
     def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
@@ -159,8 +176,8 @@ class ClientCatalog(ABC):
         """Make PyIceberg's catalog; it is used by one thread only."""
 
     @abstractmethod
-    def _find(self, identifier: Identifier) -> tuple[str, Storage]:
-        """Where a table's metadata is, and the storage that its files are reached through; raises as `load` does."""
+    def _find(self, identifier: Identifier) -> Pointer:
+        """As `find`, of an identifier that can name a table."""
 
     def _client(self) -> Any:
         known: tuple[int, Any] | None = getattr(self._local, "client", None)

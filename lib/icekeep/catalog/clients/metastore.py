@@ -12,6 +12,7 @@ from icekeep.catalog.base import (
     Committed,
     Conflict,
     Identifier,
+    Pointer,
     SwapOutcome,
     Table,
     Unknown,
@@ -49,6 +50,8 @@ _LOCK_ENABLED = "engine.hive.lock-enabled"
 
 class MetastoreCatalog(ClientCatalog):
     """Tables whose pointers are entries of a metastore, with one level of namespaces."""
+
+    compares_metadata = True
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
         validate_table_identifier(identifier)
@@ -114,11 +117,11 @@ class MetastoreCatalog(ClientCatalog):
         table.storage.delete_many(entry.metadata_file for entry in dropped_from_log(table.metadata, new))
         return Committed(Table(table.identifier, new, location, table.storage, self))
 
-    def _find(self, identifier: Identifier) -> tuple[str, Storage]:
+    def _find(self, identifier: Identifier) -> Pointer:
         location = self._pointer(identifier)
         if location is None:
             raise no_such_table(self, identifier)
-        return location, self._storage()
+        return Pointer(location, self._storage())
 
     def _pointer(self, identifier: Identifier) -> str | None:
         from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchTableError

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Identifier
+from icekeep.errors import UnsupportedError
 from icekeep.spec.definition_updates import (
     LAST_ADDED,
     AddPartitionSpec,
@@ -21,6 +22,7 @@ from icekeep.spec.definition_updates import (
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec, spec_to_json
 from icekeep.spec.requirements import AssertRefSnapshotId, Requirement
+from icekeep.spec.restoring_update import RestoreSnapshots
 from icekeep.spec.schema import Schema, schema_to_json
 from icekeep.spec.sorting import SortOrder, sort_order_to_json
 from icekeep.spec.updates import SetProperties, SetSnapshotRef, Update
@@ -47,7 +49,11 @@ def requirement_to_json(requirement: Requirement) -> dict[str, Any]:
 
 
 def updates_to_json(base: TableMetadata | None, updates: Sequence[Update]) -> list[dict[str, Any]]:
-    """Updates as the protocol has them; `base` is what they were made for, null for a new table."""
+    """Updates as the protocol has them; `base` is what they were made for, null for a new table.
+
+    Raises:
+        UnsupportedError: the protocol has no such update.
+    """
     return [_update_to_json(base, update) for update in updates]
 
 
@@ -77,6 +83,10 @@ def _update_to_json(base: TableMetadata | None, update: Update) -> dict[str, Any
             implied = max(update.schema.highest_field_id, base.last_column_id if base is not None else 0)
             spoken = None if update.last_column_id == implied else update.last_column_id
             return _to_json(msgspec.structs.replace(update, last_column_id=spoken), "action")
+        case RestoreSnapshots():
+            raise UnsupportedError(
+                "snapshots cannot be restored through a REST catalog: a server refuses their old sequence numbers"
+            )
     out = _to_json(update, "action")
     snapshot = out.get("snapshot")
     if isinstance(snapshot, dict) and base is not None and base.format_version == 1:

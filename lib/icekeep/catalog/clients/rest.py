@@ -11,6 +11,7 @@ from icekeep.catalog.base import (
     Committed,
     Conflict,
     Identifier,
+    Pointer,
     SwapOutcome,
     Table,
     Unknown,
@@ -35,7 +36,6 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.updates import RemoveSnapshots, Update
-from icekeep.storage.base import Storage
 from icekeep.storage.open import open_storage
 
 _SNAPSHOT_LOADING_MODE = "snapshot-loading-mode"
@@ -47,6 +47,8 @@ class RestCatalog(ClientCatalog):
     Iceberg's names `rest.client.connection-timeout-ms` (60 s) and `rest.client.socket-timeout-ms` (300 s) bound each
     request, in milliseconds.
     """
+
+    compares_metadata = False
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
         validate_table_identifier(identifier)
@@ -125,7 +127,7 @@ class RestCatalog(ClientCatalog):
             )
         return client
 
-    def _find(self, identifier: Identifier) -> tuple[str, Storage]:
+    def _find(self, identifier: Identifier) -> Pointer:
         from pyiceberg.exceptions import NoSuchTableError
 
         client = self._client()
@@ -140,7 +142,7 @@ class RestCatalog(ClientCatalog):
                 f"{format_identifier(identifier)!r}",
                 catalog=self.name,
             )
-        return str(found.metadata_location), open_storage(found.storage_properties, self._runtime)
+        return Pointer(str(found.metadata_location), open_storage(found.storage_properties, self._runtime))
 
     def _outcome_of(self, error: Exception) -> SwapOutcome:
         """What a failed commit is; raises the error where it is proved that nothing landed and trying again is no use."""

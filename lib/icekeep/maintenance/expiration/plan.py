@@ -1,19 +1,23 @@
 """Which snapshots, references and files would go. What `--dry-run` shows; nothing is changed."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
-from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.maintenance.reachability import FileKind, Unreachable, unreachable
-from icekeep.maintenance.reclaim import refuse_if_gc_is_disabled
-from icekeep.planning.scan import refuse_encrypted
-from icekeep.runtime import SYSTEM, Runtime
+from icekeep.maintenance.deletion.garbage import FilesOfKind
+from icekeep.maintenance.deletion.options import ReclaimOptions
+from icekeep.maintenance.deletion.reachability import Garbage, Retained, candidates_of, garbage_of, read_retained
+from icekeep.maintenance.deletion.writing import Sorted
+from icekeep.maintenance.expiration.holdings import RefHoldings
+from icekeep.maintenance.expiration.old_metadata import old_metadata_files
+from icekeep.planning.sessions import SparkSource
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.retention import Expired, RetentionPolicy, select_expired
+from icekeep.spec.retention import Expired, RetentionPolicy
 from icekeep.spec.updates import RemoveSnapshotRef, RemoveSnapshots, Update, apply_updates
+from icekeep.spec.writer_progress import KeptForWriter
+
+JOB = "expire_snapshots"
 
 
 class ExpiredSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,85 +28,115 @@ class ExpiredSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     operation: str | None
 
 
-class FilesOfKind(msgspec.Struct, frozen=True, kw_only=True):
-    """Garbage of one kind; bytes are those that metadata records."""
-
-    kind: FileKind
-    files_count: int
-    bytes: int
-
-
 class ExpirationPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run would remove from the metadata, and which files nothing would lead to any more."""
+    """What one run would remove from the metadata, and which files nothing would lead to any more.
+
+    Attributes:
+        outside_files_count: files that would go, were they not outside the table's places.
+        files: the locations of the first thousand.
+        refs: what each reference keeps alive after it.
+        kept_for_writers: snapshots that stay only because a writer's progress is in them or before them.
+        unreadable: files of expired snapshots that cannot be read; what only they lead to stays.
+        hash: what `--approve` takes for exactly this.
+        unlisted_reason: why the catalog cannot tell where other tables lie; empty if it can.
+    """
 
     snapshots_count: int
     retained_snapshots_count: int
     files_count: int
+    bytes: int
     outside_files_count: int
+    untotalled_snapshots_count: int
     ref_names: tuple[str, ...]
     snapshots: tuple[ExpiredSnapshot, ...]
     files_by_kind: tuple[FilesOfKind, ...]
+    refs: tuple[RefHoldings, ...]
+    kept_for_writers: tuple[KeptForWriter, ...]
+    unreadable: tuple[str, ...]
     files: tuple[str, ...]
+    hash: str
+    unlisted_reason: str = ""
+    unreadable_tables: tuple[str, ...] = ()
 
 
-def plan_expire_snapshots(
-    table: Table,
-    spark: SparkSession,
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What an expiration makes garbage, with all that was read to prove it."""
+
+    garbage: Garbage
+    retained: Retained
+
+
+def retention_policy(
+    older_than: int | None, retain_last: int | None, snapshot_ids: Sequence[int], options: ReclaimOptions
+) -> RetentionPolicy:
+    """The arguments of the procedure as a policy."""
+    return RetentionPolicy(
+        older_than_ms=older_than,
+        retain_last=retain_last,
+        snapshot_ids=tuple(snapshot_ids),
+        keep_writer_progress_ms=options.keep_writer_progress_ms,
+    )
+
+
+def garbage_between(
+    before: TableMetadata,
+    after: Table,
+    spark: SparkSource,
+    now_ms: int,
     *,
-    older_than: int | None = None,
-    retain_last: int | None = None,
-    snapshot_ids: Sequence[int] = (),
-    clean_expired_metadata: bool = False,
-    runtime: Runtime = SYSTEM,
-) -> ExpirationPlan:
-    """Say what `expire_snapshots` with the same arguments would do; raises as it does."""
-    metadata = table.metadata
-    refuse(metadata)
-    now_ms = runtime.now_ms()
-    expired = select_expired(metadata, retention_policy(older_than, retain_last, snapshot_ids), now_ms)
-    return expiration_plan(metadata, expired, garbage_of(table, spark, expired, now_ms))
+    trust_totals: bool,
+    after_metadata: TableMetadata | None = None,
+) -> Found:
+    """What the snapshots of `before` lead to that are gone, and nothing that is there after.
 
-
-def refuse(metadata: TableMetadata) -> None:
-    """Refuse a table that must not be expired, before anything is planned.
+    Args:
+        after: the table, the newest that is known.
+        after_metadata: what its metadata will be, where it has not come to that yet.
 
     Raises:
-        SafetyError: the table has `gc.enabled=false`.
-        UnsupportedError: the table is encrypted.
+        SafetyError: not everything that is retained can be read.
     """
-    refuse_if_gc_is_disabled(metadata)
-    refuse_encrypted(metadata, "expire_snapshots")
+    storage = after.storage
+    metadata = after.metadata if after_metadata is None else after_metadata
+    retained = read_retained(metadata, after.metadata_location, storage, spark, trust_totals=trust_totals)
+    old = old_metadata_files(before, metadata, after.metadata_location, now_ms)
+    candidates = candidates_of(before, retained, old, storage, spark)
+    return Found(garbage=garbage_of(candidates, retained, storage, spark), retained=retained)
 
 
-def retention_policy(older_than: int | None, retain_last: int | None, snapshot_ids: Sequence[int]) -> RetentionPolicy:
-    """The arguments of the procedure as a policy."""
-    return RetentionPolicy(older_than_ms=older_than, retain_last=retain_last, snapshot_ids=tuple(snapshot_ids))
-
-
-def garbage_of(table: Table, spark: SparkSession, expired: Expired, now_ms: int) -> Unreachable:
-    """The files that nothing would lead to if `expired` left the table as it was loaded."""
+def after_expiration(metadata: TableMetadata, expired: Expired, now_ms: int) -> TableMetadata:
+    """The metadata that would follow if `expired` left it as it is."""
     updates: list[Update] = [RemoveSnapshotRef(name) for name in sorted(expired.ref_names)]
     updates.append(RemoveSnapshots(tuple(expired.snapshot_ids)))
-    return unreachable(table, spark, table.metadata, apply_updates(table.metadata, updates, now_ms=now_ms))
+    return apply_updates(metadata, updates, now_ms=now_ms)
 
 
-def expiration_plan(metadata: TableMetadata, expired: Expired, garbage: Unreachable) -> ExpirationPlan:
+def expiration_plan(
+    metadata: TableMetadata,
+    expired: Expired,
+    found: Sorted,
+    untotalled_count: int,
+    refs: tuple[RefHoldings, ...],
+    plan_hash: str,
+) -> ExpirationPlan:
     """What is removed, for people and machines."""
-    counts: Counter[FileKind] = Counter(f.kind for f in garbage.files)
-    sizes: Counter[FileKind] = Counter()
-    for file in garbage.files:
-        sizes[file.kind] += file.size_bytes or 0
     return ExpirationPlan(
         snapshots_count=len(expired.snapshot_ids),
         retained_snapshots_count=len(metadata.snapshots) - len(expired.snapshot_ids),
-        files_count=len(garbage.files),
-        outside_files_count=len(garbage.outside),
+        files_count=sum(f.files_count for f in found.files),
+        bytes=sum(f.bytes for f in found.files),
+        outside_files_count=found.outside_count,
+        untotalled_snapshots_count=untotalled_count,
         ref_names=tuple(sorted(expired.ref_names)),
         snapshots=tuple(
             ExpiredSnapshot(snapshot_id=s.snapshot_id, timestamp_ms=s.timestamp_ms, operation=s.operation)
             for s in metadata.snapshots
             if s.snapshot_id in expired.snapshot_ids
         ),
-        files_by_kind=tuple(FilesOfKind(kind=k, files_count=counts[k], bytes=sizes[k]) for k in FileKind if counts[k]),
-        files=tuple(f.location for f in garbage.files),
+        files_by_kind=found.files,
+        refs=refs,
+        kept_for_writers=expired.kept,
+        unreadable=found.unreadable,
+        files=found.sample,
+        hash=plan_hash,
     )

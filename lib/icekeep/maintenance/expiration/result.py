@@ -2,48 +2,105 @@
 
 import msgspec
 
-from icekeep.maintenance.reachability import FileKind, Unreachable
-from icekeep.maintenance.reclaim import Reclaimed
+from icekeep.maintenance.deletion.earlier import Earlier
+from icekeep.maintenance.deletion.garbage import FileKind
+from icekeep.maintenance.deletion.neighbours import Neighbours
+from icekeep.maintenance.expiration.execute import Expiration
+from icekeep.spec.retention import Expired
+from icekeep.spec.writer_progress import KeptForWriter
 
 
 class ExpireSnapshotsResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What went; bytes are those that metadata records.
+    """What went; bytes are those that metadata records. Files in the trash count as deleted.
 
-    `status` is `partial` when files could not be deleted: then `plan_location` names the list of what was to go.
+    Attributes:
+        status: `partial` when files could not be deleted; the next run tries again.
+        left_files_count: files that a later run deletes, after the grace.
+        missing_files_count: files that were gone already.
+        kept_outside_files_count: files that are garbage and lie outside the table's places: they may belong to others.
+        kept_for_writers: snapshots that stay only because a writer's progress is in them or before them.
+        unreadable: files of expired snapshots that cannot be read; what only they lead to stays.
+        untotalled_snapshots_count: retained snapshots whose summaries have no totals to hold their manifest lists against.
+        finished_files_count, emptied_trash_files_count, kept_again_files_count: what came of plans of earlier runs.
+        plan_location: where the plan lies, or the ledger of the trash: `icekeep restore` takes its last name.
+        hash: of the plan.
     """
 
     status: str = "done"
     expired_snapshots_count: int = 0
+    expired_ref_names: tuple[str, ...] = ()
+    removed_schemas_count: int = 0
+    removed_specs_count: int = 0
     deleted_data_files_count: int = 0
     deleted_position_delete_files_count: int = 0
     deleted_equality_delete_files_count: int = 0
     deleted_manifest_files_count: int = 0
     deleted_manifest_lists_count: int = 0
     deleted_statistics_files_count: int = 0
+    deleted_metadata_files_count: int = 0
     deleted_bytes: int = 0
+    is_in_trash: bool = False
+    left_files_count: int = 0
+    left_reason: str = ""
     missing_files_count: int = 0
     failed_files_count: int = 0
     kept_outside_files_count: int = 0
+    untotalled_snapshots_count: int = 0
+    kept_for_writers: tuple[KeptForWriter, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    finished_files_count: int = 0
+    emptied_trash_files_count: int = 0
+    kept_again_files_count: int = 0
+    unlisted_reason: str = ""
+    unreadable_tables: tuple[str, ...] = ()
     plan_location: str | None = None
+    hash: str | None = None
 
 
-def result(
-    snapshots_count: int, garbage: Unreachable, reclaimed: Reclaimed, plan_location: str | None
-) -> ExpireSnapshotsResult:
+def result(expired: Expired, done: Expiration | None, earlier: Earlier, around: Neighbours) -> ExpireSnapshotsResult:
     """What a run did."""
-    deleted = reclaimed.deleted
-    return ExpireSnapshotsResult(
-        status="partial" if reclaimed.failed else "done",
-        expired_snapshots_count=snapshots_count,
-        deleted_data_files_count=deleted.get(FileKind.DATA, 0),
-        deleted_position_delete_files_count=deleted.get(FileKind.POSITION_DELETES, 0),
-        deleted_equality_delete_files_count=deleted.get(FileKind.EQUALITY_DELETES, 0),
-        deleted_manifest_files_count=deleted.get(FileKind.MANIFEST, 0),
-        deleted_manifest_lists_count=deleted.get(FileKind.MANIFEST_LIST, 0),
-        deleted_statistics_files_count=deleted.get(FileKind.STATISTICS, 0),
-        deleted_bytes=reclaimed.deleted_bytes,
-        missing_files_count=reclaimed.missing_count,
-        failed_files_count=len(reclaimed.failed),
-        kept_outside_files_count=len(garbage.outside),
-        plan_location=plan_location if reclaimed.failed else None,
+    told = ExpireSnapshotsResult(
+        status="partial" if earlier.failed_count else "done",
+        kept_for_writers=expired.kept,
+        finished_files_count=earlier.finished_count,
+        emptied_trash_files_count=earlier.emptied_count,
+        kept_again_files_count=earlier.kept_count,
+        failed_files_count=earlier.failed_count,
+        unlisted_reason=around.unlisted_reason,
+        unreadable_tables=around.unreadable,
+    )
+    return told if done is None else _with_run(told, done)
+
+
+def _with_run(told: ExpireSnapshotsResult, done: Expiration) -> ExpireSnapshotsResult:
+    plan, reclaimed = done.plan, done.reclaimed
+    counts = {} if reclaimed is None else {f.kind: f.files_count for f in reclaimed.deleted}
+    left_count = plan.files_count if plan is not None and reclaimed is None else 0
+    failed_count = 0 if reclaimed is None else reclaimed.failed_count
+    is_there = plan is not None and (plan.is_trash or left_count or failed_count)
+    return msgspec.structs.replace(
+        told,
+        status="partial" if failed_count else told.status,
+        expired_snapshots_count=done.snapshots_count,
+        expired_ref_names=done.ref_names,
+        removed_schemas_count=done.schemas_count,
+        removed_specs_count=done.specs_count,
+        deleted_data_files_count=counts.get(FileKind.DATA, 0),
+        deleted_position_delete_files_count=counts.get(FileKind.POSITION_DELETES, 0),
+        deleted_equality_delete_files_count=counts.get(FileKind.EQUALITY_DELETES, 0),
+        deleted_manifest_files_count=counts.get(FileKind.MANIFEST, 0),
+        deleted_manifest_lists_count=counts.get(FileKind.MANIFEST_LIST, 0),
+        deleted_statistics_files_count=counts.get(FileKind.STATISTICS, 0),
+        deleted_metadata_files_count=counts.get(FileKind.METADATA, 0),
+        deleted_bytes=0 if reclaimed is None else reclaimed.deleted_bytes,
+        is_in_trash=plan is not None and plan.is_trash and reclaimed is not None,
+        left_files_count=left_count,
+        left_reason=(done.kept_reason or "the grace has not passed") if left_count else "",
+        missing_files_count=0 if reclaimed is None else reclaimed.missing_count,
+        failed_files_count=told.failed_files_count + failed_count,
+        kept_outside_files_count=done.found.outside_count,
+        untotalled_snapshots_count=done.untotalled_count,
+        unreadable=done.found.unreadable,
+        plan_location=plan.directory if plan is not None and is_there else None,
+        hash=None if plan is None else plan.hash,
     )

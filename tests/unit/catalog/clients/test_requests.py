@@ -9,6 +9,7 @@ from icekeep.catalog.clients.requests import (
     requirement_to_json,
     updates_to_json,
 )
+from icekeep.errors import UnsupportedError
 from icekeep.spec.attachment_updates import (
     AddEncryptionKey,
     RemoveEncryptionKey,
@@ -39,6 +40,7 @@ from icekeep.spec.requirements import (
     AssertRefSnapshotId,
     AssertTableUuid,
 )
+from icekeep.spec.restoring_update import RestoreSnapshots
 from icekeep.spec.schema import schema_from_json
 from icekeep.spec.snapshots import PartitionStatisticsFile, Snapshot, SnapshotRef, StatisticsFile
 from icekeep.spec.sorting import sort_order_from_json
@@ -198,7 +200,12 @@ def test_an_update_is_as_the_protocol_has_it_and_pyiceberg_reads_it(update, expe
 
 def test_every_update_has_its_json():
     known = {type(update) for update in UPDATES} | {type(update) for update, _ in LARGE_UPDATES} | KEYS.keys()
-    assert known == set(Update.__subclasses__())
+    assert known == set(Update.__subclasses__()) - {RestoreSnapshots}
+
+
+def test_what_the_protocol_has_no_update_for_is_refused():
+    with pytest.raises(UnsupportedError, match="a server refuses their old sequence numbers"):
+        updates_to_json(base(), [RestoreSnapshots(snapshots=())])
 
 
 def test_updates_that_pyiceberg_does_not_know_are_as_the_protocol_has_them():

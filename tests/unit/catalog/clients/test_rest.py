@@ -26,6 +26,9 @@ class TestRestCatalog(CatalogContract):
     test_a_table_that_wants_gzip_gets_it = None
     test_a_compression_that_the_spec_does_not_know_is_refused = None
     test_metadata_that_cannot_be_read_is_an_error_that_names_the_file = None
+    test_a_pointer_is_found_though_the_metadata_makes_no_sense = None
+    # And it alone knows where new tables go.
+    test_the_warehouse_is_above_new_tables = None
     # Without a requirement that says otherwise, a server applies a commit to whatever is current.
     test_a_swap_of_a_table_that_was_dropped_and_made_anew_is_a_conflict = None
 

@@ -1,13 +1,15 @@
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
+from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.summary import SummaryBuilder
-from icekeep.errors import NotFoundError, UsageError
+from icekeep.errors import ConflictError, NotFoundError, UsageError
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.requirements import AssertRefSnapshotId
-from icekeep.spec.retention import RetentionPolicy
+from icekeep.spec.retention import Expired, RetentionPolicy, select_expired
 from icekeep.spec.schema import Schema
 from icekeep.spec.updates import RemoveSnapshotRef, SetProperties
 from kit.changes import run
@@ -50,7 +52,9 @@ def ids(table):
 
 
 def expire(table, policy=OLD, **options):
-    return run(table, ExpireSnapshots(policy=policy, now_ms=table.catalog.runtime.now_ms(), **options))
+    reader = options.pop("reader", None)
+    change = ExpireSnapshots(policy=policy, now_ms=table.catalog.runtime.now_ms(), **options)
+    return run(table, change, reader=reader)
 
 
 def test_old_snapshots_go_and_their_files_stay_where_they_are(catalog, table):
@@ -249,3 +253,90 @@ def test_a_spec_that_others_begin_to_use_meanwhile_stays(catalog):
     catalog.follow(after(lambda: run(table, theirs)))
     metadata = expire(table, clean_expired_metadata=True).table.metadata
     assert [s.spec_id for s in metadata.partition_specs] == [0, 1]
+
+
+# What was approved.
+
+
+def expected(table, policy=OLD):
+    return select_expired(table.metadata, policy, table.catalog.runtime.now_ms())
+
+
+def test_what_was_approved_expires(table):
+    assert expire(table, expected=expected(table)).changed
+    assert ids(table.catalog.load(EVENTS)) == [table.metadata.current_snapshot_id]
+
+
+@pytest.mark.parametrize("kind", ["tag", "append"])
+def test_anything_else_than_what_was_approved_is_a_conflict(table, kind):
+    approved = expected(table)
+    others = {"tag": lambda: set_ref(table, "audit", ids(table)[1]), "append": lambda: add(table, "theirs")}
+    table.catalog.follow(after(others[kind]))
+    problem = {"tag": "0 snapshots .* and 1 that were would not", "append": "1 snapshots .* and 0 that were would not"}
+    with pytest.raises(ConflictError, match=f"has changed: {problem[kind]}; plan again"):
+        expire(table, expected=approved)
+    assert set(ids(table)) <= set(ids(table.catalog.load(EVENTS)))
+
+
+def test_references_must_be_the_approved_ones_too(table):
+    approved = expected(table)
+    table = set_ref(table, "short", ids(table)[3], max_ref_age_ms=1)
+    table.catalog.runtime.pass_ms(DAY_MS)
+    with pytest.raises(ConflictError, match="1 snapshots and references would expire that were not approved"):
+        expire(table, expected=approved)
+
+
+def test_for_which_writer_a_snapshot_is_kept_needs_no_approval(table):
+    noting = AppendFiles(files=files("e"), summary={"flink.job-id": "j", "flink.max-committed-checkpoint-id": "1"})
+    table = run(table, noting).table
+    table = add(table, "f")
+    policy = replace(OLD, keep_writer_progress_ms=7 * DAY_MS)
+    found = expected(table, policy)
+    assert [k.snapshot_id for k in found.kept] == [ids(table)[4]]
+    result = expire(table, policy, expected=Expired(found.snapshot_ids, found.ref_names))
+    assert ids(result.table) == ids(table)[4:]
+
+
+# Manifest lists that have to be read.
+
+
+class Counting(StorageManifestReader):
+    """Remembers whose manifest lists were read."""
+
+    def __init__(self, storage):
+        super().__init__(storage)
+        self.read = []
+
+    def manifests(self, snapshot):
+        self.read.append(snapshot.snapshot_id)
+        return super().manifests(snapshot)
+
+
+def test_lists_are_read_until_every_spec_is_found_and_those_of_heads_first(catalog):
+    table = evolved(catalog)
+    for name in "xyz":
+        table = add(table, data_file(name, spec_id=1))
+    keep_all = RetentionPolicy(older_than_ms=0)
+    reader = Counting(catalog.storage)
+    assert expire(table, keep_all, clean_expired_metadata=True, reader=reader).changed is False
+    assert reader.read == [table.metadata.current_snapshot_id]
+
+
+def test_a_list_of_each_retained_snapshot_is_read_to_know_that_a_spec_is_unused(catalog):
+    table = memory_table(catalog)
+    specs = (table.metadata.spec, msgspec.structs.replace(BY_KIND, spec_id=1))
+    metadata = msgspec.structs.replace(table.metadata, partition_specs=specs, last_partition_id=1000)
+    catalog.drop(EVENTS)
+    table = add(add(add(catalog.create(EVENTS, metadata), "a"), "b"), "c")
+    reader = Counting(catalog.storage)
+    result = expire(
+        table, RetentionPolicy(older_than_ms=2**62, retain_last=2), clean_expired_metadata=True, reader=reader
+    )
+    assert [s.spec_id for s in result.table.metadata.partition_specs] == [0]
+    assert reader.read == ids(table)[:0:-1]
+
+
+def test_no_list_is_read_where_there_is_only_one_spec(catalog, table):
+    reader = Counting(catalog.storage)
+    expire(table, clean_expired_metadata=True, reader=reader)
+    assert reader.read == []

@@ -1,0 +1,40 @@
+"""What time it is for a job that deletes by age: a clock that is wrong may only make it keep more."""
+
+from icekeep.catalog.base import Table
+from icekeep.errors import SafetyError
+from icekeep.runtime import Runtime
+from icekeep.spec.layout import own_directory
+
+SKEW_MAX_MS = 10 * 60 * 1000
+"""By how much our clock may be ahead of the store's before nothing is decided by age any more."""
+
+
+def store_now_ms(table: Table, runtime: Runtime) -> int | None:
+    """What time the table's store says that it is, seen in a file that is made for it; null where it tells nothing."""
+    location = own_directory(table.metadata, f"runs/clock/{runtime.new_uuid()}")
+    table.storage.create(location, b"")
+    try:
+        seen = table.storage.head(location)
+    finally:
+        table.storage.delete_many([location])
+    return None if seen is None else seen.modified_ms
+
+
+def safe_now_ms(table: Table, runtime: Runtime) -> int:
+    """The earlier of our clock and the store's, epoch milliseconds.
+
+    Raises:
+        SafetyError: ours is far ahead, so that moments that were worked out from it before may be wrong too.
+    """
+    ours_ms = runtime.now_ms()
+    theirs_ms = store_now_ms(table, runtime)
+    if theirs_ms is None:
+        return ours_ms
+    if ours_ms - theirs_ms > SKEW_MAX_MS:
+        raise SafetyError(
+            f"the clock of this machine is {(ours_ms - theirs_ms) / 60_000:,.0f} minutes ahead of that of the store of "
+            f"{table.metadata.location!r}, so ages cannot be trusted and nothing is deleted; set the clocks right",
+            ours_ms=ours_ms,
+            store_ms=theirs_ms,
+        )
+    return min(ours_ms, theirs_ms)

@@ -1,0 +1,82 @@
+"""What an operator says about deletion, the same for every job that deletes: options with names in Iceberg's manner.
+
+Iceberg has none of them. Ages are texts as `36h`; `0` is none.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta, field
+
+from icekeep.errors import OptionError
+from icekeep.maintenance.options import Options
+from icekeep.spec.filters.ages import age_ms
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+TRASH_DAYS = 3
+"""How long deleted files stay in the trash on local disks and HDFS, where moving a file costs no more than deleting it."""
+
+_TRASH_SCHEMES = frozenset({"file", "hdfs", "viewfs"})
+_MAX_DAYS = 36_500
+
+Positive = Annotated[int, Meta(gt=0)]
+
+
+class ReclaimOptions(Options, frozen=True, kw_only=True):
+    """How files go.
+
+    Attributes:
+        grace: how long after the commit, at least; null is `0`, or `24h` where the catalog cannot compare and swap metadata.
+        max_deletes_per_second: over all tasks together; null for no limit.
+        reclaim_roots: locations joined by commas below which files may be deleted, beside those that are the table's own.
+        keep_writer_progress: up to which age the snapshots stay by which a streaming writer knows how far it has come.
+        max_orphan_ratio: of the files that were listed, the share above which orphan removal stops.
+    """
+
+    grace: str | None = field(name="grace", default=None)
+    max_deletes_per_second: Positive | None = field(name="max-deletes-per-second", default=None)
+    reclaim_roots: str = field(name="reclaim.roots", default="")
+    keep_writer_progress: str = field(name="keep-writer-progress", default="7d")
+    max_orphan_ratio: Annotated[float, Meta(ge=0, le=1)] = field(name="max-orphan-ratio", default=0.2)
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The locations of `reclaim.roots`."""
+        return tuple(root.strip() for root in self.reclaim_roots.split(",") if root.strip())
+
+    @property
+    def keep_writer_progress_ms(self) -> int:
+        """The age of `keep-writer-progress` in milliseconds; raises `OptionError`."""
+        return _age("keep-writer-progress", self.keep_writer_progress)
+
+    def grace_ms(self, *, compares_metadata: bool) -> int:
+        """The wait between commit and deletion in milliseconds, for a kind of catalog; raises `OptionError`."""
+        if self.grace is None:
+            return 0 if compares_metadata else DAY_MS
+        return _age("grace", self.grace)
+
+
+def trash_days(given: int | None, scheme: str) -> int:
+    """For how many days files go to the trash; none where they are deleted at once.
+
+    Args:
+        given: what the operator says; null for the default of the store.
+
+    Raises:
+        OptionError: it is no number of days.
+    """
+    if given is None:
+        return TRASH_DAYS if scheme in _TRASH_SCHEMES else 0
+    if not 0 <= given <= _MAX_DAYS:
+        raise OptionError("trash", given=given, expected=f"a number of days, 0 to {_MAX_DAYS:,}; 0 deletes at once")
+    return given
+
+
+def _age(name: str, text: str) -> int:
+    if text.strip() == "0":
+        return 0
+    try:
+        return age_ms(text.strip())
+    except ValueError:
+        expected = "0, or a whole number with s, m, h, d or w, as in 36h"
+        raise OptionError(name, given=text, expected=expected) from None

@@ -1,0 +1,221 @@
+"""What is going to be deleted, on disk before anything is: one directory a run, JSON lines that an operator can read.
+
+    <table>/.icekeep/plans/<run>/files-<part>.jsonl   {"kind": "data file", "location": "...", "size-in-bytes": 4242}
+    <table>/.icekeep/plans/<run>/before.json          the table's metadata before the run, from which snapshots can come back
+    <table>/.icekeep/plans/<run>/plan.json            the head: whose plan it is, what it sums up to, and its hash
+
+The head is written last and removed first: a directory that has none is of a run that died, and nothing in it counts. Where
+files go to the trash, the same lies under `.icekeep/trash/<run>/`, with the files themselves below `files/`.
+
+The hash is of the set: of what the run is to do, and of each file's kind and location, in whatever order and parts they are.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+
+import msgspec
+import pyarrow as pa
+
+from icekeep.errors import InvalidTableError
+from icekeep.maintenance.deletion.garbage import GARBAGE, FilesOfKind, added, counted
+from icekeep.spec.layout import own_directory
+from icekeep.spec.metadata import TableMetadata
+from icekeep.storage.base import Storage
+from icekeep.storage.locations import canonical, is_under, parse_location
+
+HEAD = "plan.json"
+BEFORE = "before.json"
+FILES = "files"
+DONE = "done.json"
+"""Beside the head of a plan in the trash: its run is over, and all of its files are there."""
+
+_DIGEST_BYTES = 16
+_MODULUS = 1 << (8 * _DIGEST_BYTES)
+
+
+class PlanPart(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """Some of a plan's files, in a file of their own; `digest` is the sum of their hashes, as hexadecimal digits."""
+
+    location: str
+    files: tuple[FilesOfKind, ...]
+    digest: str
+
+    @property
+    def files_count(self) -> int:
+        return sum(f.files_count for f in self.files)
+
+
+class DeletionPlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """The head of a plan.
+
+    Attributes:
+        job, run: who made it.
+        directory: where it lies.
+        table: the table's name in its catalog.
+        table_uuid, table_location, metadata_location: of the table as it was when the plan was made.
+        created_ms: when that was, epoch milliseconds.
+        not_before_ms: nothing of it is deleted before this moment.
+        trash_until_ms: the files move to the trash and stay there until then; null where they are deleted at once.
+        snapshot_ids, ref_names: what leaves the metadata with them.
+        outside_count: files that are as unreachable, and are kept because of where they lie.
+        hash: what `--approve` demands.
+    """
+
+    job: str
+    run: str
+    directory: str
+    table: str
+    table_uuid: str | None
+    table_location: str
+    metadata_location: str
+    created_ms: int
+    not_before_ms: int
+    trash_until_ms: int | None
+    snapshot_ids: tuple[int, ...]
+    ref_names: tuple[str, ...]
+    outside_count: int
+    parts: tuple[PlanPart, ...]
+    hash: str
+
+    @property
+    def files(self) -> tuple[FilesOfKind, ...]:
+        """What all parts sum up to."""
+        return added(*(part.files for part in self.parts))
+
+    @property
+    def files_count(self) -> int:
+        return sum(part.files_count for part in self.parts)
+
+    @property
+    def is_trash(self) -> bool:
+        return self.trash_until_ms is not None
+
+
+def plans_directory(metadata: TableMetadata) -> str:
+    """Above the plans whose files are deleted."""
+    return own_directory(metadata, "plans")
+
+
+def trash_directory(metadata: TableMetadata) -> str:
+    """Above the plans whose files are moved, and above these files."""
+    return own_directory(metadata, "trash")
+
+
+def trash_location(plan: DeletionPlan, location: str) -> str:
+    """Where a file of a plan is while it is in the trash: a function of its name, so that no record of it can be lost."""
+    if is_under(location, plan.table_location):
+        path = canonical(location).removeprefix(canonical(plan.table_location).rstrip("/") + "/")
+        return f"{plan.directory}/{FILES}/{path}"
+    scheme, authority, _ = parse_location(canonical(location))
+    path = parse_location(canonical(location)).path.lstrip("/")
+    return f"{plan.directory}/{FILES}/{'/'.join(filter(None, ('_elsewhere', scheme, authority, path)))}"
+
+
+def write_part(files: pa.Table, location: str, storage: Storage) -> PlanPart:
+    """Write some files of a plan, rows of `garbage.GARBAGE`.
+
+    Raises:
+        FileExistsError: the name is taken.
+    """
+    total = 0
+    with storage.write(location) as stream:
+        for batch in files.to_batches(max_chunksize=10_000):
+            lines = []
+            for row in batch.to_pylist():
+                total += _digest(row["kind"], row["location"])
+                line = {"kind": row["kind"], "location": row["location"], "size-in-bytes": row["size_bytes"]}
+                lines.append(msgspec.json.encode(line))
+            stream.write(b"\n".join(lines) + b"\n")
+    return PlanPart(location=location, files=counted(files), digest=f"{total % _MODULUS:032x}")
+
+
+def read_part(part: PlanPart, storage: Storage) -> pa.Table:
+    """The files of a part again, rows of `garbage.GARBAGE`.
+
+    Raises:
+        InvalidTableError: it is not what was written.
+    """
+    data = storage.read(part.location)
+    try:
+        rows = [json.loads(line) for line in data.splitlines()]
+        found = pa.table(
+            [
+                pa.array([row["kind"] for row in rows], pa.string()),
+                pa.array([row["location"] for row in rows], pa.string()),
+                pa.array([row["size-in-bytes"] for row in rows], pa.int64()),
+            ],
+            schema=GARBAGE,
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidTableError(f"plan {part.location!r} cannot be read: {error}", location=part.location) from None
+    total = sum(_digest(row["kind"], row["location"]) for row in rows) % _MODULUS
+    if f"{total:032x}" != part.digest:
+        raise InvalidTableError(
+            f"plan {part.location!r} is not the one that was written: its hash differs", location=part.location
+        )
+    return found
+
+
+def plan_hash(
+    job: str, table_uuid: str | None, snapshot_ids: Iterable[int], ref_names: Iterable[str], digests: Iterable[str]
+) -> str:
+    """The hash of what a run does, the same for the same set however its files are parted."""
+    total = sum(int(digest, 16) for digest in digests) % _MODULUS
+    what = [job, table_uuid, sorted(snapshot_ids), sorted(ref_names), f"{total:032x}"]
+    return hashlib.blake2b(msgspec.json.encode(what), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def digest_of(files: pa.Table) -> str:
+    """What `PlanPart.digest` of these files is, without writing them."""
+    kinds, locations = files["kind"].to_pylist(), files["location"].to_pylist()
+    return f"{sum(map(_digest, kinds, locations)) % _MODULUS:032x}"
+
+
+def write_head(plan: DeletionPlan, storage: Storage) -> None:
+    """Write the head, after which the plan counts."""
+    storage.create(f"{plan.directory}/{HEAD}", msgspec.json.format(msgspec.json.encode(plan), indent=2))
+
+
+def read_plan(directory: str, storage: Storage) -> DeletionPlan:
+    """The plan in a directory.
+
+    Raises:
+        MissingFileError: it has no head.
+        InvalidTableError: the head cannot be read.
+    """
+    location = f"{directory}/{HEAD}"
+    try:
+        plan = msgspec.json.decode(storage.read(location), type=DeletionPlan)
+    except msgspec.MsgspecError as error:
+        raise InvalidTableError(f"plan {location!r} cannot be read: {error}", location=location) from None
+    if canonical(plan.directory) != canonical(directory):
+        raise InvalidTableError(f"plan {location!r} says that it lies in {plan.directory!r}", location=location)
+    return plan
+
+
+def plans_below(directory: str, storage: Storage) -> Iterator[str]:
+    """The directories of the plans below one of `plans_directory` and `trash_directory`, those with a head, sorted."""
+    above = directory.rstrip("/")
+    heads = set()
+    for file in storage.list(above):
+        run, _, name = file.location[len(above) :].lstrip("/").partition("/")
+        if name == HEAD:
+            heads.add(f"{above}/{run}")
+    yield from sorted(heads)
+
+
+def forget_plan(plan: DeletionPlan, storage: Storage) -> None:
+    """Remove a plan and all that lies in its directory but the files that it has in the trash.
+
+    The head goes first, so that what a crash leaves does not count.
+    """
+    storage.delete_many([f"{plan.directory}/{HEAD}"])
+    kept = f"{plan.directory}/{FILES}/"
+    storage.delete_many([f.location for f in storage.list(plan.directory) if not f.location.startswith(kept)])
+
+
+def _digest(kind: str, location: str) -> int:
+    # A plan has to hold off accidents, not somebody who may write into the table's directory.
+    text = f"{kind}\0{location}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest(), "big")

@@ -1,0 +1,347 @@
+"""What retained metadata leads to, and what nothing leads to any more. Fails closed.
+
+Garbage is set difference by path: what expired snapshots lead to, less everything that any retained snapshot leads to. Never
+by age, never by what an entry says of being deleted, never pruned on the retained side by partition, spec, sequence number
+or snapshot. Whatever is retained must be read whole, or there is no garbage at all: a manifest that is missed on that side
+turns into deleted data. What only expired snapshots lead to, and cannot be read, stays instead.
+
+Paths are compared by hashes of their canonical spelling. Two files whose hashes are equal by chance are taken for one, and
+kept for each other's sake.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from icekeep.errors import IcekeepError, InvalidTableError, SafetyError
+from icekeep.maintenance.deletion.garbage import CONTENT_KINDS, GARBAGE, FileKind, GarbageFile, garbage_table
+from icekeep.planning.decode import DecodeTask, EntryFilter, SpecFilter, decode
+from icekeep.planning.entries import Place, chosen_reading, in_threads, manifest_chunks, shares
+from icekeep.planning.location_keys import location_keys
+from icekeep.planning.manifest_lists import listed_manifests
+from icekeep.planning.sessions import SparkSource, started
+from icekeep.planning.tasks import arrow_dataframe, collected, dataframe_from_tasks, parallelism
+from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.spec.metadata import TableMetadata
+from icekeep.storage.base import Storage
+
+Keys: TypeAlias = NDArray[np.int64]
+
+UNREADABLE = "unreadable"
+"""In place of a kind: the row is of a manifest that could not be read, and not of garbage."""
+
+FILES = pa.schema([pa.field("key", pa.int64(), nullable=False), *GARBAGE])
+"""Rows of `garbage.GARBAGE` with the key that paths are compared by."""
+
+_KEYS = pa.schema([pa.field("key", pa.int64(), nullable=False)])
+_DRIVER_ENTRIES_COUNT = 500_000
+
+
+class Retained(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a table's metadata leads to, but for the entries of its manifests.
+
+    Attributes:
+        names: keys of its manifests, manifest lists, statistics and metadata files.
+        untotalled_count: snapshots whose summaries do not say how many files they have, so that nothing proves their
+            manifest lists whole but the store's word.
+    """
+
+    metadata: TableMetadata
+    manifests: tuple[ManifestFile, ...]
+    manifest_keys: Keys
+    names: Keys
+    untotalled_count: int = 0
+
+
+class Candidates(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be garbage: the live entries of some manifests, and files that are known by name.
+
+    Attributes:
+        metadata: with the partition specs of the manifests.
+        unreadable: manifest lists of expired snapshots that could not be read; what they lead to stays.
+    """
+
+    metadata: TableMetadata
+    manifests: tuple[ManifestFile, ...]
+    files: pa.Table
+    unreadable: tuple[str, ...] = ()
+
+
+class Garbage(msgspec.Struct, frozen=True, kw_only=True):
+    """What nothing leads to: only `garbage_of` and `still_garbage` make it.
+
+    Attributes:
+        content: rows of `garbage.GARBAGE`, among them some of `UNREADABLE`; few as a table, many lazily. Null for none.
+        named: manifests, manifest lists, statistics and metadata files.
+        unreadable: files of expired snapshots that could not be read.
+        manifests_opened: how many were read to know it.
+    """
+
+    content: pa.Table | DataFrame | None
+    named: pa.Table
+    unreadable: tuple[str, ...] = ()
+    untotalled_count: int = 0
+    manifests_opened: int = 0
+
+
+class _ContentTask(msgspec.Struct, frozen=True):
+    decode: DecodeTask
+    must_be_whole: bool
+
+
+def read_retained(
+    metadata: TableMetadata, metadata_location: str, storage: Storage, spark: SparkSource, *, trust_totals: bool
+) -> Retained:
+    """Read the manifest lists of all snapshots, each proved to be whole.
+
+    Args:
+        trust_totals: believe a manifest list although the snapshot's summary counts other files.
+
+    Raises:
+        SafetyError: one of them is not; nothing may be deleted.
+    """
+    try:
+        listed = listed_manifests(storage, spark, metadata.snapshots, check=True, trust=trust_totals)
+    except IcekeepError as error:
+        raise _unproved(error) from error
+    names = [s.manifest_list for s in metadata.snapshots if s.manifest_list]
+    names += statistics_files(metadata)
+    names += [metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)]
+    return Retained(
+        metadata=metadata,
+        manifests=listed.manifests,
+        manifest_keys=listed.keys,
+        names=np.unique(np.concatenate([_keys_of(names), listed.keys])),
+        untotalled_count=listed.untotalled_count,
+    )
+
+
+def candidates_of(
+    before: TableMetadata, retained: Retained, old_metadata: Iterable[str], storage: Storage, spark: SparkSource
+) -> Candidates:
+    """What snapshots that are in `before` and no longer retained lead to, and no retained snapshot by the same manifest.
+
+    Args:
+        old_metadata: metadata files that may go with them.
+
+    Raises:
+        SafetyError: the store is out of reach.
+    """
+    gone = [s for s in before.snapshots if s.snapshot_id not in retained.metadata.snapshots_by_id]
+    try:
+        listed = listed_manifests(storage, spark, gone, check=False, without=retained.manifest_keys)
+    except IcekeepError as error:
+        raise _unproved(error) from error
+    files = [
+        *(GarbageFile(FileKind.STATISTICS, location, size) for location, size in statistics_files(before).items()),
+        *(GarbageFile(FileKind.MANIFEST, m.manifest_path, m.manifest_length) for m in listed.manifests),
+        *(
+            GarbageFile(FileKind.MANIFEST_LIST, s.manifest_list)
+            for s in gone
+            if s.manifest_list and s.manifest_list not in listed.unreadable
+        ),
+        *(GarbageFile(FileKind.METADATA, location) for location in old_metadata),
+    ]
+    return Candidates(
+        metadata=before, manifests=listed.manifests, files=garbage_table(files), unreadable=listed.unreadable
+    )
+
+
+def garbage_of(candidates: Candidates, retained: Retained, storage: Storage, spark: SparkSource) -> Garbage:
+    """Prove which candidates nothing retained leads to; some of it is proved only when `content` is worked out.
+
+    Where every manifest of the expired snapshots is still listed by a retained one, so is every file, and no manifest is
+    opened: the only short cut.
+
+    Raises:
+        SafetyError: something that is retained could not be read whole; nothing may be deleted.
+    """
+    named = _without_keys(candidates.files, retained.names)
+    if not candidates.manifests:
+        return Garbage(
+            content=None,
+            named=named,
+            unreadable=candidates.unreadable,
+            untotalled_count=retained.untotalled_count,
+        )
+    own = _content_task(candidates.metadata, candidates.manifests, storage, must_be_whole=False)
+    theirs = _content_task(retained.metadata, retained.manifests, storage, must_be_whole=True)
+    together = (*candidates.manifests, *retained.manifests)
+    try:
+        if chosen_reading(together, _DRIVER_ENTRIES_COUNT).place is Place.DRIVER:
+            content: pa.Table | DataFrame = _differing(_read_here(own), _live_keys(theirs, retained.names))
+        else:
+            content = _differing_in_tasks(_in_tasks(own, spark), theirs, retained.names, spark)
+    except IcekeepError as error:
+        raise _unproved(error) from error
+    return Garbage(
+        content=content,
+        named=named,
+        unreadable=candidates.unreadable,
+        untotalled_count=retained.untotalled_count,
+        manifests_opened=len(together),
+    )
+
+
+def still_garbage(
+    files: pa.Table | DataFrame, retained: Retained, storage: Storage, spark: SparkSource
+) -> pa.Table | DataFrame:
+    """Those of some files, rows of `garbage.GARBAGE`, that nothing retained leads to, by a mark of all that is retained.
+
+    Raises:
+        SafetyError: something that is retained could not be read whole; nothing may be deleted.
+    """
+    theirs = _content_task(retained.metadata, retained.manifests, storage, must_be_whole=True)
+    try:
+        few = chosen_reading(retained.manifests, _DRIVER_ENTRIES_COUNT).place is Place.DRIVER
+        if isinstance(files, pa.Table) and few:
+            keyed = files.add_column(0, FILES.field("key"), pa.array(location_keys(files["location"])))
+            return _differing(keyed, _live_keys(theirs, retained.names))
+        rows = arrow_dataframe(started(spark), files) if isinstance(files, pa.Table) else files
+        keyed_rows = rows.mapInArrow(_keyed, from_arrow_schema(FILES))
+        left = _differing_in_tasks(keyed_rows, theirs, retained.names, spark)
+        return _held(left) if isinstance(files, pa.Table) else left
+    except IcekeepError as error:
+        raise _unproved(error) from error
+
+
+def _held(rows: DataFrame) -> pa.Table:
+    return garbage_table(
+        GarbageFile(FileKind(row["kind"]), row["location"], row["size_bytes"]) for row in collected(rows)
+    )
+
+
+def statistics_files(metadata: TableMetadata) -> dict[str, int]:
+    """Statistics files and partition statistics files as they are spelled, with their sizes in bytes."""
+    sizes = {file.statistics_path: file.file_size_in_bytes for file in metadata.statistics}
+    sizes.update((file.statistics_path, file.file_size_in_bytes) for file in metadata.partition_statistics)
+    return sizes
+
+
+def _unproved(error: IcekeepError) -> IcekeepError:
+    """An error of the proof; what may pass by itself stays what it is."""
+    if not isinstance(error, InvalidTableError):
+        return error
+    return SafetyError(f"nothing is deleted, since not everything can be read: {error.message}", **error.facts)
+
+
+def _keys_of(locations: Sequence[str]) -> Keys:
+    return location_keys(pa.array(locations, pa.string()))
+
+
+def _without_keys(files: pa.Table, keys: Keys) -> pa.Table:
+    """Files of other keys, each once."""
+    own = location_keys(files["location"])
+    return files.take(_firsts_of_others(own, keys)).select(GARBAGE.names)
+
+
+def _firsts_of_others(own: Keys, keys: Keys) -> NDArray[np.int64]:
+    """The positions where a key that is not among `keys` comes first, in order."""
+    values, first = np.unique(own, return_index=True)
+    return np.sort(first[~np.isin(values, keys)])
+
+
+def _content_task(
+    metadata: TableMetadata, manifests: Sequence[ManifestFile], storage: Storage, *, must_be_whole: bool
+) -> _ContentTask:
+    spec_ids = {m.partition_spec_id for m in manifests}
+    wanted = EntryFilter(specs={spec_id: SpecFilter(metadata.partition_type(spec_id)) for spec_id in spec_ids})
+    columns = frozenset(("file_path",) if must_be_whole else ("content", "file_path", "file_size_in_bytes"))
+    decoder = chosen_reading(()).decoder
+    whole = DecodeTask(manifests=tuple(manifests), wanted=wanted, columns=columns, storage=storage, decoder=decoder)
+    return _ContentTask(whole, must_be_whole)
+
+
+def _parts(task: _ContentTask, spark: SparkSource) -> list[_ContentTask]:
+    return [_ContentTask(share, task.must_be_whole) for share in shares(task.decode, started(spark))]
+
+
+def _in_tasks(task: _ContentTask, spark: SparkSource) -> DataFrame:
+    return dataframe_from_tasks(started(spark), _parts(task, spark), _read_files, FILES)
+
+
+def _differing_in_tasks(rows: DataFrame, theirs: _ContentTask, names: Keys, spark: SparkSource) -> DataFrame:
+    """The rows of keys that are not retained, one of each key."""
+    session = started(spark)
+    live = dataframe_from_tasks(session, _parts(theirs, session), _read_keys, _KEYS)
+    live = live.union(arrow_dataframe(session, pa.table([pa.array(names)], schema=_KEYS)))
+    hands = 2 * parallelism(session)
+    own = rows.repartition(hands, "key").dropDuplicates(["key"])
+    return own.join(live.repartition(hands, "key"), on="key", how="left_anti").select(*GARBAGE.names)
+
+
+def _differing(rows: pa.Table, keys: Keys) -> pa.Table:
+    own = rows["key"].to_numpy()
+    return rows.take(_firsts_of_others(own, keys)).select(GARBAGE.names)
+
+
+def _read_here(task: _ContentTask) -> pa.Table:
+    """All files of a task, decoded in threads of this process."""
+    found = in_threads(task.decode, lambda share: [*_read_files(_ContentTask(share, task.must_be_whole))])
+    return pa.Table.from_batches([batch for batches in found for batch in batches], FILES)
+
+
+def _live_keys(task: _ContentTask, names: Keys) -> Keys:
+    """Keys of all files of a task and of `names`."""
+    found = in_threads(task.decode, lambda share: [batch["key"].to_numpy() for batch in _read_keys_of(share)])
+    return np.concatenate([names, *(keys for some in found for keys in some)])
+
+
+def _read_keys(task: _ContentTask) -> Iterator[pa.RecordBatch]:
+    return _read_keys_of(task.decode)
+
+
+def _read_keys_of(task: DecodeTask) -> Iterator[pa.RecordBatch]:
+    for decoded in decode(task):
+        keys = location_keys(decoded.entries["file_path"])
+        yield pa.record_batch([pa.array(keys, pa.int64())], schema=_KEYS)
+
+
+def _read_files(task: _ContentTask) -> Iterator[pa.RecordBatch]:
+    """The live entries of a task's manifests as files; a manifest that cannot be read whole gives a row that names it."""
+    for manifests in manifest_chunks(task.decode.manifests):
+        some = msgspec.structs.replace(task.decode, manifests=manifests)
+        try:
+            yield from [_as_files(decoded.entries) for decoded in decode(some)]
+        except InvalidTableError:
+            for manifest in manifests:
+                yield from _read_one(msgspec.structs.replace(some, manifests=(manifest,)))
+
+
+def _read_one(task: DecodeTask) -> list[pa.RecordBatch]:
+    try:
+        return [_as_files(decoded.entries) for decoded in decode(task)]
+    except InvalidTableError:
+        location = task.manifests[0].manifest_path
+        columns = [_keys_of([location]), [UNREADABLE], [location], [None]]
+        return [pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, FILES, strict=True)], schema=FILES)]
+
+
+def _as_files(entries: pa.RecordBatch) -> pa.RecordBatch:
+    paths = entries["file_path"]
+    content = entries["content"]
+    codes = pa.array([int(c) for c in CONTENT_KINDS], content.type)
+    kinds = pa.array([str(k) for k in CONTENT_KINDS.values()], pa.string())
+    return pa.record_batch(
+        [
+            pa.array(location_keys(paths), pa.int64()),
+            kinds.take(pc.index_in(content, codes)),
+            paths,
+            entries["file_size_in_bytes"],
+        ],
+        schema=FILES,
+    )
+
+
+def _keyed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        columns = {"key": pa.array(location_keys(batch["location"]), pa.int64())}
+        columns |= {name: batch[name] for name in GARBAGE.names}
+        yield pa.record_batch([columns[name] for name in FILES.names], schema=FILES)

@@ -1,0 +1,178 @@
+"""The places whose files a table's maintenance may delete: one rule for expiry, purge and orphan removal.
+
+A table may name any file, imported ones that belong to somebody else among them, and whoever may write metadata may write
+any path into it. So what is unreachable is deleted only below the table's location, `write.data.path`,
+`write.metadata.path`, or a root that the operator allows; all else is kept and counted. Whole path components count: what
+lies in `tbl2` does not lie in `tbl`.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from icekeep.errors import InvalidTableError, OptionError
+from icekeep.spec.layout import OWN_DIRECTORY, data_directory, metadata_directory
+from icekeep.spec.metadata import TableMetadata
+from icekeep.storage.locations import canonical, parse_location
+
+ALLOWED_ROOTS = "reclaim.roots"
+
+_OWN = f"/{OWN_DIRECTORY}/"
+
+_SPELLINGS = {
+    "file": ("file://", "file:", "", "file://localhost"),
+    "s3": ("s3://", "s3a://", "s3n://"),
+    "abfs": ("abfs://", "abfss://", "wasb://", "wasbs://"),
+}
+"""What may stand before the authority and path of one place, by canonical scheme; most have one spelling only."""
+
+_STORES_OF_KEYS = frozenset({"s3", "gs", "gcs", "abfs", "az"})
+"""Where `a//b` and `a/../a/b` are names of their own and not spellings of `a/b`."""
+
+_NAME = r"(?:[^/.\x00][^/\x00]*|\.[^/.\x00][^/\x00]*|\.\.[^/\x00]+)"
+_START = r"^(?:(?:file:)?/|[a-z][a-z0-9+-]*://[^/\x00]*/)"
+_ORDINARY = rf"{_START}{_NAME}(?:/{_NAME})*$"
+"""Locations that are as `canonical` would spell them, their scheme aside: no empty name, `.` or `..` is in them."""
+
+_DOUBLED = rf"{_START}{_NAME}(?:/+{_NAME})*$"
+"""The same, or with doubled slashes, as below a table location that ends with one: below whatever they begin with."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A location as it is compared: `key` is canonical, `path` is as written where each spelling is a name of its own."""
+
+    key: str
+    path: str | None
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it is a whole bucket or disk."""
+        return not self.key.partition("://")[2].partition("/")[2]
+
+    def holds(self, other: "Place") -> bool:
+        """Whether another place lies below this one, however either is spelled."""
+        is_below = other.key != self.key and other.key.startswith(self.key.removesuffix("/") + "/")
+        return is_below and (self.path is None or (other.path or "").startswith(self.path + "/"))
+
+
+class Territory(msgspec.Struct, frozen=True):
+    """What may be deleted, by place.
+
+    Attributes:
+        roots: directories; what lies below one of them, at any depth, is in the territory. None lies below another. What
+            lies in a directory of icekeep's own, where plans and the trash are, is not, whatever root is above it.
+    """
+
+    roots: tuple[str, ...]
+
+    def holds(self, location: str) -> bool:
+        """Whether the file at a location may be deleted; what is no location may not."""
+        return self._is_held(location, self._places())
+
+    def mask(self, locations: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+        """`holds` of every location; null may not be deleted."""
+        chunks = locations.chunks if isinstance(locations, pa.ChunkedArray) else [locations]
+        masks = [self._mask(chunk) for chunk in chunks]
+        return np.concatenate(masks) if masks else np.zeros(0, np.bool_)
+
+    def _mask(self, locations: pa.Array) -> npt.NDArray[np.bool_]:
+        locations, places = locations.cast(pa.large_string()), self._places()
+        held = _begins(locations, places) & _truth(pc.match_substring_regex(locations, _DOUBLED))
+        held &= ~_truth(pc.match_substring(locations, _OWN))
+        others = np.flatnonzero(~held)
+        odd = others[~_truth(pc.match_substring_regex(locations.take(others), _ORDINARY))]
+        held[odd] = [self._is_held(location, places) for location in locations.take(odd).to_pylist()]
+        return held
+
+    def _is_held(self, location: str | None, places: Sequence[Place]) -> bool:
+        place = None if location is None else place_of(location)
+        return place is not None and _OWN not in place.key and any(root.holds(place) for root in places)
+
+    def _places(self) -> list[Place]:
+        return [place for place in map(place_of, self.roots) if place is not None and not place.is_bare]
+
+
+def territory(metadata: TableMetadata, allowed: Sequence[str] = ()) -> Territory:
+    """The places of a table, and those that the operator adds.
+
+    What metadata says of places never fails and never holds a whole bucket or disk, nor, for a table that lies elsewhere,
+    anything on this machine.
+
+    Args:
+        allowed: directories below which files may be deleted as well.
+
+    Raises:
+        OptionError: one of `allowed` is no location, or a whole bucket or disk.
+    """
+    for root in allowed:
+        place = place_of(root)
+        if place is None or place.is_bare:
+            raise OptionError(
+                ALLOWED_ROOTS,
+                given=root,
+                expected="locations of directories such as s3://bucket/path, none of them a whole bucket or disk",
+            )
+    return Territory(roots=_outermost([*table_roots(metadata), *allowed]))
+
+
+def table_roots(metadata: TableMetadata) -> list[str]:
+    """Location, data directory and metadata directory of a table, as far as they can be its own."""
+    at = place_of(metadata.location)
+    is_local = at is not None and _is_local(at)
+    roots = []
+    for root in (metadata.location, data_directory(metadata), metadata_directory(metadata)):
+        place = place_of(root)
+        if place is not None and not place.is_bare and (is_local or not _is_local(place)):
+            roots.append(root)
+    return list(_outermost(roots))
+
+
+def place_of(location: str) -> Place | None:
+    """A location taken apart for comparisons; null if it is none."""
+    try:
+        key, parsed = canonical(location), parse_location(location)
+    except InvalidTableError:
+        return None
+    is_key = key.partition(":")[0] in _STORES_OF_KEYS
+    return Place(key, parsed.path.rstrip("/") if is_key else None)
+
+
+def _outermost(roots: Sequence[str]) -> tuple[str, ...]:
+    """Roots without those that are, or lie in, another one."""
+    kept: dict[Place, str] = {}
+    for root in roots:
+        place = place_of(root)
+        if place is not None:
+            kept.setdefault(place, root.rstrip("/") or root)
+    return tuple(root for place, root in kept.items() if not any(other.holds(place) for other in kept))
+
+
+def _is_local(place: Place) -> bool:
+    return place.key.startswith("file:")
+
+
+def _begins(locations: pa.Array, places: Iterable[Place]) -> npt.NDArray[np.bool_]:
+    """Which of some ordinary locations lie in one of the places."""
+    found = np.zeros(len(locations), np.bool_)
+    for prefix in {prefix for place in places for prefix in _prefixes(place)}:
+        found |= _truth(pc.starts_with(locations, prefix))
+    return found
+
+
+def _prefixes(place: Place) -> list[str]:
+    scheme, _, rest = place.key.partition("://")
+    path = f"/{rest.partition('/')[2]}".rstrip("/")
+    if place.path is not None and place.path != path:
+        # A key that is spelled oddly has nothing below it that is not.
+        return []
+    is_elsewhere = scheme == "file" and not rest.startswith("/")
+    spellings = (f"{scheme}://",) if is_elsewhere else _SPELLINGS.get(scheme, (f"{scheme}://",))
+    return [f"{spelling}{rest.rstrip('/')}/" for spelling in spellings]
+
+
+def _truth(values: pa.Array) -> npt.NDArray[np.bool_]:
+    return pc.fill_null(values, False).to_numpy(zero_copy_only=False)

@@ -1,0 +1,211 @@
+"""From garbage to a plan: rows are sorted by place, hashed and written, on the driver or where Spark has them."""
+
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from icekeep.catalog.base import Table
+from icekeep.maintenance.deletion.garbage import GARBAGE, FilesOfKind, added, counted
+from icekeep.maintenance.deletion.plans import (
+    BEFORE,
+    DeletionPlan,
+    PlanPart,
+    digest_of,
+    plan_hash,
+    plans_directory,
+    trash_directory,
+    write_head,
+    write_part,
+)
+from icekeep.maintenance.deletion.reachability import UNREADABLE, Garbage
+from icekeep.maintenance.deletion.territory import Territory
+from icekeep.planning.tasks import REPORT, read_reports
+from icekeep.runtime import Runtime
+from icekeep.spec.metadata_codec import format_metadata
+from icekeep.storage.base import Storage
+
+SAMPLE_COUNT = 1_000
+"""So many files of a plan are shown where all cannot be."""
+
+_PART_ROWS = 50_000
+_ORDER = [("location", "ascending")]
+
+
+class PlanDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan says beside its files; see `DeletionPlan`.
+
+    Attributes:
+        keeps_before: whether the metadata that the table has now is kept with the plan, since snapshots of it are to go.
+    """
+
+    job: str
+    run: str
+    snapshot_ids: tuple[int, ...] = ()
+    ref_names: tuple[str, ...] = ()
+    not_before_ms: int = 0
+    trash_until_ms: int | None = None
+    keeps_before: bool = False
+
+
+class Sorted(msgspec.Struct, frozen=True, kw_only=True):
+    """Garbage after it was sorted by place.
+
+    Attributes:
+        parts: what lies where files may be deleted; written to disk, or counted only.
+        outside: what lies elsewhere: it may belong to someone else, and is kept.
+        unreadable: manifests of expired snapshots that could not be read; they and what they alone name are kept.
+        sample: locations of the first files of `parts`.
+    """
+
+    parts: tuple[PlanPart, ...] = ()
+    outside: tuple[FilesOfKind, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    sample: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> tuple[FilesOfKind, ...]:
+        """What may be deleted, by kind."""
+        return added(*(part.files for part in self.parts))
+
+    @property
+    def outside_count(self) -> int:
+        return sum(f.files_count for f in self.outside)
+
+    def hash(self, table: Table, draft: PlanDraft) -> str:
+        """The hash that a plan of these files has."""
+        digests = (part.digest for part in self.parts)
+        return plan_hash(draft.job, table.metadata.table_uuid, draft.snapshot_ids, draft.ref_names, digests)
+
+
+def plan_directory(table: Table, draft: PlanDraft) -> str:
+    """Where the plan of a draft lies."""
+    above = trash_directory(table.metadata) if draft.trash_until_ms is not None else plans_directory(table.metadata)
+    return f"{above}/{draft.run}"
+
+
+def sort_garbage(garbage: Garbage, territory: Territory, directory: str | None, storage: Storage) -> Sorted:
+    """Sort garbage by place and write it down, content first.
+
+    Args:
+        directory: where the parts are written; null to count them only.
+    """
+    content = Sorted() if garbage.content is None else sort_files(garbage.content, territory, directory, storage)
+    named = garbage.named
+    if content.unreadable:
+        unreadable = pa.array(content.unreadable, pa.string())
+        named = named.filter(pc.invert(pc.is_in(named["location"], unreadable)))
+    last = _sort(named.to_batches(), territory, directory, storage, "files-named")
+    together = _together([content, last])
+    return msgspec.structs.replace(together, unreadable=(*garbage.unreadable, *together.unreadable))
+
+
+def sort_files(files: pa.Table | DataFrame, territory: Territory, directory: str | None, storage: Storage) -> Sorted:
+    """The same for rows of `garbage.GARBAGE`; an error leaves parts behind that no head names."""
+    if isinstance(files, pa.Table):
+        return _sort(files.to_batches(), territory, directory, storage, "files")
+
+    def sort_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        # Attempts that failed may have left files of their names.
+        name = f"files-{context.partitionId():05d}-{context.taskAttemptId()}"
+        found = _sort(batches, territory, directory, storage, name)
+        yield pa.RecordBatch.from_pylist([{"result": pickle.dumps(found), "error": None}], schema=REPORT)
+
+    reports, _ = read_reports(files.mapInArrow(sort_partition, from_arrow_schema(REPORT)))
+    return _together(reports)
+
+
+def write_plan(
+    found: Sorted,
+    draft: PlanDraft,
+    table: Table,
+    runtime: Runtime,
+    *,
+    base: Table | None = None,
+    directory: str | None = None,
+) -> DeletionPlan:
+    """Write the head of a plan whose parts are written.
+
+    Args:
+        table: as it was when the plan was made.
+        base: the table whose metadata is kept with the plan, if it is another.
+        directory: where the plan lies, if not below the table's location.
+    """
+    plan = DeletionPlan(
+        job=draft.job,
+        run=draft.run,
+        directory=directory or plan_directory(table, draft),
+        table=table.name,
+        table_uuid=table.metadata.table_uuid,
+        table_location=table.metadata.location,
+        metadata_location=table.metadata_location,
+        created_ms=runtime.now_ms(),
+        not_before_ms=draft.not_before_ms,
+        trash_until_ms=draft.trash_until_ms,
+        snapshot_ids=draft.snapshot_ids,
+        ref_names=draft.ref_names,
+        outside_count=found.outside_count,
+        parts=found.parts,
+        hash=found.hash(table, draft),
+    )
+    if draft.keeps_before:
+        table.storage.create(f"{plan.directory}/{BEFORE}", format_metadata((base or table).metadata))
+    write_head(plan, table.storage)
+    return plan
+
+
+def _sort(
+    batches: Iterable[pa.RecordBatch], territory: Territory, directory: str | None, storage: Storage, name: str
+) -> Sorted:
+    found = []
+    for number, rows in enumerate(_in_parts(batches)):
+        is_unreadable = pc.equal(rows["kind"], UNREADABLE)
+        files = rows.filter(pc.invert(is_unreadable)).select(GARBAGE.names).sort_by(_ORDER)
+        mask = pa.array(territory.mask(files["location"]), pa.bool_())
+        inside, outside = files.filter(mask), files.filter(pc.invert(mask))
+        parts: tuple[PlanPart, ...] = ()
+        if inside.num_rows and directory is not None:
+            parts = (write_part(inside, f"{directory}/{name}-{number:04d}.jsonl", storage),)
+        elif inside.num_rows:
+            parts = (PlanPart(location="", files=counted(inside), digest=digest_of(inside)),)
+        found.append(
+            Sorted(
+                parts=parts,
+                outside=counted(outside),
+                unreadable=tuple(rows.filter(is_unreadable)["location"].to_pylist()),
+                sample=tuple(inside["location"].slice(0, SAMPLE_COUNT).to_pylist()),
+            )
+        )
+    return _together(found)
+
+
+def _in_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Rows in tables of some size, whatever the size of the batches."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, _PART_ROWS):
+            some = batch.slice(start, _PART_ROWS)
+            if held and count + some.num_rows > _PART_ROWS:
+                yield pa.Table.from_batches(held)
+                held, count = [], 0
+            held.append(some)
+            count += some.num_rows
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _together(found: Sequence[Sorted]) -> Sorted:
+    return Sorted(
+        parts=tuple(part for one in found for part in one.parts),
+        outside=added(*(one.outside for one in found)),
+        unreadable=tuple(location for one in found for location in one.unreadable),
+        sample=tuple(location for one in found for location in one.sample)[:SAMPLE_COUNT],
+    )

@@ -1,0 +1,28 @@
+"""Metadata files that an expiration takes along: those that fell out of the metadata log with it, and are old."""
+
+from icekeep.catalog.filesystem import VERSION_AGE_KEPT_MS, VERSIONS_KEPT
+from icekeep.catalog.metadata_files import file_version
+from icekeep.spec.metadata import TableMetadata
+from icekeep.storage.locations import canonical
+
+
+def old_metadata_files(
+    before: TableMetadata, after: TableMetadata, after_location: str, now_ms: int
+) -> tuple[str, ...]:
+    """Metadata files in the log of `before` and not in that of `after`.
+
+    Younger ones than three days stay, as for orphan removal. So do the newest hundred where the number in a name is all
+    that tells versions apart: a slow writer might make such a version a second time, and believe that it committed.
+    """
+    kept = {canonical(entry.metadata_file) for entry in after.metadata_log} | {canonical(after_location)}
+    newest = file_version(after_location)
+
+    def may_go(location: str, timestamp_ms: int) -> bool:
+        if canonical(location) in kept or timestamp_ms > now_ms - VERSION_AGE_KEPT_MS:
+            return False
+        name = location.rsplit("/", 1)[-1]
+        return not name.startswith("v") or file_version(location) <= newest - VERSIONS_KEPT
+
+    return tuple(
+        entry.metadata_file for entry in before.metadata_log if may_go(entry.metadata_file, entry.timestamp_ms)
+    )

@@ -1,0 +1,296 @@
+"""Which files nothing leads to and are old enough.
+
+clock -> neighbours -> listing -> metadata, loaded anew -> everything that it leads to -> compared by path -> sorted
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from icekeep.catalog.base import Table
+from icekeep.catalog.version_files import parse_version_name
+from icekeep.errors import SafetyError
+from icekeep.events import Listener, StepFinished, StepStarted
+from icekeep.maintenance.deletion.clock import safe_now_ms
+from icekeep.maintenance.deletion.garbage import GARBAGE
+from icekeep.maintenance.deletion.neighbours import neighbours
+from icekeep.maintenance.deletion.territory import Territory, territory
+from icekeep.maintenance.orphans.checks import (
+    Share,
+    listed_root,
+    refuse,
+    refuse_conflicts,
+    refuse_foreign,
+    refuse_neighbours,
+    refuse_unmatched,
+)
+from icekeep.maintenance.orphans.comparing import Compared, Conflict, any_below, compare
+from icekeep.maintenance.orphans.hidden import hidden_names
+from icekeep.maintenance.orphans.listing import (
+    LISTED,
+    Listing,
+    Rows,
+    arrow_rows,
+    expected_files_count,
+    list_files,
+)
+from icekeep.maintenance.orphans.metadata_files import SORTED, Sort, Sorter
+from icekeep.maintenance.orphans.options import PrefixMismatchMode, Search, eligible_before_ms
+from icekeep.maintenance.orphans.reaching import Reached, fails_closed, read_newly_reached, read_reached
+from icekeep.maintenance.orphans.views import list_given
+from icekeep.planning.sessions import SparkSource
+from icekeep.planning.tasks import collected
+from icekeep.runtime import Runtime
+from icekeep.spec.metadata import TableMetadata
+from icekeep.storage.locations import canonical
+
+_FINDING = "finding files that no metadata leads to"
+_GOING = (Sort.ORPHAN.value, Sort.METADATA.value)
+_NAMED_STRANGERS = 10
+
+
+class KeptFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Files that no metadata leads to, or that were not looked at, and that stay; how many for each reason.
+
+    Attributes:
+        young_count: not older than `older_than`.
+        hidden_count: hidden names, directories and icekeep's own files: not looked at.
+        outside_count: in a list of files that was given, but not under the location.
+        mismatched_count: metadata leads to them under another scheme or authority (mode `IGNORE`).
+        versions_count: metadata files that may be the current version for a catalog that finds them by name.
+        adopted_count: metadata led to them when it was read again right before the deletion.
+    """
+
+    young_count: int = 0
+    hidden_count: int = 0
+    outside_count: int = 0
+    mismatched_count: int = 0
+    versions_count: int = 0
+    adopted_count: int = 0
+
+
+class Candidates(msgspec.Struct, frozen=True, kw_only=True):
+    """What may go, and what was seen on the way to it.
+
+    Attributes:
+        table: as it was when `reached` was read, after the listing.
+        files: rows of `metadata_files.SORTED`, those that may go.
+        share: of the listed files.
+        reached: what was held against the listing.
+        root: the directory that was listed.
+        now_ms: the earlier of the clocks when the run began.
+    """
+
+    table: Table
+    territory: Territory
+    files: Rows
+    share: Share
+    listed_count: int
+    named_count: int
+    kept: KeptFiles
+    conflicts: tuple[Conflict, ...]
+    unlisted_reason: str
+    reached: Reached
+    root: str
+    now_ms: int
+
+    @property
+    def garbage(self) -> Rows:
+        """The files as rows of `garbage.GARBAGE`."""
+        return (
+            self.files.select(GARBAGE.names) if isinstance(self.files, pa.Table) else self.files.select(*GARBAGE.names)
+        )
+
+
+def find_candidates(
+    table: Table, spark: SparkSource, search: Search, listener: Listener, runtime: Runtime
+) -> Candidates:
+    """Find what may go; nothing is changed.
+
+    Raises:
+        UsageError: the search asks for files that are too young, for a list that cannot be read, or for no location.
+        SafetyError: not everything that the table leads to can be read, or something stands against judging files by it.
+        UnsupportedError: the table is encrypted.
+        TryAgainError: the catalog or the store is out of reach.
+    """
+    refuse(table)
+    now_ms = safe_now_ms(table, runtime)
+    before_ms = eligible_before_ms(search.older_than, now_ms)
+    found = neighbours(table, listener=listener)
+    refuse_neighbours(table, found)
+    places = territory(table.metadata, search.options.roots)
+    root = listed_root(table, search.location, places)
+    listener.on(StepStarted(_FINDING))
+    listing = _listing(table, root, spark, search)
+    latest = _loaded_anew(table)
+    with fails_closed():
+        reached = read_reached(latest, spark, trust_totals=search.trust_totals)
+        compared = compare(listing.files, reached, search.spelling, spark)
+        if not compared.named_count and any_below(root, reached, spark):
+            refuse_unmatched(table, root)
+    if search.mode is PrefixMismatchMode.ERROR:
+        refuse_conflicts(compared.mismatched_count, compared.conflicts)
+    files, counts = _sorted(_narrowed(compared, search.driver_rows), _sorter(latest, before_ms, now_ms))
+    _refuse_strangers(latest, root, files, counts)
+    going = _going(files, search.driver_rows)
+    candidates = Candidates(
+        table=latest,
+        territory=places,
+        files=going,
+        share=Share(counts[Sort.ORPHAN], listing.files_count - counts[Sort.METADATA]),
+        listed_count=listing.files_count,
+        named_count=compared.named_count,
+        kept=_kept(listing, compared, counts),
+        conflicts=compared.conflicts,
+        unlisted_reason=found.unlisted_reason,
+        reached=reached,
+        root=root,
+        now_ms=now_ms,
+    )
+    listener.on(StepFinished(_FINDING, f"{sum(counts[Sort(kind)] for kind in _GOING)} of {listing.files_count} files"))
+    return candidates
+
+
+def still_unnamed(candidates: Candidates, now: Table, spark: SparkSource, search: Search) -> tuple[Candidates, int]:
+    """The candidates without those that the table leads to by now, and how many these are.
+
+    Args:
+        now: the table as it is.
+
+    Raises:
+        SafetyError: not everything that the table leads to can be read.
+    """
+    _refuse_other_table(candidates.table, now)
+    before = candidates.table.metadata
+    with fails_closed():
+        newly = read_newly_reached(now, before, candidates.reached, spark, trust_totals=search.trust_totals)
+        compared = compare(candidates.files, newly, search.spelling, spark)
+    if not compared.named_count:
+        return candidates, 0
+    return msgspec.structs.replace(candidates, files=compared.unnamed), compared.named_count
+
+
+def _listing(table: Table, root: str, spark: SparkSource, search: Search) -> Listing:
+    hidden = hidden_names(root, table.metadata.partition_specs)
+    if search.file_list_view is not None:
+        return list_given(
+            search.file_list_view,
+            table.storage,
+            spark,
+            root,
+            hidden,
+            search.spelling,
+            driver_rows=search.driver_rows,
+        )
+    return list_files(
+        table.storage,
+        spark,
+        root,
+        hidden,
+        search.spelling,
+        # Below another location there may be few files of a large table.
+        expected_count=0 if search.location is not None else expected_files_count(table.metadata),
+        driver_rows=search.driver_rows,
+    )
+
+
+def _loaded_anew(table: Table) -> Table:
+    """The table after the listing: what was committed meanwhile leads to files that were listed."""
+    latest = table.catalog.load(table.identifier)
+    _refuse_other_table(table, latest)
+    return latest
+
+
+def _refuse_other_table(before: Table, now: Table) -> None:
+    refuse(now)
+    is_same = before.metadata.table_uuid == now.metadata.table_uuid
+    if not is_same or canonical(before.metadata.location) != canonical(now.metadata.location):
+        raise SafetyError(
+            f"table {before.name!r} became another one, or moved, while its files were looked at; nothing is deleted; run it "
+            "again"
+        )
+
+
+def _narrowed(compared: Compared, driver_rows: int) -> Rows:
+    """The unnamed files; few of them come to the driver."""
+    unnamed = compared.unnamed
+    if isinstance(unnamed, pa.Table) or compared.unnamed_count > driver_rows:
+        return unnamed
+    return arrow_rows(unnamed, LISTED)
+
+
+def _sorter(table: Table, before_ms: int, now_ms: int) -> Sorter:
+    metadata = table.metadata
+    head = table.storage.head(table.metadata_location)
+    return Sorter(
+        table_uuid=metadata.table_uuid,
+        metadata_location=table.metadata_location,
+        last_sequence_number=metadata.last_sequence_number,
+        head_ms=metadata.last_updated_ms if head is None else head.modified_ms,
+        before_ms=before_ms,
+        last_version=parse_version_name(table.metadata_location.rpartition("/")[2]),
+        now_ms=now_ms,
+        storage=table.storage,
+    )
+
+
+def _sorted(files: Rows, sorter: Sorter) -> tuple[Rows, dict[Sort, int]]:
+    """Unnamed files as rows of `SORTED`, and how many there are of each sort."""
+    if isinstance(files, pa.Table):
+        rows = pa.Table.from_batches(sorter.sort_all(files.to_batches()), SORTED)
+        found = {row["values"]: row["counts"] for row in pc.value_counts(rows["kind"]).to_pylist()}
+        return rows, {sort: found.get(sort.value, 0) for sort in Sort}
+
+    def sort_in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return sorter.sort_all(batches)
+
+    held = files.mapInArrow(sort_in_task, from_arrow_schema(SORTED)).localCheckpoint(eager=False)
+    found = {row["kind"]: row["count"] for row in collected(held.groupBy("kind").count())}
+    return held, {sort: found.get(sort.value, 0) for sort in Sort}
+
+
+def _going(files: Rows, driver_rows: int) -> Rows:
+    """The files that may go; few of them come to the driver."""
+    if isinstance(files, pa.Table):
+        return files.filter(pc.is_in(files["kind"], pa.array(_GOING, pa.string())))
+    some = files.where(F.col("kind").isin(*_GOING))
+    return arrow_rows(some, SORTED) if some.count() <= driver_rows else some
+
+
+def _refuse_strangers(table: Table, root: str, files: Rows, counts: dict[Sort, int]) -> None:
+    if not counts[Sort.FOREIGN] and not counts[Sort.FORK]:
+        return
+    forks = _first(files, Sort.FORK)
+    if forks:
+        # The commit that one of them belongs to may have landed since.
+        landed = _history(table.catalog.load(table.identifier))
+        forks = [row for row in forks if canonical(row["location"]) not in landed]
+    refuse_foreign(
+        table, root, [row["reason"] for row in _first(files, Sort.FOREIGN)], [row["reason"] for row in forks]
+    )
+
+
+def _first(files: Rows, sort: Sort) -> list[dict[str, str]]:
+    if isinstance(files, pa.Table):
+        return files.filter(pc.equal(files["kind"], sort.value)).slice(0, _NAMED_STRANGERS).to_pylist()
+    some = files.where(F.col("kind") == sort.value).limit(_NAMED_STRANGERS)
+    return arrow_rows(some, SORTED).to_pylist()
+
+
+def _history(table: Table) -> set[str]:
+    metadata: TableMetadata = table.metadata
+    return {canonical(table.metadata_location), *(canonical(entry.metadata_file) for entry in metadata.metadata_log)}
+
+
+def _kept(listing: Listing, compared: Compared, counts: dict[Sort, int]) -> KeptFiles:
+    return KeptFiles(
+        young_count=counts[Sort.YOUNG],
+        hidden_count=listing.hidden_count,
+        outside_count=listing.outside_count,
+        mismatched_count=compared.mismatched_count,
+        versions_count=counts[Sort.VERSION],
+    )

@@ -1,0 +1,133 @@
+"""What must hold before a file is taken for an orphan: refusals, each of which says what was seen and what to do."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.errors import InvalidTableError, SafetyError, UsageError
+from icekeep.maintenance.deletion.neighbours import Neighbours
+from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
+from icekeep.maintenance.deletion.territory import Territory
+from icekeep.maintenance.orphans.comparing import Conflict
+from icekeep.planning.scan import refuse_encrypted
+from icekeep.spec.layout import OWN_DIRECTORY
+from icekeep.storage.locations import parse_location
+
+JOB = "remove_orphan_files"
+_NAMED_TABLES = 5
+
+
+def refuse(table: Table) -> None:
+    """Refuse a table whose files must not be judged by its metadata.
+
+    Raises:
+        SafetyError: the table has `gc.enabled=false`.
+        UnsupportedError: the table is encrypted.
+    """
+    refuse_if_gc_is_disabled(table.metadata)
+    refuse_encrypted(table.metadata, JOB)
+
+
+def refuse_neighbours(table: Table, found: Neighbours) -> None:
+    """Raise `SafetyError` where files below this table's location may be those of another one in the catalog."""
+    for names, what in (
+        (found.unreadable, "cannot be loaded, so that it is not known where their files are"),
+        (found.shares_data_path, "have a data or metadata directory together with it"),
+    ):
+        if names:
+            more = f" and {len(names) - _NAMED_TABLES} more" if len(names) > _NAMED_TABLES else ""
+            listed = ", ".join(map(repr, names[:_NAMED_TABLES]))
+            raise SafetyError(
+                f"files below table {table.name!r} may belong to others: tables {listed}{more} {what}; nothing is deleted; "
+                "repair or move them, or drop them from the catalog without purging them",
+                tables=list(names),
+            )
+
+
+def listed_root(table: Table, location: str | None, territory: Territory) -> str:
+    """The directory that is listed.
+
+    Raises:
+        UsageError: the location is none.
+        SafetyError: it lies where files of this table must not be deleted.
+    """
+    root = (table.metadata.location if location is None else location).rstrip("/")
+    try:
+        path = parse_location(root).path
+    except InvalidTableError as error:
+        raise UsageError(f"{error.message}", location=location) from None
+    if OWN_DIRECTORY in path.split("/"):
+        raise SafetyError(f"location {root!r} is icekeep's own, which keeps its files itself; name another directory")
+    # The territory is asked for files: one right in the directory stands for all below it.
+    if not territory.holds(f"{root}/any"):
+        raise SafetyError(
+            f"location {root!r} does not lie in a place of table {table.name!r} ({', '.join(map(repr, territory.roots))}): "
+            "files there may belong to somebody else; allow it with the option reclaim.roots if they do not",
+            location=root,
+        )
+    return root
+
+
+def refuse_unmatched(table: Table, root: str) -> None:
+    """Raise `SafetyError`: metadata leads to files below the root, and none of them was listed (prefix mismatch)."""
+    raise SafetyError(
+        f"metadata of table {table.name!r} leads to files below {root!r}, but none of those listed there is one of them: paths "
+        "must be spelled in different ways, and live files would be taken for orphans; nothing is deleted; look at both",
+        location=root,
+    )
+
+
+def refuse_conflicts(count: int, conflicts: Sequence[Conflict]) -> None:
+    """Raise `SafetyError` where metadata has listed files under other schemes or authorities."""
+    if count:
+        named = "; ".join(f"listed {c.listed!r}, in metadata as {c.metadata!r}" for c in conflicts)
+        raise SafetyError(
+            f"{count} listed files have the path of a live file but another scheme or authority, so it cannot be told whether "
+            f"they are orphans: {named}; say which are equal with equal_schemes and equal_authorities, or keep such files with "
+            "prefix_mismatch_mode IGNORE",
+            count=count,
+        )
+
+
+def refuse_foreign(table: Table, root: str, foreign: Sequence[str], forks: Sequence[str]) -> None:
+    """Raise `SafetyError` where there is metadata that leads to files which this table's metadata does not know of."""
+    if foreign:
+        raise SafetyError(
+            f"below {root!r} there is table metadata that is not of table {table.name!r}: {foreign[0]}"
+            f"{_and_more(foreign)}; its files would look like orphans, so nothing is deleted; move that table, or its metadata "
+            "if it is dead, to another place",
+            files=[*foreign],
+        )
+    if forks:
+        raise SafetyError(
+            f"metadata that descends from the current one of table {table.name!r}, or is further on, is not in its history: "
+            f"{forks[0]}{_and_more(forks)}; another catalog may have this table too, or a commit is under way; nothing is "
+            "deleted; run it again, and if it comes again find out which line of history is the right one",
+            files=[*forks],
+        )
+
+
+class Share(msgspec.Struct, frozen=True):
+    """How many of the files that count would go; metadata files in no log do not count."""
+
+    orphans_count: int
+    files_count: int
+
+    def problem(self, most: float) -> str | None:
+        """What stands against deleting so many, null where nothing does.
+
+        Args:
+            most: the greatest share that is deleted without asking.
+        """
+        if self.orphans_count <= most * self.files_count:
+            return None
+        return (
+            f"{self.orphans_count:,} of the {self.files_count:,} files that were listed would go, which is more than "
+            f"{most:.0%}: something may be wrong with the listing or with the metadata; nothing is deleted; look at the plan, "
+            "and if it is right run with --approve HASH for exactly these files, or with --force, or raise max-orphan-ratio"
+        )
+
+
+def _and_more(names: Sequence[str]) -> str:
+    return f" and {len(names) - 1} more" if len(names) > 1 else ""

@@ -1,0 +1,197 @@
+"""Listing what lies below a directory: on the driver in threads for few files, in Spark tasks for many.
+
+A listing is complete before any metadata is read, and stays as it is from then on: Spark keeps the rows, and fails where it
+has lost some, rather than list again. Each row carries the keys by which it is compared.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from threading import Event
+from typing import TypeAlias
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from icekeep.maintenance.orphans.hidden import HiddenNames
+from icekeep.maintenance.orphans.options import DRIVER_ROWS, Spelling
+from icekeep.planning.location_keys import loose_keys
+from icekeep.planning.sessions import SparkSource, started
+from icekeep.planning.tasks import collected, dataframe_from_tasks, dealt, parallelism
+from icekeep.spec.metadata import TableMetadata
+from icekeep.storage.base import FileInfo, ListingShare, Storage
+
+Rows: TypeAlias = pa.Table | DataFrame
+"""Few rows as a table that the driver holds, many where Spark has them."""
+
+LISTED = pa.schema(
+    [
+        pa.field("location", pa.string()),
+        pa.field("size_bytes", pa.int64()),
+        pa.field("modified_ms", pa.int64()),
+        pa.field("path_key", pa.int64()),
+        pa.field("prefix_key", pa.int64()),
+    ]
+)
+"""A file that was found. Tasks add rows without a location: `size_bytes` counts hidden files, as a negative number files that
+lie elsewhere."""
+
+_THREADS = 16
+_BATCH_ROWS = 10_000
+_SHARES_A_SLOT = 8
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found.
+
+    Attributes:
+        files: rows of `LISTED`, hidden ones left out.
+        outside_count: files of a given list that lie elsewhere.
+    """
+
+    files: Rows
+    files_count: int
+    hidden_count: int = 0
+    outside_count: int = 0
+
+
+class _ListTask(msgspec.Struct, frozen=True):
+    shares: tuple[ListingShare, ...]
+    hidden: HiddenNames
+    spelling: Spelling
+    storage: Storage
+
+
+def list_files(
+    storage: Storage,
+    spark: SparkSource,
+    root: str,
+    hidden: HiddenNames,
+    spelling: Spelling,
+    *,
+    expected_count: int,
+    driver_rows: int = DRIVER_ROWS,
+) -> Listing:
+    """List the files below a directory, whole.
+
+    Args:
+        expected_count: about how many files there are.
+        driver_rows: up to so many are listed on the driver; where there turn out to be more it begins again in tasks.
+
+    Raises:
+        UnavailableError, UsageError: a part could not be listed.
+    """
+    if expected_count <= driver_rows:
+        shares = storage.shares(root, _THREADS)
+        found = _listed_here(_ListTask(tuple(shares), hidden, spelling, storage), driver_rows)
+        if found is not None:
+            return found
+    session = started(spark)
+    hands = parallelism(session) * _SHARES_A_SLOT
+    piles = dealt(storage.shares(root, hands), lambda share: 1, hands)
+    tasks = [_ListTask(tuple(pile), hidden, spelling, storage) for pile in piles]
+    return kept_listing(dataframe_from_tasks(session, tasks, _list_in_task, LISTED), driver_rows=driver_rows)
+
+
+def kept_listing(rows: DataFrame, *, driver_rows: int = DRIVER_ROWS) -> Listing:
+    """Work out a listing once, rows of `LISTED`, and keep it; few rows come to the driver."""
+    # Cut off from its origin: what is lost makes the run fail, and is never listed again, later than metadata was read.
+    held = rows.localCheckpoint(eager=False)
+    is_file = F.col("location").isNotNull()
+    left_out = F.when(~is_file, F.col("size_bytes"))
+    [counts] = collected(
+        held.agg(
+            F.count(F.when(is_file, True)).alias("files"),
+            F.coalesce(F.sum(F.greatest(left_out, F.lit(0))), F.lit(0)).alias("hidden"),
+            F.coalesce(F.sum(F.greatest(-left_out, F.lit(0))), F.lit(0)).alias("outside"),
+        )
+    )
+    files = held.where(is_file)
+    return Listing(
+        files=arrow_rows(files, LISTED) if counts["files"] <= driver_rows else files,
+        files_count=counts["files"],
+        hidden_count=counts["hidden"],
+        outside_count=counts["outside"],
+    )
+
+
+def arrow_rows(rows: DataFrame, schema: pa.Schema) -> pa.Table:
+    """Few rows that Spark holds, brought to the driver."""
+    return rows.select(*schema.names).toArrow().cast(schema)
+
+
+def expected_files_count(metadata: TableMetadata) -> int:
+    """About how many files a table has, by what its current snapshot says of itself."""
+    snapshot = metadata.current_snapshot
+    summary = {} if snapshot is None else snapshot.summary or {}
+    totals = [summary.get(name, "0") for name in ("total-data-files", "total-delete-files")]
+    return sum(int(total) for total in totals if total.isdecimal()) + len(metadata.snapshots)
+
+
+def keyed_rows(locations: pa.Array, sizes: pa.Array, modified_ms: pa.Array, spelling: Spelling) -> pa.RecordBatch:
+    """Rows of `LISTED`."""
+    path_keys, prefix_keys = loose_keys(locations, spelling.schemes, spelling.authorities)
+    columns = [locations, sizes, modified_ms, pa.array(path_keys, pa.int64()), pa.array(prefix_keys, pa.int64())]
+    return pa.record_batch(columns, schema=LISTED)
+
+
+def counting_row(left_out: int) -> pa.RecordBatch:
+    """The row that says how many files a task has left out."""
+    return pa.RecordBatch.from_pylist([{"size_bytes": left_out}], schema=LISTED)
+
+
+def _listed_here(task: _ListTask, most_rows: int) -> Listing | None:
+    """List in threads of this process; null where there is more than it should hold."""
+    full, seen = Event(), [0]
+
+    def listed(share: ListingShare) -> list[tuple[pa.RecordBatch, int]]:
+        found = []
+        for batch in _list_share(share, task):
+            seen[0] += batch[0].num_rows
+            if seen[0] > most_rows or full.is_set():
+                full.set()
+                return []
+            found.append(batch)
+        return found
+
+    with ThreadPoolExecutor(min(_THREADS, max(1, len(task.shares)))) as pool:
+        batches = [batch for some in pool.map(listed, task.shares) for batch in some]
+    files = pa.Table.from_batches([batch for batch, _ in batches], LISTED)
+    if full.is_set() or files.num_rows > most_rows:
+        return None
+    return Listing(files=files, files_count=files.num_rows, hidden_count=sum(count for _, count in batches))
+
+
+def _list_in_task(task: _ListTask) -> Iterator[pa.RecordBatch]:
+    hidden_count = 0
+    for share in task.shares:
+        for batch, count in _list_share(share, task):
+            hidden_count += count
+            yield batch
+    yield counting_row(hidden_count)
+
+
+def _list_share(share: ListingShare, task: _ListTask) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The files of a share that are not hidden, and how many are."""
+    for infos in _batches(task.storage.list_share(share)):
+        locations = pa.array([info.location for info in infos], pa.string())
+        is_hidden = pa.array(task.hidden.mask(locations), pa.bool_())
+        shown = pc.invert(is_hidden)
+        yield (
+            keyed_rows(
+                locations.filter(shown),
+                pa.array([info.size_bytes for info in infos], pa.int64()).filter(shown),
+                pa.array([info.modified_ms for info in infos], pa.int64()).filter(shown),
+                task.spelling,
+            ),
+            is_hidden.true_count,
+        )
+
+
+def _batches(infos: Iterable[FileInfo]) -> Iterator[Sequence[FileInfo]]:
+    infos = iter(infos)
+    while batch := [*islice(infos, _BATCH_ROWS)]:
+        yield batch

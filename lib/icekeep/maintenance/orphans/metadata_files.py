@@ -1,0 +1,160 @@
+"""What no metadata leads to, sorted: orphans, what is too young, and table metadata that is in no log.
+
+A metadata file in no log is what a commit that lost left behind, or a version that fell out of the log. It may also be that
+of another table in the same place, or of another line of this one's history: then nothing here may be deleted, since that
+metadata leads to files which ours does not.
+"""
+
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from icekeep.catalog.filesystem import VERSION_AGE_KEPT_MS, VERSIONS_KEPT
+from icekeep.catalog.version_files import parse_version_name
+from icekeep.errors import IcekeepError, MissingFileError
+from icekeep.maintenance.deletion.garbage import FileKind
+from icekeep.maintenance.orphans.listing import LISTED
+from icekeep.maintenance.orphans.reaching import unzipped
+from icekeep.storage.base import Storage
+from icekeep.storage.locations import canonical
+
+_NAME = r"\.metadata\.json(?:\.gz)?$"
+_WHOLE_BYTES = 1 << 20
+_HEAD_BYTES = 64 << 10
+_CLOCK_GRAIN_MS = 2_000
+_THREADS = 16
+
+_UUID_AT_HEAD = re.compile(rb'\s*\{\s*(?:"format-version"\s*:\s*\d+\s*,\s*)?"table-uuid"\s*:\s*"([0-9A-Fa-f-]{36})"')
+"""As all known writers begin; where a file begins otherwise it is read whole."""
+
+
+class Sort(StrEnum):
+    """What an unnamed file is taken for; the first two go, under these kinds."""
+
+    ORPHAN = FileKind.ORPHAN.value
+    METADATA = FileKind.METADATA.value
+    YOUNG = "young"
+    VERSION = "version"
+    GONE = "gone"
+    FOREIGN = "foreign"
+    FORK = "fork"
+
+
+SORTED = pa.schema([*LISTED, pa.field("kind", pa.string()), pa.field("reason", pa.string())])
+"""Unnamed files with their `Sort`; what is wrong about metadata that stops the run is the `reason`."""
+
+
+class Sorter(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the table; can be pickled.
+
+    Attributes:
+        table_uuid: null for a table of version 1 that has none: then every metadata file in no log is a stranger's.
+        metadata_location: of the current metadata file.
+        last_sequence_number: which the current metadata has.
+        head_ms: when that file was written, by the store's clock.
+        before_ms: files written before are old enough.
+        last_version: the number in the current file's name, if catalogs may find the table by it.
+        now_ms: the earlier of the clocks.
+    """
+
+    table_uuid: str | None
+    metadata_location: str
+    last_sequence_number: int
+    head_ms: int
+    before_ms: int
+    last_version: int | None
+    now_ms: int
+    storage: Storage
+
+    def sort(self, files: pa.RecordBatch) -> pa.RecordBatch:
+        """Files of `LISTED` that no metadata leads to, as rows of `SORTED`.
+
+        Raises:
+            UnavailableError, UsageError: a metadata file could not be looked at.
+        """
+        is_old = pc.fill_null(pc.less(files["modified_ms"], self.before_ms), False)
+        kinds = pc.if_else(is_old, Sort.ORPHAN.value, Sort.YOUNG.value)
+        reasons = pa.nulls(files.num_rows, pa.string())
+        is_metadata = pc.match_substring_regex(files["location"], _NAME)
+        if is_metadata.true_count:
+            described = files.select(["location", "size_bytes", "modified_ms"]).filter(is_metadata).to_pylist()
+            with ThreadPoolExecutor(min(_THREADS, len(described))) as pool:
+                answers = [*pool.map(lambda file: self._judged(**file), described)]
+            kinds = pc.replace_with_mask(kinds, is_metadata, pa.array([kind.value for kind, _ in answers]))
+            told = pa.array([reason for _, reason in answers], pa.string())
+            reasons = pc.replace_with_mask(reasons, is_metadata, told)
+        return pa.record_batch([*files.columns, kinds, reasons], schema=SORTED)
+
+    def sort_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same in a Spark task."""
+        return map(self.sort, batches)
+
+    def _judged(self, location: str, size_bytes: int | None, modified_ms: int | None) -> tuple[Sort, str | None]:
+        try:
+            found = self._read(location, size_bytes, modified_ms)
+        except MissingFileError:
+            return Sort.GONE, None
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, zlib.error) as error:
+            return Sort.FOREIGN, f"{location!r} cannot be read ({next(iter(str(error).splitlines()), '')})"
+        if found.table_uuid is None:
+            return Sort.FOREIGN, f"{location!r} has no table-uuid"
+        if self.table_uuid is None or found.table_uuid.lower() != self.table_uuid.lower():
+            return Sort.FOREIGN, f"{location!r} is of table {found.table_uuid}"
+        if self._is_ahead(found):
+            return Sort.FORK, f"{location!r}"
+        if modified_ms is None or modified_ms >= self.before_ms:
+            return Sort.YOUNG, None
+        if self._may_be_found_by_name(location, modified_ms):
+            return Sort.VERSION, None
+        return Sort.METADATA, None
+
+    def _read(self, location: str, size_bytes: int | None, modified_ms: int | None) -> "_Document":
+        # What came before the current file cannot descend from it: of that only the table's id matters, which comes first.
+        may_descend = modified_ms is None or modified_ms >= self.head_ms - _CLOCK_GRAIN_MS
+        if not may_descend and size_bytes is not None and size_bytes > _WHOLE_BYTES:
+            with self.storage.open(location) as stream:
+                match = _UUID_AT_HEAD.match(unzipped(stream.read(_HEAD_BYTES)))
+            if match is not None:
+                return _Document(table_uuid=match[1].decode())
+        return msgspec.json.decode(unzipped(self.storage.read(location)), type=_Document)
+
+    def _is_ahead(self, found: "_Document") -> bool:
+        """Whether metadata descends from ours, or is further on than it, while ours does not know of it."""
+        ours = canonical(self.metadata_location)
+        # One more is what an attempt to commit has that lost to changes without snapshots.
+        return found.last_sequence_number > self.last_sequence_number + 1 or any(
+            _is_location(entry.metadata_file, ours) for entry in found.metadata_log or ()
+        )
+
+    def _may_be_found_by_name(self, location: str, modified_ms: int) -> bool:
+        version = parse_version_name(location.rpartition("/")[2])
+        if version is None:
+            return False
+        if self.last_version is None:
+            return True
+        return version > self.last_version - VERSIONS_KEPT or modified_ms >= self.now_ms - VERSION_AGE_KEPT_MS
+
+
+class _Entry(msgspec.Struct):
+    metadata_file: str = msgspec.field(name="metadata-file", default="")
+
+
+class _Document(msgspec.Struct):
+    """Of a metadata file what tells whose it is."""
+
+    table_uuid: str | None = msgspec.field(name="table-uuid", default=None)
+    last_sequence_number: int = msgspec.field(name="last-sequence-number", default=0)
+    metadata_log: list[_Entry] | None = msgspec.field(name="metadata-log", default=None)
+
+
+def _is_location(text: str, key: str) -> bool:
+    try:
+        return canonical(text) == key
+    except IcekeepError:
+        return False

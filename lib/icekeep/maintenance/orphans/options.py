@@ -1,0 +1,132 @@
+"""What an operator says about orphan removal, checked before anything is listed.
+
+The names are those of Iceberg's procedure. Two rules are stricter: there is an age below which no file is ever looked at as
+an orphan, whoever asks, and files are never deleted because their metadata spells their store differently.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from icekeep.errors import OptionError, UnsupportedError, UsageError
+from icekeep.maintenance.deletion.clock import SKEW_MAX_MS
+from icekeep.maintenance.deletion.options import DAY_MS, ReclaimOptions
+
+DEFAULT_AGE_MS = 3 * DAY_MS
+FLOOR_AGE_MS = DAY_MS
+"""A writer may need so long from its first file to its commit; files that are younger may be those of one."""
+
+DRIVER_ROWS = 200_000
+"""So many files are held on the driver; above that nothing is that grows with the number of files."""
+
+EQUAL_SCHEMES: Mapping[str, str] = {"s3n,s3a": "s3"}
+
+
+class PrefixMismatchMode(StrEnum):
+    """What becomes of a file that metadata leads to under another scheme or authority."""
+
+    ERROR = "ERROR"
+    IGNORE = "IGNORE"
+
+
+class Spelling(msgspec.Struct, frozen=True):
+    """Schemes and authorities that mean the same store, each with the one that stands for it."""
+
+    schemes: Mapping[str, str]
+    authorities: Mapping[str, str]
+
+
+def mismatch_mode(text: str) -> PrefixMismatchMode:
+    """The mode of a name, in whatever case.
+
+    Raises:
+        OptionError: there is no such mode.
+        UnsupportedError: it is Iceberg's `DELETE`, which takes a live file for an orphan when a store is spelled differently.
+    """
+    name = text.strip().upper()
+    if name == "DELETE":
+        raise UnsupportedError(
+            "prefix_mismatch_mode DELETE deletes files that metadata leads to under another scheme or authority, and is not "
+            "offered; say which are equal with equal_schemes and equal_authorities, or use IGNORE to keep such files"
+        )
+    if name not in PrefixMismatchMode.__members__:
+        raise OptionError("prefix_mismatch_mode", given=text, expected="ERROR or IGNORE")
+    return PrefixMismatchMode(name)
+
+
+def spelling(equal_schemes: Mapping[str, str] | None, equal_authorities: Mapping[str, str] | None) -> Spelling:
+    """The given maps, keys taken apart at their commas; what is given about schemes adds to the default.
+
+    >>> spelling({"s3b , s3c": "s3"}, {"old:8020,older": "new"}).schemes["s3a"]
+    's3'
+    """
+    schemes = _flattened("equal_schemes", EQUAL_SCHEMES) | _flattened("equal_schemes", equal_schemes or {})
+    return Spelling(schemes, _flattened("equal_authorities", equal_authorities or {}))
+
+
+def eligible_before_ms(older_than: int | None, now_ms: int) -> int:
+    """The moment before which a file must have been written to be an orphan, epoch milliseconds.
+
+    Args:
+        older_than: what the operator says; three days ago if null.
+        now_ms: the earlier of our clock and the store's.
+
+    Raises:
+        UsageError: it is less than a day ago.
+    """
+    newest_ms = now_ms - FLOOR_AGE_MS
+    if older_than is None:
+        return now_ms - DEFAULT_AGE_MS
+    # An age of exactly a day was turned into a moment by our clock; the store's may be a little behind.
+    if older_than - newest_ms > SKEW_MAX_MS:
+        raise UsageError(
+            f"older_than is {(now_ms - older_than) / 3_600_000:.1f} hours ago, and files that young may be those of a writer "
+            "that has not committed yet; give an age of 24h or more",
+            older_than=older_than,
+        )
+    return min(older_than, newest_ms)
+
+
+def check_concurrency(max_concurrent_deletes: int | None) -> None:
+    """Raise `OptionError` where it is not a positive number."""
+    if max_concurrent_deletes is not None and max_concurrent_deletes < 1:
+        raise OptionError("max_concurrent_deletes", given=max_concurrent_deletes, expected="a whole number, 1 or more")
+
+
+def _flattened(name: str, given: Mapping[str, str]) -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for keys, value in given.items():
+        for key in keys.split(","):
+            if not key.strip() or not value.strip():
+                raise OptionError(name, given=f"{keys}={value}", expected="names on both sides, as in s3n,s3a=s3")
+            flat[key.strip().lower()] = value.strip().lower()
+    return flat
+
+
+class Search(msgspec.Struct, frozen=True, kw_only=True):
+    """What is searched for, and what may go: the arguments of a run, checked.
+
+    Attributes:
+        older_than: epoch milliseconds; null for three days ago.
+        location: the directory that is listed; null for the table's location.
+        file_list_view: a list of files in place of a listing.
+        trash: days; null for the default of the store.
+        approve: the hash that the plan must have.
+        force: go on although a great share of the files would go.
+        trust_totals: believe manifest lists although summaries count other files.
+        driver_rows: up to so many files are held on the driver.
+    """
+
+    older_than: int | None = None
+    location: str | None = None
+    file_list_view: str | None = None
+    spelling: Spelling
+    mode: PrefixMismatchMode
+    trash: int | None = None
+    approve: str | None = None
+    force: bool = False
+    trust_totals: bool = False
+    max_concurrent_deletes: int | None = None
+    options: ReclaimOptions
+    driver_rows: int = DRIVER_ROWS

@@ -1,0 +1,85 @@
+"""Which files would go. What `--dry-run` shows; nothing is changed."""
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.events import SILENT, Listener
+from icekeep.maintenance.deletion.garbage import FilesOfKind
+from icekeep.maintenance.deletion.options import DAY_MS, trash_days
+from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, sort_files
+from icekeep.maintenance.orphans.candidates import Candidates, KeptFiles, find_candidates
+from icekeep.maintenance.orphans.checks import JOB
+from icekeep.maintenance.orphans.comparing import Conflict
+from icekeep.maintenance.orphans.options import Search
+from icekeep.planning.sessions import SparkSource
+from icekeep.runtime import Runtime
+from icekeep.storage.locations import parse_location
+
+
+class OrphanPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run would delete; bytes are those that the listing told.
+
+    Attributes:
+        hash: what `approve` demands: exactly this set goes, or nothing.
+        files: locations of the first thousand.
+        too_many: why a run would refuse to delete so great a share of the listed files, null where it would not.
+        conflicts: the first files that metadata has under other schemes or authorities.
+        unlisted_reason, untotalled_snapshots_count: as in the result.
+    """
+
+    location: str
+    files_count: int
+    bytes: int
+    files_by_kind: tuple[FilesOfKind, ...]
+    files: tuple[str, ...]
+    hash: str
+    too_many: str | None
+    listed_files_count: int
+    reachable_files_count: int
+    kept: KeptFiles
+    conflicts: tuple[Conflict, ...]
+    unlisted_reason: str = ""
+    untotalled_snapshots_count: int = 0
+
+
+def plan_orphans(
+    table: Table, spark: SparkSource, search: Search, runtime: Runtime, listener: Listener = SILENT
+) -> OrphanPlan:
+    """Say what a run would do; raises as `find_candidates` does."""
+    candidates = find_candidates(table, spark, search, listener, runtime)
+    found = sort_files(candidates.garbage, candidates.territory, None, candidates.table.storage)
+    return orphan_plan(candidates, found, draft_of(candidates, search, ""), search)
+
+
+def orphan_plan(candidates: Candidates, found: Sorted, draft: PlanDraft, search: Search) -> OrphanPlan:
+    """What would go, for people and machines."""
+    kept = candidates.kept
+    return OrphanPlan(
+        location=candidates.root,
+        files_count=sum(f.files_count for f in found.files),
+        bytes=sum(f.bytes for f in found.files),
+        files_by_kind=found.files,
+        files=found.sample,
+        hash=found.hash(candidates.table, draft),
+        too_many=None if search.force else candidates.share.problem(search.options.max_orphan_ratio),
+        listed_files_count=candidates.listed_count,
+        reachable_files_count=candidates.named_count,
+        kept=msgspec.structs.replace(kept, outside_count=kept.outside_count + found.outside_count),
+        conflicts=candidates.conflicts,
+        unlisted_reason=candidates.unlisted_reason,
+        untotalled_snapshots_count=candidates.reached.untotalled_count,
+    )
+
+
+def draft_of(candidates: Candidates, search: Search, run: str) -> PlanDraft:
+    """What the plan on disk says beside its files.
+
+    There is no commit to wait after, so that files go at once unless the option `grace` says otherwise.
+    """
+    days = trash_days(search.trash, parse_location(candidates.table.metadata.location).scheme)
+    return PlanDraft(
+        job=JOB,
+        run=run,
+        not_before_ms=candidates.now_ms + search.options.grace_ms(compares_metadata=True),
+        trash_until_ms=candidates.now_ms + days * DAY_MS if days else None,
+    )

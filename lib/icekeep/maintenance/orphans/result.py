@@ -1,0 +1,94 @@
+"""The output column of Iceberg's `remove_orphan_files`, and what an operator wants to know besides."""
+
+import msgspec
+
+from icekeep.maintenance.deletion.garbage import FileKind, FilesOfKind
+from icekeep.maintenance.deletion.reclaim import Reclaimed
+from icekeep.maintenance.orphans.candidates import KeptFiles
+from icekeep.maintenance.orphans.execute import Removal
+from icekeep.maintenance.orphans.plan import OrphanPlan
+
+
+class RemoveOrphanFilesResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What went; bytes are those that the listing told.
+
+    Attributes:
+        status: `partial` when files could not be deleted.
+        orphan_file_locations: the first thousand.
+        deleted_files_count: in the trash, where `is_trashed`.
+        listed_files_count, reachable_files_count: what was looked at, and what of it metadata leads to.
+        unlisted_reason: why the catalog could not be asked whether another table lies in the same place.
+        untotalled_snapshots_count: snapshots that do not say how many files they have, so that nothing proves their manifest
+            lists whole but the store's word.
+        finished_files_count, emptied_files_count: what earlier runs had left to be deleted, and what left the trash.
+        too_many: of a dry run: why a run would refuse to delete so great a share of the files.
+        hash: what `approve` demands.
+        waits_until_ms: where the option `grace` says so, the moment from which a later run deletes the files.
+        plan_location: the list of what went, as long as it can come back from the trash; of what was to go, where files
+            failed or wait.
+    """
+
+    status: str = "done"
+    orphan_files_count: int = 0
+    orphan_bytes: int = 0
+    orphan_file_locations: tuple[str, ...] = ()
+    deleted_files_count: int = 0
+    deleted_metadata_files_count: int = 0
+    deleted_bytes: int = 0
+    is_trashed: bool = False
+    missing_files_count: int = 0
+    failed_files_count: int = 0
+    failed_files: tuple[str, ...] = ()
+    listed_files_count: int = 0
+    reachable_files_count: int = 0
+    kept: KeptFiles = KeptFiles()
+    files_by_kind: tuple[FilesOfKind, ...] = ()
+    unlisted_reason: str = ""
+    untotalled_snapshots_count: int = 0
+    finished_files_count: int = 0
+    emptied_files_count: int = 0
+    too_many: str | None = None
+    hash: str | None = None
+    waits_until_ms: int | None = None
+    plan_location: str | None = None
+
+
+def planned_result(planned: OrphanPlan) -> RemoveOrphanFilesResult:
+    """What a dry run found."""
+    return RemoveOrphanFilesResult(
+        orphan_files_count=planned.files_count,
+        orphan_bytes=planned.bytes,
+        orphan_file_locations=planned.files,
+        files_by_kind=planned.files_by_kind,
+        listed_files_count=planned.listed_files_count,
+        reachable_files_count=planned.reachable_files_count,
+        kept=planned.kept,
+        too_many=planned.too_many,
+        unlisted_reason=planned.unlisted_reason,
+        untotalled_snapshots_count=planned.untotalled_snapshots_count,
+        hash=planned.hash,
+    )
+
+
+def result(removal: Removal) -> RemoveOrphanFilesResult:
+    """What a run did."""
+    found, plan, done = planned_result(removal.planned), removal.plan, removal.reclaimed
+    metadata_count = sum(f.files_count for f in (done.deleted if done else ()) if f.kind is FileKind.METADATA)
+    done = done or Reclaimed()
+    is_left = plan is not None and (removal.reclaimed is None or done.failed_count > 0)
+    return msgspec.structs.replace(
+        found,
+        status="partial" if done.failed_count else "done",
+        deleted_files_count=done.deleted_count,
+        deleted_metadata_files_count=metadata_count,
+        deleted_bytes=done.deleted_bytes,
+        is_trashed=plan is not None and plan.is_trash,
+        missing_files_count=done.missing_count,
+        failed_files_count=done.failed_count,
+        failed_files=done.failed,
+        kept=msgspec.structs.replace(found.kept, adopted_count=removal.adopted_count),
+        finished_files_count=removal.earlier.finished_count,
+        emptied_files_count=removal.earlier.emptied_count,
+        waits_until_ms=plan.not_before_ms if plan is not None and removal.reclaimed is None else None,
+        plan_location=plan.directory if plan is not None and (is_left or plan.is_trash) else None,
+    )

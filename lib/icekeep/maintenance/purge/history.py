@@ -1,0 +1,116 @@
+"""Everything that a table's metadata leads to, through its history: the files of a table that is to go as a whole."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from icekeep.catalog.base import Table
+from icekeep.errors import IcekeepError, MissingFileError
+from icekeep.maintenance.deletion.garbage import FileKind, GarbageFile, garbage_table
+from icekeep.maintenance.deletion.reachability import Candidates, Garbage, Retained, garbage_of, statistics_files
+from icekeep.planning.manifest_lists import listed_manifests
+from icekeep.planning.sessions import SparkSource
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.spec.snapshots import Snapshot
+from icekeep.storage.base import Storage
+from icekeep.storage.locations import canonical
+
+_THREADS = 16
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """The table's metadata and those before it, as far as they are still there.
+
+    Attributes:
+        locations: of all metadata files that are named anywhere, there or not.
+        unreadable: metadata files that cannot be read; what only they lead to stays.
+    """
+
+    metadata: tuple[TableMetadata, ...]
+    locations: tuple[str, ...]
+    unreadable: tuple[str, ...]
+
+
+def read_history(table: Table) -> History:
+    """Read the table's metadata files through their logs, and those that they name in turn."""
+    found = [table.metadata]
+    locations = {canonical(table.metadata_location): table.metadata_location}
+    unreadable: list[str] = []
+    newest = [table.metadata]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        while newest:
+            named = {canonical(e.metadata_file): e.metadata_file for one in newest for e in one.metadata_log}
+            fresh = [location for key, location in named.items() if key not in locations]
+            locations |= named
+            newest = []
+            for location, read in zip(fresh, pool.map(lambda at: _read(at, table.storage), fresh), strict=True):
+                if isinstance(read, TableMetadata):
+                    newest.append(read)
+                elif read is not None:
+                    unreadable.append(location)
+            # Another table's metadata in the log would lead to files of another table.
+            newest = [one for one in newest if one.table_uuid == table.metadata.table_uuid]
+            found += newest
+    return History(metadata=tuple(found), locations=tuple(locations.values()), unreadable=tuple(unreadable))
+
+
+def all_garbage(table: Table, spark: SparkSource) -> Garbage:
+    """Every file that the table's metadata leads to, now or in its history; what cannot be read is told and stays."""
+    history = read_history(table)
+    snapshots = [*_snapshots(history)]
+    listed = listed_manifests(table.storage, spark, snapshots, check=False)
+    sizes = {path: size for one in history.metadata for path, size in statistics_files(one).items()}
+    files = [
+        *(GarbageFile(FileKind.STATISTICS, path, size) for path, size in sizes.items()),
+        *(GarbageFile(FileKind.MANIFEST, m.manifest_path, m.manifest_length) for m in listed.manifests),
+        *(GarbageFile(FileKind.MANIFEST_LIST, s.manifest_list) for s in snapshots if s.manifest_list),
+        *(GarbageFile(FileKind.METADATA, location) for location in history.locations),
+    ]
+    nothing = np.empty(0, np.int64)
+    retained = Retained(
+        metadata=replace(table.metadata, snapshots=(), refs={}, current_snapshot_id=None),
+        manifests=(),
+        manifest_keys=nothing,
+        names=nothing,
+    )
+    candidates = Candidates(
+        metadata=_with_all_specs(history),
+        manifests=listed.manifests,
+        files=garbage_table(files),
+        unreadable=(*history.unreadable, *_still_there(listed.unreadable, table.storage)),
+    )
+    return garbage_of(candidates, retained, table.storage, spark)
+
+
+def _read(location: str, storage: Storage) -> TableMetadata | IcekeepError | None:
+    try:
+        return parse_metadata(storage.read(location), location)
+    except MissingFileError:
+        return None
+    except IcekeepError as error:
+        return error
+
+
+def _snapshots(history: History) -> Iterator[Snapshot]:
+    seen: set[int] = set()
+    for metadata in history.metadata:
+        for snapshot in metadata.snapshots:
+            if snapshot.snapshot_id not in seen:
+                seen.add(snapshot.snapshot_id)
+                yield snapshot
+
+
+def _with_all_specs(history: History) -> TableMetadata:
+    """The newest metadata with the partition specs and schemas that any of them has."""
+    specs = {spec.spec_id: spec for one in reversed(history.metadata) for spec in one.partition_specs}
+    schemas = {schema.schema_id: schema for one in reversed(history.metadata) for schema in one.schemas}
+    return replace(history.metadata[0], partition_specs=tuple(specs.values()), schemas=tuple(schemas.values()))
+
+
+def _still_there(locations: tuple[str, ...], storage: Storage) -> tuple[str, ...]:
+    """Lists of snapshots that expired are gone, and nobody needs to hear of it."""
+    return tuple(location for location in locations if storage.head(location) is not None)

@@ -1,0 +1,122 @@
+"""Take back what a run has removed: its files from the trash, and the snapshots that it expired.
+
+    plan -> look at every file's place -> files move back -> one commit -> looked at once more -> the plan goes
+
+A restore that was interrupted is started again: what is back already is fine at each of these steps. Files come first, so
+that no snapshot is ever in the table whose files are not. Somebody who empties the trash removes the head of the plan first:
+then there is nothing to be restored, or, where that was read before, files are missing and the restore stops before its commit.
+"""
+
+from contextlib import suppress
+
+from icekeep.catalog.base import Table
+from icekeep.commit.changes.restore_snapshots import RestoreExpired, restored_tag
+from icekeep.commit.retry import commit
+from icekeep.errors import InvalidTableError, MissingFileError, SafetyError
+from icekeep.events import SILENT, Listener, StepFinished, StepStarted
+from icekeep.maintenance.deletion.plans import BEFORE, DeletionPlan, forget_plan
+from icekeep.maintenance.restoring.files import STEP, Returned, check_places, move_back
+from icekeep.maintenance.restoring.ledgers import chosen_plan, close_plan, is_over, plans_of
+from icekeep.maintenance.restoring.needs import check_needs
+from icekeep.maintenance.restoring.result import Restorable, RestoreResult, described
+from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.metadata_codec import parse_metadata
+
+
+def restore(
+    table: Table, *, run: str | None = None, runtime: Runtime = SYSTEM, listener: Listener = SILENT
+) -> RestoreResult:
+    """Bring back the files and the snapshots that one run removed.
+
+    Each snapshot comes back under a tag `restored-<snapshot id>` of its own, which does not expire; `main` and all other
+    references stay where they are. Where the catalog takes no snapshots back only files come, and the result says why.
+
+    Args:
+        run: as `list_restorable` names it; null: the newest run that has removed something which is not back yet.
+
+    Raises:
+        NotFoundError: there is no such run, or none with anything to bring back.
+        SafetyError: the path of a file is in use again, or a file is neither in the trash nor in its place, or later runs have
+            removed what the snapshots need besides; nothing was moved, unless others took it away at this very moment. Or the
+            plan is of another table.
+        InvalidTableError: a snapshot, schema or partition spec has another content in the table by now.
+        UsageError: a tag of such a name points elsewhere.
+        ConflictError, OutcomeUnknownError: as `commit` raises them. The files are back in their places, and the plan stays.
+        UnavailableError: the store failed; run it again.
+    """
+    table = table.catalog.load(table.identifier)
+    plan = chosen_plan(table, run)
+    if plan.table_uuid != table.metadata.table_uuid:
+        raise SafetyError(f"run {plan.run!r} was of another table (uuid {plan.table_uuid}); nothing was restored")
+    change = _change(table, plan)
+    if change is not None:
+        change.check(table.metadata)
+    listener.on(StepStarted(STEP, plan.files_count, "files"))
+    check_places(plan, table.storage)
+    if change is not None:
+        check_needs(plan, change.before, table)
+    returned = move_back(plan, table.storage, listener)
+    returned.refuse_incomplete(plan)
+    listener.on(StepFinished(STEP, f"{returned.moved_count} files"))
+    snapshot_ids: tuple[int, ...] = ()
+    late = Returned()
+    if change is not None:
+        landed = commit(table, change, runtime=runtime, listener=listener)
+        snapshot_ids = _back(plan, landed.base.metadata, landed.table.metadata)
+        # A run that was still at the plan may have taken files away before it could see that they are in use again. Where the
+        # plan is gone by now, another restore was here and has seen to that.
+        with suppress(MissingFileError):
+            late = move_back(plan, table.storage, SILENT)
+    notes = [*_no_snapshots(table, plan, change), *late.notes()]
+    if late.is_complete and is_over(plan, table.storage, runtime.now_ms()):
+        forget_plan(plan, table.storage)
+    elif late.is_complete:
+        close_plan(plan, table.storage)
+        notes.append(f"run {plan.run!r} may be at work still; restore it once more when it is over")
+    return RestoreResult(
+        status="done" if late.is_complete else "partial",
+        run=plan.run,
+        job=plan.job,
+        restored_files_count=returned.moved_count + late.moved_count,
+        restored_bytes=returned.moved_bytes + late.moved_bytes,
+        restored_snapshots_count=len(snapshot_ids),
+        restored_tags=tuple(restored_tag(i) for i in snapshot_ids),
+        note="; ".join(notes) or None,
+    )
+
+
+def list_restorable(table: Table) -> tuple[Restorable, ...]:
+    """The runs of which files are in the trash, or wait for their deletion, the newest first."""
+    return tuple(described(plan, table.metadata) for plan in plans_of(table))
+
+
+def _change(table: Table, plan: DeletionPlan) -> RestoreExpired | None:
+    """The change that brings the plan's snapshots back; null where there are none, or the catalog takes none."""
+    if not plan.snapshot_ids or not table.catalog.restores_snapshots:
+        return None
+    location = f"{plan.directory}/{BEFORE}"
+    try:
+        before = parse_metadata(table.storage.read(location), location)
+    except MissingFileError as error:
+        if not table.metadata.snapshots_by_id.keys() >= {*plan.snapshot_ids}:
+            raise InvalidTableError(
+                f"the snapshots of run {plan.run!r} cannot be restored: its copy of the table's metadata, {location!r}, is not "
+                "there",
+                location=location,
+            ) from error
+        return None
+    return RestoreExpired(before=before, snapshot_ids=plan.snapshot_ids)
+
+
+def _back(plan: DeletionPlan, base: TableMetadata, now: TableMetadata) -> tuple[int, ...]:
+    return tuple(i for i in plan.snapshot_ids if i in now.snapshots_by_id and i not in base.snapshots_by_id)
+
+
+def _no_snapshots(table: Table, plan: DeletionPlan, change: RestoreExpired | None) -> list[str]:
+    if change is not None or table.metadata.snapshots_by_id.keys() >= {*plan.snapshot_ids}:
+        return []
+    return [
+        f"only files can come back: catalog {table.catalog.name!r} refuses snapshots with old sequence numbers, so the "
+        f"{len(plan.snapshot_ids)} of this run stay expired"
+    ]

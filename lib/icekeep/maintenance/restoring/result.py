@@ -1,0 +1,57 @@
+"""What can be restored, and what a restore has done."""
+
+import msgspec
+
+from icekeep.maintenance.deletion.plans import DeletionPlan
+from icekeep.spec.metadata import TableMetadata
+
+
+class Restorable(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that `restore` takes.
+
+    Attributes:
+        created_ms: when it made its plan, epoch milliseconds.
+        trash_until_ms: files stay in the trash until then; null: they are in their places until a later run deletes them.
+        snapshots_count: of the snapshots that it expired, those that are not in the table.
+    """
+
+    run: str
+    job: str
+    created_ms: int
+    trash_until_ms: int | None
+    snapshots_count: int
+    files_count: int
+    files_bytes: int
+
+
+class RestoreResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What came back of one run.
+
+    Attributes:
+        status: `partial` where files were taken away again while the snapshots came back: the note says which.
+        restored_files_count: files that were moved back now; those that were in their places are not counted.
+        restored_tags: under which the snapshots came back.
+        note: what did not come back and why, or what is to be done yet; null: nothing.
+    """
+
+    status: str
+    run: str
+    job: str
+    restored_files_count: int
+    restored_bytes: int
+    restored_snapshots_count: int
+    restored_tags: tuple[str, ...]
+    note: str | None
+
+
+def described(plan: DeletionPlan, metadata: TableMetadata) -> Restorable:
+    """What a plan holds for the table as it is."""
+    return Restorable(
+        run=plan.run,
+        job=plan.job,
+        created_ms=plan.created_ms,
+        trash_until_ms=plan.trash_until_ms,
+        snapshots_count=sum(i not in metadata.snapshots_by_id for i in plan.snapshot_ids),
+        files_count=plan.files_count,
+        files_bytes=sum(f.bytes for f in plan.files),
+    )

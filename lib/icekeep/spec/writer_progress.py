@@ -1,0 +1,108 @@
+"""How far streaming writers have come, as they note it in the summaries of their own snapshots.
+
+A writer that starts again looks there for what it has committed already: it walks from the head of its branch from parent to
+parent, takes the newest snapshot that is its own, and stops where a parent is gone. Where it finds nothing it commits
+everything that it still holds once more (iceberg #5846). So such a snapshot is worth nothing without all those after it.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import Snapshot, SnapshotRef
+
+_FLINK_CHECKPOINT = "flink.max-committed-checkpoint-id"
+_FLINK_JOB = "flink.job-id"
+_FLINK_OPERATOR = "flink.operator-id"
+_SPARK_EPOCH = "spark.sql.streaming.epochId"
+_SPARK_QUERY = "spark.sql.streaming.queryId"
+# The second is how the connector named them before its third version, at first without the name of a group.
+_KAFKA_OFFSETS = ("kafka.connect.offsets.", "kafka.connect.control.offsets")
+
+
+class Writer(msgspec.Struct, frozen=True):
+    """Who notes its progress: the key of the summary that has it, and the writer's name as an operator knows it."""
+
+    key: str
+    name: str
+
+
+class KeptForWriter(msgspec.Struct, frozen=True):
+    """A snapshot of a branch that a writer walks over to its progress, or finds it in."""
+
+    snapshot_id: int
+    key: str
+    writer: str
+    branch: str
+
+
+def writers_of(snapshot: Snapshot) -> tuple[Writer, ...]:
+    """The writers whose progress a snapshot's summary has: most often one or none."""
+    summary = snapshot.summary
+    return tuple(_writers(summary)) if summary else ()
+
+
+def kept_for_writers(
+    metadata: TableMetadata, branches: Mapping[str, SnapshotRef], keep_ms: int, now_ms: int
+) -> dict[int, KeptForWriter]:
+    """The snapshots that writers need to find their progress in, by id.
+
+    On each branch these are the newest snapshot of each writer, where that is younger than `keep_ms`, and all between it and
+    the head. One that several writers need is told of one of them.
+
+    Args:
+        now_ms: the moment that ages are measured against; a snapshot dated after it is young.
+    """
+    writers = {s.snapshot_id: theirs for s in metadata.snapshots if (theirs := writers_of(s))}
+    young = {i for i in writers if now_ms - metadata.snapshots_by_id[i].timestamp_ms < keep_ms}
+    wanted = {writer for snapshot_id in young for writer in writers[snapshot_id]}
+    kept: dict[int, KeptForWriter] = {}
+    # What was found from a head on need not be looked for by the branches that come upon it.
+    found_below: dict[int, set[Writer]] = {}
+    for name, ref in sorted(branches.items(), key=lambda item: made(metadata.snapshots_by_id[item[1].snapshot_id])):
+        unseen, found = set(wanted), set[Writer]()
+        walked: list[int] = []
+        for snapshot in metadata.ancestors(ref.snapshot_id) if unseen else ():
+            below = found_below.get(snapshot.snapshot_id)
+            if below is not None:
+                found |= below & unseen
+                _keep(kept, walked, below & unseen, name)
+                break
+            walked.append(snapshot.snapshot_id)
+            new = unseen.intersection(writers.get(snapshot.snapshot_id, ()))
+            unseen -= new
+            if new and snapshot.snapshot_id in young:
+                found |= new
+                _keep(kept, walked, new, name)
+                walked = []
+            if not unseen:
+                break
+        found_below[ref.snapshot_id] = found
+    return kept
+
+
+def made(snapshot: Snapshot) -> tuple[int, int, int]:
+    """By which snapshots sort in the order in which they were made; in version 1 all sequence numbers are 0."""
+    return snapshot.sequence_number, snapshot.timestamp_ms, snapshot.snapshot_id
+
+
+def _keep(kept: dict[int, KeptForWriter], snapshot_ids: list[int], writers: set[Writer], branch: str) -> None:
+    """Note that some writers need these snapshots, each under the name of one."""
+    new = [i for i in snapshot_ids if i not in kept] if writers else []
+    if new:
+        writer = min(writers, key=lambda writer: (writer.key, writer.name))
+        kept.update((i, KeptForWriter(i, writer.key, writer.name, branch)) for i in new)
+
+
+def _writers(summary: Mapping[str, str]) -> Iterator[Writer]:
+    if _FLINK_CHECKPOINT in summary:
+        operator = summary.get(_FLINK_OPERATOR)
+        name = f"Flink job {summary.get(_FLINK_JOB, '(unnamed)')}"
+        yield Writer(_FLINK_CHECKPOINT, f"{name}, operator {operator}" if operator is not None else name)
+    if _SPARK_EPOCH in summary and _SPARK_QUERY in summary:
+        yield Writer(_SPARK_EPOCH, f"Spark query {summary[_SPARK_QUERY]}")
+    for key in summary:
+        for start in _KAFKA_OFFSETS:
+            if key.startswith(start):
+                yield Writer(key, f"Kafka Connect {key[len(start) :].lstrip('.') or 'sink'}")

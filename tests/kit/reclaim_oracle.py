@@ -1,0 +1,211 @@
+"""What an expiry may delete, worked out anew: a plain set computation over all metadata, slow and without a short cut.
+
+It reads metadata as JSON and manifests with fastavro, compares names of files by a rule of its own, and shares no code with
+the library. Which snapshots go is asked of `kit.retention`.
+"""
+
+import io
+import json
+import posixpath
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import fastavro
+
+from kit.retention import expected_expiry
+
+CONTENT_KINDS = ("data file", "position delete file", "equality delete file")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+
+
+class Reached(NamedTuple):
+    """A file that some metadata leads to: what it is, and how it is spelled there.
+
+    Attributes:
+        blob: the data file and the offset of a deletion vector.
+        listed_by: the manifest of a data file or delete file, and the partition spec of that.
+    """
+
+    kind: str
+    spelling: str
+    blob: tuple[str, int] | None = None
+    listed_by: str = ""
+    spec_id: int = 0
+
+
+class Expiry(NamedTuple):
+    """What an expiry comes to; files are under their `normal` names.
+
+    Attributes:
+        snapshot_ids, ref_names: that go.
+        garbage: files that go, by kind.
+        outside: files that are as unreachable, and stay for where they lie.
+        retained: what the snapshots that stay lead to, and all that the metadata itself names.
+        expired: what those that go lead to.
+    """
+
+    snapshot_ids: set[int]
+    ref_names: set[str]
+    garbage: dict[str, set[str]]
+    outside: set[str]
+    retained: dict[str, set[Reached]]
+    expired: dict[str, set[Reached]]
+
+    @property
+    def files(self) -> set[str]:
+        """All that go."""
+        return set().union(*self.garbage.values())
+
+
+def normal(location: str) -> str:
+    """One name for all spellings of a file."""
+    match = _SCHEME.fullmatch(location)
+    scheme, rest = (match[1].lower(), match[2]) if match else ("file", location)
+    authority = ""
+    if match and rest.startswith("//"):
+        authority, _, path = rest[2:].partition("/")
+        rest = f"/{path}"
+    if scheme == "file" and authority == "localhost":
+        authority = ""
+    return f"{scheme}://{authority}/{posixpath.normpath('/' + rest.lstrip('/')).lstrip('/')}"
+
+
+class Oracle:
+    """Reads what a table's files say; `files` are all of a store, under any of their names."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self.files = {normal(location): data for location, data in files.items()}
+        self._records: dict[str, list[dict[str, Any]]] = {}
+
+    def document(self, metadata_location: str) -> dict[str, Any]:
+        """Table metadata as JSON."""
+        found = json.loads(self.files[normal(metadata_location)])
+        assert isinstance(found, dict)
+        return {"snapshots": [], "refs": {}, "properties": {}, **found}
+
+    def expiry(
+        self,
+        metadata_location: str,
+        *,
+        now_ms: int,
+        roots: Collection[str] = (),
+        keep_writer_progress_ms: int = 0,
+        **policy: Any,
+    ) -> Expiry:
+        """What expiring does to the table as it is; `policy` are arguments of `expected_expiry`.
+
+        Raises:
+            ValueError: a snapshot that is named has to stay.
+        """
+        document = self.document(metadata_location)
+        ids, names = expected_expiry(document, now_ms=now_ms, **policy)
+        needed = _needed_by_writers(document, names, keep_writer_progress_ms, now_ms)
+        if needed & set(policy.get("snapshot_ids", ())):
+            raise ValueError("an explicit id is one that a writer finds its progress in")
+        ids -= needed
+        gone = [s for s in document["snapshots"] if s["snapshot-id"] in ids]
+        kept = [s for s in document["snapshots"] if s["snapshot-id"] not in ids]
+        expired = _gathered(self._reached(document, gone))
+        retained = _gathered(self._reached(document, kept))
+        retained.setdefault(normal(metadata_location), set()).add(Reached("metadata file", metadata_location))
+        unreachable = expired.keys() - retained.keys()
+        territory = [normal(root) for root in (*_own_roots(document), *roots)]
+        outside = {name for name in unreachable if not any(_lies_in(name, root) for root in territory)}
+        garbage: dict[str, set[str]] = {}
+        for name in unreachable - outside:
+            kinds = {reached.kind for reached in expired[name]}
+            assert len(kinds) == 1, f"{name} is several things: {kinds}"
+            garbage.setdefault(kinds.pop(), set()).add(name)
+        return Expiry(ids, names, garbage, outside, retained, expired)
+
+    def reachable(self, metadata_location: str) -> set[str]:
+        """Every file that a table's metadata leads to, itself too."""
+        document = self.document(metadata_location)
+        return {normal(metadata_location), *_gathered(self._reached(document, document["snapshots"]))}
+
+    def missing(self, metadata_location: str) -> set[str]:
+        """Files that the metadata leads to and that are not there; the first of those that others are read from."""
+        try:
+            return self.reachable(metadata_location) - self.files.keys()
+        except KeyError as error:
+            return {error.args[0]}
+
+    def _reached(self, document: Mapping[str, Any], snapshots: Collection[Mapping[str, Any]]) -> Iterator[Reached]:
+        ids = {s["snapshot-id"] for s in snapshots}
+        for snapshot in snapshots:
+            yield Reached("manifest list", snapshot["manifest-list"])
+            for manifest in self._avro(snapshot["manifest-list"]):
+                path, spec_id = manifest["manifest_path"], manifest["partition_spec_id"]
+                yield Reached("manifest", path)
+                for entry in self._avro(path):
+                    if entry["status"] != 2:
+                        yield _content(entry["data_file"], path, spec_id)
+        for key in ("statistics", "partition-statistics"):
+            for file in document.get(key, ()):
+                if file["snapshot-id"] in ids:
+                    yield Reached("statistics file", file["statistics-path"])
+
+    def _avro(self, location: str) -> list[dict[str, Any]]:
+        name = normal(location)
+        if name not in self._records:
+            records = fastavro.reader(io.BytesIO(self.files[name]))
+            self._records[name] = [record for record in records if isinstance(record, dict)]
+        return self._records[name]
+
+
+def _content(file: Mapping[str, Any], listed_by: str, spec_id: int) -> Reached:
+    kind = CONTENT_KINDS[file.get("content") or 0]
+    blob = (file["referenced_data_file"], file["content_offset"]) if file.get("content_offset") is not None else None
+    return Reached(kind, file["file_path"], blob, listed_by, spec_id)
+
+
+def _gathered(reached: Iterator[Reached]) -> dict[str, set[Reached]]:
+    found: dict[str, set[Reached]] = {}
+    for one in reached:
+        found.setdefault(normal(one.spelling), set()).add(one)
+    return found
+
+
+def _needed_by_writers(document: Mapping[str, Any], gone_refs: set[str], keep_ms: int, now_ms: int) -> set[int]:
+    """On each branch the newest snapshot of each writer, where that is young, and all from there to the head."""
+    snapshots = {s["snapshot-id"]: s for s in document["snapshots"]}
+    needed: set[int] = set()
+    for name, ref in document["refs"].items():
+        if ref["type"] != "branch" or name in gone_refs:
+            continue
+        seen: set[tuple[str, ...]] = set()
+        walked: list[int] = []
+        snapshot = snapshots.get(ref["snapshot-id"])
+        while snapshot is not None:
+            walked.append(snapshot["snapshot-id"])
+            new = _writers(snapshot.get("summary", {})) - seen
+            if new and now_ms - snapshot["timestamp-ms"] < keep_ms:
+                needed.update(walked)
+            seen |= new
+            snapshot = snapshots.get(snapshot.get("parent-snapshot-id"))
+    return needed
+
+
+def _writers(summary: Mapping[str, str]) -> set[tuple[str, ...]]:
+    found: set[tuple[str, ...]] = set()
+    if "flink.max-committed-checkpoint-id" in summary:
+        found.add(("flink", summary["flink.job-id"], summary.get("flink.operator-id", "")))
+    if "spark.sql.streaming.epochId" in summary:
+        found.add(("spark", summary["spark.sql.streaming.queryId"]))
+    found.update(("kafka", key) for key in summary if key.startswith("kafka.connect.offsets."))
+    return found
+
+
+def _own_roots(document: Mapping[str, Any]) -> Iterator[str]:
+    location, properties = document["location"], document["properties"]
+    yield location
+    for name in ("write.data.path", "write.metadata.path"):
+        path = properties.get(name)
+        if path:
+            yield path if ":/" in path or path.startswith("/") else f"{location}/{path}"
+
+
+def _lies_in(name: str, root: str) -> bool:
+    parts, above = name.split("/"), root.split("/")
+    return len(parts) > len(above) and parts[: len(above)] == above

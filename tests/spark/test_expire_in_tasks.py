@@ -1,0 +1,86 @@
+"""Expiration where Spark has the files: the same garbage, plans and counts as on the driver, which tables in memory show."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from icekeep.catalog.base import Table
+from icekeep.maintenance.compaction import compact
+from icekeep.maintenance.deletion import earlier, reachability, reclaim, writing
+from icekeep.maintenance.expiration import ExpireSnapshotsResult, expire_snapshots, holdings, plan_expire_snapshots
+from icekeep.runtime import SYSTEM
+from icekeep.tables.append import append
+from icekeep.tables.refs import create_tag
+from kit.lake import Lake, events
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("Spark has no part in this")
+
+
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is few enough for the driver, and a plan has many parts."""
+    monkeypatch.setattr(reachability, "_DRIVER_ENTRIES_COUNT", -1)
+    monkeypatch.setattr(holdings, "_DRIVER_ENTRIES_COUNT", -1)
+    for module in (reclaim, earlier):
+        monkeypatch.setattr(module, "_DRIVER_FILES", -1)
+    monkeypatch.setattr(writing, "_PART_ROWS", 5)
+
+
+def filled(lake: Lake, spark: SparkSession) -> Table:
+    table = lake.filled(commits=4, files=3)
+    create_tag(table, "kept", table.metadata.snapshots[1].snapshot_id)
+    compact(lake.load(), spark, options={"rewrite-all": True})
+    return append(lake.load(), events(99))
+
+
+def arguments() -> dict[str, Any]:
+    return {"older_than": SYSTEM.now_ms() + 1, "retain_last": 1}
+
+
+def content(lake: Lake) -> set[Path]:
+    return {p for p in lake.content_on_disk() if ".icekeep" not in p.parts}
+
+
+def test_tasks_find_and_delete_what_the_driver_would(
+    lake: Lake, spark_session: SparkSession, request: pytest.FixtureRequest
+) -> None:
+    table = filled(lake, spark_session)
+    told = arguments()
+    expected = plan_expire_snapshots(table, no_spark, **told)
+    files, rows = lake.files_on_disk(), lake.rows()
+    request.getfixturevalue("tasks")
+    plan = plan_expire_snapshots(table, spark_session, **told)
+    assert (plan.hash, plan.files_by_kind, plan.refs) == (expected.hash, expected.files_by_kind, expected.refs)
+    assert {*plan.files} == {*expected.files}
+    result = expire_snapshots(table, spark_session, trash=0, approve=plan.hash, max_concurrent_deletes=2, **told)
+    assert result.deleted_data_files_count == 6
+    assert {f"file://{p}" for p in files - lake.files_on_disk()} == {*expected.files}
+    assert lake.rows() == rows
+
+
+def test_the_trash_is_filled_and_emptied_by_tasks(lake: Lake, spark_session: SparkSession, tasks: None) -> None:
+    table = filled(lake, spark_session)
+    rows = lake.rows()
+    result = expire_snapshots(table, spark_session, trash=1, options={"grace": "1s"}, **arguments())
+    left_count = result.left_files_count
+    assert left_count > 6
+    assert due(lake, "not-before-ms", spark_session).finished_files_count == left_count
+    assert lake.rows() == rows
+    assert len([p for p in lake.files_on_disk() if "trash" in p.parts and "files" in p.parts]) == left_count
+    assert due(lake, "trash-until-ms", spark_session).emptied_trash_files_count == left_count
+    assert not [p for p in lake.files_on_disk() if ".icekeep" in p.parts]
+    assert lake.rows() == rows
+
+
+def due(lake: Lake, moment: str, spark: SparkSession) -> ExpireSnapshotsResult:
+    """Run the job when a moment of the plan has come: that is set back, and the clocks stay."""
+    [head] = [p for p in lake.files_on_disk() if p.name == "plan.json"]
+    plan = re.sub(rf'"{moment}": \d+', f'"{moment}": 1', head.read_text())
+    head.unlink()
+    head.write_text(plan)
+    return expire_snapshots(lake.load(), spark, trash=1)

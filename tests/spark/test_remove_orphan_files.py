@@ -1,0 +1,321 @@
+"""Orphans where Spark has a part in finding them: many files, and lists of files that somebody else made."""
+
+import datetime
+import os
+from pathlib import Path
+from urllib.parse import quote_plus, urlparse
+
+import msgspec
+import numpy
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.orc
+import pyarrow.parquet
+import pytest
+from pyspark.sql import SparkSession
+
+from icekeep.catalog.base import Table
+from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.retry import commit
+from icekeep.errors import SafetyError, UsageError
+from icekeep.events import SILENT
+from icekeep.maintenance.deletion.options import ReclaimOptions
+from icekeep.maintenance.orphans import RemoveOrphanFilesResult, remove_orphan_files
+from icekeep.maintenance.orphans.candidates import find_candidates, still_unnamed
+from icekeep.maintenance.orphans.comparing import compare
+from icekeep.maintenance.orphans.execute import remove_orphans
+from icekeep.maintenance.orphans.hidden import hidden_names
+from icekeep.maintenance.orphans.listing import keyed_rows
+from icekeep.maintenance.orphans.options import PrefixMismatchMode, Search, spelling
+from icekeep.maintenance.orphans.plan import plan_orphans
+from icekeep.maintenance.orphans.reaching import Reached
+from icekeep.maintenance.orphans.result import result
+from icekeep.maintenance.orphans.views import list_given
+from icekeep.planning.decode import EntryFilter
+from icekeep.planning.tasks import arrow_dataframe
+from icekeep.runtime import SYSTEM
+from icekeep.storage.open import open_storage
+from icekeep.tables.append import append
+from kit.lake import Lake, events
+from kit.written_deletes import data_files
+
+DAY_S = 86_400
+
+
+class Place:
+    """A table on the local disk whose files are ten days old, and what lies about beside them."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+        self.table = lake.filled(4, 2)
+        self.root = Path(urlparse(lake.location()).path)
+        for path in self.root.rglob("*"):
+            if path.is_file():
+                self.age(path, 10)
+        self.live = lake.files_on_disk()
+        self.strays = {self.stray(f"data/month={n}/stray {n}.parquet") for n in range(5)}
+        self.young = self.stray("data/young.parquet", days=1)
+        self.hidden = self.stray("data/_temporary/x")
+
+    def age(self, path: Path, days: float) -> None:
+        at = SYSTEM.now_ms() / 1000 - days * DAY_S
+        os.utime(path, (at, at))
+
+    def stray(self, name: str, data: bytes = b"stray", days: float = 10) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        self.age(path, days)
+        return path
+
+    def rows(self, *more: str) -> list[dict[str, object]]:
+        """What a listing of the warehouse says, `more` files among it, as a file list view has it."""
+        files = list(self.lake.files_on_disk())
+        stated = [(f"file://{path}", path.stat()) for path in files]
+        return [
+            {
+                "file_path": location,
+                "last_modified": datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC),
+                "size": status.st_size,
+            }
+            for location, status in stated
+        ] + [
+            {"file_path": name, "last_modified": datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC), "size": 1}
+            for name in more
+        ]
+
+
+@pytest.fixture
+def place(lake: Lake) -> Place:
+    return Place(lake)
+
+
+def search(**given: object) -> Search:
+    return Search(
+        spelling=spelling(None, None),
+        mode=PrefixMismatchMode.ERROR,
+        options=ReclaimOptions(),
+        **given,  # type: ignore[arg-type]
+    )
+
+
+def run(table: Table, spark: SparkSession, **given: object) -> RemoveOrphanFilesResult:
+    return result(remove_orphans(table, spark, search(**given), SILENT, SYSTEM))
+
+
+def paths(found: RemoveOrphanFilesResult) -> set[Path]:
+    return {Path(location.removeprefix("file://")) for location in found.orphan_file_locations}
+
+
+@pytest.mark.parametrize("driver_rows", [0, 10])
+def test_many_files_are_compared_in_tasks_with_the_same_result(
+    place: Place, spark_session: SparkSession, driver_rows: int
+) -> None:
+    """PEERS 14, 17; testManyTopLevelPartitions, testManyLeafPartitions."""
+    place.stray("metadata/00001-lost.metadata.json", Path(urlparse(place.table.metadata_location).path).read_bytes())
+    place.stray("metadata/v7.metadata.json", Path(urlparse(place.table.metadata_location).path).read_bytes())
+    few = plan_orphans(place.table, spark_session, search(), SYSTEM)
+    many = plan_orphans(place.table, spark_session, search(driver_rows=driver_rows), SYSTEM)
+    assert few.files_count == 6
+    assert (few.kept.hidden_count, few.kept.young_count, few.kept.versions_count) == (1, 1, 1)
+    assert (set(many.files), many.hash, many.bytes) == (set(few.files), few.hash, few.bytes)
+    assert (many.listed_files_count, many.reachable_files_count) == (few.listed_files_count, few.reachable_files_count)
+    assert (many.kept, many.files_by_kind) == (few.kept, few.files_by_kind)
+
+
+@pytest.mark.parametrize("driver_rows", [0, 1000])
+def test_the_strays_go_and_the_table_reads_as_before(
+    place: Place, spark_session: SparkSession, driver_rows: int
+) -> None:
+    rows = place.lake.rows()
+    done = run(place.table, spark_session, driver_rows=driver_rows, trash=0)
+    assert (done.status, done.deleted_files_count) == ("done", 5)
+    assert paths(done) == place.strays
+    assert place.lake.files_on_disk() == place.live | {place.young, place.hidden}
+    assert place.lake.rows() == rows
+
+
+def test_in_tasks_too_metadata_of_another_table_stops_it(place: Place, spark_session: SparkSession) -> None:
+    """H16."""
+    place.stray("other/metadata/v1.metadata.json", b'{"table-uuid": "another"}')
+    with pytest.raises(SafetyError, match="of table another"):
+        run(place.table, spark_session, driver_rows=0)
+    assert place.strays <= place.lake.files_on_disk()
+
+
+def test_in_tasks_too_nothing_goes_where_a_manifest_cannot_be_read(place: Place, spark_session: SparkSession) -> None:
+    """G4."""
+    manifest = next(path for path in place.live if path.name.endswith("-m0.avro"))
+    manifest.write_bytes(manifest.read_bytes()[:-1])
+    with pytest.raises(SafetyError, match="nothing is deleted"):
+        run(place.table, spark_session, driver_rows=0)
+    assert place.strays <= place.lake.files_on_disk()
+
+
+def test_in_tasks_too_a_listing_in_which_no_live_file_is_stops_it(place: Place, spark_session: SparkSession) -> None:
+    """H15."""
+    data = place.root / "data"
+    for path in [p for p in data.rglob("*.parquet") if p in place.live]:
+        path.rename(path.with_name(f"moved-{path.name}"))
+    with pytest.raises(SafetyError, match="none of those listed there"):
+        run(place.table, spark_session, driver_rows=0, location=data.as_uri(), force=True)
+
+
+def test_schemes_and_authorities_are_compared_in_tasks_as_on_the_driver(spark_session: SparkSession) -> None:
+    """testPathsWithEqualSchemes, testPathsWithEqualAuthorities, testPathsWithExtraSlashes, H-O2."""
+    listed = [f"hdfs://a/{n}" for n in range(5)] + ["hdfs:///any", "s3a://b//x", "s3://c/stray", "other://a/y"]
+    named = ["hdfs://a/0", "hdfs://b/1", "hdfs:/2", "hdfs://b/3", "hdfs://a/3", "hdfs://q/any", "s3://b/x", "s3://a/y"]
+    for equal in ({}, {"b": "a"}):
+        rule = spelling(None, equal)
+        rows = keyed_rows(pa.array(listed), pa.array([1] * len(listed)), pa.array([0] * len(listed)), rule)
+        reached = Reached(
+            manifests=(),
+            manifest_keys=numpy.empty(0, numpy.int64),
+            names=pa.array(named),
+            wanted=EntryFilter(specs={}),
+            storage=open_storage({}),
+        )
+        few = compare(pa.Table.from_batches([rows]), reached, rule, spark_session)
+        many = compare(arrow_dataframe(spark_session, pa.Table.from_batches([rows])), reached, rule, spark_session)
+        assert sorted(row["location"] for row in many.unnamed.collect()) == ["hdfs://a/4", "s3://c/stray"]
+        assert sorted(few.unnamed["location"].to_pylist()) == ["hdfs://a/4", "s3://c/stray"]
+        assert (many.named_count, many.mismatched_count) == (few.named_count, few.mismatched_count)
+        assert few.mismatched_count == (1 if equal else 2)
+        assert {c.listed for c in many.conflicts} == {c.listed for c in few.conflicts}
+
+
+def view(spark: SparkSession, rows: list[dict[str, object]], name: str = "files") -> str:
+    spark.createDataFrame(rows, "file_path string, last_modified timestamp, size bigint").createOrReplaceTempView(name)
+    return name
+
+
+@pytest.mark.parametrize("driver_rows", [0, 1000])
+def test_a_view_of_files_takes_the_place_of_a_listing(
+    place: Place, spark_session: SparkSession, driver_rows: int
+) -> None:
+    """testCompareToFileList."""
+    listed = plan_orphans(place.table, spark_session, search(), SYSTEM)
+    name = view(spark_session, place.rows())
+    planned = plan_orphans(place.table, spark_session, search(file_list_view=name, driver_rows=driver_rows), SYSTEM)
+    assert (set(planned.files), planned.hash, planned.kept) == (set(listed.files), listed.hash, listed.kept)
+    assert planned.reachable_files_count == listed.reachable_files_count
+
+
+def test_of_a_view_nothing_counts_that_is_not_below_the_location(place: Place, spark_session: SparkSession) -> None:
+    """H-O1, PEERS 7: apache/iceberg #16493: `events` and `events2`."""
+    sibling = place.root.with_name("events2") / "data" / "live.parquet"
+    sibling.parent.mkdir(parents=True)
+    sibling.write_bytes(b"precious")
+    place.age(sibling, 10)
+    name = view(spark_session, place.rows("s3://other/bucket/file", "no location"))
+    done = run(place.table, spark_session, file_list_view=name, trash=0)
+    assert (done.deleted_files_count, done.kept.outside_count) == (5, 3)
+    assert sibling.exists()
+    name = view(spark_session, place.rows())
+    location = f"file://{place.root}/data/month=9"
+    assert run(place.table, spark_session, file_list_view=name, location=location).orphan_files_count == 0
+
+
+def test_a_file_of_a_view_is_deleted_only_if_it_is_old_by_the_view(place: Place, spark_session: SparkSession) -> None:
+    rows = [{**row, "last_modified": None} for row in place.rows()]
+    done = run(place.table, spark_session, file_list_view=view(spark_session, rows))
+    assert (done.orphan_files_count, done.kept.young_count) == (0, 6)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "orc", "csv"])
+def test_files_may_be_listed_in_files(place: Place, spark_session: SparkSession, tmp_path: Path, suffix: str) -> None:
+    rows = pa.Table.from_pylist(place.rows())
+    target = tmp_path / "lists" / f"part-0.{suffix}"
+    target.parent.mkdir()
+    match suffix:
+        case "parquet":
+            pa.parquet.write_table(rows, target)
+        case "orc":
+            pa.orc.write_table(rows, target)
+        case "csv":
+            pa.csv.write_csv(rows, target)
+    for location in (target.as_uri(), target.parent.as_uri()):
+        planned = plan_orphans(place.table, spark_session, search(file_list_view=location), SYSTEM)
+        assert {Path(f.removeprefix("file://")) for f in planned.files} == place.strays
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "file_path bigint, last_modified timestamp",
+        "file_path string, last_modified string",
+        "path string",
+        "bucket string, key string",
+    ],
+)
+def test_a_view_of_other_columns_is_a_mistake(place: Place, spark_session: SparkSession, columns: str) -> None:
+    spark_session.createDataFrame([], columns).createOrReplaceTempView("wrong")
+    with pytest.raises(UsageError, match=r"give the columns file_path \(string\) and last_modified \(timestamp\)"):
+        plan_orphans(place.table, spark_session, search(file_list_view="wrong"), SYSTEM)
+
+
+@pytest.mark.parametrize("name", ["no_such_view", "file:///no/such/files.parquet", "file:///no/such/directory"])
+def test_a_list_that_is_not_there_is_a_mistake(place: Place, spark_session: SparkSession, name: str) -> None:
+    with pytest.raises(UsageError, match="file_list_view") as raised:
+        plan_orphans(place.table, spark_session, search(file_list_view=name), SYSTEM)
+    assert "\n" not in raised.value.message
+
+
+def test_an_s3_inventory_names_the_current_versions_of_objects(spark_session: SparkSession, tmp_path: Path) -> None:
+    """H-O6: keys are percent-encoded but in Parquet and ORC."""
+    at = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    keys = ["wh/tbl/data/a b.parquet", "wh/tbl/data/x=a%2Fb/f", "wh/tbl2/f", "wh/tbl/data/", "wh/tbl/_x"]
+
+    def rows(encode: bool) -> list[dict[str, object]]:
+        named = [quote_plus(key, safe="/") if encode else key for key in keys]
+        current = [(key, True, False) for key in named]
+        return [
+            {
+                "bucket": "b",
+                "key": key,
+                "is_latest": latest,
+                "is_delete_marker": marker,
+                "size": 7,
+                "last_modified_date": at,
+            }
+            for key, latest, marker in [*current, ("wh/tbl/old", False, False), ("wh/tbl/deleted", True, True)]
+        ]
+
+    pa.parquet.write_table(pa.Table.from_pylist(rows(encode=False)), tmp_path / "i.parquet")
+    pa.csv.write_csv(pa.Table.from_pylist(rows(encode=True)), tmp_path / "i.csv")
+    kinds = "bucket string, key string, is_latest boolean, is_delete_marker boolean, size bigint, last_modified_date timestamp"
+    spark_session.createDataFrame(rows(encode=True), kinds).createOrReplaceTempView("inventory")
+    root = "s3a://b/wh/tbl"
+    for name in ((tmp_path / "i.parquet").as_uri(), (tmp_path / "i.csv").as_uri(), "inventory"):
+        found = list_given(name, open_storage({}), spark_session, root, hidden_names(root, []), spelling(None, None))
+        listed = found.files.select(["location", "size_bytes", "modified_ms"]).to_pylist()
+        assert sorted(row["location"] for row in listed) == [f"s3://b/{key}" for key in keys[:2]], name
+        assert {(row["size_bytes"], row["modified_ms"]) for row in listed} == {(7, round(at.timestamp() * 1000))}
+        assert (found.hidden_count, found.outside_count) == (2, 1)
+
+
+def test_files_that_were_adopted_since_the_plan_are_kept_in_tasks_too(
+    place: Place, spark_session: SparkSession
+) -> None:
+    """H14, SC-13: right before the deletion the metadata is loaded again."""
+    wanted = search(driver_rows=0, force=True)
+    found = find_candidates(place.table, spark_session, wanted, SILENT, SYSTEM)
+    assert not isinstance(found.files, pa.Table)
+    later = append(place.table, [events(99)])
+    kept, count = still_unnamed(found, later, spark_session, wanted)
+    assert (count, kept) == (0, found)
+    stray = sorted(place.strays)[0]
+    [file] = [f for f in data_files(later) if f.file_path not in {g.file_path for g in data_files(place.table)}]
+    adopted = msgspec.structs.replace(file, file_path=f"file://{stray}")
+    later = commit(later, AppendFiles(files=(adopted,)), runtime=SYSTEM).table
+    kept, count = still_unnamed(found, later, spark_session, wanted)
+    assert count == 1
+    left = {Path(row["location"].removeprefix("file://")) for row in kept.files.collect()}
+    assert left == place.strays - {stray}
+
+
+def test_small_tables_need_no_spark(place: Place) -> None:
+    def no_spark() -> SparkSession:
+        raise AssertionError("Spark was started")
+
+    assert remove_orphan_files(place.table, no_spark).deleted_files_count == 5

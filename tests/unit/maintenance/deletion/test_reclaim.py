@@ -1,0 +1,256 @@
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from icekeep.errors import IcekeepBug, SafetyError
+from icekeep.events import StepFinished, StepStarted, Warned
+from icekeep.maintenance.deletion.garbage import FileKind, FilesOfKind, GarbageFile, garbage_table
+from icekeep.maintenance.deletion.options import ReclaimOptions
+from icekeep.maintenance.deletion.plans import trash_location
+from icekeep.maintenance.deletion.reclaim import reclaim, refuse_if_gc_is_disabled
+from icekeep.maintenance.deletion.territory import territory
+from icekeep.maintenance.deletion.writing import PlanDraft, plan_directory, sort_files, write_plan
+from icekeep.storage.base import DeleteOutcome, DeleteStatus
+from kit.changes import Recorder
+from kit.runtime import FakeRuntime
+from kit.storage import HookedStorage, MemoryStorage
+from kit.tables import memory_table
+
+ROOT = "memory://lake/wh/db/events"
+RUN = "run-1"
+
+
+def no_spark():
+    raise AssertionError("Spark has no part in this")
+
+
+@pytest.fixture
+def table():
+    return table_on(HookedStorage(MemoryStorage()))
+
+
+def table_on(storage, **properties):
+    return replace(memory_table(**properties), storage=storage)
+
+
+def file(kind=FileKind.DATA, name="data/a.parquet", size_bytes=10, root=ROOT):
+    return GarbageFile(kind, f"{root}/{name}", size_bytes)
+
+
+def stored(table, *files):
+    for one in files:
+        table.storage.create(one.location, b"x" * (one.size_bytes or 1))
+
+
+def planned(table, *files, **draft):
+    """Write a plan of content files and one of all others, as the jobs do."""
+    told = PlanDraft(job="expire_snapshots", run=RUN, **draft)
+    directory = plan_directory(table, told)
+    places = territory(table.metadata)
+    found = sort_files(garbage_table(files), places, directory, table.storage)
+    return write_plan(found, told, table, FakeRuntime())
+
+
+def carried_out(table, plan, listener=None, runtime=None, **options):
+    return reclaim(
+        plan,
+        table,
+        territory(table.metadata),
+        no_spark,
+        options=ReclaimOptions(**options),
+        max_concurrent_deletes=None,
+        listener=listener or Recorder(),
+        runtime=runtime or FakeRuntime(),
+    )
+
+
+def left(table):
+    return {location for location in table.storage.inner.files if "/.icekeep/" not in location}
+
+
+def counts(done):
+    return {one.kind: one.files_count for one in done.deleted}
+
+
+def test_what_is_planned_is_deleted_and_nothing_else(table):
+    files = [
+        file(),
+        file(FileKind.MANIFEST, "metadata/m.avro", 7),
+        file(FileKind.MANIFEST_LIST, "metadata/s.avro", None),
+    ]
+    kept = [file(name="data/kept.parquet"), file(name="data/a.parquet", root="memory://lake/wh/db/events2")]
+    stored(table, *files, *kept)
+    done = carried_out(table, planned(table, *files))
+    assert done.deleted == (
+        FilesOfKind(kind=FileKind.DATA, files_count=1, bytes=10),
+        FilesOfKind(kind=FileKind.MANIFEST, files_count=1, bytes=7),
+        FilesOfKind(kind=FileKind.MANIFEST_LIST, files_count=1, bytes=0),
+    )
+    assert (done.deleted_bytes, done.missing_count, done.failed) == (17, 0, ())
+    assert left(table) == {one.location for one in kept}
+
+
+def test_files_outside_the_table_are_in_no_plan(table):
+    elsewhere = file(root="memory://lake/wh/db/events2")
+    stored(table, elsewhere)
+    plan = planned(table, elsewhere)
+    assert (plan.files_count, plan.outside_count) == (0, 1)
+    assert counts(carried_out(table, plan)) == {}
+    assert left(table) == {elsewhere.location}
+
+
+def test_what_others_name_goes_before_what_names_it(table):
+    order = []
+    files = [file(kind, f"{number}") for number, kind in enumerate(reversed(FileKind))]
+    stored(table, *files)
+    plan = planned(table, *files)
+    table.storage.before = lambda what, location: order.append(location) if what == "delete_many" else None
+    carried_out(table, plan)
+    assert [next(f.kind for f in files if f.location == location) for location in order] == list(FileKind)
+    assert list(FileKind).index(FileKind.DATA) < list(FileKind).index(FileKind.MANIFEST)
+    assert list(FileKind).index(FileKind.MANIFEST) < list(FileKind).index(FileKind.MANIFEST_LIST)
+
+
+def test_files_that_are_gone_already_are_fine_and_counted_apart(table):
+    files = [file(name=name) for name in ("data/a", "data/b")]
+    stored(table, files[0])
+    done = carried_out(table, planned(table, *files))
+    assert (counts(done), done.deleted_bytes, done.missing_count) == ({FileKind.DATA: 1}, 10, 1)
+
+
+@pytest.mark.parametrize("trash_until_ms", [None, 99])
+def test_a_plan_that_is_carried_out_twice_deletes_nothing_more(table, trash_until_ms):
+    files = [file(name=name) for name in ("data/a", "data/b")]
+    stored(table, *files)
+    plan = planned(table, *files, trash_until_ms=trash_until_ms)
+    assert counts(carried_out(table, plan)) == {FileKind.DATA: 2}
+    again = carried_out(table, plan)
+    assert (again.deleted, again.failed_count, again.missing_count) == ((), 0, 2)
+
+
+def test_a_plan_that_another_run_has_finished_is_no_failure(table):
+    files = [file(name=name) for name in ("data/a", "data/b")]
+    plan = planned(table, *files)
+    table.storage.delete_many([part.location for part in plan.parts])
+    done = carried_out(table, plan)
+    assert (done.deleted, done.missing_count, done.failed_count) == ((), 2, 0)
+
+
+def test_files_that_cannot_be_deleted_are_named_and_the_others_go():
+    class Refusing(MemoryStorage):
+        def delete_many(self, locations):
+            return [
+                DeleteOutcome(location, DeleteStatus.FAILED, "access denied")
+                if location.endswith("/b")
+                else super(Refusing, self).delete_many([location])[0]
+                for location in locations
+            ]
+
+    table, heard = table_on(HookedStorage(Refusing())), Recorder()
+    files = [file(name=f"data/{name}") for name in "abc"]
+    stored(table, *files)
+    done = carried_out(table, planned(table, *files), heard)
+    failure = f"{files[1].location!r}: access denied"
+    assert (counts(done), done.failed_count, done.failed, done.deleted_bytes) == ({FileKind.DATA: 2}, 1, (failure,), 20)
+    assert Warned(f"could not delete {failure}") in heard.events
+    assert left(table) == {files[1].location}
+
+
+def test_many_files_go_a_thousand_at_a_time(table):
+    files = [file(name=f"data/{number:05d}") for number in range(2500)]
+    stored(table, *files)
+    heard, calls = Recorder(), []
+    plan = planned(table, *files)
+    real = table.storage.inner.delete_many
+    table.storage.inner.delete_many = lambda locations: (
+        calls.append(len(locations := list(locations))) or real(locations)
+    )
+    assert counts(carried_out(table, plan, heard)) == {FileKind.DATA: 2500}
+    assert calls == [1000, 1000, 500]
+    assert heard.events[0] == StepStarted("deleting files", 2500, "files")
+    assert heard.events[-1] == StepFinished("deleting files", "2500 files")
+    assert left(table) == set()
+
+
+def test_files_go_no_faster_than_they_may(table):
+    files = [file(name=f"data/{number:05d}") for number in range(250)]
+    stored(table, *files)
+    runtime = FakeRuntime()
+    began_ms = runtime.monotonic_ms()
+    assert counts(carried_out(table, planned(table, *files), runtime=runtime, max_deletes_per_second=100)) == {
+        FileKind.DATA: 250
+    }
+    assert runtime.monotonic_ms() - began_ms >= 2_000
+
+
+def test_in_the_trash_a_file_keeps_its_name_and_bytes(table):
+    files = [file(), file(FileKind.MANIFEST, "metadata/m.avro", 7)]
+    stored(table, *files)
+    plan = planned(table, *files, trash_until_ms=99)
+    assert plan.directory == f"{ROOT}/.icekeep/trash/{RUN}"
+    assert counts(carried_out(table, plan)) == {FileKind.DATA: 1, FileKind.MANIFEST: 1}
+    assert left(table) == set()
+    for one in files:
+        moved = trash_location(plan, one.location)
+        assert moved == f"{plan.directory}/files{one.location.removeprefix(ROOT)}"
+        assert table.storage.read(moved) == b"x" * one.size_bytes
+
+
+def test_a_file_of_an_allowed_root_has_a_place_in_the_trash_too(table):
+    plan = planned(table, file(), trash_until_ms=99)
+    assert trash_location(plan, "s3a://other/root/x") == f"{plan.directory}/files/_elsewhere/s3/other/root/x"
+
+
+@pytest.mark.parametrize("text", ["false", "FALSE", "no", "0", "", " true"])
+def test_where_garbage_collection_is_not_enabled_nothing_is_deleted(table, text):
+    stored(table, file())
+    plan = planned(table, file())
+    disabled = replace(table, metadata=replace(table.metadata, properties={"gc.enabled": text}))
+    with pytest.raises(SafetyError, match=f"gc.enabled={text}") as raised:
+        carried_out(disabled, plan)
+    assert raised.value.exit_status == 4
+    assert left(table) == {file().location}
+
+
+@pytest.mark.parametrize("text", [None, "true", "TRUE", "True"])
+def test_where_it_is_enabled_or_not_spoken_of_nothing_is_refused(text):
+    properties = {} if text is None else {"gc.enabled": text}
+    refuse_if_gc_is_disabled(memory_table(**properties).metadata)
+
+
+def test_the_plan_of_another_table_is_not_carried_out(table):
+    stored(table, file())
+    plan = msgspec.structs.replace(planned(table, file()), table_uuid="another")
+    with pytest.raises(IcekeepBug, match="another table"):
+        carried_out(table, plan)
+    assert left(table) == {file().location}
+
+
+def test_a_plan_that_was_written_for_wider_places_is_not_carried_out(table):
+    """The places are looked at once more where files go: what an operator allowed may not be allowed now."""
+    elsewhere = file(root="memory://lake/wh/db/events2")
+    stored(table, elsewhere)
+    told = PlanDraft(job="expire_snapshots", run=RUN)
+    places = territory(table.metadata, ["memory://lake/wh/db/events2"])
+    found = sort_files(garbage_table([elsewhere]), places, plan_directory(table, told), table.storage)
+    plan = write_plan(found, told, table, FakeRuntime())
+    assert plan.files_count == 1
+    with pytest.raises(SafetyError, match="outside the places of table"):
+        carried_out(table, plan)
+    assert left(table) == {elsewhere.location}
+
+
+@given(st.lists(st.tuples(st.sampled_from(FileKind), st.none() | st.integers(0, 99), st.booleans()), max_size=20))
+def test_counts_are_the_difference_that_was_made(drawn):
+    table = table_on(HookedStorage(MemoryStorage()))
+    files = [file(kind, f"data/{n}", size) for n, (kind, size, _) in enumerate(drawn)]
+    there = [one for one, (_, _, exists) in zip(files, drawn, strict=True) if exists]
+    stored(table, *there)
+    done = carried_out(table, planned(table, *files))
+    assert left(table) == set()
+    assert done.deleted_count == len(there)
+    assert done.missing_count == len(files) - len(there)
+    assert done.deleted_bytes == sum(one.size_bytes or 0 for one in there)
+    assert set(counts(done)) == {one.kind for one in there}

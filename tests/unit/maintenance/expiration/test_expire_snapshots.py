@@ -1,0 +1,399 @@
+"""The job on tables in memory, without Spark: plans, grace, trash, approval, clocks, and catalogs that cannot compare."""
+
+import msgspec
+import pytest
+
+from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.retry import commit
+from icekeep.errors import ConflictError, OptionError, OutcomeUnknownError, SafetyError, UnavailableError
+from icekeep.events import Warned
+from icekeep.maintenance.deletion.options import DAY_MS
+from icekeep.maintenance.deletion.plans import plans_below, plans_directory, read_part, read_plan, trash_directory
+from icekeep.maintenance.expiration import expire_snapshots, plan_expire_snapshots
+from kit.changes import Recorder
+from kit.memory_catalog import COMMITS, IS_UNKNOWN, MemoryCatalog, after, lands_late
+from kit.runtime import FakeRuntime
+from kit.storage import HookedStorage, MemoryStorage
+from kit.tables import add, data_file, entries_of, files, memory_table, set_ref
+
+
+def no_spark():
+    raise AssertionError("Spark has no part in this")
+
+
+def history(catalog=None, **properties):
+    """Three appends, and a rewrite of two of their files: a and b are garbage once only the last snapshot is kept."""
+    table = memory_table(catalog, **properties)
+    for name in ("a", "b", "c"):
+        table.catalog.storage.create(data_file(name).file_path, b"rows")
+        table = add(table, name)
+        table.catalog.runtime.pass_ms(1000)
+    for one in files("ab"):
+        table.catalog.storage.create(one.file_path, b"rows")
+    table = commit(
+        table,
+        RewriteFiles(removed=entries_of(table, "a", "b"), added=files("ab"), schema_id=0),
+        runtime=table.catalog.runtime,
+    ).table
+    table.catalog.runtime.pass_ms(1000)
+    return table
+
+
+def expired(table, **told):
+    """The job as it is run to keep one snapshot and delete at once."""
+    runtime = table.catalog.runtime
+    arguments = {"older_than": runtime.now_ms() + 1, "retain_last": 1, "trash": 0, "runtime": runtime} | told
+    return expire_snapshots(table, no_spark, **arguments)
+
+
+def planned(table, **told):
+    runtime = table.catalog.runtime
+    arguments = {"older_than": runtime.now_ms() + 1, "retain_last": 1, "runtime": runtime} | told
+    return plan_expire_snapshots(table, no_spark, **arguments)
+
+
+def data(table):
+    location = f"{table.metadata.location}/data/"
+    return sorted(at.removeprefix(location) for at in table.catalog.storage.files if at.startswith(location))
+
+
+def own(table):
+    location = f"{table.metadata.location}/.icekeep/"
+    return [at.removeprefix(location) for at in table.catalog.storage.files if at.startswith(location)]
+
+
+def latest(table):
+    return table.catalog.load(table.identifier)
+
+
+def test_what_only_expired_snapshots_lead_to_goes_at_once_without_trash():
+    table = history()
+    result = expired(table)
+    assert (result.status, result.expired_snapshots_count, result.deleted_data_files_count) == ("done", 3, 2)
+    assert (result.deleted_manifest_files_count, result.deleted_manifest_lists_count) == (2, 3)
+    assert (data(table), own(table)) == (["ab", "c"], [])
+    assert expired(latest(table)).expired_snapshots_count == 0
+
+
+def test_the_plan_is_exactly_what_goes_and_changes_nothing():
+    table = history()
+    before = dict(table.catalog.storage.files)
+    plan = planned(table)
+    assert table.catalog.storage.files == before
+    expired(table)
+    gone = before.keys() - table.catalog.storage.files.keys()
+    assert {*plan.files} == gone
+    assert plan.files_count == len(gone) == 7
+    assert {f.kind.value: f.files_count for f in plan.files_by_kind} == {
+        "data file": 2,
+        "manifest": 2,
+        "manifest list": 3,
+    }
+
+
+def test_an_append_only_history_opens_no_manifest():
+    storage = HookedStorage(MemoryStorage(FakeRuntime()))
+    table = memory_table(MemoryCatalog(storage))
+    for number in range(5):
+        table = add(table, f"f{number}")
+    opened = []
+    storage.before = lambda what, location: opened.append(location) if what in ("read", "open") else None
+    result = expired(table)
+    assert (result.deleted_manifest_lists_count, result.deleted_manifest_files_count) == (4, 0)
+    assert not [location for location in opened if "-m" in location.rsplit("/", 1)[-1]]
+
+
+def test_in_the_trash_files_stay_for_their_days_and_then_go():
+    table = history()
+    result = expired(table, trash=3)
+    assert (result.is_in_trash, result.deleted_data_files_count) == (True, 2)
+    assert data(table) == ["ab", "c"]
+    [directory] = plans_below(trash_directory(table.metadata), table.storage)
+    assert result.plan_location == directory
+    assert len([name for name in own(table) if "/files/data/" in name]) == 2
+    table.catalog.runtime.pass_ms(3 * DAY_MS - 10_000)
+    assert expired(latest(table)).emptied_trash_files_count == 0
+    table.catalog.runtime.pass_ms(20_000)
+    assert expired(latest(table)).emptied_trash_files_count == 7
+    assert own(table) == []
+    assert data(table) == ["ab", "c"]
+
+
+def test_what_is_in_the_trash_and_in_use_again_stays_there():
+    table = history()
+    expired(table, trash=1)
+    table.catalog.storage.create(data_file("a").file_path, b"other rows")
+    table = add(latest(table), "a")
+    table.catalog.runtime.pass_ms(2 * DAY_MS)
+    heard = Recorder()
+    result = expired(latest(table), listener=heard)
+    assert (result.emptied_trash_files_count, result.kept_again_files_count) == (0, 1)
+    assert [e for e in heard.events if isinstance(e, Warned) and "in use again" in e.message]
+    assert table.storage.read(data_file("a").file_path) == b"other rows"
+    assert len([name for name in own(table) if "/files/data/" in name]) == 2
+
+
+def test_where_metadata_is_not_compared_files_wait_a_day():
+    table = history(MemoryCatalog(compares_metadata=False))
+    result = expired(table)
+    assert (result.expired_snapshots_count, result.deleted_data_files_count) == (3, 0)
+    assert (result.left_files_count, result.left_reason) == (7, "the grace has not passed")
+    assert data(table) == ["a", "ab", "b", "c"]
+    table.catalog.runtime.pass_ms(DAY_MS - 10_000)
+    assert expired(latest(table)).finished_files_count == 0
+    table.catalog.runtime.pass_ms(20_000)
+    assert expired(latest(table)).finished_files_count == 7
+    assert (data(table), own(table)) == (["ab", "c"], [])
+
+
+@pytest.mark.parametrize(("compares", "grace", "left_count"), [(True, "36h", 7), (False, "0", 0)])
+def test_the_grace_is_an_option_on_every_catalog(compares, grace, left_count):
+    table = history(MemoryCatalog(compares_metadata=compares))
+    assert expired(table, options={"grace": grace}).left_files_count == left_count
+
+
+def test_a_file_that_is_used_again_before_its_grace_is_over_is_kept():
+    table = history()
+    expired(table, options={"grace": "1h"})
+    table = add(latest(table), "a")
+    table.catalog.runtime.pass_ms(2 * 3_600_000)
+    result = expired(latest(table), retain_last=9)
+    assert (result.finished_files_count, result.kept_again_files_count) == (6, 1)
+    assert data(table) == ["a", "ab", "c"]
+    assert own(table) == []
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_a_crash_between_commit_and_deletion_loses_nothing():
+    """apache/iceberg #7937, #12545: what a crashed run had found was never listed again."""
+    storage = HookedStorage(MemoryStorage(FakeRuntime()))
+    table = history(MemoryCatalog(storage))
+
+    def die(what, location):
+        if what == "delete_many" and location.endswith("/data/a"):
+            raise Killed
+
+    storage.before = die
+    with pytest.raises(Killed):
+        expired(table)
+    storage.before = lambda what, location: None
+    assert data_of(storage) == ["a", "ab", "b", "c"]
+    result = expired(latest(table))
+    assert (result.expired_snapshots_count, result.finished_files_count) == (0, 7)
+    assert data_of(storage) == ["ab", "c"]
+    assert [*plans_below(plans_directory(table.metadata), storage)] == []
+
+
+def data_of(storage):
+    return sorted(at.rsplit("/", 1)[-1] for at in storage.inner.files if "/data/" in at)
+
+
+def test_an_unknown_outcome_keeps_the_plan_and_a_later_run_finishes_it_if_it_landed():
+    table = history()
+    table.catalog.follow(lands_late(20))
+    with pytest.raises(OutcomeUnknownError):
+        expired(table)
+    assert data(table) == ["a", "ab", "b", "c"]
+    assert len([*plans_below(plans_directory(table.metadata), table.storage)]) == 1
+    for _ in range(20):
+        landed = latest(table)
+    assert len(landed.metadata.snapshots) == 1
+    assert expired(landed).finished_files_count == 7
+    assert data(table) == ["ab", "c"]
+
+
+def test_a_plan_that_was_never_committed_is_left_alone_and_forgotten_after_a_day():
+    table = history()
+    table.catalog.follow(IS_UNKNOWN)
+    with pytest.raises(OutcomeUnknownError):
+        expired(table)
+    assert expired(latest(table), retain_last=9).finished_files_count == 0
+    assert len([*plans_below(plans_directory(table.metadata), table.storage)]) == 1
+    table.catalog.runtime.pass_ms(DAY_MS + 1000)
+    assert expired(latest(table), retain_last=9).finished_files_count == 0
+    assert data(table) == ["a", "ab", "b", "c"]
+    assert own(table) == []
+
+
+def test_the_approved_plan_is_carried_out_and_another_is_not():
+    table = history()
+    plan = planned(table)
+    with pytest.raises(SafetyError, match="look at --dry-run again") as refused:
+        expired(table, approve="0" * 32)
+    assert refused.value.facts["hash"] == plan.hash
+    assert (data(table), own(table)) == (["a", "ab", "b", "c"], [])
+    assert latest(table).metadata_location == table.metadata_location
+    assert expired(table, approve=plan.hash).deleted_data_files_count == 2
+
+
+def test_an_approved_plan_is_void_where_the_selection_would_be_another():
+    table = history()
+    plan = planned(table)
+    table.catalog.follow(after(lambda: set_ref(latest(table), "late", table.metadata.snapshots[0].snapshot_id)))
+    with pytest.raises(ConflictError):
+        expired(table, approve=plan.hash)
+    assert data(table) == ["a", "ab", "b", "c"]
+
+
+def test_an_approved_plan_deletes_nothing_where_others_name_its_files_again():
+    table = history()
+    table = set_ref(table, "side", table.metadata.current_snapshot_id, "branch")
+    plan = planned(table)
+    table.catalog.follow(after(lambda: add(latest(table), "a", branch="side"), then=COMMITS))
+    result = expired(table, approve=plan.hash)
+    assert (result.deleted_data_files_count, result.expired_snapshots_count) == (0, 3)
+    assert "not what was approved" in result.left_reason
+    assert data(table) == ["a", "ab", "b", "c"]
+    assert expired(latest(table), retain_last=9).finished_files_count > 0
+    assert data(table) == ["a", "ab", "c"]
+
+
+def test_a_tag_made_before_the_swap_keeps_its_files():
+    table = history()
+    first = table.metadata.snapshots[0].snapshot_id
+    table.catalog.follow(after(lambda: set_ref(latest(table), "late", first)))
+    assert expired(table).expired_snapshots_count == 2
+    assert data(table) == ["a", "ab", "c"]
+
+
+def test_the_policy_is_proved_again_on_what_was_really_replaced():
+    """iceberg-go #672: where updates are applied to whatever is current, a new branch's own limits would have kept more."""
+
+    class Applying(MemoryCatalog):
+        """Applies updates to whatever is current; another writer has just made a branch that keeps all of its history."""
+
+        def swap(self, table, requirements, updates):
+            if any(type(update).__name__ == "RemoveSnapshots" for update in updates):
+                head = table.metadata.current_snapshot_id
+                current = set_ref(table, "keeps", head, "branch", min_snapshots_to_keep=9)
+                return super().swap(current, (), updates)
+            return super().swap(table, requirements, updates)
+
+    table = history(Applying(compares_metadata=False))
+    with pytest.raises(SafetyError, match="went that the policy keeps"):
+        expired(table, options={"grace": "0"})
+    assert data(table) == ["a", "ab", "b", "c"]
+
+
+def test_a_clock_far_ahead_of_the_store_s_expires_nothing():
+    store_clock, ours = FakeRuntime(), FakeRuntime()
+    table = history(MemoryCatalog(MemoryStorage(store_clock), runtime=FakeRuntime()))
+    ours.pass_ms(30 * DAY_MS)
+    with pytest.raises(SafetyError, match="ahead of that of the store"):
+        expire_snapshots(table, no_spark, runtime=ours)
+    assert latest(table).metadata_location == table.metadata_location
+
+
+def test_a_clock_behind_the_store_s_retains_more():
+    store_clock = FakeRuntime()
+    table = history(MemoryCatalog(MemoryStorage(store_clock), runtime=FakeRuntime()))
+    store_clock.pass_ms(30 * DAY_MS)
+    assert expire_snapshots(table, no_spark, runtime=FakeRuntime()).expired_snapshots_count == 0
+
+
+def flink_history(catalog=None):
+    """Four appends; the first says how far a Flink job has come."""
+    table = memory_table(catalog)
+    for name in ("a", "b", "c", "d"):
+        table = add(table, name)
+        table.catalog.runtime.pass_ms(1000)
+    first = table.metadata.snapshots[0]
+    summary = {**first.summary, "flink.job-id": "j1", "flink.max-committed-checkpoint-id": "7"}
+    told = msgspec.structs.replace(first, summary=summary)
+    metadata = msgspec.structs.replace(table.metadata, snapshots=(told, *table.metadata.snapshots[1:]))
+    return msgspec.structs.replace(table, metadata=metadata)
+
+
+def test_a_writer_s_progress_is_kept_with_all_that_came_after_it():
+    """apache/iceberg #5846: after expiry a Flink job committed old checkpoints again."""
+    table = flink_history()
+    plan = planned(table)
+    assert (plan.snapshots_count, len(plan.kept_for_writers)) == (0, 3)
+    assert {kept.snapshot_id for kept in plan.kept_for_writers} == {s.snapshot_id for s in table.metadata.snapshots[:3]}
+    assert planned(table, options={"keep-writer-progress": "0"}).snapshots_count == 3
+
+
+def test_a_snapshot_that_a_writer_needs_cannot_be_named():
+    table = flink_history()
+    with pytest.raises(SafetyError, match="keep-writer-progress"):
+        planned(table, snapshot_ids=[table.metadata.snapshots[0].snapshot_id])
+
+
+@pytest.mark.parametrize(
+    ("told", "problem"),
+    [
+        ({"trash": -1}, "trash"),
+        ({"max_concurrent_deletes": 0}, "max_concurrent_deletes"),
+        ({"options": {"grace": "soon"}}, "grace"),
+        ({"options": {"keep-writer-progress": "x"}}, "keep-writer-progress"),
+        ({"options": {"max-deletes-per-second": 0}}, "max-deletes-per-second"),
+        ({"options": {"reclaim.roots": "s3://bucket"}}, "reclaim.roots"),
+        ({"options": {"no-such": 1}}, "no-such"),
+    ],
+)
+def test_an_argument_that_makes_no_sense_is_named(told, problem):
+    table = history()
+    for run in (expired, planned):
+        with pytest.raises(OptionError, match=problem):
+            run(table, **told)
+
+
+def test_a_catalog_that_is_out_of_reach_after_the_commit_leaves_the_plan():
+    table = history()
+    table.catalog.follow(after(lambda: setattr(table.catalog, "failing_loads", 0)))
+    real = table.catalog.swap
+
+    def swap_then_vanish(*arguments):
+        outcome = real(*arguments)
+        table.catalog.failing_loads = 1
+        return outcome
+
+    table.catalog.swap = swap_then_vanish
+    with pytest.raises(SafetyError, match="expired already, and what was to go with them is listed in"):
+        expired(table)
+    table.catalog.swap = real
+    assert data(table) == ["a", "ab", "b", "c"]
+    assert expired(latest(table)).finished_files_count == 7
+
+
+def test_the_plan_is_lines_of_json_below_the_table():
+    table = history()
+    expired(table, options={"grace": "1h"})
+    [directory] = plans_below(plans_directory(table.metadata), table.storage)
+    plan = read_plan(directory, table.storage)
+    assert directory.startswith(f"{table.metadata.location}/.icekeep/plans/")
+    lines = [line for part in plan.parts for line in table.storage.read(part.location).splitlines()]
+    assert len(lines) == plan.files_count == 7
+    first = msgspec.json.decode(lines[0])
+    assert first == {"kind": "data file", "location": data_file("a").file_path, "size-in-bytes": 100}
+    assert sum(read_part(part, table.storage).num_rows for part in plan.parts) == 7
+    assert {*plan.snapshot_ids} == {s.snapshot_id for s in table.metadata.snapshots[:3]}
+
+
+def test_a_snapshot_that_is_unreadable_among_the_expired_is_told_and_its_files_stay():
+    table = history()
+    [second] = [s for s in table.metadata.snapshots if s.sequence_number == 2]
+    table.storage.delete_many([second.manifest_list])
+    table.storage.create(second.manifest_list, b"nonsense")
+    result = expired(table)
+    assert result.unreadable == (second.manifest_list,)
+    assert second.manifest_list in table.catalog.storage.files
+    assert "ab" in data(table)
+
+
+def test_the_store_out_of_reach_is_said_as_it_is_and_nothing_is_expired():
+    storage = HookedStorage(MemoryStorage(FakeRuntime()))
+    table = history(MemoryCatalog(storage))
+
+    def vanish(what, location):
+        if what == "read" and "snap-" in location:
+            raise UnavailableError("the store is out of reach")
+
+    storage.before = vanish
+    with pytest.raises(UnavailableError):
+        expired(table)
+    storage.before = lambda what, location: None
+    assert len(latest(table).metadata.snapshots) == 4

@@ -1,0 +1,136 @@
+"""The job on real tables on the local disk, on both kinds of catalog; PyIceberg reads what is left."""
+
+import os
+import shutil
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pyarrow as pa
+import pytest
+
+from icekeep.errors import SafetyError
+from icekeep.maintenance.orphans import remove_orphan_files
+from icekeep.runtime import SYSTEM
+from icekeep.tables.append import append
+from kit.lake import EVENTS, Lake, events
+from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
+
+
+def no_spark():
+    raise AssertionError("few files need no Spark")
+
+
+def aged(path: Path, days: float = 10) -> Path:
+    at = SYSTEM.now_ms() / 1000 - days * 86_400
+    os.utime(path, (at, at))
+    return path
+
+
+def age_all(lake: Lake) -> None:
+    for path in lake.files_on_disk():
+        aged(path)
+
+
+def root_of(lake: Lake) -> Path:
+    return Path(urlparse(lake.location()).path)
+
+
+def put(lake: Lake, name: str, data: bytes = b"stray", days: float = 10) -> Path:
+    path = root_of(lake) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return aged(path, days)
+
+
+@pytest.fixture(params=["sql", "filesystem"])
+def lake(tmp_path, request):
+    lake = Lake(tmp_path, request.param)
+    lake.filled(3, 2)
+    age_all(lake)
+    return lake
+
+
+def test_rows_are_as_before_and_strays_are_in_the_trash(lake):
+    """testRemoveOrphanFilesWithHadoopCatalog, testSparkCatalogTable; the trash is the default here."""
+    rows, live = lake.rows(), lake.files_on_disk()
+    stray = put(lake, "data/x y%2F.parquet", b"precious")
+    result = remove_orphan_files(lake.load(), no_spark)
+    assert (result.deleted_files_count, result.is_trashed, result.failed_files_count) == (1, True, 0)
+    assert {path for path in lake.files_on_disk() if ".icekeep" not in path.parts} == live
+    trash = Path(urlparse(result.plan_location).path) / "files" / stray.relative_to(root_of(lake))
+    assert trash.read_bytes() == b"precious"
+    assert lake.rows() == rows
+    again = remove_orphan_files(lake.load(), no_spark)
+    assert (again.orphan_files_count, again.kept.hidden_count) == (0, 4)
+
+
+def test_links_are_not_followed_and_directories_stay(lake, tmp_path):
+    """PEERS 1, H18."""
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    aged_file = precious / "f"
+    aged_file.write_bytes(b"x")
+    aged(aged_file)
+    (root_of(lake) / "data" / "link").symlink_to(precious)
+    stray = put(lake, "data/empty/x")
+    assert remove_orphan_files(lake.load(), no_spark, trash=0).orphan_file_locations == (f"file://{stray}",)
+    assert aged_file.exists()
+    assert stray.parent.is_dir()
+
+
+def test_a_table_that_was_dropped_and_made_again_in_its_place_stops_it(lake):
+    """H16, SC-16: apache/iceberg #7052, #2850."""
+    old = [path for path in lake.files_on_disk() if path.name.endswith(".metadata.json")]
+    copies = [(path.read_bytes(), path) for path in old]
+    lake.catalog.drop(EVENTS)
+    shutil.rmtree(root_of(lake) / "metadata")
+    lake.create()
+    for data, path in copies:
+        put(lake, f"old/{path.name}", data)
+    with pytest.raises(SafetyError, match=r"not of table 'db\.events'"):
+        remove_orphan_files(lake.load(), no_spark, force=True)
+
+
+def test_versions_of_a_catalog_that_finds_tables_by_name_stay_to_a_number(tmp_path):
+    """testRemoveUnreachableMetadataVersionFiles: here the newest hundred stay whatever their age."""
+    lake = Lake(tmp_path, "filesystem")
+    lake.create(write__metadata__previous_versions_max="1")
+    for number in range(4):
+        append(lake.load(), [events(number)])
+    age_all(lake)
+    result = remove_orphan_files(lake.load(), no_spark)
+    assert (result.orphan_files_count, result.kept.versions_count) == (0, 3)
+    assert lake.rows()
+
+
+def test_metadata_that_fell_out_of_the_log_goes(tmp_path):
+    """testRemoveUnreachableMetadataVersionFiles."""
+    lake = Lake(tmp_path, "sql")
+    lake.create(write__metadata__previous_versions_max="1")
+    for number in range(4):
+        append(lake.load(), [events(number)])
+    age_all(lake)
+    result = remove_orphan_files(lake.load(), no_spark)
+    assert (result.orphan_files_count, result.deleted_metadata_files_count) == (3, 3)
+    assert len([p for p in lake.content_on_disk() if p.suffix == ".parquet"]) == 4
+    assert sum(lake.rows().values()) == 80
+
+
+@pytest.mark.parametrize("format_version", [2, 3])
+def test_delete_files_are_live(tmp_path, format_version):
+    """Java's procedure: with delete files; position and equality deletes, deletion vectors."""
+    lake = Lake(tmp_path, "sql")
+    table = lake.filled(2, 1, format_version=format_version)
+    first = data_files(table)[0]
+    if format_version == 2:
+        table = delete_positions(table, [(first.file_path, 3)])
+    else:
+        table = delete_by_vector(table, first.file_path, [3])
+    delete_equal(table, pa.table({"id": [5]}), ["id"], like=first)
+    age_all(lake)
+    stray = put(lake, f"data/{'x.puffin' if format_version > 2 else 'x.parquet'}")
+    names = lake.files_on_disk() - {stray}
+    result = remove_orphan_files(lake.load(), no_spark, trash=0)
+    assert result.orphan_file_locations == (f"file://{stray}",)
+    assert lake.files_on_disk() == names
+    assert len([path for path in names if path.name.startswith("deletes-")]) == 2

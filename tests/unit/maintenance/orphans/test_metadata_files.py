@@ -1,0 +1,158 @@
+import gzip
+import json
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from icekeep.maintenance.orphans.listing import keyed_rows
+from icekeep.maintenance.orphans.metadata_files import SORTED, Sort, Sorter
+from icekeep.maintenance.orphans.options import spelling
+from kit.storage import HookedStorage, MemoryStorage
+
+UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
+DIRECTORY = "memory://lake/tbl/metadata"
+CURRENT = f"{DIRECTORY}/00200-x.metadata.json"
+HEAD_MS = 1_000_000_000_000
+DAY_MS = 86_400_000
+
+
+class Store:
+    def __init__(self):
+        self.memory = MemoryStorage()
+        self.storage = HookedStorage(self.memory)
+
+    def sorts(self, name, data, modified_ms=HEAD_MS - DAY_MS, size_bytes=None, **known):
+        """What one file is taken for."""
+        location = f"{DIRECTORY}/{name}"
+        self.memory.files[location] = (data, 0)
+        sorter = Sorter(
+            **{
+                "table_uuid": UUID,
+                "metadata_location": CURRENT,
+                "last_sequence_number": 200,
+                "head_ms": HEAD_MS,
+                "before_ms": HEAD_MS + DAY_MS,
+                "last_version": None,
+                "now_ms": HEAD_MS + 4 * DAY_MS,
+                "storage": self.storage,
+                **known,
+            }
+        )
+        size = len(data) if size_bytes is None else size_bytes
+        rows = keyed_rows(
+            pa.array([location]),
+            pa.array([size], pa.int64()),
+            pa.array([modified_ms], pa.int64()),
+            spelling(None, None),
+        )
+        found = sorter.sort(rows)
+        assert found.schema == SORTED
+        [row] = found.to_pylist()
+        assert row["location"] == location
+        return Sort(row["kind"])
+
+
+@pytest.fixture
+def store():
+    return Store()
+
+
+def document(*, uuid=UUID, padding=0, first=True, **keys):
+    head = {"format-version": 2, "table-uuid": uuid} if first else {"a": 1, "table-uuid": uuid}
+    return json.dumps({**head, "last-sequence-number": 3, "properties": {"pad": "x" * padding}, **keys}).encode()
+
+
+def test_files_that_are_no_metadata_are_orphans_or_too_young(store):
+    assert store.sorts("m.avro", b"", HEAD_MS) is Sort.ORPHAN
+    assert store.sorts("m.avro", b"", HEAD_MS + DAY_MS) is Sort.YOUNG
+    assert store.sorts("m.metadata.json.bak", b"") is Sort.ORPHAN
+    assert not store.storage.fired
+
+
+def test_a_file_of_which_the_time_is_not_known_is_too_young(store):
+    assert store.sorts("m.avro", b"", None) is Sort.YOUNG
+    assert store.sorts("m.metadata.json", document(), None) is Sort.YOUNG
+
+
+@pytest.mark.parametrize("zip_it", [False, True])
+@pytest.mark.parametrize("padding", [0, 2_000_000])
+@pytest.mark.parametrize("first", [True, False])
+def test_the_id_is_found_wherever_it_stands_in_a_file_of_any_size(store, zip_it, padding, first):
+    def written(**keys):
+        data = document(padding=padding, first=first, **keys)
+        return gzip.compress(data) if zip_it else data
+
+    size = 3_000_000 if padding else None
+    assert store.sorts("a.metadata.json", written(), size_bytes=size) is Sort.METADATA
+    other = "9c12d441-03fe-4693-9a96-a0705ddf69c2"
+    assert store.sorts("b.metadata.json", written(uuid=other), size_bytes=size) is Sort.FOREIGN
+    assert store.sorts("c.metadata.json", written(uuid=UUID.upper()), size_bytes=size) is Sort.METADATA
+
+
+def test_of_a_large_old_file_only_the_beginning_is_read(store):
+    assert store.sorts("a.metadata.json", document(padding=2_000_000)) is Sort.METADATA
+    assert (store.storage.fired["open"], store.storage.fired["read"]) == (1, 0)
+
+
+def test_an_id_in_a_nested_object_is_not_the_table_s(store):
+    data = json.dumps({"properties": {"table-uuid": UUID, "pad": "x" * 2_000_000}, "table-uuid": "other"}).encode()
+    assert store.sorts("a.metadata.json", data) is Sort.FOREIGN
+
+
+def test_a_large_file_that_may_descend_from_ours_is_read_to_its_end(store):
+    log = [{"timestamp-ms": 1, "metadata-file": "memory://lake//tbl/metadata/00200-x.metadata.json"}]
+    data = document(padding=2_000_000, **{"metadata-log": log})
+    assert store.sorts("a.metadata.json", data, HEAD_MS + 1) is Sort.FORK
+    assert store.sorts("a.metadata.json", data, HEAD_MS + 2 * DAY_MS) is Sort.FORK
+
+
+def test_metadata_that_is_further_on_than_ours_is_another_line_of_history(store):
+    assert store.sorts("a.metadata.json", document(**{"last-sequence-number": 202})) is Sort.FORK
+    # What an attempt leaves behind that lost to a change of properties.
+    assert store.sorts("a.metadata.json", document(**{"last-sequence-number": 201})) is Sort.METADATA
+
+
+def test_a_file_that_goes_away_meanwhile_is_no_matter(store):
+    store.storage.before = lambda operation, location: store.memory.files.pop(location, None)
+    assert store.sorts("a.metadata.json", document()) is Sort.GONE
+
+
+@pytest.mark.parametrize(
+    ("name", "last_version", "expected"),
+    [
+        ("v100.metadata.json", 200, Sort.METADATA),
+        ("v101.metadata.json", 200, Sort.VERSION),
+        ("v200.gz.metadata.json", 200, Sort.VERSION),
+        ("v900.metadata.json.gz", 200, Sort.VERSION),
+        ("v1.metadata.json", None, Sort.VERSION),
+        ("00001-x.metadata.json", 200, Sort.METADATA),
+        ("v01.metadata.json", 200, Sort.METADATA),
+    ],
+)
+def test_the_newest_versions_of_a_table_that_is_found_by_name_stay(store, name, last_version, expected):
+    assert store.sorts(name, document(), last_version=last_version) is expected
+
+
+def test_versions_stay_as_long_as_a_slow_writer_may_need_them(store):
+    """Whatever the age that the operator gave."""
+    now_ms = HEAD_MS + 2 * DAY_MS
+    assert store.sorts("v1.metadata.json", document(), HEAD_MS, last_version=900, now_ms=now_ms) is Sort.VERSION
+
+
+def test_a_table_without_an_id_owns_no_metadata_by_its_id(store):
+    assert store.sorts("a.metadata.json", document(), table_uuid=None) is Sort.FOREIGN
+
+
+def test_the_rule_travels_to_other_processes(store):
+    sorter = Sorter(
+        table_uuid=UUID,
+        metadata_location=CURRENT,
+        last_sequence_number=1,
+        head_ms=0,
+        before_ms=0,
+        last_version=3,
+        now_ms=0,
+        storage=MemoryStorage(),
+    )
+    assert pickle.loads(pickle.dumps(sorter)).last_version == 3

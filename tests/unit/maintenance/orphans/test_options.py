@@ -1,0 +1,88 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icekeep.errors import OptionError, UnsupportedError, UsageError
+from icekeep.maintenance.orphans.options import (
+    PrefixMismatchMode,
+    check_concurrency,
+    eligible_before_ms,
+    mismatch_mode,
+    spelling,
+)
+
+HOUR_MS = 3_600_000
+NOW_MS = 1_700_000_000_000
+
+
+def test_files_are_old_enough_after_three_days_if_nobody_says_otherwise():
+    assert eligible_before_ms(None, NOW_MS) == NOW_MS - 72 * HOUR_MS
+
+
+@pytest.mark.parametrize("hours", [24, 25, 72, 24 * 365, 24 * 365 * 60])
+def test_an_age_of_a_day_or_more_is_taken_as_it_is(hours):
+    assert eligible_before_ms(NOW_MS - hours * HOUR_MS, NOW_MS) == NOW_MS - hours * HOUR_MS
+
+
+@pytest.mark.parametrize("hours", [0, 1, 23, 23.8, -1, -1000])
+def test_an_age_below_a_day_is_refused_in_the_library_too(hours):
+    """H-O4, PEERS 6 and 8: apache/iceberg #4194, #8994, delta-rs #3645."""
+    with pytest.raises(UsageError, match="give an age of 24h or more") as raised:
+        eligible_before_ms(round(NOW_MS - hours * HOUR_MS), NOW_MS)
+    assert raised.value.exit_status == 2
+
+
+@given(st.integers(-(2**40), 2**42))
+def test_no_file_is_old_enough_that_is_younger_than_a_day(age_ms):
+    try:
+        before_ms = eligible_before_ms(NOW_MS - age_ms, NOW_MS)
+    except UsageError:
+        assert age_ms < 24 * HOUR_MS
+    else:
+        assert before_ms <= NOW_MS - 24 * HOUR_MS
+        assert before_ms <= NOW_MS - age_ms
+
+
+def test_a_clock_of_the_store_that_is_a_little_behind_makes_no_day_too_short():
+    before_ms = eligible_before_ms(NOW_MS - 24 * HOUR_MS, NOW_MS - 999)
+    assert before_ms == NOW_MS - 24 * HOUR_MS - 999
+
+
+@pytest.mark.parametrize("text", ["ERROR", "error", " Error "])
+def test_modes_are_named_in_any_case(text):
+    assert mismatch_mode(text) is PrefixMismatchMode.ERROR
+    assert mismatch_mode("ignore") is PrefixMismatchMode.IGNORE
+
+
+@pytest.mark.parametrize("text", ["DELETE", "delete"])
+def test_files_that_metadata_spells_otherwise_are_never_deleted(text):
+    """H-O2, Java's testRemoveOrphanFileActionWithDeleteMode: refused here."""
+    with pytest.raises(UnsupportedError, match="equal_schemes"):
+        mismatch_mode(text)
+
+
+def test_other_modes_are_refused():
+    with pytest.raises(OptionError, match="ERROR or IGNORE"):
+        mismatch_mode("NONE")
+
+
+def test_what_is_given_about_schemes_adds_to_the_default():
+    assert spelling(None, None).schemes == {"s3n": "s3", "s3a": "s3"}
+    given_one = spelling({"oss , S3B": "s3", "s3a": "other"}, {"old:8020, older": "New"})
+    assert given_one.schemes == {"s3n": "s3", "s3a": "other", "oss": "s3", "s3b": "s3"}
+    assert given_one.authorities == {"old:8020": "new", "older": "new"}
+
+
+@pytest.mark.parametrize("given_map", [{"": "s3"}, {"a,,b": "s3"}, {"a": " "}])
+def test_maps_with_empty_names_are_refused(given_map):
+    with pytest.raises(OptionError):
+        spelling(given_map, None)
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_at_least_one_task_deletes(count):
+    """Java's testRemoveOrphanFilesProcedure: concurrent deletes, invalid."""
+    with pytest.raises(OptionError, match="max_concurrent_deletes"):
+        check_concurrency(count)
+    check_concurrency(1)
+    check_concurrency(None)

@@ -1,0 +1,691 @@
+"""The whole job on a table in memory. Names of Iceberg Java's tests, and numbers of failures elsewhere, are in the docstrings."""
+
+import gzip
+import json
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from icekeep.errors import OptionError, SafetyError, UnavailableError, UnsupportedError, UsageError
+from icekeep.events import Warned
+from icekeep.spec.metadata_codec import format_metadata
+from icekeep.spec.updates import RemoveSnapshotRef, SetProperties
+from icekeep.storage.base import DeleteOutcome, DeleteStatus
+from kit.tables import EVENTS, add, data_file, memory_table, set_ref, swap
+
+ROOT = "memory://lake/wh/db/events"
+
+
+def document(world, **keys):
+    """The current metadata's JSON, with other keys."""
+    return {**json.loads(format_metadata(world.table.metadata)), **keys}
+
+
+def put_metadata(world, name, days=10.0, **keys):
+    return world.put(name, json.dumps(document(world, **keys)).encode(), days=days)
+
+
+def test_a_table_without_strays_keeps_all_of_its_files(world):
+    """testAllValidFilesAreKept, testMetadataFolderIsIntact."""
+    names = world.names()
+    result = world.run()
+    assert (result.orphan_files_count, result.deleted_files_count, result.status) == (0, 0, "done")
+    assert (result.listed_files_count, result.reachable_files_count) == (len(names), len(names))
+    assert world.names() == names
+
+
+@pytest.mark.parametrize("format_version", [1, 2, 3])
+def test_strays_are_deleted_and_nothing_else(new_world, format_version):
+    """orphanedFileRemovedWithParallelTasks, testRemoveOrphanFilesProcedure."""
+    world = new_world(format_version=format_version)
+    names = world.names()
+    strays = {world.put("data/x.parquet", b"four"), world.put("metadata/lost-m0.avro", b"xy"), world.put("top")}
+    result = world.run(max_concurrent_deletes=2, options={"max-orphan-ratio": 0.5})
+    assert set(result.orphan_file_locations) == strays
+    assert (result.orphan_files_count, result.deleted_files_count, result.deleted_bytes) == (3, 3, 11)
+    assert not result.is_trashed
+    assert world.names() == names
+
+
+def test_a_dry_run_tells_what_would_go_and_changes_nothing(world):
+    """testDryRun."""
+    stray = world.put("data/x.parquet")
+    before = dict(world.memory.files)
+    result = world.run(dry_run=True)
+    assert (result.orphan_file_locations, result.deleted_files_count) == ((stray,), 0)
+    assert result.hash
+    plan = world.plan()
+    assert (plan.files, plan.bytes, plan.hash) == ((stray,), 5, result.hash)
+    assert world.memory.files == before
+
+
+def test_strays_go_to_the_trash_for_as_many_days_as_are_asked_for(world):
+    """PEERS 6: trash, not delete."""
+    stray = world.put("data/x.parquet", b"precious")
+    result = world.run(trash=2)
+    assert result.is_trashed
+    assert stray not in world.memory.files
+    assert f"{result.plan_location}/files/data/x.parquet" in world.memory.files
+    assert world.run(trash=2).emptied_files_count == 0
+    world.pass_days(2)
+    assert world.run(trash=2).emptied_files_count == 1
+    assert not [location for location in world.memory.files if "x.parquet" in location]
+
+
+def test_only_files_older_than_the_moment_go(world):
+    """testOlderThanTimestamp: strictly older."""
+    at, before = world.put("data/at", days=5), world.put("data/before", days=5)
+    world.memory.files[before] = (b"x", world.days_ago(5) - 1)
+    young = world.put("data/young", days=2)
+    result = world.run(older_than=world.days_ago(5))
+    assert (result.orphan_file_locations, result.kept.young_count) == ((before,), 2)
+    assert {at, young} <= set(world.memory.files)
+
+
+def test_three_days_are_the_default(world):
+    kept = world.put("data/three", days=3)
+    gone = world.put("data/more", days=3.001)
+    assert world.run().orphan_file_locations == (gone,)
+    assert kept in world.memory.files
+
+
+@pytest.mark.parametrize("share", [0.5, 0.99, 1.0])
+def test_a_writer_that_takes_no_longer_than_the_age_loses_nothing(world, share):
+    """SC-12, H-O4, PEERS 8: delta-rs #3645."""
+    written = world.put("data/slow.parquet", days=0)
+    world.pass_days(3 * share)
+    world.run()
+    assert written in world.memory.files
+
+
+def test_an_age_below_a_day_is_refused(world):
+    """PEERS 6: apache/iceberg #8994, `older_than` is now."""
+    world.put("data/x.parquet", days=0.5)
+    before = dict(world.memory.files)
+    with pytest.raises(UsageError, match="give an age of 24h or more"):
+        world.run(older_than=world.runtime.now_ms())
+    assert world.memory.files == before
+
+
+def test_ages_are_told_by_the_earlier_of_the_clocks(world):
+    """SC-21: the store is five minutes behind, so that a day by our clock is none by its."""
+    world.put("data/x.parquet", days=1.001)
+    create = world.memory.create
+
+    def slow(location, data):
+        create(location, data)
+        content, modified_ms = world.memory.files[location]
+        world.memory.files[location] = (content, modified_ms - 5 * 60_000)
+
+    world.memory.create = slow
+    assert world.run(older_than=world.days_ago(1), force=True).kept.young_count == 1
+
+
+def test_a_table_whose_files_may_belong_to_others_is_refused(new_world):
+    """testGarbageCollectionDisabled, H-O7."""
+    world = new_world(gc__enabled="false")
+    stray = world.put("data/x.parquet")
+    with pytest.raises(SafetyError, match=r"gc\.enabled=false"):
+        world.run()
+    assert stray in world.memory.files
+
+
+def test_an_encrypted_table_is_refused(world):
+    keyed = document(world, **{"encryption-keys": [{"key-id": "k"}]})
+    world.memory.files[world.table.metadata_location] = (json.dumps(keyed).encode(), 0)
+    with pytest.raises(UnsupportedError, match="encrypted"):
+        world.plan()
+
+
+def test_files_of_all_snapshots_are_kept_whatever_leads_to_them(world):
+    """testWapFilesAreKept, test 'with delete files': branches, tags and staged snapshots."""
+    head = world.table.metadata.current_snapshot
+    table = set_ref(world.table, "audit", head.snapshot_id, "branch")
+    world.put("data/branch.parquet", days=0)
+    table = add(table, "branch.parquet", branch="audit")
+    # Staged: a snapshot that no reference names.
+    table = swap(table, RemoveSnapshotRef("audit"))
+    world.pass_days(10)
+    assert world.run().orphan_files_count == 0
+    assert "data/branch.parquet" in world.names()
+
+
+def test_hidden_names_are_not_looked_at(world):
+    kept = {world.put(name) for name in ("_started", "data/_temporary/0/f", ".x/f", "data/.f.crc", ".icekeep/lease")}
+    result = world.run()
+    assert (result.orphan_files_count, result.kept.hidden_count) == (0, 5)
+    assert kept <= set(world.memory.files)
+
+
+def test_a_location_below_the_table_is_all_that_is_listed(world):
+    """Java's procedure: data folder."""
+    outside = world.put("metadata/lost.avro")
+    inside = world.put("data/lost.parquet")
+    beside = world.put("data2/lost.parquet")
+    assert world.run(location=f"{ROOT}/data/").orphan_file_locations == (inside,)
+    assert {outside, beside} <= set(world.memory.files)
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["memory://lake/wh/db", "memory://lake/wh/db/events2", "memory://lake/wh/db/events/../other", "memory://lake/"],
+)
+def test_a_location_outside_of_the_table_is_refused(world, location):
+    """H-O1, H-O3, PEERS 7."""
+    stray = world.put("x", root="memory://lake/wh/db/events2")
+    with pytest.raises(SafetyError, match="does not lie in a place of table"):
+        world.run(location=location)
+    assert stray in world.memory.files
+
+
+def test_icekeeps_own_directory_cannot_be_the_location(world):
+    kept = world.put(".icekeep/trash/run/files/data/a.parquet")
+    with pytest.raises(SafetyError, match="icekeep's own"):
+        world.run(location=f"{ROOT}/.icekeep/trash/run/files")
+    assert kept in world.memory.files
+
+
+def test_a_relative_location_is_a_mistake(world):
+    """testRemoveOrphanFilesWithRelativeFilePath: a location says where it is."""
+    with pytest.raises(UsageError, match="relative"):
+        world.run(location="wh/db/events")
+
+
+def test_the_operator_may_allow_another_place(world):
+    other = "memory://lake/wh/old"
+    stray = world.put("x", root=other)
+    assert world.run(location=other, options={"reclaim.roots": other}, force=True).orphan_file_locations == (stray,)
+
+
+def test_the_data_path_is_listed_only_where_it_is_named(new_world):
+    """As for Iceberg, which lists the table's location alone."""
+    elsewhere = "memory://lake/data/events"
+    world = new_world(**{"write.data.path": elsewhere})
+    stray = world.put("x.parquet", root=elsewhere)
+    assert world.run().orphan_files_count == 0
+    assert world.run(location=elsewhere, force=True).orphan_file_locations == (stray,)
+
+
+@pytest.mark.parametrize("identifier", [("db", "events", "inner"), ("db",), ("other",)])
+def test_another_table_of_the_catalog_in_the_same_place_stops_it(world, identifier):
+    """H-O3, SC-16, PEERS 7: nested both ways, and equal."""
+    places = {3: f"{ROOT}/inner", 1: "memory://lake/wh"}
+    metadata = msgspec.structs.replace(
+        world.table.metadata,
+        location=places.get(len(identifier), ROOT),
+        table_uuid=str(world.runtime.new_uuid()),
+        properties={},
+    )
+    world.catalog.create(("db", "other"), metadata)
+    stray = world.put("x")
+    with pytest.raises(SafetyError, match=r"db\.other"):
+        world.run()
+    assert stray in world.memory.files
+
+
+def test_a_sibling_whose_name_only_begins_alike_is_no_neighbour(world):
+    """SC-16, H-O1, PEERS 7: `events` and `events2`."""
+    metadata = msgspec.structs.replace(
+        world.table.metadata,
+        location=f"{ROOT}2",
+        table_uuid=str(world.runtime.new_uuid()),
+        snapshots=(),
+        refs={},
+        current_snapshot_id=None,
+        properties={},
+    )
+    world.catalog.create(("db", "events2"), metadata)
+    theirs = world.put("data/live.parquet", root=f"{ROOT}2")
+    stray = world.put("x")
+    assert world.run().orphan_file_locations == (stray,)
+    assert theirs in world.memory.files
+
+
+def test_a_neighbour_that_cannot_be_read_stops_it(world):
+    metadata = msgspec.structs.replace(
+        world.table.metadata, location=f"{ROOT}2", table_uuid=str(world.runtime.new_uuid())
+    )
+    other = world.catalog.create(("db", "broken"), metadata)
+    world.memory.files[other.metadata_location] = (b"{", 0)
+    stray = world.put("x")
+    with pytest.raises(SafetyError, match=r"'db\.broken' cannot be loaded"):
+        world.run()
+    assert stray in world.memory.files
+
+
+def test_a_neighbour_with_a_data_path_together_stops_it(new_world):
+    """H-O3, H16: neither location is involved, and yet one's files look like orphans of the other."""
+    shared = {"write.data.path": "memory://lake/shared/data"}
+    world = new_world(**shared)
+    metadata = msgspec.structs.replace(
+        world.table.metadata, location=f"{ROOT}2", table_uuid=str(world.runtime.new_uuid()), properties=shared
+    )
+    world.catalog.create(("db", "other"), metadata)
+    stray = world.put("x")
+    with pytest.raises(SafetyError, match=r"'db\.other' have a data or metadata directory together"):
+        world.run()
+    assert stray in world.memory.files
+
+
+def test_a_catalog_that_cannot_list_is_told(world):
+    def refuse():
+        raise UnsupportedError("this catalog lists nothing")
+
+    world.catalog.list_namespaces = refuse
+    assert "this catalog lists nothing" in world.run().unlisted_reason
+
+
+def test_metadata_of_another_table_in_the_place_stops_it(world):
+    """H16, SC-16: apache/iceberg #7052, #6890; amoro #4292."""
+    stranger = put_metadata(
+        world, "metadata/00000-x.metadata.json", **{"table-uuid": "0c2b5d1e-0000-4000-8000-000000000000"}
+    )
+    stray = world.put("x")
+    with pytest.raises(SafetyError, match="is of table 0c2b5d1e") as raised:
+        world.run()
+    assert stranger in raised.value.message
+    assert stray in world.memory.files
+
+
+@pytest.mark.parametrize("days", [0.0, 10.0])
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b"\x1f\x8b\x08", b"{}", b'{"table-uuid": null}', b'{"table-uuid": 7}']
+)
+def test_metadata_that_does_not_tell_whose_it_is_stops_it(world, data, days):
+    """H16: young or old."""
+    world.put("inner/metadata/v3.metadata.json", data, days=days)
+    with pytest.raises(SafetyError, match=r"inner/metadata/v3\.metadata\.json"):
+        world.run()
+
+
+@pytest.mark.parametrize("name", ["x.metadata.json", "x.gz.metadata.json", "x.metadata.json.gz"])
+def test_metadata_in_gzip_is_looked_into(world, name):
+    data = gzip.compress(json.dumps(document(world, **{"table-uuid": "another"})).encode())
+    world.put(f"metadata/{name}", data)
+    with pytest.raises(SafetyError, match="of table another"):
+        world.run()
+
+
+def test_metadata_of_our_own_that_is_in_no_log_goes(world):
+    """testRemoveUnreachableMetadataVersionFiles, and what commits that lost leave behind (PEERS 28)."""
+    lost = put_metadata(world, "metadata/00002-lost.metadata.json")
+    young = put_metadata(world, "metadata/00003-lost.metadata.json", days=1.0)
+    result = world.run()
+    assert result.orphan_file_locations == (lost,)
+    assert (result.deleted_metadata_files_count, result.kept.young_count) == (1, 1)
+    assert young in world.memory.files
+
+
+def test_metadata_that_a_catalog_may_find_by_name_stays(world):
+    kept = {put_metadata(world, f"metadata/v{number}.metadata.json") for number in (1, 2, 900)}
+    result = world.run()
+    assert (result.orphan_files_count, result.kept.versions_count) == (0, 3)
+    assert kept <= set(world.memory.files)
+
+
+def test_another_line_of_history_stops_it(world):
+    """H24, SC-24: the table is in two catalogs."""
+    ours = world.table.metadata_location
+    log = [{"timestamp-ms": 1, "metadata-file": ours}]
+    fork = put_metadata(world, "metadata/00009-fork.metadata.json", days=1.0, **{"metadata-log": log})
+    world.put("x")
+    with pytest.raises(SafetyError, match="not in its history") as raised:
+        world.run()
+    assert fork in raised.value.message
+
+
+def test_a_commit_that_lands_while_we_look_is_no_other_line_of_history(world):
+    stray = world.put("x")
+    pending = put_metadata(
+        world,
+        "metadata/00009-next.metadata.json",
+        days=0.0,
+        **{"metadata-log": [{"timestamp-ms": 1, "metadata-file": world.table.metadata_location}]},
+    )
+
+    def land(operation, location):
+        # Sorting reads it after the metadata was loaded.
+        if operation == "read" and location == pending:
+            world.catalog._locations[EVENTS] = pending
+
+    world.storage.before = land
+    assert world.run().orphan_file_locations == (stray,)
+    assert pending in world.memory.files
+
+
+def test_statistics_of_all_kinds_are_kept_those_of_the_metadata_log_too(world):
+    """testRemoveOrphanFilesWithStatisticFiles, H17, SC-17, PEERS 11: amoro #1959."""
+    head = world.table.metadata.current_snapshot_id
+    log = world.table.metadata.metadata_log
+    kept = [world.put(f"metadata/{name}") for name in ("s.puffin", "p.parquet", "old-s.puffin", "old-p.parquet")]
+    statistics = [
+        {
+            "snapshot-id": head,
+            "statistics-path": location,
+            "file-size-in-bytes": 5,
+            "file-footer-size-in-bytes": 1,
+            "blob-metadata": [],
+        }
+        for location in kept
+    ]
+    previous = json.loads(world.memory.read(log[0].metadata_file))
+    previous |= {"statistics": [statistics[2]], "partition-statistics": [statistics[3]]}
+    world.memory.files[log[0].metadata_file] = (gzip.compress(json.dumps(previous).encode()), 0)
+    current = document(world, **{"statistics": [statistics[0]], "partition-statistics": [statistics[1]]})
+    world.memory.files[world.table.metadata_location] = (json.dumps(current).encode(), 0)
+    stray = world.put("metadata/stray.puffin")
+    assert world.run().orphan_file_locations == (stray,)
+    assert set(kept) <= set(world.memory.files)
+
+
+def test_metadata_of_the_log_that_is_gone_or_broken_stops_nothing(world):
+    log = world.table.metadata.metadata_log
+    del world.memory.files[log[0].metadata_file]
+    world.memory.files[log[1].metadata_file] = (b"{", 0)
+    stray = world.put("x")
+    assert world.run().orphan_file_locations == (stray,)
+    assert log[1].metadata_file in world.memory.files
+
+
+def test_a_version_hint_stays(world):
+    hint = world.put("metadata/version-hint.text", b"3")
+    assert world.run().orphan_files_count == 0
+    assert hint in world.memory.files
+
+
+def test_what_cannot_be_read_whole_stops_it(world):
+    """G4, SC-3: every manifest and manifest list, gone, cut or broken."""
+    stray = world.put("x")
+    avro = [location for location in world.memory.files if location.endswith(".avro")]
+    assert len(avro) == 6
+    for location in avro:
+        data, modified_ms = world.memory.files[location]
+        for broken in (None, b"", data[:-1], data[: len(data) // 2], b"x" + data[1:]):
+            if broken is None:
+                del world.memory.files[location]
+            else:
+                world.memory.files[location] = (broken, modified_ms)
+            with pytest.raises(SafetyError, match="nothing is deleted"):
+                world.run(force=True)
+            assert stray in world.memory.files
+        world.memory.files[location] = (data, modified_ms)
+    assert world.run().orphan_file_locations == (stray,)
+
+
+def test_a_store_that_fails_for_now_stops_it_and_may_be_tried_again(world):
+    stray = world.put("x")
+    fired = []
+
+    def failing(at):
+        def fail(operation, location):
+            if operation == at and location.startswith(ROOT):
+                fired.append(location)
+                raise UnavailableError("the store is out of reach")
+
+        return fail
+
+    for at in ("list_share", "shares", "read"):
+        world.storage.before = failing(at)
+        with pytest.raises(UnavailableError):
+            world.run()
+        assert fired.pop()
+        assert stray in world.memory.files
+
+
+def test_where_no_listed_file_is_a_live_one_paths_are_taken_to_be_spelled_in_two_ways(world):
+    """H15."""
+    for location in [*world.memory.files]:
+        world.memory.files[location.replace("/data/", "/data/moved-")] = world.memory.files.pop(location)
+    with pytest.raises(SafetyError, match="none of those listed there"):
+        world.run(location=f"{ROOT}/data", force=True)
+    assert "data/moved-a0.parquet" in world.names()
+
+
+def test_a_place_to_which_no_metadata_leads_may_hold_orphans_only(world):
+    stray = world.put("left/over.parquet")
+    assert world.run(location=f"{ROOT}/left", force=True).orphan_file_locations == (stray,)
+
+
+def test_a_great_share_of_the_files_is_not_deleted_without_asking(world):
+    """G12: a fifth, and not a file more."""
+    listed = len(world.names())
+    most = next(n for n in range(1, 100) if n + 1 > 0.2 * (listed + n + 1))
+    for number in range(most):
+        world.put(f"stray-{number}")
+    assert world.plan().too_many is None
+    world.put("one-more")
+    plan = world.plan()
+    assert f"{most + 1} of the {listed + most + 1} files" in plan.too_many
+    with pytest.raises(SafetyError, match=r"20%.*--approve HASH.*--force"):
+        world.run()
+    assert world.run(force=True).deleted_files_count == most + 1
+
+
+def test_the_share_is_an_option(world):
+    world.put("x")
+    with pytest.raises(SafetyError, match="more than 0%"):
+        world.run(options={"max-orphan-ratio": "0"})
+    with pytest.raises(OptionError, match="max-orphan-ratio"):
+        world.run(options={"max-orphan-ratio": 2})
+    assert world.run(options={"max-orphan-ratio": 1}).deleted_files_count == 1
+
+
+def test_metadata_files_in_no_log_do_not_count_for_the_share(world):
+    listed = len(world.names())
+    for number in range(50):
+        put_metadata(world, f"metadata/{number:05d}-lost.metadata.json")
+    assert world.plan().too_many is None
+    for number in range(listed):
+        world.put(f"stray-{number}")
+    assert f"{listed} of the {2 * listed} files" in world.plan().too_many
+    assert world.run(force=True).deleted_metadata_files_count == 50
+
+
+def test_who_approves_of_a_plan_gets_exactly_that_plan(world):
+    for number in range(20):
+        world.put(f"stray-{number}")
+    plan = world.plan()
+    assert plan.too_many
+    late = world.put("late")
+    with pytest.raises(SafetyError, match="other files would go"):
+        world.run(approve=plan.hash)
+    with pytest.raises(SafetyError, match="other files would go"):
+        world.run(approve=plan.hash, force=True)
+    assert late in world.memory.files
+    assert world.run(approve=world.plan().hash).deleted_files_count == 21
+
+
+def test_files_that_cannot_be_deleted_are_counted_and_named(world):
+    """H19, SC-19."""
+    stuck, free = world.put("stuck"), world.put("free")
+    delete_many = world.storage.delete_many
+
+    def deny(locations):
+        return [
+            DeleteOutcome(location, DeleteStatus.FAILED, "access denied")
+            if location == stuck
+            else delete_many([location])[0]
+            for location in locations
+        ]
+
+    world.storage.delete_many = deny
+    result = world.run()
+    assert (result.status, result.deleted_files_count, result.failed_files_count) == ("partial", 1, 1)
+    assert "access denied" in result.failed_files[0]
+    assert result.plan_location
+    assert free not in world.memory.files
+    world.storage.delete_many = delete_many
+    again = world.run()
+    assert again.finished_files_count + again.deleted_files_count == 1
+    assert stuck not in world.memory.files
+
+
+def test_names_with_odd_characters_are_deleted_as_they_are_listed(world):
+    """SC-19."""
+    names = ["a b", "a%20b", "a&<>'\"b", "ä", "a\nb", "%2Fx", "x+y", "q?x=1#y"]
+    strays = {world.put(f"data/{name}") for name in names}
+    result = world.run(force=True)
+    assert set(result.orphan_file_locations) == strays
+    assert not strays & set(world.memory.files)
+
+
+def test_a_run_after_a_run_finds_nothing(world):
+    world.put("x")
+    assert world.run().deleted_files_count == 1
+    again = world.run()
+    assert (again.orphan_files_count, again.deleted_files_count, again.finished_files_count) == (0, 0, 0)
+
+
+def test_where_a_grace_is_asked_for_a_later_run_deletes(world):
+    stray = world.put("x")
+    result = world.run(options={"grace": "2h"})
+    assert (result.deleted_files_count, result.waits_until_ms) == (0, world.runtime.now_ms() + 2 * 3_600_000)
+    assert stray in world.memory.files
+    world.pass_days(0.1)
+    assert world.run().finished_files_count == 1
+    assert stray not in world.memory.files
+
+
+def test_a_table_that_became_another_one_meanwhile_is_left_alone(world):
+    table, stray = world.table, world.put("x")
+    world.catalog.drop(EVENTS)
+    memory_table(world.catalog)
+    with pytest.raises(SafetyError, match="became another one"):
+        world.run(table)
+    assert stray in world.memory.files
+
+
+def test_properties_that_change_meanwhile_are_obeyed(world):
+    table, stray = world.table, world.put("x")
+    swap(table, SetProperties({"gc.enabled": "false"}))
+    with pytest.raises(SafetyError, match=r"gc\.enabled=false"):
+        world.run(table)
+    assert stray in world.memory.files
+
+
+def test_nobody_is_warned_of_a_run_in_which_all_went_well(world):
+    world.put("x")
+    world.run()
+    assert not [event for event in world.heard.events if isinstance(event, Warned)]
+
+
+def test_a_table_of_version_1_without_an_id_can_be_cleaned(new_world):
+    world = new_world(format_version=1)
+    uuidless = document(world)
+    del uuidless["table-uuid"]
+    world.memory.files[world.table.metadata_location] = (json.dumps(uuidless).encode(), 0)
+    assert world.table.metadata.table_uuid is None
+    stray = world.put("x")
+    assert world.run().orphan_file_locations == (stray,)
+    world.put("metadata/00000-other.metadata.json", json.dumps(uuidless).encode())
+    with pytest.raises(SafetyError, match="no table-uuid"):
+        world.run()
+
+
+def test_a_live_file_that_is_listed_under_another_authority_stops_it_or_is_kept(world):
+    """H-O2, apache/iceberg #4346.
+
+    testRemoveOrphanFilesProcedureWithPrefixMode, testRemoveOrphanFilesProcedureWithEqualAuthorities.
+    """
+    moved = msgspec.structs.replace(data_file("m.parquet"), file_path="memory://old/wh/db/events/data/m.parquet")
+    add(world.table, moved)
+    listed, stray = world.put("data/m.parquet"), world.put("data/x.parquet")
+    with pytest.raises(SafetyError, match="equal_schemes and equal_authorities") as raised:
+        world.run()
+    assert listed in raised.value.message
+    assert moved.file_path in raised.value.message
+    with pytest.raises(UnsupportedError, match="DELETE"):
+        world.run(prefix_mismatch_mode="DELETE")
+    plan = world.plan(prefix_mismatch_mode="IGNORE")
+    assert (plan.files, plan.kept.mismatched_count, plan.conflicts[0].listed) == ((stray,), 1, listed)
+    plan = world.plan(equal_authorities={"old": "lake"})
+    assert (plan.files, plan.kept.mismatched_count, plan.conflicts) == ((stray,), 0, ())
+    assert world.run(prefix_mismatch_mode="ignore").orphan_file_locations == (stray,)
+    assert listed in world.memory.files
+
+
+def test_a_manifest_list_that_counts_other_files_than_the_summary_is_believed_only_if_asked_for(world):
+    current = document(world)
+    current["snapshots"][0]["summary"]["total-data-files"] = "7"
+    world.memory.files[world.table.metadata_location] = (json.dumps(current).encode(), 0)
+    stray = world.put("x")
+    with pytest.raises(SafetyError, match="total-data-files"):
+        world.run()
+    assert world.run(trust_manifest_list=True).orphan_file_locations == (stray,)
+
+
+def test_snapshots_that_do_not_say_how_many_files_they_have_are_told(world):
+    current = document(world)
+    current["snapshots"][0]["summary"] = {"operation": "append"}
+    world.memory.files[world.table.metadata_location] = (json.dumps(current).encode(), 0)
+    assert world.run().untotalled_snapshots_count == 1
+
+
+def test_arguments_are_checked_before_anything_is_listed(world):
+    for arguments in (
+        {"max_concurrent_deletes": 0},
+        {"prefix_mismatch_mode": "none"},
+        {"options": {"no-such-option": 1}},
+        {"trash": -1},
+        {"options": {"grace": "soon"}},
+        {"equal_schemes": {"": "s3"}},
+        {"options": {"reclaim.roots": "memory://lake"}},
+    ):
+        with pytest.raises(OptionError):
+            world.run(**arguments)
+    assert not world.storage.fired["list_share"]
+
+
+def test_prefix_listing_and_streaming_are_what_happens_anyhow(world):
+    """testDefaultToHadoopListing, testStreamResultsDeletion."""
+    stray = world.put("x")
+    assert world.run(prefix_listing=True, stream_results=True).orphan_file_locations == (stray,)
+
+
+def test_a_thousand_locations_are_shown_of_more(world):
+    for number in range(1_005):
+        world.put(f"data/stray-{number:04}")
+    result = world.run(force=True)
+    assert (result.orphan_files_count, len(result.orphan_file_locations)) == (1_005, 1_000)
+
+
+_STEPS = ("commit", "old stray", "young stray", "hidden", "adopt", "branch", "lost metadata", "beside")
+
+
+@settings(max_examples=25)
+@given(st.lists(st.sampled_from(_STEPS), max_size=8), st.booleans())
+def test_after_any_history_exactly_the_old_strays_are_gone(new_world, steps, uses_trash):
+    world = new_world()
+    gone = set()
+    for number, step in enumerate(steps):
+        name = f"n{number}.parquet"
+        match step:
+            case "commit":
+                world.commit(name)
+            case "old stray":
+                gone.add(world.put(f"data/{name}", days=3.5))
+            case "young stray":
+                world.put(f"data/{name}", days=2.5)
+            case "hidden":
+                world.put(f"data/_{name}", days=9)
+            case "adopt":
+                world.put(f"data/{name}", days=9)
+                add(world.table, name)
+            case "branch":
+                world.put(f"data/{name}", days=9)
+                table = set_ref(world.table, f"b{number}", world.table.metadata.current_snapshot_id, "branch")
+                add(table, name, branch=f"b{number}")
+            case "lost metadata":
+                gone.add(put_metadata(world, f"metadata/{number:05d}-lost.metadata.json", days=4))
+            case "beside":
+                world.put(f"data/{name}", days=9, root=f"{ROOT}2")
+    names = world.names()
+    result = world.run(force=True, trash=3 if uses_trash else 0)
+    assert set(result.orphan_file_locations) == gone
+    assert world.names() == names - {location.removeprefix(f"{ROOT}/") for location in gone}
+    assert (
+        result.reachable_files_count + result.orphan_files_count + result.kept.young_count == result.listed_files_count
+    )
+    assert world.run(force=True).orphan_files_count == 0

@@ -1,0 +1,274 @@
+"""`drop` and `drop --purge` on tables in memory and in a directory, without Spark."""
+
+import pytest
+from msgspec.structs import replace
+
+from icekeep.catalog.filesystem import FilesystemCatalog
+from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.retry import commit
+from icekeep.errors import NotFoundError, OptionError, OutcomeUnknownError, SafetyError, UnavailableError
+from icekeep.events import Warned
+from icekeep.maintenance.expiration import expire_snapshots
+from icekeep.maintenance.purge import drop, plan_drop
+from icekeep.spec.metadata import new_table_metadata
+from icekeep.storage.local import LocalStorage
+from kit.changes import Recorder
+from kit.memory_catalog import MemoryCatalog
+from kit.runtime import FakeRuntime
+from kit.storage import HookedStorage, MemoryStorage
+from kit.tables import COLUMNS, EVENTS, add, data_file, entries_of, files, memory_table
+
+WAREHOUSE = "memory://lake/wh"
+
+
+def no_spark():
+    raise AssertionError("Spark has no part in this")
+
+
+def history(catalog=None, **properties):
+    table = memory_table(catalog, **properties)
+    for name in ("a", "b"):
+        table.catalog.storage.create(data_file(name).file_path, b"rows")
+        table = add(table, name)
+    table.catalog.storage.create(files("ab")[0].file_path, b"rows")
+    change = RewriteFiles(removed=entries_of(table, "a", "b"), added=files("ab"), schema_id=0)
+    return commit(table, change, runtime=table.catalog.runtime).table
+
+
+def stored(table):
+    storage = table.catalog.storage
+    return set(getattr(storage, "inner", storage).files)
+
+
+def purged(table, **told):
+    return drop(table, no_spark, purge=True, runtime=table.catalog.runtime, **told)
+
+
+def is_there(table):
+    return any(identifier == table.identifier for identifier in table.catalog.list_tables(table.identifier[:-1]))
+
+
+def test_a_table_that_is_dropped_keeps_its_files():
+    table = history()
+    before = stored(table)
+    assert not drop(table, no_spark).is_purged
+    assert not is_there(table)
+    assert stored(table) == before
+
+
+def test_a_purge_leaves_nothing_of_the_table_and_everything_else():
+    table = history()
+    other = f"{table.metadata.location}2/data/x"
+    table.catalog.storage.create(other, b"another's")
+    result = purged(table)
+    assert (result.status, result.is_purged, result.failed_files_count) == ("done", True, 0)
+    assert {f.kind.value: f.files_count for f in result.deleted_files} == {
+        "data file": 3,
+        "manifest": 5,
+        "manifest list": 3,
+        "metadata file": 4,
+    }
+    assert not is_there(table)
+    assert stored(table) == {other}
+
+
+def test_what_lies_in_the_trash_goes_too():
+    table = history()
+    expire_snapshots(
+        table, no_spark, older_than=table.catalog.runtime.now_ms() + 1, retain_last=1, trash=3, runtime=FakeRuntime()
+    )
+    assert [location for location in stored(table) if "/trash/" in location]
+    purged(table.catalog.load(table.identifier))
+    assert stored(table) == set()
+
+
+def test_metadata_of_the_history_leads_to_what_the_newest_does_not_name_any_more():
+    table = history(write__metadata__previous_versions_max="1")
+    locations = {location for location in stored(table) if location.endswith(".metadata.json")}
+    assert len(locations) == 4
+    purged(table)
+    assert stored(table) == set()
+
+
+def test_the_plan_is_beside_the_tables_until_it_is_carried_out():
+    storage = HookedStorage(MemoryStorage(FakeRuntime()))
+    table = history(MemoryCatalog(storage))
+    seen = []
+    storage.before = lambda what, location: seen.extend(stored(table)) if what == "delete_many" else None
+    purged(table)
+    plans = {location for location in seen if location.startswith(f"{WAREHOUSE}/.icekeep/purges/")}
+    assert {location.rsplit("/", 1)[-1] for location in plans} >= {"plan.json", "before.json"}
+    assert stored(table) == set()
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_purge(catalog, where):
+    """A table whose purge died when it was to delete a file of a name."""
+    table, storage = history(catalog), catalog.storage
+
+    def die(what, location):
+        if what == "delete_many" and location.endswith(where):
+            raise Killed
+
+    storage.before = die
+    with pytest.raises(Killed):
+        purged(table)
+    storage.before = lambda what, location: None
+    return table
+
+
+def another(catalog, name="other"):
+    metadata = new_table_metadata(
+        schema=COLUMNS,
+        spec=memory_table(MemoryCatalog()).metadata.spec,
+        location=catalog.default_location((*EVENTS[:-1], name)),
+        table_uuid=str(catalog.runtime.new_uuid()),
+        now_ms=catalog.runtime.now_ms(),
+        properties={},
+        format_version=2,
+    )
+    return catalog.create((*EVENTS[:-1], name), metadata)
+
+
+def test_the_next_purge_finishes_one_that_was_killed():
+    catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
+    table = killed_purge(catalog, "/data/ab")
+    assert not is_there(table)
+    assert data_file("ab").file_path in stored(table)
+    result = purged(another(catalog))
+    assert result.finished_files_count > 0
+    assert stored(table) == set()
+
+
+def test_a_killed_purge_is_not_finished_where_a_table_lies_by_now():
+    """starrocks #56555: dropped without purge, made again in the same place, and then deleted."""
+    catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
+    table = killed_purge(catalog, "/data/ab")
+    again = another(catalog, EVENTS[-1])
+    before = {location for location in stored(table) if location.startswith(f"{again.metadata.location}/")}
+    heard = Recorder()
+    assert purged(another(catalog), listener=heard).finished_files_count == 0
+    assert [e for e in heard.events if isinstance(e, Warned) and "was not finished stays" in e.message]
+    assert before <= stored(table)
+
+
+def test_an_approved_purge_is_that_one_or_none():
+    table = history()
+    plan = plan_drop(table, no_spark, purge=True)
+    assert plan.files_count == 15
+    before = stored(table)
+    with pytest.raises(SafetyError, match="nothing is dropped"):
+        purged(table, approve="0")
+    assert (stored(table), is_there(table)) == (before, True)
+    assert purged(table, approve=plan.hash).deleted_bytes == plan.bytes
+
+
+def test_the_plan_of_a_plain_drop_deletes_nothing():
+    assert plan_drop(history(), no_spark).files_count == 0
+
+
+@pytest.mark.parametrize("run", [purged, lambda table: plan_drop(table, no_spark, purge=True)])
+def test_files_that_may_be_shared_are_not_purged(run):
+    table = commit(history(), ChangeProperties(updates={"gc.enabled": "false"})).table
+    before = stored(table)
+    with pytest.raises(SafetyError, match=r"gc\.enabled=false"):
+        run(table)
+    assert (stored(table), is_there(table)) == (before, True)
+
+
+def test_imported_files_stay_with_whom_they_belong_to():
+    table = history()
+    imported = replace(data_file("x"), file_path="memory://lake/elsewhere/x")
+    table.catalog.storage.create(imported.file_path, b"another's")
+    table = add(table, imported)
+    assert purged(table).kept_outside_files_count == 1
+    assert stored(table) == {imported.file_path}
+
+
+def test_a_neighbour_that_cannot_be_loaded_stops_a_purge():
+    catalog = MemoryCatalog()
+    table, other = history(catalog), another(catalog)
+    catalog.storage.delete_many([other.metadata_location])
+    with pytest.raises(SafetyError, match=r"db\.other"):
+        purged(table)
+    assert is_there(table)
+
+
+def test_what_cannot_be_read_is_told_and_stays():
+    table = history()
+    first = table.metadata.snapshots[0]
+    table.storage.delete_many([first.manifest_list])
+    table.storage.create(first.manifest_list, b"nonsense")
+    result = purged(table)
+    assert result.unreadable == (first.manifest_list,)
+
+
+def test_a_table_that_is_gone_is_not_purged():
+    table = history()
+    table.catalog.drop(table.identifier)
+    with pytest.raises(NotFoundError):
+        purged(table)
+    assert not [location for location in stored(table) if "/purges/" in location]
+    assert data_file("ab").file_path in stored(table)
+
+
+def test_a_catalog_that_fails_leaves_the_table_and_no_plan():
+    table = history()
+
+    def fail(identifier):
+        raise UnavailableError("the catalog is out of reach")
+
+    table.catalog.drop = fail
+    before = stored(table)
+    with pytest.raises(UnavailableError):
+        purged(table)
+    assert stored(table) == before
+
+
+def test_where_it_is_not_known_whether_the_table_is_gone_no_file_goes_and_the_plan_waits():
+    table = history()
+
+    def vanish(identifier):
+        raise OutcomeUnknownError("the catalog did not answer")
+
+    before = stored(table)
+    table.catalog.drop = vanish
+    with pytest.raises(OutcomeUnknownError):
+        purged(table)
+    assert before < stored(table)
+    assert [location for location in stored(table) - before if location.endswith("/plan.json")]
+
+
+def test_bad_arguments_are_named():
+    with pytest.raises(OptionError, match="max_concurrent_deletes"):
+        purged(history(), max_concurrent_deletes=0)
+
+
+def test_a_table_of_a_catalog_in_a_directory_is_purged_with_its_versions(tmp_path):
+    storage = LocalStorage()
+    catalog = FilesystemCatalog("files", {"warehouse": f"file://{tmp_path}/wh"}, storage)
+    catalog.create_namespace(EVENTS[:-1])
+    table = another(_WithRuntime(catalog), EVENTS[-1])
+    (tmp_path / "wh" / "db" / "events" / "data").mkdir()
+    file = replace(data_file("a"), file_path=f"{table.metadata.location}/data/a")
+    storage.create(file.file_path, b"rows")
+    table = commit(table, AppendFiles(files=(file,))).table
+    result = drop(table, no_spark, purge=True)
+    assert result.status == "done"
+    assert not [path for path in (tmp_path / "wh").rglob("*") if path.is_file()]
+    with pytest.raises(NotFoundError):
+        catalog.load(EVENTS)
+
+
+class _WithRuntime:
+    def __init__(self, catalog):
+        self._catalog = catalog
+        self.runtime = FakeRuntime()
+
+    def __getattr__(self, name):
+        return getattr(self._catalog, name)

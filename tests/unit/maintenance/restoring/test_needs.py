@@ -1,0 +1,128 @@
+"""Runs one after the other: what an older one's snapshots need may have gone with a newer one."""
+
+import pytest
+
+from icekeep.catalog.base import Table
+from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.errors import SafetyError
+from icekeep.maintenance.deletion.plans import DeletionPlan
+from icekeep.maintenance.restoring import restore
+from icekeep.spec.retention import RetentionPolicy
+from kit.changes import run as commit_change
+from kit.memory_catalog import MemoryCatalog
+from kit.storage import HookedStorage, MemoryStorage, contents
+from kit.tables import EVENTS, add, data_file, live, memory_table
+from kit.trash import expired, moves_of
+
+LOCATION = "memory://lake/wh/db/events"
+
+
+class World:
+    """A table whose first snapshot was expired by one run, and the next two by a later one; all of them have file `a`."""
+
+    def __init__(self, *, format_version: int = 2, drops_file: bool = True, trash: bool = True) -> None:
+        self.storage = HookedStorage(MemoryStorage())
+        self.catalog = MemoryCatalog(self.storage)
+        table = memory_table(self.catalog, format_version=format_version)
+        for name in "abc":
+            self.storage.create(f"{LOCATION}/data/{name}", name.encode())
+            table = add(table, name)
+        drop = frozenset({data_file("a").file_path}) if drops_file else frozenset({data_file("c").file_path})
+        table = commit_change(table, DeleteFiles(paths=drop)).table
+        self.all = table.metadata.snapshots_by_id
+        first = table.metadata.snapshots[0].snapshot_id
+        policy = RetentionPolicy(older_than_ms=0, snapshot_ids=(first,))
+        table, self.older = self.expire(table, "run-1", policy)
+        self.catalog.runtime.pass_ms(1000)
+        _, self.newer = self.expire(table, "run-2", RetentionPolicy(older_than_ms=2**62, retain_last=1))
+        assert self.older.snapshot_ids == (first,)
+        assert len(self.newer.snapshot_ids) == 2
+
+    def expire(self, table: Table, run: str, policy: RetentionPolicy) -> tuple[Table, DeletionPlan]:
+        # Sizes as they are in storage: data files of these tables are named, and never written by the commits.
+        sizes = {f"{LOCATION}/data/{name}": 1 for name in "abc"}
+        return expired(table, policy=policy, run=run, runtime=self.catalog.runtime, sizes=sizes)
+
+    def load(self) -> Table:
+        return self.catalog.load(EVENTS)
+
+    def refused(self, run: str = "run-1") -> str:
+        files = contents(self.storage.inner, LOCATION)
+        with pytest.raises(SafetyError) as raised:
+            restore(self.load(), run=run, runtime=self.catalog.runtime)
+        assert contents(self.storage.inner, LOCATION) == files
+        return raised.value.message
+
+
+@pytest.mark.parametrize("format_version", [1, 2, 3])
+def test_what_a_later_run_has_removed_has_to_come_back_first(format_version: int):
+    world = World(format_version=format_version)
+    manifest = next(place for place, _ in moves_of(world.newer, world.storage) if place.endswith("-m0.avro"))
+    assert world.refused() == (
+        f"cannot restore run 'run-1': its snapshots need 1 files that later runs have removed, {manifest!r} among them; "
+        "restore those runs first, the newest before the others; nothing was restored"
+    )
+    assert restore(world.load(), run="run-2", runtime=world.catalog.runtime).status == "done"
+    assert restore(world.load(), run="run-1", runtime=world.catalog.runtime).status == "done"
+    assert world.load().metadata.snapshots_by_id == world.all
+    assert live(world.load(), f"restored-{world.older.snapshot_ids[0]}") == {"a": 1}
+
+
+def test_what_a_later_run_has_left_is_enough():
+    world = World(drops_file=False)
+    read: list[str] = []
+    world.storage.before = lambda operation, location: read.append(location) if operation == "read" else None
+    assert restore(world.load(), run="run-1", runtime=world.catalog.runtime).restored_snapshots_count == 1
+    # Manifests that a branch lists need not be looked into: its files are there.
+    assert not any(location.endswith("-m0.avro") for location in read)
+    assert live(world.load(), f"restored-{world.older.snapshot_ids[0]}") == {"a": 1}
+
+
+def test_files_that_a_snapshot_only_notes_as_deleted_are_not_needed():
+    catalog = MemoryCatalog(HookedStorage(MemoryStorage()))
+    table = memory_table(catalog)
+    catalog.storage.create(f"{LOCATION}/data/a", b"a")
+    table = commit_change(add(table, "a"), DeleteFiles(paths=frozenset({data_file("a").file_path}))).table
+    for name in "bc":
+        catalog.storage.create(f"{LOCATION}/data/{name}", b"b")
+        table = add(table, name)
+    first, second, third, _ = table.metadata.snapshots_by_id
+    plans = []
+    for number, snapshot_id in enumerate((first, second, third)):
+        policy = RetentionPolicy(older_than_ms=0, snapshot_ids=(snapshot_id,))
+        sizes = {f"{LOCATION}/data/{name}": 1 for name in "abc"}
+        table, plan = expired(table, policy=policy, run=f"run-{number}", runtime=catalog.runtime, sizes=sizes)
+        plans.append(plan)
+    catalog.storage.delete_many([trash for _, trash in moves_of(plans[0], catalog.storage)])
+    assert restore(table, run="run-1", runtime=catalog.runtime).restored_tags == (f"restored-{second}",)
+
+
+def test_a_data_file_that_is_gone_is_seen_in_manifests_that_are_there():
+    world = World()
+    restored = {place for place, _ in moves_of(world.newer, world.storage) if not place.endswith("/data/a")}
+    for place, trash in moves_of(world.newer, world.storage):
+        if place in restored:
+            world.storage.move(trash, place)
+    assert f"need 1 files that later runs have removed, '{LOCATION}/data/a' among them" in world.refused()
+
+
+def test_a_list_and_manifests_are_read_from_the_trash_before_they_are_moved():
+    # The newer run's snapshots, when one more has expired since: their own lists and manifests are in its trash.
+    world = World()
+    table = add(world.load(), data_file("d"))
+    world.storage.create(f"{LOCATION}/data/d", b"d")
+    table, _ = expired(table, run="run-3", runtime=world.catalog.runtime)
+    assert restore(world.load(), run="run-2", runtime=world.catalog.runtime).restored_snapshots_count == 2
+    second = world.newer.snapshot_ids[0]
+    assert live(world.load(), f"restored-{second}") == {"a": 1, "b": 1}
+
+
+def test_nothing_is_read_where_all_that_the_run_left_is_still_there():
+    world = World()
+    restore(world.load(), run="run-2", runtime=world.catalog.runtime)
+    opened: list[str] = []
+    world.storage.before = lambda operation, location: (
+        opened.append(location) if operation in ("read", "open") else None
+    )
+    restore(world.load(), run="run-1", runtime=world.catalog.runtime)
+    assert not any(location.endswith(".avro") for location in opened)

@@ -1,0 +1,541 @@
+"""What a run removed, brought back: on tables in memory, whose storage can be looked at and can fail at every call."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from icekeep.catalog.base import Table
+from icekeep.commit.changes.change_statistics import ChangeStatistics
+from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.manage_refs import DropRef
+from icekeep.errors import (
+    InvalidTableError,
+    NotFoundError,
+    OutcomeUnknownError,
+    SafetyError,
+    UnavailableError,
+    UsageError,
+)
+from icekeep.maintenance.deletion.garbage import FileKind, GarbageFile
+from icekeep.maintenance.deletion.plans import DONE, HEAD, write_head
+from icekeep.maintenance.restoring import list_restorable, restore
+from icekeep.spec.snapshots import StatisticsFile
+from icekeep.storage.base import DeleteOutcome, MoveOutcome, MoveStatus
+from kit.changes import run as commit_change
+from kit.memory_catalog import IS_UNKNOWN, LANDS_BUT_IS_UNKNOWN, MemoryCatalog, after
+from kit.storage import HookedStorage, MemoryStorage, contents
+from kit.tables import EVENTS, add, data_file, live, memory_table, raw, set_ref
+from kit.trash import DAY_MS, expired, in_trash, moves_of, written_plan
+
+LOCATION = "memory://lake/wh/db/events"
+
+
+class Crash(BaseException):
+    """The process dies."""
+
+
+class OneByOne(HookedStorage):
+    """Lets a test act between any two files of one call."""
+
+    def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
+        outcomes = []
+        for move in moves:
+            self.before("move_many", move[0])
+            outcomes += self.inner.move_many([move])
+            self.after("move_many", move[0])
+        return outcomes
+
+    def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
+        outcomes = []
+        for location in locations:
+            self.before("delete_many", location)
+            outcomes += self.inner.delete_many([location])
+            self.after("delete_many", location)
+        return outcomes
+
+
+class World:
+    """A table of four snapshots, of which the last is left; `before` is how it was, `plan` what the run wrote."""
+
+    def __init__(self, *, trash: bool = True, restores_snapshots: bool = True, format_version: int = 2) -> None:
+        self.storage = OneByOne(MemoryStorage())
+        self.catalog = MemoryCatalog(self.storage, restores_snapshots=restores_snapshots)
+        table = memory_table(self.catalog, format_version=format_version)
+        for name in "abc":
+            self.storage.create(f"{LOCATION}/data/{name}", f"{name:10}".encode() * 10)
+            table = add(table, name)
+            self.catalog.runtime.pass_ms(1000)
+        self.storage.create(f"{LOCATION}/metadata/1.stats", b"statistics")
+        statistics = StatisticsFile(
+            snapshot_id=table.metadata.snapshots[0].snapshot_id,
+            statistics_path=f"{LOCATION}/metadata/1.stats",
+            file_size_in_bytes=10,
+            file_footer_size_in_bytes=4,
+        )
+        table = commit_change(table, ChangeStatistics(updates=(statistics,))).table
+        self.before = commit_change(table, DeleteFiles(paths=frozenset({data_file("a").file_path}))).table
+        self.rows = {s.snapshot_id: live_at(self.before, s.snapshot_id) for s in self.before.metadata.snapshots}
+        self.files = self.table_files()
+        self.after, self.plan = expired(self.before, runtime=self.catalog.runtime, trash=trash)
+        self.gone = self.plan.snapshot_ids
+        assert len(self.gone) == 3
+        assert trash != (data_file("a").file_path in self.present())
+
+    def restore(self, run: str | None = None) -> Any:
+        return restore(self.load(), run=run, runtime=self.catalog.runtime)
+
+    def load(self) -> Table:
+        return self.catalog.load(EVENTS)
+
+    def present(self) -> set[str]:
+        return set(self.storage.inner.files)
+
+    def table_files(self) -> dict[str, bytes]:
+        """Every file that is not icekeep's own, but table metadata, of which every commit makes another."""
+        files = contents(self.storage.inner, LOCATION)
+        return {n: data for n, data in files.items() if not n.startswith(".icekeep") and not n.endswith(".json")}
+
+    def own_files(self) -> set[str]:
+        return {name for name in contents(self.storage.inner, LOCATION) if name.startswith(".icekeep")}
+
+    def check_restored(self) -> None:
+        """Everything is as it was, but that the snapshots have tags in place of main's history."""
+        table, metadata = self.load(), self.load().metadata
+        assert self.table_files() == self.files
+        assert self.own_files() == set()
+        assert metadata.snapshots_by_id == self.before.metadata.snapshots_by_id
+        assert {n for n in metadata.refs if n != "main"} == {f"restored-{i}" for i in self.gone}
+        assert {i: live(table, f"restored-{i}") for i in self.gone} == {i: self.rows[i] for i in self.gone}
+        assert metadata.statistics == self.before.metadata.statistics
+        assert metadata.refs["main"] == self.before.metadata.refs["main"]
+
+
+def live_at(table: Table, snapshot_id: int) -> Counter[str]:
+    """The names of the live files of a snapshot."""
+    rows = raw(table, table.metadata.snapshot(snapshot_id).manifest_list)
+    entries = [entry for row in rows for entry in raw(table, row["manifest_path"])]
+    return Counter(e["data_file"]["file_path"].rsplit("/", 1)[-1] for e in entries if e["status"] != 2)
+
+
+def untouched(world: World, act: Callable[[], object]) -> None:
+    """Whatever `act` raises, it changes no file and commits nothing."""
+    files, swaps = contents(world.storage.inner, LOCATION), len(world.catalog.swaps)
+    act()
+    assert contents(world.storage.inner, LOCATION) == files
+    assert len(world.catalog.swaps) == swaps
+
+
+@pytest.mark.parametrize("format_version", [1, 2, 3])
+def test_what_a_run_expired_comes_back_and_nothing_is_left_of_the_run(format_version: int):
+    world = World(format_version=format_version)
+    result = world.restore()
+    world.check_restored()
+    assert (result.status, result.run, result.job, result.note) == ("done", "run-1", "expire_snapshots", None)
+    assert result.restored_files_count == world.plan.files_count > 5
+    assert result.restored_bytes == sum(f.bytes for f in world.plan.files) > 100
+    assert result.restored_snapshots_count == 3
+    assert result.restored_tags == tuple(f"restored-{i}" for i in world.gone)
+
+
+def test_counters_history_and_main_stay_as_the_run_left_them():
+    world = World()
+    world.restore()
+    was, now = world.after.metadata, world.load().metadata
+    assert (now.last_sequence_number, now.next_row_id) == (was.last_sequence_number, was.next_row_id)
+    assert now.snapshot_log == was.snapshot_log
+    assert now.refs["main"] == was.refs["main"]
+    assert now.current_snapshot_id == was.current_snapshot_id
+    assert all(now.refs[f"restored-{i}"].max_ref_age_ms == 2**63 - 1 for i in world.gone)
+
+
+def test_the_next_expiry_leaves_what_came_back():
+    world = World()
+    world.restore()
+    world.catalog.runtime.pass_ms(10_000 * DAY_MS)
+    again, plan = expired(world.load(), runtime=world.catalog.runtime, run="run-2", trash=False)
+    assert plan.snapshot_ids == ()
+    assert again.metadata.snapshots_by_id.keys() == world.before.metadata.snapshots_by_id.keys()
+
+
+def test_what_came_back_can_go_and_come_back_once_more():
+    world = World()
+    world.restore()
+    for name in [n for n in world.load().metadata.refs if n != "main"]:
+        drop(world, name)
+    expired(world.load(), runtime=world.catalog.runtime, run="run-2")
+    assert world.restore().run == "run-2"
+    world.check_restored()
+
+
+def drop(world: World, name: str) -> None:
+    seen = world.load().metadata.refs[name]
+    commit_change(world.load(), DropRef(name=name, type="tag", expected_id=seen.snapshot_id))
+
+
+# Which run.
+
+
+def test_runs_are_listed_the_newest_first():
+    world = World()
+    world.catalog.runtime.pass_ms(5)
+    world.storage.create(f"{LOCATION}/data/orphan", b"123")
+    orphan = GarbageFile(FileKind.ORPHAN, f"{LOCATION}/data/orphan", 3)
+    plan = written_plan(world.load(), [orphan], run="run-2", job="remove_orphan_files", runtime=world.catalog.runtime)
+    in_trash(plan, world.storage)
+    newest, oldest = list_restorable(world.load())
+    assert (newest.run, newest.job, newest.snapshots_count, newest.files_count, newest.files_bytes) == (
+        "run-2",
+        "remove_orphan_files",
+        0,
+        1,
+        3,
+    )
+    assert (oldest.run, oldest.job, oldest.snapshots_count) == ("run-1", "expire_snapshots", 3)
+    assert oldest.files_count == world.plan.files_count
+    assert newest.created_ms == oldest.created_ms + 5
+    assert world.restore().run == "run-2"
+    assert world.storage.read(f"{LOCATION}/data/orphan") == b"123"
+    assert world.restore().run == "run-1"
+    assert list_restorable(world.load()) == ()
+
+
+@pytest.mark.parametrize("run", ["run-9", "..", "", "../run-1", "a/b", "."])
+def test_a_run_that_is_not_there_is_not_found(run: str):
+    world = World()
+    with pytest.raises(NotFoundError) as raised:
+        world.restore(run)
+    assert raised.value.message == f"there is no run {run!r} to restore for table 'db.events'; there is 'run-1'"
+
+
+def test_where_nothing_was_removed_there_is_nothing_to_restore():
+    world = World()
+    world.restore()
+    with pytest.raises(NotFoundError, match=r"there is nothing to restore for table 'db.events'$"):
+        world.restore()
+
+
+def test_a_run_that_never_committed_is_not_chosen():
+    world = World()
+    world.restore()
+    written_plan(world.load(), [], run="run-2", snapshot_ids=world.gone, trash=False)
+    with pytest.raises(NotFoundError, match=r"nothing to restore for table 'db.events'; there is 'run-2'"):
+        world.restore()
+
+
+def test_a_plan_of_another_table_is_refused():
+    world = World()
+    world.storage.delete_many([f"{world.plan.directory}/{HEAD}"])
+    write_head(replace(world.plan, table_uuid="another"), world.storage)
+    with pytest.raises(SafetyError, match=r"run 'run-1' was of another table \(uuid another\); nothing was restored"):
+        world.restore()
+
+
+# Places.
+
+
+def test_a_path_that_is_in_use_again_stops_the_restore_before_anything_moves():
+    world = World()
+    world.storage.create(f"{LOCATION}/data/a", b"somebody else's")
+
+    def act() -> None:
+        with pytest.raises(SafetyError, match=f"'{LOCATION}/data/a' is in use again by another file; move that away"):
+            world.restore()
+
+    untouched(world, act)
+    world.storage.delete_many([f"{LOCATION}/data/a"])
+    world.restore()
+    world.check_restored()
+
+
+def test_a_file_of_the_same_length_is_another_one_too():
+    world = World()
+    world.storage.create(f"{LOCATION}/data/a", b"x" * 100)
+    with pytest.raises(SafetyError, match="is in use again"):
+        world.restore()
+
+
+def test_a_path_that_is_in_use_again_is_seen_where_the_trash_has_lost_the_file():
+    world = World()
+    world.storage.delete_many([trash for place, trash in moves_of(world.plan, world.storage) if place.endswith("/a")])
+    world.storage.create(f"{LOCATION}/data/a", b"somebody else's")
+    with pytest.raises(SafetyError, match="is in use again"):
+        world.restore()
+
+
+def test_both_names_of_one_file_are_what_a_move_leaves_that_was_cut_off():
+    world = World()
+    place, trash = moves_of(world.plan, world.storage)[0]
+    world.storage.create(place, world.storage.read(trash))
+    # A store that tells the two names of one file from two files finishes such a move; this one cannot.
+    with pytest.raises(SafetyError, match="paths are in use again"):
+        world.restore()
+    world.storage.delete_many([trash])
+    world.restore()
+    world.check_restored()
+
+
+def test_a_file_that_is_nowhere_stops_the_restore_before_anything_moves():
+    world = World()
+    lost = moves_of(world.plan, world.storage)[1:3]
+    world.storage.delete_many([trash for _, trash in lost])
+
+    def act() -> None:
+        with pytest.raises(SafetyError, match="2 files are neither in the trash nor in their places") as raised:
+            world.restore()
+        assert repr(lost[0][0]) in raised.value.message
+
+    untouched(world, act)
+
+
+def test_a_file_that_somebody_puts_in_the_way_at_the_last_moment_is_not_overwritten():
+    world = World()
+    places = [place for place, _ in moves_of(world.plan, world.storage)]
+
+    def intrude(operation: str, location: str) -> None:
+        if operation == "move_many" and places[1] not in world.present():
+            world.storage.inner.create(places[1], b"somebody else's")
+
+    world.storage.before = intrude
+    with pytest.raises(SafetyError, match="1 paths are in use again") as raised:
+        world.restore()
+    assert repr(places[1]) in raised.value.message
+    assert world.storage.read(places[1]) == b"somebody else's"
+    assert world.load().metadata == world.after.metadata
+
+
+def test_a_store_that_fails_leaves_the_rest_to_another_try():
+    world = World()
+
+    class Failing(OneByOne):
+        def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
+            first, *rest = moves
+            return [MoveOutcome(first[0], MoveStatus.FAILED, "the disk is tired"), *super().move_many(rest)]
+
+    world.catalog.storage = Failing(world.storage.inner)
+    with pytest.raises(
+        UnavailableError, match=r"could not be moved back, .*: the disk is tired; no snapshot was restored"
+    ):
+        world.restore()
+    assert world.load().metadata == world.after.metadata
+    world.catalog.storage = world.storage
+    world.restore()
+    world.check_restored()
+
+
+# Catalogs.
+
+
+def test_where_the_catalog_takes_no_snapshots_only_files_come_back_and_that_is_said():
+    world = World(restores_snapshots=False)
+    swaps = len(world.catalog.swaps)
+    result = world.restore()
+    assert len(world.catalog.swaps) == swaps
+    assert world.load().metadata == world.after.metadata
+    assert world.table_files() == world.files
+    assert world.own_files() == set()
+    assert result.restored_snapshots_count == 0
+    assert result.note == (
+        "only files can come back: catalog 'local' refuses snapshots with old sequence numbers, so the 3 of this run stay expired"
+    )
+
+
+def test_of_a_plan_that_waits_only_the_snapshots_come_back():
+    world = World(trash=False)
+    result = world.restore()
+    world.check_restored()
+    assert (result.restored_files_count, result.restored_snapshots_count) == (0, 3)
+
+
+def test_a_plan_that_was_begun_without_trash_cannot_be_taken_back():
+    world = World(trash=False)
+    world.storage.delete_many([f"{LOCATION}/data/a"])
+
+    def act() -> None:
+        with pytest.raises(SafetyError, match="1 files are neither in the trash nor in their places"):
+            world.restore()
+
+    untouched(world, act)
+
+
+def test_orphans_come_back_without_a_commit():
+    world = World()
+    world.restore()
+    world.storage.create(f"{LOCATION}/data/orphan", b"123")
+    orphan = GarbageFile(FileKind.ORPHAN, f"{LOCATION}/data/orphan", 3)
+    plan = written_plan(world.load(), [orphan], run="run-2", job="remove_orphan_files")
+    in_trash(plan, world.storage)
+    swaps = len(world.catalog.swaps)
+    result = world.restore()
+    assert (result.job, result.restored_files_count, result.note) == ("remove_orphan_files", 1, None)
+    assert len(world.catalog.swaps) == swaps
+    assert world.storage.read(f"{LOCATION}/data/orphan") == b"123"
+    assert world.own_files() == set()
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_an_outcome_that_is_unknown_removes_nothing_and_another_try_completes_it(lands: bool):
+    world = World()
+    world.catalog.follow(LANDS_BUT_IS_UNKNOWN if lands else IS_UNKNOWN)
+    ledger = world.own_files()
+    if lands:
+        # The table's history shows that it landed.
+        assert world.restore().status == "done"
+    else:
+        with pytest.raises(OutcomeUnknownError):
+            world.restore()
+        assert {name for name in ledger if "/files/" not in name} <= world.own_files()
+        world.restore("run-1")
+    world.check_restored()
+
+
+def test_a_tag_that_is_taken_stops_the_restore_before_anything_moves():
+    world = World()
+    head = world.after.metadata.current_snapshot_id
+    assert head is not None
+    set_ref(world.load(), f"restored-{world.gone[1]}", head)
+
+    def act() -> None:
+        with pytest.raises(UsageError, match=f"tag 'restored-{world.gone[1]}' exists already, at snapshot {head}"):
+            world.restore()
+
+    untouched(world, act)
+
+
+def test_without_the_metadata_from_before_there_are_no_snapshots_to_restore():
+    world = World()
+    world.storage.delete_many([f"{world.plan.directory}/before.json"])
+
+    def act() -> None:
+        with pytest.raises(InvalidTableError, match=r"its copy of the table's metadata, .* is not there"):
+            world.restore()
+
+    untouched(world, act)
+
+
+def test_what_others_restored_meanwhile_is_fine():
+    world = World()
+    world.catalog.follow(after(world.restore))
+    result = world.restore()
+    assert (result.status, result.restored_snapshots_count) == ("done", 0)
+    world.check_restored()
+
+
+# Crashes and races.
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("trash", [True, False])
+def test_after_a_crash_at_any_call_another_restore_completes_it(when: str, trash: bool):
+    deaths = Counter[str]()
+    for number in count(1):
+        world = World(trash=trash)
+        calls = count(1)
+
+        def die(operation: str, location: str, number: int = number, calls: Any = calls) -> None:
+            if next(calls) == number:
+                raise Crash
+
+        setattr(world.storage, when, die)
+        try:
+            restore(world.load(), run="run-1", runtime=world.catalog.runtime)
+            break
+        except (Crash, OutcomeUnknownError) as death:
+            deaths[type(death).__name__] += 1
+        setattr(world.storage, when, lambda operation, location: None)
+        if world.storage.head(f"{world.plan.directory}/{HEAD}") is not None:
+            world.restore("run-1")
+        # What is left once the head is gone does not count; a later run sweeps it.
+        world.storage.delete_many([f"{LOCATION}/{name}" for name in world.own_files()])
+        world.check_restored()
+    # In the commit too, of which nobody can tell then what came of it.
+    assert deaths["Crash"] > 20
+    assert deaths["OutcomeUnknownError"] > 0
+
+
+def test_once_the_trash_is_being_emptied_there_is_nothing_to_restore():
+    world = World()
+    world.storage.delete_many([f"{world.plan.directory}/{HEAD}"])
+    with pytest.raises(NotFoundError, match="nothing to restore"):
+        world.restore()
+    with pytest.raises(NotFoundError, match="no run 'run-1'"):
+        world.restore("run-1")
+
+
+def test_a_trash_that_is_emptied_while_files_move_stops_the_restore_before_its_commit():
+    world = World()
+    moves = moves_of(world.plan, world.storage)
+    half = [trash for _, trash in moves[len(moves) // 2 :]]
+
+    def empty(operation: str, location: str) -> None:
+        if operation == "move_many" and f"{world.plan.directory}/{HEAD}" in world.present():
+            world.storage.inner.delete_many([f"{world.plan.directory}/{HEAD}", *half])
+
+    world.storage.before = empty
+    with pytest.raises(SafetyError, match=rf"{len(half)} files are gone, .* others have removed them; no snapshot was"):
+        world.restore()
+    assert world.load().metadata == world.after.metadata
+
+
+def test_files_that_a_run_takes_away_again_while_the_snapshots_come_back_are_fetched_once_more():
+    world = World()
+    moves = moves_of(world.plan, world.storage)
+    world.catalog.follow(after(lambda: [world.storage.inner.move(place, trash) for place, trash in moves[:2]]))
+    result = world.restore()
+    world.check_restored()
+    assert result.restored_files_count == len(moves) + 2
+
+
+def test_files_that_are_deleted_while_the_snapshots_come_back_are_named_and_the_plan_stays():
+    world = World(trash=False)
+    place = f"{LOCATION}/data/a"
+    world.catalog.follow(after(lambda: world.storage.inner.delete_many([place])))
+    result = world.restore()
+    assert result.status == "partial"
+    assert result.note == f"1 files are gone, {place!r} among them: others have removed them"
+    assert f"{world.plan.directory}/{HEAD}" in world.present()
+
+
+def test_the_plan_of_a_run_that_may_be_at_work_stays():
+    world = World()
+    world.storage.delete_many([f"{world.plan.directory}/done.json"])
+    result = world.restore()
+    assert result.note == "run 'run-1' may be at work still; restore it once more when it is over"
+    assert f"{world.plan.directory}/{HEAD}" in world.present()
+    # What it moves to the trash even now can come back.
+    place, trash = moves_of(world.plan, world.storage)[0]
+    world.storage.move(place, trash)
+    assert world.restore("run-1").restored_files_count == 1
+    assert f"{world.plan.directory}/{HEAD}" in world.present()
+    world.catalog.runtime.pass_ms(DAY_MS + 1)
+    assert world.restore("run-1").note is None
+    world.check_restored()
+
+
+def test_orphans_of_a_run_that_may_be_at_work_come_back_and_no_later_run_goes_on_with_it():
+    world = World()
+    world.restore()
+    world.storage.create(f"{LOCATION}/data/orphan", b"123")
+    orphan = GarbageFile(FileKind.ORPHAN, f"{LOCATION}/data/orphan", 3)
+    runtime = world.catalog.runtime
+    plan = written_plan(world.load(), [orphan], run="run-2", job="remove_orphan_files", runtime=runtime)
+    assert world.restore().note == "run 'run-2' may be at work still; restore it once more when it is over"
+    # The mark by which later runs see that there is nothing to be done.
+    assert f"{plan.directory}/{DONE}" in world.present()
+    assert world.storage.read(f"{LOCATION}/data/orphan") == b"123"
+
+
+def test_progress_is_told():
+    world = World()
+    told: list[Any] = []
+
+    class Listening:
+        def on(self, event: Any) -> None:
+            told.append(event)
+
+    restore(world.load(), runtime=world.catalog.runtime, listener=Listening())
+    assert [type(event).__name__ for event in told][:2] == ["StepStarted", "StepAdvanced"]
+    assert sum(event.done for event in told if type(event).__name__ == "StepAdvanced") == world.plan.files_count
