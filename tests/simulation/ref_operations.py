@@ -95,15 +95,24 @@ class FastForward(OnRefs):
         table = client.catalog.load(EVENTS)
         refs = table.metadata.refs
         branches = sorted({MAIN} | {name for name, ref in refs.items() if ref.is_branch})
-        self.branch = MAIN if self.random.random() < 0.6 else self.random.choice(branches)
+        further = {branch: heads for branch in branches if (heads := self._further(table.metadata, branch))}
+        if further and self.random.random() < 0.7:
+            self.branch = self.random.choice([*further])
+            heads = further[self.branch]
+        else:
+            self.branch = MAIN if self.random.random() < 0.6 else self.random.choice(branches)
+            heads = [ref.snapshot_id for name, ref in sorted(refs.items()) if name != self.branch]
         self.moves_refs = frozenset({self.branch})
-        heads = [ref.snapshot_id for name, ref in sorted(refs.items()) if name != self.branch]
         if not heads:
             return False
-        at = refs[self.branch].snapshot_id if self.branch in refs else None
-        further = [n for n in heads if n != at and (at is None or is_ancestor(table.metadata, at, of=n))]
-        self.target = self.random.choice(further if further and self.random.random() < 0.7 else heads)
+        self.target = self.random.choice(heads)
         return self.commit(client, table, FastForwardBranch(self.branch, self.target))
+
+    def _further(self, metadata: TableMetadata, branch: str) -> list[int]:
+        """The snapshots of other references that a branch leads to."""
+        at = metadata.refs[branch].snapshot_id if branch in metadata.refs else None
+        heads = [ref.snapshot_id for name, ref in sorted(metadata.refs.items()) if name != branch]
+        return [n for n in heads if n != at and (at is None or is_ancestor(metadata, at, of=n))]
 
     def check(self, model: Model, before: TableMetadata, after: TableMetadata) -> None:
         was, now = before.refs.get(self.branch), after.refs[self.branch]
