@@ -88,7 +88,7 @@ def _entries(task: Any) -> Iterator[ManifestEntry]:
         yield from (entry for entry in reader.typed_entries(manifest, partition) if entry.is_live)
 
 
-def _read_here(task: Any) -> pa.Table:
+def _read_here(task: Any, live: Any) -> pa.Table:
     files = [entry.data_file for entry in _entries(task)]
     paths = pa.array([file.file_path for file in files], pa.string())
     kinds = [str(CONTENT_KINDS[file.content]) for file in files]

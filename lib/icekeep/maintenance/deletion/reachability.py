@@ -41,7 +41,11 @@ FILES = pa.schema([pa.field("key", pa.int64(), nullable=False), *GARBAGE])
 """Rows of `garbage.GARBAGE` with the key that paths are compared by."""
 
 _KEYS = pa.schema([pa.field("key", pa.int64(), nullable=False)])
-_DRIVER_ENTRIES_COUNT = 500_000
+_DRIVER_ENTRIES_COUNT = 2_000_000
+"""Up to so many entries are held against each other on the driver, which keeps eight bytes of each that is retained ..."""
+
+_DRIVER_CANDIDATES_COUNT = 1_000_000
+"""... where at most so many may be garbage, of which it keeps the rows."""
 
 
 class Retained(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,8 +179,9 @@ def garbage_of(candidates: Candidates, retained: Retained, storage: Storage, spa
     theirs = _content_task(retained.metadata, retained.manifests, storage, must_be_whole=True)
     together = (*candidates.manifests, *retained.manifests)
     try:
-        if chosen_reading(together, _DRIVER_ENTRIES_COUNT).place is Place.DRIVER:
-            content: pa.Table | DataFrame = _differing(_read_here(own), _live_keys(theirs, retained.names))
+        if _are_few(together, candidates.manifests):
+            live = np.unique(_live_keys(theirs, retained.names))
+            content: pa.Table | DataFrame = _differing(_read_here(own, live), live)
         else:
             content = _differing_in_tasks(_in_tasks(own, spark), theirs, retained.names, spark)
     except IcekeepError as error:
@@ -200,8 +205,7 @@ def still_garbage(
     """
     theirs = _content_task(retained.metadata, retained.manifests, storage, must_be_whole=True)
     try:
-        few = chosen_reading(retained.manifests, _DRIVER_ENTRIES_COUNT).place is Place.DRIVER
-        if isinstance(files, pa.Table) and few:
+        if isinstance(files, pa.Table) and _are_few(retained.manifests):
             keyed = files.add_column(0, FILES.field("key"), pa.array(location_keys(files["location"])))
             return _differing(keyed, _live_keys(theirs, retained.names))
         rows = arrow_dataframe(started(spark), files) if isinstance(files, pa.Table) else files
@@ -210,6 +214,14 @@ def still_garbage(
         return _held(left) if isinstance(files, pa.Table) else left
     except IcekeepError as error:
         raise _unproved(error) from error
+
+
+def _are_few(manifests: Sequence[ManifestFile], candidates: Sequence[ManifestFile] = ()) -> bool:
+    """Whether the driver does it by itself."""
+    return (
+        chosen_reading(manifests, _DRIVER_ENTRIES_COUNT).place is Place.DRIVER
+        and chosen_reading(candidates, _DRIVER_CANDIDATES_COUNT).place is Place.DRIVER
+    )
 
 
 def _held(rows: DataFrame) -> pa.Table:
@@ -282,10 +294,25 @@ def _differing(rows: pa.Table, keys: Keys) -> pa.Table:
     return rows.take(_firsts_of_others(own, keys)).select(GARBAGE.names)
 
 
-def _read_here(task: _ContentTask) -> pa.Table:
-    """All files of a task, decoded in threads of this process."""
-    found = in_threads(task.decode, lambda share: [*_read_files(_ContentTask(share, task.must_be_whole))])
+def _read_here(task: _ContentTask, live: Keys) -> pa.Table:
+    """The files of a task whose keys are not among the sorted `live`, decoded in threads of this process."""
+    found = in_threads(task.decode, lambda share: [*_read_others(_ContentTask(share, task.must_be_whole), live)])
     return pa.Table.from_batches([batch for batches in found for batch in batches], FILES)
+
+
+def _read_others(task: _ContentTask, live: Keys) -> Iterator[pa.RecordBatch]:
+    for batch in _read_files(task):
+        mask = ~_among(batch["key"].to_numpy(), live)
+        if mask.any():
+            yield batch if mask.all() else batch.filter(pa.array(mask))
+
+
+def _among(keys: Keys, live: Keys) -> NDArray[np.bool_]:
+    """Which keys are among some sorted ones."""
+    if not len(live):
+        return np.zeros(len(keys), np.bool_)
+    places = np.minimum(np.searchsorted(live, keys), len(live) - 1)
+    return np.asarray(live[places] == keys)
 
 
 def _live_keys(task: _ContentTask, names: Keys) -> Keys:

@@ -38,7 +38,7 @@ NAMED_COUNT = 100
 """So many files that could not be deleted are named."""
 
 _CALL_FILES = 1_000
-_DRIVER_FILES = 20_000
+_DRIVER_FILES = 100_000
 
 
 class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
