@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from icekeep.maintenance.equality_deletes import convert_equality_deletes, plan_convert_equality_deletes
     from icekeep.maintenance.expiration import expire_snapshots, plan_expire_snapshots
     from icekeep.maintenance.manifests import plan_rewrite_manifests, rewrite_manifests
+    from icekeep.maintenance.orphans import plan_remove_orphan_files, remove_orphan_files
     from icekeep.maintenance.position_deletes import plan_rewrite_position_deletes, rewrite_position_deletes
+    from icekeep.maintenance.purge import drop_table, plan_drop_table
+    from icekeep.maintenance.restoring import list_restorable, restore
     from icekeep.operations.loading import load_catalog
     from icekeep.operations.session import build_session
     from icekeep.planning.explain import explain_file
@@ -104,22 +107,28 @@ __all__ = [
     "create_table",
     "create_tag",
     "drop_branch",
+    "drop_table",
     "drop_tag",
     "expire_snapshots",
     "explain_file",
     "fast_forward",
+    "list_restorable",
     "load_catalog",
     "plan_compaction",
     "plan_convert_equality_deletes",
+    "plan_drop_table",
     "plan_expire_snapshots",
+    "plan_remove_orphan_files",
     "plan_rewrite_manifests",
     "plan_rewrite_position_deletes",
     "plan_scan",
     "plan_tasks",
     "publish_changes",
+    "remove_orphan_files",
     "rename_branch",
     "replace_branch",
     "replace_tag",
+    "restore",
     "rewrite_manifests",
     "rewrite_position_deletes",
     "rollback_to_snapshot",
@@ -163,22 +172,28 @@ _HOMES = {
     "create_table": "icekeep.tables.create",
     "create_tag": "icekeep.tables.refs",
     "drop_branch": "icekeep.tables.refs",
+    "drop_table": "icekeep.maintenance.purge",
     "drop_tag": "icekeep.tables.refs",
     "expire_snapshots": "icekeep.maintenance.expiration",
     "explain_file": "icekeep.planning.explain",
     "fast_forward": "icekeep.tables.refs",
+    "list_restorable": "icekeep.maintenance.restoring",
     "load_catalog": "icekeep.operations.loading",
     "plan_compaction": "icekeep.maintenance.compaction",
     "plan_convert_equality_deletes": "icekeep.maintenance.equality_deletes",
+    "plan_drop_table": "icekeep.maintenance.purge",
     "plan_expire_snapshots": "icekeep.maintenance.expiration",
+    "plan_remove_orphan_files": "icekeep.maintenance.orphans",
     "plan_rewrite_manifests": "icekeep.maintenance.manifests",
     "plan_rewrite_position_deletes": "icekeep.maintenance.position_deletes",
     "plan_scan": "icekeep.planning.report",
     "plan_tasks": "icekeep.planning.scan_tasks",
     "publish_changes": "icekeep.tables.rollback",
+    "remove_orphan_files": "icekeep.maintenance.orphans",
     "rename_branch": "icekeep.tables.refs",
     "replace_branch": "icekeep.tables.refs",
     "replace_tag": "icekeep.tables.refs",
+    "restore": "icekeep.maintenance.restoring",
     "rewrite_manifests": "icekeep.maintenance.manifests",
     "rewrite_position_deletes": "icekeep.maintenance.position_deletes",
     "rollback_to_snapshot": "icekeep.tables.rollback",

@@ -66,8 +66,8 @@ JOBS: Mapping[str, Job] = {
         starts_spark_when_needed=True,
     ),
     "drop": Job(
-        plan="icekeep.maintenance.purge:plan_drop",
-        run="icekeep.maintenance.purge:drop",
+        plan="icekeep.maintenance.purge:plan_drop_table",
+        run="icekeep.maintenance.purge:drop_table",
         options="icekeep.maintenance.deletion.options:ReclaimOptions",
         check="icekeep.maintenance.purge:check_arguments",
         plan_extras=("runtime",),

@@ -27,7 +27,7 @@ from icekeep.spec.layout import OWN_DIRECTORY
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
 
-__all__ = ["DropPlan", "DropResult", "check_arguments", "drop", "plan_drop"]
+__all__ = ["DropPlan", "DropResult", "check_arguments", "drop_table", "plan_drop_table"]
 
 _JOB = "drop"
 _FINDING = "finding all files of the table"
@@ -71,7 +71,7 @@ class DropPlan(msgspec.Struct, frozen=True, kw_only=True):
     unlisted_reason: str = ""
 
 
-def drop(  # noqa: PLR0913 - what all jobs that delete are told
+def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
     table: Table,
     spark: SparkSource,
     *,
@@ -88,7 +88,7 @@ def drop(  # noqa: PLR0913 - what all jobs that delete are told
     Args:
         purge: also delete the files that its metadata leads to, through the metadata's history, and what icekeep keeps
             below its location, the trash included. The plan lies in `<warehouse>/.icekeep/purges/`; nothing comes back.
-        approve: the hash of a plan (`plan_drop`): exactly that goes, or nothing.
+        approve: the hash of a plan (`plan_drop_table`): exactly that goes, or nothing.
         trust_manifest_list: as the other jobs'; a purge retains nothing that it could be about.
 
     Raises:
@@ -139,7 +139,7 @@ def drop(  # noqa: PLR0913 - what all jobs that delete are told
     )
 
 
-def plan_drop(  # noqa: PLR0913 - as the job
+def plan_drop_table(  # noqa: PLR0913 - as the job
     table: Table,
     spark: SparkSource,
     *,
@@ -150,7 +150,7 @@ def plan_drop(  # noqa: PLR0913 - as the job
     options: Mapping[str, Any] | ReclaimOptions | None = None,
     runtime: Runtime = SYSTEM,
 ) -> DropPlan:
-    """Say what `drop` with the same arguments would delete; raises as it does."""
+    """Say what `drop_table` with the same arguments would delete; raises as it does."""
     told = check_arguments(table.metadata, purge=purge, max_concurrent_deletes=max_concurrent_deletes, options=options)
     if not purge:
         return DropPlan(is_purged=False)

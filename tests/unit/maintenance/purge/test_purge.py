@@ -11,7 +11,7 @@ from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, OptionError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.events import Warned
 from icekeep.maintenance.expiration import expire_snapshots
-from icekeep.maintenance.purge import drop, plan_drop
+from icekeep.maintenance.purge import drop_table, plan_drop_table
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.storage.local import LocalStorage
 from kit.changes import Recorder
@@ -43,7 +43,7 @@ def stored(table):
 
 
 def purged(table, **told):
-    return drop(table, no_spark, purge=True, runtime=table.catalog.runtime, **told)
+    return drop_table(table, no_spark, purge=True, runtime=table.catalog.runtime, **told)
 
 
 def is_there(table):
@@ -53,7 +53,7 @@ def is_there(table):
 def test_a_table_that_is_dropped_keeps_its_files():
     table = history()
     before = stored(table)
-    assert not drop(table, no_spark).is_purged
+    assert not drop_table(table, no_spark).is_purged
     assert not is_there(table)
     assert stored(table) == before
 
@@ -159,7 +159,7 @@ def test_a_killed_purge_is_not_finished_where_a_table_lies_by_now():
 
 def test_an_approved_purge_is_that_one_or_none():
     table = history()
-    plan = plan_drop(table, no_spark, purge=True)
+    plan = plan_drop_table(table, no_spark, purge=True)
     assert plan.files_count == 15
     before = stored(table)
     with pytest.raises(SafetyError, match="nothing is dropped"):
@@ -169,10 +169,10 @@ def test_an_approved_purge_is_that_one_or_none():
 
 
 def test_the_plan_of_a_plain_drop_deletes_nothing():
-    assert plan_drop(history(), no_spark).files_count == 0
+    assert plan_drop_table(history(), no_spark).files_count == 0
 
 
-@pytest.mark.parametrize("run", [purged, lambda table: plan_drop(table, no_spark, purge=True)])
+@pytest.mark.parametrize("run", [purged, lambda table: plan_drop_table(table, no_spark, purge=True)])
 def test_files_that_may_be_shared_are_not_purged(run):
     table = commit(history(), ChangeProperties(updates={"gc.enabled": "false"})).table
     before = stored(table)
@@ -258,7 +258,7 @@ def test_a_table_of_a_catalog_in_a_directory_is_purged_with_its_versions(tmp_pat
     file = replace(data_file("a"), file_path=f"{table.metadata.location}/data/a")
     storage.create(file.file_path, b"rows")
     table = commit(table, AppendFiles(files=(file,))).table
-    result = drop(table, no_spark, purge=True)
+    result = drop_table(table, no_spark, purge=True)
     assert result.status == "done"
     assert not [path for path in (tmp_path / "wh").rglob("*") if path.is_file()]
     with pytest.raises(NotFoundError):
