@@ -16,8 +16,8 @@ class ExpireSnapshots(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         clean_expired_metadata: schemas and partition specs that nothing uses any more are removed as well.
-        expected: what was approved; where the policy expires anything else on the base, it is a conflict. Null: whatever
-            the policy expires.
+        expected: what was planned: that goes and no more, as far as it is still there; where the policy keeps any of it by
+            now, it is a conflict. Null: whatever the policy expires.
     """
 
     policy: RetentionPolicy
@@ -29,7 +29,7 @@ class ExpireSnapshots(msgspec.Struct, frozen=True, kw_only=True):
         """The policy is evaluated on this base alone, so that a reference made meanwhile keeps what it names."""
         expired = select_expired(base, self.policy, self.now_ms)
         if self.expected is not None:
-            _check_expected(base, expired, self.expected)
+            expired = _as_planned(base, expired, self.expected)
         updates: list[Update] = [RemoveSnapshotRef(name) for name in sorted(expired.ref_names)]
         if expired.snapshot_ids:
             updates.append(RemoveSnapshots(tuple(sorted(expired.snapshot_ids))))
@@ -55,14 +55,16 @@ def _retained(base: TableMetadata, expired: Expired) -> list[Snapshot]:
     return sorted(retained, key=lambda s: s.snapshot_id not in heads)
 
 
-def _check_expected(base: TableMetadata, expired: Expired, expected: Expired) -> None:
-    if (expired.snapshot_ids, expired.ref_names) == (expected.snapshot_ids, expected.ref_names):
-        return
-    more = len(expired.snapshot_ids - expected.snapshot_ids) + len(expired.ref_names - expected.ref_names)
-    fewer = len(expected.snapshot_ids - expired.snapshot_ids) + len(expected.ref_names - expired.ref_names)
-    raise ConflictError(
-        f"the table at {base.location!r} has changed: {more} snapshots and references would expire that were not approved, and "
-        f"{fewer} that were would not; plan again",
-        more_count=more,
-        fewer_count=fewer,
+def _as_planned(base: TableMetadata, expired: Expired, expected: Expired) -> Expired:
+    """What was planned, without what others have removed."""
+    planned = Expired(
+        expected.snapshot_ids & base.snapshots_by_id.keys(), expected.ref_names & base.refs.keys(), expired.kept
     )
+    kept_count = len(planned.snapshot_ids - expired.snapshot_ids) + len(planned.ref_names - expired.ref_names)
+    if kept_count:
+        raise ConflictError(
+            f"the table at {base.location!r} has changed: {kept_count} of the snapshots and references that were to expire must "
+            "stay by now; plan again",
+            kept_count=kept_count,
+        )
+    return planned

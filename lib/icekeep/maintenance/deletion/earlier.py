@@ -73,6 +73,7 @@ def finish_earlier(  # noqa: PLR0913 - what a run was told
     spark: SparkSource,
     now_ms: int,
     *,
+    but: str = "",
     options: ReclaimOptions,
     max_concurrent_deletes: int | None,
     trust_totals: bool,
@@ -84,11 +85,12 @@ def finish_earlier(  # noqa: PLR0913 - what a run was told
     Args:
         table: as it is now.
         now_ms: the earlier of the clocks, epoch milliseconds.
+        but: the directory of a plan that the run has just carried out itself.
 
     Raises:
         SafetyError: not everything that is retained can be read; nothing is deleted.
     """
-    due = [*_due_plans(table, now_ms, listener)]
+    due = [one for one in _due_plans(table, now_ms, listener) if one.plan.directory != but]
     if not due:
         return Earlier()
     retained = read_retained(table.metadata, table.metadata_location, table.storage, spark, trust_totals=trust_totals)

@@ -105,15 +105,11 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
         now_ms=now_ms,
     )
     done = None
-    if not expired.is_empty or clean_expired_metadata or approve is not None:
-        change = ExpireSnapshots(
-            policy=policy,
-            now_ms=now_ms,
-            clean_expired_metadata=clean_expired_metadata,
-            expected=None if approve is None else expired,
-        )
+    is_tried = not expired.is_empty or clean_expired_metadata or approve is not None
+    if is_tried:
+        change = ExpireSnapshots(policy=policy, now_ms=now_ms, clean_expired_metadata=clean_expired_metadata)
         done = expire_and_reclaim(table, spark, change, expired, wish, listener, runtime)
-    current = table if done is None else table.catalog.load(table.identifier)
+    current = table.catalog.load(table.identifier) if is_tried else table
     earlier = Earlier()
     if approve is None:
         # What is approved is all that goes.
@@ -122,6 +118,7 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
             wish.territory,
             spark,
             now_ms,
+            but="" if done is None or done.plan is None else done.plan.directory,
             options=told,
             max_concurrent_deletes=max_concurrent_deletes,
             trust_totals=trust_manifest_list,

@@ -5,7 +5,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.retry import CommitResult, commit
-from icekeep.errors import IcekeepError, MissingFileError, OutcomeUnknownError, SafetyError
+from icekeep.errors import ConflictError, IcekeepError, MissingFileError, OutcomeUnknownError, SafetyError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.earlier import settle_plan
 from icekeep.maintenance.deletion.options import ReclaimOptions
@@ -20,6 +20,9 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.retention import Expired, select_expired
 from icekeep.storage.locations import canonical
+
+_PLANS_MAX = 10
+"""So often a run plans anew, when others make references to what was to go."""
 
 _FINDING = "finding files that only expired snapshots lead to"
 
@@ -85,18 +88,28 @@ def expire_and_reclaim(
         SafetyError: the plan is not the approved one, and nothing was changed; or after the commit not everything could be
             read, and the snapshots are gone and no file is.
     """
-    listener.on(StepStarted(_FINDING))
-    planned = _planned(table, spark, expired, wish, runtime)
-    listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in planned.found.files)} files"))
-    try:
-        committed = commit(table, change, runtime=runtime, listener=listener)
-    except OutcomeUnknownError:
-        raise
-    except IcekeepError:
-        _forget(planned.plan, table)
-        raise
+    for _ in range(_PLANS_MAX):
+        listener.on(StepStarted(_FINDING))
+        planned = _planned(table, spark, expired, wish, runtime)
+        listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in planned.found.files)} files"))
+        try:
+            # What is on disk before the commit is what goes with it.
+            exactly = msgspec.structs.replace(change, expected=expired)
+            committed = commit(table, exactly, runtime=runtime, listener=listener)
+            break
+        except OutcomeUnknownError:
+            raise
+        except IcekeepError as error:
+            table = _forgotten_unless_landed(planned.plan, table)
+            if wish.approve is not None or not isinstance(error, ConflictError) or "kept_count" not in error.facts:
+                raise
+            expired = select_expired(table.metadata, change.policy, change.now_ms)
+            if expired.is_empty and not change.clean_expired_metadata:
+                return None
+    else:
+        raise ConflictError(f"others kept changing what expires in {table.name!r}; run it again")
     if not committed.changed:
-        _forget(planned.plan, table)
+        _forgotten_unless_landed(planned.plan, table)
         return None
     try:
         return _reclaimed(table, spark, change, committed, planned, wish, listener, runtime)
@@ -264,6 +277,14 @@ def _predecessor(committed: CommitResult, change: ExpireSnapshots, latest: Table
             snapshot_ids=sorted(lost),
         )
     return replaced
+
+
+def _forgotten_unless_landed(plan: DeletionPlan | None, table: Table) -> Table:
+    """Forget a plan that was not committed; one whose snapshots are gone stays, for it may be the only word of its files."""
+    latest = table.catalog.load(table.identifier)
+    if plan is not None and latest.metadata.snapshots_by_id.keys() >= set(plan.snapshot_ids):
+        forget_plan(plan, latest.storage)
+    return latest
 
 
 def _forget(plan: DeletionPlan | None, table: Table) -> None:

@@ -11,7 +11,7 @@ from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.requirements import AssertRefSnapshotId
 from icekeep.spec.retention import Expired, RetentionPolicy, select_expired
 from icekeep.spec.schema import Schema
-from icekeep.spec.updates import RemoveSnapshotRef, SetProperties
+from icekeep.spec.updates import RemoveSnapshotRef, RemoveSnapshots, SetProperties
 from kit.changes import run
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
 from kit.runtime import START_MS
@@ -255,35 +255,49 @@ def test_a_spec_that_others_begin_to_use_meanwhile_stays(catalog):
     assert [s.spec_id for s in metadata.partition_specs] == [0, 1]
 
 
-# What was approved.
+# What was planned.
 
 
 def expected(table, policy=OLD):
     return select_expired(table.metadata, policy, table.catalog.runtime.now_ms())
 
 
-def test_what_was_approved_expires(table):
+def test_what_was_planned_expires(table):
     assert expire(table, expected=expected(table)).changed
     assert ids(table.catalog.load(EVENTS)) == [table.metadata.current_snapshot_id]
 
 
-@pytest.mark.parametrize("kind", ["tag", "append"])
-def test_anything_else_than_what_was_approved_is_a_conflict(table, kind):
-    approved = expected(table)
-    others = {"tag": lambda: set_ref(table, "audit", ids(table)[1]), "append": lambda: add(table, "theirs")}
-    table.catalog.follow(after(others[kind]))
-    problem = {"tag": "0 snapshots .* and 1 that were would not", "append": "1 snapshots .* and 0 that were would not"}
-    with pytest.raises(ConflictError, match=f"has changed: {problem[kind]}; plan again"):
-        expire(table, expected=approved)
+def test_what_the_policy_keeps_by_now_is_a_conflict(table):
+    planned = expected(table)
+    table.catalog.follow(after(lambda: set_ref(table, "audit", ids(table)[1])))
+    with pytest.raises(ConflictError, match=r"has changed: 1 of the snapshots and references .* must stay") as refused:
+        expire(table, expected=planned)
+    assert refused.value.facts["kept_count"] == 1
     assert set(ids(table)) <= set(ids(table.catalog.load(EVENTS)))
 
 
-def test_references_must_be_the_approved_ones_too(table):
-    approved = expected(table)
+def test_what_others_made_expire_meanwhile_waits_for_another_plan(table):
+    planned = expected(table)
+    table.catalog.follow(after(lambda: add(table, "theirs")))
+    expire(table, expected=planned)
+    assert ids(table.catalog.load(EVENTS))[0] == table.metadata.current_snapshot_id
+    assert len(ids(table.catalog.load(EVENTS))) == 2
+
+
+def test_a_reference_that_came_to_its_age_meanwhile_waits_too(table):
+    planned = expected(table)
     table = set_ref(table, "short", ids(table)[3], max_ref_age_ms=1)
     table.catalog.runtime.pass_ms(DAY_MS)
-    with pytest.raises(ConflictError, match="1 snapshots and references would expire that were not approved"):
-        expire(table, expected=approved)
+    expire(table, expected=planned)
+    assert "short" in table.catalog.load(EVENTS).metadata.refs
+
+
+def test_what_others_have_expired_already_is_no_conflict(table):
+    planned = expected(table)
+    table.catalog.follow(after(lambda: swap(table, RemoveSnapshots((ids(table)[0],)))))
+    assert expire(table, expected=planned).changed
+    assert ids(table.catalog.load(EVENTS)) == [table.metadata.current_snapshot_id]
+    assert not expire(table.catalog.load(EVENTS), expected=planned).changed
 
 
 def test_for_which_writer_a_snapshot_is_kept_needs_no_approval(table):
