@@ -1,7 +1,9 @@
 import json
+import os
 import signal
 import subprocess
 from pathlib import Path
+from urllib.parse import urlparse
 
 import pytest
 from pyiceberg.exceptions import CommitFailedException
@@ -21,7 +23,9 @@ def test_the_four_jobs_by_spark_submit_keep_every_row(operator: Operator) -> Non
     rewritten = operator.run("rewrite_manifests", "--output", "json", submit=True)
     assert rewritten.json["result"]["rewritten_manifests_count"] == 6
     expired = operator.run(
-        "expire_snapshots", "--older-than", "0s", "--retain-last", "1", "--output", "json", submit=True
+        "expire_snapshots",
+        *("--older-than", "0s", "--retain-last", "1", "--trash", "0", "--output", "json"),
+        submit=True,
     )
     assert expired.json["result"]["deleted_data_files_count"] == 18
     assert operator.lake.rows() == rows
@@ -173,3 +177,49 @@ def test_every_job_says_what_it_is_for(operator: Operator) -> None:
         done = operator.run(path.stem, "--help")
         assert done.status == 0
         assert "--table" in done.out
+
+
+def test_what_was_deleted_comes_back_and_what_is_purged_does_not(operator: Operator) -> None:
+    lake = operator.lake
+    lake.filled()
+    rows, files = lake.rows(), lake.content_on_disk()
+    planned = operator.run(
+        "expire_snapshots", "--older-than", "0s", "--retain-last", "1", "--dry-run", "--output", "json"
+    )
+    approved = planned.json["result"]["hash"]
+    refused = operator.run("expire_snapshots", "--older-than", "0s", "--retain-last", "1", "--approve", "0" * 32)
+    assert (refused.status, "nothing is expired" in refused.err) == (4, True)
+    expired = operator.run(
+        "expire_snapshots", "--older-than", "0s", "--retain-last", "1", "--approve", approved, "--output", "json"
+    )
+    assert expired.json["result"]["is_in_trash"] is True
+    assert len(lake.foreign().snapshots()) == 1
+    restored = operator.run("restore", "--output", "json")
+    assert restored.json["result"]["restored_snapshots_count"] == 5
+    assert len(lake.foreign().snapshots()) == 6
+    assert {p for p in lake.content_on_disk() if ".icekeep" not in p.parts} >= files
+    assert lake.rows() == rows
+
+
+def test_an_orphan_goes_to_the_trash_and_comes_back(operator: Operator) -> None:
+    lake = operator.lake
+    lake.filled(commits=2)
+    orphan = Path(urlparse(lake.location()).path) / "data" / "left-over.parquet"
+    orphan.write_bytes(b"rows of nobody")
+    ten_days_ago = orphan.stat().st_mtime - 10 * 24 * 3600
+    os.utime(orphan, (ten_days_ago, ten_days_ago))
+    assert operator.run("remove_orphan_files", "--older-than", "1h").status == 2
+    done = operator.run("remove_orphan_files", "--output", "json")
+    assert (done.status, done.json["result"]["orphan_files_count"]) == (0, 1)
+    assert not orphan.exists()
+    assert operator.run("restore").status == 0
+    assert orphan.read_bytes() == b"rows of nobody"
+
+
+def test_a_purged_table_is_gone_with_its_files(operator: Operator) -> None:
+    operator.lake.filled(commits=2)
+    planned = operator.run("drop", "--purge", "--dry-run", "--output", "json")
+    assert planned.json["result"]["files_count"] > 10
+    assert operator.run("drop", "--purge").status == 0
+    assert operator.lake.content_on_disk() == set()
+    assert operator.run("drop", "--purge").status == 2

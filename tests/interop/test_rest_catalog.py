@@ -13,6 +13,9 @@ from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, UsageError
+from icekeep.maintenance.expiration import expire_snapshots
+from icekeep.maintenance.purge import drop_table
+from icekeep.maintenance.restoring import restore
 from icekeep.runtime import SYSTEM
 from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
@@ -226,3 +229,49 @@ def test_a_snapshot_of_another_history_is_picked_unless_it_expires_just_then(ser
     after = catalog.load(table.identifier)
     assert (after.metadata_location != base, gone in after.metadata.snapshots_by_id) == (True, False)
     assert multiset(foreign(server, after).scan().to_arrow()) == multiset(pa.concat_tables([expected, events(4)]))
+
+
+def test_after_an_expiration_files_wait_a_day_and_come_back_without_their_snapshots(server, catalog, namespace):
+    """Java applies updates to whatever is current: nothing is deleted in the same breath."""
+    table = made(catalog, namespace)
+    for number in range(3):
+        table = append(table, events(number))
+    rows = multiset(scan_rows(table))
+    result = expire_snapshots(table, no_spark, older_than=SYSTEM.now_ms() + 1, retain_last=1, trash=0)
+    assert (result.expired_snapshots_count, result.deleted_manifest_lists_count) == (2, 0)
+    assert (result.left_files_count, result.left_reason) == (2, "the grace has not passed")
+    lists = [s.manifest_list for s in table.metadata.snapshots[:2]]
+    assert all(table.storage.head(location) for location in lists)
+    back = restore(catalog.load(table.identifier))
+    assert (back.restored_snapshots_count, back.restored_tags) == (0, ())
+    assert "only files can come back" in back.note
+    assert multiset(scan_rows(catalog.load(table.identifier))) == rows
+
+
+def test_without_grace_files_go_after_the_policy_was_proved_on_what_java_replaced(server, catalog, namespace):
+    table = made(catalog, namespace)
+    for number in range(3):
+        table = append(table, events(number))
+    rows = multiset(scan_rows(table))
+    told = {"older_than": SYSTEM.now_ms() + 1, "retain_last": 1, "trash": 0, "options": {"grace": "0"}}
+    result = expire_snapshots(table, no_spark, **told)
+    assert (result.expired_snapshots_count, result.deleted_manifest_lists_count, result.left_files_count) == (2, 2, 0)
+    assert multiset(scan_rows(catalog.load(table.identifier))) == rows
+    assert foreign(server, table).scan().to_arrow().num_rows == sum(rows.values())
+
+
+def test_a_purge_drops_the_table_at_the_server_and_deletes_its_files(server, catalog, namespace):
+    table = append(made(catalog, namespace), events(0))
+    other = append(made(catalog, namespace, "other"), events(1))
+    result = drop_table(table, no_spark, purge=True)
+    assert (result.status, result.is_purged) == ("done", True)
+    with pytest.raises(NotFoundError):
+        catalog.load(table.identifier)
+    # Hadoop's own checksums of the files that the server wrote are no files of the table.
+    left = [file.location for file in table.storage.list(table.metadata.location)]
+    assert [location for location in left if not location.endswith(".crc")] == []
+    assert scan_rows(catalog.load(other.identifier)).num_rows == 20
+
+
+def no_spark():
+    raise AssertionError("Spark has no part in this")

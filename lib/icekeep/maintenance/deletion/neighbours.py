@@ -81,15 +81,18 @@ class _Document(msgspec.Struct, rename="kebab"):
     properties: dict[str, Any] | None = None
 
 
-def neighbours(table: Table, *, listener: Listener = SILENT) -> Neighbours:
+def neighbours(table: Table, *, looked_at: str = "", listener: Listener = SILENT) -> Neighbours:
     """Look at the places of all other tables in a table's catalog, and refuse those that meet this one's.
+
+    Args:
+        looked_at: a directory that counts as one of the table's, since files in it are about to be taken for garbage.
 
     Raises:
         SafetyError: another table's location equals, contains or lies in this one's location or directories, or this one's
             location meets the other's directories, or the other is the same table under a second name.
         InvalidTableError: the table's own location is none.
     """
-    ours = _own_places(table)
+    ours = _own_places(table, looked_at)
     identifiers, unlisted_reason = _all_tables(table)
     others = [other for other in identifiers if other != table.identifier]
     found = [n for n in _each(lambda other: _look(table.catalog, other), others) if n is not None]
@@ -117,11 +120,12 @@ def forget_places() -> None:
     _KNOWN.clear()
 
 
-def _own_places(table: Table) -> Places:
+def _own_places(table: Table, looked_at: str) -> Places:
     location = table.metadata.location
     if place_of(location) is None:
         raise InvalidTableError(f"table {table.name!r} has location {location!r}, which is no location")
-    elsewhere = tuple(root for root in table_roots(table.metadata) if _key(root) != _key(location))
+    roots = (*table_roots(table.metadata), *filter(None, [looked_at]))
+    elsewhere = tuple(root for root in roots if _key(root) != _key(location))
     return Places(table.metadata.table_uuid, location, elsewhere)
 
 

@@ -243,6 +243,20 @@ def test_a_sibling_whose_name_only_begins_alike_is_no_neighbour(world):
     assert theirs in world.memory.files
 
 
+@pytest.mark.parametrize("theirs", ["memory://lake/wh/old", "memory://lake/wh/old/t", "memory://lake/wh"])
+def test_a_table_that_lies_at_an_allowed_place_stops_it(world, theirs):
+    """H-O3: what an operator allows to be deleted from is not for that reason nobody's."""
+    other = "memory://lake/wh/old"
+    metadata = msgspec.structs.replace(
+        world.table.metadata, location=theirs, table_uuid=str(world.runtime.new_uuid()), properties={}
+    )
+    world.catalog.create(("db", "other"), metadata)
+    stray = world.put("x", root=other)
+    with pytest.raises(SafetyError, match=r"db\.other"):
+        world.run(location=other, options={"reclaim.roots": other}, force=True)
+    assert stray in world.memory.files
+
+
 def test_a_neighbour_that_cannot_be_read_stops_it(world):
     metadata = msgspec.structs.replace(
         world.table.metadata, location=f"{ROOT}2", table_uuid=str(world.runtime.new_uuid())
