@@ -63,9 +63,10 @@ $(JAVA_READY): .ci/requirements-java.lock $(wildcard .ci/java/*.xml .ci/java/*/p
 fuzz: $(READY) ## Spoil 100,000 inputs and see each refused in one line or read rightly, two minutes
 	$(BIN)/python tests/fuzz/run.py --inputs 100000
 
-simulate: $(READY) ## Run 100,000 histories of concurrent writers with faults, and 5,000 of compaction beside writers that never stop
+simulate: $(READY) ## Run 100,000 histories of concurrent writers with faults, 5,000 of compaction beside writers, and expire 2,000 tables
 	$(BIN)/python tests/simulation/run.py --histories 100000
 	$(BIN)/python tests/simulation/run.py --streaming 5000
+	$(BIN)/python -m pytest tests/unit/maintenance/expiration/test_generated_histories.py --histories 2000
 
 kills: $(READY) java-env ## Kill fifty compactions with -9 at random moments and check the table after each, ten minutes
 	$(BIN)/python -m pytest tests/interop/test_killed_often.py --kills 25

@@ -3,6 +3,7 @@
 import os
 import sys
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=50)
@@ -10,3 +11,9 @@ settings.load_profile("ci")
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--histories", type=int, default=250, help="how many generated tables are expired and looked through"
+    )

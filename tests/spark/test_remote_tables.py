@@ -66,7 +66,14 @@ def test_every_job_runs_on_them(catalog: Catalog, properties: Mapping[str, str],
     result = compact(catalog.load(EVENTS), spark_session, options={"min-input-files": "2"})
     assert (result.rewritten_data_files_count, result.added_data_files_count) == (6, 2)
     rewrite_manifests(catalog.load(EVENTS), spark_session)
-    expired = expire_snapshots(catalog.load(EVENTS), spark_session, older_than=SYSTEM.now_ms() + 1000, retain_last=1)
+    expired = expire_snapshots(
+        catalog.load(EVENTS),
+        spark_session,
+        older_than=SYSTEM.now_ms() + 1000,
+        retain_last=1,
+        trash=0,
+        options={"grace": "0"},
+    )
     assert (expired.deleted_data_files_count, expired.failed_files_count, expired.missing_files_count) == (6, 0, 0)
     table = catalog.load(EVENTS)
     assert len(table.metadata.snapshots) == 1
@@ -85,18 +92,19 @@ def test_an_expiry_proves_anew_where_the_server_applied_it_to_another_base(
     table = append(create_table(catalog, EVENTS, SCHEMA), events(0))
     compact(append(table, events(1)), spark_session, options={"rewrite-all": "true"})
     proofs: list[str] = []
-    swap, prove = type(catalog).swap, execute.unreachable
+    swap, prove = type(catalog).swap, execute.garbage_between
 
     def swap_after_another(self: Any, table: Table, *rest: Any) -> Any:
         # The server asserts references alone; what somebody else sets does not stand in the way.
         assert isinstance(swap(self, table, [], [SetProperties({"theirs": "1"})]), Committed)
         return swap(self, table, *rest)
 
-    def counted(*arguments: Any) -> Any:
-        proofs.append("again")
-        return prove(*arguments)
+    def counted(*arguments: Any, **named: Any) -> Any:
+        proofs.append("planned" if "after_metadata" in named else "again")
+        return prove(*arguments, **named)
 
     monkeypatch.setattr(type(catalog), "swap", swap_after_another)
-    monkeypatch.setattr(execute, "unreachable", counted)
-    result = expire_snapshots(catalog.load(EVENTS), spark_session, older_than=SYSTEM.now_ms() + 1000, retain_last=1)
-    assert (result.deleted_data_files_count, proofs) == (2, ["again"])
+    monkeypatch.setattr(execute, "garbage_between", counted)
+    told = {"older_than": SYSTEM.now_ms() + 1000, "retain_last": 1, "options": {"grace": "0"}}
+    result = expire_snapshots(catalog.load(EVENTS), spark_session, **told)
+    assert (result.deleted_data_files_count, proofs) == (2, ["planned", "again"])

@@ -19,8 +19,7 @@ from kit.reclaim_histories import History, Steps, steps
 from kit.reclaim_oracle import Expiry, Oracle, normal
 from kit.reclaim_table import DAY_MS
 
-HISTORIES = 1_000
-TRASHED = 100
+TRASHED = 60
 EVENTS_OF_HISTORIES = (
     "fast append",
     "merging append",
@@ -209,10 +208,10 @@ def outcomes(history: History, expected: Expiry) -> Counter[str]:
     return found
 
 
-def test_expiring_a_thousand_histories_deletes_what_the_oracle_says_and_nothing_else() -> None:
+def test_expiring_deletes_what_the_oracle_says_and_nothing_else(pytestconfig: pytest.Config) -> None:
     """Peers' failures 5 and 11: files that another reference or a snapshot before needs, and statistics files."""
     events: Counter[str] = Counter()
-    for number in range(HISTORIES):
+    for number in range(pytestconfig.getoption("histories")):
         history = History.of(number)
         try:
             events += check_deleted_at_once(history)
