@@ -94,7 +94,7 @@ def _read_here(task: Any, live: Any) -> pa.Table:
     kinds = [str(CONTENT_KINDS[file.content]) for file in files]
     sizes = [file.file_size_in_bytes for file in files]
     columns = [pa.array(location_keys(paths)), pa.array(kinds, pa.string()), paths, pa.array(sizes, pa.int64())]
-    return pa.table(columns, schema=reachability.FILES)
+    return reachability._differing(pa.table(columns, schema=reachability.FILES), live)
 
 
 def _live_keys(task: Any, names: Any) -> Any:

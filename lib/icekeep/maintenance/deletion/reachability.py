@@ -41,11 +41,11 @@ FILES = pa.schema([pa.field("key", pa.int64(), nullable=False), *GARBAGE])
 """Rows of `garbage.GARBAGE` with the key that paths are compared by."""
 
 _KEYS = pa.schema([pa.field("key", pa.int64(), nullable=False)])
-_DRIVER_ENTRIES_COUNT = 2_000_000
+_DRIVER_ENTRIES_COUNT = 5_000_000
 """Up to so many entries are held against each other on the driver, which keeps eight bytes of each that is retained ..."""
 
-_DRIVER_CANDIDATES_COUNT = 1_000_000
-"""... where at most so many may be garbage, of which it keeps the rows."""
+_DRIVER_FILES_COUNT = 1_000_000
+"""... and the rows of so many files that turn out to be garbage."""
 
 
 class Retained(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,10 +179,10 @@ def garbage_of(candidates: Candidates, retained: Retained, storage: Storage, spa
     theirs = _content_task(retained.metadata, retained.manifests, storage, must_be_whole=True)
     together = (*candidates.manifests, *retained.manifests)
     try:
-        if _are_few(together, candidates.manifests):
-            live = np.unique(_live_keys(theirs, retained.names))
-            content: pa.Table | DataFrame = _differing(_read_here(own, live), live)
-        else:
+        content: pa.Table | DataFrame | None = None
+        if _are_few(together):
+            content = _read_here(own, np.unique(_live_keys(theirs, retained.names)))
+        if content is None:
             content = _differing_in_tasks(_in_tasks(own, spark), theirs, retained.names, spark)
     except IcekeepError as error:
         raise _unproved(error) from error
@@ -216,12 +216,9 @@ def still_garbage(
         raise _unproved(error) from error
 
 
-def _are_few(manifests: Sequence[ManifestFile], candidates: Sequence[ManifestFile] = ()) -> bool:
+def _are_few(manifests: Sequence[ManifestFile]) -> bool:
     """Whether the driver does it by itself."""
-    return (
-        chosen_reading(manifests, _DRIVER_ENTRIES_COUNT).place is Place.DRIVER
-        and chosen_reading(candidates, _DRIVER_CANDIDATES_COUNT).place is Place.DRIVER
-    )
+    return chosen_reading(manifests, _DRIVER_ENTRIES_COUNT).place is Place.DRIVER
 
 
 def _held(rows: DataFrame) -> pa.Table:
@@ -276,7 +273,7 @@ def _parts(task: _ContentTask, spark: SparkSource) -> list[_ContentTask]:
 
 
 def _in_tasks(task: _ContentTask, spark: SparkSource) -> DataFrame:
-    return dataframe_from_tasks(started(spark), _parts(task, spark), _read_files, FILES)
+    return dataframe_from_tasks(started(spark), _parts(task, spark), _read_distinct, FILES)
 
 
 def _differing_in_tasks(rows: DataFrame, theirs: _ContentTask, names: Keys, spark: SparkSource) -> DataFrame:
@@ -294,17 +291,45 @@ def _differing(rows: pa.Table, keys: Keys) -> pa.Table:
     return rows.take(_firsts_of_others(own, keys)).select(GARBAGE.names)
 
 
-def _read_here(task: _ContentTask, live: Keys) -> pa.Table:
-    """The files of a task whose keys are not among the sorted `live`, decoded in threads of this process."""
-    found = in_threads(task.decode, lambda share: [*_read_others(_ContentTask(share, task.must_be_whole), live)])
-    return pa.Table.from_batches([batch for batches in found for batch in batches], FILES)
+def _read_here(task: _ContentTask, live: Keys) -> pa.Table | None:
+    """The files of a task whose keys are not among the sorted `live`, each once; null where they are too many to be held.
+
+    They are decoded in threads of this process.
+    """
+    found = in_threads(task.decode, lambda share: [*_unseen(_ContentTask(share, task.must_be_whole), live)])
+    left: list[pa.RecordBatch] = []
+    seen, count = live, 0
+    for batches in found:
+        for batch in batches:
+            fresh, seen = _without_seen(batch, seen)
+            left.append(fresh)
+            count += fresh.num_rows
+            if count > _DRIVER_FILES_COUNT:
+                return None
+    return pa.Table.from_batches(left, FILES).select(GARBAGE.names)
 
 
-def _read_others(task: _ContentTask, live: Keys) -> Iterator[pa.RecordBatch]:
+def _read_distinct(task: _ContentTask) -> Iterator[pa.RecordBatch]:
+    """The files of a task, each once: in a long history most manifests of a table name most of its files."""
+    return _unseen(task, np.empty(0, np.int64))
+
+
+def _unseen(task: _ContentTask, seen: Keys) -> Iterator[pa.RecordBatch]:
     for batch in _read_files(task):
-        mask = ~_among(batch["key"].to_numpy(), live)
-        if mask.any():
-            yield batch if mask.all() else batch.filter(pa.array(mask))
+        fresh, seen = _without_seen(batch, seen)
+        if fresh.num_rows:
+            yield fresh
+
+
+def _without_seen(batch: pa.RecordBatch, seen: Keys) -> tuple[pa.RecordBatch, Keys]:
+    """The rows whose keys are not among some sorted ones, each once; and these with theirs."""
+    keys = batch["key"].to_numpy()
+    values, first = np.unique(keys, return_index=True)
+    is_new = ~_among(values, seen)
+    if not is_new.any():
+        return batch.slice(0, 0), seen
+    rows = batch.take(pa.array(np.sort(first[is_new])))
+    return rows, np.sort(np.concatenate([seen, values[is_new]]), kind="stable")
 
 
 def _among(keys: Keys, live: Keys) -> NDArray[np.bool_]:
