@@ -41,7 +41,7 @@ FILES = pa.schema([pa.field("key", pa.int64(), nullable=False), *GARBAGE])
 """Rows of `garbage.GARBAGE` with the key that paths are compared by."""
 
 _KEYS = pa.schema([pa.field("key", pa.int64(), nullable=False)])
-_DRIVER_ENTRIES_COUNT = 5_000_000
+_DRIVER_ENTRIES_COUNT = 10_000_000
 """Up to so many entries are held against each other on the driver, which keeps eight bytes of each that is retained ..."""
 
 _DRIVER_FILES_COUNT = 1_000_000

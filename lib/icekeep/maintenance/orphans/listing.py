@@ -23,6 +23,7 @@ from icekeep.planning.sessions import SparkSource, started
 from icekeep.planning.tasks import collected, dataframe_from_tasks, dealt, parallelism
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import FileInfo, ListingShare, Storage
+from icekeep.storage.locations import parse_location
 
 Rows: TypeAlias = pa.Table | DataFrame
 """Few rows as a table that the driver holds, many where Spark has them."""
@@ -40,6 +41,8 @@ LISTED = pa.schema(
 lie elsewhere."""
 
 _THREADS = 16
+_LOCAL_THREADS = 2
+"""Of the disks of this machine: there is no waiting to be done, and more would only fight over the interpreter."""
 _BATCH_ROWS = 10_000
 _SHARES_A_SLOT = 8
 
@@ -85,8 +88,9 @@ def list_files(
         UnavailableError, UsageError: a part could not be listed.
     """
     if expected_count <= driver_rows:
-        shares = storage.shares(root, _THREADS)
-        found = _listed_here(_ListTask(tuple(shares), hidden, spelling, storage), driver_rows)
+        threads = _LOCAL_THREADS if parse_location(root).scheme == "file" else _THREADS
+        shares = storage.shares(root, threads)
+        found = _listed_here(_ListTask(tuple(shares), hidden, spelling, storage), driver_rows, threads)
         if found is not None:
             return found
     session = started(spark)
@@ -143,7 +147,7 @@ def counting_row(left_out: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{"size_bytes": left_out}], schema=LISTED)
 
 
-def _listed_here(task: _ListTask, most_rows: int) -> Listing | None:
+def _listed_here(task: _ListTask, most_rows: int, threads: int) -> Listing | None:
     """List in threads of this process; null where there is more than it should hold."""
     full, seen = Event(), [0]
 
@@ -157,7 +161,7 @@ def _listed_here(task: _ListTask, most_rows: int) -> Listing | None:
             found.append(batch)
         return found
 
-    with ThreadPoolExecutor(min(_THREADS, max(1, len(task.shares)))) as pool:
+    with ThreadPoolExecutor(min(threads, max(1, len(task.shares)))) as pool:
         batches = [batch for some in pool.map(listed, task.shares) for batch in some]
     files = pa.Table.from_batches([batch for batch, _ in batches], LISTED)
     if full.is_set() or files.num_rows > most_rows:

@@ -18,7 +18,7 @@ FLOOR_AGE_MS = DAY_MS
 """A writer may need so long from its first file to its commit; files that are younger may be those of one."""
 
 DRIVER_ROWS = 1_500_000
-"""So many files are held on the driver; above that nothing is that grows with the number of files."""
+"""So many files are held on the driver, some 250 MB; above that nothing is that grows with the number of files."""
 
 EQUAL_SCHEMES: Mapping[str, str] = {"s3n,s3a": "s3"}
 
