@@ -93,6 +93,7 @@ FEW_BESIDE_MANY = [*FLAT, *(f"wh/t/metadata/snap-{CHANCE.getrandbits(62)}-1-{num
 )
 @pytest.mark.parametrize("count", [4, 16, 64])
 def test_names_as_engines_give_them_are_divided_evenly_by_few_looks(names, count):
+    """apache/iceberg #16932: one listing on the driver had seen 38 % of a table after eight hours."""
     store = Sorted(names, 1000)
     ranges = key_ranges(store, "wh/t/", count, 1, 1000)
     counts = store.counts(ranges)

@@ -76,6 +76,7 @@ def test_what_only_expired_snapshots_lead_to_goes_at_once_without_trash():
 
 
 def test_the_plan_is_exactly_what_goes_and_changes_nothing():
+    """apache/iceberg #11213: nobody could see what an expiration would free."""
     table = history()
     before = dict(table.catalog.storage.files)
     plan = planned(table)
@@ -92,6 +93,7 @@ def test_the_plan_is_exactly_what_goes_and_changes_nothing():
 
 
 def test_an_append_only_history_opens_no_manifest():
+    """apache/iceberg #11017, #13737: hours, and memory for every manifest of every snapshot, to find nothing to delete."""
     storage = HookedStorage(MemoryStorage(FakeRuntime()))
     table = memory_table(MemoryCatalog(storage))
     for number in range(5):
@@ -134,6 +136,7 @@ def test_what_is_in_the_trash_and_in_use_again_stays_there():
 
 
 def test_where_metadata_is_not_compared_files_wait_a_day():
+    """trino #26213: commit fast, delete later."""
     table = history(MemoryCatalog(compares_metadata=False))
     result = expired(table)
     assert (result.expired_snapshots_count, result.deleted_data_files_count) == (3, 0)
