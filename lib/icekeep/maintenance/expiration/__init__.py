@@ -155,7 +155,7 @@ def plan_expire_snapshots(  # noqa: PLR0913 - as the job
     around = neighbours(table, listener=listener)
     now_ms = runtime.now_ms()
     expired = select_expired(metadata, retention_policy(older_than, retain_last, snapshot_ids, told), now_ms)
-    after = metadata if expired.is_empty else after_expiration(metadata, expired, now_ms)
+    after = metadata if expired.is_empty else after_expiration(table, expired, now_ms)
     found, untotalled_count = Sorted(), 0
     if not expired.is_empty:
         garbage = garbage_between(

@@ -139,7 +139,7 @@ def _planned(table: Table, spark: SparkSource, expired: Expired, wish: Wish, run
         spark,
         wish.now_ms,
         trust_totals=wish.trust_totals,
-        after_metadata=after_expiration(metadata, expired, wish.now_ms),
+        after_metadata=after_expiration(table, expired, wish.now_ms),
     ).garbage
     found = sort_garbage(garbage, wish.territory, plan_directory(table, draft), table.storage)
     plan_hash = found.hash(table, draft)

@@ -1,7 +1,7 @@
 """Metadata files that an expiration takes along: those that fell out of the metadata log with it, and are old."""
 
 from icekeep.catalog.filesystem import VERSION_AGE_KEPT_MS, VERSIONS_KEPT
-from icekeep.catalog.metadata_files import file_version
+from icekeep.catalog.metadata_files import DELETE_AFTER_COMMIT, file_version
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.locations import canonical
 

@@ -14,7 +14,7 @@ from icekeep.maintenance.expiration.old_metadata import old_metadata_files
 from icekeep.planning.sessions import SparkSource
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import Expired, RetentionPolicy
-from icekeep.spec.updates import RemoveSnapshotRef, RemoveSnapshots, Update, apply_updates
+from icekeep.spec.updates import RemoveSnapshotRef, RemoveSnapshots, Update, apply_updates, log_previous
 from icekeep.spec.writer_progress import KeptForWriter
 
 JOB = "expire_snapshots"
@@ -104,11 +104,13 @@ def garbage_between(
     return Found(garbage=garbage_of(candidates, retained, storage, spark), retained=retained)
 
 
-def after_expiration(metadata: TableMetadata, expired: Expired, now_ms: int) -> TableMetadata:
-    """The metadata that would follow if `expired` left it as it is."""
+def after_expiration(table: Table, expired: Expired, now_ms: int) -> TableMetadata:
+    """The metadata that would follow if `expired` left the table as it is."""
+    metadata = table.metadata
     updates: list[Update] = [RemoveSnapshotRef(name) for name in sorted(expired.ref_names)]
     updates.append(RemoveSnapshots(tuple(expired.snapshot_ids)))
-    return apply_updates(metadata, updates, now_ms=now_ms)
+    after = apply_updates(metadata, updates, now_ms=now_ms)
+    return log_previous(after, table.metadata_location, metadata.last_updated_ms)
 
 
 def expiration_plan(

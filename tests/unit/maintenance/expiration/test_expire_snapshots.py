@@ -166,6 +166,25 @@ def test_a_file_that_is_used_again_before_its_grace_is_over_is_kept():
     assert own(table) == []
 
 
+def test_old_metadata_files_go_with_the_log_that_named_them():
+    table = history(write__metadata__previous_versions_max="2")
+    table.catalog.runtime.pass_ms(4 * DAY_MS)
+    dropped = table.metadata.metadata_log[0].metadata_file
+    assert dropped in planned(table).files
+    result = expired(table)
+    assert result.deleted_metadata_files_count == 1
+    assert dropped not in table.catalog.storage.files
+    left = latest(table)
+    assert all(table.storage.head(entry.metadata_file) for entry in left.metadata.metadata_log)
+
+
+def test_young_metadata_files_stay():
+    table = history(write__metadata__previous_versions_max="2")
+    dropped = table.metadata.metadata_log[0].metadata_file
+    assert expired(table).deleted_metadata_files_count == 0
+    assert dropped in table.catalog.storage.files
+
+
 class Killed(BaseException):
     pass
 

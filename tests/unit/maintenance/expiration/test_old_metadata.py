@@ -30,6 +30,12 @@ def test_the_current_file_and_what_is_spelled_otherwise_stay():
     assert gone(before, logged("00002-b.metadata.json"), current="00001-a.metadata.json") == []
 
 
+def test_what_the_commit_deletes_itself_is_left_to_it():
+    before = logged("00001-a.metadata.json")
+    after = replace(logged(), properties={"write.metadata.delete-after-commit.enabled": "true"})
+    assert gone(before, after) == []
+
+
 def test_young_files_stay():
     before = logged("00001-a.metadata.json", at_ms=OLD_MS + 1)
     assert gone(before, logged()) == []
