@@ -13,7 +13,11 @@ def old_metadata_files(
 
     Younger ones than three days stay, as for orphan removal. So do the newest hundred where the number in a name is all
     that tells versions apart: a slow writer might make such a version a second time, and believe that it committed.
+
+    Where `write.metadata.delete-after-commit.enabled` is set the commit itself deletes them.
     """
+    if after.properties.get(DELETE_AFTER_COMMIT, "false").lower() == "true":
+        return ()
     kept = {canonical(entry.metadata_file) for entry in after.metadata_log} | {canonical(after_location)}
     newest = file_version(after_location)
 
