@@ -32,6 +32,7 @@ def test_eight_processes_lose_no_commit_and_double_none(contested, tried):
     table = open_catalog("local", properties).load(EVENTS)
     check_race(table, foreign(), dict.fromkeys(names(WRITERS), COMMITS))
     conflicts = conflicts_of(table)
-    assert conflicts >= WRITERS * COMMITS * 0.3
+    # Writers that never met would have shown nothing; how often they do is the machine's load.
+    assert conflicts >= WRITERS * COMMITS * 0.1
     tried("commits of racing processes", WRITERS * COMMITS)
     tried("conflicts that they met", conflicts)
