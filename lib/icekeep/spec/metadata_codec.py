@@ -47,7 +47,7 @@ def parse_metadata(data: bytes, location: str) -> TableMetadata:
         UnsupportedError: the format version is one that we do not read.
     """
     try:
-        raw = msgspec.json.decode(_unzipped(data))
+        raw = msgspec.json.decode(unzipped(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, EOFError, OSError, zlib.error) as error:
         raise InvalidTableError(f"cannot read table metadata {location!r}: {error}", location=location) from error
     try:
@@ -178,13 +178,14 @@ def _table_uuid(rest: dict[str, Any], version: int) -> str | None:
     return _required(rest, "table-uuid", str)
 
 
-def _unzipped(data: bytes) -> bytes:
+def unzipped(data: bytes, max_bytes: int = _MAX_METADATA_BYTES) -> bytes:
+    """A metadata file's text, plain or gzip; raises `OSError`, `EOFError` or `zlib.error` for what does not unpack to it."""
     if data[:2] != b"\x1f\x8b":
         return data
     with gzip.open(io.BytesIO(data)) as stream:
-        plain = stream.read(_MAX_METADATA_BYTES + 1)
-    if len(plain) > _MAX_METADATA_BYTES:
-        raise OSError(f"it unpacks to more than {_MAX_METADATA_BYTES} bytes")
+        plain = stream.read(max_bytes + 1)
+    if len(plain) > max_bytes:
+        raise OSError(f"it unpacks to more than {max_bytes} bytes")
     return plain
 
 

@@ -5,8 +5,6 @@ nothing is deleted from a table whose place is not its own. Only places are read
 version that is not known here has its place all the same.
 """
 
-import gzip
-import io
 import threading
 import zlib
 from collections import OrderedDict
@@ -23,6 +21,7 @@ from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.deletion.territory import place_of, table_roots
 from icekeep.spec.layout import data_directory, metadata_directory
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.metadata_codec import unzipped
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -202,7 +201,7 @@ def _places(pointer: Pointer) -> Places:
 
 def _parse_places(data: bytes, metadata_location: str) -> Places:
     try:
-        document = msgspec.json.decode(_unzipped(data), type=_Document)
+        document = msgspec.json.decode(unzipped(data, _METADATA_MAX_BYTES), type=_Document)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, EOFError, OSError, zlib.error) as error:
         raise InvalidTableError(
             f"cannot read table metadata {metadata_location!r}: {error}", location=metadata_location
@@ -220,16 +219,6 @@ def _parse_places(data: bytes, metadata_location: str) -> Places:
     # A whole bucket says nothing about where in it the files are.
     elsewhere = tuple(location for location, place in places.items() if place is not None and not place.is_bare)
     return Places(document.table_uuid, document.location, elsewhere)
-
-
-def _unzipped(data: bytes) -> bytes:
-    if data[:2] != b"\x1f\x8b":
-        return data
-    with gzip.open(io.BytesIO(data)) as stream:
-        plain = stream.read(_METADATA_MAX_BYTES + 1)
-    if len(plain) > _METADATA_MAX_BYTES:
-        raise OSError(f"it unpacks to more than {_METADATA_MAX_BYTES} bytes")
-    return plain
 
 
 def _refuse_overlap(table: Table, ours: Places, neighbour: _Neighbour) -> None:

@@ -3,12 +3,13 @@
 Iceberg has none of them. Ages are texts as `36h`; `0` is none.
 """
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from msgspec import Meta, field
 
 from icekeep.errors import OptionError
-from icekeep.maintenance.options import Options
+from icekeep.maintenance.options import Options, parse_options
 from icekeep.spec.filters.ages import age_ms
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -54,6 +55,23 @@ class ReclaimOptions(Options, frozen=True, kw_only=True):
         if self.grace is None:
             return 0 if compares_metadata else DAY_MS
         return _age("grace", self.grace)
+
+
+def checked_options(
+    given: Mapping[str, Any] | ReclaimOptions | None, max_concurrent_deletes: int | None, trash: int | None = None
+) -> ReclaimOptions:
+    """The options, once everything that is said about deletion has been looked at, before anything is listed or planned.
+
+    Raises:
+        OptionError: there is no such option, or one cannot take its value.
+    """
+    if max_concurrent_deletes is not None and max_concurrent_deletes < 1:
+        raise OptionError("max_concurrent_deletes", given=max_concurrent_deletes, expected="a whole number, 1 or more")
+    trash_days(trash, "")
+    options = parse_options(ReclaimOptions, {} if given is None else given)
+    # Texts that are read later; they must be right now.
+    _ = options.grace_ms(compares_metadata=True), options.keep_writer_progress_ms
+    return options
 
 
 def trash_days(given: int | None, scheme: str) -> int:

@@ -85,14 +85,12 @@ class Garbage(msgspec.Struct, frozen=True, kw_only=True):
         content: rows of `garbage.GARBAGE`, among them some of `UNREADABLE`; few as a table, many lazily. Null for none.
         named: manifests, manifest lists, statistics and metadata files.
         unreadable: files of expired snapshots that could not be read.
-        manifests_opened: how many were read to know it.
     """
 
     content: pa.Table | DataFrame | None
     named: pa.Table
     unreadable: tuple[str, ...] = ()
     untotalled_count: int = 0
-    manifests_opened: int = 0
 
 
 class _ContentTask(msgspec.Struct, frozen=True):
@@ -191,7 +189,6 @@ def garbage_of(candidates: Candidates, retained: Retained, storage: Storage, spa
         named=named,
         unreadable=candidates.unreadable,
         untotalled_count=retained.untotalled_count,
-        manifests_opened=len(together),
     )
 
 

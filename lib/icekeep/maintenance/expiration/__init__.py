@@ -10,12 +10,11 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
-from icekeep.errors import OptionError
 from icekeep.events import SILENT, Listener
 from icekeep.maintenance.deletion.clock import safe_now_ms
 from icekeep.maintenance.deletion.earlier import Earlier, finish_earlier
 from icekeep.maintenance.deletion.neighbours import neighbours
-from icekeep.maintenance.deletion.options import DAY_MS, ReclaimOptions, trash_days
+from icekeep.maintenance.deletion.options import DAY_MS, ReclaimOptions, checked_options, trash_days
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, sort_garbage
@@ -30,7 +29,6 @@ from icekeep.maintenance.expiration.plan import (
     retention_policy,
 )
 from icekeep.maintenance.expiration.result import ExpireSnapshotsResult, result
-from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.planning.scan import refuse_encrypted
 from icekeep.planning.sessions import SparkSource
@@ -197,11 +195,6 @@ def check_arguments(
     """
     refuse_if_gc_is_disabled(metadata)
     refuse_encrypted(metadata, JOB)
-    trash_days(trash, "")
-    if max_concurrent_deletes is not None and max_concurrent_deletes < 1:
-        raise OptionError("max_concurrent_deletes", given=max_concurrent_deletes, expected="a whole number, 1 or more")
-    told = parse_options(ReclaimOptions, {} if options is None else options)
-    told.grace_ms(compares_metadata=True)
-    assert told.keep_writer_progress_ms >= 0
+    told = checked_options(options, max_concurrent_deletes, trash)
     territory(metadata, told.roots)
     return told

@@ -8,11 +8,10 @@ from typing import Any
 
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT, Listener
-from icekeep.maintenance.deletion.options import ReclaimOptions, trash_days
-from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.deletion.options import ReclaimOptions, checked_options
 from icekeep.maintenance.orphans.candidates import KeptFiles
 from icekeep.maintenance.orphans.execute import remove_orphans
-from icekeep.maintenance.orphans.options import Search, check_concurrency, mismatch_mode, spelling
+from icekeep.maintenance.orphans.options import Search, mismatch_mode, spelling
 from icekeep.maintenance.orphans.plan import OrphanPlan, plan_orphans
 from icekeep.maintenance.orphans.result import RemoveOrphanFilesResult, planned_result, result
 from icekeep.planning.sessions import SparkSource
@@ -148,11 +147,7 @@ def _search(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     trust_manifest_list: bool,
     options: Mapping[str, Any] | ReclaimOptions | None,
 ) -> Search:
-    check_concurrency(max_concurrent_deletes)
-    given = parse_options(ReclaimOptions, options or {})
-    # Said here already, before anything is listed.
-    given.grace_ms(compares_metadata=True)
-    trash_days(trash, "")
+    given = checked_options(options, max_concurrent_deletes, trash)
     return Search(
         older_than=older_than,
         location=location,

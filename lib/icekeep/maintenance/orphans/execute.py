@@ -64,7 +64,8 @@ def remove_orphans(table: Table, spark: SparkSource, search: Search, listener: L
     plan, now, candidates, adopted_count = _written(candidates, run, spark, search, listener, runtime)
     if plan is None:
         return Removal(planned=_planned(candidates, search), adopted_count=adopted_count, earlier=earlier)
-    planned = _planned(candidates, search)
+    if adopted_count:
+        planned = _planned(candidates, search)
     if plan.not_before_ms > candidates.now_ms:
         return Removal(planned=planned, plan=plan, adopted_count=adopted_count, earlier=earlier)
     reclaimed = reclaim(

@@ -88,12 +88,6 @@ def eligible_before_ms(older_than: int | None, now_ms: int) -> int:
     return min(older_than, newest_ms)
 
 
-def check_concurrency(max_concurrent_deletes: int | None) -> None:
-    """Raise `OptionError` where it is not a positive number."""
-    if max_concurrent_deletes is not None and max_concurrent_deletes < 1:
-        raise OptionError("max_concurrent_deletes", given=max_concurrent_deletes, expected="a whole number, 1 or more")
-
-
 def _flattened(name: str, given: Mapping[str, str]) -> dict[str, str]:
     flat: dict[str, str] = {}
     for keys, value in given.items():

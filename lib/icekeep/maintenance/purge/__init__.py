@@ -9,16 +9,15 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepError, OptionError, OutcomeUnknownError, SafetyError
+from icekeep.errors import IcekeepError, OutcomeUnknownError, SafetyError
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.garbage import FilesOfKind
 from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
-from icekeep.maintenance.deletion.options import ReclaimOptions
+from icekeep.maintenance.deletion.options import ReclaimOptions, checked_options
 from icekeep.maintenance.deletion.plans import BEFORE, DeletionPlan, forget_plan, plans_below, read_plan
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim, refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.deletion.writing import PlanDraft, sort_garbage, write_plan
-from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.purge.history import all_garbage
 from icekeep.planning.scan import refuse_encrypted
 from icekeep.planning.sessions import SparkSource
@@ -184,9 +183,7 @@ def check_arguments(
         UnsupportedError: the table is encrypted.
         OptionError: an argument has a value that it cannot take.
     """
-    told = parse_options(ReclaimOptions, {} if options is None else options)
-    if max_concurrent_deletes is not None and max_concurrent_deletes < 1:
-        raise OptionError("max_concurrent_deletes", given=max_concurrent_deletes, expected="a whole number, 1 or more")
+    told = checked_options(options, max_concurrent_deletes)
     if purge:
         refuse_if_gc_is_disabled(metadata)
         refuse_encrypted(metadata, _JOB)

@@ -3,9 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import OptionError, UnsupportedError, UsageError
+from icekeep.maintenance.deletion.options import checked_options
 from icekeep.maintenance.orphans.options import (
     PrefixMismatchMode,
-    check_concurrency,
     eligible_before_ms,
     mismatch_mode,
     spelling,
@@ -83,6 +83,6 @@ def test_maps_with_empty_names_are_refused(given_map):
 def test_at_least_one_task_deletes(count):
     """Java's testRemoveOrphanFilesProcedure: concurrent deletes, invalid."""
     with pytest.raises(OptionError, match="max_concurrent_deletes"):
-        check_concurrency(count)
-    check_concurrency(1)
-    check_concurrency(None)
+        checked_options({}, count)
+    checked_options({}, 1)
+    checked_options({}, None)
