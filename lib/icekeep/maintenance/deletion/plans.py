@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import pyarrow as pa
 
-from icekeep.errors import InvalidTableError
+from icekeep.errors import InvalidTableError, SafetyError
 from icekeep.maintenance.deletion.garbage import GARBAGE, FilesOfKind, added, counted
 from icekeep.spec.layout import own_directory
 from icekeep.spec.metadata import TableMetadata
@@ -170,6 +170,19 @@ def digest_of(files: pa.Table) -> str:
     """What `PlanPart.digest` of these files is, without writing them."""
     kinds, locations = files["kind"].to_pylist(), files["location"].to_pylist()
     return f"{sum(map(_digest, kinds, locations)) % _MODULUS:032x}"
+
+
+def refuse_unapproved(approve: str | None, plan_hash: str, stays: str) -> None:
+    """Raise `SafetyError` where a plan is approved, and this is not the one.
+
+    Args:
+        stays: what is not done now, as "nothing is deleted".
+    """
+    if approve is not None and approve != plan_hash:
+        raise SafetyError(
+            f"the plan has the hash {plan_hash}, and {approve!r} is approved: {stays}; look at --dry-run again",
+            hash=plan_hash,
+        )
 
 
 def write_head(plan: DeletionPlan, storage: Storage) -> None:

@@ -9,7 +9,7 @@ from icekeep.errors import ConflictError, IcekeepError, MissingFileError, Outcom
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.earlier import settle_plan
 from icekeep.maintenance.deletion.options import ReclaimOptions
-from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan
+from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan, refuse_unapproved
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, plan_directory, sort_garbage, write_plan
@@ -142,13 +142,11 @@ def _planned(table: Table, spark: SparkSource, expired: Expired, wish: Wish, run
         after_metadata=after_expiration(table, expired, wish.now_ms),
     ).garbage
     found = sort_garbage(garbage, wish.territory, plan_directory(table, draft), table.storage)
-    plan_hash = found.hash(table, draft)
-    if wish.approve is not None and wish.approve != plan_hash:
+    try:
+        refuse_unapproved(wish.approve, found.hash(table, draft), "nothing is expired")
+    except SafetyError:
         table.storage.delete_many([part.location for part in found.parts])
-        raise SafetyError(
-            f"the plan has the hash {plan_hash}, and {wish.approve!r} is approved: nothing is expired; look at --dry-run again",
-            hash=plan_hash,
-        )
+        raise
     plan = write_plan(found, draft, table, runtime) if found.parts else None
     return _Planned(found, draft, plan, garbage.untotalled_count)
 

@@ -6,7 +6,7 @@ from icekeep.catalog.base import Table
 from icekeep.errors import SafetyError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.earlier import Earlier, finish_earlier, settle_plan
-from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan
+from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan, refuse_unapproved
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.writing import plan_directory, sort_files, write_plan
 from icekeep.maintenance.orphans.candidates import Candidates, find_candidates, still_unnamed
@@ -88,12 +88,8 @@ def _planned(candidates: Candidates, search: Search) -> OrphanPlan:
 
 
 def _refuse_unapproved(planned: OrphanPlan, search: Search) -> None:
-    if search.approve is not None and search.approve != planned.hash:
-        raise SafetyError(
-            f"the plan has the hash {planned.hash}, and {search.approve} was approved: other files would go than those that were "
-            "looked at; nothing is deleted; look at the plan again",
-            hash=planned.hash,
-        )
+    stays = "other files would go than those that were looked at, so nothing is deleted"
+    refuse_unapproved(search.approve, planned.hash, stays)
     # Who approves of a plan has seen how much of the table it is.
     if search.approve is None and planned.too_many is not None:
         raise SafetyError(planned.too_many, hash=planned.hash)

@@ -14,7 +14,14 @@ from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.garbage import FilesOfKind
 from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
 from icekeep.maintenance.deletion.options import ReclaimOptions, checked_options
-from icekeep.maintenance.deletion.plans import BEFORE, DeletionPlan, forget_plan, plans_below, read_plan
+from icekeep.maintenance.deletion.plans import (
+    BEFORE,
+    DeletionPlan,
+    forget_plan,
+    plans_below,
+    read_plan,
+    refuse_unapproved,
+)
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim, refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.deletion.writing import PlanDraft, sort_garbage, write_plan
@@ -106,13 +113,11 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
     listener.on(StepStarted(_FINDING))
     found = sort_garbage(all_garbage(table, spark), territory(table.metadata, told.roots), directory, table.storage)
     listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in found.files)} files"))
-    plan_hash = found.hash(table, draft)
-    if approve is not None and approve != plan_hash:
+    try:
+        refuse_unapproved(approve, found.hash(table, draft), "nothing is dropped")
+    except SafetyError:
         table.storage.delete_many([part.location for part in found.parts])
-        raise SafetyError(
-            f"the plan has the hash {plan_hash}, and {approve!r} is approved: nothing is dropped; look at --dry-run again",
-            hash=plan_hash,
-        )
+        raise
     plan = write_plan(found, draft, table, runtime, directory=directory)
     try:
         table.catalog.drop(table.identifier)
