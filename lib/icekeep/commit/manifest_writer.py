@@ -1,6 +1,6 @@
 """Entries -> manifests of the size that a table wants. A value that can be pickled, since tasks write manifests too."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -16,6 +16,7 @@ from icekeep.storage.base import Storage
 TARGET_SIZE_BYTES = "commit.manifest.target-size-bytes"
 _TARGET_SIZE_BYTES_DEFAULT = 8 << 20
 MANIFEST_CODEC = "write.manifest.compression-codec"
+MANIFEST_LEVEL = "write.manifest.compression-level"
 
 
 def manifest_target_bytes(metadata: TableMetadata) -> int:
@@ -30,6 +31,21 @@ def manifest_target_bytes(metadata: TableMetadata) -> int:
     return int(text)
 
 
+def manifest_level(properties: Mapping[str, str]) -> int | None:
+    """How hard manifests are packed; property `write.manifest.compression-level`, null where it is not set.
+
+    Raises:
+        OptionError: the property is not a whole number.
+    """
+    text = properties.get(MANIFEST_LEVEL)
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise OptionError(f"table property {MANIFEST_LEVEL}", given=text, expected="a whole number") from None
+
+
 class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
     """Writes manifests for one snapshot of a table."""
 
@@ -38,6 +54,7 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
     schema: Schema
     format_version: int
     codec: str
+    level: int | None
     target_bytes: int
     snapshot_id: int
     storage: Storage
@@ -51,16 +68,25 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
             schema=base.schema,
             format_version=base.format_version,
             codec=base.properties.get(MANIFEST_CODEC, "gzip"),
+            level=manifest_level(base.properties),
             target_bytes=manifest_target_bytes(base),
             snapshot_id=snapshot_id,
             storage=storage,
         )
 
     def write(
-        self, entries: Iterable[ManifestEntry], spec_id: int, content: ManifestContent, locations: Iterator[str]
+        self,
+        entries: Iterable[ManifestEntry],
+        spec_id: int,
+        content: ManifestContent,
+        locations: Iterator[str],
+        also: Collection[int] = (),
     ) -> Iterator[ManifestFile]:
-        """Write entries of one partition spec as manifests at the next of some locations; none for no entries."""
-        encoder = EntryEncoder(self.partitions[spec_id], self.format_version)
+        """Write entries of one partition spec as manifests at the next of some locations; none for no entries.
+
+        `also` are fields that no version writes any more, as for `entry_type`.
+        """
+        encoder = EntryEncoder(self.partitions[spec_id], self.format_version, also)
         builder: ManifestBuilder | None = None
         for entry in entries:
             if builder is None:
@@ -81,6 +107,7 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
             format_version=self.format_version,
             content=content,
             codec=self.codec,
+            level=self.level,
         )
 
     def _owned(self, entry: ManifestEntry) -> ManifestEntry:

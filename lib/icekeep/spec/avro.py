@@ -7,9 +7,9 @@ Records are decoded and encoded by fastavro, without Avro's logical types: value
 import io
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import fastavro
@@ -28,6 +28,9 @@ from icekeep.spec.types import (
     Type,
     child_fields,
 )
+
+Packer: TypeAlias = Callable[[bytes], bytes]
+"""Packs the payload of a block."""
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
@@ -342,14 +345,49 @@ def _plain(schema: Any, named: set[str]) -> Any:
     return plain
 
 
-def encode_block(records: Iterable[bytes], count: int, codec: str, sync: bytes) -> bytes:
-    """One Avro block of encoded records; `codec` is `deflate` or `null`."""
-    payload = b"".join(records)
+def encode_block(payload: bytes, count: int, codec: str, sync: bytes, pack: Packer | None = None) -> bytes:
+    """One Avro block of so many encoded records; `pack` is what packs them if not `packer(codec)`."""
+    packed = (packer(codec) if pack is None else pack)(payload)
+    return _long(count) + _long(len(packed)) + packed + sync
+
+
+def packer(codec: str, level: int | None = None) -> Packer:
+    """What packs the payload of a block: Avro's codecs `null`, `deflate`, `snappy` and `zstandard`.
+
+    Args:
+        codec: Avro's name.
+        level: how hard to try, for those that have levels; null: 6 of deflate, 1 of zstandard.
+
+    Raises:
+        UnsupportedError: there is no such codec, or it has no such level.
+    """
+    levels = {"null": None, "snappy": None, "deflate": range(-1, 10), "zstandard": range(-131072, 23)}
+    if codec not in levels:
+        raise UnsupportedError(f"Avro codec {codec!r} cannot be written; use one of {', '.join(sorted(levels))}")
+    allowed = levels[codec]
+    if level is not None and allowed is not None and level not in allowed:
+        raise UnsupportedError(
+            f"Avro codec {codec!r} has no level {level}; its levels are {allowed[0]} to {allowed[-1]}"
+        )
+    if codec == "null":
+        return bytes
     if codec == "deflate":
-        payload = zlib.compress(payload, 6, wbits=-15)
-    elif codec != "null":
-        raise UnsupportedError(f"Avro codec {codec!r} cannot be written; use deflate or null")
-    return _long(count) + _long(len(payload)) + payload + sync
+        return lambda payload: zlib.compress(payload, 6 if level is None else level, wbits=-15)
+    return lambda payload: _packed_by_fastavro(payload, codec, 1 if level is None else level)
+
+
+def _packed_by_fastavro(payload: bytes, codec: str, level: int) -> bytes:
+    """Fastavro has its codecs at hand, but packs whole files only: one of a single record that is just the payload."""
+    schema = {"type": "fixed", "name": "payload", "size": len(payload)}
+    out = io.BytesIO()
+    given = level if codec == "zstandard" else None
+    fastavro.writer(
+        out, schema, [bytes(payload)], codec=codec, codec_compression_level=given, sync_marker=bytes(SYNC_BYTES)
+    )
+    data = out.getvalue()
+    _, position = _read_long(data, read_header(data, codec).length_bytes)
+    length, position = _read_long(data, position)
+    return data[position : position + length]
 
 
 def _long(number: int) -> bytes:

@@ -13,6 +13,7 @@ from icekeep.spec.avro import (
     avro_names,
     avro_schema,
     encode_block,
+    packer,
     from_avro,
     legal_name,
     min_decimal_bytes,
@@ -266,7 +267,7 @@ def test_a_second_definition_of_a_fixed_type_is_a_type_of_its_own():
     assert len(set(names)) == 3
     body = b"".join(b"\x02" + part for part in (b"ab", b"cd", b"efg"))
     header = {"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null"}
-    data = write_header(header, bytes(16)) + encode_block([body], 1, "null", bytes(16))
+    data = write_header(header, bytes(16)) + encode_block(body, 1, "null", bytes(16))
     assert records(data) == [{"f0": b"ab", "f1": b"cd", "f2": b"efg"}]
 
 
@@ -282,18 +283,33 @@ def test_a_reference_to_a_fixed_type_is_kept():
 # Blocks.
 
 
-@pytest.mark.parametrize("codec", ["null", "deflate"])
+@pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])
 def test_a_block_of_ours_is_read_by_fastavro(codec: str):
     encoded = [write_varint(n) for n in (1, -70, 2**62)]
     header = write_header({"avro.schema": json.dumps(NUMBERS).encode(), "avro.codec": codec.encode()}, b"s" * 16)
-    data = header + encode_block(encoded, 3, codec, b"s" * 16) + encode_block(encoded[:1], 1, codec, b"s" * 16)
+    data = header + encode_block(b"".join(encoded), 3, codec, b"s" * 16)
+    data += encode_block(encoded[0], 1, codec, b"s" * 16)
     assert [r["n"] for r in fastavro.reader(io.BytesIO(data))] == [1, -70, 2**62, 1]
     assert [r["n"] for r in records(data)] == [1, -70, 2**62, 1]
 
 
 def test_a_codec_that_we_do_not_write_is_refused():
-    with pytest.raises(UnsupportedError, match="'snappy'"):
-        encode_block([], 0, "snappy", bytes(16))
+    with pytest.raises(
+        UnsupportedError, match="'bzip2' cannot be written; use one of deflate, null, snappy, zstandard"
+    ):
+        encode_block(b"", 0, "bzip2", bytes(16))
+
+
+@pytest.mark.parametrize(("codec", "level"), [("deflate", 9), ("zstandard", 19)])
+def test_a_higher_level_packs_tighter(codec: str, level: int):
+    payload = b"".join(write_varint(n * n) for n in range(20_000))
+    assert len(packer(codec, level)(payload)) < len(packer(codec, 1)(payload))
+
+
+@pytest.mark.parametrize(("codec", "level"), [("deflate", 10), ("zstandard", 23)])
+def test_a_level_that_a_codec_does_not_have_is_refused(codec: str, level: int):
+    with pytest.raises(UnsupportedError, match=f"has no level {level}; its levels are"):
+        packer(codec, level)
 
 
 def test_a_sync_marker_depends_on_what_it_marks():
@@ -501,7 +517,7 @@ def test_a_block_that_unpacks_without_end_is_refused(monkeypatch: pytest.MonkeyP
     schema = {"type": "record", "name": "r", "fields": [{"name": "x", "type": "bytes"}]}
     head = write_header({"avro.schema": json.dumps(schema).encode(), "avro.codec": b"deflate"}, b"s" * 16)
     record = fastavro_record(schema, {"x": bytes(1 << 17)})
-    data = head + encode_block([record], 1, "deflate", b"s" * 16)
+    data = head + encode_block(record, 1, "deflate", b"s" * 16)
     with pytest.raises(InvalidTableError, match="a block unpacks to more than 65536 bytes"):
         list(read_records(data, read_header(data, "f"), "f"))
 
@@ -517,7 +533,7 @@ def test_a_block_that_unpacks_without_end_is_refused(monkeypatch: pytest.MonkeyP
 def test_a_damaged_block_is_refused(damage: Any, problem: str):
     schema = {"type": "record", "name": "r", "fields": [{"name": "x", "type": "bytes"}]}
     head = write_header({"avro.schema": json.dumps(schema).encode(), "avro.codec": b"deflate"}, b"s" * 16)
-    block = encode_block([fastavro_record(schema, {"x": bytes(range(200))})], 1, "deflate", b"s" * 16)
+    block = encode_block(fastavro_record(schema, {"x": bytes(range(200))}), 1, "deflate", b"s" * 16)
     data = head + damage(block)
     with pytest.raises(InvalidTableError, match=problem):
         list(read_records(data, read_header(data, "f"), "f"))

@@ -49,11 +49,17 @@ _AVRO_KINDS: dict[str, tuple[str, ...]] = {
 
 
 class ManifestHeader(msgspec.Struct, frozen=True):
-    """What a manifest says of itself; `unknown_field_ids` are fields of its schema that we do not know."""
+    """What a manifest says of itself.
+
+    Attributes:
+        unknown_field_ids: fields of its schema that we do not know.
+        retired_field_ids: fields of its data files that no version writes any more, and that we keep.
+    """
 
     partition_spec_id: int | None
     content: ManifestContent
     unknown_field_ids: frozenset[int]
+    retired_field_ids: frozenset[int] = frozenset()
 
 
 def read_manifest_list(data: bytes, location: str) -> list[ManifestFile]:
@@ -252,16 +258,18 @@ def _manifest_header(metadata: Mapping[str, bytes], location: str) -> ManifestHe
         raise InvalidTableError(
             f"manifest {location!r} has the partition-spec-id {spec_id!r}", location=location
         ) from None
-    return ManifestHeader(number, ManifestContent[content.upper()], _unknown_field_ids(metadata["avro.schema"]))
+    unknown, retired = _odd_field_ids(metadata["avro.schema"])
+    return ManifestHeader(number, ManifestContent[content.upper()], unknown, retired)
 
 
 @lru_cache(maxsize=64)
-def _unknown_field_ids(schema_json: bytes) -> frozenset[int]:
+def _odd_field_ids(schema_json: bytes) -> tuple[frozenset[int], frozenset[int]]:
     """Of thousands of manifests most have the same schema, to the letter."""
     schema = msgspec.json.decode(schema_json)
     known = {f.field_id for f in (*ENTRY_FIELDS, *DATA_FILE_FIELDS)}
-    present = {*stored_fields(schema), *stored_fields(record_field(schema, DATA_FILE_FIELD_ID)[1])}
-    return frozenset(present - known)
+    of_files = stored_fields(record_field(schema, DATA_FILE_FIELD_ID)[1])
+    retired = {f.field_id for f in DATA_FILE_FIELDS if f.until < f.since and f.name in _FILE_ATTRIBUTES}
+    return frozenset({*stored_fields(schema), *of_files} - known), frozenset(retired & of_files.keys())
 
 
 @contextmanager

@@ -6,18 +6,20 @@ being decoded again.
 
 import io
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import fastavro
 import msgspec
 
-from icekeep.errors import IcekeepBug, OptionError
+from icekeep.errors import IcekeepBug, OptionError, UnsupportedError
 from icekeep.spec.avro import (
+    Packer,
     avro_names,
     avro_schema,
     encode_block,
     from_avro,
+    packer,
     sync_marker,
     to_avro,
     without_logical_types,
@@ -40,8 +42,8 @@ from icekeep.spec.schema import Schema, schema_to_json
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import ListType, MapType, StructType, Type
 
-AVRO_CODECS = {"gzip": "deflate", "uncompressed": "null"}
-"""Values of `write.manifest.compression-codec` that can be written, and Avro's names for them."""
+AVRO_CODECS = {"gzip": "deflate", "snappy": "snappy", "uncompressed": "null", "zstd": "zstandard"}
+"""Values of `write.manifest.compression-codec`, and Avro's names for them."""
 
 _BLOCK_BYTES = 64 << 10
 _VERSION_1_DEFAULTS = {"block_size_in_bytes": 64 << 20}
@@ -85,8 +87,9 @@ class PartitionCodecs:
 class EntryEncoder:
     """Encodes entries of one partition type and format version as Avro records."""
 
-    def __init__(self, partition: StructType, format_version: int) -> None:
-        self.struct = entry_type(partition, format_version)
+    def __init__(self, partition: StructType, format_version: int, also: Collection[int] = ()) -> None:
+        """Prepare for entries of a partition type; `also` are fields that no version writes any more, as `entry_type`."""
+        self.struct = entry_type(partition, format_version, also)
         self._encode = _encoder(avro_schema(self.struct, "manifest_entry"))
         file_struct = next(f.type for f in self.struct.fields if f.field_id == DATA_FILE_FIELD_ID)
         assert isinstance(file_struct, StructType)
@@ -114,7 +117,7 @@ class EntryEncoder:
 class ManifestBuilder:
     """Collects entries into the bytes of one manifest and its row of the manifest list."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what the head of a manifest says
         self,
         location: str,
         encoder: EntryEncoder,
@@ -124,17 +127,24 @@ class ManifestBuilder:
         format_version: int,
         content: ManifestContent = ManifestContent.DATA,
         codec: str = "gzip",
+        level: int | None = None,
+        pack: Packer | None = None,
     ) -> None:
         """Begin a manifest at `location`.
 
+        Args:
+            codec, level: properties `write.manifest.compression-codec` and `write.manifest.compression-level`.
+            pack: what packs blocks so; null: what `avro.packer` gives.
+
         Raises:
-            OptionError: `codec` is not one of `AVRO_CODECS`.
+            OptionError: `codec` is not one of `AVRO_CODECS`, or has no such level.
         """
         self.location = location
         self._spec, self._content, self._encoder, self._format_version = spec, content, encoder, format_version
         if format_version == 1 and content is not ManifestContent.DATA:
             raise IcekeepBug(f"manifest {location!r}: version 1 has no delete files")
-        self._codec = _avro_codec(codec)
+        self._codec, packs = manifest_packer(codec, level)
+        self._pack = packs if pack is None else pack
         self._sync = sync_marker(location.encode())
         metadata = {
             "schema": msgspec.json.encode(schema_to_json(schema)),
@@ -187,12 +197,29 @@ class ManifestBuilder:
         self._pending_bytes += len(record)
         self._files[status] += 1
         self._rows[status] += record_count
-        if status is not Status.DELETED and sequence_number is not None:
-            least = self._least_sequence_number
-            self._least_sequence_number = sequence_number if least is None else min(least, sequence_number)
+        if status is not Status.DELETED:
+            self._note_sequence_number(sequence_number)
         self._partitions.add(partition)
         if self._pending_bytes >= _BLOCK_BYTES:
             self._flush()
+
+    def add_block(self, payload: bytes, files_count: int, rows_count: int, least_sequence_number: int | None) -> None:
+        """Add existing entries that an `EntryEncoder` of the same types made, one after another, as a block of their own.
+
+        `add_partitions` is to be told of their partitions.
+        """
+        self._flush()
+        block = encode_block(payload, files_count, self._codec, self._sync, self._pack)
+        self._blocks.append(block)
+        self.length_bytes += len(block)
+        self._files[Status.EXISTING] += files_count
+        self._rows[Status.EXISTING] += rows_count
+        self._note_sequence_number(least_sequence_number)
+
+    def add_partitions(self, partitions: Iterable[tuple[Any, ...]]) -> None:
+        """Take the partitions of entries that came as blocks into the summaries; each different one is enough."""
+        for partition in partitions:
+            self._partitions.add(partition)
 
     def finish(self, snapshot_id: int | None) -> tuple[bytes, ManifestFile]:
         """The file's bytes and its row; `snapshot_id` is the snapshot that adds it."""
@@ -214,16 +241,26 @@ class ManifestBuilder:
             partitions=self._partitions.summaries(),
         )
 
+    def _note_sequence_number(self, number: int | None) -> None:
+        if number is not None:
+            least = self._least_sequence_number
+            self._least_sequence_number = number if least is None else min(least, number)
+
     def _flush(self) -> None:
         if self._pending:
-            block = encode_block(self._pending, len(self._pending), self._codec, self._sync)
+            block = encode_block(b"".join(self._pending), len(self._pending), self._codec, self._sync, self._pack)
             self._blocks.append(block)
             self.length_bytes += len(block)
             self._pending, self._pending_bytes = [], 0
 
 
 def write_manifest_list(
-    manifests: Iterable[ManifestFile], snapshot: Snapshot, *, format_version: int, codec: str = "gzip"
+    manifests: Iterable[ManifestFile],
+    snapshot: Snapshot,
+    *,
+    format_version: int,
+    codec: str = "gzip",
+    level: int | None = None,
 ) -> bytes:
     """Encode the manifest list of a snapshot; manifests without sequence numbers get the snapshot's.
 
@@ -232,7 +269,7 @@ def write_manifest_list(
     Raises:
         IcekeepBug: a manifest without a sequence number belongs to another snapshot, or one lacks counts that this
             format version requires (`inspection.completed` fills them in).
-        OptionError: `codec` is not one of `AVRO_CODECS`.
+        OptionError: `codec` is not one of `AVRO_CODECS`, or has no such level.
     """
     struct = manifest_file_type(format_version)
     encode = _encoder(avro_schema(struct, "manifest_file"))
@@ -246,10 +283,27 @@ def write_manifest_list(
         records.append(
             encode({name: None if (v := getattr(row, name)) is None else write(v) for name, write in fields})
         )
-    avro_codec, sync = _avro_codec(codec), sync_marker((snapshot.manifest_list or "").encode())
+    (avro_codec, pack), sync = manifest_packer(codec, level), sync_marker((snapshot.manifest_list or "").encode())
     metadata = _list_metadata(snapshot, format_version)
     header = _header(avro_schema(struct, "manifest_file"), avro_codec, metadata, sync)
-    return header + (encode_block(records, len(records), avro_codec, sync) if records else b"")
+    return header + (encode_block(b"".join(records), len(records), avro_codec, sync, pack) if records else b"")
+
+
+def manifest_packer(codec: str, level: int | None = None) -> tuple[str, Packer]:
+    """Avro's name for a codec of manifests, and what packs their blocks.
+
+    Raises:
+        OptionError: `codec` is not one of `AVRO_CODECS`, or has no such level.
+    """
+    name = AVRO_CODECS.get(codec.lower())
+    if name is None:
+        raise OptionError(
+            "write.manifest.compression-codec", given=codec, expected=f"one of {', '.join(sorted(AVRO_CODECS))}"
+        )
+    try:
+        return name, packer(name, level)
+    except UnsupportedError as error:
+        raise OptionError("write.manifest.compression-level", given=level, expected=error.message) from None
 
 
 def _list_metadata(snapshot: Snapshot, format_version: int) -> dict[str, bytes]:
@@ -280,14 +334,6 @@ def _numbered(manifest: ManifestFile, snapshot: Snapshot) -> ManifestFile:
 
 def _header(schema: Any, codec: str, metadata: Mapping[str, bytes], sync: bytes) -> bytes:
     return write_header({"avro.schema": msgspec.json.encode(schema), "avro.codec": codec.encode(), **metadata}, sync)
-
-
-def _avro_codec(codec: str) -> str:
-    if codec not in AVRO_CODECS:
-        raise OptionError(
-            "write.manifest.compression-codec", given=codec, expected=f"one of {', '.join(sorted(AVRO_CODECS))}"
-        )
-    return AVRO_CODECS[codec]
 
 
 def _parsed(schema: Any) -> Any:

@@ -4,7 +4,7 @@ The structs, and the schemas of both kinds of Avro file as one table of fields w
 Bytes are `decode.py` and `encode.py`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
 from typing import Any
 
@@ -215,9 +215,12 @@ MANIFEST_FILE_FIELDS = (
 """Fields of `manifest_file` (spec, "Manifest Lists")."""
 
 
-def entry_type(partition: StructType, format_version: int) -> StructType:
-    """The struct that a manifest of one format version stores, for one partition type."""
-    data_file = _fields(DATA_FILE_FIELDS, format_version, {PARTITION_FIELD_ID: partition})
+def entry_type(partition: StructType, format_version: int, also: Collection[int] = ()) -> StructType:
+    """The struct that a manifest of one format version stores, for one partition type.
+
+    `also` are ids of fields of `data_file` that no version writes any more: entries that have them keep them.
+    """
+    data_file = _fields(DATA_FILE_FIELDS, format_version, {PARTITION_FIELD_ID: partition}, also)
     return _fields(ENTRY_FIELDS, format_version, {DATA_FILE_FIELD_ID: data_file})
 
 
@@ -226,7 +229,9 @@ def manifest_file_type(format_version: int) -> StructType:
     return _fields(MANIFEST_FILE_FIELDS, format_version, {})
 
 
-def _fields(fields: Iterable[VersionedField], version: int, types: Mapping[int, Type]) -> StructType:
+def _fields(
+    fields: Iterable[VersionedField], version: int, types: Mapping[int, Type], also: Collection[int] = ()
+) -> StructType:
     return StructType(
         tuple(
             NestedField(
@@ -236,6 +241,6 @@ def _fields(fields: Iterable[VersionedField], version: int, types: Mapping[int, 
                 required=f.required_since is not None and f.required_since <= version,
             )
             for f in fields
-            if f.since <= version <= f.until
+            if f.since <= version <= f.until or f.field_id in also
         )
     )
