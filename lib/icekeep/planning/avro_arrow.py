@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -38,9 +38,16 @@ class Layout(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
 
 
+class Decoded(NamedTuple):
+    """Some columns of the records of some blocks, and of each block how many records it counts and its bytes, unpacked."""
+
+    batch: pa.RecordBatch
+    blocks: list[tuple[int, bytes]]
+
+
 def read_batches(
     data: bytes, header: AvroHeader, layout: Layout, batch_records: int = BATCH_RECORDS
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[Decoded]:
     """Some columns of every record of a file, in order: days, microseconds, bytes where Avro has logical types.
 
     Batches end where blocks do, once they have `batch_records` or more.
@@ -53,25 +60,25 @@ def read_batches(
     while True:
         with _doubted():
             group = next(groups, None)
-            batch = None if group is None else _decoded(layout, *group)
-        if batch is None:
+            decoded = None if group is None else Decoded(_decoded(layout, group), group)
+        if decoded is None:
             return
-        yield batch
+        yield decoded
 
 
-def read_together(files: Iterable[tuple[bytes, AvroHeader]], layout: Layout) -> tuple[pa.RecordBatch, list[int]]:
+def read_together(files: Iterable[tuple[bytes, AvroHeader]], layout: Layout) -> tuple[Decoded, list[int]]:
     """The same of several small files as one batch, and how many records each of them counts.
 
     Raises:
         NotReadError: one of them needs a closer look, or together they have no record.
     """
     with _doubted():
-        lengths, payloads = [], []
+        lengths, all_blocks = [], []
         for data, header in files:
             blocks = [*_payloads(data, header)]
             lengths.append(sum(count for count, _ in blocks))
-            payloads += [payload for _, payload in blocks]
-        return _decoded(layout, sum(lengths), payloads), lengths
+            all_blocks += blocks
+        return Decoded(_decoded(layout, all_blocks), all_blocks), lengths
 
 
 def flat_schema(schema: Any, inlined: str) -> tuple[bytes, dict[str, str], dict[str, str]]:
@@ -115,22 +122,25 @@ def _inflater() -> Callable[..., Any]:
     return found
 
 
-def _grouped(payloads: Iterator[tuple[int, bytes]], batch_records: int) -> Iterator[tuple[int, list[bytes]]]:
-    count, group, size_bytes = 0, [], 0
+def _grouped(payloads: Iterator[tuple[int, bytes]], batch_records: int) -> Iterator[list[tuple[int, bytes]]]:
+    group: list[tuple[int, bytes]] = []
+    count = size_bytes = 0
     for records, payload in payloads:
         count, size_bytes = count + records, size_bytes + len(payload)
-        group.append(payload)
+        group.append((records, payload))
         if count >= batch_records or size_bytes >= _BATCH_BYTES:
-            yield count, group
-            count, group, size_bytes = 0, [], 0
+            yield group
+            group, count, size_bytes = [], 0, 0
     if count or size_bytes:
-        yield count, group
+        yield group
 
 
-def _decoded(layout: Layout, count: int, payloads: list[bytes]) -> pa.RecordBatch:
+def _decoded(layout: Layout, blocks: Sequence[tuple[int, bytes]]) -> pa.RecordBatch:
+    count = sum(records for records, _ in blocks)
     if not count:
         raise NotReadError("a block has bytes and no records")
     head = write_header({"avro.schema": layout.schema, "avro.codec": b"null"}, _SYNC)
+    payloads = [payload for _, payload in blocks]
     size_bytes = sum(map(len, payloads))
     with NamedTemporaryFile(prefix="icekeep-", suffix=".avro") as file:
         file.writelines((head, _long(_MORE_THAN_ANY), _long(size_bytes), *payloads, _SYNC))

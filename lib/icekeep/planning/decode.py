@@ -70,10 +70,15 @@ class Steps(msgspec.Struct, frozen=True):
         )
 
 
-class DecodeTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Manifests that are read one after another, and the columns of `columns.ENTRIES` that are wanted of them."""
+class ManifestsTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Manifests with which something is done, one after another, in a thread or a Spark task."""
 
     manifests: tuple[ManifestFile, ...]
+
+
+class DecodeTask(ManifestsTask, frozen=True, kw_only=True):
+    """Manifests that are read, and the columns of `columns.ENTRIES` that are wanted of them."""
+
     wanted: EntryFilter
     columns: frozenset[str]
     storage: Storage

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from icekeep.planning.decode import Decoded, DecodeTask, EntryFilter, decode, entries_schema
+from icekeep.planning.decode import Decoded, DecodeTask, EntryFilter, ManifestsTask, decode, entries_schema
 from icekeep.planning.manifest_batches import ManifestDecoder, chosen_decoder
 from icekeep.planning.sessions import SparkSource, started
 from icekeep.planning.tasks import (
@@ -35,6 +35,7 @@ from icekeep.storage.locations import parse_location
 
 F = TypeVar("F", bound="Fold")
 R = TypeVar("R")
+T = TypeVar("T", bound=ManifestsTask)
 
 DRIVER_ENTRIES_COUNT = 200_000
 """Up to so many entries are decoded on the driver where somebody wants their rows."""
@@ -207,19 +208,24 @@ def _run_fold(task: _FoldTask) -> Iterator[pa.RecordBatch]:
     yield reported(partial(_fold, task.new, task.share), task.max_failures)
 
 
-def in_threads(whole: DecodeTask, work: Callable[[DecodeTask], R]) -> Iterator[R]:
+def in_threads(whole: T, work: Callable[[T], R]) -> Iterator[R]:
     """Do work on the manifests, some at a time, in threads of this process; results in the order of the manifests."""
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if any(parse_location(m.manifest_path).scheme != "file" for m in whole.manifests):
-        # Most of the time of such a thread is waiting.
-        threads = max(threads, _REMOTE_THREADS)
     tasks = [msgspec.structs.replace(whole, manifests=some) for some in manifest_chunks(whole.manifests)]
+    threads = threads_count(manifest.manifest_path for manifest in whole.manifests)
     pool = ThreadPoolExecutor(min(threads, max(1, len(tasks))))
     try:
         yield from pool.map(work, tasks)
     finally:
         # After an error or an interrupt, manifests that were not begun are not read any more.
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def threads_count(locations: Iterable[str]) -> int:
+    """How many threads read or write files at once: as many as there are processors, more where they mostly wait."""
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if any(parse_location(location).scheme != "file" for location in locations):
+        return max(threads, _REMOTE_THREADS)
+    return threads
 
 
 def manifest_chunks(manifests: Iterable[ManifestFile]) -> Iterator[tuple[ManifestFile, ...]]:

@@ -90,7 +90,7 @@ def read_manifest_batches(
             header, _ = open_manifest(data, manifest)
             known = StoredColumns(header.metadata["avro.schema"], partition, columns)
             stored = StoredEntries(known, [manifest], schema)
-            for batch in read_batches(data, header, known.layout, batch_records):
+            for batch, _ in read_batches(data, header, known.layout, batch_records):
                 found = stored.of(batch, [batch.num_rows])
                 yield found
                 read_count += found.num_rows
@@ -101,7 +101,7 @@ def read_manifest_batches(
     _, entries = read_manifest(data, manifest, partition)
     rest = islice(entries, read_count, None)
     while chunk := [*islice(rest, batch_records)]:
-        yield _batch(chunk, schema, partition, location)
+        yield batch_of_entries(chunk, schema, partition, location)
 
 
 def read_manifests(
@@ -118,7 +118,7 @@ def read_manifests(
     """
     # Of thousands of manifests most have the same schema, to the letter.
     known: dict[bytes, StoredColumns] = {}
-    for bundle in _bundles(manifests):
+    for bundle in bundles(manifests):
         batch = None
         if len(bundle) > 1 and decoder is ManifestDecoder.DATAFUSION:
             batch = _read_together(bundle, partition, storage, columns, known)
@@ -129,7 +129,7 @@ def read_manifests(
             yield from read_manifest_batches(manifest, partition, storage, columns, decoder=decoder)
 
 
-def _bundles(manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestFile]]:
+def bundles(manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestFile]]:
     """Neighbours that together are about a batch; each that does not say how many entries it has, or is encrypted, alone."""
     bundle: list[ManifestFile] = []
     room = BATCH_RECORDS
@@ -164,7 +164,8 @@ def _read_together(
         if first not in known:
             known[first] = StoredColumns(first, partition, columns)
         stored = StoredEntries(known[first], bundle, batch_schema(columns, partition))
-        found = stored.of(*read_together(files, known[first].layout))
+        (batch, _), lengths = read_together(files, known[first].layout)
+        found = stored.of(batch, lengths)
         stored.check_counts()
     except NotReadError:
         # One by one they give their entries, or the error that is theirs.
@@ -172,7 +173,10 @@ def _read_together(
     return found
 
 
-def _batch(entries: list[ManifestEntry], schema: pa.Schema, partition: StructType, location: str) -> pa.RecordBatch:
+def batch_of_entries(
+    entries: list[ManifestEntry], schema: pa.Schema, partition: StructType, location: str
+) -> pa.RecordBatch:
+    """Entries of one manifest as a batch of `batch_schema`; raises `InvalidTableError` where a value fits no column."""
     try:
         arrays = [_column(entries, field, partition, location) for field in schema]
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:

@@ -90,7 +90,7 @@ class StoredLists:
         Raises:
             NotReadError: one of the lists needs a closer look, or together they have no row.
         """
-        batch, counts = read_together(files, self._layout)
+        (batch, _), counts = read_together(files, self._layout)
         columns = {name: batch[flat_name] for name, flat_name in self._names.items()}
         for name, column in columns.items():
             if name in self._kinds and not self._kinds[name](column.type):

@@ -6,11 +6,13 @@ closure, so that no shuffle is needed to deal them out.
 
 import pickle
 import re
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import count, islice
 from typing import Any, TypeVar
 
+import mmh3
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
@@ -25,6 +27,7 @@ P = TypeVar("P")
 REPORT = pa.schema([("result", pa.binary()), ("error", pa.binary())])
 """The columns of a task's report: a pickled result, or a pickled error."""
 
+_SPARK_SEED = 42
 _MENTION = re.compile(
     # As Python prints an error at the end of a traceback, or as Spark wraps the text of `raise_error`.
     r"^(?:.*\[USER_RAISED_EXCEPTION\] )?icekeep\.errors\.(\w+): (.*?)(?: SQLSTATE: \w+\]?)?$",
@@ -144,6 +147,17 @@ def dealt(items: Iterable[P], weight: Callable[[P], int], hands: int) -> list[li
         piles[lightest].append(item)
         totals[lightest] += weight(item)
     return [pile for pile in piles if pile]
+
+
+def hash_places(parts: int) -> tuple[int, ...]:
+    """For each of so many partitions of a shuffle by one column a number (int) that Spark's hash partitioning sends there."""
+    places: dict[int, int] = {}
+    for number in count():
+        # Spark's hash of an int: Murmur3 of its four bytes.
+        places.setdefault(mmh3.hash(struct.pack("<i", number), _SPARK_SEED, signed=True) % parts, number)
+        if len(places) == parts:
+            return tuple(places[part] for part in range(parts))
+    raise AssertionError
 
 
 def parallelism(spark: SparkSession) -> int:

@@ -90,7 +90,7 @@ def vectorised(*arguments: Any, **how: Any) -> list[pa.RecordBatch]:
         raise AssertionError("fastavro was needed")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manifest_batches, "_batch", refuse)
+        patch.setattr(manifest_batches, "batch_of_entries", refuse)
         return batches(*arguments, **how)
 
 

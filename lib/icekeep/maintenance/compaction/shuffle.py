@@ -7,11 +7,8 @@ bits: what is not a number, a string or a decimal crosses as one of these (`form
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import count
 from operator import attrgetter
-from struct import pack
 
-import mmh3
 import msgspec
 import numpy as np
 import pyarrow as pa
@@ -41,6 +38,7 @@ from icekeep.planning.tasks import (
     REPORT,
     dataframe_from_tasks,
     dealt,
+    hash_places,
     max_task_failures,
     parallelism,
     read_reports,
@@ -72,8 +70,6 @@ _FACTS = pa.schema(
     ]
 )
 """What crosses beside the columns that files hold; all of it may be null."""
-
-_SPARK_SEED = 42
 
 
 class _Reading(msgspec.Struct, frozen=True):
@@ -125,7 +121,7 @@ def shuffled(whole: RewriteTask, points: Sequence[bytes], spark: SparkSession, s
     ]
     files_count = None if whole.files_count is None else max(1, round(whole.files_count / parts))
     task = msgspec.structs.replace(whole, pieces=whole.pieces[:1], delete_files=(), files_count=files_count)
-    writing = _Writing(task, _places(parts), storage, max_task_failures(spark))
+    writing = _Writing(task, hash_places(parts), storage, max_task_failures(spark))
     rows = dataframe_from_tasks(spark, readings, _read, _crossing_schema(columns_to_write(whole)))
     reports = rows.repartition(parts, _PLACE).mapInArrow(
         partial(_write, pickle.dumps(writing)), from_arrow_schema(REPORT)
@@ -145,17 +141,6 @@ def _points_between_tasks(points: Sequence[bytes], files_count: int | None) -> S
     return points[ranges_a_task - 1 :: ranges_a_task]
 
 
-def _places(parts: int) -> tuple[int, ...]:
-    """For each partition of a shuffle a number that Spark's hash partitioning sends there."""
-    places: dict[int, int] = {}
-    for number in count():
-        # Spark's hash of an int: Murmur3 of its four bytes.
-        places.setdefault(mmh3.hash(pack("<i", number), _SPARK_SEED, signed=True) % parts, number)
-        if len(places) == parts:
-            return tuple(places[part] for part in range(parts))
-    raise AssertionError
-
-
 def _crossing_schema(columns: Schema) -> pa.Schema:
     """A place, what readers tell, the origin of a row, and the columns that files hold; all may be null."""
     return pa.schema([*_FACTS, *crossing_types(stored_schema(columns))])
@@ -168,7 +153,7 @@ def _read(reading: _Reading) -> Iterator[pa.RecordBatch]:
     assert task.ordering is not None
     rows = TaskRows(task, reading.storage)
     stored, schema = stored_schema(rows.columns), _crossing_schema(rows.columns)
-    places = np.array(_places(len(reading.points) + 1), dtype=np.int32)
+    places = np.array(hash_places(len(reading.points) + 1), dtype=np.int32)
     for table in rows:
         keys = sort_keys(table, task.ordering, rows.columns)
         place = pa.array(places[range_numbers(keys, reading.points)])
