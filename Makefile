@@ -6,12 +6,13 @@ READY := $(VENV)/.ready
 DIST ?= dist
 AIRFLOW_VENV := .venv-airflow
 AIRFLOW_READY := $(AIRFLOW_VENV)/.ready
+MATRIX ?= 4.0.5 4.1.4 4.2.1
 JAVA_VENV := .venv-java
 JAVA_JARS := .java-env
 JAVA_READY := $(JAVA_VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit interop airflow-env java-env fuzz simulate kills bench bench-planning bench-compaction bench-deletes bench-expiration lint format lock dist clean
+.PHONY: help setup demo test test-unit interop airflow-env java-env fuzz simulate kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests matrix lint format lock dist clean
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +61,15 @@ $(JAVA_READY): .ci/requirements-java.lock $(wildcard .ci/java/*.xml .ci/java/*/p
 	done
 	@touch $@
 
+matrix: $(READY) ## Run the tests that use Spark with other versions of PySpark: make matrix MATRIX="4.0.5 4.2.1"
+	for version in $(MATRIX); do \
+		$(PYTHON) -m venv .venv-spark-$$version && \
+		.venv-spark-$$version/bin/pip install --quiet --disable-pip-version-check --require-hashes -r .ci/requirements.lock && \
+		.venv-spark-$$version/bin/pip install --quiet --disable-pip-version-check pyspark==$$version && \
+		.venv-spark-$$version/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . && \
+		.venv-spark-$$version/bin/python -m pytest tests/spark tests/end_to_end/test_jobs.py || exit 1; \
+	done
+
 fuzz: $(READY) ## Spoil 100,000 inputs and see each refused in one line or read rightly, two minutes
 	$(BIN)/python tests/fuzz/run.py --inputs 100000
 
@@ -71,7 +81,7 @@ simulate: $(READY) ## Run 100,000 histories of concurrent writers with faults, 5
 kills: $(READY) java-env ## Kill fifty compactions with -9 at random moments and check the table after each, ten minutes
 	$(BIN)/python -m pytest tests/interop/test_killed_often.py --kills 25
 
-bench: bench-planning bench-compaction bench-deletes bench-expiration ## Run all benchmarks; nothing else should run on the machine
+bench: bench-planning bench-compaction bench-deletes bench-expiration bench-manifests ## Run all benchmarks; nothing else should run on the machine
 
 bench-planning: $(READY) java-env ## Time scan planning against PyIceberg and Iceberg Java, and plan ten million files with a 2 GB driver
 	$(BIN)/python tests/bench/planning.py
@@ -86,6 +96,10 @@ bench-deletes: $(READY) java-env ## Compact a table with 22,000 delete files wit
 
 bench-expiration: $(READY) java-env ## Time expiration and orphan removal against Iceberg Java, up to 10,000 snapshots and 1,000,000 files
 	$(BIN)/python tests/bench/expiration.py
+
+bench-manifests: $(READY) java-env ## Time manifest rewriting and merging on append against Iceberg Java, up to 1,000,000 entries
+	$(BIN)/python tests/bench/manifests.py
+	$(BIN)/python tests/bench/manifests_in_the_jvm.py
 
 lint: $(READY) ## Check style, types and layers
 	$(BIN)/ruff check .
@@ -114,4 +128,4 @@ dist: $(READY) ## Build the wheel, and the zip for `spark-submit --py-files`, in
 	$(BIN)/python .ci/zip_package.py $(DIST)/icekeep.zip
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) $(AIRFLOW_VENV) $(JAVA_VENV) $(JAVA_JARS) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info
+	rm -rf $(VENV) $(AIRFLOW_VENV) $(JAVA_VENV) .venv-spark-* $(JAVA_JARS) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info

@@ -49,6 +49,10 @@ JOBS: Mapping[str, Job] = {
     "rewrite_manifests": Job(
         plan="icekeep.maintenance.manifests:plan_rewrite_manifests",
         run="icekeep.maintenance.manifests:rewrite_manifests",
+        options="icekeep.maintenance.manifests.options:RewriteManifestsOptions",
+        check="icekeep.maintenance.manifests:check_arguments",
+        plan_extras=("runtime",),
+        starts_spark_when_needed=True,
     ),
     "expire_snapshots": Job(
         plan="icekeep.maintenance.expiration:plan_expire_snapshots",

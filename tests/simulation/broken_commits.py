@@ -13,7 +13,6 @@ from icekeep.commit.attempt import CommitFiles
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.changes.set_current_snapshot import RollbackToSnapshot
 from icekeep.commit.cleanup import remove_all
@@ -186,21 +185,6 @@ def ignores_new_deletes() -> AbstractContextManager[Any]:
 def deletes_rows_of_what_is_gone() -> AbstractContextManager[Any]:
     """Adds position deletes of data files that are no longer live."""
     return patch.object(RowDelta, "_check_named", lambda *arguments: None)
-
-
-def lists_manifests_that_are_gone() -> AbstractContextManager[Any]:
-    """Lists rewritten manifests also where those that they replace are no longer in the table."""
-    apply = RewriteManifests.apply
-
-    def lenient(self: RewriteManifests, base: Any, attempt: Any) -> Any:
-        head = base.head()
-        there = {m.manifest_path for m in attempt.reader.manifests(head)} if head else set()
-        found = tuple(m for m in self.replaced if m.manifest_path in there)
-        count = sum(m.existing_files_count or 0 for m in self.added)
-        row = replace(found[0], existing_files_count=count, added_files_count=0) if found else None
-        return apply(replace(self, replaced=(row,)) if row else self, base, attempt)
-
-    return patch.object(RewriteManifests, "apply", lenient)
 
 
 def numbers_wrongly() -> AbstractContextManager[Any]:

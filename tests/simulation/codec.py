@@ -6,7 +6,7 @@ dropped, and what an entry leaves null is inherited when it is read.
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,7 +51,7 @@ class Decoded:
 
 
 class _Encoder:
-    def __init__(self, partition: StructType, format_version: int) -> None:
+    def __init__(self, partition: StructType, format_version: int, also: Collection[int] = ()) -> None:
         self.partition = partition
         self.format_version = format_version
 
@@ -77,6 +77,7 @@ class _Builder:
         format_version: int,
         content: ManifestContent = ManifestContent.DATA,
         codec: str = "gzip",
+        level: int | None = None,
     ) -> None:
         self.location = location
         self._spec, self._content, self._encoder = spec, content, encoder
@@ -122,7 +123,12 @@ class _Builder:
 
 
 def _write_manifest_list(
-    manifests: Iterable[ManifestFile], snapshot: Snapshot, *, format_version: int, codec: str = "gzip"
+    manifests: Iterable[ManifestFile],
+    snapshot: Snapshot,
+    *,
+    format_version: int,
+    codec: str = "gzip",
+    level: int | None = None,
 ) -> Decoded:
     unversioned = {f.name: None for f in MANIFEST_FILE_FIELDS if f.since > format_version and f.name != "content"}
     rows = []

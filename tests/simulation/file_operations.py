@@ -12,16 +12,13 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.changes.overwrite_files import OverwriteFiles
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.conflicts import Isolation
 from icekeep.commit.manifests import StorageManifestReader
-from icekeep.errors import IcekeepError, OutcomeUnknownError
 from icekeep.spec.applicability import partition_key
 from icekeep.spec.filters.expressions import Expression, Predicate
 from icekeep.spec.filters.expressions import Operation as Compares
-from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
-from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, Status
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 from simulation.client import Client
@@ -222,44 +219,6 @@ class DeleteByFilter(OverwriteByFilter):
     def change(self, client: Client, table: Table) -> Any:
         self.kind = self.random.choice(KINDS)
         return DeleteFiles(rows=is_of(self.kind), branch=self.branch)
-
-
-class MergeManifests(OnBranch):
-    def change(self, client: Client, table: Table) -> Any:
-        metadata, reader = table.metadata, StorageManifestReader(client.storage)
-        head = metadata.head(self.branch)
-        manifests = [] if head is None else reader.manifests(head)
-        data = [m for m in manifests if m.content is ManifestContent.DATA]
-        if not data:
-            return None
-        spec_id = self.random.choice(data).partition_spec_id
-        chosen = [m for m in data if m.partition_spec_id == spec_id and self.random.random() < 0.7]
-        entries = [e for m in chosen for e in reader.entries(m, metadata) if e.is_live]
-        if not entries:
-            return None
-        self.location = f"{metadata.location}/metadata/merged-{self.number:03d}.avro"
-        version = metadata.format_version
-        encoder = EntryEncoder(metadata.partition_type(spec_id), version)
-        spec = metadata.specs_by_id[spec_id]
-        builder = ManifestBuilder(self.location, encoder, spec, metadata.schema, format_version=version)
-        for entry in entries:
-            builder.add(replace(entry, status=Status.EXISTING))
-        contents, manifest = builder.finish(None)
-        with client.storage.write(self.location) as stream:
-            stream.write(contents)
-        return RewriteManifests(replaced=tuple(chosen), added=(manifest,), format_version=version, branch=self.branch)
-
-    def commit(self, client: Client, table: Table, change: Any) -> bool:
-        try:
-            return super().commit(client, table, change)
-        except OutcomeUnknownError:
-            raise
-        except IcekeepError:
-            client.storage.delete_many([self.location])
-            raise
-
-    def effect(self, model: Model, before: TableMetadata, after: TableMetadata) -> Effect:
-        return Effect(self.branch, same_rows=True)
 
 
 def is_of(kind: str) -> Expression:

@@ -102,6 +102,11 @@ class Model:
             return {}
         return self.view(metadata.snapshots_by_id[metadata.refs[ref].snapshot_id]).live
 
+    def manifests(self, metadata: TableMetadata, ref: str) -> list[ManifestFile]:
+        """The manifests of a branch or tag."""
+        head = metadata.head(ref)
+        return [] if head is None else self._reader.manifests(head)
+
     def visible(self, live: dict[str, Live]) -> dict[str, frozenset[int]]:
         """The rows that a reader finds in each live data file (spec, "Scan Planning")."""
         deletes = [(file, *self.deletes[path]) for path, file in live.items() if file.content is not FileContent.DATA]

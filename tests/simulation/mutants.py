@@ -13,6 +13,7 @@ from simulation import (
     broken_commits,
     broken_compaction,
     broken_deletes,
+    broken_following,
     broken_streaming,
 )
 from simulation.compaction_operations import Compact, CompactAndClean, CompactHoldingItsStart, CompactIntoAnotherSpec
@@ -24,10 +25,10 @@ from simulation.file_operations import (
     DeleteByFilter,
     DeleteByValue,
     DeleteRows,
-    MergeManifests,
     OverwriteByFilter,
 )
 from simulation.history import History
+from simulation.manifest_operations import MergeManifests, MergeManifestsAndClean
 from simulation.operations import Make
 from simulation.publishing_operations import Publish, Stage
 from simulation.ref_operations import MakeBranchOrTag, MoveBranchOrTag, RenameABranch
@@ -56,6 +57,7 @@ class Hunt(NamedTuple):
 
 DELETES_COME = Hunt(likes=(Compact, DeleteRows))
 ROWS_COME_BACK = Hunt(likes=(Compact, DeleteRows, DeleteRows, Rollback, SetCurrent))
+OTHERS_CHANGE_MANIFESTS = Hunt(likes=(MergeManifests, Delete, Append))
 STREAMING = Hunt(streams=True)
 
 MUTANTS: dict[Mutant, Hunt] = {
@@ -73,7 +75,6 @@ MUTANTS: dict[Mutant, Hunt] = {
     broken_commits.replaces_without_looking: Hunt(likes=(Compact,)),
     broken_commits.ignores_new_deletes: Hunt(likes=(Compact, DeleteRows)),
     broken_commits.deletes_rows_of_what_is_gone: Hunt(likes=(Compact, DeleteRows)),
-    broken_commits.lists_manifests_that_are_gone: Hunt(likes=(MergeManifests,)),
     broken_commits.numbers_wrongly: Hunt(likes=(Compact,)),
     broken_commits.gives_row_ids_twice: Hunt(),
     broken_commits.rolls_back_unseen: Hunt(likes=(Rollback,)),
@@ -122,9 +123,19 @@ MUTANTS: dict[Mutant, Hunt] = {
     broken_carrying.leaves_deletes_of_attempts: DELETES_COME,
     broken_carrying.passes_over_refusals: ROWS_COME_BACK,
     broken_deletes.converts_what_it_looked_through: Hunt(likes=(DeleteByValue, ConvertByValue, Compact)),
-    broken_deletes.converts_past_new_positions: Hunt(likes=(DeleteRows, ConvertByValue, DeleteByValue, Append)),
+    broken_deletes.converts_past_new_positions: Hunt(
+        share=0.0, likes=(DeleteRows, ConvertByValue, DeleteByValue, Append)
+    ),
     broken_deletes.numbers_merged_deletes_anew: Hunt(likes=(DeleteRows, MergeDeletes)),
     broken_deletes.upgrades_unseen: Hunt(likes=(DeleteRows, MergeDeletes, Upgrade)),
+    broken_following.lists_manifests_that_are_gone: OTHERS_CHANGE_MANIFESTS,
+    broken_following.keeps_what_others_removed: OTHERS_CHANGE_MANIFESTS,
+    broken_following.lists_carried_files_twice: OTHERS_CHANGE_MANIFESTS,
+    broken_following.forgets_what_is_beside: OTHERS_CHANGE_MANIFESTS,
+    broken_following.follows_the_first_base: OTHERS_CHANGE_MANIFESTS,
+    broken_following.reuses_a_manifest_that_lacks_other_files: OTHERS_CHANGE_MANIFESTS,
+    broken_following.leaves_what_it_had_no_use_for: OTHERS_CHANGE_MANIFESTS,
+    broken_following.finds_dangling_deletes_once: Hunt(likes=(DeleteByValue, Compact, MergeManifestsAndClean)),
     broken_streaming.refuses_what_has_changed: STREAMING,
     broken_streaming.carries_no_positions: STREAMING,
     broken_streaming.reads_deletes_once_a_data_file: STREAMING,

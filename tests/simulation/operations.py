@@ -28,10 +28,10 @@ from simulation.file_operations import (
     DeleteByFilter,
     DeleteByValue,
     DeleteRows,
-    MergeManifests,
     Overwrite,
     OverwriteByFilter,
 )
+from simulation.manifest_operations import MergeManifests, MergeManifestsAndClean
 from simulation.operation import Operation
 from simulation.publishing_operations import Publish, Stage
 from simulation.ref_operations import (
@@ -59,6 +59,7 @@ OPERATIONS: dict[Make, int] = {
     Delete: 4,
     DeleteByFilter: 2,
     MergeManifests: 7,
+    MergeManifestsAndClean: 3,
     Stage: 4,
     Publish: 5,
     Expire: 4,

@@ -36,6 +36,7 @@ SEEN = (
     "hints spoiled",
     "looks at a starting snapshot that is held",
     "retained snapshots with files of another spec than the current one",
+    "rewrites of manifests that others had changed",
     "rewrites refused since rows that they left out are back",
     "rewrites that carried deletes over in a later attempt",
     "rewrites that carried deletes over",

@@ -3,7 +3,7 @@
 A change is given an `Attempt`; it may read its base and write manifests through it, nothing else.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property, reduce
 from typing import Any, TypeVar
 
@@ -99,15 +99,17 @@ class Attempt:
         entries: Iterable[ManifestEntry],
         spec_id: int,
         content: ManifestContent = ManifestContent.DATA,
+        also: Collection[int] = (),
     ) -> tuple[ManifestFile, ...]:
         """Write entries of one partition spec as manifests of about `commit.manifest.target-size-bytes`.
 
-        An earlier attempt's manifests with the same `key` are reused, and then `entries` is not iterated.
+        An earlier attempt's manifests with the same `key` are reused, and then `entries` is not iterated. `also` are fields
+        that no version writes any more, as for `entry_type`.
         """
         # Manifests of another format version are no use to a base that was upgraded meanwhile.
         key = (key, spec_id, content, self.base.format_version)
         locations = self._files.manifest_locations(self.base)
-        return self._files.once(key, lambda: tuple(self.writer.write(entries, spec_id, content, locations)))
+        return self._files.once(key, lambda: tuple(self.writer.write(entries, spec_id, content, locations, also)))
 
     def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
         """What some work finds in each manifest, in their order; those that an earlier attempt has asked are not read."""
@@ -149,6 +151,14 @@ class Attempt:
             files.checked[checked] = found
             files.answers.update({(question, i): (filtered, checked) for i, filtered in done.items()})
         return done, found
+
+    def leave_out(self, manifests: Iterable[ManifestFile]) -> None:
+        """Note manifests that were written for this commit before it began and that the attempt has no use for.
+
+        Unless a later attempt lists them and lands, they are removed.
+        """
+        written = self._files.manifests_written
+        written += [path for path in dict.fromkeys(m.manifest_path for m in manifests) if path not in written]
 
     def delete_file_written(self, location: str) -> None:
         """Note a delete file that the change is about to write: unless this attempt names it and lands, it is removed."""
@@ -202,8 +212,10 @@ class Attempt:
 
     def _write_list(self, manifests: Sequence[ManifestFile], snapshot: Snapshot) -> None:
         assert snapshot.manifest_list is not None
-        codec = self.writer.codec
-        data = write_manifest_list(manifests, snapshot, format_version=self.base.format_version, codec=codec)
+        writer = self.writer
+        data = write_manifest_list(
+            manifests, snapshot, format_version=writer.format_version, codec=writer.codec, level=writer.level
+        )
         files = self._files
         files.lists_written.append(snapshot.manifest_list)
         own = frozenset(m.manifest_path for m in manifests) & {*files.manifests_written}

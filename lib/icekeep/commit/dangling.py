@@ -7,19 +7,26 @@ manifest is not asked again by later attempts.
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from icekeep.commit.attempt import Attempt
-from icekeep.commit.filtering import EntryReader, without_history
-from icekeep.commit.live_files import least_sequence_number
-from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.commit.filtering import EntryReader, Gathering, without_history
+from icekeep.commit.live_files import least_sequence_number, live_among
+from icekeep.commit.manifests import ManifestReader
+from icekeep.commit.partition_ranges import PartitionRanges
 from icekeep.spec.applicability import LeastNumbers, PartitionKey, Places, Specs, is_dangling, sequence_number
-from icekeep.spec.manifests.structs import DataFile, FieldSummary, ManifestEntry, ManifestFile
+from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.types import DOUBLE, FLOAT, UUID, NestedField, PrimitiveType
-from icekeep.spec.values import value_from_bytes
+
+T = TypeVar("T")
+
+
+class Gatherer(Protocol):
+    """Who has manifests asked: an attempt, which remembers the answers, or a reader."""
+
+    def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
+        """What some work finds in each manifest, in their order."""
 
 
 class Dangling:
@@ -45,9 +52,9 @@ def dangling(
     data: Sequence[ManifestFile],
     added: Iterable[DataFile],
     base: TableMetadata,
-    attempt: Attempt,
+    asks: Gatherer,
     *,
-    added_number: int | None,
+    added_number: int | None = None,
 ) -> Dangling | None:
     """Which delete files go since they reach no live data file; null where there are no delete files at all.
 
@@ -59,13 +66,23 @@ def dangling(
     """
     if not deletes:
         return None
-    asked = Places.union(attempt.gathered(deletes, _PlacesOf(without_history(base))))
+    asked = Places.union(asks.gathered(deletes, _PlacesOf(without_history(base))))
     possible = PossibleManifests(asked, base)
     matter = [manifest for manifest in data if possible.holds_reached_files(manifest)]
     number = base.next_sequence_number if added_number is None else added_number
-    found = attempt.gathered(matter, LeastNumbersAt(without_history(base), asked))
+    found = asks.gathered(matter, LeastNumbersAt(without_history(base), asked))
     least = LeastNumbers.union([*found, LeastNumbers.of(((file, number) for file in added), asked)])
     return Dangling(least, least_sequence_number(data, base, number), base.specs_by_id)
+
+
+def dangling_deletes_count(metadata: TableMetadata, branch: str, reader: ManifestReader) -> int:
+    """How many delete files of a branch reach no live data file; nothing is changed."""
+    head = metadata.head(branch)
+    live = live_among([] if head is None else reader.manifests(head))
+    found = dangling(live.deletes, live.data, (), metadata, reader)
+    if found is None:
+        return 0
+    return sum(reader.gathered(live.deletes, _CountOf(without_history(metadata), found)))
 
 
 class _PlacesOf(msgspec.Struct, frozen=True):
@@ -113,40 +130,21 @@ class PossibleManifests:
         asked = self._asked.get(manifest.partition_spec_id, [])
         least = manifest.min_sequence_number or 0
         new_enough = [values for (_, values), number in asked if number >= least]
-        if not new_enough or manifest.partitions is None:
-            return bool(new_enough)
-        fields = self._base.partition_type(manifest.partition_spec_id).fields
-        ranges = [_Range(field, summary) for field, summary in zip(fields, manifest.partitions, strict=False)]
-        return any(_may_lie_in(ranges, values) for values in new_enough)
+        if not new_enough:
+            return False
+        ranges = PartitionRanges(manifest, self._base)
+        return any(map(ranges.may_hold, new_enough))
 
 
-class _Range:
-    """The values that a field summary leaves possible: all where it does not tell, or not in an order that writers share."""
+class _CountOf(msgspec.Struct, frozen=True):
+    """How many live files of a manifest are selected."""
 
-    def __init__(self, field: NestedField, summary: FieldSummary) -> None:
-        self.may_hold_null = summary.contains_null
-        is_ordered = isinstance(field.type, PrimitiveType) and field.type not in (FLOAT, DOUBLE, UUID)
-        is_bounded = summary.lower_bound is not None or summary.upper_bound is not None
-        # Both bounds are null where all values are; where they cannot be, the summary tells nothing.
-        self.may_hold_values = is_bounded or not is_ordered or not summary.contains_null
-        self.lower = _decoded(field, summary.lower_bound) if is_ordered else None
-        self.upper = _decoded(field, summary.upper_bound) if is_ordered else None
+    base: TableMetadata
+    selected: Dangling
 
-    def may_hold(self, value: Any) -> bool:
-        if value is None:
-            return self.may_hold_null
-        above = self.lower is None or bool(self.lower <= value)
-        return self.may_hold_values and above and (self.upper is None or bool(value <= self.upper))
+    @property
+    def key(self) -> Hashable:
+        return "count", self.selected.key
 
-
-def _decoded(field: NestedField, bound: bytes | None) -> Any:
-    if bound is None:
-        return None
-    try:
-        return value_from_bytes(field.type, bound)
-    except (InvalidTableError, UnsupportedError):
-        return None
-
-
-def _may_lie_in(ranges: Sequence[_Range], values: Sequence[Any]) -> bool:
-    return all(one.may_hold(value) for one, value in zip(ranges, values, strict=False))
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> int:
+        return sum(entry.is_live and self.selected.entry(entry) for entry in reader.entries(manifest, self.base))

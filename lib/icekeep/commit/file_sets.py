@@ -6,7 +6,7 @@ manifest loads what concerns it and no more.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import blake2b
 
@@ -102,7 +102,7 @@ def entry_digest(entry: ManifestEntry) -> Digest:
     """Equal for a live entry as it was read and as a base holds it: same file, sequence number, partition, row id."""
     file = entry.data_file
     facts = (file.file_path, file.content_offset, entry.sequence_number, partition_key(file), file.first_row_id)
-    return _digest(repr(facts))
+    return digest_of(facts)
 
 
 def store_part(files: Sequence[ReadFile], storage: Storage, directory: str, number: int) -> StoredPart:
@@ -177,5 +177,6 @@ def live_twice(path: str) -> InvalidTableError:
     return InvalidTableError(f"data file {path!r} is live more than once in the table; it cannot be rewritten")
 
 
-def _digest(text: str) -> Digest:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+def digest_of(facts: Hashable) -> Digest:
+    """Sixteen bytes that are equal for equal facts."""
+    return blake2b(repr(facts).encode("utf-8", "surrogatepass"), digest_size=16).digest()

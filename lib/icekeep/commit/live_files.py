@@ -43,7 +43,12 @@ class Kept(msgspec.Struct, frozen=True):
 def live_manifests(base: TableMetadata, branch: str, attempt: Attempt) -> Manifests:
     """The manifests of a branch; none for a table without a snapshot."""
     head = base.head(branch)
-    rows = [] if head is None else [m for m in attempt.reader.manifests(head) if m.may_have_live_files]
+    return live_among([] if head is None else attempt.reader.manifests(head))
+
+
+def live_among(manifests: Iterable[ManifestFile]) -> Manifests:
+    """Those of some manifests that may list live files."""
+    rows = [m for m in manifests if m.may_have_live_files]
     return Manifests(
         data=tuple(m for m in rows if m.content is ManifestContent.DATA),
         deletes=tuple(m for m in rows if m.content is ManifestContent.DELETES),

@@ -103,7 +103,7 @@ def commit(
         try:
             if number > 1:
                 runtime.sleep_ms(wait_ms)
-            base = _reload(table)
+            base = reloaded(table)
             # A catalog may hand out credentials for a while, with each load anew.
             files.storage = base.storage
             entries = reader or StorageManifestReader(base.storage, memory)
@@ -173,7 +173,8 @@ def _in_doubt(
     )
 
 
-def _reload(table: Table) -> Table:
+def reloaded(table: Table) -> Table:
+    """The table as it is now; raises `SafetyError` where it was dropped and another was made in its place."""
     base = table.catalog.load(table.identifier)
     if base.metadata.table_uuid != table.metadata.table_uuid:
         raise SafetyError(

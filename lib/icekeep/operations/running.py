@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.errors import NotFoundError, UsageError
+from icekeep.errors import UsageError
 from icekeep.events import Listener, StepFinished, StepStarted
 from icekeep.maintenance.options import parse_options
 from icekeep.operations.arguments import Command
@@ -26,7 +26,7 @@ from icekeep.operations.watchdog import ending_when_abandoned
 from icekeep.planning.versions import VERSION_ARGUMENTS, chosen_version
 from icekeep.runtime import Runtime
 from icekeep.spec.filters.binding import bind
-from icekeep.spec.filters.expressions import ALWAYS_TRUE
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.tables.refs import head_to_commit_to
 
@@ -120,22 +120,16 @@ def check_arguments(arguments: Mapping[str, Any], metadata: Any) -> None:
     """Hold what was named against the table.
 
     Raises:
-        NotFoundError: the table has no such column, ref, branch, partition spec or snapshot.
+        NotFoundError: the table has no such column, ref, branch or snapshot.
         UsageError: what should be a branch is a tag.
         ExpressionError: the filter does not fit the columns' types.
     """
     version = chosen_version(metadata, **{name: arguments[name] for name in VERSION_ARGUMENTS if name in arguments})
-    if "where" in arguments:
+    # A filter over manifests is text until the job reads it.
+    if isinstance(arguments.get("where"), Expression):
         bind(arguments["where"], version.schema, metadata.partition_specs)
     if "branch" in arguments:
         head_to_commit_to(metadata, arguments["branch"])
-    spec_id = arguments.get("spec_id")
-    if spec_id is not None and spec_id not in metadata.specs_by_id:
-        raise NotFoundError(
-            f"the table at {metadata.location!r} has no partition spec {spec_id}; it has "
-            f"{', '.join(map(str, sorted(metadata.specs_by_id)))}",
-            spec_id=spec_id,
-        )
     for snapshot_id in arguments.get("snapshot_ids", ()):
         metadata.snapshot(snapshot_id)
 

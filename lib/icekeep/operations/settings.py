@@ -17,17 +17,20 @@ from icekeep.operations.times import parse_span, parse_time
 from icekeep.spec.filters.parsing import parse_where
 
 _MAX_LONG = 2**63 - 1
+_ALL = "all"
 
 
 class Kind(Enum):
-    """What a setting's value is; the text is how a usage line shows it."""
+    """What a setting's value is; the text is how a usage line shows it. A filter is over rows, or over manifests."""
 
     TEXT = "TEXT"
     NAME = "NAME"
     FILTER = "EXPR"
+    MANIFEST_FILTER = "FILTER"
     TIME = "TIME"
     AGE = "AGE"
     NUMBER = "N"
+    NUMBER_OR_ALL = "N|all"
     IDS = "ID,ID"
     SWITCH = ""
     OPTIONS = "KEY=VALUE"
@@ -118,7 +121,22 @@ JOB_SETTINGS: Mapping[str, tuple[Setting, ...]] = {
         ),
     ),
     "rewrite_manifests": (
-        Setting("spec_id", Kind.NUMBER, "rewrite the manifests of this partition spec (default: the current one)"),
+        Setting(
+            "spec_id",
+            Kind.NUMBER_OR_ALL,
+            "the partition spec whose manifests are rewritten, or all (default: the current one)",
+        ),
+        Setting(
+            "sort_by", Kind.TEXT, "cluster by these partition fields, or columns' lower bounds, separated by commas"
+        ),
+        Setting(
+            "where",
+            Kind.MANIFEST_FILTER,
+            'only manifests that match, e.g. "manifest_length < 1000000"; Iceberg\'s rewriteIf',
+        ),
+        Setting("workload", Kind.TEXT, "cluster for these filters over the table, separated by semicolons"),
+        Setting("use_caching", Kind.SWITCH, "as Iceberg's; entries are read once here"),
+        Setting("options", Kind.OPTIONS, "drop-dangling-deletes, measure-planning; may be repeated"),
         _BRANCH,
     ),
     "expire_snapshots": (
@@ -198,6 +216,8 @@ def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
             return _span(text, setting.minimum)
         case Kind.NUMBER:
             return _whole_number(text, setting.minimum)
+        case Kind.NUMBER_OR_ALL:
+            return text if text == _ALL else _whole_number(text, setting.minimum)
         case Kind.IDS:
             return tuple(_whole_number(part.strip(), 0) for part in text.split(","))
         case _:
@@ -231,13 +251,13 @@ def read_setting(setting: Setting, entry: Entry) -> tuple[str, ...]:
             if not numbers:
                 raise entry.wrong("is empty")
             text = ",".join(map(str, numbers))
-        case Kind.TIME:
+        case Kind.TIME | Kind.NUMBER_OR_ALL:
             text = entry.scalar()
-            _check_time(text, entry)
+            _check(setting, text, entry)
         case Kind.AGE:
             text = entry.text()
-            _check_age(text, setting.minimum, entry)
-        case Kind.FILTER:
+            _check(setting, text, entry)
+        case Kind.FILTER | Kind.MANIFEST_FILTER:
             text = entry.text()
             _check_filter(text, entry)
         case Kind.TEXT | Kind.NAME:
@@ -246,16 +266,9 @@ def read_setting(setting: Setting, entry: Entry) -> tuple[str, ...]:
     return (f"{setting.flag}={text}",)
 
 
-def _check_time(text: str, entry: Entry) -> None:
+def _check(setting: Setting, text: str, entry: Entry) -> None:
     try:
-        parse_time(text, now_ms=0)
-    except UsageError as error:
-        raise entry.wrong(error.message) from None
-
-
-def _check_age(text: str, minimum: int, entry: Entry) -> None:
-    try:
-        _span(text, minimum)
+        parse_setting(setting, text, now_ms=0)
     except UsageError as error:
         raise entry.wrong(error.message) from None
 

@@ -170,8 +170,6 @@ def test_arguments_are_held_against_the_table():
         check_arguments({"branch": "audit"}, metadata)
     with pytest.raises(NotFoundError, match="no branch or tag 'audits'; there is 'audit', 'main'"):
         check_arguments({"ref": "audits"}, metadata)
-    with pytest.raises(NotFoundError, match="has no partition spec 9; it has 0"):
-        check_arguments({"spec_id": 9}, metadata)
 
 
 def test_a_package_that_is_not_installed_is_one_clear_line():

@@ -1,11 +1,14 @@
 """Replace manifests by others that list the same live files."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from icekeep.commit.attempt import Attempt
+from icekeep.commit.dangling import dangling
 from icekeep.commit.filtering import identity
+from icekeep.commit.following import Followed, followed
+from icekeep.commit.live_files import live_among, remove
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug
 from icekeep.spec.manifests.structs import ManifestFile
@@ -17,45 +20,100 @@ from icekeep.spec.updates import Update
 class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
     """Manifests to leave out and manifests, written already, to list in their place.
 
-    The added ones hold existing entries only, each with its snapshot id and sequence numbers, so that they belong to no
-    snapshot and stay good over attempts. `format_version` is that of the table which was read, null where it does not
-    matter: entries of one version are not those of another.
+    The added ones hold existing entries only, each with its snapshot id, sequence numbers and first row id, so that they
+    belong to no snapshot and stay good over attempts. Those that are not needed as they are, since others have changed what
+    they list, are removed with the rest when the commit ends.
+
+    Attributes:
+        snapshot_id: of the snapshot that was read; null: others may not have touched what is replaced.
+        drop_dangling_deletes: remove the delete files, too, that reach no live data file of the branch.
+        format_version: of the table that was read, null where it does not matter: entries of one version are not those of
+            another.
     """
 
     replaced: tuple[ManifestFile, ...]
     added: tuple[ManifestFile, ...]
+    snapshot_id: int | None = None
+    drop_dangling_deletes: bool = False
     format_version: int | None = None
     branch: str = MAIN
     summary: Mapping[str, str] = {}
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """Every replaced manifest must still be in the base; what others have added meanwhile stays."""
-        if not self.replaced and not self.added:
+        """What others have added meanwhile stays; what they did to files of replaced manifests holds in the new ones.
+
+        Raises:
+            ConflictError: that cannot be followed.
+        """
+        if not self.replaced and not self.added and not self.drop_dangling_deletes:
             return ()
         if self.format_version not in (None, base.format_version):
             raise ConflictError(f"the table has format version {base.format_version} now; plan again")
-        before = sum(m.live_files_count or 0 for m in self.replaced)
-        after = sum(m.existing_files_count or 0 for m in self.added)
-        if before != after or any(m.added_files_count or m.deleted_files_count for m in self.added):
-            raise IcekeepBug(f"rewritten manifests hold {after} live files, the replaced ones {before}")
+        _check_counts(self.replaced, self.added)
         head = base.head(self.branch)
         current = [] if head is None else attempt.reader.manifests(head)
-        gone = {identity(m) for m in self.replaced}
-        missing = gone - {identity(m) for m in current}
-        if missing:
+        change = self._followed(current, attempt)
+        _check_counts(change.replaced, change.added)
+        gone = {identity(m) for m in change.replaced}
+        new = [msgspec.structs.replace(m, added_snapshot_id=attempt.snapshot_id) for m in change.added]
+        rows, dropped = [*new, *(m for m in current if identity(m) not in gone)], SummaryBuilder()
+        if self.drop_dangling_deletes:
+            rows, dropped = _without_dangling(rows, current, attempt)
+        listed, here = {identity(m) for m in rows}, {identity(m) for m in current}
+        attempt.leave_out(m for m in self.added if identity(m) not in listed)
+        if listed == here:
+            return ()
+        created = [m for m in rows if identity(m) not in here]
+        kept = [m for m in rows if identity(m) in here]
+        summary = SummaryBuilder({**self.summary, **_counts(created, kept, len(here - listed))})
+        summary.absorb(dropped)
+        return attempt.snapshot_updates("replace", [*created, *kept], summary, branch=self.branch)
+
+    def _followed(self, current: Sequence[ManifestFile], attempt: Attempt) -> Followed:
+        here = {identity(m) for m in current}
+        # Most commits leave out manifests without live files.
+        replaced = tuple(m for m in self.replaced if m.may_have_live_files or identity(m) in here)
+        missing = {identity(m) for m in replaced} - here
+        if not missing:
+            return Followed(replaced, self.added)
+        start = None if self.snapshot_id is None else attempt.base.snapshots_by_id.get(self.snapshot_id)
+        if start is None:
             path = min(path for path, _ in missing)
             raise ConflictError(
                 f"manifest {path!r} ({len(missing)} in all) is no longer in the table as it was read; plan again"
             )
-        kept = [m for m in current if identity(m) not in gone]
-        added = [msgspec.structs.replace(m, added_snapshot_id=attempt.snapshot_id) for m in self.added]
-        summary = SummaryBuilder(
-            {
-                **self.summary,
-                "manifests-created": str(len(added)),
-                "manifests-kept": str(len(kept)),
-                "manifests-replaced": str(len(gone)),
-                "entries-processed": str(after),
-            }
-        )
-        return attempt.snapshot_updates("replace", [*added, *kept], summary, branch=self.branch)
+        return followed(replaced, self.added, current, start, attempt)
+
+
+def _check_counts(replaced: Sequence[ManifestFile], added: Sequence[ManifestFile]) -> None:
+    before = sum(m.live_files_count or 0 for m in replaced)
+    after = sum(m.existing_files_count or 0 for m in added)
+    if before != after or any(m.added_files_count or m.deleted_files_count for m in added):
+        raise IcekeepBug(f"rewritten manifests hold {after} live files, the replaced ones {before}")
+
+
+def _without_dangling(
+    rows: Sequence[ManifestFile], current: Sequence[ManifestFile], attempt: Attempt
+) -> tuple[list[ManifestFile], SummaryBuilder]:
+    """Manifests without the delete files that reach nothing, and a count of these.
+
+    Which these are is asked of the base: its manifests list the same live files, and later attempts know most of them.
+    """
+    base, live = attempt.base, live_among(current)
+    selected = dangling(live.deletes, live.data, (), base, attempt)
+    if selected is None:
+        return list(rows), SummaryBuilder()
+    deletes = live_among(rows).deletes
+    kept = remove(deletes, base, attempt, selected=selected)
+    filtered = {identity(m) for m in deletes}
+    return [*(m for m in rows if identity(m) not in filtered), *kept.manifests], kept.summary
+
+
+def _counts(created: Sequence[ManifestFile], kept: Sequence[ManifestFile], replaced_count: int) -> dict[str, str]:
+    """As Iceberg counts them; entries processed are those that were written, where Iceberg's actions always say none."""
+    return {
+        "manifests-created": str(len(created)),
+        "manifests-kept": str(len(kept)),
+        "manifests-replaced": str(replaced_count),
+        "entries-processed": str(sum(m.existing_files_count or 0 for m in created)),
+    }

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.convert_deletes import ConvertDeletes, EntryDigests
-from icekeep.commit.retry import RetryPolicy, commit
-from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError, SafetyError
+from icekeep.commit.retry import RetryPolicy, commit, reloaded
+from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
 from icekeep.formats.delete_names import delete_format
 from icekeep.formats.equality_conversion import ConversionOutcome
@@ -88,7 +88,7 @@ def convert_equality_deletes(
                 raise
             listener.on(Warned(f"equality deletes of {table.name!r} are planned anew: {error.message}"))
             runtime.sleep_ms(policy.wait_ms(number, runtime))
-            table = _reloaded(table)
+            table = reloaded(table)
             continue
         elapsed_ms = runtime.monotonic_ms() - began_ms
         return msgspec.structs.replace(result, attempts_count=number, elapsed_ms=elapsed_ms)
@@ -113,13 +113,6 @@ def check_arguments(metadata: TableMetadata, *, options: Options | None = None, 
     chosen_granularity(parse_options(ConvertEqualityDeletesOptions, options or {}), metadata.properties)
     delete_format(metadata.properties)
     data_layout(metadata.location, metadata.properties)
-
-
-def _reloaded(table: Table) -> Table:
-    latest = table.catalog.load(table.identifier)
-    if latest.metadata.table_uuid != table.metadata.table_uuid:
-        raise SafetyError(f"table {table.name!r} is another table now; nothing was changed")
-    return latest
 
 
 class _Run:

@@ -1,65 +1,110 @@
 """The job `rewrite_manifests`: metadata that plans fast.
 
-manifests -> plan (which, how many) -> entries clustered by partition -> new manifests -> `RewriteManifests`
+manifest list -> which manifests -> records of their entries -> sorted and cut -> new manifests -> `RewriteManifests`;
+planned anew where others changed what the commit cannot follow
 """
 
-from pyspark.sql import SparkSession
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
-from icekeep.commit.retry import commit
-from icekeep.errors import IcekeepError, OutcomeUnknownError
-from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
-from icekeep.maintenance.manifests.execute import discard, rewritten_manifests
+from icekeep.commit.retry import RetryPolicy, reloaded
+from icekeep.errors import ConflictError
+from icekeep.events import SILENT, Listener, Warned
+from icekeep.maintenance.manifests.matching import manifests_that_match
+from icekeep.maintenance.manifests.options import RewriteManifestsOptions, Wish, parse_wish
 from icekeep.maintenance.manifests.plan import RewriteManifestsPlan, plan_rewrite_manifests
-from icekeep.maintenance.manifests.result import RewriteManifestsResult, result
+from icekeep.maintenance.manifests.result import RewriteManifestsResult
+from icekeep.maintenance.manifests.rewriting import rewrite_once
+from icekeep.planning.scan import refuse_encrypted
+from icekeep.planning.sessions import SparkSource
 from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 
 __all__ = ["RewriteManifestsPlan", "RewriteManifestsResult", "plan_rewrite_manifests", "rewrite_manifests"]
 
 
-def rewrite_manifests(
+def rewrite_manifests(  # noqa: PLR0913 - the arguments of Iceberg's procedure, and ours
     table: Table,
-    spark: SparkSession,
+    spark: SparkSource,
     *,
-    spec_id: int | None = None,
+    spec_id: int | str | None = None,
+    sort_by: Sequence[str] | str | None = None,
+    where: str | Expression = ALWAYS_TRUE,
+    workload: Sequence[str] | str = (),
+    use_caching: bool = False,
     branch: str = MAIN,
+    options: Mapping[str, Any] | RewriteManifestsOptions | None = None,
     listener: Listener = SILENT,
     runtime: Runtime = SYSTEM,
 ) -> RewriteManifestsResult:
-    """Cluster the entries of a spec's data manifests by partition into manifests of the target size.
+    """Cluster the entries of manifests by partition into manifests of the target size.
 
-    The table's files do not change. Nothing is committed where there is nothing to gain.
+    The table's files do not change. Well-sized manifests that lie across no other stay as they are, and nothing is
+    committed where there is nothing to gain. Property `commit.manifest.target-size-bytes` (8 MB).
 
     Args:
-        spec_id: the partition spec whose manifests are rewritten; the default spec if null.
+        spark: a session, or a function that starts one: it is not called for tables of up to two million entries.
+        spec_id: the partition spec whose manifests are rewritten; the default spec if null; "all" for every spec.
+        sort_by: partition fields to cluster by, and columns, by their lower bounds; as a list, or text with commas.
+            Delete files are clustered by partition fields alone. Null: all partition fields in the order of the spec.
+        where: a filter over manifests (`matching.COLUMNS`); Iceberg's `rewriteIf`.
+        workload: filters over the table whose columns say what to cluster by, in place of `sort_by`; a list, or text with
+            semicolons.
+        use_caching: as Iceberg's; entries are read once here.
         branch: whose manifests are rewritten, and where that is committed; no other branch moves.
+        options: `options.RewriteManifestsOptions`.
 
     Raises:
-        NotFoundError: the table has no such spec or branch.
-        UsageError: the branch is a tag.
-        UnsupportedError: the table is of a kind that cannot be rewritten yet.
-        ConflictError: another writer changed a manifest that was to be replaced.
+        NotFoundError: the table has no such spec, branch, partition field or column.
+        ExpressionError: `where` or a filter of the workload is none.
+        UsageError: the branch is a tag; `sort_by` is empty, or given beside a workload.
+        UnsupportedError: the table is encrypted.
+        ConflictError: others kept changing what was to be replaced in a way that cannot be followed, however often it was
+            planned anew (`commit.retry.num-retries`).
+        SafetyError: the table was dropped and made again meanwhile.
         OutcomeUnknownError: the commit may or may not have landed.
     """
-    plan = plan_rewrite_manifests(table, spark, spec_id=spec_id, branch=branch)
-    if plan.left_alone_manifests_count:
-        left = f"{plan.left_alone_manifests_count} manifests have fields that are not known and are left as they are"
-        listener.on(Warned(left))
-    if not plan.manifests:
-        return result(plan, ())
-    listener.on(StepStarted("rewriting manifests", plan.manifests_count, "manifests"))
-    added = rewritten_manifests(plan, table, spark) if plan.entries_count else ()
-    listener.on(StepFinished("rewriting manifests", f"{plan.manifests_count} manifests -> {len(added)}"))
-    version = table.metadata.format_version
-    change = RewriteManifests(replaced=plan.manifests, added=added, format_version=version, branch=branch)
-    try:
-        commit(table, change, runtime=runtime, listener=listener)
-    except OutcomeUnknownError:
-        raise
-    except IcekeepError:
-        # Only an error of ours proves that nothing landed.
-        discard(table, added)
-        raise
-    return result(plan, added)
+    wish = check_arguments(
+        table.metadata,
+        spec_id=spec_id,
+        sort_by=sort_by,
+        where=where,
+        workload=workload,
+        branch=branch,
+        options=options,
+    )
+    policy = RetryPolicy.of(table.metadata)
+    for number in count(1):
+        try:
+            return rewrite_once(table, wish, spark, listener, runtime)
+        except ConflictError as error:
+            # One that has counted attempts met other writers, not a change of what was planned.
+            if number > policy.num_retries or "attempts" in error.facts:
+                raise
+            listener.on(Warned(f"the manifests of {table.name!r} are planned anew: {error.message}"))
+            runtime.sleep_ms(policy.wait_ms(number, runtime))
+            table = reloaded(table)
+    raise AssertionError("count() does not end")
+
+
+def check_arguments(
+    metadata: TableMetadata,
+    *,
+    spec_id: int | str | None = None,
+    sort_by: Sequence[str] | str | None = None,
+    where: str | Expression = ALWAYS_TRUE,
+    workload: Sequence[str] | str = (),
+    branch: str = MAIN,
+    options: Mapping[str, Any] | RewriteManifestsOptions | None = None,
+    **_: Any,
+) -> Wish:
+    """Hold the arguments against the table, before anything is read; raises what `rewrite_manifests` raises for them."""
+    refuse_encrypted(metadata, "rewrite_manifests")
+    manifests_that_match(where, (), metadata, 0)
+    return parse_wish(
+        metadata, spec_id=spec_id, sort_by=sort_by, where=where, workload=workload, branch=branch, options=options
+    )

@@ -1,98 +1,162 @@
-"""Which manifests are rewritten, and into how many. Small; this is what `--dry-run` shows."""
+"""What a rewrite of manifests would do, for `--dry-run`: all entries are looked at, and nothing is written."""
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
-from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.commit.manifest_writer import manifest_target_bytes
+from icekeep.commit.dangling import dangling_deletes_count
 from icekeep.commit.manifests import StorageManifestReader
-from icekeep.errors import NotFoundError
-from icekeep.planning.scan import refuse_delete_files, refuse_encrypted
-from icekeep.spec.manifests.inspection import lacks_counts
-from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
+from icekeep.maintenance.manifests.candidates import candidates
+from icekeep.maintenance.manifests.execute import Rewritten, foreseen
+from icekeep.maintenance.manifests.gains import FilterGain, GroupGain, filter_gains, group_gain, largest, measured_ms
+from icekeep.maintenance.manifests.options import RewriteManifestsOptions, Wish, parse_wish
+from icekeep.planning.sessions import SparkSource
+from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
-from icekeep.tables.refs import head_to_commit_to
+from icekeep.spec.values import value_from_bytes
 
-_THREADS = 16
+
+class PlannedManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """A manifest that is rewritten, or one that comes of it, which has no path yet.
+
+    `partitions` says from where to where each partition field reaches in it.
+    """
+
+    manifest_path: str | None
+    spec_id: int
+    content: str
+    bytes: int
+    entries_count: int | None
+    partitions: str
 
 
 class RewriteManifestsPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The manifests of one spec that become about `expected_manifests_count` others; none if there is nothing to gain.
+    """What would be done to the manifests of `snapshot_id`, the head of `branch`; none if there is nothing to gain.
 
-    They are those of `snapshot_id`, the head of `branch`. `left_alone_manifests_count` are not rewritten, since they have
-    fields that are not known, which rewriting would lose.
+    Attributes:
+        manifests_count, manifests_bytes, entries_count: of the manifests that are rewritten, those among them that hold no
+            live file and are left out.
+        expected_manifests_count: what comes of them.
+        left_alone_manifests_count: that would be rewritten, if rewriting did not lose what is not known of them: fields, or
+            the values of a partition transform.
+        dangling_delete_files_count: of those that reach no live data file; null where they are not asked for.
+        planning_time_ms, expected_planning_time_ms: of a filter on one partition, now, as measured, and afterwards as the
+            bytes that it opens let expect; null where `measure-planning` does not ask for it.
+        groups: by partition spec and content.
+        workload: by filter.
     """
 
     branch: str = MAIN
     snapshot_id: int | None
-    spec_id: int
     target_size_bytes: int
     manifests_count: int = 0
     manifests_bytes: int = 0
     entries_count: int = 0
     expected_manifests_count: int = 0
     left_alone_manifests_count: int = 0
-    manifests: tuple[ManifestFile, ...] = ()
+    dangling_delete_files_count: int | None = None
+    planning_time_ms: int | None = None
+    expected_planning_time_ms: int | None = None
+    groups: tuple[GroupGain, ...] = ()
+    workload: tuple[FilterGain, ...] = ()
+    manifests: tuple[PlannedManifest, ...] = ()
+    expected_manifests: tuple[PlannedManifest, ...] = ()
 
 
-def plan_rewrite_manifests(
-    table: Table, spark: SparkSession | None = None, *, spec_id: int | None = None, branch: str = MAIN
+def plan_rewrite_manifests(  # noqa: PLR0913 - the arguments of the job
+    table: Table,
+    spark: SparkSource,
+    *,
+    spec_id: int | str | None = None,
+    sort_by: Sequence[str] | str | None = None,
+    where: str | Expression = ALWAYS_TRUE,
+    workload: Sequence[str] | str = (),
+    use_caching: bool = False,
+    branch: str = MAIN,
+    options: Mapping[str, Any] | RewriteManifestsOptions | None = None,
+    runtime: Runtime = SYSTEM,
 ) -> RewriteManifestsPlan:
-    """Choose the data manifests of a spec that hold no live file, and the others if fewer could hold their entries.
-
-    Property `commit.manifest.target-size-bytes` (8 MB). Only the heads of manifests are read that are to be rewritten, and
-    those whole that a list of version 1 gives no counts of.
-
-    Raises:
-        NotFoundError: the table has no such spec or branch.
-        UsageError: the branch is a tag.
-        UnsupportedError: the table has delete files or is encrypted.
-    """
-    metadata = table.metadata
-    refuse_encrypted(metadata, "rewrite_manifests")
-    spec_id = metadata.default_spec_id if spec_id is None else spec_id
-    if spec_id not in metadata.specs_by_id:
-        specs = ", ".join(map(str, sorted(metadata.specs_by_id)))
-        raise NotFoundError(f"table {table.name!r} has no partition spec {spec_id}; it has {specs}", spec_id=spec_id)
-    snapshot = head_to_commit_to(metadata, branch)
-    reader = StorageManifestReader(table.storage)
-    listed = [] if snapshot is None else reader.manifests(snapshot)
-    listed = [reader.completed(m, metadata) if lacks_counts(m) else m for m in listed]
-    refuse_delete_files(metadata, [m for m in listed if m.may_have_live_files], "rewrite_manifests")
-    target_bytes = manifest_target_bytes(metadata)
-    of_spec = [m for m in listed if m.partition_spec_id == spec_id and m.content is ManifestContent.DATA]
-    live, left_alone = _worth_it([m for m in of_spec if m.may_have_live_files], target_bytes), 0
-    if live:
-        known = _without_unknown_fields(live, reader)
-        live, left_alone = _worth_it(known, target_bytes), len(live) - len(known)
-    chosen = live + [m for m in of_spec if not m.may_have_live_files]
+    """Say what `rewrite_manifests` would do with these arguments; raises what it raises before it commits."""
+    wish = parse_wish(
+        table.metadata,
+        spec_id=spec_id,
+        sort_by=sort_by,
+        where=where,
+        workload=workload,
+        branch=branch,
+        options=options,
+    )
+    now_ms = runtime.now_ms()
+    chosen = candidates(table, wish, spark, now_ms)
+    done = foreseen(table, chosen, spark)
+    before_ms, after_ms = _planning_times(table, wish, done, spark, runtime)
+    gains = tuple(group_gain(table, one) for one in done)
     return RewriteManifestsPlan(
         branch=branch,
-        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
-        spec_id=spec_id,
-        target_size_bytes=target_bytes,
-        manifests_count=len(chosen),
-        manifests_bytes=sum(m.manifest_length for m in chosen),
-        entries_count=sum(m.live_files_count or 0 for m in live),
-        expected_manifests_count=_expected_count(live, target_bytes),
-        left_alone_manifests_count=left_alone,
-        manifests=tuple(chosen),
+        snapshot_id=chosen.snapshot_id,
+        target_size_bytes=chosen.target_bytes,
+        manifests_count=len(chosen.replaced),
+        manifests_bytes=sum(m.manifest_length for m in chosen.replaced),
+        entries_count=sum(gain.entries_count for gain in gains),
+        expected_manifests_count=sum(gain.added_manifests_count for gain in gains),
+        left_alone_manifests_count=sum(group.left_alone_count for group in chosen.groups),
+        dangling_delete_files_count=_dangling_count(table, wish),
+        planning_time_ms=before_ms,
+        expected_planning_time_ms=after_ms,
+        groups=gains,
+        workload=filter_gains(table, wish, chosen.listed, done, now_ms),
+        manifests=tuple(_shown(manifest, table.metadata) for manifest in chosen.replaced),
+        expected_manifests=tuple(_shown(manifest, table.metadata) for one in done for manifest in one.added),
     )
 
 
-def _worth_it(manifests: list[ManifestFile], target_bytes: int) -> list[ManifestFile]:
-    """The manifests, or none of them where fewer could not hold their entries."""
-    return [] if len(manifests) <= max(1, _expected_count(manifests, target_bytes)) else manifests
+def _dangling_count(table: Table, wish: Wish) -> int | None:
+    if not wish.options.drop_dangling_deletes:
+        return None
+    return dangling_deletes_count(table.metadata, wish.branch, StorageManifestReader(table.storage))
 
 
-def _expected_count(manifests: Sequence[ManifestFile], target_bytes: int) -> int:
-    return -(-sum(m.manifest_length for m in manifests) // target_bytes)
+def _planning_times(
+    table: Table, wish: Wish, done: Sequence[Rewritten], spark: SparkSource, runtime: Runtime
+) -> tuple[int | None, int | None]:
+    one = largest(done)
+    if not wish.options.measure_planning or one is None:
+        return None, None
+    now_ms = measured_ms(table, one, one.group.listed, spark, runtime)
+    gain = group_gain(table, one)
+    if now_ms is None or not gain.opened_bytes_before:
+        return now_ms, None
+    return now_ms, round(now_ms * gain.opened_bytes_after / gain.opened_bytes_before)
 
 
-def _without_unknown_fields(manifests: list[ManifestFile], reader: StorageManifestReader) -> list[ManifestFile]:
-    with ThreadPoolExecutor(_THREADS) as pool:
-        headers = pool.map(reader.header, manifests)
-        return [m for m, header in zip(manifests, headers, strict=True) if not header.unknown_field_ids]
+def _shown(manifest: ManifestFile, metadata: TableMetadata) -> PlannedManifest:
+    return PlannedManifest(
+        manifest_path=manifest.manifest_path or None,
+        spec_id=manifest.partition_spec_id,
+        content=manifest.content.name.lower(),
+        bytes=manifest.manifest_length,
+        entries_count=manifest.live_files_count,
+        partitions=_reach(manifest, metadata),
+    )
+
+
+def _reach(manifest: ManifestFile, metadata: TableMetadata) -> str:
+    """`day=2013-01-05..2013-02-01`, of each partition field; empty where the list does not say it."""
+    fields = metadata.partition_type(manifest.partition_spec_id).fields
+    summaries = manifest.partitions or ()
+    if len(summaries) != len(fields):
+        return ""
+    ends = []
+    for name in ("lower_bound", "upper_bound"):
+        bounds = [getattr(summary, name) for summary in summaries]
+        pairs = zip(fields, bounds, strict=True)
+        values = [None if bound is None else value_from_bytes(field.type, bound) for field, bound in pairs]
+        ends.append(metadata.partition_path(manifest.partition_spec_id, values).split("/"))
+    return ", ".join(
+        low if low == high else f"{low}..{high.partition('=')[2]}" for low, high in zip(*ends, strict=True)
+    )

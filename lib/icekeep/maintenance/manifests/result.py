@@ -1,25 +1,31 @@
-"""The output columns of Iceberg's `rewrite_manifests`."""
+"""What a rewrite of manifests did: the output columns of Iceberg's `rewrite_manifests`, and ours."""
 
 import msgspec
 
-from icekeep.maintenance.manifests.plan import RewriteManifestsPlan
-from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.maintenance.manifests.gains import FilterGain, GroupGain
 
 
 class RewriteManifestsResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How many manifests were replaced by how many; sizes in bytes."""
+    """How many manifests were replaced by how many; sizes in bytes.
 
-    rewritten_manifests_count: int
-    added_manifests_count: int
-    rewritten_manifests_bytes: int
-    added_manifests_bytes: int
+    Attributes:
+        entries_count: live files whose entries were written.
+        left_alone_manifests_count: as `plan.RewriteManifestsPlan` has it.
+        removed_delete_files_count: dangling ones, where `drop-dangling-deletes` asks for them.
+        planning_time_before_ms, planning_time_after_ms: of a filter on one partition, as measured; null where
+            `measure-planning` does not ask for it.
+        groups: by partition spec and content.
+        workload: by filter.
+    """
 
-
-def result(plan: RewriteManifestsPlan, added: tuple[ManifestFile, ...]) -> RewriteManifestsResult:
-    """What a run that followed `plan` and wrote `added` did."""
-    return RewriteManifestsResult(
-        rewritten_manifests_count=plan.manifests_count,
-        added_manifests_count=len(added),
-        rewritten_manifests_bytes=plan.manifests_bytes,
-        added_manifests_bytes=sum(m.manifest_length for m in added),
-    )
+    rewritten_manifests_count: int = 0
+    added_manifests_count: int = 0
+    rewritten_manifests_bytes: int = 0
+    added_manifests_bytes: int = 0
+    entries_count: int = 0
+    left_alone_manifests_count: int = 0
+    removed_delete_files_count: int = 0
+    planning_time_before_ms: int | None = None
+    planning_time_after_ms: int | None = None
+    groups: tuple[GroupGain, ...] = ()
+    workload: tuple[FilterGain, ...] = ()

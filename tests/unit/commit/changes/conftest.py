@@ -9,6 +9,7 @@ _REMOVING = (
     "row_delta",
     "cherry_pick",
     "rewrite_deletes",
+    "rewrite_manifests",
     "convert_deletes",
 )
 

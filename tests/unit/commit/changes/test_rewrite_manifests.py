@@ -184,6 +184,32 @@ def test_manifests_that_list_nothing_live_can_be_left_out(catalog):
     assert len(raw_list(done)) == 1
 
 
+def test_manifests_that_list_nothing_live_may_be_gone(catalog):
+    table = add(memory_table(catalog), "a")
+    table = run(table, RewriteFiles(removed=entries_of(table), added=files("b"), schema_id=0)).table
+    change = rewrite(table)
+    assert [m.live_files_count for m in change.replaced] == [1, 0]
+    catalog.follow(after(lambda: add(table, "c")))
+    done = run(table, change).table
+    assert (live(done), len(raw_list(done))) == ({"b": 1, "c": 1}, 2)
+    assert done.metadata.current_snapshot.summary["manifests-replaced"] == "1"
+
+
+def test_row_ids_are_set_aside_as_iceberg_does_it(catalog):
+    """All new data manifests are given a first row id and room for all their rows, though their files have ids of their own.
+
+    The spec leaves it to writers who know that they have (row lineage, "Example"); Iceberg sets it aside whatever they have.
+    """
+    table = add(add(memory_table(catalog, format_version=3), "a"), "b")
+    ids = {e.data_file.file_path: e.data_file.first_row_id for e in entries_of(table)}
+    assert (sorted(ids.values()), table.metadata.next_row_id) == ([0, 10], 20)
+    done = run(table, rewrite(table)).table
+    assert {e.data_file.file_path: e.data_file.first_row_id for e in entries_of(done)} == ids
+    assert [row["first_row_id"] for row in raw_list(done)] == [20]
+    assert (done.metadata.current_snapshot.first_row_id, done.metadata.current_snapshot.added_rows) == (20, 20)
+    assert done.metadata.next_row_id == 40
+
+
 def test_nothing_to_replace_is_no_commit(table):
     swaps, before = len(table.catalog.swaps), stored(table.catalog)
     assert run(table, RewriteManifests(replaced=(), added=())).changed is False

@@ -1,0 +1,210 @@
+"""Which manifests are rewritten: those that a table's list shows to be badly sized or to lie across one another."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.commit.manifest_writer import manifest_target_bytes
+from icekeep.commit.manifests import StorageManifestReader
+from icekeep.maintenance.manifests.matching import manifests_that_match
+from icekeep.maintenance.manifests.options import Wish
+from icekeep.maintenance.manifests.ranges import (
+    ManifestInterval,
+    expected_manifests_count,
+    intervals,
+    worth_rewriting,
+)
+from icekeep.maintenance.manifests.records import Target
+from icekeep.maintenance.manifests.sort_keys import PartitionPart, needs_bounds
+from icekeep.maintenance.manifests.survey import survey
+from icekeep.maintenance.manifests.writing import RunWriter
+from icekeep.planning.sessions import SparkSource
+from icekeep.spec.manifests.inspection import lacks_counts
+from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
+from icekeep.spec.metadata import TableMetadata
+from icekeep.tables.refs import head_to_commit_to
+
+_THREADS = 16
+
+
+class ManifestRun(msgspec.Struct, frozen=True, kw_only=True):
+    """Manifests that are clustered and cut together, the oldest first.
+
+    `expected_count` is how many come of them, if their live entries take as many bytes as now.
+    """
+
+    manifests: tuple[ManifestFile, ...]
+    target: Target
+    expected_count: int
+
+
+class ManifestGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """The manifests of one partition spec and content.
+
+    Attributes:
+        listed: all of the snapshot that may have live files.
+        runs: what is rewritten of them.
+        empty: those without a live file, which are left out.
+        left_alone_count: those that are badly sized or lie across others, but have what rewriting would lose.
+    """
+
+    spec_id: int
+    content: ManifestContent
+    listed: tuple[ManifestFile, ...]
+    runs: tuple[ManifestRun, ...] = ()
+    empty: tuple[ManifestFile, ...] = ()
+    left_alone_count: int = 0
+
+    @property
+    def rewritten(self) -> list[ManifestFile]:
+        """The manifests of all runs."""
+        return [manifest for run in self.runs for manifest in run.manifests]
+
+
+class Candidates(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to do; `snapshot_id` is the head of the branch, `listed` all that it lists."""
+
+    snapshot_id: int | None
+    target_bytes: int
+    groups: tuple[ManifestGroup, ...]
+    listed: tuple[ManifestFile, ...] = ()
+
+    @property
+    def replaced(self) -> list[ManifestFile]:
+        """The manifests that go."""
+        return [manifest for group in self.groups for manifest in (*group.rewritten, *group.empty)]
+
+
+def candidates(table: Table, wish: Wish, spark: SparkSource, now_ms: int) -> Candidates:
+    """Choose from the list of a branch's head. Few bytes of manifests are read, unless columns' bounds are asked for.
+
+    Raises:
+        ExpressionError: `where` is no filter over manifests.
+        NotFoundError: the table has no such branch.
+        UsageError: the branch is a tag.
+    """
+    metadata = table.metadata
+    target_bytes = manifest_target_bytes(metadata)
+    snapshot = head_to_commit_to(metadata, wish.branch)
+    reader = StorageManifestReader(table.storage)
+    listed = [] if snapshot is None else reader.manifests(snapshot)
+    listed = [reader.completed(m, metadata) if lacks_counts(m) else m for m in listed]
+    matching = manifests_that_match(wish.where, listed, metadata, now_ms)
+    chooser = _Chooser(table, wish, spark, target_bytes, reader)
+    groups = (
+        chooser.group(spec_id, content, listed, matching) for spec_id in wish.spec_ids for content in ManifestContent
+    )
+    return Candidates(
+        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+        target_bytes=target_bytes,
+        groups=tuple(group for group in groups if group.listed or group.empty),
+        listed=tuple(listed),
+    )
+
+
+class _Chooser:
+    def __init__(
+        self, table: Table, wish: Wish, spark: SparkSource, target_bytes: int, reader: StorageManifestReader
+    ) -> None:
+        self._table, self._wish, self._spark = table, wish, spark
+        self._target_bytes, self._reader = target_bytes, reader
+
+    def group(
+        self,
+        spec_id: int,
+        content: ManifestContent,
+        listed: Sequence[ManifestFile],
+        matching: Sequence[ManifestFile],
+    ) -> ManifestGroup:
+        """What to do with the manifests of one spec and content."""
+        metadata = self._table.metadata
+        own, asked = (
+            [m for m in some if m.partition_spec_id == spec_id and m.content is content] for some in (listed, matching)
+        )
+        live = [m for m in asked if m.may_have_live_files]
+        runs = self._runs(live, spec_id, self._target(metadata, spec_id, content, ()))
+        left_alone = 0
+        also: tuple[int, ...] = ()
+        if runs and metadata.specs_by_id[spec_id].has_unknown_transform:
+            left_alone, runs = sum(map(len, runs)), []
+        elif runs:
+            known, also = self._known(runs)
+            left_alone = sum(map(len, runs)) - len(known)
+            if left_alone:
+                # Each run by itself: together they would reach across the walls between them.
+                target = self._target(metadata, spec_id, content, ())
+                paths = {m.manifest_path for m in known}
+                rests = [[m for m in run if m.manifest_path in paths] for run in runs]
+                runs = [again for rest in rests for again in self._runs(rest, spec_id, target)]
+        target = self._target(metadata, spec_id, content, also)
+        places = {manifest.manifest_path: place for place, manifest in enumerate(listed)}
+        return ManifestGroup(
+            spec_id=spec_id,
+            content=content,
+            listed=tuple(m for m in own if m.may_have_live_files),
+            runs=tuple(self._run(run, spec_id, target, places) for run in runs),
+            empty=tuple(m for m in asked if not m.may_have_live_files),
+            left_alone_count=left_alone,
+        )
+
+    def _target(self, metadata: TableMetadata, spec_id: int, content: ManifestContent, also: tuple[int, ...]) -> Target:
+        return Target(
+            partition=metadata.partition_type(spec_id),
+            format_version=metadata.format_version,
+            also=also,
+            sort=self._wish.sort_of(metadata, spec_id, content),
+        )
+
+    def _runs(self, live: Sequence[ManifestFile], spec_id: int, target: Target) -> list[list[ManifestFile]]:
+        known = self._intervals(live, spec_id, target)
+        weighed = [_without_deleted(manifest) for manifest in live]
+        runs = worth_rewriting(weighed, known, self._target_bytes, header_bytes=self._header_bytes(spec_id, target))
+        by_path = {manifest.manifest_path: manifest for manifest in live}
+        return [[by_path[manifest.manifest_path] for manifest in run] for run in runs]
+
+    def _run(
+        self, manifests: Sequence[ManifestFile], spec_id: int, target: Target, places: Mapping[str, int]
+    ) -> ManifestRun:
+        header_bytes = self._header_bytes(spec_id, target)
+        records_bytes = sum(max(1, _without_deleted(m).manifest_length - header_bytes) for m in manifests)
+        return ManifestRun(
+            manifests=tuple(sorted(manifests, key=lambda m: -places[m.manifest_path])),
+            target=target,
+            expected_count=expected_manifests_count(records_bytes, self._target_bytes),
+        )
+
+    def _header_bytes(self, spec_id: int, target: Target) -> int:
+        table = self._table
+        content = ManifestContent.DATA
+        return RunWriter.of(table.metadata, spec_id, content, target, self._target_bytes, table.storage).header_bytes
+
+    def _intervals(
+        self, live: Sequence[ManifestFile], spec_id: int, target: Target
+    ) -> Sequence[ManifestInterval | None]:
+        """How far each reaches: by its partition summaries, or by its entries where their bounds matter too."""
+        if not needs_bounds(target.sort):
+            order = [part.place for part in target.sort if isinstance(part, PartitionPart)]
+            return intervals(live, target.partition.fields, order)
+        if len(live) < 2:
+            return [None] * len(live)
+        ends = survey(live, spec_id, target, self._table.storage, self._spark).ends
+        return [ManifestInterval(*ends[m.manifest_path]) if m.manifest_path in ends else None for m in live]
+
+    def _known(self, runs: Sequence[Sequence[ManifestFile]]) -> tuple[list[ManifestFile], tuple[int, ...]]:
+        """The manifests without fields that are not known, and fields of theirs that no version writes any more."""
+        manifests = [manifest for run in runs for manifest in run]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            headers = [*pool.map(self._reader.header, manifests)]
+        known = [m for m, header in zip(manifests, headers, strict=True) if not header.unknown_field_ids]
+        retired = frozenset[int]().union(*(header.retired_field_ids for header in headers))
+        return known, tuple(sorted(retired))
+
+
+def _without_deleted(manifest: ManifestFile) -> ManifestFile:
+    """A row with the length that the manifest would have without its entries of deleted files."""
+    live, deleted = manifest.live_files_count or 0, manifest.deleted_files_count or 0
+    if not live or not deleted:
+        return manifest
+    return msgspec.structs.replace(manifest, manifest_length=manifest.manifest_length * live // (live + deleted))

@@ -1,0 +1,116 @@
+"""What a rewrite changes for readers: how many manifests a filter opens before and after, and how long that takes."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.maintenance.manifests.execute import Rewritten
+from icekeep.maintenance.manifests.options import Wish
+from icekeep.maintenance.manifests.overlap import overlap
+from icekeep.maintenance.manifests.planning_time import planning_time_ms
+from icekeep.maintenance.manifests.workload import manifests_opened
+from icekeep.planning.sessions import SparkSource
+from icekeep.runtime import Runtime
+from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.spec.manifests.structs import ManifestFile
+
+
+class GroupGain(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition spec's manifests of data or of delete files; sizes in bytes.
+
+    Attributes:
+        manifests_count, manifests_bytes: of those that are rewritten, and what comes of them.
+        opened_count, most_opened_count, opened_bytes: how many manifests, of all of the spec, a filter on one partition
+            opens: the mean, the most, and their bytes; looked at for a thousand partitions at most.
+    """
+
+    spec_id: int
+    content: str
+    manifests_count: int
+    added_manifests_count: int
+    manifests_bytes: int
+    added_manifests_bytes: int
+    entries_count: int
+    opened_before: float
+    opened_after: float
+    most_opened_before: int
+    most_opened_after: int
+    opened_bytes_before: int
+    opened_bytes_after: int
+
+
+class FilterGain(msgspec.Struct, frozen=True, kw_only=True):
+    """How many data manifests a filter of the workload opens."""
+
+    filter: str
+    opened_before: int
+    opened_after: int
+
+
+def group_gain(table: Table, done: Rewritten) -> GroupGain:
+    """What the rewrite of a group gains."""
+    group = done.group
+    fields = table.metadata.partition_type(group.spec_id).fields
+    codec = PartitionCodec(table.metadata.partition_type(group.spec_id))
+    partitions = [codec.decode(key) for key in done.partitions]
+    before, after = (overlap(some, partitions, fields) for some in (group.listed, listed_after(done)))
+    return GroupGain(
+        spec_id=group.spec_id,
+        content=group.content.name.lower(),
+        manifests_count=len(group.rewritten) + len(group.empty),
+        added_manifests_count=len(done.added),
+        manifests_bytes=sum(m.manifest_length for m in (*group.rewritten, *group.empty)),
+        added_manifests_bytes=sum(m.manifest_length for m in done.added),
+        entries_count=sum(m.live_files_count or 0 for m in group.rewritten),
+        opened_before=round(before.mean_manifests, 2),
+        opened_after=round(after.mean_manifests, 2),
+        most_opened_before=before.most_manifests,
+        most_opened_after=after.most_manifests,
+        opened_bytes_before=before.mean_bytes,
+        opened_bytes_after=after.mean_bytes,
+    )
+
+
+def listed_after(done: Rewritten) -> list[ManifestFile]:
+    """The manifests of a group with live files once it is rewritten."""
+    gone = {manifest.manifest_path for manifest in done.group.rewritten}
+    return [*done.added, *(m for m in done.group.listed if m.manifest_path not in gone)]
+
+
+def filter_gains(
+    table: Table, wish: Wish, listed: Sequence[ManifestFile], done: Sequence[Rewritten], now_ms: int
+) -> tuple[FilterGain, ...]:
+    """What the filters of the workload gain.
+
+    Raises:
+        ExpressionError, NotFoundError: a filter does not fit the table's schema.
+    """
+    gone = {m.manifest_path for one in done for m in one.group.rewritten}
+    after = [m for one in done for m in one.added] + [m for m in listed if m.manifest_path not in gone]
+    counts = (manifests_opened(wish.workload, some, table.metadata, now_ms) for some in (listed, after))
+    return tuple(
+        FilterGain(filter=text, opened_before=before, opened_after=later)
+        for text, before, later in zip(wish.workload, *counts, strict=True)
+    )
+
+
+def measured_ms(
+    table: Table, done: Rewritten, manifests: Sequence[ManifestFile], spark: SparkSource, runtime: Runtime
+) -> int | None:
+    """How long planning of a filter on one partition of a group takes with some manifests; null where nothing is known.
+
+    It is the partition in the middle of the sample, the same one whichever the manifests.
+    """
+    if not done.partitions:
+        return None
+    spec_id = done.group.spec_id
+    partition = table.metadata.partition_type(spec_id)
+    values = PartitionCodec(partition).decode(sorted(done.partitions)[len(done.partitions) // 2])
+    return planning_time_ms(manifests, spec_id, partition, values, table.storage, spark, runtime)
+
+
+def largest(done: Sequence[Rewritten]) -> Rewritten | None:
+    """The group of which most bytes are rewritten."""
+    rewritten = [one for one in done if one.added]
+    return max(rewritten, key=lambda one: sum(m.manifest_length for m in one.group.rewritten), default=None)

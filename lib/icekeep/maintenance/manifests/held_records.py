@@ -1,0 +1,146 @@
+"""A run of manifests rewritten in this process: threads read, sort and write; no Spark has a part in it.
+
+Records are held as they were read. Above some hundred megabytes they lie in files of a temporary directory that are mapped
+into memory, so that the machine decides what stays there.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from icekeep.maintenance.manifests.overlap import sampled
+from icekeep.maintenance.manifests.records import RECORDS, RecordsTask, live_records
+from icekeep.maintenance.manifests.writing import RunWriter, joined, record_lengths, sample_places
+from icekeep.planning.entries import in_threads, threads_count
+from icekeep.spec.manifests.structs import ManifestFile
+
+_HELD_BYTES = 256 << 20
+
+
+def rewritten_here(task: RecordsTask, writer: RunWriter) -> tuple[list[ManifestFile], list[bytes]]:
+    """Write the live entries of a task's manifests, sorted, as manifests of the target size; none where nothing is live.
+
+    With the manifests a sample of the files' partitions is returned, as `overlap.sampled` takes it.
+
+    Raises:
+        IcekeepError: a manifest cannot be read or written; what was written is removed.
+    """
+    return _made(task, writer, writer.write, writer.discard)
+
+
+def foreseen_here(task: RecordsTask, writer: RunWriter) -> tuple[list[ManifestFile], list[bytes]]:
+    """The same, but that nothing is written: the manifests have no paths."""
+    return _made(task, writer, writer.foresee, _nothing_to_discard)
+
+
+def _made(
+    task: RecordsTask,
+    writer: RunWriter,
+    make: Callable[[pa.Table], ManifestFile],
+    discard: Callable[[list[ManifestFile]], None],
+) -> tuple[list[ManifestFile], list[bytes]]:
+    with TemporaryDirectory(prefix="icekeep-") as directory:
+        held = _HeldRecords(Path(directory))
+        for batches in in_threads(task, _read):
+            for batch in batches:
+                held.add(batch)
+        if not held.count:
+            return [], []
+        order = held.order()
+        parts = _parts(held, order, writer)
+        with ThreadPoolExecutor(min(threads_count([writer.directory]), len(parts))) as pool:
+            futures = [pool.submit(lambda part: make(held.taken(order[part])), part) for part in parts]
+            try:
+                return [future.result() for future in futures], held.partitions()
+            except BaseException:
+                pool.shutdown(wait=True, cancel_futures=True)
+                discard([future.result() for future in futures if _is_made(future)])
+                raise
+
+
+def _is_made(future: Future[ManifestFile]) -> bool:
+    return not future.cancelled() and future.exception() is None
+
+
+def _nothing_to_discard(_: list[ManifestFile]) -> None:
+    pass
+
+
+def _read(task: RecordsTask) -> list[pa.RecordBatch]:
+    return [*live_records(task)]
+
+
+class _HeldRecords:
+    """Batches of records, and all of them seen as one sorted list."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._batches: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self.count = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.count += batch.num_rows
+        self._held_bytes += batch.nbytes
+        self._batches.append(batch if self._held_bytes <= _HELD_BYTES else self._mapped(batch))
+
+    def _mapped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        path = str(self._directory / f"{len(self._batches)}.arrow")
+        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, batch.schema) as file:
+            file.write_batch(batch)
+        return pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
+
+    def order(self) -> NDArray[np.int64]:
+        """The rows of all batches in the order of their keys, then of their places."""
+        keys = self._column("key").dictionary_encode().combine_chunks()
+        ranks = np.empty(len(keys.dictionary), np.int64)
+        ranks[pc.sort_indices(keys.dictionary).to_numpy()] = np.arange(len(ranks))
+        return np.lexsort((self._column("place").to_numpy(), ranks[keys.indices.to_numpy()]))
+
+    def lengths(self) -> NDArray[np.int64]:
+        """The bytes of each record."""
+        return np.concatenate([record_lengths(batch["record"]) for batch in self._batches])
+
+    def partitions(self) -> list[bytes]:
+        """A sample of the partitions."""
+        return sampled(self._column("partition").unique().to_pylist())
+
+    def taken(self, rows: NDArray[np.int64]) -> pa.Table:
+        """Some rows in the order in which they are named."""
+        starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
+        ascending = np.argsort(rows, kind="stable")
+        ends = np.searchsorted(rows[ascending], starts)
+        parts = [
+            batch.take(pa.array(rows[ascending[first:last]] - start))
+            for batch, start, first, last in zip(self._batches, starts[:-1], ends[:-1], ends[1:], strict=True)
+            if last > first
+        ]
+        back = np.empty(len(rows), np.int64)
+        back[ascending] = np.arange(len(rows))
+        return pa.Table.from_batches(parts, RECORDS).combine_chunks().take(pa.array(back))
+
+    def _column(self, name: str) -> pa.ChunkedArray:
+        return pa.chunked_array([batch[name] for batch in self._batches])
+
+
+def _parts(held: _HeldRecords, order: NDArray[np.int64], writer: RunWriter) -> list[slice]:
+    """Which rows make a manifest each, as far as samples tell how well they pack."""
+    lengths = held.lengths()[order]
+    samples = [held.taken(order[first:last])["record"] for first, last in sample_places(lengths)]
+    ratio = writer.packed_ratio(joined(sample.combine_chunks()) for sample in samples)
+    return cut_evenly(lengths, writer.parts_count(int(lengths.sum()), ratio))
+
+
+def cut_evenly(lengths: NDArray[np.int64], count: int) -> list[slice]:
+    """Neighbouring rows in so many parts of about the same length together; fewer where rows are few."""
+    ends = np.cumsum(lengths)
+    wanted = np.arange(1, count) * (ends[-1] / count)
+    cuts = np.unique(np.concatenate(([0], np.searchsorted(ends, wanted), [len(lengths)])))
+    return [slice(int(start), int(stop)) for start, stop in pairwise(cuts)]

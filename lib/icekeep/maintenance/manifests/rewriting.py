@@ -1,0 +1,96 @@
+"""One round of the job: choose, write, commit; what was written for nothing is removed."""
+
+from collections.abc import Sequence
+
+from icekeep.catalog.base import Table
+from icekeep.commit.changes.rewrite_manifests import RewriteManifests
+from icekeep.commit.retry import CommitResult, commit
+from icekeep.errors import IcekeepError, OutcomeUnknownError
+from icekeep.events import Listener, StepFinished, StepStarted, Warned
+from icekeep.maintenance.manifests.candidates import Candidates, candidates
+from icekeep.maintenance.manifests.execute import Rewritten, discard, rewritten
+from icekeep.maintenance.manifests.gains import filter_gains, group_gain, largest, listed_after, measured_ms
+from icekeep.maintenance.manifests.options import Wish
+from icekeep.maintenance.manifests.result import RewriteManifestsResult
+from icekeep.planning.sessions import SparkSource
+from icekeep.runtime import Runtime
+
+
+def rewrite_once(
+    table: Table, wish: Wish, spark: SparkSource, listener: Listener, runtime: Runtime
+) -> RewriteManifestsResult:
+    """Rewrite what is worth it of the table as it is given; raises what the job raises.
+
+    Raises:
+        ConflictError: others changed what was to be replaced, in a way that the commit cannot follow; nothing is left.
+    """
+    now_ms = runtime.now_ms()
+    chosen = candidates(table, wish, spark, now_ms)
+    left_alone = sum(group.left_alone_count for group in chosen.groups)
+    if left_alone:
+        listener.on(Warned(f"{left_alone} manifests have fields that are not known and are left as they are"))
+    if not chosen.replaced and not wish.options.drop_dangling_deletes:
+        return RewriteManifestsResult(left_alone_manifests_count=left_alone)
+    done = _written(table, chosen, spark, listener)
+    try:
+        times = _planning_times(table, wish, done, spark, runtime)
+    except BaseException:
+        discard(table, done)
+        raise
+    try:
+        landed = _committed(table, chosen, wish, done, listener, runtime)
+    except OutcomeUnknownError:
+        raise
+    except IcekeepError:
+        # Only an error of ours proves that nothing landed.
+        discard(table, done)
+        raise
+    added = [manifest for one in done for manifest in one.added]
+    return RewriteManifestsResult(
+        rewritten_manifests_count=int(landed.summary.get("manifests-replaced", "0")),
+        added_manifests_count=int(landed.summary.get("manifests-created", "0")),
+        rewritten_manifests_bytes=sum(m.manifest_length for m in chosen.replaced),
+        added_manifests_bytes=sum(m.manifest_length for m in added),
+        entries_count=int(landed.summary.get("entries-processed", "0")),
+        left_alone_manifests_count=left_alone,
+        removed_delete_files_count=int(landed.summary.get("removed-delete-files", "0")),
+        planning_time_before_ms=times[0],
+        planning_time_after_ms=times[1],
+        groups=tuple(group_gain(table, one) for one in done),
+        workload=filter_gains(table, wish, chosen.listed, done, now_ms),
+    )
+
+
+def _written(table: Table, chosen: Candidates, spark: SparkSource, listener: Listener) -> list[Rewritten]:
+    count = len(chosen.replaced)
+    listener.on(StepStarted("rewriting manifests", count, "manifests"))
+    done = rewritten(table, chosen, spark)
+    listener.on(StepFinished("rewriting manifests", f"{count} manifests -> {sum(len(one.added) for one in done)}"))
+    return done
+
+
+def _planning_times(
+    table: Table, wish: Wish, done: Sequence[Rewritten], spark: SparkSource, runtime: Runtime
+) -> tuple[int | None, int | None]:
+    """Of a filter on one partition, with the old manifests and with the new ones."""
+    one = largest(done)
+    if not wish.options.measure_planning or one is None:
+        return None, None
+    before_ms, after_ms = (
+        measured_ms(table, one, manifests, spark, runtime) for manifests in (one.group.listed, listed_after(one))
+    )
+    return before_ms, after_ms
+
+
+def _committed(
+    table: Table, chosen: Candidates, wish: Wish, done: Sequence[Rewritten], listener: Listener, runtime: Runtime
+) -> CommitResult:
+    change = RewriteManifests(
+        replaced=tuple(chosen.replaced),
+        added=tuple(manifest for one in done for manifest in one.added),
+        snapshot_id=chosen.snapshot_id,
+        drop_dangling_deletes=wish.options.drop_dangling_deletes,
+        format_version=table.metadata.format_version,
+        branch=wish.branch,
+    )
+    return commit(table, change, runtime=runtime, listener=listener)

@@ -1,0 +1,46 @@
+"""A manifest that may hold a file of a partition is never taken for one that cannot."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from icekeep.commit.partition_ranges import PartitionRanges
+from icekeep.spec.manifests.structs import FieldSummary
+from kit.memory_catalog import MemoryCatalog
+from kit.tables import BY_KIND, BY_SCORE, add, data_file, manifests_of, memory_table
+
+TEXTS = st.one_of(st.none(), st.text(alphabet="abc", max_size=2))
+NUMBERS = st.one_of(st.none(), st.floats(width=32))
+
+
+def ranges(values, spec=BY_KIND, **changes):
+    """The ranges of a manifest of files with these partition values."""
+    files = [data_file(f"f{n}", partition=(value,)) for n, value in enumerate(values)]
+    table = add(memory_table(MemoryCatalog(), spec=spec), *files)
+    (manifest,) = manifests_of(table)
+    return PartitionRanges(replace(manifest, **changes), table.metadata)
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=4), TEXTS)
+def test_what_lies_between_the_bounds_may_be_there_and_nothing_else(values, asked):
+    known = sorted(value for value in values if value is not None)
+    expected = None in values if asked is None else bool(known) and known[0] <= asked <= known[-1]
+    assert ranges(values).may_hold((asked,)) is expected
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=4))
+def test_of_numbers_whose_order_is_in_doubt_all_may_be_there(values):
+    found = ranges(values, BY_SCORE)
+    assert all(found.may_hold((value,)) for value in values)
+
+
+def test_without_summaries_all_may_be_there():
+    assert ranges(["b"], partitions=None).may_hold(("a",))
+
+
+def test_bounds_that_are_left_out_or_cannot_be_read_bound_nothing():
+    for lower, upper in ((None, b"c"), (b"a", None), (b"\xff", b"\xff")):
+        found = ranges(["b"], partitions=(FieldSummary(contains_null=True, lower_bound=lower, upper_bound=upper),))
+        assert found.may_hold(("b",))
+    assert not ranges(["b"], partitions=(FieldSummary(contains_null=False, lower_bound=b"a"),)).may_hold((None,))
+    assert not ranges(["b"], partitions=(FieldSummary(contains_null=False, upper_bound=b"a"),)).may_hold(("b",))

@@ -1,0 +1,466 @@
+"""Which manifests are badly sized or overlap, as the manifest list says."""
+
+import math
+import uuid
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from icekeep.maintenance.manifests.ranges import (
+    WELL_SIZED,
+    ManifestInterval,
+    expected_manifests_count,
+    intervals,
+    worth_rewriting,
+)
+from icekeep.spec.manifests.structs import FieldSummary, ManifestFile
+from icekeep.spec.manifests.summaries import PartitionSummarizer
+from icekeep.spec.ordering import sort_key
+from icekeep.spec.types import DOUBLE, INT, STRING, UUID, VARIANT, NestedField, Type
+from icekeep.spec.values import value_to_bytes
+from kit.strategies import values_of
+
+MB = 1024 * 1024
+TARGET = 8 * MB
+OPEN = 512 * 1024
+
+
+def fields(*types: Type) -> tuple[NestedField, ...]:
+    return tuple(NestedField(field_id=1000 + i, name=f"p{i}", type=type_) for i, type_ in enumerate(types))
+
+
+def summaries_of(types: list[Type], partitions: list[tuple[Any, ...]]) -> tuple[FieldSummary, ...]:
+    summarizer = PartitionSummarizer(types)
+    for partition in partitions:
+        summarizer.add(partition)
+    return summarizer.summaries()
+
+
+def manifest(
+    name: str, length: float = TARGET, summaries: tuple[FieldSummary, ...] | None = None, files_count: int = 100
+) -> ManifestFile:
+    return ManifestFile(
+        manifest_path=name,
+        manifest_length=int(length),
+        partition_spec_id=0,
+        added_snapshot_id=1,
+        added_files_count=0,
+        existing_files_count=files_count,
+        partitions=summaries,
+    )
+
+
+def summarized(types: list[Type], *partitions: tuple[Any, ...]) -> ManifestFile:
+    return manifest("m", summaries=summaries_of(types, list(partitions)))
+
+
+def interval_of(types: list[Type], *partitions: tuple[Any, ...]) -> ManifestInterval | None:
+    return intervals([summarized(types, *partitions)], fields(*types))[0]
+
+
+def key(types: list[Type], *values: Any) -> bytes:
+    return sort_key(types[: len(values)], values)
+
+
+# Intervals
+
+
+def test_both_ends_are_the_partition_where_it_is_the_only_one():
+    both = key([INT, STRING], 7, "a")
+    assert interval_of([INT, STRING], (7, "a"), (7, "a")) == ManifestInterval(both, both)
+
+
+def test_nothing_is_known_of_the_next_field_where_the_first_one_has_several_values():
+    found = interval_of([INT, STRING], (7, "a"), (9, "b"))
+    assert found is not None
+    assert key([INT, STRING], 7, "zzz") < found.lower < key([INT], 8)
+    assert key([INT], 8) < found.upper < key([INT, STRING], 9, None)
+
+
+def test_the_next_field_refines_one_value_of_the_first():
+    found = interval_of([INT, STRING, INT], (7, "a", 1), (7, "c", 1))
+    assert found is not None
+    assert key([INT, STRING, INT], 7, "a", 2**31 - 1) < found.lower < key([INT, STRING], 7, "b")
+    assert key([INT, STRING], 7, "b") < found.upper < key([INT, STRING, INT], 7, "c", None)
+
+
+def test_null_is_below_and_nan_above_all_values():
+    nulls, nans = interval_of([DOUBLE], (None,), (1.0,)), interval_of([DOUBLE], (1.0,), (math.nan,))
+    assert nulls is not None
+    assert nans is not None
+    assert nulls.lower < key([DOUBLE], -math.inf) < key([DOUBLE], 0.5) < nulls.upper < key([DOUBLE], 1.0) + b"\xff"
+    assert key([DOUBLE], 1.0) < nans.lower < key([DOUBLE], math.inf) < nans.upper
+
+
+@pytest.mark.parametrize("only", [None, math.nan])
+def test_files_may_all_be_of_null_or_of_nan(only: float | None):
+    assert interval_of([DOUBLE], (only,)) == ManifestInterval(key([DOUBLE], only), key([DOUBLE], only))
+
+
+def test_without_bounds_all_values_are_nan_though_the_writer_does_not_say_so():
+    (found,) = intervals([manifest("m", summaries=(FieldSummary(contains_null=False),))], fields(DOUBLE))
+    assert found == ManifestInterval(key([DOUBLE], math.nan), key([DOUBLE], math.nan))
+
+
+ONE = value_to_bytes(INT, 1)
+
+
+@pytest.mark.parametrize(
+    ("type_", "summaries"),
+    [
+        (INT, None),
+        (INT, ()),
+        (INT, (FieldSummary(contains_null=False),)),
+        (INT, (FieldSummary(contains_null=True, lower_bound=ONE),)),
+        (INT, (FieldSummary(contains_null=False, upper_bound=ONE),)),
+        (INT, (FieldSummary(contains_null=False, lower_bound=b"123", upper_bound=ONE),)),
+        (DOUBLE, (FieldSummary(contains_null=False, lower_bound=bytes(8), upper_bound=b"\xff" * 8),)),
+        (VARIANT, (FieldSummary(contains_null=False, lower_bound=ONE, upper_bound=ONE),)),
+        (
+            UUID,
+            (
+                FieldSummary(
+                    contains_null=False,
+                    lower_bound=uuid.UUID(int=1 << 127).bytes,
+                    upper_bound=uuid.UUID(int=1).bytes,
+                ),
+            ),
+        ),
+    ],
+    ids=["none", "too few", "no values", "no upper", "no lower", "not bytes of it", "nan", "no order", "java's order"],
+)
+def test_an_interval_is_unknown_where_summaries_do_not_tell_it(type_: Type, summaries: tuple[FieldSummary, ...] | None):
+    assert intervals([manifest("m", summaries=summaries)], fields(type_)) == [None]
+
+
+def test_fields_are_taken_in_the_order_of_sorting():
+    rows = [summarized([INT, STRING], (7, "a"), (9, "a"))]
+    (by_kind,) = intervals(rows, fields(INT, STRING), [1, 0])
+    assert by_kind is not None
+    assert by_kind.lower.startswith(key([STRING], "a") + key([INT], 7))
+    (kind_alone,) = intervals(rows, fields(INT, STRING), [1])
+    assert kind_alone == ManifestInterval(key([STRING], "a"), key([STRING], "a"))
+
+
+def test_without_sort_fields_all_manifests_have_one_interval():
+    first, second = intervals([manifest("a", summaries=None), manifest("b", summaries=())], ())
+    assert first is not None
+    assert first == second
+    assert not first.overlaps(first)
+
+
+TYPES = [INT, STRING, DOUBLE]
+
+
+@st.composite
+def sorted_and_cut(draw: st.DrawFn) -> tuple[list[Type], list[list[tuple[Any, ...]]]]:
+    """Partition tuples of one to three fields, few values each, in order and in pieces."""
+    types = draw(st.lists(st.sampled_from(TYPES), min_size=1, max_size=3))
+    pools = [draw(st.lists(st.none() | values_of(type_), min_size=1, max_size=3)) for type_ in types]
+    partitions = draw(st.lists(st.tuples(*map(st.sampled_from, pools)), min_size=1, max_size=14))
+    partitions.sort(key=lambda partition: sort_key(types, partition))
+    cuts = sorted(draw(st.sets(st.integers(1, len(partitions)), max_size=6)) | {0, len(partitions)})
+    return types, [partitions[begin:end] for begin, end in pairwise(cuts)]
+
+
+@given(sorted_and_cut())
+@settings(max_examples=100)
+def test_manifests_that_were_sorted_and_cut_do_not_overlap(clustered: tuple[list[Type], list[list[tuple[Any, ...]]]]):
+    types, pieces = clustered
+    found = [interval_of(types, *piece) for piece in pieces]
+    for position, interval in enumerate(found):
+        assert interval is not None
+        for later in found[position + 1 :]:
+            assert later is not None
+            assert not interval.overlaps(later)
+            assert interval.upper <= later.lower
+
+
+@given(sorted_and_cut())
+@settings(max_examples=100)
+def test_an_interval_reaches_no_farther_than_the_partitions(
+    clustered: tuple[list[Type], list[list[tuple[Any, ...]]]],
+):
+    types, pieces = clustered
+    for piece in pieces:
+        interval = interval_of(types, *piece)
+        keys = [sort_key(types, partition) for partition in piece]
+        assert interval is not None
+        assert min(keys) <= interval.lower <= interval.upper <= max(keys)
+
+
+# What is worth it
+
+Span = tuple[int, int] | None
+
+
+def chosen(*spans: tuple[Span, float], target: int = TARGET) -> list[list[int]]:
+    """Positions of the manifests of each run, of manifests by their interval and their size as a part of the target."""
+    rows = [manifest(f"{position:04}", size * target) for position, (_, size) in enumerate(spans)]
+    runs = worth_rewriting(rows, [None if span is None else ManifestInterval(*span) for span, _ in spans], target)
+    return [[int(row.manifest_path) for row in run] for run in runs]
+
+
+def clustered(count: int, size: float = 1.0) -> list[tuple[Span, float]]:
+    return [((position, position + 1), size) for position in range(count)]
+
+
+def test_no_manifest_is_worth_nothing():
+    assert worth_rewriting([], [], TARGET) == []
+
+
+@pytest.mark.parametrize("size", [0.75, 1.0, 1.8])
+def test_clustered_manifests_of_a_good_size_stay(size: float):
+    assert chosen(*clustered(20, size)) == []
+
+
+def test_small_manifests_are_put_together():
+    assert chosen(*clustered(4, 0.1)) == [[0, 1, 2, 3]]
+
+
+def test_one_small_manifest_stays():
+    assert chosen(((0, 1), 0.01)) == []
+
+
+def test_a_manifest_that_is_too_large_is_split():
+    assert chosen(*clustered(3), ((3, 4), 1.9)) == [[3]]
+
+
+def test_a_manifest_of_one_file_cannot_be_split():
+    row = manifest("m", 3 * TARGET, files_count=1)
+    assert worth_rewriting([row], [ManifestInterval(1, 1)], TARGET) == []
+
+
+def test_a_header_cannot_be_split():
+    row, interval = manifest("m", 1.7 * TARGET + TARGET / 2), ManifestInterval(1, 2)
+    assert worth_rewriting([row], [interval], TARGET) == [[row]]
+    assert worth_rewriting([row], [interval], TARGET, header_bytes=TARGET // 2) == []
+
+
+def test_manifests_that_are_mostly_header_become_fewer_than_their_size_says():
+    rows = [manifest(name, 0.7 * TARGET) for name in "abc"]
+    known = [ManifestInterval(place, place + 1) for place in range(3)]
+    assert worth_rewriting(rows, known, TARGET) == []
+    assert worth_rewriting(rows, known, TARGET, header_bytes=int(0.5 * TARGET)) == [rows]
+
+
+def test_walls_part_the_runs():
+    small = [((position, position), 0.2) for position in (1, 2, 3, 11, 12, 13, 21, 22)]
+    walls: list[tuple[Span, float]] = [((4, 10), 1.0), ((14, 20), 1.0)]
+    assert chosen(*walls, *small) == [[2, 3, 4], [5, 6, 7], [8, 9]]
+
+
+def test_intervals_that_touch_do_not_overlap():
+    assert chosen(((1, 5), 1.0), ((5, 5), 1.0), ((5, 9), 1.0)) == []
+    assert chosen(((1, 6), 1.0), ((5, 5), 1.0), ((5, 9), 1.0)) == [[0, 1, 2]]
+
+
+def test_scattered_manifests_are_clustered():
+    assert chosen(*[((0, 9), 1.0)] * 5) == [[0, 1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize(("late", "is_worth_it"), [(1, False), (3, False), (4, True), (10, True)])
+def test_few_small_manifests_across_all_others_do_not_make_them_be_rewritten(late: int, is_worth_it: bool):
+    runs = chosen(*clustered(60), *[((0, 60), 0.01)] * late)
+    assert any(0 in run for run in runs) is is_worth_it
+
+
+def test_small_manifests_are_put_together_where_the_others_are_not_worth_it():
+    assert chosen(*clustered(60), ((0, 60), 0.01), ((3, 9), 0.01)) == [[60, 61]]
+
+
+def test_small_manifests_stay_where_one_of_them_together_would_lie_across_all_others():
+    narrow: list[tuple[Span, float]] = [((position, position + 7), 0.06) for position in range(0, 54, 6)]
+    assert chosen(*clustered(60), *narrow) == []
+
+
+def test_of_one_partition_a_well_sized_manifest_parts_none_of_the_others():
+    assert chosen(((5, 5), 0.1), ((5, 5), 1.0), ((5, 5), 0.1), ((5, 5), 1.0)) == [[0, 2]]
+
+
+def test_an_unknown_interval_overlaps_all():
+    assert [sorted(run) for run in chosen(*clustered(3), (None, 1.0))] == [[0, 1, 2, 3]]
+
+
+def test_where_no_interval_is_known_the_badly_sized_are_one_run():
+    assert chosen((None, 1.0), (None, 0.1), (None, 1.0), (None, 0.2), (None, 1.9)) == [[1, 3, 4]]
+
+
+def test_where_no_interval_is_known_well_sized_manifests_stay():
+    assert chosen(*[(None, 1.0)] * 9) == []
+
+
+# Properties: the rules once more, in plain sums over pairs
+
+
+def overlap_of(one: ManifestInterval | None, other: ManifestInterval | None) -> bool:
+    return one is None or other is None or one.overlaps(other)
+
+
+Rows = list[tuple[ManifestFile, ManifestInterval | None]]
+
+
+def slow_runs(rows: Rows) -> list[Rows]:
+    """Runs between walls, compared pair by pair; some interval is known."""
+    rows = sorted(rows, key=lambda row: row[0].manifest_path)
+    least, most = (part * TARGET for part in WELL_SIZED)
+
+    def is_wall(row: tuple[ManifestFile, ManifestInterval | None]) -> bool:
+        others = [other for other in rows if other is not row]
+        return least <= row[0].manifest_length <= most and not any(overlap_of(row[1], o[1]) for o in others)
+
+    walls = sorted((row[1].lower, row[1].upper) for row in rows if row[1] is not None and is_wall(row))
+    runs: dict[int, Rows] = {}
+    for row in rows:
+        if not is_wall(row):
+            below = [
+                wall for wall in walls if row[1] is not None and wall[1] <= row[1].lower and wall[0] <= row[1].lower
+            ]
+            runs.setdefault(len(below), []).append(row)
+    return [runs[place] for place in sorted(runs)]
+
+
+def slow_cost(rows: Rows) -> float:
+    total = sum(row.manifest_length for row, _ in rows)
+    weighted = 0
+    for number, (row, interval) in enumerate(rows):
+        met = [o.manifest_length + OPEN for n, (o, i) in enumerate(rows) if n == number or overlap_of(interval, i)]
+        weighted += row.manifest_length * sum(met)
+    return weighted / total
+
+
+def slow_is_worth_it(rows: Rows) -> bool:
+    total = sum(row.manifest_length for row, _ in rows)
+    fewer = max(1, math.ceil(total / TARGET))
+    if any(row.manifest_length > WELL_SIZED[1] * TARGET for row, _ in rows):
+        return True
+    if fewer < len(rows) and fewer <= 0.85 * len(rows):
+        return True
+    return total / max(1, round(total / TARGET)) + OPEN <= 0.8 * slow_cost(rows)
+
+
+SIZES = st.sampled_from([0.01, 0.1, 0.3, 0.6, 0.74, 0.75, 0.9, 1.0, 1.4, 1.8, 1.81, 2.5])
+POINTS = st.integers(0, 12)
+SPANS = st.tuples(POINTS, POINTS).map(lambda pair: (min(pair), max(pair)))
+
+
+@st.composite
+def listed(draw: st.DrawFn, unknown: bool = True) -> Rows:
+    spans = draw(st.lists(st.tuples(SPANS | st.none() if unknown else SPANS, SIZES), min_size=1, max_size=12))
+    return [
+        (manifest(f"{position:04}", size * TARGET), None if span is None else ManifestInterval(*span))
+        for position, (span, size) in enumerate(spans)
+    ]
+
+
+def paths(runs: list[list[ManifestFile]]) -> list[list[str]]:
+    return [[row.manifest_path for row in run] for run in runs]
+
+
+@given(listed())
+@settings(max_examples=150)
+def test_runs_that_are_worth_it_are_chosen_whole(rows: Rows):
+    if all(interval is None for _, interval in rows):
+        rows = [(row, ManifestInterval(0, 0)) for row, _ in rows]
+    found = {frozenset(run) for run in paths(worth_rewriting([row for row, _ in rows], [i for _, i in rows], TARGET))}
+    runs = slow_runs(rows)
+    for run in runs:
+        whole = frozenset(row.manifest_path for row, _ in run)
+        assert (whole in found) == slow_is_worth_it(run)
+    # What else is chosen is a part of a run.
+    wholes = [frozenset(row.manifest_path for row, _ in run) for run in runs]
+    assert all(any(some <= whole for whole in wholes) for some in found)
+
+
+@given(listed(), st.randoms(use_true_random=False))
+def test_the_order_of_manifests_does_not_matter(rows: Rows, random: Any):
+    shuffled = list(rows)
+    random.shuffle(shuffled)
+    first, second = (
+        paths(worth_rewriting([row for row, _ in some], [interval for _, interval in some], TARGET))
+        for some in (rows, shuffled)
+    )
+    assert first == second
+
+
+class Stored(list[tuple[Any, ...]]):
+    """Partitions of the files of one manifest, and its bytes."""
+
+    length: int
+
+
+def stored(partitions: list[tuple[Any, ...]], length: int) -> Stored:
+    made = Stored(partitions)
+    made.length = length
+    return made
+
+
+def chosen_of(table: dict[str, Stored], types: list[Type]) -> list[list[str]]:
+    rows = [
+        manifest(name, one.length, summaries_of(types, one), files_count=max(2, len(one)))
+        for name, one in table.items()
+    ]
+    return paths(worth_rewriting(rows, intervals(rows, fields(*types)), TARGET))
+
+
+def rewritten(table: dict[str, Stored], types: list[Type], runs: list[list[str]], mark: str) -> dict[str, Stored]:
+    """The table with each run sorted and cut evenly."""
+    after = dict(table)
+    for number, run in enumerate(runs):
+        taken = [after.pop(name) for name in run]
+        partitions = sorted((p for one in taken for p in one), key=lambda partition: sort_key(types, partition))
+        total = sum(one.length for one in taken)
+        count = expected_manifests_count(total, TARGET)
+        for piece in range(count):
+            begin, end = (len(partitions) * place // count for place in (piece, piece + 1))
+            after[f"{mark}-{number}-{piece:03}"] = stored(partitions[begin:end], total // count)
+    return after
+
+
+@st.composite
+def tables(draw: st.DrawFn, fields_count: int) -> dict[str, Stored]:
+    """Manifests of six files each or more, of up to 2.5 targets; or clustered ones and few small ones that came late."""
+    if draw(st.booleans()):
+        sizes, late = [draw(SIZES) for _ in range(draw(st.integers(1, 14)))], 0
+        starts = [draw(st.integers(0, 30)) for _ in sizes]
+    else:
+        sizes, late = [draw(st.sampled_from([1.0, 1.1])) for _ in range(draw(st.integers(8, 12)))], 3
+        starts = [3 * position for position in range(len(sizes))]
+    table = {}
+    for number, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+        firsts = st.integers(start, start + draw(st.integers(0, 3)))
+        table[f"m-{number:03}"] = stored(draw(_files(firsts, fields_count)), int(size * TARGET))
+    for number in range(draw(st.integers(0, late))):
+        table[f"n-{number:03}"] = stored(draw(_files(st.integers(0, 30), fields_count)), int(0.01 * TARGET))
+    return table
+
+
+def _files(firsts: st.SearchStrategy[int], fields_count: int) -> st.SearchStrategy[list[tuple[int, ...]]]:
+    return st.lists(st.tuples(firsts, *[st.integers(0, 3)] * (fields_count - 1)), min_size=6, max_size=8)
+
+
+@given(tables(1))
+@settings(max_examples=100)
+def test_what_was_rewritten_is_not_worth_it_again(table: dict[str, Stored]):
+    after = rewritten(table, [INT], chosen_of(table, [INT]), "again")
+    assert chosen_of(after, [INT]) == []
+
+
+@given(tables(2))
+@settings(max_examples=100)
+def test_a_run_of_several_fields_is_not_worth_it_again_by_itself(table: dict[str, Stored]):
+    types: list[Type] = [INT, INT]
+    whole = rewritten(table, types, [list(table)], "again")
+    assert chosen_of(whole, types) == []
+
+
+@given(tables(2))
+@settings(max_examples=100)
+def test_of_several_fields_what_sorting_reveals_comes_to_an_end(table: dict[str, Stored]):
+    types: list[Type] = [INT, INT]
+    for round_number in range(4):
+        table = rewritten(table, types, chosen_of(table, types), f"round-{round_number}")
+    assert chosen_of(table, types) == []
