@@ -10,11 +10,11 @@ from icekeep.catalog import filesystem, version_files
 from icekeep.catalog.base import Committed
 from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.metadata_files import dropped_from_log
-from icekeep.commit import merging
 from icekeep.commit import settle as settling
 from icekeep.commit.changes import cherry_pick, expire_snapshots, manage_refs, overwrite_files
 from icekeep.commit.changes.change_statistics import ChangeStatistics
 from icekeep.commit.changes.manage_refs import RenameBranch
+from icekeep.commit.filtering import MergeManifests
 from icekeep.commit.selection import Matching
 from icekeep.spec.manifests.structs import Status
 from icekeep.spec.snapshots import SnapshotRef
@@ -60,20 +60,23 @@ def picks_what_was_picked() -> AbstractContextManager[Any]:
 
 def merges_and_drops() -> AbstractContextManager[Any]:
     """Leaves the last entry out where it merges manifests."""
-    entries = merging._entries
-    return patch.object(merging, "_entries", lambda *arguments: iter([*entries(*arguments)][:-1]))
+
+    def without_the_last(work: Any, manifests: Any, reader: Any, locations: Any) -> Any:
+        entries = [entry for manifest in manifests for entry in work.kept(reader.entries(manifest, work.base))]
+        return [*work.writer.write(entries[:-1], work.spec_id, work.content, locations)]
+
+    return patch.object(MergeManifests, "run", without_the_last)
 
 
 def merges_what_is_deleted() -> AbstractContextManager[Any]:
     """Takes, where it merges manifests, deleted entries for existing ones."""
 
-    def entries(bin_: Any, attempt: Any) -> Any:
-        for manifest in bin_:
-            for entry in attempt.reader.entries(manifest, attempt.base):
-                is_own = entry.snapshot_id == attempt.snapshot_id
-                yield entry if is_own else replace(entry, status=Status.EXISTING)
+    def kept(work: Any, entries: Any) -> Any:
+        for entry in entries:
+            is_own = entry.snapshot_id == work.writer.snapshot_id
+            yield entry if is_own else replace(entry, status=Status.EXISTING)
 
-    return patch.object(merging, "_entries", entries)
+    return patch.object(MergeManifests, "kept", kept)
 
 
 def overwrites_unseen() -> AbstractContextManager[Any]:

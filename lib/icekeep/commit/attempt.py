@@ -9,7 +9,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from icekeep.commit.filtering import Checked, Filtered, FilterManifests, Gathering, Identity, identity
+from icekeep.commit.filtering import (
+    Checked,
+    Filtered,
+    FilterManifests,
+    Gathering,
+    Identity,
+    MergeManifests,
+    identity,
+    without_history,
+)
 from icekeep.commit.manifest_writer import ManifestWriter
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import SummaryBuilder
@@ -110,6 +119,15 @@ class Attempt:
         key = (key, spec_id, content, self.base.format_version)
         locations = self._files.manifest_locations(self.base)
         return self._files.once(key, lambda: tuple(self.writer.write(entries, spec_id, content, locations, also)))
+
+    def merged(
+        self, manifests: Sequence[ManifestFile], spec_id: int, content: ManifestContent
+    ) -> tuple[ManifestFile, ...]:
+        """The entries of manifests of one spec and content in fewer manifests; those of an earlier attempt are reused."""
+        key = ("merged", *map(identity, manifests), spec_id, content, self.base.format_version)
+        work = MergeManifests(base=without_history(self.base), writer=self.writer, spec_id=spec_id, content=content)
+        locations = self._files.manifest_locations(self.base)
+        return self._files.once(key, lambda: tuple(self.reader.merged(manifests, work, locations)))
 
     def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
         """What some work finds in each manifest, in their order; those that an earlier attempt has asked are not read."""

@@ -1,6 +1,6 @@
 """What is asked of many manifests, and made of them: work that a `ManifestReader` does here, or shares out to tasks."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -11,7 +11,7 @@ from icekeep.commit.manifest_writer import ManifestWriter
 from icekeep.commit.selection import Selection
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.spec.applicability import PathDigest, path_digest
-from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile, Status
+from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import Storage
 
@@ -191,6 +191,34 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
             paths=frozenset(path_digest(entry.data_file.file_path) for entry in gone),
             summary=summary,
         )
+
+
+class MergeManifests(msgspec.Struct, frozen=True, kw_only=True):
+    """Put the entries of some manifests of one spec and content into new ones.
+
+    An entry that the writer's snapshot adds or deletes keeps its status, other live ones become existing, and what was
+    deleted before is dropped.
+    """
+
+    base: TableMetadata
+    writer: ManifestWriter
+    spec_id: int
+    content: ManifestContent
+
+    def run(
+        self, manifests: Sequence[ManifestFile], reader: EntryReader, locations: Iterator[str]
+    ) -> list[ManifestFile]:
+        """Merge, entry by entry; new manifests are written at the next of some locations."""
+        entries = (entry for manifest in manifests for entry in self.kept(reader.entries(manifest, self.base)))
+        return [*self.writer.write(entries, self.spec_id, self.content, locations)]
+
+    def kept(self, entries: Iterable[ManifestEntry]) -> Iterator[ManifestEntry]:
+        """The entries that are not dropped, as they are written."""
+        for entry in entries:
+            if entry.snapshot_id == self.writer.snapshot_id:
+                yield entry
+            elif entry.is_live:
+                yield msgspec.structs.replace(entry, status=Status.EXISTING)
 
 
 class _Entries:

@@ -90,15 +90,16 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
         builder: ManifestBuilder | None = None
         for entry in entries:
             if builder is None:
-                builder = self._builder(encoder, spec_id, content, next(locations))
-            builder.add(self._owned(entry))
+                builder = self.begun(encoder, spec_id, content, next(locations))
+            builder.add(self.owned(entry))
             if builder.length_bytes >= self.target_bytes:
-                yield self._finish(builder)
+                yield self.finished(builder)
                 builder = None
         if builder is not None:
-            yield self._finish(builder)
+            yield self.finished(builder)
 
-    def _builder(self, encoder: EntryEncoder, spec_id: int, content: ManifestContent, location: str) -> ManifestBuilder:
+    def begun(self, encoder: EntryEncoder, spec_id: int, content: ManifestContent, location: str) -> ManifestBuilder:
+        """A manifest of a spec without entries; the encoder is for the spec's partition type and this format version."""
         return ManifestBuilder(
             location,
             encoder,
@@ -110,13 +111,14 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
             level=self.level,
         )
 
-    def _owned(self, entry: ManifestEntry) -> ManifestEntry:
-        """Version 1 knows no inheritance: its entries say which snapshot added them."""
+    def owned(self, entry: ManifestEntry) -> ManifestEntry:
+        """An entry as it is added: version 1 knows no inheritance, so that it says which snapshot added it."""
         if self.format_version > 1 or entry.snapshot_id is not None:
             return entry
         return msgspec.structs.replace(entry, snapshot_id=self.snapshot_id)
 
-    def _finish(self, builder: ManifestBuilder) -> ManifestFile:
+    def finished(self, builder: ManifestBuilder) -> ManifestFile:
+        """Write what was collected; returns its row of the manifest list, which has no sequence number yet."""
         data, manifest = builder.finish(self.snapshot_id)
         with self.storage.write(builder.location) as stream:
             stream.write(data)

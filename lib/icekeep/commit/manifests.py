@@ -7,7 +7,7 @@ large, `planning` hands in a reader that uses Spark.
 from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from icekeep.commit.filtering import FilterManifests, Gathering, Identity, Share, identity
+from icekeep.commit.filtering import FilterManifests, Gathering, Identity, MergeManifests, Share, identity
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.spec.manifests.decode import ManifestHeader, read_manifest, read_manifest_header, read_manifest_list
 from icekeep.spec.manifests.inspection import completed, inspect_manifest
@@ -47,6 +47,11 @@ class ManifestReader(Protocol):
 
         An error leaves none of the manifests that were written at locations which `locations` did not give.
         """
+
+    def merged(
+        self, manifests: Sequence[ManifestFile], work: MergeManifests, locations: Iterator[str]
+    ) -> list[ManifestFile]:
+        """The manifests that hold the entries of these; written at the next of some locations."""
 
 
 class EntryMemory:
@@ -108,6 +113,11 @@ class StorageManifestReader:
         self, manifests: Sequence[ManifestFile], work: FilterManifests, locations: Iterator[str]
     ) -> list[Share]:
         return [work.run(manifests, self, locations)]
+
+    def merged(
+        self, manifests: Sequence[ManifestFile], work: MergeManifests, locations: Iterator[str]
+    ) -> list[ManifestFile]:
+        return work.run(manifests, self, locations)
 
     def typed_entries(self, manifest: ManifestFile, partition: StructType) -> Iterator[ManifestEntry]:
         """The same as `entries`, for a task that was given the partition type of the manifest's spec."""

@@ -6,15 +6,14 @@ what was merged once stays as it is and the newest bin is the one that grows.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.filtering import identity
 from icekeep.commit.manifest_writer import manifest_target_bytes
 from icekeep.errors import OptionError
-from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 
 ENABLED = "commit.manifest-merge.enabled"
@@ -43,8 +42,7 @@ class MergePolicy(msgspec.Struct, frozen=True):
 def merged(manifests: Sequence[ManifestFile], attempt: Attempt) -> list[ManifestFile]:
     """The manifests of one kind of a new snapshot, newest first, with those merged that its table wants merged.
 
-    Only manifests of one partition spec are merged. An entry that this snapshot adds or deletes keeps its status, live
-    ones become existing, and what was deleted before is dropped.
+    Only manifests of one partition spec are merged (`filtering.MergeManifests`).
     """
     policy = MergePolicy.of(attempt.base)
     if policy is None or not manifests:
@@ -59,7 +57,7 @@ def merged(manifests: Sequence[ManifestFile], attempt: Attempt) -> list[Manifest
             if len(bin_) == 1 or (is_newest and len(bin_) < policy.min_count):
                 out += bin_
             else:
-                out += _merge(bin_, attempt, spec_id, content)
+                out += attempt.merged(bin_, spec_id, content)
     return out
 
 
@@ -74,19 +72,3 @@ def _bins_from_the_end(manifests: Sequence[ManifestFile], target_bytes: int) -> 
         bins[-1].append(manifest)
         filled_bytes += manifest.manifest_length
     return [bin_[::-1] for bin_ in reversed(bins)]
-
-
-def _merge(
-    bin_: Sequence[ManifestFile], attempt: Attempt, spec_id: int, content: ManifestContent
-) -> tuple[ManifestFile, ...]:
-    key = ("merged", *map(identity, bin_))
-    return attempt.write_manifests(key, _entries(bin_, attempt), spec_id, content)
-
-
-def _entries(bin_: Sequence[ManifestFile], attempt: Attempt) -> Iterator[ManifestEntry]:
-    for manifest in bin_:
-        for entry in attempt.reader.entries(manifest, attempt.base):
-            if entry.snapshot_id == attempt.snapshot_id:
-                yield entry
-            elif entry.is_live:
-                yield msgspec.structs.replace(entry, status=Status.EXISTING)

@@ -142,5 +142,5 @@ def cut_evenly(lengths: NDArray[np.int64], count: int) -> list[slice]:
     """Neighbouring rows in so many parts of about the same length together; fewer where rows are few."""
     ends = np.cumsum(lengths)
     wanted = np.arange(1, count) * (ends[-1] / count)
-    cuts = np.unique(np.concatenate(([0], np.searchsorted(ends, wanted), [len(lengths)])))
+    cuts = np.unique(np.concatenate(([0], np.searchsorted(ends, wanted, side="right"), [len(lengths)])))
     return [slice(int(start), int(stop)) for start, stop in pairwise(cuts)]

@@ -142,7 +142,7 @@ def _parts(writing: _Writing, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
     """Records in the order in which they come, cut evenly; the last part takes a rest of less than half a part with it."""
     pending: list[pa.RecordBatch] = []
     held = room = 0
-    for batch in batches:
+    for batch in (batch for batch in batches if batch.num_rows):
         room = room or _rows_a_manifest(writing, batch)
         pending.append(batch.select(RECORDS.names))
         held += batch.num_rows
