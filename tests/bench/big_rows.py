@@ -40,16 +40,22 @@ ROWS_A_FILE = 100_000
 
 _KEYS = ("id", "at", "account")
 _MOST_TASKS = 8
+_TURN = 7919
 _DAY_US = 86_400_000_000
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """How big a table is: entries in so many manifests and partitions, each with statistics of so many columns."""
+    """How big a table is: entries in so many manifests and partitions, each with statistics of so many columns.
+
+    The partitions follow one another over the manifests; or they are `scattered`: each run of as many entries as there are
+    partitions has one of every partition.
+    """
 
     entries: int
     manifests: int
     partitions: int = 1000
     columns: int = 20
+    scattered: bool = False
 
     def __post_init__(self) -> None:
         if self.entries % self.manifests:
@@ -67,7 +73,17 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        return f"{self.entries}-entries-{self.manifests}-manifests-{self.partitions}-partitions-{self.columns}-columns"
+        scattered = "-scattered" if self.scattered else ""
+        sizes = f"{self.entries}-entries-{self.manifests}-manifests-{self.partitions}-partitions-{self.columns}-columns"
+        return sizes + scattered
+
+    @property
+    def partition_number(self) -> str:
+        """The partition of an entry as an expression over its `id`, in Spark's SQL."""
+        if not self.scattered:
+            return f"id * {self.partitions} div {self.entries}"
+        turn = f"id div {self.partitions} * {_TURN}"  # no two neighbouring runs are in the same order
+        return f"pmod(id * {scattering_step(self.partitions)} + {turn}, {self.partitions})"
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -107,6 +123,14 @@ KINDS = {
 """Columns come in these kinds, in turn."""
 
 
+def scattering_step(partitions: int) -> int:
+    """How far the partitions of two neighbours lie apart, round and round: far, and so that every partition has its turn."""
+    step = partitions * 618 // 1000
+    while math.gcd(step, partitions) > 1:
+        step += 1
+    return max(1, step)
+
+
 def schema(columns: int) -> Schema:
     """`id` and `at` grow from file to file; `account` is in no order; then come columns of each kind, again and again."""
     named: list[tuple[str, Type]] = [("id", LONG), ("at", TIMESTAMPTZ), ("account", LONG)]
@@ -125,7 +149,7 @@ def numbered_files(spark: SparkSession, shape: Shape) -> DataFrame:
     return spark.range(0, shape.entries, 1, shape.tasks).select(
         "id",
         F.expr(f"id div {shape.manifest_entries}").alias("manifest_number"),
-        F.expr(f"id * {shape.partitions} div {shape.entries}").alias("partition_number"),
+        F.expr(shape.partition_number).alias("partition_number"),
         unique.alias("hash"),
         count.alias("record_count"),
     )

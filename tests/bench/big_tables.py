@@ -13,6 +13,7 @@ import re
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -70,22 +71,27 @@ FILTERS = ("none", "partition", "bounds")
 
 def filters(shape: Shape) -> dict[str, Filter]:
     """Nothing; a tenth of the partitions, in the middle of manifests; an account range that 9 % of the files touch."""
-    first = FIRST_DAY + shape.partitions * 43 // 100
-    days = [day_text(first), day_text(first + max(1, shape.partitions // 10))]
     low, high = ACCOUNTS // 2, ACCOUNTS // 2 + 2 * ACCOUNTS_A_FILE
     return {
         "none": Filter("true", "true", "true"),
-        "partition": Filter(
-            f"at >= '{days[0]}T00:00:00+00:00' and at < '{days[1]}T00:00:00+00:00'",
-            f"at >= timestamp '{days[0]} 00:00:00Z' and at < timestamp '{days[1]} 00:00:00Z'",
-            f"partition.at_day >= date '{days[0]}' and partition.at_day < date '{days[1]}'",
-        ),
+        "partition": days_filter(shape, max(1, shape.partitions // 10)),
         "bounds": Filter(
             f"account >= {low} and account < {high}",
             f"account >= {low} and account < {high}",
             f"readable_metrics.account.upper_bound >= {low} and readable_metrics.account.lower_bound < {high}",
         ),
     }
+
+
+def days_filter(shape: Shape, days: int) -> Filter:
+    """So many partitions in a row, which begin somewhere in the middle."""
+    first = FIRST_DAY + shape.partitions * 43 // 100
+    since, until = day_text(first), day_text(first + days)
+    return Filter(
+        f"at >= '{since}T00:00:00+00:00' and at < '{until}T00:00:00+00:00'",
+        f"at >= timestamp '{since} 00:00:00Z' and at < timestamp '{until} 00:00:00Z'",
+        f"partition.at_day >= date '{since}' and partition.at_day < date '{until}'",
+    )
 
 
 def day_text(days: int) -> str:
@@ -102,6 +108,11 @@ class BigTable(msgspec.Struct, frozen=True):
     @property
     def properties(self) -> dict[str, str]:
         return {"type": "hadoop", "warehouse": (self.directory / "warehouse").as_uri()}
+
+    @property
+    def path(self) -> Path:
+        """Where the table itself is."""
+        return Path(self.directory, "warehouse", *TABLE)
 
     @property
     def conf(self) -> Path:
@@ -136,8 +147,12 @@ def make(table: BigTable, spark: SparkSession) -> None:
     files = numbered_files(_session(spark), table.shape)
     staging = table.directory / "staging"
     rows = entries(files, created.metadata.location, table.shape)
-    _write_entries(rows, table.shape.manifest_entries, created.metadata, staging)
-    written = [_splice(path, created.metadata, number) for number, path in enumerate(_parts(staging))]
+    write_entries(rows, created.metadata, staging, file_rows=table.shape.manifest_entries)
+    directory = metadata_directory(created.metadata)
+    written = [
+        spliced(path, created.metadata, f"{directory}/big-m{number:05}.avro")
+        for number, path in enumerate(parts(staging))
+    ]
     counted = _counted(files)
     if not len(written) == len(counted) == table.shape.manifests:
         raise RuntimeError(f"Spark wrote {len(written)} manifests instead of {table.shape.manifests}")
@@ -157,14 +172,15 @@ def _session(spark: SparkSession) -> SparkSession:
     return session
 
 
-def _write_entries(rows: DataFrame, file_rows: int, metadata: TableMetadata, directory: Path) -> None:
+def write_entries(rows: DataFrame, metadata: TableMetadata, directory: Path, *, file_rows: int = 0) -> None:
+    """Let Spark write rows of `entries` as Avro files, of at most so many rows each if it is not 0."""
     encoder = EntryEncoder(metadata.partition_type(metadata.default_spec_id), _FORMAT_VERSION)
     avro = msgspec.json.encode(avro_schema(encoder.struct, "manifest_entry")).decode()
     options = {"avroSchema": avro, "compression": "deflate", "maxRecordsPerFile": str(file_rows)}
     rows.write.format(AVRO_WRITER).options(**options).save(directory.as_uri())
 
 
-def _parts(directory: Path) -> list[Path]:
+def parts(directory: Path) -> list[Path]:
     """What Spark wrote, in the order of the rows: by the numbers of the task and of its file, which the names tell."""
 
     def order(path: Path) -> tuple[int, int]:
@@ -175,9 +191,8 @@ def _parts(directory: Path) -> list[Path]:
     return sorted(directory.glob("part-*.avro"), key=order)
 
 
-def _splice(part: Path, metadata: TableMetadata, number: int) -> str:
-    """Copy one of Spark's files to where manifests are, with the header of a manifest; Spark's file is removed."""
-    location = f"{metadata_directory(metadata)}/big-m{number:05}.avro"
+def spliced(part: Path, metadata: TableMetadata, location: str) -> str:
+    """Copy one of Spark's files to a location with the header of a manifest, and remove it; returns the location."""
     encoder = EntryEncoder(metadata.partition_type(metadata.default_spec_id), _FORMAT_VERSION)
     empty, _ = ManifestBuilder(
         location, encoder, metadata.spec, metadata.schema, format_version=_FORMAT_VERSION
@@ -250,16 +265,24 @@ def _commit(table: Table, manifests: list[ManifestFile], size_bytes: int) -> Non
         raise RuntimeError(f"the table was not committed: {outcome}")
 
 
-def parse_arguments() -> tuple[Shape, Path]:
+def arguments(shape: Shape) -> list[str]:
+    """A shape as `parse_arguments` reads it."""
+    sizes = {name: getattr(shape, name) for name in shape.__struct_fields__ if name != "scattered"}
+    given = [text for name, size in sizes.items() for text in (f"--{name}", str(size))]
+    return [*given, "--scattered"] if shape.scattered else given
+
+
+def parse_arguments(given_arguments: Sequence[str] | None = None) -> tuple[Shape, Path]:
+    """The shape of the table, and where tables are kept."""
     parser = argparse.ArgumentParser(description="Make a table of manifests whose data files do not exist.")
     parser.add_argument("--entries", type=int, default=1_000_000)
     parser.add_argument("--manifests", type=int, default=20)
     parser.add_argument("--partitions", type=int, default=1000)
     parser.add_argument("--columns", type=int, default=20)
+    parser.add_argument("--scattered", action="store_true", help="each manifest has entries of many partitions")
     parser.add_argument("--out", type=Path, default=CACHE, help="where tables are kept (default: %(default)s)")
-    given = parser.parse_args()
-    shape = Shape(entries=given.entries, manifests=given.manifests, partitions=given.partitions, columns=given.columns)
-    return shape, given.out
+    given = parser.parse_args(given_arguments)
+    return Shape(**{name: getattr(given, name) for name in Shape.__struct_fields__}), given.out
 
 
 def main() -> None:

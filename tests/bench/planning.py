@@ -86,9 +86,8 @@ def made(shape: Shape, cache: Path) -> BigTable:
     table = big_table(shape, cache)
     if not table.is_made:
         # In a process of its own: the memory that it takes is nobody's here.
-        sizes = {name: str(getattr(shape, name)) for name in shape.__struct_fields__}
-        arguments = [text for name, size in sizes.items() for text in (f"--{name}", size)]
-        subprocess.run([sys.executable, big_tables.__file__, *arguments, "--out", str(cache)], check=True)
+        command = [sys.executable, big_tables.__file__, *big_tables.arguments(shape), "--out", str(cache)]
+        subprocess.run(command, check=True)
     for path in table.directory.rglob("*.avro"):
         path.read_bytes()
     return table
@@ -174,10 +173,11 @@ def iceberg_java(table: BigTable, rival: str) -> dict[str, str]:
 
 @cache
 def compiled(classes: Path) -> Path:
-    """The directory of the compiled `Planning.java`."""
+    """The directory of the compiled classes of `java/bench`."""
     spark = next((JAVAS.parent / "lib").glob("python*/site-packages/pyspark/jars"))
     path = os.pathsep.join([*jars(), f"{spark}/*"])
-    subprocess.run(["javac", "-d", str(classes), "-cp", path, str(HERE / "java/bench/Planning.java")], check=True)
+    sources = [str(source) for source in sorted((HERE / "java/bench").glob("*.java"))]
+    subprocess.run(["javac", "-d", str(classes), "-cp", path, *sources], check=True)
     return classes
 
 

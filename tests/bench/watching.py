@@ -21,7 +21,8 @@ class Watch:
         driver_bytes, jvm_bytes, worker_bytes: the most memory (resident set) of this process, of the JVM, which in local
             mode is driver and executor at once, and of the largest Python worker, in the block alone.
         total_bytes: the most memory of all processes together at one glance; pages that Python's share count for each. A
-            child of the JVM that is still the JVM, about to become another program, has no memory of its own.
+            child of the JVM that is still the JVM, about to become another program, has no memory of its own; its name is
+            that of a thread.
     """
 
     def __enter__(self) -> "Watch":
@@ -50,13 +51,13 @@ class Watch:
             self._look()
 
     def _look(self) -> None:
-        total, names = 0, dict[int, str]()
+        total, programs = 0, dict[int, str]()
         # Parents come first.
         for pid, parent in _tree().items():
             with suppress(*_GONE):
                 (peak, present), name = _peak_and_present_bytes(pid), Path(f"/proc/{pid}/comm").read_text().strip()
-                names[pid] = name
-                total += 0 if name == names.get(parent) == "java" else present
+                programs[pid] = Path(os.readlink(f"/proc/{pid}/exe")).name
+                total += 0 if programs[pid] == programs.get(parent) == "java" else present
                 if pid == os.getpid():
                     self.driver_bytes = max(self.driver_bytes, peak)
                 elif name == "java":

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -9,13 +10,16 @@ import pytest
 from msgspec.structs import replace
 from pyiceberg.table import StaticTable
 
-from bench import expiration, expiration_copies, expiration_figures
-from bench.big_rows import Shape
-from bench.big_tables import FILTERS, filters
+from bench import big_tables, expiration, expiration_copies, expiration_figures, manifests, manifests_figures
+from bench.big_rows import ROWS_A_FILE, Shape, scattering_step
+from bench.big_tables import FILTERS, days_filter, filters
 from bench.expiration_figures import Left, Run
 from bench.expiration_histories import History, Writer
 from bench.expiration_running import EXPIRE, ORPHANS
 from bench.expiration_tables import HistoryTable, history_table, make
+from bench.manifests import EVERYTHING, ONE_PARTITION
+from bench.manifests_figures import Answer, Content, Plan
+from bench.manifests_running import APPEND, REWRITE, answer_of
 from bench.planning import Figures, agreed
 from bench.processes import RivalFailedError, run
 from bench.rival import measured
@@ -274,3 +278,132 @@ def test_a_rival_must_leave_the_newest_snapshot_alone_where_it_expires(table: Hi
     expiration.check_snapshots(expired("ours"), expiration.Case(history=HISTORY, job=ORPHANS), table)
     with pytest.raises(RivalFailedError, match="ours leaves 120 snapshots"):
         expiration.check_snapshots(expired("ours"), expiration.Case(history=HISTORY, job=EXPIRE), table)
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3, 10, 97, 100, 618, 1000, 1024])
+def test_steps_of_scattering_come_by_every_partition_before_any_comes_again(partitions: int) -> None:
+    step = scattering_step(partitions)
+    assert {number * step % partitions for number in range(partitions)} == set(range(partitions))
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+def test_a_shape_is_read_again_from_its_arguments_and_has_a_name_of_its_own(scattered: bool) -> None:
+    shape = Shape(entries=300, manifests=30, partitions=7, columns=5, scattered=scattered)
+    read, _ = big_tables.parse_arguments(big_tables.arguments(shape))
+    assert read == shape
+    assert shape.name != replace(shape, scattered=not scattered).name
+
+
+def test_a_filter_of_one_partition_ends_where_the_next_begins() -> None:
+    chosen = days_filter(Shape(entries=1, manifests=1, partitions=100), 1)
+    assert chosen.where == "at >= '2020-02-13T00:00:00+00:00' and at < '2020-02-14T00:00:00+00:00'"
+
+
+REWRITTEN = manifests.Case(shape=Shape(entries=2000, manifests=20, scattered=True))
+APPENDED = replace(REWRITTEN, job=APPEND)
+WAS = Content(
+    manifests=20, bytes=700, listed_files=2000, listed_records=9000, files=2000, records=9000, opened=20, found=2
+)
+IS = replace(WAS, manifests=1, bytes=600, opened=1)
+
+
+def answered(rewritten: int = 20, added: int = 1, **plans: dict[str, Plan]) -> Answer:
+    memory = dict.fromkeys(("driver_bytes", "jvm_bytes", "worker_bytes", "total_bytes"), 1)
+    result = {"rewritten_manifests_count": rewritten, "added_manifests_count": added}
+    run = manifests_figures.Run(seconds=1.0, cpu_seconds=1.0, result=result, **memory)
+    return Answer(runs=(run,), **plans)
+
+
+def plan_of(files: int, warm_s: float = 1.0) -> Plan:
+    return Plan(files=files, bytes=files * 10, first_s=2.0, warm_s=warm_s)
+
+
+def test_a_table_must_have_the_manifests_and_entries_of_its_shape() -> None:
+    manifests.check_made(WAS, REWRITTEN.shape)
+    for wrong in (replace(WAS, manifests=19), replace(WAS, files=1999), replace(WAS, listed_files=1999)):
+        with pytest.raises(RivalFailedError, match="remove it"):
+            manifests.check_made(wrong, REWRITTEN.shape)
+    with pytest.raises(RivalFailedError, match="other records"):
+        manifests.check_made(replace(WAS, records=8999), REWRITTEN.shape)
+
+
+@pytest.mark.parametrize("name", ["files", "records", "listed_files", "listed_records"])
+def test_a_rival_that_loses_an_entry_or_a_record_has_failed(name: str) -> None:
+    manifests.check_content("ours", REWRITTEN, WAS, IS)
+    wrong = replace(IS, **{name: getattr(IS, name) - 1})
+    with pytest.raises(RivalFailedError, match="as files and records"):
+        manifests.check_content("ours", REWRITTEN, WAS, wrong)
+
+
+def test_an_append_adds_one_file_with_its_records_and_leaves_fewer_manifests() -> None:
+    grown = {"files": 2001, "listed_files": 2001, "records": 9000 + ROWS_A_FILE, "listed_records": 9000 + ROWS_A_FILE}
+    manifests.check_content("ours", APPENDED, WAS, replace(IS, **grown))
+    with pytest.raises(RivalFailedError, match="as files and records"):
+        manifests.check_content("ours", APPENDED, WAS, IS)
+    with pytest.raises(RivalFailedError, match="no fewer"):
+        manifests.check_content("ours", APPENDED, WAS, replace(IS, **grown, manifests=20))
+
+
+def test_a_rival_must_say_that_it_rewrote_all_manifests_and_how_many_it_left() -> None:
+    manifests.check_results("ours", REWRITTEN, answered(), IS)
+    for wrong in (answered(rewritten=19), answered(added=0), answered(added=2)):
+        with pytest.raises(RivalFailedError, match="says"):
+            manifests.check_results("ours", REWRITTEN, wrong, IS)
+    manifests.check_results("ours", APPENDED, Answer(), IS)
+
+
+def test_planners_that_find_other_files_before_than_after_have_failed() -> None:
+    both = {ONE_PARTITION: plan_of(2), EVERYTHING: plan_of(2000)}
+    manifests.check_plans([answered(before=both, after=both), Answer(after=both), Answer()], WAS)
+    for wrong in ({**both, ONE_PARTITION: plan_of(3)}, {**both, EVERYTHING: plan_of(1999)}):
+        for answers in ([answered(before=both, after=wrong)], [answered(before=wrong, after=wrong)]):
+            with pytest.raises(RivalFailedError, match="planners find"):
+                manifests.check_plans(answers, WAS)
+
+
+def test_rounds_of_a_rival_are_joined_with_the_faster_plan_of_both() -> None:
+    one = answered(before={EVERYTHING: plan_of(7, 3.0)}, after={EVERYTHING: plan_of(7, 1.0)})
+    other = answered(before={EVERYTHING: plan_of(7, 2.0)}, after={EVERYTHING: plan_of(7, 2.0)})
+    joined = one.joined(other)
+    assert len(joined.runs) == 2
+    assert (joined.before[EVERYTHING].warm_s, joined.after[EVERYTHING].warm_s) == (2.0, 1.0)
+    assert Answer().joined(one) == one
+
+
+@pytest.mark.parametrize("name", manifests.CASES)
+@pytest.mark.parametrize("is_quick", [False, True])
+def test_a_table_to_merge_is_one_manifest_short_of_what_a_commit_merges(name: str, is_quick: bool) -> None:
+    case = manifests.chosen_cases([name], None, is_quick=is_quick)[name]
+    assert case.job != APPEND or case.shape.manifests == 99
+    assert case.shape.scattered
+    assert (case.runs == 1) == (is_quick or case.is_process)
+
+
+def test_each_run_is_of_a_table_made_whole_again_and_plans_come_before_and_after(copied: tuple[Path, Path]) -> None:
+    table, pristine = copied
+    place = {"catalog": "bench", "path": str(table), "pristine": str(pristine)}
+    seen = []
+
+    def prepare(catalog: str) -> Callable[[], dict[str, int]]:
+        def work() -> dict[str, int]:
+            seen.append((catalog, len(list(expiration_copies.names(table)))))
+            (table / "metadata/m2.avro").write_text("new")
+            return {"made": 1}
+
+        return work
+
+    def planner(name: str) -> dict[str, object]:
+        return {"name": name, "files": len(list(expiration_copies.names(table)))}
+
+    request = {
+        "job": REWRITE,
+        "table": place,
+        "small": {**place, "catalog": "small"},
+        "filters": {"all": {}},
+        "runs": 3,
+    }
+    answer = answer_of(request, prepare, planner)
+    assert seen == [("small", 5), ("bench", 5), ("bench", 5), ("bench", 5)]
+    assert [run["result"] for run in answer["runs"]] == [{"made": 1}] * 3
+    assert (answer["before"]["all"]["files"], answer["after"]["all"]["files"]) == (5, 6)
+    assert answer_of({**request, "job": "plan"}, prepare, planner) == {"after": answer["after"]}
