@@ -1,7 +1,7 @@
 """How many bytes each value of a decoded column took as Avro: so the records of a block are found without parsing it.
 
 Avro gives records no lengths. But what a value takes follows from the value, if its writer encoded it in the shortest way,
-which all do: then the lengths of all records of a block add up to the block's. Any other way to write a value is longer, so
+which all do: then the lengths of all records of a block add up to the block's. No other way to write a value is shorter, so
 a block whose sum is right holds records of just these lengths.
 """
 

@@ -4,7 +4,6 @@ A manifest is opened where its partition summaries admit the partition, as the p
 say, or says in bytes that cannot be read, admits everything.
 """
 
-import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -16,11 +15,11 @@ from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.spec.manifests.structs import FieldSummary, ManifestFile
+from icekeep.spec.ordering import java_order
 from icekeep.spec.types import DOUBLE, FLOAT, UUID, NestedField, Type
 from icekeep.spec.values import value_from_bytes
 
 _MOST_CELLS = 4_000_000
-_JAVA_SIGNS = 1 << 127 | 1 << 63
 
 _Mask = NDArray[np.bool_]
 _Numbers = NDArray[np.int64]
@@ -102,13 +101,9 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _as_signed_longs(value: uuid.UUID) -> int:
-    return value.int ^ _JAVA_SIGNS
-
-
 def _orders(type_: Type) -> tuple[_Order, ...]:
     """The orders that bounds may be in: those of UUIDs are least and greatest as bytes, or as two signed longs."""
-    return (_as_it_is, _as_signed_longs) if type_ == UUID else (_as_it_is,)
+    return (_as_it_is, java_order) if type_ == UUID else (_as_it_is,)
 
 
 class _Column:

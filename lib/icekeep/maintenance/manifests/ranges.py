@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icekeep.errors import IcekeepError
+from icekeep.maintenance.manifests.sort_keys import cluster_key
 from icekeep.spec.manifests.structs import FieldSummary, ManifestFile
-from icekeep.spec.ordering import sort_key
 from icekeep.spec.types import DOUBLE, FLOAT, NestedField, Type
 from icekeep.spec.values import value_from_bytes
 
@@ -120,7 +120,7 @@ class _Bounds:
             return None
         found = [key for key in keys if key is not None]
         if found and found[0] > found[1]:
-            # Writers differ on the order of UUIDs.
+            # Another writer has another order of UUIDs.
             return None
         if summary.contains_null:
             found.append(self._sort_key(None))
@@ -144,7 +144,7 @@ class _Bounds:
         return self._keys[bound]
 
     def _sort_key(self, value: Any) -> bytes:
-        return sort_key([self._type], [value])
+        return cluster_key(self._type, value)
 
 
 def _interval(manifest: ManifestFile, bounds: Sequence[_Bounds], order: Sequence[int]) -> ManifestInterval | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
+from uuid import UUID
 
 import msgspec
 import numpy as np
@@ -10,9 +11,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.errors import IcekeepError, NotFoundError, UnsupportedError, UsageError
-from icekeep.spec.ordering import sort_key
+from icekeep.spec.ordering import java_order, sort_key
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import PrimitiveType, StructType, Type
+from icekeep.spec.transforms import Identity
+from icekeep.spec.types import StructType, Type
 from icekeep.spec.values import value_from_bytes
 
 
@@ -62,7 +64,7 @@ def _part(name: str, partition: StructType, schema: Schema) -> SortPart:
             f"sort_by: there is neither a partition field nor a column {name!r}; the partition fields are {fields}",
             name=name,
         ) from None
-    if not isinstance(column.type, PrimitiveType):
+    if not Identity().accepts(column.type):
         raise UnsupportedError(f"sort_by: column {name!r} is of type {column.type}, whose values have no order")
     return BoundPart(column.field_id, column.type)
 
@@ -93,13 +95,18 @@ def entry_keys(
     return keys[0] if len(keys) == 1 else pc.binary_join_element_wise(*keys, pa.scalar(b"", pa.binary()))
 
 
+def cluster_key(type_: Type, value: Any) -> bytes:
+    """One value as bytes that compare as partition summaries do: UUIDs in Java's order, all else as `ordering.sort_key`."""
+    return sort_key([type_], [UUID(int=java_order(value)) if isinstance(value, UUID) else value])
+
+
 def needs_bounds(parts: Sequence[SortPart]) -> bool:
     """Whether entries are clustered by more than their partitions, so that a manifest list does not tell how they lie."""
     return any(isinstance(part, BoundPart) for part in parts)
 
 
 def _partition_keys(part: PartitionPart, tuples: Sequence[tuple[Any, ...]]) -> pa.Array:
-    return pa.array([sort_key([part.type], [values[part.place]]) for values in tuples], pa.binary())
+    return pa.array([cluster_key(part.type, values[part.place]) for values in tuples], pa.binary())
 
 
 def _bound_keys(part: BoundPart, lower_bounds: pa.MapArray) -> pa.Array:
@@ -112,11 +119,11 @@ def _bound_keys(part: BoundPart, lower_bounds: pa.MapArray) -> pa.Array:
 def _bound_key(type_: Type, bound: bytes | None) -> bytes:
     if bound is not None:
         try:
-            return sort_key([type_], [value_from_bytes(type_, bound)])
+            return cluster_key(type_, value_from_bytes(type_, bound))
         except IcekeepError:
             # Bytes that are no value of the type, or more than its order has room for.
             pass
-    return sort_key([type_], [None])
+    return cluster_key(type_, None)
 
 
 def _bounds(maps: pa.MapArray, field_id: int) -> pa.Array:

@@ -23,6 +23,7 @@ from icekeep.spec.filters.expressions import (
     Operation,
     Or,
 )
+from icekeep.spec.ordering import java_order
 from icekeep.spec.types import DOUBLE, FLOAT, NestedField, Type
 from icekeep.spec.values import value_from_bytes
 
@@ -199,7 +200,7 @@ class _Facts(msgspec.Struct, frozen=True):
 
 def _within_uuids(lower: uuid.UUID | None, value: uuid.UUID, upper: uuid.UUID | None) -> bool:
     """Bounds of UUIDs are least and greatest as bytes in some writers, as two signed longs in others (Java's order)."""
-    for order in (_uuid_as_bytes, _uuid_as_signed_longs):
+    for order in (_uuid_as_bytes, java_order):
         above = lower is None or order(lower) <= order(value)
         if above and (upper is None or order(value) <= order(upper)):
             return True
@@ -208,10 +209,6 @@ def _within_uuids(lower: uuid.UUID | None, value: uuid.UUID, upper: uuid.UUID | 
 
 def _uuid_as_bytes(value: uuid.UUID) -> int:
     return value.int
-
-
-def _uuid_as_signed_longs(value: uuid.UUID) -> int:
-    return value.int ^ (1 << 127 | 1 << 63)
 
 
 _MAY_MATCH: dict[Operation, Callable[[_Facts, _Values], bool]] = {

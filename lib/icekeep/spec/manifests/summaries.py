@@ -3,8 +3,10 @@
 import math
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from icekeep.spec.manifests.structs import FieldSummary
+from icekeep.spec.ordering import java_order
 from icekeep.spec.types import Type
 from icekeep.spec.values import value_to_bytes
 
@@ -55,5 +57,8 @@ class _FieldSummarizer:
         )
 
     def _order(self, value: Any) -> Any:
-        # -0.0 sorts below 0.0: a bound must not hide it (spec, "Manifest Lists", note 2). UUIDs compare by their bytes.
-        return (value, math.copysign(1.0, value)) if self._is_float else value
+        # -0.0 sorts below 0.0: a bound must not hide it (spec, "Manifest Lists", note 2).
+        if self._is_float:
+            return value, math.copysign(1.0, value)
+        # Java's readers would skip files if UUIDs were bounded by their bytes.
+        return java_order(value) if isinstance(value, UUID) else value

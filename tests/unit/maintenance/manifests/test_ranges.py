@@ -124,13 +124,13 @@ ONE = value_to_bytes(INT, 1)
             (
                 FieldSummary(
                     contains_null=False,
-                    lower_bound=uuid.UUID(int=1 << 127).bytes,
-                    upper_bound=uuid.UUID(int=1).bytes,
+                    lower_bound=uuid.UUID(int=1).bytes,
+                    upper_bound=uuid.UUID(int=1 << 127).bytes,
                 ),
             ),
         ),
     ],
-    ids=["none", "too few", "no values", "no upper", "no lower", "not bytes of it", "nan", "no order", "java's order"],
+    ids=["none", "too few", "no values", "no upper", "no lower", "not bytes of it", "nan", "no order", "order of bytes"],
 )
 def test_an_interval_is_unknown_where_summaries_do_not_tell_it(type_: Type, summaries: tuple[FieldSummary, ...] | None):
     assert intervals([manifest("m", summaries=summaries)], fields(type_)) == [None]

@@ -80,7 +80,8 @@ def bounds(type_: Type, *values: Any) -> tuple[Any, Any]:
         (STRING, ("\U0001f600", "\uffee"), "\uffee", "\U0001f600"),
         (BINARY, (b"\x80", b"\x7f"), b"\x7f", b"\x80"),
         (BOOLEAN, (True, False), False, True),
-        (UUID_TYPE, (UUID(int=1 << 127), UUID(int=1)), UUID(int=1), UUID(int=1 << 127)),
+        # In Java's order, as two signed longs.
+        (UUID_TYPE, (UUID(int=1 << 127), UUID(int=1)), UUID(int=1 << 127), UUID(int=1)),
         (decimal(9, 2), (Decimal("1.10"), Decimal("-2.00")), Decimal("-2.00"), Decimal("1.10")),
         (DOUBLE, (math.inf, -math.inf, 0.5), -math.inf, math.inf),
     ],

@@ -1,0 +1,265 @@
+"""Which manifests of a table are rewritten, and which stay."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.rewrite_manifests import RewriteManifests
+from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.retry import commit
+from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, OptionError, UsageError
+from icekeep.maintenance.manifests.candidates import Candidates, ManifestGroup, candidates
+from icekeep.maintenance.manifests.options import parse_wish
+from icekeep.maintenance.manifests.records import Target
+from icekeep.maintenance.manifests.sort_keys import BoundPart, PartitionPart
+from icekeep.spec.filters.expressions import ALWAYS_TRUE
+from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestFile
+from icekeep.spec.transforms import UnknownTransform
+from icekeep.spec.types import LONG, STRING
+from icekeep.spec.values import value_to_bytes
+from kit.manifests import field_of, with_schema
+from kit.staged_manifests import listed, live_in, staged
+from kit.storage import HookedStorage
+from kit.tables import BY_KIND, add, data_file, memory_table, set_ref
+
+
+def no_spark() -> Any:
+    raise AssertionError("few entries do not start Spark")
+
+
+def chosen(table: Any, **arguments: Any) -> Candidates:
+    usual = {"spec_id": None, "sort_by": None, "where": ALWAYS_TRUE, "workload": (), "branch": "main", "options": None}
+    return candidates(table, parse_wish(table.metadata, **{**usual, **arguments}), no_spark, 0)
+
+
+def only(found: Candidates) -> ManifestGroup:
+    [group] = found.groups
+    return group
+
+
+def of_kinds(*commits: Iterable[str], **properties: str) -> Any:
+    """A table by kind with a manifest for each commit, each with a file of some kinds."""
+    table = memory_table(spec=BY_KIND, commit__manifest_merge__enabled="false", **properties)
+    for number, kinds in enumerate(commits):
+        table = add(table, *(data_file(f"{number}-{kind}", partition=(kind,)) for kind in kinds))
+    return table
+
+
+def names(manifests: Iterable[ManifestFile]) -> list[str]:
+    return [manifest.manifest_path for manifest in manifests]
+
+
+def swapped(table: Any, gone: list[ManifestFile], came: list[ManifestFile]) -> Any:
+    """The table with some manifests in the place of others."""
+    unnumbered = [replace(m, sequence_number=None, added_snapshot_id=None, first_row_id=None) for m in came]
+    head = table.metadata.current_snapshot_id
+    change = RewriteManifests(replaced=tuple(gone), added=tuple(unnumbered), snapshot_id=head)
+    return commit(table, change, runtime=table.catalog.runtime).table
+
+
+def with_field(table: Any, manifest: ManifestFile, change: Callable[[Any], Any]) -> Any:
+    """The table whose one manifest has been written with another schema."""
+    own = staged(table, "own", live_in(table, manifest))
+    data = with_schema(table.storage.read(own.manifest_path), change)
+    location = f"{own.manifest_path.removesuffix('.avro')}-changed.avro"
+    table.storage.create(location, data)
+    return swapped(table, [manifest], [replace(own, manifest_path=location, manifest_length=len(data))])
+
+
+def sized(table: Any, target_bytes: int) -> Any:
+    """The table with another target size, its manifests as they are."""
+    properties = {**table.metadata.properties, "commit.manifest.target-size-bytes": str(target_bytes)}
+    return replace(table, metadata=replace(table.metadata, properties=properties))
+
+
+def walled(*commits: Iterable[str]) -> Any:
+    """A table with one more manifest, the last one, of 400 kinds that begin with m, which has the size that it should."""
+    table = of_kinds(*commits, [f"m{n:04}" for n in range(400)])
+    lengths = sorted(m.manifest_length for m in listed(table))
+    return sized(table, lengths[-1] - lengths[0])
+
+
+def unknown(schema: Any) -> Any:
+    field_of(schema, 143).update({"field-id": 9143, "name": "of_tomorrow"})
+    return schema
+
+
+def retired(schema: Any) -> Any:
+    """Field 110 as 111, which it is laid out like."""
+    field = field_of(schema, 110)
+    field.update({"field-id": 111, "name": "distinct_counts"})
+    for below, field_id in zip(field["type"][1]["items"]["fields"], (123, 124), strict=True):
+        below["field-id"] = field_id
+    return schema
+
+
+# What is chosen.
+
+
+def test_small_manifests_are_one_run_the_oldest_first():
+    table = of_kinds("ab", "bc", "ca")
+    found = chosen(table)
+    [run] = only(found).runs
+    assert names(run.manifests) == names(reversed(listed(table)))
+    assert run.target == Target(
+        partition=table.metadata.partition_type(0), format_version=2, sort=(PartitionPart(0, STRING),)
+    )
+    assert (run.expected_count, found.target_bytes, found.snapshot_id) == (
+        1,
+        8 << 20,
+        table.metadata.current_snapshot_id,
+    )
+    assert sorted(names(found.replaced)) == sorted(names(found.listed)) == sorted(names(listed(table)))
+    assert only(found).listed == tuple(listed(table))
+
+
+def test_one_manifest_alone_is_left():
+    found = chosen(of_kinds("abc"))
+    assert (found.replaced, only(found).runs, only(found).left_alone_count) == ([], (), 0)
+
+
+def test_a_table_without_snapshots_has_nothing_to_do():
+    found = chosen(memory_table())
+    assert (found.groups, found.replaced, found.snapshot_id, found.listed) == ((), [], None, ())
+
+
+def test_well_sized_manifests_are_walls_between_runs():
+    table = walled("ab", "ba", "xy", "yx")
+    wall = next(m for m in listed(table) if m.live_files_count == 400)
+    found = chosen(table)
+    assert [len(run.manifests) for run in only(found).runs] == [2, 2]
+    assert wall.manifest_path not in names(found.replaced)
+    assert wall in only(found).listed
+
+
+def test_manifests_without_live_files_go():
+    table = of_kinds("a", "b", "c")
+    removed = frozenset(entry.data_file.file_path for entry in live_in(table, listed(table)[0]))
+    table = commit(table, DeleteFiles(paths=removed), runtime=table.catalog.runtime).table
+    found = chosen(table)
+    [empty] = only(found).empty
+    assert empty.live_files_count == 0
+    assert empty.manifest_path in names(found.replaced)
+    assert empty not in only(found).listed
+    assert len(only(found).rewritten) == 2
+
+
+def test_a_filter_over_manifests_chooses_among_them():
+    table = of_kinds("ab", "bc", "ca", "ab")
+    some = listed(table)[:3]
+    found = chosen(table, where=f"manifest_path != '{listed(table)[3].manifest_path}'")
+    assert sorted(names(found.replaced)) == sorted(names(some))
+    assert len(only(found).listed) == 4
+    assert chosen(table, where="live_files_count > 2").replaced == []
+
+
+def test_each_content_is_a_group_of_its_own():
+    table = of_kinds("ab", "ba")
+    for number in range(2):
+        file = replace(data_file(f"d{number}", partition=("a",)), content=FileContent.POSITION_DELETES)
+        table = commit(
+            table,
+            RowDelta(added_deletes=(file,), named=frozenset({data_file("0-a").file_path})),
+            runtime=table.catalog.runtime,
+        ).table
+    found = chosen(table, spec_id="all", sort_by="id")
+    assert [(g.spec_id, g.content, len(g.rewritten)) for g in found.groups] == [
+        (0, ManifestContent.DATA, 2), (0, ManifestContent.DELETES, 2),
+    ]  # fmt: skip
+    sorts = [run.target.sort for group in found.groups for run in group.runs]
+    assert sorts == [(BoundPart(1, LONG),), (PartitionPart(0, STRING),)]
+
+
+def test_a_branch_is_looked_at_by_its_head():
+    table = of_kinds("ab", "bc")
+    head = table.metadata.current_snapshot_id
+    table = set_ref(table, "audit", head, kind="branch")
+    table = add(table, data_file("late", partition=("a",)))
+    assert (len(chosen(table).listed), len(chosen(table, branch="audit").listed)) == (3, 2)
+    assert chosen(table, branch="audit").snapshot_id == head
+    table = set_ref(table, "v1", head)
+    with pytest.raises(UsageError, match="v1"):
+        chosen(table, branch="v1")
+    with pytest.raises(NotFoundError, match="nowhere"):
+        chosen(table, branch="nowhere")
+
+
+def test_lower_bounds_tell_how_manifests_lie_where_they_are_asked_for():
+    """Sorted by id already, whatever the partitions are: there is nothing to gain but the count."""
+    table = memory_table(spec=BY_KIND, commit__manifest_merge__enabled="false")
+    for number in range(3):
+        bounds = [{1: value_to_bytes(LONG, 10 * number + step)} for step in (0, 5)]
+        kinds = [replace(data_file(f"{number}-{b}", partition=("ab"[b],)), lower_bounds=bounds[b]) for b in (0, 1)]
+        table = add(table, *kinds)
+    lengths = [m.manifest_length for m in listed(table)]
+    empty = staged(table, "empty", []).manifest_length
+    table = sized(table, max(lengths) - empty)
+    assert chosen(table, sort_by="id").replaced == []
+    assert len(chosen(table).replaced) == 3
+
+
+# What rewriting would lose.
+
+
+def test_manifests_with_fields_that_are_not_known_are_left_alone():
+    table = of_kinds("ab", "bc", "ca")
+    table = with_field(table, listed(table)[1], unknown)
+    odd = next(m for m in listed(table) if m.manifest_path.endswith("-changed.avro"))
+    found = chosen(table)
+    assert only(found).left_alone_count == 1
+    assert odd.manifest_path not in names(found.replaced)
+    assert len(found.replaced) == 2
+    assert odd in only(found).listed
+
+
+def test_what_is_left_alone_joins_no_runs_across_a_wall():
+    table = walled("ab", "ba", "ab", "xy", "yx")
+    target_bytes = chosen(table).target_bytes
+    table = sized(with_field(table, listed(table)[-1], unknown), target_bytes)
+    found = chosen(table)
+    assert only(found).left_alone_count == 1
+    assert [len(run.manifests) for run in only(found).runs] == [2, 2]
+
+
+def test_fields_that_no_version_writes_any_more_are_kept():
+    table = of_kinds("ab", "bc", "ca")
+    table = with_field(table, listed(table)[1], retired)
+    found = chosen(table)
+    assert (only(found).left_alone_count, len(found.replaced)) == (0, 3)
+    assert [run.target.also for run in only(found).runs] == [(111,)]
+
+
+def test_values_of_an_unknown_transform_are_left_alone():
+    table = of_kinds("ab", "bc")
+    spec = replace(BY_KIND, fields=tuple(replace(f, transform=UnknownTransform("zorder[3]")) for f in BY_KIND.fields))
+    metadata = replace(table.metadata, partition_specs=(spec,))
+    odd = replace(table, metadata=metadata)
+    found = chosen(odd)
+    assert (found.replaced, only(found).left_alone_count) == ([], 2)
+
+
+# Errors.
+
+
+@pytest.mark.parametrize("where", ["size > 3", "manifest_length >", "content = 3"])
+def test_a_filter_that_is_none_is_an_error(where: str):
+    with pytest.raises((ExpressionError, NotFoundError)) as caught:
+        chosen(of_kinds("a", "b"), where=where)
+    assert isinstance(caught.value, IcekeepError)
+
+
+def test_a_target_size_that_is_none_is_an_error():
+    with pytest.raises(OptionError, match="target-size-bytes"):
+        chosen(of_kinds("a", commit__manifest__target_size_bytes="0"))
+
+
+def test_no_manifest_is_read_to_leave_all_as_they_are():
+    table = of_kinds("ab")
+    read: list[str] = []
+    watched = HookedStorage(table.storage, before=lambda operation, location: read.append(location))
+    table = replace(table, storage=watched)
+    chosen(table)
+    assert [name for name in read if "snap" not in name] == []
