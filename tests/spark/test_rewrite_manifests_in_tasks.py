@@ -15,7 +15,7 @@ from icekeep.errors import InvalidTableError, UnavailableError
 from icekeep.maintenance.manifests import execute
 from icekeep.maintenance.manifests.candidates import candidates
 from icekeep.maintenance.manifests.execute import rewritten
-from icekeep.maintenance.manifests.options import parse_wish
+from icekeep.maintenance.manifests.options import check_arguments
 from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import Survey, survey
 from icekeep.planning import entries as planning_entries
@@ -53,7 +53,7 @@ def no_spark() -> Any:
 
 
 def chosen(table: Any) -> Any:
-    wish = parse_wish(
+    wish = check_arguments(
         table.metadata, spec_id=None, sort_by=None, where=ALWAYS_TRUE, workload=(), branch="main", options=None
     )
     return candidates(table, wish, no_spark, 0)

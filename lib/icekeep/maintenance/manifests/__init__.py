@@ -12,19 +12,22 @@ from icekeep.catalog.base import Table
 from icekeep.commit.retry import RetryPolicy, reloaded
 from icekeep.errors import ConflictError
 from icekeep.events import SILENT, Listener, Warned
-from icekeep.maintenance.manifests.matching import manifests_that_match
-from icekeep.maintenance.manifests.options import RewriteManifestsOptions, Wish, parse_wish
+from icekeep.maintenance.manifests.options import RewriteManifestsOptions, check_arguments
 from icekeep.maintenance.manifests.plan import RewriteManifestsPlan, plan_rewrite_manifests
 from icekeep.maintenance.manifests.result import RewriteManifestsResult
 from icekeep.maintenance.manifests.rewriting import rewrite_once
-from icekeep.planning.scan import refuse_encrypted
 from icekeep.planning.sessions import SparkSource
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
-from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 
-__all__ = ["RewriteManifestsPlan", "RewriteManifestsResult", "plan_rewrite_manifests", "rewrite_manifests"]
+__all__ = [
+    "RewriteManifestsPlan",
+    "RewriteManifestsResult",
+    "check_arguments",
+    "plan_rewrite_manifests",
+    "rewrite_manifests",
+]
 
 
 def rewrite_manifests(  # noqa: PLR0913 - the arguments of Iceberg's procedure, and ours
@@ -89,22 +92,3 @@ def rewrite_manifests(  # noqa: PLR0913 - the arguments of Iceberg's procedure, 
             runtime.sleep_ms(policy.wait_ms(number, runtime))
             table = reloaded(table)
     raise AssertionError("count() does not end")
-
-
-def check_arguments(
-    metadata: TableMetadata,
-    *,
-    spec_id: int | str | None = None,
-    sort_by: Sequence[str] | str | None = None,
-    where: str | Expression = ALWAYS_TRUE,
-    workload: Sequence[str] | str = (),
-    branch: str = MAIN,
-    options: Mapping[str, Any] | RewriteManifestsOptions | None = None,
-    **_: Any,
-) -> Wish:
-    """Hold the arguments against the table, before anything is read; raises what `rewrite_manifests` raises for them."""
-    refuse_encrypted(metadata, "rewrite_manifests")
-    manifests_that_match(where, (), metadata, 0)
-    return parse_wish(
-        metadata, spec_id=spec_id, sort_by=sort_by, where=where, workload=workload, branch=branch, options=options
-    )

@@ -7,12 +7,15 @@ import msgspec
 from msgspec import field
 
 from icekeep.errors import NotFoundError, UsageError
+from icekeep.maintenance.manifests.matching import manifests_that_match
 from icekeep.maintenance.manifests.sort_keys import PartitionPart, SortPart, sort_parts
 from icekeep.maintenance.manifests.workload import sort_by_of_workload
 from icekeep.maintenance.options import Options, parse_options
-from icekeep.spec.filters.expressions import Expression
+from icekeep.planning.scan import refuse_encrypted
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import MAIN
 
 ALL_SPECS = "all"
 
@@ -57,23 +60,28 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((*named, *others)))
 
 
-def parse_wish(
+def check_arguments(
     metadata: TableMetadata,
     *,
-    spec_id: int | str | None,
-    sort_by: Sequence[str] | str | None,
-    where: str | Expression,
-    workload: Sequence[str] | str,
-    branch: str,
-    options: Mapping[str, Any] | RewriteManifestsOptions | None,
+    spec_id: int | str | None = None,
+    sort_by: Sequence[str] | str | None = None,
+    where: str | Expression = ALWAYS_TRUE,
+    workload: Sequence[str] | str = (),
+    branch: str = MAIN,
+    options: Mapping[str, Any] | RewriteManifestsOptions | None = None,
+    **_: Any,
 ) -> Wish:
-    """Hold the arguments of the job against the table.
+    """Hold the arguments of the job against the table, before anything is read.
 
     Raises:
+        ExpressionError: `where` or a filter of the workload is none.
         NotFoundError: the table has no such spec, partition field or column.
         OptionError: an option does not exist or takes another value.
+        UnsupportedError: the table is encrypted, or values of a column to sort by have no order.
         UsageError: `sort_by` is empty, or there is a workload as well.
     """
+    refuse_encrypted(metadata, "rewrite_manifests")
+    manifests_that_match(where, (), metadata, 0)
     names = tuple(name.strip() for name in sort_by.split(",")) if isinstance(sort_by, str) else sort_by
     if names is not None and not all(names):
         raise UsageError("sort_by has an empty name; name partition fields or columns, separated by commas")

@@ -8,10 +8,11 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.commit.dangling import dangling_deletes_count
 from icekeep.commit.manifests import StorageManifestReader
+from icekeep.errors import IcekeepError
 from icekeep.maintenance.manifests.candidates import candidates
 from icekeep.maintenance.manifests.execute import Rewritten, foreseen
 from icekeep.maintenance.manifests.gains import FilterGain, GroupGain, filter_gains, group_gain, largest, measured_ms
-from icekeep.maintenance.manifests.options import RewriteManifestsOptions, Wish, parse_wish
+from icekeep.maintenance.manifests.options import RewriteManifestsOptions, Wish, check_arguments
 from icekeep.planning.sessions import SparkSource
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -82,7 +83,7 @@ def plan_rewrite_manifests(  # noqa: PLR0913 - the arguments of the job
     runtime: Runtime = SYSTEM,
 ) -> RewriteManifestsPlan:
     """Say what `rewrite_manifests` would do with these arguments; raises what it raises before it commits."""
-    wish = parse_wish(
+    wish = check_arguments(
         table.metadata,
         spec_id=spec_id,
         sort_by=sort_by,
@@ -155,7 +156,10 @@ def _reach(manifest: ManifestFile, metadata: TableMetadata) -> str:
     for name in ("lower_bound", "upper_bound"):
         bounds = [getattr(summary, name) for summary in summaries]
         pairs = zip(fields, bounds, strict=True)
-        values = [None if bound is None else value_from_bytes(field.type, bound) for field, bound in pairs]
+        try:
+            values = [None if bound is None else value_from_bytes(field.type, bound) for field, bound in pairs]
+        except IcekeepError:
+            return ""
         ends.append(metadata.partition_path(manifest.partition_spec_id, values).split("/"))
     return ", ".join(
         low if low == high else f"{low}..{high.partition('=')[2]}" for low, high in zip(*ends, strict=True)

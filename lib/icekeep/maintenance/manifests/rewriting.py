@@ -31,9 +31,14 @@ def rewrite_once(
         listener.on(Warned(f"{left_alone} manifests have fields that are not known and are left as they are"))
     if not chosen.replaced and not wish.options.drop_dangling_deletes:
         return RewriteManifestsResult(left_alone_manifests_count=left_alone)
-    done = _written(table, chosen, spark, listener)
+    listener.on(StepStarted("rewriting manifests", len(chosen.replaced), "manifests"))
+    done = rewritten(table, chosen, spark)
+    added = [manifest for one in done for manifest in one.added]
     try:
+        listener.on(StepFinished("rewriting manifests", f"{len(chosen.replaced)} manifests -> {len(added)}"))
         times = _planning_times(table, wish, done, spark, runtime)
+        gains = tuple(group_gain(table, one) for one in done)
+        workload = filter_gains(table, wish, chosen.listed, done, now_ms)
     except BaseException:
         discard(table, done)
         raise
@@ -45,7 +50,6 @@ def rewrite_once(
         # Only an error of ours proves that nothing landed.
         discard(table, done)
         raise
-    added = [manifest for one in done for manifest in one.added]
     return RewriteManifestsResult(
         rewritten_manifests_count=int(landed.summary.get("manifests-replaced", "0")),
         added_manifests_count=int(landed.summary.get("manifests-created", "0")),
@@ -56,17 +60,9 @@ def rewrite_once(
         removed_delete_files_count=int(landed.summary.get("removed-delete-files", "0")),
         planning_time_before_ms=times[0],
         planning_time_after_ms=times[1],
-        groups=tuple(group_gain(table, one) for one in done),
-        workload=filter_gains(table, wish, chosen.listed, done, now_ms),
+        groups=gains,
+        workload=workload,
     )
-
-
-def _written(table: Table, chosen: Candidates, spark: SparkSource, listener: Listener) -> list[Rewritten]:
-    count = len(chosen.replaced)
-    listener.on(StepStarted("rewriting manifests", count, "manifests"))
-    done = rewritten(table, chosen, spark)
-    listener.on(StepFinished("rewriting manifests", f"{count} manifests -> {sum(len(one.added) for one in done)}"))
-    return done
 
 
 def _planning_times(

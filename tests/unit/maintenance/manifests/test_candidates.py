@@ -12,7 +12,7 @@ from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, OptionError, UsageError
 from icekeep.maintenance.manifests.candidates import Candidates, ManifestGroup, candidates
-from icekeep.maintenance.manifests.options import parse_wish
+from icekeep.maintenance.manifests.options import check_arguments
 from icekeep.maintenance.manifests.records import Target
 from icekeep.maintenance.manifests.sort_keys import BoundPart, PartitionPart
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
@@ -32,7 +32,7 @@ def no_spark() -> Any:
 
 def chosen(table: Any, **arguments: Any) -> Candidates:
     usual = {"spec_id": None, "sort_by": None, "where": ALWAYS_TRUE, "workload": (), "branch": "main", "options": None}
-    return candidates(table, parse_wish(table.metadata, **{**usual, **arguments}), no_spark, 0)
+    return candidates(table, check_arguments(table.metadata, **{**usual, **arguments}), no_spark, 0)
 
 
 def only(found: Candidates) -> ManifestGroup:

@@ -8,7 +8,7 @@ import pytest
 from icekeep.maintenance.manifests import execute
 from icekeep.maintenance.manifests.candidates import Candidates, candidates
 from icekeep.maintenance.manifests.forecast import expected_manifests
-from icekeep.maintenance.manifests.options import parse_wish
+from icekeep.maintenance.manifests.options import check_arguments
 from icekeep.maintenance.manifests.survey import survey
 from icekeep.planning.entries import Place
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
@@ -21,7 +21,7 @@ def no_spark() -> Any:
 
 
 def chosen(table: Any) -> Candidates:
-    wish = parse_wish(
+    wish = check_arguments(
         table.metadata, spec_id=None, sort_by=None, where=ALWAYS_TRUE, workload=(), branch="main", options=None
     )
     return candidates(table, wish, no_spark, 0)

@@ -9,7 +9,7 @@ from icekeep.maintenance.manifests import execute
 from icekeep.maintenance.manifests.candidates import Candidates, candidates
 from icekeep.maintenance.manifests.execute import Rewritten
 from icekeep.maintenance.manifests.gains import FilterGain, filter_gains, group_gain, listed_after, measured_ms
-from icekeep.maintenance.manifests.options import Wish, parse_wish
+from icekeep.maintenance.manifests.options import Wish, check_arguments
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from kit.runtime import FakeRuntime
 from kit.tables import BY_KIND, add, data_file, memory_table
@@ -44,7 +44,7 @@ def table() -> Any:
 
 def asked(table: Any, **arguments: Any) -> Wish:
     usual = {"spec_id": None, "sort_by": None, "where": ALWAYS_TRUE, "workload": (), "branch": "main", "options": None}
-    return parse_wish(table.metadata, **{**usual, **arguments})
+    return check_arguments(table.metadata, **{**usual, **arguments})
 
 
 def chosen(table: Any, **arguments: Any) -> Candidates:

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, OptionError, UsageError
-from icekeep.maintenance.manifests.options import RewriteManifestsOptions, Wish, parse_wish
+from icekeep.maintenance.manifests.options import RewriteManifestsOptions, Wish, check_arguments
 from icekeep.maintenance.manifests.sort_keys import BoundPart, PartitionPart
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.structs import ManifestContent
@@ -28,7 +28,7 @@ def metadata() -> TableMetadata:
 
 def wish(**arguments: Any) -> Wish:
     usual = {"spec_id": None, "sort_by": None, "where": ALWAYS_TRUE, "workload": (), "branch": "main", "options": None}
-    return parse_wish(metadata(), **{**usual, **arguments})
+    return check_arguments(metadata(), **{**usual, **arguments})
 
 
 def parts(content: ManifestContent = DATA, spec_id: int = 0, **arguments: Any) -> tuple[Any, ...]:
