@@ -16,6 +16,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.operations.session import build_session, stop_session
+from icekeep.planning.merging_reader import MergingManifestReader
 from icekeep.spec.manifests.structs import DataFile
 
 
@@ -34,7 +35,7 @@ def main() -> None:
         table, change = load(catalog), AppendFiles(files=(new_file(request),))
 
         def append() -> dict[str, Any]:
-            commit(table, change)
+            commit(table, change, reader=MergingManifestReader(table.storage))
             return {}
 
         return append

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import msgspec
 
 from icekeep.errors import OptionError
+from icekeep.spec.avro import Packer
 from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
@@ -98,8 +99,20 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
         if builder is not None:
             yield self.finished(builder)
 
-    def begun(self, encoder: EntryEncoder, spec_id: int, content: ManifestContent, location: str) -> ManifestBuilder:
-        """A manifest of a spec without entries; the encoder is for the spec's partition type and this format version."""
+    def begun(
+        self,
+        encoder: EntryEncoder,
+        spec_id: int,
+        content: ManifestContent,
+        location: str,
+        pack: Packer | None = None,
+    ) -> ManifestBuilder:
+        """A manifest of a spec without entries.
+
+        Args:
+            encoder: for the spec's partition type and this format version.
+            pack: packs blocks in the writer's codec; null: as `avro.packer` does.
+        """
         return ManifestBuilder(
             location,
             encoder,
@@ -109,6 +122,7 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
             content=content,
             codec=self.codec,
             level=self.level,
+            pack=pack,
         )
 
     def owned(self, entry: ManifestEntry) -> ManifestEntry:

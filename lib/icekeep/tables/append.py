@@ -13,6 +13,7 @@ from icekeep.formats.partitioning import split_by_partition
 from icekeep.formats.projection import cast_to_schema
 from icekeep.formats.write_options import WriteOptions, write_options
 from icekeep.formats.writing import DataFileWriter
+from icekeep.planning.merging_reader import MergingManifestReader
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.layout import DataLayout, data_layout
 from icekeep.spec.manifests.structs import DataFile
@@ -62,7 +63,7 @@ def append(
         raise
     try:
         change = AppendFiles(files=tuple(files), branch=branch, summary=summary or {})
-        return commit(table, change, runtime=runtime).table
+        return commit(table, change, reader=MergingManifestReader(table.storage), runtime=runtime).table
     except OutcomeUnknownError:
         raise
     except IcekeepError:

@@ -16,10 +16,10 @@ from icekeep.maintenance.manifests.ranges import (
     intervals,
     worth_rewriting,
 )
-from icekeep.maintenance.manifests.records import Target
-from icekeep.maintenance.manifests.sort_keys import PartitionPart, needs_bounds
 from icekeep.maintenance.manifests.survey import survey
 from icekeep.maintenance.manifests.writing import RunWriter
+from icekeep.planning.entry_keys import PartitionPart, needs_bounds
+from icekeep.planning.records import Target
 from icekeep.planning.sessions import SparkSource
 from icekeep.spec.manifests.inspection import lacks_counts
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile

@@ -9,11 +9,11 @@ from icekeep.maintenance.manifests.candidates import Candidates, ManifestGroup, 
 from icekeep.maintenance.manifests.forecast import expected_manifests
 from icekeep.maintenance.manifests.held_records import foreseen_here, rewritten_here
 from icekeep.maintenance.manifests.overlap import sampled
-from icekeep.maintenance.manifests.records import RecordsTask
 from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import Survey, survey
 from icekeep.maintenance.manifests.writing import RunWriter
 from icekeep.planning.entries import DRIVER_FOLD_ENTRIES_COUNT, Place, chosen_reading
+from icekeep.planning.records import RecordsTask
 from icekeep.planning.sessions import SparkSource, started
 from icekeep.spec.manifests.structs import ManifestFile
 

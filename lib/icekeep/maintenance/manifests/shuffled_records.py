@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from icekeep.maintenance.manifests.records import PLACES_A_MANIFEST, RECORDS, RecordsTask, live_records
 from icekeep.maintenance.manifests.survey import Survey, cut_weights
-from icekeep.maintenance.manifests.writing import RunWriter, joined, record_lengths
+from icekeep.maintenance.manifests.writing import RunWriter
+from icekeep.planning.record_blocks import joined, record_lengths
+from icekeep.planning.records import PLACES_A_MANIFEST, RECORDS, RecordsTask, live_records
 from icekeep.planning.tasks import (
     REPORT,
     dataframe_from_tasks,

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from icekeep.maintenance.manifests.overlap import sampled
-from icekeep.maintenance.manifests.records import Target
-from icekeep.maintenance.manifests.sort_keys import entry_keys, needs_bounds
 from icekeep.planning.decode import Decoded, EntryFilter, SpecFilter
 from icekeep.planning.entries import folded
+from icekeep.planning.entry_keys import entry_keys, needs_bounds
+from icekeep.planning.records import Target
 from icekeep.planning.sessions import SparkSource
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import ManifestFile

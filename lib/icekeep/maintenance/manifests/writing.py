@@ -1,6 +1,6 @@
 """Sorted records -> manifests: blocks are cut from the records as they lie one after another, and packed."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 import numpy as np
@@ -8,20 +8,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icekeep.commit.manifest_writer import MANIFEST_CODEC, manifest_level
-from icekeep.maintenance.manifests.records import Target
+from icekeep.planning.record_blocks import BLOCK_BYTES, fast_packer, record_blocks
+from icekeep.planning.records import Target
 from icekeep.runtime import SYSTEM
 from icekeep.spec.avro import Packer
 from icekeep.spec.layout import metadata_directory
-from icekeep.spec.manifests.encode import ManifestBuilder, PartitionCodec, manifest_packer
+from icekeep.spec.manifests.encode import ManifestBuilder, PartitionCodec
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
 
-_BLOCK_BYTES = 64 << 10
 _SAMPLES_COUNT = 16
-_ISAL_LEVEL = 3
 
 
 class RunWriter(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,11 +62,8 @@ class RunWriter(msgspec.Struct, frozen=True, kw_only=True):
         return writer
 
     def packer(self) -> Packer:
-        """What packs blocks: Intel's deflate, eight times as fast as zlib's, where it is installed and no level is asked for."""
-        name, pack = manifest_packer(self.codec, self.level)
-        if name == "deflate" and self.level is None:
-            return _fast_deflate() or pack
-        return pack
+        """What packs blocks."""
+        return fast_packer(self.codec, self.level)
 
     def write(self, records: pa.Table) -> ManifestFile:
         """Write sorted records as one manifest; its row of the manifest list has neither snapshot nor sequence number."""
@@ -83,8 +79,8 @@ class RunWriter(msgspec.Struct, frozen=True, kw_only=True):
     def _built(self, records: pa.Table, location: str) -> tuple[bytes, ManifestFile]:
         builder = self._builder(location)
         for chunk in records.to_batches():
-            if chunk.num_rows:
-                _add_blocks(builder, chunk)
+            for block in record_blocks(chunk):
+                builder.add_block(block.payload, block.files_count, block.rows_count, block.least_sequence_number)
         codec = PartitionCodec(self.target.partition)
         builder.add_partitions(codec.decode(key) for key in records["partition"].unique().to_pylist())
         return builder.finish(None)
@@ -125,45 +121,8 @@ class RunWriter(msgspec.Struct, frozen=True, kw_only=True):
 def sample_places(lengths: NDArray[np.int64]) -> list[tuple[int, int]]:
     """Where some blocks would be that tell how well records pack: first and last row, evenly over all of them."""
     ends = np.cumsum(lengths)
-    if not len(ends) or ends[-1] <= _SAMPLES_COUNT * _BLOCK_BYTES:
+    if not len(ends) or ends[-1] <= _SAMPLES_COUNT * BLOCK_BYTES:
         return [(0, len(ends))] if len(ends) else []
     starts = np.searchsorted(ends, np.arange(_SAMPLES_COUNT) * (ends[-1] // _SAMPLES_COUNT))
-    stops = np.searchsorted(ends, ends[starts] + _BLOCK_BYTES)
+    stops = np.searchsorted(ends, ends[starts] + BLOCK_BYTES)
     return [(int(start), max(int(start) + 1, int(stop))) for start, stop in zip(starts, stops, strict=True)]
-
-
-def record_lengths(records: pa.BinaryArray) -> NDArray[np.int64]:
-    """The bytes of each record."""
-    return np.diff(_offsets(records)).astype(np.int64)
-
-
-def joined(records: pa.BinaryArray) -> bytes:
-    """Records one after another."""
-    offsets = _offsets(records)
-    return bytes(memoryview(records.buffers()[2])[int(offsets[0]) : int(offsets[-1])]) if len(records) else b""
-
-
-def _offsets(records: pa.BinaryArray) -> NDArray[np.int32]:
-    found: NDArray[np.int32] = np.frombuffer(records.buffers()[1], np.int32)
-    return found[records.offset : records.offset + len(records) + 1]
-
-
-def _add_blocks(builder: ManifestBuilder, chunk: pa.RecordBatch) -> None:
-    records = chunk["record"]
-    offsets, data = _offsets(records), memoryview(records.buffers()[2])
-    size_bytes = int(offsets[-1] - offsets[0])
-    wanted = int(offsets[0]) + np.arange(1, size_bytes // _BLOCK_BYTES + 1) * _BLOCK_BYTES
-    stops = np.unique(np.append(np.searchsorted(offsets, wanted), len(records)))
-    starts = np.append(0, stops[:-1])
-    rows = np.add.reduceat(chunk["record_count"].to_numpy(), starts)
-    least = np.minimum.reduceat(chunk["sequence_number"].to_numpy(), starts)
-    for start, stop, count, number in zip(starts.tolist(), stops.tolist(), rows.tolist(), least.tolist(), strict=True):
-        builder.add_block(bytes(data[offsets[start] : offsets[stop]]), stop - start, count, number)
-
-
-def _fast_deflate() -> Callable[[bytes], bytes] | None:
-    try:
-        from isal import isal_zlib
-    except ImportError:
-        return None
-    return lambda payload: bytes(isal_zlib.compress(payload, _ISAL_LEVEL, wbits=-15))

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from icekeep.errors import InvalidTableError, MissingFileError, UnavailableError
 from icekeep.maintenance.manifests import held_records
 from icekeep.maintenance.manifests.held_records import cut_evenly, foreseen_here, rewritten_here
-from icekeep.maintenance.manifests.records import Target
 from icekeep.planning.manifest_batches import ManifestDecoder
+from icekeep.planning.records import Target
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.ordering import sort_key

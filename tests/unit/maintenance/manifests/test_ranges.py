@@ -130,7 +130,17 @@ ONE = value_to_bytes(INT, 1)
             ),
         ),
     ],
-    ids=["none", "too few", "no values", "no upper", "no lower", "not bytes of it", "nan", "no order", "order of bytes"],
+    ids=[
+        "none",
+        "too few",
+        "no values",
+        "no upper",
+        "no lower",
+        "not bytes of it",
+        "nan",
+        "no order",
+        "order of bytes",
+    ],
 )
 def test_an_interval_is_unknown_where_summaries_do_not_tell_it(type_: Type, summaries: tuple[FieldSummary, ...] | None):
     assert intervals([manifest("m", summaries=summaries)], fields(type_)) == [None]

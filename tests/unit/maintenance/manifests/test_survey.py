@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.manifests import survey as survey_module
-from icekeep.maintenance.manifests.records import Target
-from icekeep.maintenance.manifests.sort_keys import BoundPart
 from icekeep.maintenance.manifests.survey import Survey, Weight, cut_weights, survey
 from icekeep.planning.decode import Decoded, Steps
+from icekeep.planning.entry_keys import BoundPart
+from icekeep.planning.records import Target
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.types import INT, STRING, NestedField, StructType
 from kit.manifest_records import ManifestStore, target_of

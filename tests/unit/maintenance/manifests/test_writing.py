@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.errors import OptionError
-from icekeep.maintenance.manifests.records import RECORDS, Target
-from icekeep.maintenance.manifests.writing import RunWriter, joined, record_lengths, sample_places
+from icekeep.maintenance.manifests.writing import RunWriter, sample_places
+from icekeep.planning.record_blocks import joined, record_lengths
+from icekeep.planning.records import RECORDS, Target
 from icekeep.spec.avro import read_blocks, read_header
 from icekeep.spec.manifests.encode import ManifestBuilder
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, Status

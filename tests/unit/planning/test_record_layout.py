@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.maintenance.manifests import record_layout
-from icekeep.maintenance.manifests.record_layout import INHERITED, RecordLayout, optional_longs
+from icekeep.planning import record_layout
 from icekeep.planning.avro_arrow import NotReadError, read_batches
+from icekeep.planning.record_layout import INHERITED, RecordLayout, optional_longs
 from icekeep.spec.avro import encode_block, read_blocks, read_header
 from icekeep.spec.manifests.encode import EntryEncoder
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status

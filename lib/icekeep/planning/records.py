@@ -13,12 +13,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icekeep.commit.manifests import refuse_encrypted_manifest
-from icekeep.maintenance.manifests.record_layout import INHERITED, RecordLayout
-from icekeep.maintenance.manifests.sort_keys import SortPart, entry_keys, needs_bounds
 from icekeep.planning.avro_arrow import Decoded, NotReadError, read_batches, read_together
 from icekeep.planning.decode import ManifestsTask
+from icekeep.planning.entry_keys import SortPart, entry_keys, needs_bounds
 from icekeep.planning.manifest_batches import ManifestDecoder, batch_of_entries, batch_schema, bundles
 from icekeep.planning.partition_values import distinct_partitions
+from icekeep.planning.record_layout import INHERITED, RecordLayout
 from icekeep.planning.stored_entries import StoredColumns, StoredEntries
 from icekeep.spec.avro import AvroHeader
 from icekeep.spec.manifests.decode import open_manifest, read_manifest
@@ -50,7 +50,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         partition: the partition type of the spec.
         also: fields that no version writes any more, which are kept, as `structs.entry_type` has them.
-        sort: what entries are clustered by.
+        sort: what entries are to be sorted by; nothing where their order stays.
     """
 
     partition: StructType

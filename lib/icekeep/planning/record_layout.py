@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from icekeep.maintenance.manifests.encoded_lengths import Lengths, encoded_lengths, varint_lengths
 from icekeep.planning.avro_arrow import Layout, NotReadError, flat_schema
+from icekeep.planning.encoded_lengths import Lengths, encoded_lengths, varint_lengths
 from icekeep.spec.avro import avro_schema, without_logical_types
 from icekeep.spec.manifests.decode import record_field, stored_fields
 from icekeep.spec.manifests.structs import DATA_FILE_FIELD_ID

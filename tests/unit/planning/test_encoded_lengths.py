@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icekeep.maintenance.manifests.encoded_lengths import encoded_lengths, varint_lengths
 from icekeep.planning.avro_arrow import Layout, NotReadError, read_batches
+from icekeep.planning.encoded_lengths import encoded_lengths, varint_lengths
 from icekeep.spec.avro import read_header
 from kit.manifests import write_varint
 

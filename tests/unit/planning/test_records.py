@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, UnsupportedError
-from icekeep.maintenance.manifests import records
-from icekeep.maintenance.manifests.records import PLACES_A_MANIFEST, RECORDS, Target
-from icekeep.maintenance.manifests.sort_keys import BoundPart
+from icekeep.planning import records
 from icekeep.planning.avro_arrow import NotReadError
+from icekeep.planning.entry_keys import BoundPart
 from icekeep.planning.manifest_batches import ManifestDecoder
+from icekeep.planning.records import PLACES_A_MANIFEST, RECORDS, Target
 from icekeep.spec.avro import encode_block, read_header
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.ordering import sort_key
