@@ -17,6 +17,8 @@ from icekeep.spec.manifests.structs import ManifestFile
 _FEW_ENTRIES_COUNT = 1000
 """So many are merged entry by entry before DataFusion is loaded."""
 
+_MOST_OF_TARGET = 1.5
+
 
 class MergingManifestReader(StorageManifestReader):
     """Reads through a storage, in this process; merges many entries as encoded records."""
@@ -88,8 +90,8 @@ class _Merging:
         return self._builder
 
     def _cut(self) -> None:
-        """Write a manifest that has reached the target size."""
-        if self._builder is not None and self._builder.length_bytes >= self._work.writer.target_bytes:
+        """Write a manifest that is well above the target size: a bin of that size may pack a little worse than it was."""
+        if self._builder is not None and self._builder.length_bytes >= _MOST_OF_TARGET * self._work.writer.target_bytes:
             self._written.append(self._work.writer.finished(self._builder))
             self._builder = None
 
