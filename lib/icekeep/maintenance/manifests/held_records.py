@@ -4,11 +4,12 @@ Records are held as they were read. Above some hundred megabytes they lie in fil
 into memory, so that the machine decides what stays there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,7 @@ from icekeep.planning.records import RECORDS, RecordsTask, live_records
 from icekeep.spec.manifests.structs import ManifestFile
 
 _HELD_BYTES = 256 << 20
+_PIECE_ROWS = 16_384
 
 
 def rewritten_here(task: RecordsTask, writer: RunWriter) -> tuple[list[ManifestFile], list[bytes]]:
@@ -44,20 +46,20 @@ def foreseen_here(task: RecordsTask, writer: RunWriter) -> tuple[list[ManifestFi
 def _made(
     task: RecordsTask,
     writer: RunWriter,
-    make: Callable[[pa.Table], ManifestFile],
+    make: Callable[[Iterable[pa.Table]], ManifestFile],
     discard: Callable[[list[ManifestFile]], None],
 ) -> tuple[list[ManifestFile], list[bytes]]:
     with TemporaryDirectory(prefix="icekeep-") as directory:
         held = _HeldRecords(Path(directory))
-        for batches in in_threads(task, _read):
-            for batch in batches:
-                held.add(batch)
+        # What was read is put away by who read it: nothing waits for the others in memory.
+        for _ in in_threads(task, held.read):
+            pass
         if not held.count:
             return [], []
         order = held.order()
         parts = _parts(held, order, writer)
         with ThreadPoolExecutor(min(threads_count([writer.directory]), len(parts))) as pool:
-            futures = [pool.submit(lambda part: make(held.taken(order[part])), part) for part in parts]
+            futures = [pool.submit(lambda part: make(held.pieces(order[part])), part) for part in parts]
             try:
                 return [future.result() for future in futures], held.partitions()
             except BaseException:
@@ -74,26 +76,31 @@ def _nothing_to_discard(_: list[ManifestFile]) -> None:
     pass
 
 
-def _read(task: RecordsTask) -> list[pa.RecordBatch]:
-    return [*live_records(task)]
-
-
 class _HeldRecords:
-    """Batches of records, and all of them seen as one sorted list."""
+    """Batches of records, in any order, and all of them seen as one sorted list."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._batches: list[pa.RecordBatch] = []
         self._held_bytes = 0
-        self.count = 0
+        self._lock = Lock()
+        self._numbers = count()
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        self.count += batch.num_rows
-        self._held_bytes += batch.nbytes
-        self._batches.append(batch if self._held_bytes <= _HELD_BYTES else self._mapped(batch))
+    @property
+    def count(self) -> int:
+        """How many records there are."""
+        return sum(batch.num_rows for batch in self._batches)
+
+    def read(self, task: RecordsTask) -> None:
+        """Take in the records of a task's manifests; several threads may do so."""
+        for batch in live_records(task):
+            with self._lock:
+                self._held_bytes += batch.nbytes
+                is_too_much = self._held_bytes > _HELD_BYTES
+            self._batches.append(self._mapped(batch) if is_too_much else batch)
 
     def _mapped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        path = str(self._directory / f"{len(self._batches)}.arrow")
+        path = str(self._directory / f"{next(self._numbers)}.arrow")
         with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, batch.schema) as file:
             file.write_batch(batch)
         return pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
@@ -126,6 +133,11 @@ class _HeldRecords:
         back = np.empty(len(rows), np.int64)
         back[ascending] = np.arange(len(rows))
         return pa.Table.from_batches(parts, RECORDS).combine_chunks().take(pa.array(back))
+
+    def pieces(self, rows: NDArray[np.int64]) -> Iterator[pa.Table]:
+        """The same in pieces, so that no more is in memory than a manifest takes that packs well."""
+        for start in range(0, len(rows), _PIECE_ROWS):
+            yield self.taken(rows[start : start + _PIECE_ROWS])
 
     def _column(self, name: str) -> pa.ChunkedArray:
         return pa.chunked_array([batch[name] for batch in self._batches])

@@ -132,7 +132,7 @@ def _write(writing: _Writing, batches: Iterable[pa.RecordBatch]) -> list[Manifes
     written: list[ManifestFile] = []
     try:
         for records in _parts(writing, batches):
-            written.append(writing.writer.write(records))
+            written.append(writing.writer.write([records]))
     except BaseException:
         writing.writer.discard(written)
         raise

@@ -65,24 +65,25 @@ class RunWriter(msgspec.Struct, frozen=True, kw_only=True):
         """What packs blocks."""
         return fast_packer(self.codec, self.level)
 
-    def write(self, records: pa.Table) -> ManifestFile:
+    def write(self, records: Iterable[pa.Table]) -> ManifestFile:
         """Write sorted records as one manifest; its row of the manifest list has neither snapshot nor sequence number."""
         data, manifest = self._built(records, f"{self.directory}/optimized-m-{SYSTEM.new_uuid()}.avro")
         with self.storage.write(manifest.manifest_path) as stream:
             stream.write(data)
         return manifest
 
-    def foresee(self, records: pa.Table) -> ManifestFile:
+    def foresee(self, records: Iterable[pa.Table]) -> ManifestFile:
         """The row of the manifest that `write` would write; it has no path."""
         return self._built(records, "")[1]
 
-    def _built(self, records: pa.Table, location: str) -> tuple[bytes, ManifestFile]:
+    def _built(self, records: Iterable[pa.Table], location: str) -> tuple[bytes, ManifestFile]:
         builder = self._builder(location)
-        for chunk in records.to_batches():
-            for block in record_blocks(chunk):
-                builder.add_block(block.payload, block.files_count, block.rows_count, block.least_sequence_number)
+        partitions: set[bytes] = set()
+        for block in (block for table in records for batch in table.to_batches() for block in record_blocks(batch)):
+            builder.add_block(block.payload, block.files_count, block.rows_count, block.least_sequence_number)
+            partitions.update(block.partitions)
         codec = PartitionCodec(self.target.partition)
-        builder.add_partitions(codec.decode(key) for key in records["partition"].unique().to_pylist())
+        builder.add_partitions(map(codec.decode, partitions))
         return builder.finish(None)
 
     @property

@@ -59,7 +59,7 @@ def test_a_manifest_says_what_one_that_was_built_entry_by_entry_says(data: st.Da
     # In several chunks, as tasks bring them.
     cut = data.draw(st.integers(0, len(rows)))
     rows = pa.concat_tables([rows[:cut], rows[cut:]])
-    manifest = writer_of(target, storage).write(rows)
+    manifest = writer_of(target, storage).write([rows])
     spec, schema = spec_and_schema(partition)
     builder = ManifestBuilder(manifest.manifest_path, target.encoder, spec, schema, format_version=version)
     for entry in entries:
@@ -78,7 +78,7 @@ def test_what_was_written_is_read_back_as_the_same_existing_entries():
     storage = MemoryStorage()
     target = target_of(format_version=3)
     entries = many(50)
-    manifest = writer_of(target, storage).write(records_of(entries, target, format_version=3))
+    manifest = writer_of(target, storage).write([records_of(entries, target, format_version=3)])
     assert entries_in(storage, [manifest], DAY) == entries
     assert (manifest.existing_files_count, manifest.existing_rows_count) == (50, 500)
     assert (manifest.added_files_count, manifest.deleted_files_count) == (0, 0)
@@ -89,7 +89,7 @@ def test_what_was_written_is_read_back_as_the_same_existing_entries():
 def test_delete_manifests_say_that_they_are():
     target, storage = target_of(), MemoryStorage()
     rows = records_of([added(data_file(content=1))], target, content=ManifestContent.DELETES)
-    manifest = writer_of(target, storage, content=ManifestContent.DELETES).write(rows)
+    manifest = writer_of(target, storage, content=ManifestContent.DELETES).write([rows])
     assert manifest.content is ManifestContent.DELETES
     assert read_header(storage.read(manifest.manifest_path), "").metadata["content"] == b"deletes"
     assert len(entries_in(storage, [manifest], DAY)) == 1
@@ -98,7 +98,7 @@ def test_delete_manifests_say_that_they_are():
 def test_blocks_hold_about_64_kb_of_whole_records():
     target, storage = target_of(), MemoryStorage()
     entries = many(6000)
-    manifest = writer_of(target, storage).write(records_of(entries, target).combine_chunks())
+    manifest = writer_of(target, storage).write([records_of(entries, target).combine_chunks()])
     sizes = [len(payload) for _, payload in blocks_of(storage.read(manifest.manifest_path))]
     assert len(sizes) > 3
     assert all((64 << 10) - 200 < size < (64 << 10) + 200 for size in sizes[:-1])
@@ -109,7 +109,7 @@ def test_blocks_hold_about_64_kb_of_whole_records():
 def test_a_record_larger_than_a_block_is_one_block():
     target, storage = target_of(), MemoryStorage()
     entries = [*many(3), *many(3, path_bytes=200_000), *many(3)]
-    manifest = writer_of(target, storage).write(records_of(entries, target))
+    manifest = writer_of(target, storage).write([records_of(entries, target)])
     assert [count for count, _ in blocks_of(storage.read(manifest.manifest_path))] == [4, 1, 1, 3]
     assert entries_in(storage, [manifest], DAY) == entries
 
@@ -118,7 +118,7 @@ def test_a_slice_of_records_is_written_as_it_is():
     target, storage = target_of(), MemoryStorage()
     entries = many(3000)
     rows = records_of(entries, target).combine_chunks()
-    manifest = writer_of(target, storage).write(rows[1000:2500])
+    manifest = writer_of(target, storage).write([rows[1000:2500]])
     assert entries_in(storage, [manifest], DAY) == entries[1000:2500]
     assert manifest.min_sequence_number == 100
 
@@ -139,7 +139,7 @@ def test_a_slice_of_records_is_written_as_it_is():
 def test_any_codec_and_level_is_read_back(codec: str, level: int | None):
     target, storage = target_of(), MemoryStorage()
     entries = many(1500)
-    manifest = writer_of(target, storage, codec=codec, level=level).write(records_of(entries, target))
+    manifest = writer_of(target, storage, codec=codec, level=level).write([records_of(entries, target)])
     assert read_header(storage.read(manifest.manifest_path), "").codec == CODECS[codec.lower()]
     assert entries_in(storage, [manifest], DAY) == entries
 
@@ -147,16 +147,16 @@ def test_any_codec_and_level_is_read_back(codec: str, level: int | None):
 def test_a_level_packs_as_hard_as_it_says():
     target, storage = target_of(), MemoryStorage()
     rows = records_of(many(3000), target)
-    lengths = [writer_of(target, storage, level=level).write(rows).manifest_length for level in (1, 9)]
+    lengths = [writer_of(target, storage, level=level).write([rows]).manifest_length for level in (1, 9)]
     assert lengths[0] > lengths[1]
 
 
 def test_zlib_packs_where_isal_is_not_installed(monkeypatch: pytest.MonkeyPatch):
     target, storage = target_of(), MemoryStorage()
     rows = records_of(many(1500), target)
-    with_isal = writer_of(target, storage).write(rows)
+    with_isal = writer_of(target, storage).write([rows])
     monkeypatch.setitem(sys.modules, "isal", None)
-    without = writer_of(target, storage).write(rows)
+    without = writer_of(target, storage).write([rows])
     assert with_isal.manifest_length != without.manifest_length
     assert entries_in(storage, [with_isal], DAY) == entries_in(storage, [without], DAY)
     assert blocks_of(storage.read(with_isal.manifest_path)) == blocks_of(storage.read(without.manifest_path))
@@ -164,7 +164,7 @@ def test_zlib_packs_where_isal_is_not_installed(monkeypatch: pytest.MonkeyPatch)
 
 def test_retired_fields_that_are_kept_are_in_the_schema():
     target, storage = target_of(also=(111,)), MemoryStorage()
-    manifest = writer_of(target, storage).write(records_of(many(2), target))
+    manifest = writer_of(target, storage).write([records_of(many(2), target)])
     assert b'"distinct_counts"' in read_header(storage.read(manifest.manifest_path), "").metadata["avro.schema"]
 
 
@@ -204,7 +204,7 @@ def test_the_header_takes_what_a_manifest_without_entries_takes():
     target, storage = target_of(), MemoryStorage()
     writer = writer_of(target, storage, codec="uncompressed")
     rows = records_of(many(1), target)
-    manifest = writer.write(rows)
+    manifest = writer.write([rows])
     block_bytes = len(rows["record"][0].as_py()) + 16 + 3
     assert abs(manifest.manifest_length - block_bytes - writer.header_bytes) <= 1
 
@@ -212,7 +212,7 @@ def test_the_header_takes_what_a_manifest_without_entries_takes():
 def test_what_was_written_can_be_removed():
     target, storage = target_of(), MemoryStorage()
     writer = writer_of(target, storage)
-    kept, *others = [writer.write(records_of(many(2), target)) for _ in range(3)]
+    kept, *others = [writer.write([records_of(many(2), target)]) for _ in range(3)]
     writer.discard(others)
     assert [*contents(storage, "memory://bucket")] == [kept.manifest_path.removeprefix("memory://bucket/")]
 
@@ -224,7 +224,7 @@ def test_a_write_that_fails_leaves_no_file():
 
     storage = HookedStorage(MemoryStorage(), before=fail)
     with pytest.raises(OSError, match="no space"):
-        writer_of(target_of(), storage).write(records_of(many(2), target_of()))
+        writer_of(target_of(), storage).write([records_of(many(2), target_of())])
     assert storage.inner.files == {}
 
 
