@@ -31,11 +31,12 @@ setup: $(READY) ## Make .venv with everything that development needs
 demo: $(READY) ## Run the main jobs on real data (New York's flights of 2013), under five minutes
 	$(BIN)/python tests/demo/flights.py
 
-test: $(READY) ## Run the tests that need nothing but this checkout and Java
-	$(BIN)/python -m pytest
+test: $(READY) ## Run the tests that need nothing but this checkout and Java; the unit tests in two processes
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit
+	$(BIN)/python -m pytest tests/spark tests/end_to_end
 
 test-unit: $(READY) ## Run the unit tests only: no Spark, seconds
-	$(BIN)/python -m pytest tests/unit
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit
 
 interop: $(READY) airflow-env java-env ## Run the tests against foreign software (Iceberg Java, PyIceberg, Airflow)
 	$(BIN)/python -m pytest tests/interop

@@ -78,6 +78,7 @@ class _Builder:
         content: ManifestContent = ManifestContent.DATA,
         codec: str = "gzip",
         level: int | None = None,
+        pack: object = None,
     ) -> None:
         self.location = location
         self._spec, self._content, self._encoder = spec, content, encoder
