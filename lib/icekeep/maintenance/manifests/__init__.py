@@ -71,17 +71,17 @@ def rewrite_manifests(  # noqa: PLR0913 - the arguments of Iceberg's procedure, 
         SafetyError: the table was dropped and made again meanwhile.
         OutcomeUnknownError: the commit may or may not have landed.
     """
-    wish = check_arguments(
-        table.metadata,
-        spec_id=spec_id,
-        sort_by=sort_by,
-        where=where,
-        workload=workload,
-        branch=branch,
-        options=options,
-    )
     policy = RetryPolicy.of(table.metadata)
     for number in count(1):
+        wish = check_arguments(
+            table.metadata,
+            spec_id=spec_id,
+            sort_by=sort_by,
+            where=where,
+            workload=workload,
+            branch=branch,
+            options=options,
+        )
         try:
             return rewrite_once(table, wish, spark, listener, runtime)
         except ConflictError as error:

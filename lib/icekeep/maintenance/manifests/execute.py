@@ -1,6 +1,7 @@
 """Runs of manifests -> new manifests: on the driver where entries are few, in Spark tasks where they are many."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -16,6 +17,9 @@ from icekeep.planning.entries import DRIVER_FOLD_ENTRIES_COUNT, Place, chosen_re
 from icekeep.planning.records import RecordsTask
 from icekeep.planning.sessions import SparkSource, started
 from icekeep.spec.manifests.structs import ManifestFile
+
+_Made: TypeAlias = tuple[Sequence[ManifestFile], Sequence[bytes]]
+"""Manifests, and a sample of their partitions."""
 
 
 class Rewritten(msgspec.Struct, frozen=True):
@@ -34,13 +38,7 @@ def rewritten(table: Table, chosen: Candidates, spark: SparkSource) -> list[Rewr
     """
     done: list[Rewritten] = []
     try:
-        for group in chosen.groups:
-            done.append(Rewritten(group))
-            for run in group.runs:
-                added, partitions = _Work.of(table, group, run, chosen.target_bytes).rewritten(spark)
-                one = done[-1]
-                sample = sampled([*one.partitions, *partitions])
-                done[-1] = Rewritten(group, (*one.added, *added), tuple(sample))
+        _do(table, chosen, lambda work: work.rewritten(spark), done)
     except BaseException:
         discard(table, done)
         raise
@@ -59,16 +57,18 @@ def foreseen(table: Table, chosen: Candidates, spark: SparkSource) -> list[Rewri
         IcekeepError: a manifest cannot be read.
     """
     done: list[Rewritten] = []
-    for group in chosen.groups:
-        added: list[ManifestFile] = []
-        partitions: list[bytes] = []
-        for run in group.runs:
-            work = _Work.of(table, group, run, chosen.target_bytes)
-            some, sample = work.foreseen(spark)
-            added += some
-            partitions = sampled([*partitions, *sample])
-        done.append(Rewritten(group, tuple(added), tuple(partitions)))
+    _do(table, chosen, lambda work: work.foreseen(spark), done)
     return done
+
+
+def _do(table: Table, chosen: Candidates, do: Callable[["_Work"], _Made], done: list[Rewritten]) -> None:
+    """Do something with every run; what came of it is in `done` even if the next one fails."""
+    for group in chosen.groups:
+        done.append(Rewritten(group))
+        for run in group.runs:
+            added, partitions = do(_Work.of(table, group, run, chosen.target_bytes))
+            one = done[-1]
+            done[-1] = Rewritten(group, (*one.added, *added), tuple(sampled([*one.partitions, *partitions])))
 
 
 class _Work(msgspec.Struct, frozen=True):
@@ -93,14 +93,14 @@ class _Work(msgspec.Struct, frozen=True):
         writer = RunWriter.of(table.metadata, group.spec_id, group.content, run.target, target_bytes, table.storage)
         return cls(group, run, reading.place, task, writer)
 
-    def rewritten(self, spark: SparkSource) -> tuple[Sequence[ManifestFile], Sequence[bytes]]:
+    def rewritten(self, spark: SparkSource) -> _Made:
         if self.place is Place.DRIVER:
             return rewritten_here(self.task, self.writer)
         found = self._survey(spark)
         added = rewritten_in_tasks(self.task, self.writer, found, self.run.expected_count, started(spark))
         return added, found.partitions
 
-    def foreseen(self, spark: SparkSource) -> tuple[Sequence[ManifestFile], Sequence[bytes]]:
+    def foreseen(self, spark: SparkSource) -> _Made:
         if self.place is Place.DRIVER:
             return foreseen_here(self.task, self.writer)
         found = self._survey(spark)
