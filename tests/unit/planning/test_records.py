@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, UnsupportedError
 from icekeep.planning import records
 from icekeep.planning.avro_arrow import NotReadError
-from icekeep.planning.entry_keys import BoundPart
+from icekeep.planning.entry_keys import BoundPart, cluster_key
 from icekeep.planning.manifest_batches import ManifestDecoder
 from icekeep.planning.records import PLACES_A_MANIFEST, RECORDS, Target
 from icekeep.spec.avro import encode_block, read_header
@@ -66,7 +66,7 @@ def expected(store: ManifestStore, target: Target) -> dict[str, list[Any]]:
     codec, encoder, types = PartitionCodec(target.partition), target.encoder, [f.type for f in target.partition.fields]
     entries = store.live()
     return {
-        "key": [sort_key(types, e.data_file.partition) for e in entries],
+        "key": [b"".join(map(cluster_key, types, e.data_file.partition)) for e in entries],
         "partition": [codec.encode(e.data_file.partition) for e in entries],
         "record_count": [e.data_file.record_count for e in entries],
         "sequence_number": [e.sequence_number for e in entries],
