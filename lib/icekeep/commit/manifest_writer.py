@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import msgspec
 
 from icekeep.errors import OptionError
-from icekeep.spec.avro import Packer
+from icekeep.spec.avro_packing import Packer
 from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata

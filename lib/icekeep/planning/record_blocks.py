@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from icekeep.spec.avro import Packer
+from icekeep.spec.avro_packing import Packer
 from icekeep.spec.manifests.encode import manifest_packer
 
 BLOCK_BYTES = 64 << 10

@@ -9,7 +9,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import UUID
 
 import fastavro
@@ -28,9 +28,6 @@ from icekeep.spec.types import (
     Type,
     child_fields,
 )
-
-Packer: TypeAlias = Callable[[bytes], bytes]
-"""Packs the payload of a block."""
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
@@ -91,10 +88,10 @@ def read_header(data: bytes, location: str) -> AvroHeader:
             raise ValueError("it does not begin with Avro's magic bytes")
         metadata: dict[str, bytes] = {}
         position = 4
-        while (count := (read := _read_long(data, position))[0]) != 0:
+        while (count := (read := read_long(data, position))[0]) != 0:
             position = read[1]
             if count < 0:
-                position = _read_long(data, position)[1]
+                position = read_long(data, position)[1]
             for _ in range(abs(count)):
                 key, position = _read_bytes(data, position)
                 value, position = _read_bytes(data, position)
@@ -113,9 +110,9 @@ def read_header(data: bytes, location: str) -> AvroHeader:
 def write_header(metadata: Mapping[str, bytes], sync: bytes) -> bytes:
     """The head of an Avro container file with this metadata and sync marker."""
     out = bytearray(MAGIC)
-    out += _long(len(metadata))
+    out += encode_long(len(metadata))
     for key, value in metadata.items():
-        out += _long(len(key.encode())) + key.encode() + _long(len(value)) + value
+        out += encode_long(len(key.encode())) + key.encode() + encode_long(len(value)) + value
     out += b"\0" + sync
     return bytes(out)
 
@@ -137,7 +134,8 @@ def read_records(data: bytes, header: AvroHeader, location: str) -> Iterator[dic
             "avro.codec": b"null",
         }
         blocks = (
-            _long(count) + _long(len(payload)) + payload + header.sync for count, payload in read_blocks(data, header)
+            encode_long(count) + encode_long(len(payload)) + payload + header.sync
+            for count, payload in read_blocks(data, header)
         )
         for block in fastavro.block_reader(io.BytesIO(b"".join((write_header(plain, header.sync), *blocks)))):
             yield from block
@@ -177,8 +175,8 @@ def read_blocks(
 def _inflated(body: memoryview, sync: bytes, new_inflater: Callable[..., Any]) -> Iterator[tuple[int, bytes]]:
     position = 0
     while position < len(body):
-        count, position = _read_long(body, position)
-        length, position = _read_long(body, position)
+        count, position = read_long(body, position)
+        length, position = read_long(body, position)
         end = position + length
         if count < 0 or length < 0 or body[end : end + SYNC_BYTES] != sync:
             raise ValueError("a block does not end on the sync marker")
@@ -345,52 +343,8 @@ def _plain(schema: Any, named: set[str]) -> Any:
     return plain
 
 
-def encode_block(payload: bytes, count: int, codec: str, sync: bytes, pack: Packer | None = None) -> bytes:
-    """One Avro block of so many encoded records; `pack` is what packs them if not `packer(codec)`."""
-    packed = (packer(codec) if pack is None else pack)(payload)
-    return _long(count) + _long(len(packed)) + packed + sync
-
-
-def packer(codec: str, level: int | None = None) -> Packer:
-    """What packs the payload of a block: Avro's codecs `null`, `deflate`, `snappy` and `zstandard`.
-
-    Args:
-        codec: Avro's name.
-        level: how hard to try, for those that have levels; null: 6 of deflate, 1 of zstandard.
-
-    Raises:
-        UnsupportedError: there is no such codec, or it has no such level.
-    """
-    levels = {"null": None, "snappy": None, "deflate": range(-1, 10), "zstandard": range(-131072, 23)}
-    if codec not in levels:
-        raise UnsupportedError(f"Avro codec {codec!r} cannot be written; use one of {', '.join(sorted(levels))}")
-    allowed = levels[codec]
-    if level is not None and allowed is not None and level not in allowed:
-        raise UnsupportedError(
-            f"Avro codec {codec!r} has no level {level}; its levels are {allowed[0]} to {allowed[-1]}"
-        )
-    if codec == "null":
-        return bytes
-    if codec == "deflate":
-        return lambda payload: zlib.compress(payload, 6 if level is None else level, wbits=-15)
-    return lambda payload: _packed_by_fastavro(payload, codec, 1 if level is None else level)
-
-
-def _packed_by_fastavro(payload: bytes, codec: str, level: int) -> bytes:
-    """Fastavro has its codecs at hand, but packs whole files only: one of a single record that is just the payload."""
-    schema = {"type": "fixed", "name": "payload", "size": len(payload)}
-    out = io.BytesIO()
-    given = level if codec == "zstandard" else None
-    fastavro.writer(
-        out, schema, [bytes(payload)], codec=codec, codec_compression_level=given, sync_marker=bytes(SYNC_BYTES)
-    )
-    data = out.getvalue()
-    _, position = _read_long(data, read_header(data, codec).length_bytes)
-    length, position = _read_long(data, position)
-    return data[position : position + length]
-
-
-def _long(number: int) -> bytes:
+def encode_long(number: int) -> bytes:
+    """A number as Avro writes it."""
     number = (number << 1) ^ (number >> 63)
     out = bytearray()
     while number & ~0x7F:
@@ -400,7 +354,8 @@ def _long(number: int) -> bytes:
     return bytes(out)
 
 
-def _read_long(data: bytes | memoryview, position: int) -> tuple[int, int]:
+def read_long(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """The number at a position, and the position after it; raises `IndexError` or `ValueError` where there is none."""
     number = shift = 0
     while True:
         byte = data[position]
@@ -414,7 +369,7 @@ def _read_long(data: bytes | memoryview, position: int) -> tuple[int, int]:
 
 
 def _read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
-    length, position = _read_long(data, position)
+    length, position = read_long(data, position)
     if not 0 <= length <= _MAX_HEADER_BYTES or position + length > len(data):
         raise ValueError("its header is cut short")
     return data[position : position + length], position + length

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from icekeep.planning import record_layout
 from icekeep.planning.avro_arrow import NotReadError, read_batches
 from icekeep.planning.record_layout import INHERITED, RecordLayout, optional_longs
-from icekeep.spec.avro import encode_block, read_blocks, read_header
+from icekeep.spec.avro import read_blocks, read_header
+from icekeep.spec.avro_packing import encode_block
 from icekeep.spec.manifests.encode import EntryEncoder
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.types import FLOAT, INT, NestedField, StructType, parse_type

@@ -16,7 +16,8 @@ from icekeep.planning.avro_arrow import NotReadError
 from icekeep.planning.entry_keys import BoundPart, cluster_key
 from icekeep.planning.manifest_batches import ManifestDecoder
 from icekeep.planning.records import PLACES_A_MANIFEST, RECORDS, Target
-from icekeep.spec.avro import encode_block, read_header
+from icekeep.spec.avro import read_header
+from icekeep.spec.avro_packing import encode_block
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.ordering import sort_key
 from icekeep.spec.types import DATE, LONG, NestedField, StructType, parse_type

@@ -12,11 +12,9 @@ from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.spec.avro import (
     avro_names,
     avro_schema,
-    encode_block,
     from_avro,
     legal_name,
     min_decimal_bytes,
-    packer,
     read_header,
     read_records,
     sync_marker,
@@ -24,6 +22,7 @@ from icekeep.spec.avro import (
     without_logical_types,
     write_header,
 )
+from icekeep.spec.avro_packing import encode_block, packer
 from icekeep.spec.types import (
     BINARY,
     DATE,

@@ -11,7 +11,7 @@ from icekeep.commit.manifest_writer import MANIFEST_CODEC, manifest_level
 from icekeep.planning.record_blocks import BLOCK_BYTES, fast_packer, record_blocks
 from icekeep.planning.records import Target
 from icekeep.runtime import SYSTEM
-from icekeep.spec.avro import Packer
+from icekeep.spec.avro_packing import Packer
 from icekeep.spec.layout import metadata_directory
 from icekeep.spec.manifests.encode import ManifestBuilder, PartitionCodec
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile

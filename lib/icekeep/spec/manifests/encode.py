@@ -14,17 +14,15 @@ import msgspec
 
 from icekeep.errors import IcekeepBug, OptionError, UnsupportedError
 from icekeep.spec.avro import (
-    Packer,
     avro_names,
     avro_schema,
-    encode_block,
     from_avro,
-    packer,
     sync_marker,
     to_avro,
     without_logical_types,
     write_header,
 )
+from icekeep.spec.avro_packing import Packer, encode_block, packer
 from icekeep.spec.manifests.structs import (
     DATA_FILE_FIELD_ID,
     PARTITION_FIELD_ID,

@@ -10,7 +10,7 @@ import textwrap
 from hashlib import blake2b
 from pathlib import Path
 
-from icekeep.spec.avro import packer
+from icekeep.spec.avro_packing import packer
 from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
 from icekeep.spec.manifests.structs import ManifestEntry, Status
 from kit.manifests import DAY, data_file, spec_and_schema
