@@ -22,7 +22,7 @@ from icekeep.spec.avro import (
     without_logical_types,
     write_header,
 )
-from icekeep.spec.avro_packing import encode_block, packer
+from icekeep.spec.avro_packing import encode_block
 from icekeep.spec.types import (
     BINARY,
     DATE,
@@ -280,35 +280,6 @@ def test_a_reference_to_a_fixed_type_is_kept():
 
 
 # Blocks.
-
-
-@pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])
-def test_a_block_of_ours_is_read_by_fastavro(codec: str):
-    encoded = [write_varint(n) for n in (1, -70, 2**62)]
-    header = write_header({"avro.schema": json.dumps(NUMBERS).encode(), "avro.codec": codec.encode()}, b"s" * 16)
-    data = header + encode_block(b"".join(encoded), 3, codec, b"s" * 16)
-    data += encode_block(encoded[0], 1, codec, b"s" * 16)
-    assert [r["n"] for r in fastavro.reader(io.BytesIO(data))] == [1, -70, 2**62, 1]
-    assert [r["n"] for r in records(data)] == [1, -70, 2**62, 1]
-
-
-def test_a_codec_that_we_do_not_write_is_refused():
-    with pytest.raises(
-        UnsupportedError, match="'bzip2' cannot be written; use one of deflate, null, snappy, zstandard"
-    ):
-        encode_block(b"", 0, "bzip2", bytes(16))
-
-
-@pytest.mark.parametrize(("codec", "level"), [("deflate", 9), ("zstandard", 19)])
-def test_a_higher_level_packs_tighter(codec: str, level: int):
-    payload = b"".join(write_varint(n * n) for n in range(20_000))
-    assert len(packer(codec, level)(payload)) < len(packer(codec, 1)(payload))
-
-
-@pytest.mark.parametrize(("codec", "level"), [("deflate", 10), ("zstandard", 23)])
-def test_a_level_that_a_codec_does_not_have_is_refused(codec: str, level: int):
-    with pytest.raises(UnsupportedError, match=f"has no level {level}; its levels are"):
-        packer(codec, level)
 
 
 def test_a_sync_marker_depends_on_what_it_marks():
