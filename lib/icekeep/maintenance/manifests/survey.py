@@ -22,7 +22,8 @@ from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.base import Storage
 
-_MOST_WEIGHTS = 100_000
+_MOST_WEIGHTS = 10_000
+"""So many from each task are held on the driver together."""
 
 
 class Weight(msgspec.Struct, frozen=True, order=True):
