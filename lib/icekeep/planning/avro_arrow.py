@@ -168,11 +168,12 @@ def _without_empty_records(schema: Any) -> Any:
         return schema
     changed = {key: _without_empty_records(item) for key, item in schema.items()}
     if changed.get("type") == "record":
-        changed["fields"] = [field for field in changed["fields"] if not _is_empty_record(field["type"])]
+        changed["fields"] = [field for field in changed["fields"] if not is_empty_record(field["type"])]
     return changed
 
 
-def _is_empty_record(schema: Any) -> bool:
+def is_empty_record(schema: Any) -> bool:
+    """Whether a schema is of a record without fields, which takes no bytes: the partition of a table that has none."""
     return isinstance(schema, dict) and schema.get("type") == "record" and not schema["fields"]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from icekeep.planning.avro_arrow import NotReadError
+from icekeep.planning.avro_arrow import NotReadError, is_empty_record
 
 Lengths: TypeAlias = NDArray[np.int64]
 
@@ -55,6 +55,15 @@ def varint_lengths(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
     return lengths
 
 
+def value_offsets(column: pa.Array) -> NDArray[np.int64]:
+    """Where the values of a column of bytes, text or lists begin, and where the last one ends."""
+    data = column.buffers()[1]
+    if data is None or not len(column):
+        return np.zeros(len(column) + 1, np.int64)
+    found = np.frombuffer(data, "<i4", count=column.offset + len(column) + 1)[column.offset :]
+    return found.astype(np.int64)
+
+
 def _of_union(branches: list[Any], column: pa.Array) -> Lengths:
     others = [branch for branch in branches if branch != "null"]
     if len(branches) != 2 or len(others) != 1:
@@ -74,7 +83,7 @@ def _of_numbers(_: Any, column: pa.Array) -> Lengths:
 def _of_bytes(_: Any, column: pa.Array) -> Lengths:
     if not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)):
         raise NotReadError(f"bytes were decoded as {column.type}")
-    sizes: Lengths = np.diff(_offsets(column))
+    sizes: Lengths = np.diff(value_offsets(column))
     return sizes + varint_lengths(sizes)
 
 
@@ -84,7 +93,7 @@ def _of_fixed(schema: Any, column: pa.Array) -> Lengths:
 
 def _of_record(schema: Any, column: pa.Array) -> Lengths:
     total = np.zeros(len(column), np.int64)
-    fields = [field for field in schema["fields"] if not _takes_nothing(field["type"])]
+    fields = [field for field in schema["fields"] if not is_empty_record(field["type"])]
     if not pa.types.is_struct(column.type) or column.type.num_fields != len(fields):
         raise NotReadError(f"a record was decoded as {column.type}")
     for place, field in enumerate(fields):
@@ -96,7 +105,7 @@ def _of_array(schema: Any, column: pa.Array) -> Lengths:
     """One block with a count before it, and the end; nothing but the end where there is no item."""
     if not pa.types.is_list(column.type):
         raise NotReadError(f"an array was decoded as {column.type}")
-    offsets = _offsets(column)
+    offsets = value_offsets(column)
     counts = np.diff(offsets)
     items = column.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0])) if len(counts) else column.values
     ends = np.concatenate(([0], np.cumsum(encoded_lengths(schema["items"], items))))
@@ -115,10 +124,6 @@ _MEASURES: dict[str, Callable[[Any, pa.Array], Lengths]] = {
 }
 
 
-def _takes_nothing(schema: Any) -> bool:
-    return isinstance(schema, dict) and schema.get("type") == "record" and not schema["fields"]
-
-
 def _numbers(column: pa.Array) -> NDArray[np.int64]:
     """The numbers where they lie; what stands in the place of a null is anything."""
     width = column.type.bit_width // 8
@@ -126,12 +131,4 @@ def _numbers(column: pa.Array) -> NDArray[np.int64]:
     if data is None:
         return np.zeros(len(column), np.int64)
     found = np.frombuffer(data, f"<i{width}", count=column.offset + len(column))[column.offset :]
-    return found.astype(np.int64)
-
-
-def _offsets(column: pa.Array) -> NDArray[np.int64]:
-    data = column.buffers()[1]
-    if data is None or not len(column):
-        return np.zeros(len(column) + 1, np.int64)
-    found = np.frombuffer(data, "<i4", count=column.offset + len(column) + 1)[column.offset :]
     return found.astype(np.int64)

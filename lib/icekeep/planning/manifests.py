@@ -57,11 +57,13 @@ def select_manifests(
     skipped: list[ManifestFile] = []
     for manifest in manifests:
         spec = specs[manifest.partition_spec_id]
-        may_match = manifest.partitions is None or manifest_may_match(
-            spec.matches, spec.partition.fields, manifest.partitions
-        )
-        (opened if may_match else skipped).append(manifest)
+        (opened if may_hold_matches(manifest, spec) else skipped).append(manifest)
     return ManifestSelection(opened=tuple(opened), skipped=tuple(skipped), specs=specs)
+
+
+def may_hold_matches(manifest: ManifestFile, spec: SpecFilter) -> bool:
+    """Whether a manifest of a spec may hold a file that a filter over its partitions matches, by the summaries."""
+    return manifest.partitions is None or manifest_may_match(spec.matches, spec.partition.fields, manifest.partitions)
 
 
 def select_delete_manifests(

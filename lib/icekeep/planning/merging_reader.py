@@ -67,13 +67,7 @@ class _Merging:
                 self._cut()
 
     def _add_records(self, manifests: tuple[ManifestFile, ...]) -> None:
-        task = RecordsTask(
-            manifests=manifests,
-            numbers={manifest.manifest_path: number for number, manifest in enumerate(manifests)},
-            target=self._target,
-            storage=self._reader.storage,
-            decoder=self._decoder,
-        )
+        task = RecordsTask.of(manifests, self._target, self._reader.storage, self._decoder)
         for batches in in_threads(task, _read):
             for block in (block for batch in batches for block in record_blocks(batch)):
                 builder = self._begun()

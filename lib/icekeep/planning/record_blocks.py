@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from icekeep.planning.encoded_lengths import value_offsets
 from icekeep.spec.avro_packing import Packer
 from icekeep.spec.manifests.encode import manifest_packer
 
@@ -30,7 +31,7 @@ def record_blocks(records: pa.RecordBatch) -> Iterator[RecordBlock]:
     """The blocks that a batch of `records.RECORDS` makes, in order."""
     if not records.num_rows:
         return
-    offsets, data = _offsets(records["record"]), memoryview(records["record"].buffers()[2])
+    offsets, data = value_offsets(records["record"]), memoryview(records["record"].buffers()[2])
     size_bytes = int(offsets[-1] - offsets[0])
     wanted = int(offsets[0]) + np.arange(1, size_bytes // BLOCK_BYTES + 1) * BLOCK_BYTES
     stops = np.unique(np.append(np.searchsorted(offsets, wanted), records.num_rows))
@@ -44,12 +45,13 @@ def record_blocks(records: pa.RecordBatch) -> Iterator[RecordBlock]:
 
 def record_lengths(records: pa.BinaryArray) -> NDArray[np.int64]:
     """The bytes of each record."""
-    return np.diff(_offsets(records)).astype(np.int64)
+    lengths: NDArray[np.int64] = np.diff(value_offsets(records))
+    return lengths
 
 
 def joined(records: pa.BinaryArray) -> bytes:
     """Records one after another."""
-    offsets = _offsets(records)
+    offsets = value_offsets(records)
     return bytes(memoryview(records.buffers()[2])[int(offsets[0]) : int(offsets[-1])]) if len(records) else b""
 
 
@@ -70,8 +72,3 @@ def fast_packer(codec: str, level: int | None) -> Packer:
     except ImportError:
         return pack
     return lambda payload: bytes(isal_zlib.compress(payload, _ISAL_LEVEL, wbits=-15))
-
-
-def _offsets(records: pa.BinaryArray) -> NDArray[np.int32]:
-    found: NDArray[np.int32] = np.frombuffer(records.buffers()[1], np.int32)
-    return found[records.offset : records.offset + len(records) + 1]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from icekeep.planning.avro_arrow import Layout, NotReadError, flat_schema
+from icekeep.planning.avro_arrow import Layout, NotReadError, flat_schema, is_empty_record
 from icekeep.planning.encoded_lengths import Lengths, encoded_lengths, varint_lengths
 from icekeep.spec.avro import avro_schema, without_logical_types
 from icekeep.spec.manifests.decode import record_field, stored_fields
@@ -129,18 +129,11 @@ def _record_starts(lengths: Sequence[Lengths], blocks: Sequence[tuple[int, bytes
     """Where each record begins, if the blocks are as long as all their records should be."""
     total = np.sum(lengths, axis=0)
     ends = np.concatenate(([0], np.cumsum(total)))
-    counts, sizes = (np.cumsum([pick(block) for block in blocks]) for pick in (_count, _size))
+    counts = np.cumsum([count for count, _ in blocks])
+    sizes = np.cumsum([len(data) for _, data in blocks])
     if counts[-1] != len(total) or (ends[counts] != sizes).any():
         raise NotReadError("a block has another length than its records should have")
     return ends[:-1]
-
-
-def _count(block: tuple[int, bytes]) -> int:
-    return block[0]
-
-
-def _size(block: tuple[int, bytes]) -> int:
-    return len(block[1])
 
 
 def _cut(payload: pa.Buffer, starts: Lengths, ends: Lengths, rows: NDArray[np.int64]) -> pa.BinaryArray:
@@ -160,7 +153,7 @@ def _flattened(entry: Any) -> list[tuple[int, Any]]:
             fields += [(below["field-id"], below["type"]) for below in field["type"]["fields"]]
         else:
             fields.append((field["field-id"], field["type"]))
-    return [(field_id, type_) for field_id, type_ in fields if not _is_empty(type_)]
+    return [(field_id, type_) for field_id, type_ in fields if not is_empty_record(type_)]
 
 
 def _pieces(stored: Sequence[tuple[int, Any]], target: Iterable[tuple[int, Any]]) -> list[_Piece]:
@@ -242,7 +235,3 @@ def _alike_fields(stored: Any, wanted: Any) -> bool:
     if len(stored["fields"]) != len(wanted["fields"]):
         return False
     return all(a["field-id"] == b["field-id"] and _alike(a["type"], b["type"]) for a, b in pairs)
-
-
-def _is_empty(schema: Any) -> bool:
-    return isinstance(schema, dict) and schema.get("type") == "record" and not schema["fields"]

@@ -71,6 +71,14 @@ class RecordsTask(ManifestsTask, frozen=True, kw_only=True):
     storage: Storage
     decoder: ManifestDecoder
 
+    @classmethod
+    def of(
+        cls, manifests: Sequence[ManifestFile], target: Target, storage: Storage, decoder: ManifestDecoder
+    ) -> "RecordsTask":
+        """All manifests of a run, numbered in their order."""
+        numbers = {manifest.manifest_path: number for number, manifest in enumerate(manifests)}
+        return cls(manifests=tuple(manifests), numbers=numbers, target=target, storage=storage, decoder=decoder)
+
 
 def live_records(task: RecordsTask) -> Iterator[pa.RecordBatch]:
     """Batches of `RECORDS`, manifest by manifest, entries in their order.

@@ -83,13 +83,7 @@ class _Work(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, table: Table, group: ManifestGroup, run: ManifestRun, target_bytes: int) -> "_Work":
         reading = chosen_reading(run.manifests, DRIVER_FOLD_ENTRIES_COUNT)
-        task = RecordsTask(
-            manifests=run.manifests,
-            numbers={manifest.manifest_path: number for number, manifest in enumerate(run.manifests)},
-            target=run.target,
-            storage=table.storage,
-            decoder=reading.decoder,
-        )
+        task = RecordsTask.of(run.manifests, run.target, table.storage, reading.decoder)
         writer = RunWriter.of(table.metadata, group.spec_id, group.content, run.target, target_bytes, table.storage)
         return cls(group, run, reading.place, task, writer)
 

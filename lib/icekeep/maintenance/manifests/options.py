@@ -56,7 +56,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
         if content is ManifestContent.DATA:
             return parts
         named = [part for part in parts if isinstance(part, PartitionPart)]
-        others = (part for part in sort_parts(None, metadata.partition_type(spec_id), metadata.schema))
+        others = sort_parts(None, metadata.partition_type(spec_id), metadata.schema)
         return tuple(dict.fromkeys((*named, *others)))
 
 

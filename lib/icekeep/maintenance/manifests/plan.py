@@ -95,8 +95,8 @@ def plan_rewrite_manifests(  # noqa: PLR0913 - the arguments of the job
     now_ms = runtime.now_ms()
     chosen = candidates(table, wish, spark, now_ms)
     done = foreseen(table, chosen, spark)
-    before_ms, after_ms = _planning_times(table, wish, done, spark, runtime)
     gains = tuple(group_gain(table, one) for one in done)
+    before_ms, after_ms = _planning_times(table, wish, done, gains, spark, runtime)
     return RewriteManifestsPlan(
         branch=branch,
         snapshot_id=chosen.snapshot_id,
@@ -123,13 +123,18 @@ def _dangling_count(table: Table, wish: Wish) -> int | None:
 
 
 def _planning_times(
-    table: Table, wish: Wish, done: Sequence[Rewritten], spark: SparkSource, runtime: Runtime
+    table: Table,
+    wish: Wish,
+    done: Sequence[Rewritten],
+    gains: Sequence[GroupGain],
+    spark: SparkSource,
+    runtime: Runtime,
 ) -> tuple[int | None, int | None]:
     one = largest(done)
     if not wish.options.measure_planning or one is None:
         return None, None
     now_ms = measured_ms(table, one, one.group.listed, spark, runtime)
-    gain = group_gain(table, one)
+    gain = gains[done.index(one)]
     if now_ms is None or not gain.opened_bytes_before:
         return now_ms, None
     return now_ms, round(now_ms * gain.opened_bytes_after / gain.opened_bytes_before)

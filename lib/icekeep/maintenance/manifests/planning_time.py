@@ -5,10 +5,10 @@ from typing import Any
 
 from icekeep.planning.decode import EntryFilter, SpecFilter
 from icekeep.planning.entries import folded
+from icekeep.planning.manifests import may_hold_matches
 from icekeep.planning.sessions import SparkSource
 from icekeep.planning.tally import COLUMNS, Tally
 from icekeep.runtime import Runtime
-from icekeep.spec.filters.evaluators import manifest_may_match
 from icekeep.spec.filters.expressions import BoundPredicate, Expression, Operation, conjunction
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.types import NestedField, StructType
@@ -33,13 +33,12 @@ def planning_time_ms(
     """
     pairs = zip(partition.fields, values, strict=True)
     matches = conjunction(_is(field, value) for field, value in pairs)
-    wanted = EntryFilter(specs={spec_id: SpecFilter(partition, matches)})
+    spec = SpecFilter(partition, matches)
+    wanted = EntryFilter(specs={spec_id: spec})
     took = []
     for _ in range(_TRIES):
         began_ms = runtime.monotonic_ms()
-        opened = [
-            m for m in manifests if m.partitions is None or manifest_may_match(matches, partition.fields, m.partitions)
-        ]
+        opened = [manifest for manifest in manifests if may_hold_matches(manifest, spec)]
         folded(storage, spark, opened, wanted, COLUMNS, Tally)
         took.append(runtime.monotonic_ms() - began_ms)
     return min(took)
