@@ -28,7 +28,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 from pyiceberg.table import StaticTable
-from rich.markup import escape
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -38,6 +37,7 @@ from bench.expiration_figures import RIVALS, Figures, Run, console, print_figure
 from bench.expiration_histories import History, HistoryFiles
 from bench.expiration_running import EXPIRE, ORPHANS, ORPHANS_DRY_RUN
 from bench.expiration_tables import CACHE, NAME, NAMESPACE, HistoryTable, history_table, made
+from bench.in_turn import run_cases
 from bench.processes import RivalFailedError, run
 
 HERE = Path(__file__).resolve().parent
@@ -100,20 +100,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def main() -> int:
     """Run it; 0 if every rival answered and all left what they must."""
     settings, save = parse_arguments()
-    figures: list[Figures] = []
-    failed = []
-    for name, case in settings.cases.items():
-        try:
-            figures += compare(name, case, settings)
-        except RivalFailedError as error:
-            failed.append(name)
-            console.print(f"[bold red]{name} failed[/]: {escape(str(error))}")
-    print_summary(figures)
-    if save is not None:
-        save.write_bytes(msgspec.json.format(msgspec.json.encode(figures)))
-    if failed:
-        console.print(f"[bold red]what failed[/]: {', '.join(failed)}; their times mean nothing")
-    return 1 if failed else 0
+    return run_cases(settings.cases, lambda name, case: compare(name, case, settings), print_summary, save, console)
 
 
 def compare(name: str, case: Case, settings: Settings) -> list[Figures]:

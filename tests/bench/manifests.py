@@ -26,7 +26,6 @@ from typing import Any, NoReturn
 
 import msgspec
 from msgspec.structs import replace
-from rich.markup import escape
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -34,6 +33,7 @@ from bench import expiration_copies, expiration_running, planning
 from bench.big_rows import FIRST_DAY, ROWS_A_FILE, Shape
 from bench.big_tables import CACHE, CATALOG, TABLE, BigTable, big_table, day_text, days_filter, filters
 from bench.engines import JAVAS, OURS, jars, java_catalog, names_among, spark_settings
+from bench.in_turn import run_cases
 from bench.manifests_figures import RIVALS, Answer, Content, Figures, console, print_figures, print_plans, print_summary
 from bench.manifests_running import APPEND, PLAN, REWRITE
 from bench.processes import RivalFailedError, run
@@ -89,20 +89,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def main() -> int:
     """Run it; 0 if every rival answered and all left what they must."""
     settings, save = parse_arguments()
-    figures: list[Figures] = []
-    failed = []
-    for name, case in settings.cases.items():
-        try:
-            figures += compare(name, case, settings)
-        except RivalFailedError as error:
-            failed.append(name)
-            console.print(f"[bold red]{name} failed[/]: {escape(str(error))}")
-    print_summary(figures)
-    if save is not None:
-        save.write_bytes(msgspec.json.format(msgspec.json.encode(figures)))
-    if failed:
-        console.print(f"[bold red]what failed[/]: {', '.join(failed)}; their times mean nothing")
-    return 1 if failed else 0
+    return run_cases(settings.cases, lambda name, case: compare(name, case, settings), print_summary, save, console)
 
 
 def compare(name: str, case: Case, settings: Settings) -> list[Figures]:
