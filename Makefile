@@ -3,27 +3,42 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+UV_READY := .venv-uv/.ready
+UV := .venv-uv/bin/uv --quiet --no-config
 DIST ?= dist
 AIRFLOW_VENV := .venv-airflow
 AIRFLOW_READY := $(AIRFLOW_VENV)/.ready
 MATRIX ?= 4.0.5 4.1.4 4.2.1
 JAVA_VENV := .venv-java
 JAVA_JARS := .java-env
-JAVA_READY := $(JAVA_VENV)/.ready
+JAVA_READY := $(JAVA_JARS)/.ready
+# Test processes beside each other; each that needs Spark has one of its own, of up to 2 GB.
+WORKERS ?= 2
+SINCE ?= HEAD
+COMPILE := $(UV) pip compile --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+export UV_PYTHON_DOWNLOADS := never
+# Every process of a test run would compile all that it imports again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit interop airflow-env java-env fuzz simulate kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests matrix lint format lock dist clean
+.PHONY: help setup demo quick test changed interop nightly airflow-env java-env fuzz simulate mutants kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests matrix lint format lock dist clean
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): pyproject.toml .ci/requirements.lock
+$(UV_READY): .ci/requirements-uv.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "icekeep needs Python 3.11 or newer; $(PYTHON) is older: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 2; }
+	$(PYTHON) -m venv .venv-uv
+	.venv-uv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+$(READY): pyproject.toml .ci/requirements.lock | $(UV_READY)
 	@command -v java >/dev/null || { echo "icekeep needs Java 17 or newer on the PATH (Spark runs on it)"; exit 2; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r .ci/requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(UV) venv --clear --seed --python $(PYTHON) $(VENV)
+	$(UV) pip install --python $(VENV) --require-hashes -r .ci/requirements.lock
+	$(UV) pip install --python $(VENV) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 setup: $(READY) ## Make .venv with everything that development needs
@@ -31,30 +46,43 @@ setup: $(READY) ## Make .venv with everything that development needs
 demo: $(READY) ## Run the main jobs on real data (New York's flights of 2013), under five minutes
 	$(BIN)/python tests/demo/flights.py
 
-test: $(READY) ## Run the tests that need nothing but this checkout and Java; the unit tests in two processes
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit
-	$(BIN)/python -m pytest tests/spark tests/end_to_end
+quick: $(READY) ## Run the unit tests that take no time, for every save: under a minute
+	$(PYTEST) tests/unit -m "not (slow or nightly or process or server)" --cases 0.05
 
-test-unit: $(READY) ## Run the unit tests only: no Spark, seconds
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit
+test: $(READY) ## Run the tests that need nothing but this checkout and Java, under six minutes
+	$(PYTEST)
 
-interop: $(READY) airflow-env java-env ## Run the tests against foreign software (Iceberg Java, PyIceberg, Airflow)
-	$(BIN)/python -m pytest tests/interop
+changed: $(READY) airflow-env java-env ## Run the tests whose imports lead to what has changed: make changed SINCE=main
+	@files=$$($(BIN)/python tests/changed.py "$(SINCE)") && \
+		if [ -n "$$files" ]; then $(PYTEST) $$files || [ $$? -eq 5 ]; else echo "no test leads to what has changed"; fi
+
+interop: $(READY) airflow-env java-env ## Run the tests against foreign software (Iceberg Java, PyIceberg, PostgreSQL, HDFS, Airflow), under eight minutes
+	$(PYTEST) tests/interop
+
+nightly: $(READY) airflow-env java-env ## Run everything, generated at length: all histories, mutants, kills, races, large tables; hours
+	@failed=; \
+	$(PYTEST) -m "" --cases 4 || failed="$$failed tests"; \
+	$(PYTEST) -m "" --cases 4 tests/interop || failed="$$failed interop"; \
+	for part in fuzz mutants simulate; do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
 airflow-env: $(AIRFLOW_READY) ## Make .venv-airflow: Airflow and its Spark provider, apart from our Spark
 
-$(AIRFLOW_READY): .ci/requirements-airflow.lock
-	$(PYTHON) -m venv $(AIRFLOW_VENV)
-	$(AIRFLOW_VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r .ci/requirements-airflow.lock
+$(AIRFLOW_READY): .ci/requirements-airflow.lock | $(UV_READY)
+	$(UV) venv --clear --python $(PYTHON) $(AIRFLOW_VENV)
+	$(UV) pip install --python $(AIRFLOW_VENV) --require-hashes -r $<
 	@touch $@
 
-java-env: $(JAVA_READY) ## Make .venv-java and .java-env: Iceberg Java with a Spark of its own, JDBC drivers, and servers to test against
+java-env: $(JAVA_READY) $(JAVA_VENV)/.ready ## Make .venv-java and .java-env: Iceberg Java with a Spark of its own, JDBC drivers, and servers to test against
 
-$(JAVA_READY): .ci/requirements-java.lock $(wildcard .ci/java/*.xml .ci/java/*/pom.xml .ci/java/*.sha256 .ci/java/*/jars.sha256)
+$(JAVA_VENV)/.ready: .ci/requirements-java.lock | $(UV_READY)
+	$(UV) venv --clear --python $(PYTHON) $(JAVA_VENV)
+	$(UV) pip install --python $(JAVA_VENV) --require-hashes -r $<
+	@touch $@
+
+$(JAVA_READY): $(wildcard .ci/java/*.xml .ci/java/*/pom.xml .ci/java/*.sha256 .ci/java/*/jars.sha256)
 	@command -v mvn >/dev/null || { echo "java-env needs Maven (mvn) on the PATH"; exit 2; }
-	rm -rf $(JAVA_VENV) $(JAVA_JARS)
-	$(PYTHON) -m venv $(JAVA_VENV)
-	$(JAVA_VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r .ci/requirements-java.lock
+	rm -rf $(JAVA_JARS)
 	for part in . $(patsubst .ci/java/%/pom.xml,%,$(wildcard .ci/java/*/pom.xml)); do \
 		mvn --batch-mode --quiet --strict-checksums --file .ci/java/$$part/pom.xml dependency:copy-dependencies \
 			-DexcludeTransitive=true -DoutputDirectory=$(CURDIR)/$(JAVA_JARS)/$$part && \
@@ -64,11 +92,11 @@ $(JAVA_READY): .ci/requirements-java.lock $(wildcard .ci/java/*.xml .ci/java/*/p
 
 matrix: $(READY) ## Run the tests that use Spark with other versions of PySpark: make matrix MATRIX="4.0.5 4.2.1"
 	for version in $(MATRIX); do \
-		$(PYTHON) -m venv .venv-spark-$$version && \
-		.venv-spark-$$version/bin/pip install --quiet --disable-pip-version-check --require-hashes -r .ci/requirements.lock && \
-		.venv-spark-$$version/bin/pip install --quiet --disable-pip-version-check pyspark==$$version && \
-		.venv-spark-$$version/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . && \
-		.venv-spark-$$version/bin/python -m pytest tests/spark tests/end_to_end/test_jobs.py || exit 1; \
+		$(UV) venv --clear --python $(PYTHON) .venv-spark-$$version && \
+		$(UV) pip install --python .venv-spark-$$version --require-hashes -r .ci/requirements.lock && \
+		$(UV) pip install --python .venv-spark-$$version pyspark==$$version && \
+		$(UV) pip install --python .venv-spark-$$version --no-deps --no-build-isolation --editable . && \
+		.venv-spark-$$version/bin/python -m pytest --cases 1 tests/spark tests/end_to_end/test_jobs.py || exit 1; \
 	done
 
 fuzz: $(READY) ## Spoil 100,000 inputs and see each refused in one line or read rightly, two minutes
@@ -77,10 +105,13 @@ fuzz: $(READY) ## Spoil 100,000 inputs and see each refused in one line or read 
 simulate: $(READY) ## Run 100,000 histories of concurrent writers with faults, 5,000 of compaction beside writers, and expire 2,000 tables
 	$(BIN)/python tests/simulation/run.py --histories 100000
 	$(BIN)/python tests/simulation/run.py --streaming 5000
-	$(BIN)/python -m pytest tests/unit/maintenance/expiration/test_generated_histories.py --histories 2000
+	$(BIN)/python -m pytest tests/unit/maintenance/expiration/test_generated_histories.py --cases 8
+
+mutants: $(READY) ## Break the library in 77 ways, one at a time, and print which invariant each breaks
+	$(BIN)/python tests/simulation/run.py --mutants
 
 kills: $(READY) java-env ## Kill fifty compactions with -9 at random moments and check the table after each, ten minutes
-	$(BIN)/python -m pytest tests/interop/test_killed_often.py --kills 25
+	$(BIN)/python -m pytest tests/interop/test_killed_often.py --cases 2.5
 
 bench: bench-planning bench-compaction bench-deletes bench-expiration bench-manifests ## Run all benchmarks; nothing else should run on the machine
 
@@ -112,16 +143,11 @@ format: $(READY) ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: $(READY) ## Resolve the development dependencies anew into .ci/*.lock
-	$(BIN)/pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-		--extra spark --extra dev pyproject.toml -o .ci/requirements.lock
-	printf '%s\n' 'apache-airflow>=3,<4' apache-airflow-providers-apache-spark | \
-		$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-		- -o .ci/requirements-airflow.lock
-	echo 'pyspark>=4.1,<4.2' | \
-		$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-		- -o .ci/requirements-java.lock
+lock: $(UV_READY) ## Resolve the development dependencies anew into .ci/*.lock
+	$(COMPILE) --extra spark --extra dev pyproject.toml -o .ci/requirements.lock
+	printf '%s\n' 'apache-airflow>=3,<4' apache-airflow-providers-apache-spark | $(COMPILE) - -o .ci/requirements-airflow.lock
+	echo 'pyspark>=4.1,<4.2' | $(COMPILE) - -o .ci/requirements-java.lock
+	echo 'uv>=0.9,<1' | $(COMPILE) - -o .ci/requirements-uv.lock
 
 dist: $(READY) ## Build the wheel, and the zip for `spark-submit --py-files`, in dist/
 	$(BIN)/python -m build --quiet --wheel --no-isolation --outdir $(DIST) .
@@ -129,4 +155,4 @@ dist: $(READY) ## Build the wheel, and the zip for `spark-submit --py-files`, in
 	$(BIN)/python .ci/zip_package.py $(DIST)/icekeep.zip
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) $(AIRFLOW_VENV) $(JAVA_VENV) .venv-spark-* $(JAVA_JARS) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info
+	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) .venv-spark-* $(JAVA_JARS) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info

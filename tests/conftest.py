@@ -1,19 +1,74 @@
-"""Settings for all tests: properties are checked with the same examples in every run, Spark's workers run this Python."""
+"""Settings for all tests: what needs what, how many cases are generated, and that Spark's workers run this Python."""
 
 import os
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=50)
-settings.load_profile("ci")
+from kit.cases import FEW_EXAMPLES, scaled, set_share
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
+TESTS = Path(__file__).parent
+MARKS = {"local": ("server",), "spark": ("spark",), "end_to_end": ("spark", "process"), "interop": ("spark", "java")}
+"""What all tests of a folder need; in `unit` a test that needs something says so itself."""
+FOR_FEW_ROWS = TESTS / "kit" / "spark_conf"
+FORBIDDEN = ("subprocess.Popen", "os.system", "os.fork", "os.posix_spawn", "socket.connect", "socket.bind")
+"""What a test that needs nothing never does, by the names of Python's audit events."""
+
+NEEDS = ("server", "process", "spark", "java")
+
+REFUSAL = "a test does what it is not marked to need (`process`, `server`)"
+
+_is_pure = False
+_refused: list[str] = []
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--histories", type=int, default=250, help="how many generated tables are expired and looked through"
+        "--cases",
+        type=float,
+        default=0.2,
+        help="by how much to multiply the number of generated cases of every test (default: 0.2; `make nightly`: 4)",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    set_share(config.getoption("cases"))
+    # Properties are checked with the same examples in every run.
+    settings.register_profile("icekeep", derandomize=True, deadline=None, max_examples=scaled(50, least=FEW_EXAMPLES))
+    settings.load_profile("icekeep")
+    if config.getoption("cases") < 1:
+        # Queries over a handful of rows are not worth compiling; where tests take long Spark is as it is, here and in jobs.
+        os.environ["SPARK_CONF_DIR"] = str(FOR_FEW_ROWS)
+    sys.addaudithook(_refuse_what_is_not_marked)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for mark in MARKS.get(item.path.relative_to(TESTS).parts[0], ()):
+            item.add_marker(mark)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Any:
+    global _is_pure
+    _is_pure = not any(item.get_closest_marker(need) for need in NEEDS)
+    _refused.clear()
+    try:
+        answer = yield
+    finally:
+        _is_pure = False
+    # Also where what was refused was taken for a store that is out of reach.
+    assert not _refused, f"{REFUSAL}: {_refused}"
+    return answer
+
+
+def _refuse_what_is_not_marked(event: str, arguments: Any) -> None:
+    if _is_pure and event in FORBIDDEN:
+        _refused.append(event)
+        raise AssertionError(f"{REFUSAL}: {event}")

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,6 @@ from kit.lake import Lake
 from kit.postgres import Postgres
 
 _TRIED: Counter[str] = Counter()
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--kills", type=int, default=10, help="how many compactions are killed in each of two ways")
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +46,18 @@ def tried() -> Callable[[str, int], None]:
         _TRIED[name] += number
 
     return count
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["tried"] = dict(_TRIED)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker of pytest-xdist has ended: its counts are added to those of the others."""
+    _TRIED.update(getattr(node, "workeroutput", {}).get("tried", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

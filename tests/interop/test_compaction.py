@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -17,6 +17,7 @@ from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from icekeep.tables.refs import create_branch
+from kit.cases import cases
 from kit.columns import table_of
 from kit.java import IcebergJava
 from kit.java_compaction import Judges, Seen, deletes_that_reach, orders
@@ -34,8 +35,9 @@ VERSIONS = (2, 3, 1)
 STRATEGIES = ("binpack", "sort", "zorder", "hilbert")
 READERS = ("java", "spark")
 NUMBERS = count(1)
-GENERATED = settings(
-    max_examples=TABLES,
+GENERATED = cases(
+    TABLES,
+    least=TABLES,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -10,7 +10,7 @@ from urllib.parse import urlparse
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -37,14 +37,15 @@ from icekeep.spec.types import (
 )
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
+from kit.cases import cases
 from kit.columns import column, schema_of, table_of, values
 from kit.java import IcebergJava
 from kit.java_values import to_wire
 from kit.lake import Lake
 from kit.written_deletes import data_files
 
-QUICK = settings(
-    max_examples=30,
+QUICK = cases(
+    30,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

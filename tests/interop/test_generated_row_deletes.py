@@ -6,12 +6,13 @@
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.scan import scan
+from kit.cases import cases
 from kit.java import IcebergJava
 from kit.java_histories import History, histories
 from kit.java_values import multiset, to_wire
@@ -28,8 +29,8 @@ def lake(java: IcebergJava, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return lake
 
 
-@settings(
-    max_examples=HISTORIES,
+@cases(
+    HISTORIES,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 import pytest
 from hdfs_native import Client
 
+from contracts.catalog_contract import CatalogContract
+from contracts.directories_contract import DirectoriesContract
+from contracts.storage_contract import StorageContract
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import (
     MissingFileError,
@@ -40,9 +43,6 @@ from kit.racing import (
 )
 from kit.storage import contents
 from kit.tcp_proxy import TcpProxy
-from unit.contracts.catalog_contract import CatalogContract
-from unit.contracts.directories_contract import DirectoriesContract
-from unit.contracts.storage_contract import StorageContract
 
 RENAME = b"rename2"
 CLOSED_PORT = 1

@@ -7,7 +7,7 @@ must then read the rows that we read, old files through the newest schema.
 from itertools import count
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
 from icekeep.catalog.base import Table
@@ -42,6 +42,7 @@ from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from icekeep.tables.update_schema import update_schema
 from icekeep.tables.update_spec import update_spec
+from kit.cases import cases
 from kit.columns import column, rows, schema_of, table_of
 from kit.java import IcebergJava
 from kit.java_values import multiset, to_wire
@@ -128,8 +129,8 @@ def wire(read: list[dict[str, Any]], table: Table) -> list[Any]:
     return [to_wire(table.metadata.schema.as_struct(), row) for row in read]
 
 
-@settings(
-    max_examples=HISTORIES,
+@cases(
+    HISTORIES,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -6,13 +6,14 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
 from icekeep.spec.metadata_codec import format_metadata, parse_metadata
 from icekeep.spec.partitioning import build_spec
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
+from kit.cases import cases
 from kit.columns import table_of
 from kit.java import IcebergJava
 from kit.java_tables import (
@@ -30,8 +31,8 @@ from kit.naive_scan import scan_rows
 
 TABLES_EACH_WAY = 10  # of each file format in each catalog
 # A smaller example takes as long as a large one here, and each a second: they are not shrunk.
-GENERATED = settings(
-    max_examples=TABLES_EACH_WAY,
+GENERATED = cases(
+    TABLES_EACH_WAY,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
 from icekeep.spec.partitioning import PartitionField, PartitionSpec, partition_path, spec_to_json
@@ -13,14 +13,15 @@ from icekeep.spec.schema import Schema, schema_to_json
 from icekeep.spec.transforms import Bucket, Identity, Transform, Truncate, parse_transform
 from icekeep.spec.types import INT, NestedField, PrimitiveType
 from icekeep.spec.values import value_from_bytes, value_from_json, value_to_bytes, value_to_json
+from kit.cases import cases
 from kit.java import IcebergJava, JavaError
 from kit.java_tables import comparable_text
 from kit.java_values import to_wire
 from kit.strategies import typed_values
 
 VALUES_AT_ONCE = 50
-GENERATED = settings(
-    max_examples=60,
+GENERATED = cases(
+    60,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )

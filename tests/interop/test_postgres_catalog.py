@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog as ForeignSqlCatalog
 
+from contracts.catalog_contract import CatalogContract, CatalogRaceContract
 from icekeep.catalog.base import Committed, Conflict
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import NotFoundError
@@ -13,7 +14,6 @@ from icekeep.tables.create import create_table
 from kit.catalogs import set_counter
 from kit.java_values import multiset
 from kit.racing import EVENTS, SCHEMA, as_rows, our_rows, row, rows_of
-from unit.contracts.catalog_contract import CatalogContract, CatalogRaceContract
 
 V0_TABLES = """
     CREATE TABLE iceberg_tables (

@@ -44,7 +44,7 @@ class IcebergJava:
 
     def __init__(self) -> None:
         if not PYTHON.exists() or not JARS.exists():
-            raise FileNotFoundError("there is no .venv-java; run `make java-env` first")
+            raise FileNotFoundError("there is no .venv-java or no .java-env; run `make java-env` first")
         self._directory = tempfile.mkdtemp(prefix="iceberg-java-")
         self._log = Path(self._directory) / "worker.log"
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_", "PYTHON"))}

@@ -14,7 +14,7 @@ class JavaRestServer:
 
     def __init__(self, directory: Path) -> None:
         if not PYTHON.exists() or not JARS.exists():
-            raise FileNotFoundError("there is no .venv-java; run `make java-env` first")
+            raise FileNotFoundError("there is no .venv-java or no .java-env; run `make java-env` first")
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_", "PYTHON"))}
         jars = os.pathsep.join(str(jar) for jar in sorted(JARS.glob("*.jar")))
         self.log = directory / "server.log"

@@ -44,7 +44,12 @@ class Server:
         spark = os.path.join(os.path.dirname(pyspark.__file__), "jars")
         classpath = os.pathsep.join([jars, os.path.join(spark, "*")])
         (py4j,) = glob.glob(os.path.join(spark, "py4j-*.jar"))
-        port = launch_gateway(jarpath=py4j, classpath=classpath, die_on_exit=True, javaopts=["-Xmx1g"])
+        port = launch_gateway(
+            jarpath=py4j,
+            classpath=classpath,
+            die_on_exit=True,
+            javaopts=["-Xmx1g", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"],
+        )
         self.jvm = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True)).jvm
         self.mapper = self._mapper()
         java_class = self.jvm.java.lang.Class.forName

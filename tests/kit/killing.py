@@ -72,7 +72,7 @@ class KilledRun:
             operator.command("compact", *arguments, submit=submit),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env=operator.environment(),
+            env=operator.environment(submit=submit),
             cwd=operator.conf.parent,
             text=True,
         )

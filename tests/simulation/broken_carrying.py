@@ -1,8 +1,8 @@
 """Deletes that follow rows into new files, broken on purpose: see `mutants`."""
 
-from contextlib import AbstractContextManager
+import threading
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
-from unittest.mock import patch
 
 from msgspec.structs import replace
 
@@ -12,6 +12,7 @@ from icekeep.commit.changes import rewrite_files
 from icekeep.commit.changes.rewrite_files import AppliedDeletes, RewriteFiles
 from icekeep.spec.manifests.structs import ManifestContent
 from simulation.carrying import CarriedRows
+from simulation.replacing import replaced
 
 _add, _carried, _remove_deletes = rewrite_files.add, RewriteFiles._carried, rewrite_files.remove_deletes
 _changed, _ask = rewrite_files._changed, CarriedRows.carried
@@ -19,7 +20,7 @@ _changed, _ask = rewrite_files._changed, CarriedRows.carried
 
 def carries_nothing() -> AbstractContextManager[Any]:
     """Lets positions pass that others have deleted, and forgets them."""
-    return patch.object(RewriteFiles, "_carried", lambda self, changed, base, attempt: ())
+    return replaced(RewriteFiles, "_carried", lambda self, changed, base, attempt: ())
 
 
 def carries_for_the_first_base() -> AbstractContextManager[Any]:
@@ -32,38 +33,32 @@ def carries_for_the_first_base() -> AbstractContextManager[Any]:
         attempt.name_delete_files(file.file_path for file in first[attempt.snapshot_id])
         return first[attempt.snapshot_id]
 
-    return patch.object(RewriteFiles, "_carried", carried)
+    return replaced(RewriteFiles, "_carried", carried)
 
 
 def carries_what_was_planned() -> AbstractContextManager[Any]:
     """Looks at the deletes that were applied, not at those of the base."""
 
-    def changed(reaching: Any, applied: Any) -> ChangedDeletes | None:
-        found = _changed(reaching, applied)
-        known = {(delete.file_path, delete.content_offset) for delete in applied}
-        return found and replace(
-            found,
-            deletes=tuple(
-                d for d in reaching if (d.data_file.file_path, d.data_file.content_offset) in known
-            ),
-        )  # fmt: skip
+    def changed(reached: Any, path: str, difference: Any) -> ChangedDeletes | None:
+        found = _changed(reached, path, difference)
+        return found and replace(found, deletes=tuple(d for d in found.deletes if d not in difference.new))
 
-    return patch.object(rewrite_files, "_changed", changed)
+    return replaced(rewrite_files, "_changed", changed)
 
 
 def looks_at_new_deletes_alone() -> AbstractContextManager[Any]:
     """Does not ask whether what was applied is still deleted."""
 
-    def changed(reaching: Any, applied: Any) -> ChangedDeletes | None:
-        found = _changed(reaching, applied)
+    def changed(reached: Any, path: str, difference: Any) -> ChangedDeletes | None:
+        found = _changed(reached, path, difference)
         return found and replace(found, lacks_positions=False, lacks_keys=False)
 
-    return patch.object(rewrite_files, "_changed", changed)
+    return replaced(rewrite_files, "_changed", changed)
 
 
 def believes_what_a_check_has_said() -> AbstractContextManager[Any]:
     """Asks no second time which deletes reach the files, though the base has others."""
-    return patch.object(AppliedDeletes, "key", property(lambda self: "the first base"))
+    return replaced(AppliedDeletes, "key", property(lambda self: "the first base"))
 
 
 def names_replaced_files() -> AbstractContextManager[Any]:
@@ -73,7 +68,7 @@ def names_replaced_files() -> AbstractContextManager[Any]:
         found = _carried(self, changed, base, attempt)
         return tuple(replace(file, referenced_data_file=min(changed)) for file in found)
 
-    return patch.object(RewriteFiles, "_carried", carried)
+    return replaced(RewriteFiles, "_carried", carried)
 
 
 def names_files_that_stay() -> AbstractContextManager[Any]:
@@ -83,7 +78,7 @@ def names_files_that_stay() -> AbstractContextManager[Any]:
         found = _ask(self, changed, base, noted)
         return Carried(tuple(replace(f, referenced_data_file=min(changed)) for f in found.deletes), found.refusals)
 
-    return patch.object(CarriedRows, "carried", ask)
+    return replaced(CarriedRows, "carried", ask)
 
 
 def numbers_deletes_as_the_data() -> AbstractContextManager[Any]:
@@ -92,15 +87,26 @@ def numbers_deletes_as_the_data() -> AbstractContextManager[Any]:
     They reach the same rows, but a reader of what is new in the table would not see that they came with this snapshot.
     """
 
-    def apply(self: RewriteFiles, base: Any, attempt: Attempt) -> Any:
-        def add(files: Any, *rest: Any, content: Any = ManifestContent.DATA, **given: Any) -> Any:
-            return _add(files, *rest, content=content, **{"sequence_number": self.data_sequence_number, **given})
+    # Writers take turns in the middle of a change, each in a thread of its own.
+    current = threading.local()
+    apply = RewriteFiles.apply
 
-        with patch.object(rewrite_files, "add", add):
-            return _apply(self, base, attempt)
+    def noted(self: RewriteFiles, base: Any, attempt: Attempt) -> Any:
+        current.number = self.data_sequence_number
+        try:
+            return apply(self, base, attempt)
+        finally:
+            current.number = None
 
-    _apply = RewriteFiles.apply
-    return patch.object(RewriteFiles, "apply", apply)
+    def add(files: Any, *rest: Any, content: Any = ManifestContent.DATA, **given: Any) -> Any:
+        number = getattr(current, "number", None)
+        own = {} if number is None else {"sequence_number": number}
+        return _add(files, *rest, content=content, **{**own, **given})
+
+    stack = ExitStack()
+    stack.enter_context(replaced(RewriteFiles, "apply", noted))
+    stack.enter_context(replaced(rewrite_files, "add", add))
+    return stack
 
 
 def keeps_deletes_of_replaced_files() -> AbstractContextManager[Any]:
@@ -109,19 +115,19 @@ def keeps_deletes_of_replaced_files() -> AbstractContextManager[Any]:
     def remove_deletes(manifests: Any, kept: Any, *rest: Any, **given: Any) -> Any:
         return _remove_deletes(manifests, replace(kept, paths=frozenset()), *rest, **given)
 
-    return patch.object(rewrite_files, "remove_deletes", remove_deletes)
+    return replaced(rewrite_files, "remove_deletes", remove_deletes)
 
 
 def removes_deletes_that_landed() -> AbstractContextManager[Any]:
     """Cleans up the delete files of every attempt, the last one's among them."""
-    return patch.object(Attempt, "name_delete_files", lambda self, locations: None)
+    return replaced(Attempt, "name_delete_files", lambda self, locations: None)
 
 
 def leaves_deletes_of_attempts() -> AbstractContextManager[Any]:
     """Forgets which delete files it has written."""
-    return patch.object(Attempt, "delete_file_written", lambda self, location: None)
+    return replaced(Attempt, "delete_file_written", lambda self, location: None)
 
 
 def passes_over_refusals() -> AbstractContextManager[Any]:
     """Commits though the carrier has said that rows are back."""
-    return patch.object(rewrite_files, "raise_refusals", lambda refusals: None)
+    return replaced(rewrite_files, "raise_refusals", lambda refusals: None)

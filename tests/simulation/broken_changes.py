@@ -2,7 +2,6 @@
 
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
-from unittest.mock import patch
 
 from msgspec.structs import replace
 
@@ -19,11 +18,12 @@ from icekeep.commit.selection import Matching
 from icekeep.spec.manifests.structs import Status
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef
+from simulation.replacing import replaced
 
 
 def skips_the_look_after_a_commit() -> AbstractContextManager[Any]:
     """Takes the creation of a version for a commit, whatever newer versions there are."""
-    return patch.object(FilesystemCatalog, "_verified", lambda self, table, data: Committed(table))
+    return replaced(FilesystemCatalog, "_verified", lambda self, table, data: Committed(table))
 
 
 def keeps_no_versions() -> AbstractContextManager[Any]:
@@ -32,7 +32,7 @@ def keeps_no_versions() -> AbstractContextManager[Any]:
     def trim(self: Any, base: Any, new: Any, version: int) -> None:
         self._storage.delete_many(entry.metadata_file for entry in dropped_from_log(base, new))
 
-    return patch.object(FilesystemCatalog, "_trim", trim)
+    return replaced(FilesystemCatalog, "_trim", trim)
 
 
 def takes_the_hint_for_the_head() -> AbstractContextManager[Any]:
@@ -45,17 +45,17 @@ def takes_the_hint_for_the_head() -> AbstractContextManager[Any]:
         location = next(there, None)
         return find(storage, directory) if location is None else version_files.VersionFile(hint, location)
 
-    return patch.object(filesystem, "find_head", believe)
+    return replaced(filesystem, "find_head", believe)
 
 
 def takes_a_name_for_its_own() -> AbstractContextManager[Any]:
     """After a lost answer, takes a version of the number that it wanted for the one that it wrote."""
-    return patch.object(settling, "parse_version_name", lambda name: None)
+    return replaced(settling, "parse_version_name", lambda name: None)
 
 
 def picks_what_was_picked() -> AbstractContextManager[Any]:
     """Publishes a snapshot once more, after it was published."""
-    return patch.object(cherry_pick, "_check_unpublished", lambda base, picked: None)
+    return replaced(cherry_pick, "_check_unpublished", lambda base, picked: None)
 
 
 def merges_and_drops() -> AbstractContextManager[Any]:
@@ -65,7 +65,7 @@ def merges_and_drops() -> AbstractContextManager[Any]:
         entries = [entry for manifest in manifests for entry in work.kept(reader.entries(manifest, work.base))]
         return [*work.writer.write(entries[:-1], work.spec_id, work.content, locations)]
 
-    return patch.object(MergeManifests, "run", without_the_last)
+    return replaced(MergeManifests, "run", without_the_last)
 
 
 def merges_what_is_deleted() -> AbstractContextManager[Any]:
@@ -76,25 +76,25 @@ def merges_what_is_deleted() -> AbstractContextManager[Any]:
             is_own = entry.snapshot_id == work.writer.snapshot_id
             yield entry if is_own else replace(entry, status=Status.EXISTING)
 
-    return patch.object(MergeManifests, "kept", kept)
+    return replaced(MergeManifests, "kept", kept)
 
 
 def overwrites_unseen() -> AbstractContextManager[Any]:
     """Does not look, though it was asked to be serializable, whether others added rows."""
-    return patch.object(overwrite_files, "check_no_new_data", lambda *arguments: None)
+    return replaced(overwrite_files, "check_no_new_data", lambda *arguments: None)
 
 
 def overwrites_what_it_did_not_read() -> AbstractContextManager[Any]:
     """Does not look, though it was asked to be isolated, whether others deleted rows."""
     stack = ExitStack()
-    stack.enter_context(patch.object(overwrite_files, "check_no_new_deletes", lambda *arguments: None))
-    stack.enter_context(patch.object(overwrite_files, "check_no_lost_data", lambda *arguments: None))
+    stack.enter_context(replaced(overwrite_files, "check_no_new_deletes", lambda *arguments: None))
+    stack.enter_context(replaced(overwrite_files, "check_no_lost_data", lambda *arguments: None))
     return stack
 
 
 def removes_files_that_match_in_part() -> AbstractContextManager[Any]:
     """Removes a data file by a filter of which only some rows match."""
-    return patch.object(Matching, "holds_only", lambda self, file: True)
+    return replaced(Matching, "holds_only", lambda self, file: True)
 
 
 def renames_what_it_saw() -> AbstractContextManager[Any]:
@@ -104,17 +104,17 @@ def renames_what_it_saw() -> AbstractContextManager[Any]:
         ref = SnapshotRef(snapshot_id=self.snapshot_id, type="branch")
         return SetSnapshotRef(self.new_name, ref), RemoveSnapshotRef(self.name)
 
-    return patch.object(RenameBranch, "apply", apply)
+    return replaced(RenameBranch, "apply", apply)
 
 
 def moves_refs_unseen() -> AbstractContextManager[Any]:
     """Replaces and drops branches and tags wherever others have moved them."""
-    return patch.object(manage_refs, "check_unmoved", lambda *arguments: None)
+    return replaced(manage_refs, "check_unmoved", lambda *arguments: None)
 
 
 def removes_specs_in_use() -> AbstractContextManager[Any]:
     """Removes, with the snapshots that expire, all partition specs but the current one."""
-    return patch.object(
+    return replaced(
         expire_snapshots, "unused_spec_ids", lambda base, used: tuple({*base.specs_by_id} - {base.default_spec_id})
     )
 
@@ -127,4 +127,4 @@ def drops_other_statistics() -> AbstractContextManager[Any]:
         others = {f.snapshot_id for f in base.statistics} - {f.snapshot_id for f in self.updates}
         return apply(replace(self, removals=(*others,)), base, attempt)
 
-    return patch.object(ChangeStatistics, "apply", alone)
+    return replaced(ChangeStatistics, "apply", alone)

@@ -2,7 +2,6 @@
 
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
-from unittest.mock import patch
 
 from msgspec.structs import replace
 
@@ -26,6 +25,7 @@ from icekeep.spec.applicability import applied_delete, reaching_deletes
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import SetSnapshotRef
+from simulation.replacing import replaced
 
 _commit, _swap, _settle = retry.commit, retry._swap, retry.settle
 
@@ -43,12 +43,12 @@ class _AppliedOnce:
 
 def skips_requirements() -> AbstractContextManager[Any]:
     """Sends updates to the catalog without what must hold for them."""
-    return patch.object(retry, "requirements_for", lambda base, updates: ())
+    return replaced(retry, "requirements_for", lambda base, updates: ())
 
 
 def does_not_apply_again() -> AbstractContextManager[Any]:
     """Sends the updates of the first attempt again after a conflict."""
-    return patch.object(retry, "commit", lambda table, change, **o: _commit(table, _AppliedOnce(change), **o))
+    return replaced(retry, "commit", lambda table, change, **o: _commit(table, _AppliedOnce(change), **o))
 
 
 def cleans_up_after_unknown() -> AbstractContextManager[Any]:
@@ -60,7 +60,7 @@ def cleans_up_after_unknown() -> AbstractContextManager[Any]:
             remove_all(files)
         return outcome
 
-    return patch.object(retry, "_swap", swap)
+    return replaced(retry, "_swap", swap)
 
 
 def cleans_up_when_interrupted() -> AbstractContextManager[Any]:
@@ -73,7 +73,7 @@ def cleans_up_when_interrupted() -> AbstractContextManager[Any]:
             remove_all(files)
             raise
 
-    return patch.object(retry, "_swap", swap)
+    return replaced(retry, "_swap", swap)
 
 
 def takes_unknown_for_a_conflict() -> AbstractContextManager[Any]:
@@ -83,12 +83,12 @@ def takes_unknown_for_a_conflict() -> AbstractContextManager[Any]:
         outcome = _swap(*arguments)
         return Conflict("it seems") if isinstance(outcome, Unknown) else outcome
 
-    return patch.object(retry, "_swap", swap)
+    return replaced(retry, "_swap", swap)
 
 
 def believes_every_conflict() -> AbstractContextManager[Any]:
     """Does not look whether a conflict was its own commit met again."""
-    return patch.object(
+    return replaced(
         retry, "settle", lambda outcome, *rest: outcome if isinstance(outcome, Conflict) else _settle(outcome, *rest)
     )
 
@@ -112,19 +112,19 @@ def deletes_before_the_commit() -> AbstractContextManager[Any]:
             )
         return found
 
-    return patch.object(execute, "_planned", plan)
+    return replaced(execute, "_planned", plan)
 
 
 def does_not_prove_again() -> AbstractContextManager[Any]:
     """Deletes by the plan although others committed since it was made."""
-    return patch.object(execute, "_nobody_else", lambda *arguments: True)
+    return replaced(execute, "_nobody_else", lambda *arguments: True)
 
 
 def carries_out_what_was_never_committed() -> AbstractContextManager[Any]:
     """Takes each plan that lies there for one whose snapshots are gone, and looks at nothing else."""
     stack = ExitStack()
-    stack.enter_context(patch.object(earlier, "still_garbage", lambda files, *rest: files))
-    stack.enter_context(patch.object(earlier, "is_committed", lambda *arguments: True))
+    stack.enter_context(replaced(earlier, "still_garbage", lambda files, *rest: files))
+    stack.enter_context(replaced(earlier, "is_committed", lambda *arguments: True))
     return stack
 
 
@@ -135,7 +135,7 @@ def expires_by_the_first_base() -> AbstractContextManager[Any]:
     def cached(self: ExpireSnapshots, base: Any, attempt: Any) -> Any:
         return chosen.setdefault(attempt.snapshot_id, apply(self, base, attempt))
 
-    return patch.object(ExpireSnapshots, "apply", cached)
+    return replaced(ExpireSnapshots, "apply", cached)
 
 
 def reuses_a_manifest_list() -> AbstractContextManager[Any]:
@@ -148,9 +148,9 @@ def reuses_a_manifest_list() -> AbstractContextManager[Any]:
 
     stack = ExitStack()
     stack.enter_context(
-        patch.object(attempts, "manifest_list_location", lambda base, id_, number, uuid: location(base, id_, 1, uuid))
+        replaced(attempts, "manifest_list_location", lambda base, id_, number, uuid: location(base, id_, 1, uuid))
     )
-    stack.enter_context(patch.object(CommitFiles, "write", write_if_new))
+    stack.enter_context(replaced(CommitFiles, "write", write_if_new))
     return stack
 
 
@@ -164,7 +164,7 @@ def replaces_without_looking() -> AbstractContextManager[Any]:
         except ConflictError:
             return AppendFiles(files=self.added).apply(base, attempt)
 
-    return patch.object(RewriteFiles, "apply", lenient)
+    return replaced(RewriteFiles, "apply", lenient)
 
 
 def ignores_new_deletes() -> AbstractContextManager[Any]:
@@ -179,20 +179,18 @@ def ignores_new_deletes() -> AbstractContextManager[Any]:
         applied = {path: frozenset(map(applied_delete, found)) for path, found in reaching.items()}
         return apply(replace(self, applied_deletes=applied), base, attempt)
 
-    return patch.object(RewriteFiles, "apply", as_if_applied)
+    return replaced(RewriteFiles, "apply", as_if_applied)
 
 
 def deletes_rows_of_what_is_gone() -> AbstractContextManager[Any]:
     """Adds position deletes of data files that are no longer live."""
-    return patch.object(RowDelta, "_check_named", lambda *arguments: None)
+    return replaced(RowDelta, "_check_named", lambda *arguments: None)
 
 
 def numbers_wrongly() -> AbstractContextManager[Any]:
     """Gives the files of a compaction a new sequence number, so that deletes no longer reach their rows."""
     apply = RewriteFiles.apply
-    return patch.object(
-        RewriteFiles, "apply", lambda self, *rest: apply(replace(self, data_sequence_number=None), *rest)
-    )
+    return replaced(RewriteFiles, "apply", lambda self, *rest: apply(replace(self, data_sequence_number=None), *rest))
 
 
 def gives_row_ids_twice() -> AbstractContextManager[Any]:
@@ -203,7 +201,7 @@ def gives_row_ids_twice() -> AbstractContextManager[Any]:
         numbered, end = assign(manifests, 0)
         return numbered, next_row_id + end
 
-    return patch.object(attempts, "assign_row_ids", from_zero)
+    return replaced(attempts, "assign_row_ids", from_zero)
 
 
 def rolls_back_unseen() -> AbstractContextManager[Any]:
@@ -213,20 +211,18 @@ def rolls_back_unseen() -> AbstractContextManager[Any]:
         base.snapshot(self.snapshot_id)
         return (SetSnapshotRef("main", SnapshotRef(snapshot_id=self.snapshot_id, type="branch")),)
 
-    return patch.object(RollbackToSnapshot, "apply", apply)
+    return replaced(RollbackToSnapshot, "apply", apply)
 
 
 def blanks_totals() -> AbstractContextManager[Any]:
     """Counts the totals of a snapshot from zero."""
     build = SummaryBuilder.build
-    return patch.object(
-        SummaryBuilder, "build", lambda self, operation, parent, uuid: build(self, operation, None, uuid)
-    )
+    return replaced(SummaryBuilder, "build", lambda self, operation, parent, uuid: build(self, operation, None, uuid))
 
 
 def forgets_to_clean_up() -> AbstractContextManager[Any]:
     """Leaves behind what was refused."""
-    return patch.object(retry, "remove_all", lambda files: None)
+    return replaced(retry, "remove_all", lambda files: None)
 
 
 def removes_every_other_manifest() -> AbstractContextManager[Any]:
@@ -236,4 +232,4 @@ def removes_every_other_manifest() -> AbstractContextManager[Any]:
         if len(files.lists_written) > 1:
             files.storage.delete_many([*files.lists_written[:-1], *files.manifests_written[:-1]])
 
-    return patch.object(retry, "remove_unused", remove)
+    return replaced(retry, "remove_unused", remove)

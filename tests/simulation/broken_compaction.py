@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
-from unittest.mock import patch
 
 from msgspec.structs import replace
 
@@ -16,18 +15,19 @@ from icekeep.spec import applicability
 from icekeep.spec.applicability import is_global, partition_key
 from icekeep.spec.manifests.structs import FileContent
 from simulation import compaction_operations
+from simulation.replacing import replaced
 
 _dangling, _is_dangling = rewrite_files.dangling, dangling.is_dangling
 
 
 def moves_rows_past_deletes() -> AbstractContextManager[Any]:
     """Moves rows to another spec whatever equality deletes came meanwhile for where they are put."""
-    return patch.object(AppliedDeletes, "_problem_of_moving", lambda self, reader: None)
+    return replaced(AppliedDeletes, "_problem_of_moving", lambda self, reader: None)
 
 
 def takes_moved_rows_for_reached() -> AbstractContextManager[Any]:
     """Moves rows to another spec as if newer equality deletes of their old one still reached them."""
-    return patch.object(AppliedDeletes, "_is_moved", lambda self, spec_id: False)
+    return replaced(AppliedDeletes, "_is_moved", lambda self, spec_id: False)
 
 
 def takes_global_deletes_for_a_partitions() -> AbstractContextManager[Any]:
@@ -39,7 +39,7 @@ def takes_global_deletes_for_a_partitions() -> AbstractContextManager[Any]:
             return number is None or not applicability.is_newer(delete, number)
         return _is_dangling(delete, least, least_of_table, specs)
 
-    return patch.object(dangling, "is_dangling", is_dangling)
+    return replaced(dangling, "is_dangling", is_dangling)
 
 
 def takes_equal_numbers_for_too_old() -> AbstractContextManager[Any]:
@@ -52,22 +52,22 @@ def takes_equal_numbers_for_too_old() -> AbstractContextManager[Any]:
             return number is None or delete.sequence_number <= number + 1
         return _is_dangling(delete, least, least_of_table, specs)
 
-    return patch.object(dangling, "is_dangling", is_dangling)
+    return replaced(dangling, "is_dangling", is_dangling)
 
 
 def forgets_what_it_adds() -> AbstractContextManager[Any]:
     """Looks for what is dangling without the files that the compaction adds."""
 
-    def without(deletes: Any, data: Any, added: Any, base: Any, attempt: Any, *, added_number: Any) -> Any:
-        return _dangling(deletes, data, (), base, attempt, added_number=None)
+    def without(deletes: Any, data: Any, added: Any, base: Any, attempt: Any, **given: Any) -> Any:
+        return _dangling(deletes, data, (), base, attempt)
 
-    return patch.object(rewrite_files, "dangling", without)
+    return replaced(rewrite_files, "dangling", without)
 
 
 def forgets_what_it_removes() -> AbstractContextManager[Any]:
     """Looks for what is dangling as if the files that go were still there."""
     find = RewriteFiles._dangling
-    return patch.object(
+    return replaced(
         RewriteFiles,
         "_dangling",
         lambda self, manifests, kept, *rest: find(self, manifests, replace(kept, manifests=manifests.data), *rest),
@@ -83,7 +83,7 @@ def finds_dangling_deletes_once() -> AbstractContextManager[Any]:
             found[attempt.snapshot_id] = find(self, manifests, kept, base, attempt)
         return found[attempt.snapshot_id]
 
-    return patch.object(RewriteFiles, "_dangling", first)
+    return replaced(RewriteFiles, "_dangling", first)
 
 
 def holds_nothing() -> AbstractContextManager[Any]:
@@ -93,12 +93,12 @@ def holds_nothing() -> AbstractContextManager[Any]:
     def hold_start(table: Any, snapshot_id: int, run_id: str, runtime: Any, listener: Any) -> Iterator[str]:
         yield run_id
 
-    return patch.object(compaction_operations, "hold_start", hold_start)
+    return replaced(compaction_operations, "hold_start", hold_start)
 
 
 def leaves_its_tag() -> AbstractContextManager[Any]:
     """Drops no tag at the end of a run."""
-    return patch.object(start_tag, "_drop", lambda *arguments: None)
+    return replaced(start_tag, "_drop", lambda *arguments: None)
 
 
 def drops_tags_of_living_runs() -> AbstractContextManager[Any]:
@@ -109,7 +109,7 @@ def drops_tags_of_living_runs() -> AbstractContextManager[Any]:
             if name.startswith(start_tag.TAG_PREFIX):
                 start_tag._drop(table, name, ref.snapshot_id, runtime, listener)
 
-    return patch.object(start_tag, "_drop_left_over", drop_all)
+    return replaced(start_tag, "_drop_left_over", drop_all)
 
 
 def holds_for_no_time() -> AbstractContextManager[Any]:
@@ -119,4 +119,4 @@ def holds_for_no_time() -> AbstractContextManager[Any]:
         ref = start_tag.SnapshotRef(snapshot_id=snapshot_id, type="tag", max_ref_age_ms=1)
         commit(table, start_tag._Hold(name, ref), runtime=runtime)
 
-    return patch.object(start_tag, "_create", create)
+    return replaced(start_tag, "_create", create)

@@ -2,22 +2,22 @@
 
 from contextlib import AbstractContextManager
 from typing import Any
-from unittest.mock import patch
 
 from msgspec.structs import replace
 
 from icekeep.commit.changes.convert_deletes import ConvertDeletes
 from icekeep.commit.changes.rewrite_deletes import RewriteDeletes
+from simulation.replacing import replaced
 
 
 def converts_what_it_looked_through() -> AbstractContextManager[Any]:
     """Removes equality deletes though they reach data files that came since, or its own are gone."""
-    return patch.object(ConvertDeletes, "_check_reached", lambda self, manifests, base, attempt: None)
+    return replaced(ConvertDeletes, "_check_reached", lambda self, manifests, base, attempt: None)
 
 
 def converts_past_new_positions() -> AbstractContextManager[Any]:
     """Adds vectors whatever vectors others have added meanwhile."""
-    return patch.object(ConvertDeletes, "_check_position_deletes", lambda self, manifests, base, attempt: None)
+    return replaced(ConvertDeletes, "_check_position_deletes", lambda self, manifests, base, attempt: None)
 
 
 def numbers_merged_deletes_anew() -> AbstractContextManager[Any]:
@@ -28,9 +28,9 @@ def numbers_merged_deletes_anew() -> AbstractContextManager[Any]:
         late = tuple(replace(added, sequence_number=attempt.base.next_sequence_number) for added in self.added)
         return manifests(replace(self, added=late), attempt, summary)
 
-    return patch.object(RewriteDeletes, "_added_manifests", added_manifests)
+    return replaced(RewriteDeletes, "_added_manifests", added_manifests)
 
 
 def upgrades_unseen() -> AbstractContextManager[Any]:
     """Writes position delete files for a table that takes vectors by now."""
-    return patch.object(RewriteDeletes, "_check_base", lambda self, base: None)
+    return replaced(RewriteDeletes, "_check_base", lambda self, base: None)

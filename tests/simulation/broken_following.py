@@ -2,7 +2,6 @@
 
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
-from unittest.mock import patch
 
 from msgspec.structs import replace
 
@@ -11,6 +10,7 @@ from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes import rewrite_manifests
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.following import Followed
+from simulation.replacing import replaced
 
 _moves, _followed, _write_manifests = following._moves, rewrite_manifests.followed, Attempt.write_manifests
 _dangling = rewrite_manifests.dangling
@@ -62,31 +62,31 @@ def reuses_a_manifest_that_lacks_other_files() -> AbstractContextManager[Any]:
     """Takes a new manifest that an earlier attempt has written again, whatever files that one lacks."""
 
     def write(self: Any, key: Any, *others: Any) -> Any:
-        return _write_manifests(self, key[:2] if key[0] == "without" else key, *others)
+        return _write_manifests(self, key[:2] if isinstance(key, tuple) and key[0] == "without" else key, *others)
 
     return _uncounted(Attempt, "write_manifests", write)
 
 
 def leaves_what_it_had_no_use_for() -> AbstractContextManager[Any]:
     """Leaves new manifests in storage that it did not list in the end."""
-    return patch.object(Attempt, "leave_out", lambda self, manifests: None)
+    return replaced(Attempt, "leave_out", lambda self, manifests: None)
 
 
 def finds_dangling_deletes_once() -> AbstractContextManager[Any]:
     """Leaves out in later attempts the delete files that reached nothing in the first one's base."""
     found: dict[Any, Any] = {}
 
-    def dangling(deletes: Any, data: Any, added: Any, base: Any, attempt: Any) -> Any:
+    def dangling(deletes: Any, data: Any, added: Any, base: Any, attempt: Any, **given: Any) -> Any:
         if attempt.snapshot_id not in found:
-            found[attempt.snapshot_id] = _dangling(deletes, data, added, base, attempt)
+            found[attempt.snapshot_id] = _dangling(deletes, data, added, base, attempt, **given)
         return found[attempt.snapshot_id]
 
-    return patch.object(rewrite_manifests, "dangling", dangling)
+    return replaced(rewrite_manifests, "dangling", dangling)
 
 
 def _uncounted(of: Any, name: str, broken: Any) -> AbstractContextManager[Any]:
     """With something broken, and nobody who counts the files."""
     stack = ExitStack()
-    stack.enter_context(patch.object(rewrite_manifests, "_check_counts", lambda *arguments: None))
-    stack.enter_context(patch.object(of, name, broken))
+    stack.enter_context(replaced(rewrite_manifests, "_check_counts", lambda *arguments: None))
+    stack.enter_context(replaced(of, name, broken))
     return stack

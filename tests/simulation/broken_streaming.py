@@ -1,8 +1,7 @@
 """What carries real deletes of positions into new files, broken on purpose: see `mutants`."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
-from unittest.mock import patch
 
 from msgspec.structs import replace
 from pyroaring import BitMap64
@@ -12,6 +11,7 @@ from icekeep.commit.changes.rewrite_files import AppliedDeletes
 from icekeep.formats.row_moves import MovedPiece
 from icekeep.maintenance.compaction import carrying, commits
 from icekeep.maintenance.compaction.carrying import CarriedDeletes
+from simulation.replacing import replaced
 
 _add, _new_positions = rewrite_files.add, carrying.new_positions
 _deleted, _write_positions = CarriedDeletes._deleted_positions, CarriedDeletes._write_positions
@@ -21,14 +21,14 @@ _write_vectors = CarriedDeletes._write_vectors
 def refuses_what_has_changed() -> AbstractContextManager[Any]:
     """Takes positions that others delete for a conflict: the group is planned anew."""
     checked = AppliedDeletes.checked
-    return patch.object(
+    return replaced(
         AppliedDeletes, "checked", lambda self, *rest: checked(replace(self, carries=False), *rest)
     )  # fmt: skip
 
 
 def carries_no_positions() -> AbstractContextManager[Any]:
     """Finds the new places of rows, and writes nothing."""
-    return patch.object(CarriedDeletes, "_write", lambda self, moved, base, noted: ())
+    return replaced(CarriedDeletes, "_write", lambda self, moved, base, noted: ())
 
 
 def reads_deletes_once_a_data_file() -> AbstractContextManager[Any]:
@@ -38,7 +38,7 @@ def reads_deletes_once_a_data_file() -> AbstractContextManager[Any]:
     def deleted(self: CarriedDeletes, changed: Any) -> Any:
         return {path: known.setdefault((id(self), path), held) for path, held in _deleted(self, changed).items()}
 
-    return patch.object(CarriedDeletes, "_deleted_positions", deleted)
+    return replaced(CarriedDeletes, "_deleted_positions", deleted)
 
 
 def writes_deletes_once_a_data_file() -> AbstractContextManager[Any]:
@@ -57,7 +57,10 @@ def writes_deletes_once_a_data_file() -> AbstractContextManager[Any]:
             known[key] = _write_vectors(self, moved, noted)
         return known[key]
 
-    return patch.multiple(CarriedDeletes, _write_positions=positions, _write_vectors=vectors)
+    stack = ExitStack()
+    stack.enter_context(replaced(CarriedDeletes, "_write_positions", positions))
+    stack.enter_context(replaced(CarriedDeletes, "_write_vectors", vectors))
+    return stack
 
 
 def forgets_which_rows_were_dropped() -> AbstractContextManager[Any]:
@@ -70,13 +73,13 @@ def forgets_which_rows_were_dropped() -> AbstractContextManager[Any]:
             return {path: BitMap64([position + 1 for position in held]) for path, held in found.items()}
         return found
 
-    return patch.object(carrying, "new_positions", new_positions)
+    return replaced(carrying, "new_positions", new_positions)
 
 
 def carries_a_group_at_most() -> AbstractContextManager[Any]:
     """Forgets the groups behind the first that has changed deletes."""
     by_group = CarriedDeletes._by_group
-    return patch.object(
+    return replaced(
         CarriedDeletes, "_by_group", lambda self, changed: dict(sorted(by_group(self, changed).items())[:1])
     )
 
@@ -87,9 +90,9 @@ def reuses_a_manifest_of_deletes() -> AbstractContextManager[Any]:
     def add(*rest: Any, key: Any = "added", **given: Any) -> Any:
         return _add(*rest, key=key if key == "added" else "carried", **given)
 
-    return patch.object(rewrite_files, "add", add)
+    return replaced(rewrite_files, "add", add)
 
 
 def leaves_what_tasks_told() -> AbstractContextManager[Any]:
     """Keeps under the run's directory where rows went."""
-    return patch.object(commits, "forget_moves", lambda table, outcomes: None)
+    return replaced(commits, "forget_moves", lambda table, outcomes: None)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.metadata import TableMetadata
 
 if TYPE_CHECKING:
@@ -23,8 +24,20 @@ def kinds_of(rows: Iterable[int]) -> list[str]:
     return sorted(set(map(kind_of, rows)))
 
 
+FINDINGS = (IcekeepBug, InvalidTableError)
+NOTICED = "E1"
+"""What the library itself finds: that the table is damaged, or the library broken."""
+
+NOT_ICEKEEPS = "E2"
+"""An error that is none of icekeep's, such as a `TypeError`."""
+
+
 class Violation(AssertionError):
-    """An invariant does not hold."""
+    """An invariant does not hold; `invariant` is its letter and number, as `model` has them."""
+
+    def __init__(self, invariant: str, message: str) -> None:
+        super().__init__(f"{invariant}: {message}")
+        self.invariant = invariant
 
 
 class Told(Enum):

@@ -20,7 +20,7 @@ from icekeep.maintenance.runs import sweep_runs
 from icekeep.spec.metadata import new_table_metadata
 from kit.tables import BY_KIND, COLUMNS, UNPARTITIONED
 from simulation.client import Client, Crashed
-from simulation.doing import Told, Violation
+from simulation.doing import FINDINGS, NOT_ICEKEEPS, NOTICED, Told, Violation
 from simulation.faults import Fault, Faults, NoFaults, RandomFaults
 from simulation.model import Model
 from simulation.operation import Operation
@@ -254,6 +254,10 @@ class History:
         return Told.UNKNOWN if after_commit else Told.FAILED
 
     def _broken(self, operation: Operation, error: BaseException) -> Any:
-        violation = Violation(f"{operation.name} ended with {type(error).__name__}: {error}")
+        found_by_library = isinstance(error, FINDINGS)
+        violation = Violation(
+            NOTICED if found_by_library else NOT_ICEKEEPS,
+            f"{operation.name} ended with {type(error).__name__}: {error}",
+        )
         violation.__cause__ = error
         self.scheduler.fail(violation)

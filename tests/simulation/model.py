@@ -1,6 +1,8 @@
 """What must be true of the table after every step, whatever writers do and whatever goes wrong.
 
 The letters and numbers are those of the invariants: G of garbage, C of commits, D of content, R of retention, X of crashes.
+H are those of a catalog in a directory. E are errors that no writer may be told of: E1 that the library is broken or the
+table is damaged, E2 one that is not icekeep's.
 """
 
 from collections import Counter, defaultdict
@@ -155,6 +157,10 @@ class Model:
                 self._check_new(snapshot, before, new)
         self._check_history(doing, before, new)
         self._check_effect(doing, before, new)
+        # Rows and files come first: totals are wrong as well where these are.
+        for snapshot in new.snapshots:
+            if snapshot.snapshot_id not in before.snapshots_by_id:
+                self._check_totals(snapshot, self.view(snapshot))
         doing.check(self, before, new)
 
     def is_ancestor(self, snapshot_id: int, of: int) -> bool:
@@ -299,7 +305,6 @@ class Model:
         view = self.view(snapshot)
         self._check_present(view, snapshot)
         self._ever_reachable |= view.files
-        self._check_totals(snapshot, view)
 
     def _manifests(self, snapshot: Snapshot) -> list[ManifestFile]:
         present = snapshot.manifest_list in self.world.disk.files
@@ -418,7 +423,7 @@ class Model:
     def require(self, holds: bool, invariant: str, message: str) -> None:
         """End the run where an invariant does not hold."""
         if not holds:
-            self.world.scheduler.fail(Violation(f"{invariant}: {message}"))
+            self.world.scheduler.fail(Violation(invariant, message))
 
 
 def _statistics(metadata: TableMetadata) -> set[str]:

@@ -19,6 +19,7 @@ from simulation import (
 from simulation.compaction_operations import Compact, CompactAndClean, CompactHoldingItsStart, CompactIntoAnotherSpec
 from simulation.definition_operations import ChangePartitioning, SetStatistics, Upgrade
 from simulation.delete_operations import ConvertByValue, MergeDeletes
+from simulation.doing import FINDINGS, NOT_ICEKEEPS, NOTICED, Violation
 from simulation.file_operations import (
     Append,
     Delete,
@@ -36,13 +37,20 @@ from simulation.snapshot_operations import Expire, ExpireAndReclaim, Rollback, S
 from simulation.streaming import StreamingHistory
 from simulation.world import DIRECTORY, POINTER
 
+HISTORIES_MAX = 600
+"""How many to look at for one that shows a mutant."""
+
 Mutant = Callable[[], AbstractContextManager[Any]]
 
 
 class Hunt(NamedTuple):
-    """Where to look for a history that shows a mutant: any will do, these save time."""
+    """What a mutant is meant to break, by the letters and numbers of `model`, and where to look for a history that shows it.
 
-    first_seed: int = 0
+    `at` is a history that has shown it: it is tried first. All else that is not said is drawn.
+    """
+
+    breaks: str
+    at: int = 0
     catalog: str | None = None
     share: float | None = None
     likes: tuple[Make, ...] = ()
@@ -51,108 +59,141 @@ class Hunt(NamedTuple):
     def history(self, number: int) -> History | StreamingHistory:
         """One of the histories to look at."""
         if self.streams:
-            return StreamingHistory(self.first_seed + number)
-        return History(self.first_seed + number, catalog=self.catalog, share=self.share, likes=self.likes)
+            return StreamingHistory(number)
+        return History(number, catalog=self.catalog, share=self.share, likes=self.likes)
 
 
-DELETES_COME = Hunt(likes=(Compact, DeleteRows))
-ROWS_COME_BACK = Hunt(likes=(Compact, DeleteRows, DeleteRows, Rollback, SetCurrent))
-OTHERS_CHANGE_MANIFESTS = Hunt(likes=(MergeManifests, Delete, Append))
-STREAMING = Hunt(streams=True)
+DELETES_COME = (Compact, DeleteRows)
+ROWS_COME_BACK = (Compact, DeleteRows, DeleteRows, Rollback, SetCurrent)
+OTHERS_CHANGE_MANIFESTS = (MergeManifests, Delete, Append)
 
 MUTANTS: dict[Mutant, Hunt] = {
-    broken_commits.skips_requirements: Hunt(),
-    broken_commits.does_not_apply_again: Hunt(),
-    broken_commits.cleans_up_after_unknown: Hunt(share=0.08, catalog=POINTER),
-    broken_commits.cleans_up_when_interrupted: Hunt(share=0.08),
-    broken_commits.takes_unknown_for_a_conflict: Hunt(share=0.08),
-    broken_commits.believes_every_conflict: Hunt(share=0.08, catalog=POINTER),
-    broken_commits.deletes_before_the_commit: Hunt(likes=(ExpireAndReclaim,)),
-    broken_commits.does_not_prove_again: Hunt(likes=(ExpireAndReclaim, MakeBranchOrTag)),
-    broken_commits.carries_out_what_was_never_committed: Hunt(likes=(ExpireAndReclaim,), share=0.08),
-    broken_commits.expires_by_the_first_base: Hunt(likes=(Expire, MakeBranchOrTag, Rollback, SetCurrent)),
-    broken_commits.reuses_a_manifest_list: Hunt(),
-    broken_commits.replaces_without_looking: Hunt(likes=(Compact,)),
-    broken_commits.ignores_new_deletes: Hunt(likes=(Compact, DeleteRows)),
-    broken_commits.deletes_rows_of_what_is_gone: Hunt(likes=(Compact, DeleteRows)),
-    broken_commits.numbers_wrongly: Hunt(likes=(Compact,)),
-    broken_commits.gives_row_ids_twice: Hunt(),
-    broken_commits.rolls_back_unseen: Hunt(likes=(Rollback,)),
-    broken_commits.blanks_totals: Hunt(),
-    broken_commits.forgets_to_clean_up: Hunt(),
-    broken_commits.removes_every_other_manifest: Hunt(),
-    broken_changes.skips_the_look_after_a_commit: Hunt(catalog=DIRECTORY, share=0.0),
-    broken_changes.keeps_no_versions: Hunt(catalog=DIRECTORY),
-    broken_changes.takes_the_hint_for_the_head: Hunt(catalog=DIRECTORY),
-    broken_changes.takes_a_name_for_its_own: Hunt(catalog=DIRECTORY, share=0.08),
-    broken_changes.picks_what_was_picked: Hunt(catalog=POINTER, share=0.0, likes=(Stage, Publish)),
-    broken_changes.merges_and_drops: Hunt(),
-    broken_changes.merges_what_is_deleted: Hunt(likes=(Delete,)),
-    broken_changes.overwrites_unseen: Hunt(likes=(OverwriteByFilter,)),
-    broken_changes.overwrites_what_it_did_not_read: Hunt(likes=(OverwriteByFilter, DeleteByFilter)),
-    broken_changes.removes_files_that_match_in_part: Hunt(likes=(Compact, DeleteByFilter)),
-    broken_changes.renames_what_it_saw: Hunt(likes=(MakeBranchOrTag, RenameABranch)),
-    broken_changes.moves_refs_unseen: Hunt(likes=(MakeBranchOrTag, MoveBranchOrTag)),
-    broken_changes.removes_specs_in_use: Hunt(catalog=POINTER, likes=(ChangePartitioning, Expire)),
-    broken_changes.drops_other_statistics: Hunt(likes=(SetStatistics,)),
-    broken_compaction.moves_rows_past_deletes: Hunt(likes=(ChangePartitioning, DeleteByValue, CompactIntoAnotherSpec)),
+    broken_commits.skips_requirements: Hunt("D1", at=2),
+    broken_commits.does_not_apply_again: Hunt("D1 D3", at=2),
+    broken_commits.cleans_up_after_unknown: Hunt("G1", at=40, share=0.08, catalog=POINTER),
+    broken_commits.cleans_up_when_interrupted: Hunt("G1", share=0.08),
+    broken_commits.takes_unknown_for_a_conflict: Hunt("C3 C4", at=11, share=0.08),
+    broken_commits.believes_every_conflict: Hunt("G1", share=0.08, catalog=POINTER),
+    broken_commits.deletes_before_the_commit: Hunt("G1", likes=(ExpireAndReclaim,)),
+    broken_commits.does_not_prove_again: Hunt("G1", at=156, likes=(ExpireAndReclaim, MakeBranchOrTag)),
+    broken_commits.carries_out_what_was_never_committed: Hunt("G1", at=11, likes=(ExpireAndReclaim,), share=0.08),
+    broken_commits.expires_by_the_first_base: Hunt("R2", at=178, likes=(Expire, MakeBranchOrTag, Rollback, SetCurrent)),
+    broken_commits.reuses_a_manifest_list: Hunt("D1", at=1),
+    broken_commits.replaces_without_looking: Hunt("D3", at=1, likes=(Compact,)),
+    broken_commits.ignores_new_deletes: Hunt("D4", at=11, likes=DELETES_COME),
+    broken_commits.deletes_rows_of_what_is_gone: Hunt("D4", at=87, likes=DELETES_COME),
+    broken_commits.numbers_wrongly: Hunt("C9", likes=(Compact,)),
+    broken_commits.gives_row_ids_twice: Hunt("D5"),
+    broken_commits.rolls_back_unseen: Hunt("C5", at=1, likes=(Rollback,)),
+    broken_commits.blanks_totals: Hunt("D8"),
+    broken_commits.forgets_to_clean_up: Hunt("X3", at=1),
+    broken_commits.removes_every_other_manifest: Hunt("G1", at=1),
+    broken_changes.skips_the_look_after_a_commit: Hunt("C2", at=3, catalog=DIRECTORY, share=0.0),
+    broken_changes.keeps_no_versions: Hunt("H2", at=1, catalog=DIRECTORY),
+    broken_changes.takes_the_hint_for_the_head: Hunt("X1", at=4, catalog=DIRECTORY),
+    broken_changes.takes_a_name_for_its_own: Hunt("C2", catalog=DIRECTORY, share=0.08),
+    broken_changes.picks_what_was_picked: Hunt("C4", at=5, catalog=POINTER, share=0.0, likes=(Stage, Publish)),
+    broken_changes.merges_and_drops: Hunt("D1"),
+    broken_changes.merges_what_is_deleted: Hunt("D1", at=13, likes=(Delete,)),
+    broken_changes.overwrites_unseen: Hunt("D1", at=15, likes=(OverwriteByFilter,)),
+    broken_changes.overwrites_what_it_did_not_read: Hunt("D1", at=26, likes=(OverwriteByFilter, DeleteByFilter)),
+    broken_changes.removes_files_that_match_in_part: Hunt("D1", at=1, likes=(Compact, DeleteByFilter)),
+    broken_changes.renames_what_it_saw: Hunt("C10", likes=(MakeBranchOrTag, RenameABranch)),
+    broken_changes.moves_refs_unseen: Hunt("C5", at=48, likes=(MakeBranchOrTag, MoveBranchOrTag)),
+    broken_changes.removes_specs_in_use: Hunt("E1", at=1, catalog=POINTER, likes=(ChangePartitioning, Expire)),
+    broken_changes.drops_other_statistics: Hunt("C10", at=1, likes=(SetStatistics,)),
+    broken_compaction.moves_rows_past_deletes: Hunt(
+        "D4", at=105, likes=(ChangePartitioning, DeleteByValue, CompactIntoAnotherSpec)
+    ),
     broken_compaction.takes_moved_rows_for_reached: Hunt(
-        likes=(ChangePartitioning, DeleteByValue, CompactIntoAnotherSpec)
+        "D4", at=1, likes=(ChangePartitioning, DeleteByValue, CompactIntoAnotherSpec)
     ),
     broken_compaction.takes_global_deletes_for_a_partitions: Hunt(
-        likes=(ChangePartitioning, DeleteByValue, CompactAndClean)
+        "D4", at=7, likes=(ChangePartitioning, DeleteByValue, CompactAndClean)
     ),
-    broken_compaction.takes_equal_numbers_for_too_old: Hunt(likes=(DeleteRows, CompactAndClean)),
-    broken_compaction.forgets_what_it_adds: Hunt(likes=(DeleteByValue, CompactAndClean)),
-    broken_compaction.forgets_what_it_removes: Hunt(likes=(DeleteByValue, CompactAndClean)),
-    broken_compaction.finds_dangling_deletes_once: Hunt(likes=(DeleteByValue, Compact, CompactAndClean)),
-    broken_compaction.holds_nothing: Hunt(likes=(CompactHoldingItsStart,)),
-    broken_compaction.leaves_its_tag: Hunt(likes=(CompactHoldingItsStart,)),
-    broken_compaction.drops_tags_of_living_runs: Hunt(likes=(CompactHoldingItsStart,)),
-    broken_compaction.holds_for_no_time: Hunt(likes=(CompactHoldingItsStart, Expire)),
-    broken_carrying.carries_nothing: DELETES_COME,
-    broken_carrying.carries_for_the_first_base: DELETES_COME,
-    broken_carrying.carries_what_was_planned: DELETES_COME,
-    broken_carrying.looks_at_new_deletes_alone: ROWS_COME_BACK,
-    broken_carrying.believes_what_a_check_has_said: DELETES_COME,
-    broken_carrying.names_replaced_files: DELETES_COME,
-    broken_carrying.names_files_that_stay: DELETES_COME,
-    broken_carrying.numbers_deletes_as_the_data: DELETES_COME,
-    broken_carrying.keeps_deletes_of_replaced_files: DELETES_COME,
-    broken_carrying.removes_deletes_that_landed: DELETES_COME,
-    broken_carrying.leaves_deletes_of_attempts: DELETES_COME,
-    broken_carrying.passes_over_refusals: ROWS_COME_BACK,
-    broken_deletes.converts_what_it_looked_through: Hunt(likes=(DeleteByValue, ConvertByValue, Compact)),
+    broken_compaction.takes_equal_numbers_for_too_old: Hunt("D4", at=11, likes=(DeleteRows, CompactAndClean)),
+    broken_compaction.forgets_what_it_adds: Hunt("D4", at=28, likes=(DeleteByValue, CompactAndClean)),
+    broken_compaction.forgets_what_it_removes: Hunt("D7", at=37, likes=(DeleteByValue, CompactAndClean)),
+    broken_compaction.finds_dangling_deletes_once: Hunt("D4", at=118, likes=(DeleteByValue, Compact, CompactAndClean)),
+    broken_compaction.holds_nothing: Hunt("R1", at=1, likes=(CompactHoldingItsStart,)),
+    broken_compaction.leaves_its_tag: Hunt("R1", at=1, likes=(CompactHoldingItsStart,)),
+    broken_compaction.drops_tags_of_living_runs: Hunt("R1", at=1, likes=(CompactHoldingItsStart,)),
+    broken_compaction.holds_for_no_time: Hunt("R1", at=1, likes=(CompactHoldingItsStart, Expire)),
+    broken_carrying.carries_nothing: Hunt("D4", at=1, likes=DELETES_COME),
+    broken_carrying.carries_for_the_first_base: Hunt("D4", at=21, likes=DELETES_COME),
+    broken_carrying.carries_what_was_planned: Hunt("D4", at=1, likes=DELETES_COME),
+    broken_carrying.looks_at_new_deletes_alone: Hunt("D1", at=31, likes=ROWS_COME_BACK),
+    broken_carrying.believes_what_a_check_has_said: Hunt("D4", at=11, likes=DELETES_COME),
+    broken_carrying.names_replaced_files: Hunt("D4", at=1, likes=DELETES_COME),
+    broken_carrying.names_files_that_stay: Hunt("E1", at=1, likes=DELETES_COME),
+    broken_carrying.numbers_deletes_as_the_data: Hunt("C9", at=1, likes=DELETES_COME),
+    broken_carrying.keeps_deletes_of_replaced_files: Hunt("D7", at=1, likes=DELETES_COME),
+    broken_carrying.removes_deletes_that_landed: Hunt("G1", at=1, likes=DELETES_COME),
+    broken_carrying.leaves_deletes_of_attempts: Hunt("X3", at=21, likes=DELETES_COME),
+    broken_carrying.passes_over_refusals: Hunt("D1", at=31, likes=ROWS_COME_BACK),
+    broken_deletes.converts_what_it_looked_through: Hunt("D4", at=125, likes=(DeleteByValue, ConvertByValue, Compact)),
     broken_deletes.converts_past_new_positions: Hunt(
-        share=0.0, likes=(DeleteRows, ConvertByValue, DeleteByValue, Append)
+        "E1", at=38, share=0.0, likes=(DeleteRows, ConvertByValue, DeleteByValue, Append)
     ),
-    broken_deletes.numbers_merged_deletes_anew: Hunt(likes=(DeleteRows, MergeDeletes)),
-    broken_deletes.upgrades_unseen: Hunt(likes=(DeleteRows, MergeDeletes, Upgrade)),
-    broken_following.lists_manifests_that_are_gone: OTHERS_CHANGE_MANIFESTS,
-    broken_following.keeps_what_others_removed: OTHERS_CHANGE_MANIFESTS,
-    broken_following.lists_carried_files_twice: OTHERS_CHANGE_MANIFESTS,
-    broken_following.forgets_what_is_beside: OTHERS_CHANGE_MANIFESTS,
-    broken_following.follows_the_first_base: OTHERS_CHANGE_MANIFESTS,
-    broken_following.reuses_a_manifest_that_lacks_other_files: OTHERS_CHANGE_MANIFESTS,
-    broken_following.leaves_what_it_had_no_use_for: OTHERS_CHANGE_MANIFESTS,
-    broken_following.finds_dangling_deletes_once: Hunt(likes=(DeleteByValue, Compact, MergeManifestsAndClean)),
-    broken_streaming.refuses_what_has_changed: STREAMING,
-    broken_streaming.carries_no_positions: STREAMING,
-    broken_streaming.reads_deletes_once_a_data_file: STREAMING,
-    broken_streaming.writes_deletes_once_a_data_file: STREAMING,
-    broken_streaming.forgets_which_rows_were_dropped: STREAMING,
-    broken_streaming.carries_a_group_at_most: STREAMING,
-    broken_streaming.reuses_a_manifest_of_deletes: STREAMING,
-    broken_streaming.leaves_what_tasks_told: STREAMING,
+    broken_deletes.numbers_merged_deletes_anew: Hunt("C9", at=7, likes=(DeleteRows, MergeDeletes)),
+    broken_deletes.upgrades_unseen: Hunt("D3", at=280, likes=(DeleteRows, MergeDeletes, Upgrade)),
+    broken_following.lists_manifests_that_are_gone: Hunt("D1", at=1, likes=OTHERS_CHANGE_MANIFESTS),
+    broken_following.keeps_what_others_removed: Hunt("D1", at=1, likes=OTHERS_CHANGE_MANIFESTS),
+    broken_following.lists_carried_files_twice: Hunt("D1", at=1, likes=OTHERS_CHANGE_MANIFESTS),
+    broken_following.forgets_what_is_beside: Hunt("D1", at=11, likes=OTHERS_CHANGE_MANIFESTS),
+    broken_following.follows_the_first_base: Hunt("D1 G1", at=24, likes=OTHERS_CHANGE_MANIFESTS),
+    broken_following.reuses_a_manifest_that_lacks_other_files: Hunt("D1", at=42, likes=OTHERS_CHANGE_MANIFESTS),
+    broken_following.leaves_what_it_had_no_use_for: Hunt("X3", at=1, likes=OTHERS_CHANGE_MANIFESTS),
+    broken_following.finds_dangling_deletes_once: Hunt(
+        "D4", at=123, likes=(DeleteByValue, Compact, MergeManifestsAndClean)
+    ),
+    broken_streaming.refuses_what_has_changed: Hunt("C11", streams=True),
+    broken_streaming.carries_no_positions: Hunt("D4", streams=True),
+    broken_streaming.reads_deletes_once_a_data_file: Hunt("D4", at=1, streams=True),
+    broken_streaming.writes_deletes_once_a_data_file: Hunt("D4", at=1, streams=True),
+    broken_streaming.forgets_which_rows_were_dropped: Hunt("D1", streams=True),
+    broken_streaming.carries_a_group_at_most: Hunt("D4", at=3, streams=True),
+    broken_streaming.reuses_a_manifest_of_deletes: Hunt("D4", at=1, streams=True),
+    broken_streaming.leaves_what_tasks_told: Hunt("X3", streams=True),
 }
 
 
-def caught_by(mutant: Mutant, histories: int) -> int | None:
-    """The first of so many histories that shows the mutant; null if none does."""
-    with mutant():
-        for number in range(histories):
-            try:
-                MUTANTS[mutant].history(number).run()
-            except Exception:  # noqa: BLE001 - a mutant may end anyhow but well
-                return number
+class Caught(NamedTuple):
+    """The history that shows a mutant, and the invariant that does not hold in it."""
+
+    history: int
+    invariant: str
+
+
+def kind_of(mutant: Mutant) -> str:
+    """What of the library it breaks."""
+    return mutant.__module__.split("_")[-1]
+
+
+def caught_by(mutant: Mutant, histories: int = HISTORIES_MAX) -> Caught | None:
+    """The first of so many histories in which the mutant breaks what it is meant to break; `None` if there is none.
+
+    Raises what ends a history otherwise than by an invariant, such as a `TypeError`: that says that the mutant no longer
+    fits the library, and nothing of the invariants.
+    """
+    hunt = MUTANTS[mutant]
+    for number in dict.fromkeys((hunt.at, *range(histories))):
+        # Each history has a mutant of its own: some remember what they have met.
+        with mutant():
+            invariant = broken_invariant(hunt.history(number))
+        if invariant in hunt.breaks.split():
+            return Caught(number, invariant)
     return None
+
+
+def broken_invariant(history: History | StreamingHistory) -> str:
+    """Run a history to its end: the first invariant that does not hold in it, nothing where all hold."""
+    try:
+        history.run()
+    except Violation as violation:
+        if violation.invariant == NOT_ICEKEEPS:
+            raise
+        return violation.invariant
+    except FINDINGS:
+        return NOTICED
+    return ""

@@ -2,12 +2,14 @@
 
     python tests/simulation/run.py --histories 100000 --seed 0
     python tests/simulation/run.py --streaming 2000 --seed 0
+    python tests/simulation/run.py --mutants
 
 Each history has two to five writers and 20 to 60 operations; one in a hundred goes through real bytes. Then every call of
 every operation is the last before a crash, and fails in every other way. Prints what was done and what went wrong on
 purpose; exits with 1 if an invariant was violated, and has printed the command that replays it, or if a run of 2,000
 histories or more has never met something that it is there to meet. With `--streaming` it runs so many histories of a
-compaction beside writers that never stop, and no others.
+compaction beside writers that never stop, and no others. With `--mutants` it breaks the library on purpose, in one place
+after the other, and prints which invariant each fault breaks; exits with 1 if one breaks none that it is meant to.
 """
 
 import argparse
@@ -27,6 +29,7 @@ from simulation.codec import values_in_place_of_bytes  # noqa: E402
 from simulation.doing import Told  # noqa: E402
 from simulation.faults import Fault  # noqa: E402
 from simulation.history import History, Tally  # noqa: E402
+from simulation.mutants import MUTANTS, caught_by, kind_of  # noqa: E402
 from simulation.operations import OPERATIONS  # noqa: E402
 from simulation.streaming import run_streaming, simulate_streaming  # noqa: E402
 from simulation.world import SEEN  # noqa: E402
@@ -123,6 +126,19 @@ def run_all_streaming(first: int, count: int, processes: int) -> list[str]:
     return failures
 
 
+def report_mutants() -> int:
+    """Print which invariant each broken library breaks and in which history; how many break none that they are meant to."""
+    missed = 0
+    with values_in_place_of_bytes():
+        for mutant, hunt in MUTANTS.items():
+            caught = caught_by(mutant)
+            missed += caught is None
+            found = "NOT CAUGHT" if caught is None else f"breaks {caught.invariant:4} in history {caught.history}"
+            print(f"{kind_of(mutant):11} {mutant.__name__:42} is to break {hunt.breaks:7} {found}", flush=True)
+    print(f"{len(MUTANTS)} mutants, {missed} not caught")
+    return missed
+
+
 def never_met(tally: Tally) -> list[str]:
     """What a long run must have met, each kind at least once, and has not: then it proves less than it seems to."""
     wanted = {f"calls that {fault.name}": tally.faults[fault] for fault in Fault if fault is not Fault.NONE}
@@ -146,7 +162,10 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--trace", action="store_true", help="print every call of the first history, and run no other")
     parser.add_argument("--streaming", type=int, default=0, help="how many streaming histories to run, instead")
+    parser.add_argument("--mutants", action="store_true", help="break the library on purpose, instead")
     options = parser.parse_args()
+    if options.mutants:
+        return 1 if report_mutants() else 0
     if options.trace:
         (simulate_streaming if options.streaming else simulate)(options.seed, tell=print)
         return 0

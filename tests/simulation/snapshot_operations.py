@@ -12,7 +12,7 @@ from icekeep.spec.refs import is_ancestor
 from icekeep.spec.retention import RetentionPolicy, select_expired
 from icekeep.spec.snapshots import MAIN
 from simulation.client import Client
-from simulation.doing import Violation
+from simulation.doing import NOT_ICEKEEPS, Violation
 from simulation.model import SKEW_MS, Model
 from simulation.operation import Operation
 from simulation.world import EVENTS
@@ -88,7 +88,7 @@ class ExpireAndReclaim(Expire):
 
 def no_spark() -> Any:
     """In place of a session."""
-    raise Violation("Spark was asked for by a table of a handful of files")
+    raise Violation(NOT_ICEKEEPS, "Spark was asked for by a table of a handful of files")
 
 
 class MoveMain(Operation):

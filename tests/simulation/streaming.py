@@ -129,7 +129,7 @@ class StreamingHistory:
         for _ in range(_PLANS_MAX):
             if self._write().update(client, keys, self.random.choice([1, 50, 300]), isolation):
                 return
-        self.table.require(False, f"an update of {sorted(keys)} is refused again and again")
+        self.table.require(False, "C11", f"an update of {sorted(keys)} is refused again and again")
 
     def _write(self) -> Write:
         self._writes_count += 1

@@ -68,7 +68,7 @@ class Rewrite:
     def on(self, event: Event) -> None:
         """No group may be planned anew, and no commit be given up."""
         self._retries_count += isinstance(event, CommitRetried)
-        self.table.require(not isinstance(event, Warned), f"{self.name} warns: {event}")
+        self.table.require(not isinstance(event, Warned), "C11", f"{self.name} warns: {event}")
 
     def run(self, client: Client) -> None:
         """Plan, rewrite and commit; every file that was planned is replaced in the end."""
@@ -104,12 +104,12 @@ class Rewrite:
         finished = self._rewritten(client, read, groups, self.table.found(read.metadata))
         done = commit_groups(finished, commits)
         self.carried_count = done.result.carried_delete_files_count
-        self.table.require(not done.refused, f"{len(done.refused)} groups are planned anew")
-        self.table.require(done.result.commits_count == len(self.attempts), "commits are not counted right")
+        self.table.require(not done.refused, "C11", f"{len(done.refused)} groups are planned anew")
+        self.table.require(done.result.commits_count == len(self.attempts), "C2", "commits are not counted right")
         assert self.table.current is not None
         old = {file.file_path for group in groups for file in self._files[group.number]}
         left = old & self.table.found(self.table.current).keys()
-        self.table.require(not left, f"{sorted(left)} are still live")
+        self.table.require(not left, "D3", f"{sorted(left)} are still live")
 
     def _options(self) -> RewriteDataFilesOptions:
         options = {"use-starting-sequence-number": str(self._starts_at_number).lower()}

@@ -111,16 +111,16 @@ class StreamingTable:
             self._positions[key] = _read_positions(self.world.disk.read(file.file_path), file)
         return self._positions[key]
 
-    def require(self, holds: bool, message: str) -> None:
+    def require(self, holds: bool, invariant: str, message: str) -> None:
         """End the run where an invariant does not hold."""
         if not holds:
-            self.world.scheduler.fail(Violation(message))
+            self.world.scheduler.fail(Violation(invariant, message))
 
     def check_nothing_is_left(self) -> None:
         """All that lies in storage was named by a snapshot or is the table's metadata; for the end, when nobody works."""
         left = sorted(self.world.disk.files.keys() - self.seen_files)
         if left:
-            raise Violation(f"X3: {left} are left behind")
+            raise Violation("X3", f"{left} are left behind")
 
     def _found(
         self,
@@ -133,7 +133,7 @@ class StreamingTable:
         place, path = (file.spec_id, file.partition), file.file_path
         vectors = [e for e in positions if e.data_file.content_offset is not None]
         own = [e for e in vectors if e.data_file.referenced_data_file == path]
-        self.require(len(own) < 2, f"D4: {path!r} has two vectors")
+        self.require(len(own) < 2, "D4", f"{path!r} has two vectors")
         reaching = own or [
             e
             for e in positions
@@ -169,8 +169,8 @@ class StreamingTable:
         self.rows = +doing.replay(self.rows)
         found = Counter(row for one in self.found(new).values() for _, row in one.rows)
         lost, back = sorted((self.rows - found).elements()), sorted((found - self.rows).elements())
-        self.require(not lost, f"D1: {lost} are gone after {doing.name}")
-        self.require(not back, f"D4: {back} are there after {doing.name}, and should not be")
+        self.require(not lost, "D1", f"{lost} are gone after {doing.name}")
+        self.require(not back, "D4", f"{back} are there after {doing.name}, and should not be")
         self._check_dangling(doing, new)
         if doing.is_rewrite:
             self._check_carried(head, new)
@@ -181,17 +181,17 @@ class StreamingTable:
         data = {e.data_file.file_path: e.data_file for e in born if e.data_file.content is FileContent.DATA}
         deletes = [entry for entry in born if entry.data_file.content is not FileContent.DATA]
         named = [entry.data_file.referenced_data_file for entry in deletes]
-        self.require(len(set(named)) == len(named), f"D4: {sorted(map(str, named))} have several delete files")
+        self.require(len(set(named)) == len(named), "D4", f"{sorted(map(str, named))} have several delete files")
         for entry in deletes:
             file, number = entry.data_file, entry.sequence_number
             target = data.get(file.referenced_data_file or "")
             if target is None:
-                self.require(False, f"D3: {file.file_path!r} was carried over for another file than a new one")
+                self.require(False, "D3", f"{file.file_path!r} was carried over for another file than a new one")
                 continue
             there = (file.spec_id, file.partition) == (target.spec_id, target.partition)
             right = there and (file.content_offset is not None) is (new.format_version > 2)
-            self.require(right, f"D3: {file.file_path!r} is not of the kind, or not where {target.file_path!r} lies")
-            self.require(number == head.sequence_number, f"C9: {file.file_path!r} has number {number}")
+            self.require(right, "D3", f"{file.file_path!r} is not of the kind, or not where {target.file_path!r} lies")
+            self.require(number == head.sequence_number, "C9", f"{file.file_path!r} has number {number}")
 
     def _check_dangling(self, doing: Doing, new: TableMetadata) -> None:
         """Deletes of single data files go with these."""
@@ -199,7 +199,7 @@ class StreamingTable:
         data = {e.data_file.file_path for e in live if e.data_file.content is FileContent.DATA}
         named = {e.data_file.referenced_data_file for e in live if e.data_file.content is not FileContent.DATA}
         left = sorted(path for path in named if path is not None and path not in data)
-        self.require(not left, f"D7: {doing.name} left deletes for {left}, which are not live")
+        self.require(not left, "D7", f"{doing.name} left deletes for {left}, which are not live")
 
     def _note(self, head: Snapshot, new: TableMetadata) -> None:
         manifests = self.reader.manifests(head)
@@ -207,10 +207,10 @@ class StreamingTable:
         self.seen_files |= {e.data_file.file_path for e in self.live(new)}
         gone = sorted(self.seen_files - self.world.disk.files.keys())
         # No snapshot expires, so all that was ever committed is there, but for the file that is about to be current.
-        self.require(not gone, f"G1: {gone} are named and not in storage")
+        self.require(not gone, "G1", f"{gone} are named and not in storage")
 
     def _deleted(self, location: str) -> None:
-        self.require(location not in self.seen_files, f"G1: {location!r} is deleted, which snapshots lead to")
+        self.require(location not in self.seen_files, "G1", f"{location!r} is deleted, which snapshots lead to")
 
     def _live_entries(self, manifest: ManifestFile, metadata: TableMetadata) -> list[ManifestEntry]:
         key = manifest.manifest_path, manifest.first_row_id

@@ -131,7 +131,7 @@ class Write:
         rewritten = any(doing.is_rewrite for doing in since)
         vectors = self.table.current is not None and self.table.current.format_version > 2
         of_others = vectors and any(isinstance(doing, Write) and doing.named & self.named for doing in since)
-        self.table.require(rewritten or of_others, f"{self.name} was refused for no reason: {error}")
+        self.table.require(rewritten or of_others, "C11", f"{self.name} was refused for no reason: {error}")
         self.table.world.seen[
             "writers refused since a rewrite was faster" if rewritten else "vectors of two writers"
         ] += 1

@@ -48,6 +48,7 @@ def our_files(table: BigTable, manifest: ManifestFile) -> list[DataFile]:
     return [entry.data_file for entry in header_and_entries[1]]
 
 
+@pytest.mark.nightly
 def test_pyiceberg_and_we_read_the_same_files_and_statistics(table: BigTable) -> None:
     ours = {file.file_path: file for manifest in manifests(table) for file in our_files(table, manifest)}
     theirs = foreign_files(table, "true")

@@ -160,7 +160,9 @@ def stored(table: Table) -> set[str]:
     return {path.as_uri() for path in directory.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize(("seed", "has_vectors"), [(1, False), (2, False), (3, True)])
+@pytest.mark.parametrize(
+    ("seed", "has_vectors"), [(1, False), pytest.param(2, False, marks=pytest.mark.nightly), (3, True)]
+)
 def test_tasks_come_to_the_groups_that_the_driver_comes_to(
     lake: Lake, spark_session: SparkSession, seed: int, has_vectors: bool
 ) -> None:

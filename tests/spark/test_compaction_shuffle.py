@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
@@ -28,6 +28,7 @@ from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import build_sort_order
 from icekeep.spec.types import DOUBLE, INT, LONG, STRING, TIMESTAMP, UNKNOWN, NestedField, StructType
 from icekeep.storage.open import open_storage
+from kit.cases import cases
 from kit.columns import EVERY_TYPE, column, rows, schema_of, table_of
 from kit.data_files import options_for, read_table
 from kit.moved_rows import MOVING, OldFile, check_moves, deleting, moving_task, old_file
@@ -105,7 +106,7 @@ def assert_ordered(ran, schema: Schema, ordering: Ordering) -> pa.Table:
     return together
 
 
-@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@cases(3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=rows(HELD, max_size=40))
 def test_rows_of_every_type_arrive_unchanged(tmp_path_factory, spark_session: SparkSession, data) -> None:
     directory = tmp_path_factory.mktemp("table")

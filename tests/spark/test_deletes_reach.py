@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,6 +20,7 @@ from icekeep.planning.tasks import collected, dataframe_from_tasks, streamed
 from icekeep.spec.applicability import reaching_deletes
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH
+from kit.cases import cases
 from kit.reaching import (
     REFUSED,
     SPECS,
@@ -79,7 +80,7 @@ def tables() -> tuple[list[ManifestEntry], list[ManifestEntry]]:
     deletes: list[ManifestEntry] = []
     count = 0
 
-    @settings(max_examples=200, database=None, suppress_health_check=list(HealthCheck))
+    @cases(200, database=None, suppress_health_check=list(HealthCheck))
     @given(generated_tables())
     def gather(table: tuple[list[ManifestEntry], list[ManifestEntry]]) -> None:
         nonlocal count

@@ -24,6 +24,8 @@ from bench.planning import Figures, agreed
 from bench.processes import RivalFailedError, run
 from bench.rival import measured
 
+pytestmark = pytest.mark.slow
+
 FIGURES = Figures(rival="ours", files=7, bytes=700, first_s=2.0, warm_s=1.0, jvm_bytes=0, python_bytes=0)
 HISTORY = History(writer="rewrites", snapshots=120, files=720, garbage_percent=50, orphans=7)
 
@@ -34,6 +36,7 @@ def script(directory: Path, text: str) -> list[str]:
     return [sys.executable, str(path)]
 
 
+@pytest.mark.process
 def test_the_last_line_of_a_process_is_its_answer_and_its_memory_is_seen(tmp_path: Path) -> None:
     text = "import time\ndata = bytearray(300_000_000)\ntime.sleep(0.5)\nprint('noise')\nprint('{\"files\": 7}')"
     command = script(tmp_path, text)
@@ -43,6 +46,7 @@ def test_the_last_line_of_a_process_is_its_answer_and_its_memory_is_seen(tmp_pat
     assert ended.seconds > 0
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("text", ["raise ValueError('no table')", "print('{}')\nraise ValueError('no table')"])
 def test_a_process_that_fails_is_an_error_that_says_why(tmp_path: Path, text: str) -> None:
     command = script(tmp_path, text)
@@ -50,12 +54,14 @@ def test_a_process_that_fails_is_an_error_that_says_why(tmp_path: Path, text: st
         run(command, command[1])
 
 
+@pytest.mark.process
 def test_a_process_that_says_nothing_is_an_error(tmp_path: Path) -> None:
     command = script(tmp_path, "pass")
     with pytest.raises(RivalFailedError, match="status 0"):
         run(command, command[1])
 
 
+@pytest.mark.process
 def test_the_python_below_a_process_is_the_driver_and_others_are_not(tmp_path: Path) -> None:
     driver, other = tmp_path / "driver.py", tmp_path / "other.py"
     for path, size in ((driver, 100_000_000), (other, 400_000_000)):
@@ -379,6 +385,7 @@ def test_a_table_to_merge_is_one_manifest_short_of_what_a_commit_merges(name: st
     assert (case.runs == 1) == (is_quick or case.is_process)
 
 
+@pytest.mark.process
 def test_each_run_is_of_a_table_made_whole_again_and_plans_come_before_and_after(copied: tuple[Path, Path]) -> None:
     table, pristine = copied
     place = {"catalog": "bench", "path": str(table), "pristine": str(pristine)}

@@ -203,6 +203,7 @@ def test_a_keyboard_interrupt_is_exit_status_130(capsys):
     assert "icekeep: interrupted by SIGINT" in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_a_reader_of_stdout_that_went_away_does_not_change_the_status(tmp_path):
     code = (
         "import sys\nfrom icekeep import cli\nfrom kit.fake_jobs import JOBS, SEAMS\n"
@@ -252,6 +253,7 @@ def test_every_job_of_the_table_has_settings_and_the_other_way_round():
     assert cli.JOBS.keys() == JOB_SETTINGS.keys()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("module", ["icekeep", "icekeep.cli", "icekeep.operations.config"])
 def test_importing_loads_neither_spark_nor_arrow(module):
     code = f"import sys, {module}; print(*sys.modules)"
@@ -261,6 +263,7 @@ def test_importing_loads_neither_spark_nor_arrow(module):
     assert not {"pyspark", "pyarrow", "pandas", "datafusion", "sqlalchemy"} & set(done.stdout.split())
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "words",
     [
@@ -283,6 +286,7 @@ def test_help_and_mistakes_load_neither_spark_nor_arrow(words):
     assert not {"pyspark", "pyarrow"} & set(done.stdout.split())
 
 
+@pytest.mark.process
 def test_the_console_script_ends_the_process_with_the_status():
     done = subprocess.run(
         [sys.executable, "-c", "from icekeep.cli import entry_point; entry_point()", "compress"],

@@ -8,6 +8,8 @@ import pytest
 
 from icekeep.operations.arguments import parse_command
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[2]
 FAKE_AIRFLOW = ROOT / "tests" / "kit" / "fake_airflow"
 

@@ -42,6 +42,7 @@ def test_another_name_is_an_attribute_error():
         _ = icekeep.nothing
 
 
+@pytest.mark.process
 def test_opening_the_door_loads_nothing_behind_it():
     code = "import sys, icekeep; print(*(m for m in sys.modules if m.startswith('icekeep')))"
     done = subprocess.run(
@@ -91,5 +92,8 @@ def test_a_policy_may_ask_for_every_job_that_changes_a_table_but_not_to_drop_it(
 
 def test_the_readme_lists_every_job():
     readme = (ROOT / "README.md").read_text()
-    for job in JOBS:
-        assert f"`{job}`" in readme or f"{job}.py" in readme or f"icekeep {job}" in readme, job
+    in_the_table = {
+        line.split("`")[1] for line in readme.splitlines() if line.startswith("| `") and line.count("|") == 4
+    }
+    assert in_the_table >= JOBS.keys() - {"drop"}
+    assert "\n`icekeep drop --table T`" in readme

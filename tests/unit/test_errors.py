@@ -116,6 +116,7 @@ def _made_in_library() -> Iterator[tuple[str, ast.Call, Path]]:
                     yield node.func.id, node, path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leaf", LEAVES)
 def test_every_leaf_is_raised_somewhere(leaf):
     assert leaf in {name for name, _, _ in made_in_library()}

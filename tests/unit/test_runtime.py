@@ -108,18 +108,22 @@ def outlive(starter_dies, *, submitted, arguments=()):
     return first, second
 
 
+@pytest.mark.process
 def test_a_driver_that_was_submitted_knows_at_once_that_its_submitter_was_killed():
     assert outlive(True, submitted=True) == ("False", "True")
 
 
+@pytest.mark.process
 def test_a_driver_whose_submitter_lives_is_not_abandoned():
     assert outlive(False, submitted=True) == ("False", "False")
 
 
+@pytest.mark.process
 def test_a_process_that_a_shell_started_may_outlive_it():
     assert outlive(True, submitted=False) == ("False", "False")
 
 
+@pytest.mark.process
 def test_a_fork_of_a_driver_is_not_abandoned_as_long_as_the_driver_lives():
     assert outlive(True, submitted=True, arguments=("--forked",)) == ("False", "False")
 

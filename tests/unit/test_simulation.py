@@ -1,31 +1,41 @@
 """A small part of `make simulate`, the same histories at each run, and the proof that it finds what is wrong."""
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from icekeep.commit import retry
+from kit.cases import scaled
 from simulation import sweep
 from simulation.codec import values_in_place_of_bytes
 from simulation.compaction_operations import CompactHoldingItsStart
-from simulation.doing import Told
+from simulation.doing import Told, Violation
 from simulation.faults import Fault
 from simulation.file_operations import Append
 from simulation.history import History, Tally
-from simulation.mutants import MUTANTS, Mutant, caught_by
+from simulation.mutants import MUTANTS, Hunt, Mutant, caught_by, kind_of
 from simulation.operations import OPERATIONS, Make
+from simulation.replacing import replaced
 from simulation.run import never_met, run, simulate, through_bytes
 from simulation.streaming import run_streaming, simulate_streaming
 from simulation.world import CATALOGS, DIRECTORY, POINTER, SEEN, UPDATES
 
+pytestmark = pytest.mark.slow
+
 HISTORIES = 110
 STREAMING_HISTORIES = 200
-ENOUGH_FOR_A_MUTANT = 600
+LEAST_STREAMING_HISTORIES = 40
+INVARIANT = re.compile(r'"([A-Z]\d+)"')
 TESTS = Path(__file__).parents[1]
 
 
@@ -75,12 +85,13 @@ def test_a_long_run_that_has_not_met_something_says_so(simulated: tuple[Tally, l
 
 def test_compaction_beside_writers_that_never_stop_plans_nothing_anew_and_lands_within_its_retries():
     """Rows equal a serial replay after every commit, and a writer is refused only where a swap came before its commit."""
-    seen, failures = run_streaming(range(STREAMING_HISTORIES))
+    count = scaled(STREAMING_HISTORIES, least=LEAST_STREAMING_HISTORIES)
+    seen, failures = run_streaming(range(count))
     assert failures == []
-    assert seen["histories"] == STREAMING_HISTORIES
-    assert seen["histories of format version 2"] > STREAMING_HISTORIES / 3 < seen["histories of format version 3"]
-    assert seen["commits of writers while the compaction ran or after it"] > 10 * STREAMING_HISTORIES
-    assert seen["delete files that compactions carried over"] > STREAMING_HISTORIES
+    assert seen["histories"] == count
+    assert seen["histories of format version 2"] > count / 3 < seen["histories of format version 3"]
+    assert seen["commits of writers while the compaction ran or after it"] > 10 * count
+    assert seen["delete files that compactions carried over"] > count
     assert seen["commits of compactions at attempt 2"] > 0 < seen["writers refused since a rewrite was faster"]
 
 
@@ -109,6 +120,7 @@ def bounds_manifests(history: History) -> bool:
     return history.model.current.properties.get("commit.manifest.target-size-bytes", "8388608") != "8388608"
 
 
+@pytest.mark.process
 def test_a_seed_replays_a_run_exactly_in_any_process():
     program = "from simulation.run import simulate; print(simulate(5).digest())"
     digests = [
@@ -154,6 +166,28 @@ def test_after_a_fault_at_any_call_of_a_commit_into_a_directory_the_table_is_who
 
 
 @pytest.mark.usefixtures("values")
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_library_that_is_broken_on_purpose_is_caught(mutant: Mutant):
-    assert caught_by(mutant, ENOUGH_FOR_A_MUTANT) is not None
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{kind_of(mutant)} {mutant.__name__}")
+def test_a_library_that_is_broken_on_purpose_breaks_the_invariant_that_it_is_meant_to(mutant: Mutant):
+    assert caught_by(mutant) is not None
+
+
+def test_every_mutant_names_invariants_that_the_simulation_checks():
+    files = [file for file in (TESTS / "simulation").glob("*.py") if file.name != "mutants.py"]
+    checked = {invariant for file in files for invariant in INVARIANT.findall(file.read_text())}
+    assert {invariant for hunt in MUTANTS.values() for invariant in hunt.breaks.split()} <= checked
+
+
+def test_a_mutant_that_no_longer_fits_the_library_is_an_error_and_not_caught():
+    with pytest.raises(TypeError, match="what replaces 'settle' cannot be called as it is"):
+        replaced(retry, "settle", lambda outcome: outcome)
+    with (
+        patch.dict(MUTANTS, {calls_wrongly: Hunt("D1")}),
+        values_in_place_of_bytes(),
+        pytest.raises(Violation, match=r"E2: .* ended with TypeError"),
+    ):
+        caught_by(calls_wrongly, 5)
+
+
+def calls_wrongly() -> AbstractContextManager[Any]:
+    """Ends in a `TypeError` wherever it is met, as a mutant does whose library has changed."""
+    return patch.object(retry, "settle", lambda: None)

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 from pyiceberg.table import StaticTable
 
+from contracts.catalog_contract import CatalogRaceContract
 from icekeep.catalog.base import Committed, Conflict, Unknown
 from icekeep.catalog.filesystem import VERSION_AGE_KEPT_MS, VERSIONS_KEPT, FilesystemCatalog
 from icekeep.errors import (
@@ -30,7 +31,6 @@ from icekeep.storage.base import Capabilities
 from icekeep.storage.local import LocalStorage
 from kit.catalogs import COUNTER, EVENTS, add_snapshot, set_counter, simple_metadata
 from kit.storage import HookedStorage
-from unit.contracts.catalog_contract import CatalogRaceContract
 
 
 class TestFilesystemCatalog(CatalogRaceContract):

@@ -1,10 +1,10 @@
 import pytest
 
+from contracts.catalog_contract import CatalogContract
 from icekeep.errors import NotFoundError
 from icekeep.storage.local import LocalStorage
 from kit.catalogs import EVENTS
 from kit.memory_catalog import MemoryCatalog
-from unit.contracts.catalog_contract import CatalogContract
 
 
 class TestMemoryCatalog(CatalogContract):

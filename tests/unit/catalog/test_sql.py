@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.catalog_contract import CatalogContract, CatalogRaceContract
 from icekeep.catalog.base import Committed, Conflict, Unknown
 from icekeep.catalog.open import open_catalog
 from icekeep.catalog.sql import SqlCatalog
@@ -21,7 +22,6 @@ from icekeep.spec.updates import SetProperties
 from icekeep.storage.local import LocalStorage
 from kit.catalogs import COUNTER, EVENTS, set_counter, simple_metadata
 from kit.storage import HookedStorage
-from unit.contracts.catalog_contract import CatalogContract, CatalogRaceContract
 
 V0_TABLES = """
     CREATE TABLE iceberg_tables (

@@ -1,6 +1,6 @@
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from pyiceberg.io.pyarrow import pyarrow_to_schema
 
 from icekeep.errors import UnsupportedError, UsageError
@@ -32,6 +32,7 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
+from kit.cases import cases
 from kit.columns import EVERY_TYPE, column, empty_table, parquet_file, pyiceberg_schema, rows, schema_of, table_of
 
 APPENDIX_A = [
@@ -125,7 +126,7 @@ def test_a_large_decimal_takes_the_fewest_bytes_that_hold_its_precision(precisio
     assert stored.length == min_decimal_bytes(precision)
 
 
-@settings(max_examples=40, deadline=None)
+@cases(40)
 @given(rows(EVERY_TYPE))
 def test_rows_of_every_type_come_back_from_parquet(data):
     table = table_of(EVERY_TYPE, data)

@@ -1,12 +1,13 @@
 """Rows in the types of Spark and back: the same rows."""
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 
 from icekeep.formats.arrow_schema import arrow_schema
 from icekeep.formats.crossing import crossed, crossing_types, returned
 from icekeep.formats.projection import KEPT_DICTIONARY, project
 from icekeep.spec.types import DATE, DOUBLE, FLOAT, LONG, STRING, TIME, TIMESTAMP_NS, UUID, StructType, fixed
+from kit.cases import cases
 from kit.columns import EVERY_TYPE, column, parquet_bytes, rows, schema_of, table_of
 
 
@@ -17,7 +18,7 @@ def there_and_back(table: pa.Table, schema) -> pa.Table:
     return project(pa.concat_tables(tables), schema)
 
 
-@settings(max_examples=50)
+@cases(50)
 @given(rows(EVERY_TYPE))
 def test_rows_of_every_type_come_back_as_they_were(data):
     table = table_of(EVERY_TYPE, data)

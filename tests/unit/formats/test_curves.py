@@ -8,7 +8,7 @@ from uuid import UUID as UUIDValue
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import UnsupportedError
@@ -32,6 +32,7 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
+from kit.cases import cases
 from kit.columns import PRIMITIVES, column, schema_of, table_of, values
 
 ZORDER = Curve(kind="zorder", column_ids=(1, 2))
@@ -125,7 +126,7 @@ def test_strings_and_binary_give_as_many_bytes_as_the_option_says_but_on_hilbert
 
 
 @pytest.mark.parametrize("type_", PRIMITIVES, ids=str)
-@settings(max_examples=30)
+@cases(30)
 @given(data=st.data())
 def test_what_a_column_gives_rises_with_its_values(type_, data):
     found = data.draw(st.lists(values(type_), min_size=2, max_size=6))
@@ -147,7 +148,7 @@ def test_a_type_without_an_order_cannot_be_on_a_curve():
 # Z-order.
 
 
-@settings(max_examples=100)
+@cases(100)
 @given(
     st.lists(st.integers(0, 12), min_size=1, max_size=11).filter(any),
     st.integers(1, 4),
@@ -217,7 +218,7 @@ WORDS = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@cases(150)
 @given(st.integers(1, 5).flatmap(lambda n: st.lists(st.tuples(*[WORDS] * n), min_size=1, max_size=6)))
 def test_places_on_hilberts_curve_are_those_of_one_point_at_a_time(points):
     axes = [np.array(axis, dtype=np.uint64) for axis in zip(*points, strict=True)]
@@ -229,7 +230,7 @@ def test_places_on_hilberts_curve_are_those_of_one_point_at_a_time(points):
     assert all((a == b).all() for a, b in zip(axes, before, strict=True))
 
 
-@settings(max_examples=50)
+@cases(50)
 @given(
     st.lists(st.tuples(st.integers(-500, 500), st.integers(0, 2**20)), min_size=1, max_size=6),
     st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=6),

@@ -1,7 +1,7 @@
 """What a task writes for the rows that equality deletes remove: position delete files, or vectors merged with what there is."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from pyroaring import BitMap64
@@ -16,6 +16,7 @@ from icekeep.spec.manifests.structs import FileContent, ManifestEntry, Status
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.partitioning import UNPARTITIONED, build_spec
 from icekeep.spec.types import LONG, STRING
+from kit.cases import cases
 from kit.columns import column, schema_of, table_of
 from kit.data_files import write_files
 from kit.storage import MemoryStorage
@@ -256,7 +257,7 @@ def test_a_wrong_property_of_the_writer_is_said():
     st.lists(st.sets(st.integers(0, 12), min_size=1, max_size=3), min_size=1, max_size=3),
     st.sampled_from(["file", "partition"]),
 )
-@settings(max_examples=40)
+@cases(40)
 def test_the_rows_that_are_left_are_the_same(version, files, deletes, granularity):
     share = Share(version)
     for rows, _ in files:

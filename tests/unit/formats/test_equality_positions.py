@@ -9,7 +9,7 @@ from unittest import mock
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -21,6 +21,7 @@ from icekeep.formats.equality_positions import equality_positions
 from icekeep.formats.live_rows import LivePiece
 from icekeep.formats.reading import SourceFile
 from icekeep.spec.types import DOUBLE, FLOAT, LONG, STRING, NestedField, StructType
+from kit.cases import cases
 from kit.columns import column, schema_of, table_of
 from kit.data_files import options_for, write_files
 from kit.storage import HookedStorage, MemoryStorage
@@ -99,7 +100,7 @@ class Table:
 
 
 @given(_FILES, _DELETES, st.data())
-@settings(max_examples=60)
+@cases(60)
 def test_positions_are_those_of_the_rows_that_equal_a_delete(files, deletes, data):
     """Null equals null, NaN equals NaN, 0.0 is not -0.0; whatever pieces the rows are read in, and deletes pass by in."""
     table = Table()

@@ -3,13 +3,14 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.formats.key_order import key_order
+from kit.cases import cases
 
 
-@settings(max_examples=200)
+@cases(200)
 @given(st.integers(0, 40).flatmap(lambda n: st.lists(st.binary(min_size=n, max_size=n), max_size=30)), st.data())
 def test_the_order_of_keys_of_one_width_is_that_of_their_bytes_and_stable(keys, data):
     if keys:
@@ -20,7 +21,7 @@ def test_the_order_of_keys_of_one_width_is_that_of_their_bytes_and_stable(keys, 
     assert key_order(pa.array([b"\xff" * width, *keys], pa.binary(width)).slice(1)).tolist() == expected
 
 
-@settings(max_examples=200)
+@cases(200)
 @given(
     st.lists(st.binary(max_size=50) | st.text(alphabet="\0\1ab", max_size=34).map(str.encode), max_size=30), st.data()
 )

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.formats.arrow_schema import arrow_schema
@@ -12,6 +12,7 @@ from icekeep.formats.ordering import KeyRange, Ordering
 from icekeep.formats.sort_keys import sort_keys
 from icekeep.spec.sorting import build_sort_order
 from icekeep.spec.types import LONG
+from kit.cases import cases
 from kit.columns import column, schema_of
 
 
@@ -20,7 +21,7 @@ def keys_of(values: list[int]) -> pa.Array:
 
 
 @pytest.mark.parametrize("type_", [pa.binary(2), pa.large_binary()])
-@settings(max_examples=50)
+@cases(50)
 @given(st.lists(st.integers(0, 20)), st.lists(st.integers(0, 20), unique=True, max_size=9).map(sorted))
 def test_ranges_between_points_share_out_all_rows_and_each_once(type_, values, points):
     keys = keys_of(values).cast(type_)

@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from pyroaring import BitMap64
@@ -50,6 +50,7 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
+from kit.cases import cases
 from kit.columns import column, parquet_bytes, schema_of, table_of
 from kit.data_files import options_for, write_files
 from kit.storage import HookedStorage, MemoryStorage
@@ -314,7 +315,7 @@ MANY = {file_format: _many(file_format) for file_format in FORMATS}
 
 @pytest.mark.parametrize("file_format", FORMATS)
 @given(data=st.data())
-@settings(max_examples=15)
+@cases(15)
 def test_splits_share_the_rows_of_a_file_out_wherever_it_is_cut(file_format, data):
     files = MANY[file_format]
     size = len(files.storage.read(files.location))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepBug
@@ -48,6 +48,7 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
+from kit.cases import cases
 from kit.columns import column, schema_of, table_of
 from kit.filters import columns, filters, rows
 from kit.filters import schema_of as schema_of_columns
@@ -299,7 +300,7 @@ def test_what_lies_below_a_null_struct_is_not_seen():
 
 
 @given(st.data())
-@settings(max_examples=300)
+@cases(300)
 def test_rows_match_as_they_do_one_by_one(data: st.DataObject):
     table_columns = data.draw(columns())
     schema = schema_of_columns(table_columns)

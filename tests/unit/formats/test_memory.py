@@ -182,7 +182,8 @@ def limited(directory, name, row_count, extra_bytes):
 FIELD = [pa.field("id", pa.int64(), metadata={b"PARQUET:field_id": b"1"})]
 
 
-@pytest.mark.parametrize("row_group_rows", [2**20, 64 * 2**20])
+@pytest.mark.process
+@pytest.mark.parametrize("row_group_rows", [2**20, pytest.param(64 * 2**20, marks=pytest.mark.nightly)])
 def test_a_file_far_larger_than_the_memory_is_rewritten_whatever_its_row_groups(tmp_path, row_group_rows):
     rows = pa.table([pa.array(range(2**20), pa.int64())], schema=pa.schema(FIELD))
     whole = pa.concat_tables([rows] * 64)
@@ -194,6 +195,8 @@ def test_a_file_far_larger_than_the_memory_is_rewritten_whatever_its_row_groups(
     assert said["rows"] == 64 * 2**20
 
 
+@pytest.mark.nightly
+@pytest.mark.process
 def test_a_row_group_that_no_batch_of_would_fit_is_refused_before_anything_is_written(tmp_path):
     text = "x" * (60 * MIB)
     field = pa.field("id", pa.string(), metadata={b"PARQUET:field_id": b"1"})

@@ -3,7 +3,7 @@
 import math
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.formats.metrics import MetricsCollector, count_nans
@@ -22,6 +22,7 @@ from icekeep.spec.types import (
     StructType,
 )
 from icekeep.spec.values import value_from_bytes, value_to_bytes
+from kit.cases import cases
 from kit.columns import EVERY_TYPE, column, empty_table, rows, schema_of, table_of
 
 
@@ -32,7 +33,7 @@ def collected(schema, *parts, modes=None):
     return collector.metrics()
 
 
-@settings(max_examples=60, deadline=None)
+@cases(60)
 @given(st.lists(rows(EVERY_TYPE), min_size=1, max_size=3))
 def test_counts_and_bounds_are_those_of_all_the_values(parts):
     metrics = collected(EVERY_TYPE, *parts)

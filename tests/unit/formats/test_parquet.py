@@ -7,7 +7,7 @@ from uuid import UUID as UUIDValue
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -24,6 +24,7 @@ from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metrics_modes import metrics_modes
 from icekeep.spec.types import INT, LONG, STRING, UUID, ListType, MapType, StructType
 from icekeep.storage.open import open_storage
+from kit.cases import cases
 from kit.columns import (
     EVERY_TYPE,
     column,
@@ -77,7 +78,7 @@ def test_a_data_file_says_what_was_written(storage):
     assert file.split_offsets == (4,)
 
 
-@settings(max_examples=30, deadline=None)
+@cases(30)
 @given(st.lists(rows(EVERY_TYPE), max_size=3))
 def test_rows_of_every_type_come_back_in_their_order(parts):
     storage = MemoryStorage()

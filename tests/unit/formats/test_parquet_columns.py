@@ -122,6 +122,7 @@ def test_no_filter_is_larger_than_the_table_allows(max_bytes):
     assert 4096 <= filter_bytes(20_000, write__parquet__bloom_filter_max_bytes=max_bytes) <= 4096 + 64
 
 
+@pytest.mark.slow
 def test_a_filter_finds_what_is_there_and_hardly_anything_else():
     """By the reader of another engine, which skips the file if its filter says that nothing in it matches."""
     table = table_of(NUMBERS, [{"id": 2 * i} for i in range(20_000)])

@@ -4,12 +4,13 @@ import re
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
 from icekeep.formats.parquet_footer import read_footer
 from icekeep.spec.types import INT, LONG, STRING
+from kit.cases import cases
 from kit.columns import EVERY_TYPE, column, parquet_bytes, rows, schema_of, table_of
 from kit.stitched import put_bytes, put_table
 from kit.storage import HookedStorage, MemoryStorage
@@ -48,7 +49,7 @@ class Ranges:
 
 
 @given(rows(EVERY_TYPE), st.integers(1, 3), st.sampled_from(sorted(CODECS)), st.booleans())
-@settings(max_examples=30)
+@cases(30)
 def test_a_footer_says_what_pyarrow_reads_in_it(data, row_group_rows, codec, indexed):
     file = parquet_bytes(
         table_of(EVERY_TYPE, data), row_group_rows, compression=codec, write_page_index=indexed, store_schema=indexed
@@ -165,7 +166,7 @@ WHOLE = parquet_bytes(
 FOOTER_START = len(WHOLE) - 8 - int.from_bytes(WHOLE[-8:-4], "little")
 
 
-@settings(max_examples=400)
+@cases(400)
 @given(st.lists(st.tuples(st.integers(FOOTER_START, len(WHOLE) - 9), st.integers(0, 255)), min_size=1, max_size=4))
 def test_a_damaged_footer_is_an_error_of_one_line_or_describes_what_lies_in_the_file(changes):
     data = bytearray(WHOLE)
@@ -188,7 +189,7 @@ def test_a_damaged_footer_is_an_error_of_one_line_or_describes_what_lies_in_the_
             assert not group.row_count or 4 <= chunk.start <= chunk.start + chunk.compressed_bytes <= footer.start
 
 
-@settings(max_examples=100)
+@cases(100)
 @given(st.binary(max_size=200))
 def test_any_bytes_as_a_footer_are_an_error_of_one_line(footer):
     with pytest.raises((InvalidTableError, UnsupportedError)) as error:

@@ -6,7 +6,7 @@ from uuid import UUID as UUIDValue
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
@@ -38,6 +38,7 @@ from icekeep.spec.types import (
     fixed,
 )
 from icekeep.spec.values import value_from_bytes, value_to_bytes
+from kit.cases import cases
 from kit.columns import (
     EVERY_TYPE,
     column,
@@ -113,7 +114,7 @@ def test_decimals_stored_as_fixed_bytes_have_the_same_bounds(precision):
     assert bounds == (Decimal("-200.50"), Decimal("127.00"))
 
 
-@settings(max_examples=60, deadline=None)
+@cases(60)
 @given(rows(EVERY_TYPE), st.integers(1, 3))
 def test_no_value_lies_outside_the_bounds(data, row_group_rows):
     metrics = metrics_of(EVERY_TYPE, data, row_group_rows)
@@ -141,7 +142,7 @@ def _assert_within(metrics, field, found):
         assert field.field_id not in metrics.upper_bounds
 
 
-@settings(max_examples=40, deadline=None)
+@cases(40)
 @given(rows(EVERY_TYPE), st.integers(1, 3))
 def test_pyiceberg_takes_the_same_metrics_from_the_footer(data, row_group_rows):
     schema = pyiceberg_schema(EVERY_TYPE)
@@ -165,7 +166,7 @@ def test_pyiceberg_takes_the_same_metrics_from_the_footer(data, row_group_rows):
         assert ours.upper_bounds.get(field.field_id) == aggregate.max_as_bytes()
 
 
-@settings(max_examples=100, deadline=None)
+@cases(100)
 @given(st.lists(values(STRING), min_size=1), st.lists(values(BINARY), min_size=1))
 def test_bounds_of_text_and_bytes_are_short(texts, binaries):
     text_bounds = [bound for bound in bounds_of(STRING, texts) if bound is not None]

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import UnsupportedError, UsageError
@@ -15,6 +15,7 @@ from icekeep.spec.ordering import sort_key
 from icekeep.spec.partitioning import PartitionField, PartitionSpec, build_spec
 from icekeep.spec.transforms import UnknownTransform, Void, parse_transform
 from icekeep.spec.types import DATE, DOUBLE, INT, LONG, STRING, TIMESTAMP, ListType, PrimitiveType, StructType
+from kit.cases import cases
 from kit.columns import PRIMITIVES, column, field_values, rows, schema_of, table_of
 
 TRANSFORMS = [
@@ -82,7 +83,7 @@ def assert_split(data: list[dict[str, Any]], spec, schema) -> None:
 
 
 @pytest.mark.parametrize("type_", PRIMITIVES, ids=str)
-@settings(max_examples=15)
+@cases(15)
 @given(data=st.data())
 def test_every_type_and_transform_splits_as_its_rows_say(type_, data):
     schema = schema_of(column(1, "a", type_), column(2, "b", type_))
@@ -97,7 +98,7 @@ def test_every_type_and_transform_splits_as_its_rows_say(type_, data):
             assert_split(data_rows, spec_of((1, transform), (2, transform)), schema)
 
 
-@settings(max_examples=25)
+@cases(25)
 @given(rows(NESTED))
 def test_fields_of_structs_are_null_where_the_struct_is(data):
     identity, month = parse_transform("identity"), parse_transform("month")

@@ -4,7 +4,7 @@ from uuid import UUID as UUIDValue
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError
@@ -33,6 +33,7 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
+from kit.cases import cases
 from kit.columns import EVERY_TYPE, column, empty_table, parquet_file, rows, schema_of, table_of
 
 
@@ -70,7 +71,7 @@ def _addresses(array):
     return [buffer and buffer.address for buffer in array.buffers()]
 
 
-@settings(max_examples=40, deadline=None)
+@cases(40)
 @given(rows(EVERY_TYPE), st.randoms(use_true_random=False))
 def test_reordered_and_renamed_columns_keep_their_values(data, random):
     fields = list(EVERY_TYPE.fields)
@@ -450,7 +451,7 @@ def test_columns_without_data_have_as_many_rows():
     assert project(data, schema_of(column(2, "new", POINT))).to_pydict() == {"new": [None, None]}
 
 
-@settings(max_examples=40, deadline=None)
+@cases(40)
 @given(rows(EVERY_TYPE))
 def test_a_callers_data_of_any_shape_is_cast_by_name(data):
     expected = table_of(EVERY_TYPE, data)

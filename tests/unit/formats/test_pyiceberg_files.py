@@ -5,7 +5,7 @@ from decimal import Decimal
 from uuid import UUID as UUIDValue
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from icekeep.formats.arrow_schema import arrow_schema
 from icekeep.spec.metrics_modes import metrics_modes
@@ -26,6 +26,7 @@ from icekeep.spec.types import (
     decimal,
 )
 from icekeep.storage.open import open_storage
+from kit.cases import cases
 from kit.columns import EVERY_TYPE, column, rows, schema_of, table_of
 from kit.data_files import options_for, read_table, write_files
 from kit.foreign_files import read_data_with_pyiceberg, write_data_with_pyiceberg
@@ -103,7 +104,7 @@ def test_pyiceberg_reads_our_files_in_a_later_schema(tmp_path, file_format):
     ]
 
 
-@settings(max_examples=25, deadline=None)
+@cases(25)
 @given(rows(NUMBERED))
 def test_we_read_what_pyiceberg_writes(tmp_path_factory, data):
     directory = tmp_path_factory.mktemp("theirs")

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fastavro import writer as write_avro
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import orc
 
@@ -40,6 +40,7 @@ from icekeep.spec.types import (
     NestedField,
     StructType,
 )
+from kit.cases import cases
 from kit.columns import column, schema_of, table_of
 from kit.data_files import options_for, read_table, read_tables, write_files
 from kit.storage import MemoryStorage
@@ -372,7 +373,7 @@ def test_text_that_its_writer_did_not_mark_is_read_as_text(storage):
         read_tables(storage, bad, schema, file_format="parquet", name_mapping=mapping)
 
 
-@settings(max_examples=60, deadline=None)
+@cases(60)
 @given(st.sampled_from(FORMATS), st.data())
 def test_a_file_with_some_bytes_changed_is_read_or_refused_with_an_error_of_ours(file_format, data):
     storage = MemoryStorage()

@@ -7,7 +7,7 @@ from itertools import count
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from pyroaring import BitMap64
@@ -29,6 +29,7 @@ from icekeep.spec.sorting import SortField, SortOrder
 from icekeep.spec.transforms import Identity
 from icekeep.spec.types import DATE, DOUBLE, INT, LONG, STRING, NestedField, StructType
 from icekeep.storage.open import open_storage
+from kit.cases import cases
 from kit.columns import EVERY_TYPE, column, rows, schema_of, table_of
 from kit.data_files import options_for, read_files, write_files
 from kit.storage import MemoryStorage
@@ -85,7 +86,7 @@ def test_many_small_files_become_one_with_the_same_rows_in_order(storage):
     assert pq.ParquetFile(storage.open(file.file_path)).num_row_groups == 1
 
 
-@settings(max_examples=15, deadline=None)
+@cases(15)
 @given(
     st.lists(rows(EVERY_TYPE), min_size=1, max_size=4), st.sampled_from([1, 2**20]), st.sampled_from([1, 3_000, 2**29])
 )
@@ -439,7 +440,7 @@ def test_what_was_put_on_disk_is_gone_afterwards_also_on_failure(storage, tmp_pa
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     tables = shuffled(3000)
     pieces = old_files(storage, EVENTS, tables)
-    facts = {"ordering": Ordering(fields=by(1)), "budget_bytes": 1}
+    facts = {"ordering": Ordering(fields=by(1)), "budget_bytes": 2**14}
     files = rewritten(storage, pieces, EVENTS, **facts)
     assert read_files(storage, files, EVENTS)["id"].to_pylist() == list(range(3000))
     assert list(tmp_path.iterdir()) == []

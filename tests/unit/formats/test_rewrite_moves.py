@@ -4,7 +4,7 @@ from functools import partial
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -21,6 +21,7 @@ from icekeep.formats.splicing import rewrite_spliced
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.sorting import SortField
 from icekeep.spec.transforms import Identity
+from kit.cases import cases
 from kit.columns import parquet_bytes, table_of
 from kit.moved_rows import (
     BY_THIRD,
@@ -74,7 +75,7 @@ def range_tasks(task, points):
     ]
 
 
-@settings(max_examples=25)
+@cases(25)
 @given(histories(), st.lists(st.integers(0, 20), max_size=3), st.sampled_from([1, 2**29]), st.integers(0, 8))
 def test_rows_that_keep_their_order_are_found_by_the_pieces_that_were_read(history, cuts, target, share):
     storage, files = history
@@ -88,7 +89,7 @@ def test_rows_that_keep_their_order_are_found_by_the_pieces_that_were_read(histo
     check_moves(storage, outcomes, files)
 
 
-@settings(max_examples=25)
+@cases(25)
 @given(histories(), st.sampled_from([1, 2**30]), st.sampled_from([BY_KEY, ALONG_CURVE]), st.sampled_from([None, 3]))
 def test_rows_that_are_sorted_are_found_by_their_origins(history, budget_bytes, ordering, files_count):
     storage, files = history
@@ -97,7 +98,7 @@ def test_rows_that_are_sorted_are_found_by_their_origins(history, budget_bytes, 
     check_moves(storage, [rewrite(task, storage)], files)
 
 
-@settings(max_examples=15)
+@cases(15)
 @given(histories(), st.lists(st.integers(0, KEYS), max_size=3), st.sampled_from([1, 2**30]))
 def test_threads_that_sort_together_tell_it_of_all_ranges(history, points, budget_bytes):
     storage, files = history
@@ -106,7 +107,7 @@ def test_threads_that_sort_together_tell_it_of_all_ranges(history, points, budge
     check_moves(storage, [rewrite_together(tasks, storage)], files)
 
 
-@settings(max_examples=15)
+@cases(15)
 @given(histories(), st.lists(st.integers(0, KEYS), max_size=3))
 def test_tasks_that_each_take_a_range_tell_it_together(history, points):
     storage, files = history
@@ -118,7 +119,7 @@ def test_tasks_that_each_take_a_range_tell_it_together(history, points):
     assert not any(outcome.moves.pieces for outcome in outcomes[1:])
 
 
-@settings(max_examples=15)
+@cases(15)
 @given(histories(), st.sampled_from([(), BY_KEY.fields]), st.lists(st.integers(0, KEYS), max_size=2))
 def test_rows_that_move_to_partitions_of_another_spec_are_found(history, fields, points):
     storage, files = history
@@ -131,7 +132,7 @@ def test_rows_that_move_to_partitions_of_another_spec_are_found(history, fields,
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=4))
-@settings(max_examples=10)
+@cases(10)
 def test_rows_whose_pages_are_moved_keep_their_order(row_counts):
     storage = MemoryStorage()
     pieces = []

@@ -76,7 +76,7 @@ def tasks_of(pieces, ids, **facts):
     return [replace(whole, key_range=one, partition_id=number) for number, one in enumerate(key_ranges(points))]
 
 
-@pytest.mark.parametrize("budget_bytes", [2**30, 1])
+@pytest.mark.parametrize("budget_bytes", [2**30, 2**14])
 @pytest.mark.parametrize("ids", [(1000,), (10, 11, 2990), (0, 5000)])
 def test_the_files_are_those_that_each_task_would_make_and_rows_are_read_once(storage, monkeypatch, ids, budget_bytes):
     monkeypatch.setattr(sorting, "RUN_ROWS", 97)

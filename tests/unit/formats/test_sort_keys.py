@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError, UnsupportedError
@@ -35,6 +35,7 @@ from icekeep.spec.types import (
     StructType,
     decimal,
 )
+from kit.cases import cases
 from kit.columns import PRIMITIVES, column, field_values, rows, schema_of, table_of
 from kit.strategies import values_of
 
@@ -110,7 +111,7 @@ def comparisons_of(keys: list[bytes]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("type_", TYPES, ids=str)
-@settings(max_examples=30)
+@cases(30)
 @given(data=st.data())
 def test_keys_compare_as_rows_do_whatever_types_transforms_and_directions(type_, data):
     other = data.draw(st.sampled_from(TYPES))
@@ -186,7 +187,7 @@ def test_a_dictionary_gives_the_keys_of_its_strings():
 ALL = schema_of(*(column(n, f"c{n}", type_) for n, type_ in enumerate(PRIMITIVES, start=1)))
 
 
-@settings(max_examples=20)
+@cases(20)
 @given(data=rows(ALL, max_size=9), id_=st.integers(1, len(PRIMITIVES)))
 def test_chunks_and_slices_make_no_difference(data, id_):
     whole = table_of(ALL, data)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from icekeep.formats.arrow_schema import arrow_schema
@@ -19,6 +19,7 @@ from icekeep.formats.sort_keys import sort_keys
 from icekeep.formats.sorting import Sorter
 from icekeep.spec.sorting import build_sort_order
 from icekeep.spec.types import INT, STRING, UNKNOWN, ListType
+from kit.cases import cases
 from kit.columns import EVERY_TYPE, column, parquet_bytes, rows, schema_of, table_of
 
 PAIRS = schema_of(column(1, "a", INT), column(2, "b", STRING))
@@ -48,7 +49,7 @@ def assert_sorted(found: list[pa.Table], expected: pa.Table, ordering, schema) -
     assert Counter(as_text(together)) == Counter(as_text(expected))
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@cases(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(rows(EVERY_TYPE, max_size=5), min_size=1, max_size=5), st.booleans())
 def test_rows_of_every_type_come_back_in_order_and_unchanged(tmp_path, data, spills):
     tables = [table_of(EVERY_TYPE, part) for part in data]
@@ -216,6 +217,8 @@ print(spilled, allocated, peak() - before)
 """
 
 
+@pytest.mark.nightly
+@pytest.mark.process
 def test_memory_stays_near_the_budget_when_there_is_many_times_as_much(tmp_path):
     # 120 tables of 50,000 rows: some 650 MiB, ten times the budget of 64 MiB.
     done = subprocess.run([sys.executable, "-c", MEMORY, "120"], capture_output=True, text=True, check=True)

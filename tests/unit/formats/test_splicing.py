@@ -3,7 +3,7 @@ import io
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -13,6 +13,7 @@ from icekeep.formats.splicing import rewrite_spliced
 from icekeep.formats.write_options import ParquetOptions
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.types import BOOLEAN, DATE, DOUBLE, INT, LONG, STRING, TIMESTAMPTZ, decimal
+from kit.cases import cases
 from kit.columns import EVERY_TYPE, column, parquet_bytes, rows, schema_of, table_of
 from kit.spliced import check_file, encoded, metrics_of, piece_of, spliced, stored, task_for, without_floors
 from kit.storage import MemoryStorage
@@ -289,6 +290,7 @@ def test_a_page_whose_checksum_is_wrong_is_an_error(storage):
     assert not [key for key in storage.files if "/spliced" in key]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 def test_damaged_heads_and_indexes_are_refused_or_decoded_but_never_make_other_rows(version):
     """Bits of page heads and indexes change at random; checksums protect what pages hold."""
@@ -325,6 +327,7 @@ def test_damaged_heads_and_indexes_are_refused_or_decoded_but_never_make_other_r
     assert refused > 20
 
 
+@pytest.mark.slow
 def test_whatever_a_footer_says_a_file_is_examined_without_an_error(storage):
     (piece,) = put_parts(storage, [200], max_rows_per_page=60)
     good = storage.read(piece.location)
@@ -356,7 +359,8 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.slow
+@cases(40)
 @given(
     st.lists(st.tuples(rows(EVERY_TYPE, 9), OPTIONS), min_size=1, max_size=4),
     st.sampled_from([1, 5_000, 2**29]),
@@ -372,7 +376,8 @@ def test_any_files_are_spliced_into_the_rows_and_metrics_of_an_encoded_rewrite(p
     check_same(storage, pieces, EVERY_TYPE, target_file_size_bytes=target, properties=properties)
 
 
-@settings(max_examples=25, deadline=None)
+@pytest.mark.slow
+@cases(25)
 @given(st.lists(rows(EVERY_TYPE, 12), min_size=1, max_size=4), st.sampled_from([1, 4, 20_000]))
 def test_every_type_that_can_be_moved_is_moved_with_its_bounds(parts, page_rows):
     storage = MemoryStorage()

@@ -1,6 +1,6 @@
 import math
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.formats.stitched_metrics import stitched_metrics
@@ -8,6 +8,7 @@ from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metrics_modes import metrics_modes
 from icekeep.spec.types import BINARY, DOUBLE, INT, LONG, STRING, VARIANT, ListType
 from icekeep.spec.values import value_from_bytes, value_to_bytes
+from kit.cases import cases
 from kit.columns import EVERY_TYPE, column, rows, schema_of, table_of
 from kit.stitched import put_table, with_metrics
 from kit.storage import MemoryStorage
@@ -127,7 +128,7 @@ def test_what_the_table_keeps_no_more_is_dropped_and_bounds_are_cut():
     assert metrics.upper_bounds == {2: b"abd"}
 
 
-@settings(max_examples=25)
+@cases(25)
 @given(st.lists(rows(EVERY_TYPE), min_size=1, max_size=3))
 def test_the_metrics_of_parts_together_are_those_of_the_whole(parts):
     storage = MemoryStorage()

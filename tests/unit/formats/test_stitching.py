@@ -5,7 +5,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError, UnavailableError, UnsupportedError
@@ -19,6 +19,7 @@ from icekeep.runtime import SYSTEM
 from icekeep.spec.metrics_modes import NONE
 from icekeep.spec.types import LONG
 from icekeep.storage.objects import ObjectStorage
+from kit.cases import cases
 from kit.columns import EVERY_TYPE, column, parquet_bytes, rows, schema_of, table_of
 from kit.object_store import ObjectStore
 from kit.stitched import (
@@ -190,7 +191,7 @@ def test_what_a_manifest_says_is_the_sum_of_what_it_said(storage):
     assert not nothing.lower_bounds
 
 
-@settings(max_examples=30)
+@cases(30)
 @given(
     st.lists(rows(EVERY_TYPE), min_size=1, max_size=4),
     st.integers(1, 4),
@@ -210,6 +211,7 @@ def test_any_rows_cut_anywhere_are_the_same_put_together(parts, row_group_rows, 
     assert str(read_stored(storage, file).to_pylist()) == str(pq.ParquetFile(io.BytesIO(whole)).read().to_pylist())
 
 
+@pytest.mark.server
 def test_files_in_an_object_store_are_stitched_with_a_few_large_reads():
     server = ObjectStore()
     try:
@@ -340,7 +342,7 @@ def index_range():
     return min(c.value(4) for c in chunks), max(c.value(4) + c.value(5) for c in chunks)
 
 
-@settings(max_examples=200)
+@cases(200)
 @given(st.lists(st.tuples(st.integers(*index_range()), st.integers(0, 255)), min_size=1, max_size=3), st.booleans())
 def test_damaged_pages_or_indexes_are_an_error_of_one_line_or_a_file_that_can_be_read(changes, first_bytes):
     data = bytearray(INDEXED_FILE)
@@ -364,7 +366,7 @@ def test_damaged_pages_or_indexes_are_an_error_of_one_line_or_a_file_that_can_be
 FOOTER_RANGE = (len(INDEXED_FILE) - 8 - int.from_bytes(INDEXED_FILE[-8:-4], "little"), len(INDEXED_FILE) - 9)
 
 
-@settings(max_examples=300)
+@cases(300)
 @given(st.lists(st.tuples(st.integers(*FOOTER_RANGE), st.integers(0, 255)), min_size=1, max_size=3))
 def test_a_damaged_footer_is_never_stitched_to_a_file_that_cannot_be_read(changes):
     data = bytearray(INDEXED_FILE)

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.formats import thrift
@@ -25,6 +25,7 @@ from icekeep.formats.thrift import (
     structs_at,
     with_integers,
 )
+from kit.cases import cases
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
 
@@ -125,7 +126,7 @@ def test_a_field_of_another_kind_than_asked_for_is_damaged():
         struct.required_integer(3)
 
 
-@settings(max_examples=500)
+@cases(500)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_struct_or_damaged(data):
     try:

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError, UnsupportedError
@@ -12,6 +12,7 @@ from icekeep.formats.partitioning import column_values
 from icekeep.formats.transformed import transformed
 from icekeep.spec.transforms import UnknownTransform, parse_transform
 from icekeep.spec.types import INT, LONG, STRING, TIMESTAMP_NS, TIMESTAMPTZ_NS, decimal
+from kit.cases import cases
 from kit.columns import PRIMITIVES, column, schema_of, table_of
 from kit.strategies import values_of
 
@@ -29,7 +30,7 @@ def array_of(type_, found) -> pa.Array:
 
 
 @pytest.mark.parametrize("type_", TYPES, ids=str)
-@settings(max_examples=25)
+@cases(25)
 @given(data=st.data())
 def test_an_array_is_transformed_as_each_of_its_values(type_, data):
     found = data.draw(st.lists(st.none() | values_of(type_), max_size=8))

@@ -20,6 +20,8 @@ from kit.stitched import SCHEMA as STITCHED_SCHEMA
 from kit.stitched import some_files, stitched
 from kit.storage import MemoryStorage
 
+pytestmark = pytest.mark.slow
+
 FORMATS = ("PARQUET", "ORC", "AVRO")
 WORDS = schema_of(column(1, "n", LONG), column(2, "s", STRING))
 ROUNDS = 3

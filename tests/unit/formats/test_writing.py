@@ -2,7 +2,7 @@ import math
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError, UnsupportedError
@@ -20,6 +20,7 @@ from icekeep.spec.types import (
     MapType,
     StructType,
 )
+from kit.cases import cases
 from kit.columns import EVERY_TYPE, column, rows, schema_of, table_of
 from kit.data_files import options_for, read_files, read_table, read_tables, tables, write_files
 from kit.storage import MemoryStorage
@@ -40,7 +41,7 @@ def words(row_count, start=0):
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-@settings(max_examples=60, deadline=None)
+@cases(60)
 @given(tables(), st.integers(0, 5))
 def test_rows_of_any_schema_come_back(file_format, generated, cut):
     schema, table = generated
@@ -55,7 +56,7 @@ def test_rows_of_any_schema_come_back(file_format, generated, cut):
 
 
 @pytest.mark.parametrize("file_format", ["PARQUET", "AVRO"])
-@settings(max_examples=20, deadline=None)
+@cases(20)
 @given(st.lists(rows(EVERY_TYPE), max_size=3))
 def test_rows_of_many_tables_come_back_in_their_order(file_format, parts):
     storage = MemoryStorage()

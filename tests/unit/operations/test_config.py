@@ -91,6 +91,7 @@ def test_the_configuration_that_is_shipped_works_as_it_stands():
     assert [call.job for call in config.policies[0].calls] == ["compact", "rewrite_manifests", "expire_snapshots"]
 
 
+@pytest.mark.process
 def test_reading_a_configuration_needs_nothing_but_yaml_and_msgspec():
     code = (
         "import sys; from icekeep.operations.config import read_config; "

@@ -67,6 +67,7 @@ def test_the_type_follows_from_the_uri_where_it_is_not_given(uri, kind, tmp_path
     assert told.properties["type"] == "x"
 
 
+@pytest.mark.process
 def test_pyiceberg_itself_reads_the_same(home):
     environ = {
         "PYICEBERG_HOME": str(home),

@@ -31,6 +31,7 @@ def test_a_java_home_without_java_is_named(monkeypatch, tmp_path):
         build_session("test")
 
 
+@pytest.mark.process
 def test_without_pyspark_one_line_says_what_to_install():
     code = (
         "import sys; sys.modules['pyspark'] = None\n"

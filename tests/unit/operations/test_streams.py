@@ -2,6 +2,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.process
+
 CHILD = """
 import sys
 from icekeep.operations.streams import separate_stderr

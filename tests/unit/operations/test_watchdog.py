@@ -16,6 +16,8 @@ from icekeep.operations.watchdog import ending_when_abandoned
 from kit.changes import Recorder
 from kit.runtime import FakeRuntime
 
+pytestmark = pytest.mark.process
+
 STARTER = """
 import subprocess, sys
 subprocess.run([sys.executable, "-c", *sys.argv[1:]])

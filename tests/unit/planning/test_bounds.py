@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
@@ -32,6 +32,7 @@ from icekeep.spec.types import (
     fixed,
 )
 from icekeep.spec.values import value_from_bytes, value_to_bytes
+from kit.cases import cases
 from kit.filters import COLUMN_TYPES, pool
 
 WIDE = decimal(38, 2)
@@ -152,7 +153,7 @@ def some_bytes(type_: Type) -> st.SearchStrategy[bytes]:
 
 
 @given(st.data())
-@settings(max_examples=300)
+@cases(300)
 def test_bounds_are_known_and_ordered_as_their_values_are(data: st.DataObject):
     type_ = data.draw(st.sampled_from(TYPES))
     bounds = data.draw(st.lists(some_bytes(type_), min_size=2, max_size=6))

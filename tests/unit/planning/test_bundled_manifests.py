@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
@@ -14,6 +14,7 @@ from icekeep.planning import manifest_batches
 from icekeep.planning.columns import STORED
 from icekeep.planning.manifest_batches import ManifestDecoder, read_manifests
 from icekeep.spec.manifests.structs import ManifestFile
+from kit.cases import cases
 from kit.manifests import DAY, added, data_file, deleted, existing, field_of, resized, with_schema, write_manifest
 from kit.storage import MemoryStorage
 from kit.table_strategies import manifest_entries
@@ -70,7 +71,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     st.lists(st.lists(manifest_entries(DAY), min_size=1, max_size=3), min_size=2, max_size=4),
     st.lists(st.tuples(st.integers(0, 9), st.none() | st.integers(0, 9)), min_size=4, max_size=4),
 )
-@settings(max_examples=60)
+@cases(60)
 def test_each_entry_inherits_from_its_own_manifest(entries: list[list[Any]], inherited: list[tuple[int, Any]]) -> None:
     store = Store()
     for some, (number, first_row_id) in zip(entries, inherited, strict=False):

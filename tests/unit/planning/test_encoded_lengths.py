@@ -8,12 +8,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.planning.avro_arrow import Layout, NotReadError, read_batches
 from icekeep.planning.encoded_lengths import encoded_lengths, varint_lengths
 from icekeep.spec.avro import read_header
+from kit.cases import cases
 from kit.manifests import write_varint
 
 _LIMITS = {"int": 31, "long": 63}
@@ -90,7 +91,7 @@ def decoded(schema: Any, records: list[Any]) -> pa.RecordBatch:
 
 
 @given(st.data())
-@settings(max_examples=150)
+@cases(150)
 def test_values_are_as_long_as_fastavro_writes_them(data: st.DataObject):
     schema = data.draw(avro_schemas())
     records = data.draw(st.lists(values_of(schema), min_size=1, max_size=5))

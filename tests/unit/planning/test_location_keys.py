@@ -96,6 +96,7 @@ def test_a_change_of_two_characters_changes_half_of_the_bits(raw: bytes, first: 
     assert 8 < int(one ^ two).bit_count() < 56
 
 
+@pytest.mark.process
 def test_keys_are_the_same_everywhere() -> None:
     # From other processes and later versions too: they are written down.
     assert keys("s3://bucket/db/events/data/part-00001.parquet", "/a", "file:///") == KNOWN

@@ -11,7 +11,7 @@ import fastavro
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, UnsupportedError
@@ -24,6 +24,7 @@ from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.types import NestedField, StructType, parse_type
 from icekeep.storage.local import LocalStorage
+from kit.cases import cases
 from kit.foreign_files import our_manifest, write_with_pyiceberg
 from kit.manifests import (
     DAY,
@@ -166,7 +167,7 @@ def numbered(entry: ManifestEntry) -> bool:
 
 
 @given(st.data())
-@settings(max_examples=30)
+@cases(30)
 def test_partitions_of_decimals_and_fixed_values_of_every_size_come_back(data: st.DataObject):
     partition = data.draw(partition_types(decimal_types() | fixed_types()))
     entries = data.draw(st.lists(manifest_entries(partition), min_size=1, max_size=3))
@@ -174,7 +175,7 @@ def test_partitions_of_decimals_and_fixed_values_of_every_size_come_back(data: s
 
 
 @given(st.data())
-@settings(max_examples=30)
+@cases(30)
 def test_delete_files_are_the_same_by_either_decoder(data: st.DataObject):
     file = msgspec.structs.replace(
         data.draw(data_files(DAY)),
@@ -295,7 +296,7 @@ def test_a_manifest_that_pyiceberg_wrote_is_read():
     )
 
     @given(st.lists(manifest_entries(partition), min_size=1, max_size=4))
-    @settings(max_examples=10)
+    @cases(10)
     def agrees(entries: list[ManifestEntry]) -> None:
         written, row = write_with_pyiceberg(MANIFEST, entries, partition)
         check(written, msgspec.structs.replace(our_manifest(row), sequence_number=5), partition)
@@ -345,7 +346,7 @@ def test_a_block_that_counts_other_records_than_it_holds_is_an_error_and_hangs_n
 
 @pytest.mark.parametrize("codec", ["deflate", "null", "zstandard", "snappy"])
 @given(data=st.data())
-@settings(max_examples=80)
+@cases(80)
 def test_damage_is_an_error_or_what_fastavro_makes_of_it(codec: str, data: st.DataObject):
     sound, row = several_blocks(codec)
     row = row if data.draw(st.booleans()) else msgspec.structs.replace(row, **UNKNOWN_COUNTS)

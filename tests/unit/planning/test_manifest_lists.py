@@ -8,7 +8,7 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
@@ -22,6 +22,7 @@ from icekeep.spec.avro import avro_schema
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile, manifest_file_type
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.locations import canonical
+from kit.cases import cases
 from kit.foreign_files import write_list_with_pyiceberg, write_with_pyiceberg
 from kit.manifests import DAY, added, blocks, data_file, existing, write_list, write_manifest
 from kit.storage import HookedStorage, MemoryStorage
@@ -100,7 +101,7 @@ def by_path(found: ListedManifests) -> list[ManifestFile]:
 
 
 @given(st.lists(st.lists(st.integers(0, 9), unique=True), max_size=6), st.sets(st.integers(0, 9)), st.booleans())
-@settings(max_examples=60)
+@cases(60)
 def test_each_manifest_is_found_once(lists: list[list[int]], unwanted: set[int], check: bool) -> None:
     known = [row(n, content=DELETES if n % 3 == 0 else DATA) for n in range(10)]
     table = Lists()
@@ -170,6 +171,7 @@ def test_a_list_that_snapshots_share_is_read_once_and_held_against_both() -> Non
 # Lists that are not whole.
 
 
+@pytest.mark.slow
 def test_a_list_that_is_cut_anywhere_is_refused(decoder: ManifestDecoder) -> None:
     rows = [row(n, content=DELETES if n % 4 == 3 else DATA) for n in range(8)]
     whole = by_fastavro(rows)

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepBug
@@ -46,6 +46,7 @@ from icekeep.spec.types import (
     decimal,
 )
 from icekeep.spec.values import value_to_bytes
+from kit.cases import cases
 from kit.columns import column, schema_of
 from kit.filters import Column, columns, filters, metrics_of, partition_of, partitioned_tables, predicates, rows
 from kit.filters import schema_of as schema_of_columns
@@ -358,7 +359,7 @@ def described_files(draw: st.DrawFn, table: Sequence[Column]) -> DataFile:
 
 
 @given(st.data())
-@settings(max_examples=300)
+@cases(300)
 def test_files_may_match_as_they_do_one_by_one(data: st.DataObject):
     table = data.draw(columns())
     expression = bind(data.draw(filters(table) | predicates(table)), schema_of_columns(table))
@@ -417,7 +418,7 @@ def test_a_table_without_partitions_has_one_that_matches_what_is_always_true():
 
 
 @given(st.data())
-@settings(max_examples=300)
+@cases(300)
 def test_partitions_match_as_they_do_one_by_one(data: st.DataObject):
     table, spec = data.draw(partitioned_tables())
     schema = schema_of_columns(table)

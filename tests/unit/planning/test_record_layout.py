@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -21,6 +21,7 @@ from icekeep.spec.avro_packing import encode_block
 from icekeep.spec.manifests.encode import EntryEncoder
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.types import FLOAT, INT, NestedField, StructType, parse_type
+from kit.cases import cases
 from kit.foreign_files import our_manifest, write_with_pyiceberg
 from kit.manifests import (
     DAY,
@@ -134,7 +135,7 @@ def test_each_length_of_a_number_comes_out_right():
 
 
 @given(st.data())
-@settings(max_examples=60)
+@cases(60)
 def test_entries_of_any_partition_type_are_copied(data: st.DataObject):
     partition = data.draw(partition_types(), label="partition")
     entries = data.draw(st.lists(manifest_entries(partition), min_size=1, max_size=4))
@@ -146,7 +147,7 @@ def test_entries_of_any_partition_type_are_copied(data: st.DataObject):
 
 
 @given(st.data())
-@settings(max_examples=40)
+@cases(40)
 def test_entries_of_version_1_are_copied_into_any_version(data: st.DataObject):
     partition = data.draw(partition_types(), label="partition")
     files = data.draw(st.lists(data_files(partition), min_size=1, max_size=3))
@@ -157,7 +158,7 @@ def test_entries_of_version_1_are_copied_into_any_version(data: st.DataObject):
 
 
 @given(st.data())
-@settings(max_examples=30)
+@cases(30)
 def test_delete_files_are_copied(data: st.DataObject):
     file = replace(
         data.draw(data_files(DAY)),
@@ -223,7 +224,7 @@ def test_what_pyiceberg_wrote_is_copied(version: int):
     )
 
     @given(st.lists(manifest_entries(partition).filter(lambda e: version > 1 or e.status == 1), min_size=1, max_size=3))
-    @settings(max_examples=15)
+    @cases(15)
     def agrees(entries: list[ManifestEntry]) -> None:
         written, row = write_with_pyiceberg(MANIFEST, entries, partition, version=version)
         ours = replace(our_manifest(row), sequence_number=5 if version > 1 else 0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -21,6 +21,7 @@ from icekeep.spec.avro_packing import encode_block
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.ordering import sort_key
 from icekeep.spec.types import DATE, LONG, NestedField, StructType, parse_type
+from kit.cases import cases
 from kit.manifest_records import ManifestStore, target_of
 from kit.manifests import (
     DAY,
@@ -84,7 +85,7 @@ def check(store: ManifestStore, target: Target) -> pa.Table:
 
 
 @given(st.data())
-@settings(max_examples=60)
+@cases(60)
 def test_both_decoders_give_the_same_records(data: st.DataObject):
     partition = data.draw(partition_types(), label="partition")
     version = data.draw(st.sampled_from([2, 3]), label="version")
@@ -314,7 +315,7 @@ def test_a_manifest_that_is_missing_or_encrypted_is_an_error(decoder: ManifestDe
 
 
 @given(st.data())
-@settings(max_examples=60)
+@cases(60)
 def test_damage_is_an_error_or_what_fastavro_makes_of_it(data: st.DataObject):
     sound, row = write_manifest(
         [

@@ -7,7 +7,7 @@ from typing import Any
 import fastavro
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
@@ -17,6 +17,7 @@ from icekeep.planning.stored_lists import UNKNOWN, ListedRows, StoredLists, rows
 from icekeep.spec.avro import avro_schema, read_header
 from icekeep.spec.manifests.decode import read_manifest_list
 from icekeep.spec.manifests.structs import FieldSummary, ManifestContent, ManifestFile, manifest_file_type
+from kit.cases import cases
 from kit.foreign_files import write_list_with_pyiceberg, write_with_pyiceberg
 from kit.manifests import (
     DAY,
@@ -58,7 +59,7 @@ def row(**changes: Any) -> ManifestFile:
 @given(
     st.lists(st.lists(manifest_files(), max_size=3), min_size=1, max_size=3), st.sampled_from([1, 2, 3]), st.booleans()
 )
-@settings(max_examples=80)
+@cases(80)
 def test_rows_are_those_of_each_list_in_order(lists: list[list[ManifestFile]], version: int, is_packed: bool) -> None:
     codec = "gzip" if is_packed else "uncompressed"
     written = [write_list(some, format_version=version, codec=codec) for some in lists]

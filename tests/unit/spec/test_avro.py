@@ -5,7 +5,7 @@ from typing import Any
 import fastavro
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError, UnsupportedError
@@ -41,6 +41,7 @@ from icekeep.spec.types import (
     fixed,
     parse_type,
 )
+from kit.cases import cases
 from kit.manifests import blocks, recounted, write_varint
 from kit.strategies import typed_values
 
@@ -240,7 +241,7 @@ def test_an_unknown_codec_is_refused():
 
 
 @given(st.data())
-@settings(max_examples=300)
+@cases(300)
 def test_changed_bytes_are_read_or_refused_by_an_error_of_ours(data: st.DataObject):
     original = numbers([1, 2, 3], [400, 500], codec=data.draw(st.sampled_from(["null", "deflate", "snappy"])))
     changed = bytearray(original)

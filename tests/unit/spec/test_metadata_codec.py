@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
@@ -17,6 +17,7 @@ from icekeep.spec.snapshots import Snapshot, SnapshotRef
 from icekeep.spec.sorting import SortOrder
 from icekeep.spec.types import UUID, parse_type
 from icekeep.spec.updates import AddSnapshot, SetProperties, SetSnapshotRef, apply_updates
+from kit.cases import cases
 from kit.metadata import document_bytes, full_document, spec_objects
 from kit.table_strategies import json_values, table_metadata
 
@@ -331,7 +332,7 @@ def test_an_unknown_key_comes_back_at_every_level(what: str):
 
 
 @given(st.data())
-@settings(max_examples=20)
+@cases(20)
 def test_random_unknown_keys_come_back_at_every_level(data: st.DataObject):
     keys = st.dictionaries(st.text(max_size=6).map(lambda name: f"x-{name}"), json_values(), max_size=2)
     document = with_unknown_keys(full_document(), lambda: data.draw(keys))
@@ -339,7 +340,7 @@ def test_random_unknown_keys_come_back_at_every_level(data: st.DataObject):
 
 
 @given(st.data())
-@settings(max_examples=20)
+@cases(20)
 def test_unknown_keys_survive_a_commit(data: st.DataObject):
     keys = st.dictionaries(st.text(max_size=6).map(lambda name: f"x-{name}"), json_values(), max_size=2)
     document = with_unknown_keys(full_document(), lambda: data.draw(keys))
@@ -379,7 +380,7 @@ def test_a_sort_order_that_is_not_the_default_comes_back():
 
 
 @given(st.data())
-@settings(max_examples=300)
+@cases(300)
 def test_changed_bytes_are_read_or_refused_by_an_error_of_ours(data: st.DataObject):
     original = document_bytes(full_document())
     start = data.draw(st.integers(0, len(original)))
@@ -389,7 +390,7 @@ def test_changed_bytes_are_read_or_refused_by_an_error_of_ours(data: st.DataObje
 
 
 @given(st.data())
-@settings(max_examples=500)
+@cases(500)
 def test_changed_values_are_read_or_refused_by_an_error_of_ours(data: st.DataObject):
     document = full_document()
     places = list(_places(document))

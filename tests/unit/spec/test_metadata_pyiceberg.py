@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -20,6 +20,7 @@ from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import format_metadata, metadata_from_json, parse_metadata
 from icekeep.storage.locations import local_path
+from kit.cases import cases
 from kit.foreign_files import our_entries, our_manifest
 from kit.metadata import document_bytes, full_document
 from kit.table_strategies import table_metadata
@@ -131,8 +132,9 @@ def theirs_too(metadata: TableMetadata) -> bool:
     return metadata.format_version == 2 and not any(spec.has_unknown_transform for spec in metadata.partition_specs)
 
 
+@pytest.mark.slow
 @given(table_metadata().filter(theirs_too))
-@settings(max_examples=30)
+@cases(30)
 def test_pyiceberg_understands_what_we_write_and_we_what_it_writes(metadata: TableMetadata):
     theirs = TableMetadataUtil.parse_raw(format_metadata(metadata).decode())
     assert theirs.last_sequence_number == metadata.last_sequence_number

@@ -3,7 +3,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepBug, UnsupportedError
@@ -26,6 +26,7 @@ from icekeep.spec.types import (
     fixed,
     parse_type,
 )
+from kit.cases import cases
 from kit.strategies import primitive_types, values_of
 
 
@@ -50,7 +51,7 @@ def type_with_values() -> st.SearchStrategy[tuple[PrimitiveType, Any, Any]]:
     return primitive_types().flatmap(near)
 
 
-@settings(max_examples=500)
+@cases(500)
 @given(st.lists(type_with_values(), max_size=4))
 def test_keys_compare_as_tuples_of_values_do(columns: list[tuple[PrimitiveType, Any, Any]]):
     types = [type_ for type_, _, _ in columns]

@@ -2,7 +2,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -23,6 +23,7 @@ from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.transforms import Identity
 from icekeep.spec.types import LONG, STRING, NestedField
 from icekeep.spec.writer_progress import KeptForWriter
+from kit.cases import cases
 from kit.metadata import DAY_MS, START_MS, MetadataBuilder, full_document
 from kit.retention import WriterNeedsIt, expected_expiry
 from kit.table_strategies import histories
@@ -378,7 +379,7 @@ def test_a_clock_that_is_behind_expires_nothing_more():
 
     # Ages of references are left out: what goes with a branch is judged by other rules once the branch has gone.
     @given(progressing(), st.integers(0, 25), st.integers(0, 25), st.integers(0, 25))
-    @settings(max_examples=150)
+    @cases(150, least=150)
     def check(history: dict[str, Any], now_ms: int, behind_ms: int, keep_ms: int) -> None:
         for ref in history["refs"].values():
             ref.pop("max-ref-age-ms", None)
@@ -394,7 +395,7 @@ def test_a_clock_that_is_behind_expires_nothing_more():
 
 def test_a_snapshot_that_is_dated_later_takes_none_with_it():
     @given(progressing(), st.integers(0, 25), st.integers(0, 8), st.integers(1, 1000), st.integers(0, 25))
-    @settings(max_examples=150)
+    @cases(150)
     def check(history: dict[str, Any], now_ms: int, which: int, later_ms: int, keep_ms: int) -> None:
         for ref in history["refs"].values():
             ref.pop("max-ref-age-ms", None)
@@ -631,12 +632,13 @@ def outcome(document: dict[str, Any], policy: dict[str, Any], now_ms: int) -> st
     return "nothing" if not ids else "all but one" if len(ids) == len(document["snapshots"]) - 1 else "some"
 
 
+@pytest.mark.slow
 def test_what_expires_is_what_the_rules_say():
     outcomes = Counter[str]()
 
     # As in a strategy, 0 stands for "not given".
     @given(progressing(), st.lists(NUMBERS, min_size=8, max_size=8))
-    @settings(max_examples=400)
+    @cases(1000, least=1000)
     def check(history: dict[str, Any], numbers: list[int]) -> None:
         *properties, older_than_ms, retain_last, explicit, now_ms, keep_ms = numbers
         names = (MAX_SNAPSHOT_AGE, MIN_SNAPSHOTS, MAX_REF_AGE)

@@ -3,7 +3,7 @@ from typing import Any
 from uuid import UUID as Uuid
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg import transforms as foreign_transforms
 from pyiceberg.types import IcebergType
@@ -51,6 +51,7 @@ from icekeep.spec.types import (
     fixed,
     parse_type,
 )
+from kit.cases import cases
 from kit.filters import value_from_literal
 from kit.strategies import PLAIN_TYPES, decimal_types, primitive_types, typed_values, values_in_python_years, values_of
 
@@ -177,7 +178,7 @@ PAIRS = [(transform, type_) for transform in KNOWN for type_ in LISTED if transf
 
 
 @pytest.mark.parametrize(("transform", "type_"), PAIRS, ids=lambda part: str(part))
-@settings(max_examples=20)
+@cases(20)
 @given(data=st.data())
 def test_values_agree_with_pyiceberg(transform: Transform, type_: PrimitiveType, data: st.DataObject):
     value = data.draw(values_in_python_years(type_))
@@ -191,7 +192,7 @@ ALIKE = [pair for pair in PAIRS if pair[0] != Identity() or pair[1] not in (FLOA
 
 
 @pytest.mark.parametrize(("transform", "type_"), ALIKE, ids=lambda part: str(part))
-@settings(max_examples=20)
+@cases(20)
 @given(data=st.data())
 def test_texts_agree_with_pyiceberg(transform: Transform, type_: PrimitiveType, data: st.DataObject):
     value = transform.apply(type_, data.draw(values_in_python_years(type_)))

@@ -4,9 +4,12 @@ import os
 import pickle
 import resource
 import uuid
+from contextlib import contextmanager
 
 import pytest
 
+from contracts.directories_contract import DirectoriesContract
+from contracts.storage_contract import StorageContract
 from icekeep.errors import (
     IcekeepBug,
     InvalidTableError,
@@ -20,8 +23,6 @@ from icekeep.runtime import SystemRuntime
 from icekeep.storage import local
 from icekeep.storage.base import DeleteStatus, ListingShare
 from icekeep.storage.local import LocalStorage, translate_os_error
-from unit.contracts.directories_contract import DirectoriesContract
-from unit.contracts.storage_contract import StorageContract
 
 
 class StuckRuntime(SystemRuntime):
@@ -237,23 +238,29 @@ def test_a_name_that_is_too_long_is_refused_in_one_line(storage, tmp_path):
             use()
 
 
-@pytest.fixture
+@contextmanager
 def file_size_limit():
-    """Make writing fail beyond 10,000 bytes, as on a full disk; the system's answer is EFBIG."""
+    """Make writing fail beyond 10,000 bytes, as on a full disk; the system's answer is EFBIG.
+
+    No longer than the block, since what pytest writes may go to a file as well.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("size_bytes", [10_001, 1_000_000])
-def test_a_disk_that_takes_no_more_is_unavailable_and_nothing_stays(storage, tmp_path, file_size_limit, size_bytes):
+def test_a_disk_that_takes_no_more_is_unavailable_and_nothing_stays(storage, tmp_path, size_bytes):
     def write() -> None:
         with storage.write(f"{tmp_path}/file") as stream:
             stream.write(b"x" * size_bytes)
 
     for use in (write, lambda: storage.create(f"{tmp_path}/file", b"x" * size_bytes)):
-        with pytest.raises(UnavailableError, match=f"cannot (write|create) '{tmp_path}/file': file too large"):
+        told = pytest.raises(UnavailableError, match=f"cannot (write|create) '{tmp_path}/file': file too large")
+        with told, file_size_limit():
             use()
         assert os.listdir(tmp_path) == []
 

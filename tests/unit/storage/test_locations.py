@@ -1,9 +1,10 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.storage.locations import canonical, is_under, join, local_path, parse_location
+from kit.cases import cases
 
 COMPONENTS = st.sampled_from(["a", "b", "t", "t1", "t10", "x=%2F", "c c", "é", ".", "..", ""])
 PATHS = st.lists(COMPONENTS, max_size=6).map(lambda parts: "/" + "/".join(parts))
@@ -69,13 +70,13 @@ def test_different_files_have_different_keys():
     assert len({canonical(f) for f in files}) == len(files)
 
 
-@settings(max_examples=200)
+@cases(200)
 @given(PATHS)
 def test_a_key_is_the_key_of_itself(path):
     assert canonical(canonical(path)) == canonical(path)
 
 
-@settings(max_examples=200)
+@cases(200)
 @given(PATHS, PATHS)
 def test_what_lies_under_a_root_has_the_components_of_the_root_and_more(path, root):
     components, root_components = (canonical(p)[len("file://") :].strip("/").split("/") for p in (path, root))

@@ -1,8 +1,8 @@
 import pytest
 
+from contracts.directories_contract import DirectoriesContract
+from contracts.storage_contract import StorageContract
 from kit.storage import MemoryStorage
-from unit.contracts.directories_contract import DirectoriesContract
-from unit.contracts.storage_contract import StorageContract
 
 
 class TestMemoryStorage(StorageContract, DirectoriesContract):

@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
+from contracts.directories_contract import DirectoriesContract
+from contracts.storage_contract import StorageContract
 from icekeep.errors import UnsupportedError
 from icekeep.storage.base import DeleteStatus
 from icekeep.storage.open import open_storage
-from unit.contracts.directories_contract import DirectoriesContract
-from unit.contracts.storage_contract import StorageContract
 
 
 class TestRoutedStorage(StorageContract, DirectoriesContract):
@@ -60,6 +60,7 @@ for location in ("s3a://b/k", "gs://b/k", "abfss://f@a.dfs.core.windows.net/k", 
 """
 
 
+@pytest.mark.process
 def test_what_is_not_installed_is_named_by_the_extra_that_brings_it():
     done = subprocess.run([sys.executable, "-c", NOT_INSTALLED], capture_output=True, text=True, check=True)
     said = "the client of this storage is not installed: pip install 'icekeep[{}]' brings {}"

@@ -4,7 +4,7 @@ from collections import Counter
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.maintenance.compaction.grouping import GroupRules, PlannedFile
@@ -26,6 +26,7 @@ from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.partitioning import build_spec
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import STRING, NestedField
+from kit.cases import cases
 
 TARGET = 1000
 SIZES = FileSizes(target_bytes=TARGET, min_bytes=750, max_bytes=1800)
@@ -378,7 +379,7 @@ def test_what_a_group_becomes_is_not_planned_again(sizes, options):
         assert planned(written([group], SIZES), **options) == ()
 
 
-@settings(max_examples=100)
+@cases(100)
 @given(st.data(), st.integers(20, 2000))
 def test_a_table_converges_whatever_the_sizes(data, target):
     least = data.draw(st.integers(0, target - 1))

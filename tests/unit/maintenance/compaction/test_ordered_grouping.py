@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.formats.ordering import Ordering
@@ -26,6 +26,7 @@ from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.sorting import UNSORTED, build_sort_order
 from icekeep.spec.types import DOUBLE, LONG, STRING, NestedField, PrimitiveType
+from kit.cases import cases
 
 ROW_BYTES = 100
 SIZES = FileSizes(target_bytes=1000, min_bytes=750, max_bytes=1800)
@@ -279,7 +280,7 @@ ORDERS = st.sampled_from(
 )
 
 
-@settings(max_examples=80)
+@cases(80)
 @given(FILES, ORDERS)
 def test_a_second_sort_does_nothing(files, order):
     table = Table(order)
@@ -291,7 +292,7 @@ def test_a_second_sort_does_nothing(files, order):
     assert table.run() == 0
 
 
-@settings(max_examples=40)
+@cases(40)
 @given(FILES, FILES, st.sampled_from([["a"], ["b", "a"], ["s"]]))
 def test_files_that_come_later_are_sorted_once(files, later, keys):
     table = Table(None, keys=keys)
@@ -305,7 +306,7 @@ def test_files_that_come_later_are_sorted_once(files, later, keys):
     assert table.run() == 0
 
 
-@settings(max_examples=40)
+@cases(40)
 @given(FILES, ORDERS, st.integers(1500, 4000))
 def test_a_partition_larger_than_a_group_is_sorted_after_some_runs(files, order, group_bytes):
     table = Table(order, max_file_group_size_bytes=str(group_bytes))
@@ -363,7 +364,7 @@ def test_a_few_new_files_are_not_spread_over_a_curve_that_is_deep_enough():
     assert table.run() == 0
 
 
-@settings(max_examples=40)
+@cases(40)
 @given(FILES, FILES, st.sampled_from(["zorder(a, b)", "hilbert(b, a)", "zorder(a, s)", "zorder(a, b, d)"]))
 def test_a_second_run_along_a_curve_does_nothing(files, later, order):
     table = Table(order)

@@ -376,6 +376,7 @@ def hive(tmp_path):
     server.close()
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("kind", ["rest", "hive"])
 def test_catalogs_behind_clients_are_asked_from_several_threads(kind, request):
     catalog = open_catalog("local", request.getfixturevalue(kind))

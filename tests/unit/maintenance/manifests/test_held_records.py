@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -21,6 +21,7 @@ from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.ordering import sort_key
 from icekeep.spec.types import DATE
+from kit.cases import cases
 from kit.manifest_records import DIRECTORY, ManifestStore, entries_in, target_of, writer_of
 from kit.manifests import DAY, added, data_file, deleted, existing
 from kit.storage import HookedStorage
@@ -123,7 +124,7 @@ def test_one_entry_alone_is_never_cut():
 
 
 @given(st.data())
-@settings(max_examples=25)
+@cases(25)
 def test_entries_of_any_partition_type_come_out_as_they_were(data: st.DataObject):
     store = ManifestStore(data.draw(partition_types(), label="partition"))
     for _ in range(data.draw(st.integers(1, 3))):

@@ -10,6 +10,8 @@ import textwrap
 from hashlib import blake2b
 from pathlib import Path
 
+import pytest
+
 from icekeep.spec.avro_packing import packer
 from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
 from icekeep.spec.manifests.structs import ManifestEntry, Status
@@ -101,6 +103,8 @@ def rewritten(directory: Path, most_held: int) -> dict[str, int]:
     return said
 
 
+@pytest.mark.nightly
+@pytest.mark.process
 def test_entries_take_no_more_memory_than_is_set_aside_for_them(tmp_path: Path) -> None:
     count, size_bytes = write_large_manifests(tmp_path)
     assert size_bytes > 350 * MIB

@@ -5,7 +5,7 @@ import uuid
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.maintenance.manifests.overlap import Overlap, overlap, sampled
@@ -14,6 +14,7 @@ from icekeep.spec.filters.expressions import BoundPredicate, Expression, Operati
 from icekeep.spec.manifests.structs import FieldSummary, ManifestFile
 from icekeep.spec.types import DOUBLE, INT, STRING, UUID, NestedField, Type
 from icekeep.spec.values import value_to_bytes
+from kit.cases import cases
 from kit.filters import COLUMN_TYPES, Column, summary_of
 
 
@@ -127,7 +128,7 @@ def listed_tables(draw: st.DrawFn) -> tuple[list[NestedField], list[ManifestFile
 
 
 @given(listed_tables())
-@settings(max_examples=150)
+@cases(150)
 def test_the_manifests_are_those_that_the_planner_opens(
     table: tuple[list[NestedField], list[ManifestFile], list[tuple[Any, ...]]],
 ):

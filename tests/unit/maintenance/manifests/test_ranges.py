@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.maintenance.manifests.ranges import (
@@ -21,6 +21,7 @@ from icekeep.spec.manifests.summaries import PartitionSummarizer
 from icekeep.spec.ordering import sort_key
 from icekeep.spec.types import DOUBLE, INT, STRING, UUID, VARIANT, NestedField, Type
 from icekeep.spec.values import value_to_bytes
+from kit.cases import cases
 from kit.strategies import values_of
 
 MB = 1024 * 1024
@@ -177,7 +178,7 @@ def sorted_and_cut(draw: st.DrawFn) -> tuple[list[Type], list[list[tuple[Any, ..
 
 
 @given(sorted_and_cut())
-@settings(max_examples=100)
+@cases(100)
 def test_manifests_that_were_sorted_and_cut_do_not_overlap(clustered: tuple[list[Type], list[list[tuple[Any, ...]]]]):
     types, pieces = clustered
     found = [interval_of(types, *piece) for piece in pieces]
@@ -190,7 +191,7 @@ def test_manifests_that_were_sorted_and_cut_do_not_overlap(clustered: tuple[list
 
 
 @given(sorted_and_cut())
-@settings(max_examples=100)
+@cases(100)
 def test_an_interval_reaches_no_farther_than_the_partitions(
     clustered: tuple[list[Type], list[list[tuple[Any, ...]]]],
 ):
@@ -371,7 +372,7 @@ def paths(runs: list[list[ManifestFile]]) -> list[list[str]]:
 
 
 @given(listed())
-@settings(max_examples=150)
+@cases(150)
 def test_runs_that_are_worth_it_are_chosen_whole(rows: Rows):
     if all(interval is None for _, interval in rows):
         rows = [(row, ManifestInterval(0, 0)) for row, _ in rows]
@@ -453,7 +454,7 @@ def _files(firsts: st.SearchStrategy[int], fields_count: int) -> st.SearchStrate
 
 
 @given(tables(1))
-@settings(max_examples=100)
+@cases(100)
 def test_what_was_rewritten_is_not_worth_it_again(table: dict[str, Stored]):
     """PEERS 24, apache/iceberg #6669 and #9833: a rewrite that never converges."""
     after = rewritten(table, [INT], chosen_of(table, [INT]), "again")
@@ -461,7 +462,7 @@ def test_what_was_rewritten_is_not_worth_it_again(table: dict[str, Stored]):
 
 
 @given(tables(2))
-@settings(max_examples=100)
+@cases(100)
 def test_a_run_of_several_fields_is_not_worth_it_again_by_itself(table: dict[str, Stored]):
     types: list[Type] = [INT, INT]
     whole = rewritten(table, types, [list(table)], "again")
@@ -469,7 +470,7 @@ def test_a_run_of_several_fields_is_not_worth_it_again_by_itself(table: dict[str
 
 
 @given(tables(2))
-@settings(max_examples=100)
+@cases(100)
 def test_of_several_fields_what_sorting_reveals_comes_to_an_end(table: dict[str, Stored]):
     types: list[Type] = [INT, INT]
     for round_number in range(4):

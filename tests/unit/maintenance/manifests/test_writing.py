@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from icekeep.spec.avro import read_blocks, read_header
 from icekeep.spec.manifests.encode import ManifestBuilder
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, Status
 from icekeep.spec.metadata import new_table_metadata
+from kit.cases import cases
 from kit.manifest_records import DIRECTORY, ManifestStore, entries_in, target_of, writer_of
 from kit.manifests import DAY, added, data_file, existing, spec_and_schema, write_manifest
 from kit.storage import HookedStorage, MemoryStorage, contents
@@ -45,7 +46,7 @@ def blocks_of(data: bytes) -> list[tuple[int, bytes]]:
 
 
 @given(st.data())
-@settings(max_examples=50)
+@cases(50)
 def test_a_manifest_says_what_one_that_was_built_entry_by_entry_says(data: st.DataObject):
     partition = data.draw(partition_types(), label="partition")
     entries = [

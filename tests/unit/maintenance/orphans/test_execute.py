@@ -179,6 +179,7 @@ def test_a_crash_between_plan_and_deletion_loses_nothing_and_is_finished_by_the_
     assert not [location for location in world.memory.files if "/.icekeep/" in location]
 
 
+@pytest.mark.slow
 def test_a_fault_at_any_call_of_the_store_never_takes_a_live_file(world):
     """SC-3: every call of a run fails once; what is live stays, and a run after it does the work."""
     names = world.names()

@@ -5,7 +5,7 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import OptionError, SafetyError, UnavailableError, UnsupportedError, UsageError
@@ -13,6 +13,7 @@ from icekeep.events import Warned
 from icekeep.spec.metadata_codec import format_metadata
 from icekeep.spec.updates import RemoveSnapshotRef, SetProperties
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
+from kit.cases import cases
 from kit.tables import EVENTS, add, data_file, memory_table, set_ref, swap
 
 ROOT = "memory://lake/wh/db/events"
@@ -409,6 +410,7 @@ def test_a_version_hint_stays(world):
     assert hint in world.memory.files
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_whole_stops_it(world):
     """G4, SC-3: every manifest and manifest list, gone, cut or broken."""
     stray = world.put("x")
@@ -668,7 +670,8 @@ def test_a_thousand_locations_are_shown_of_more(world):
 _STEPS = ("commit", "old stray", "young stray", "hidden", "adopt", "branch", "lost metadata", "beside")
 
 
-@settings(max_examples=25)
+@pytest.mark.slow
+@cases(25)
 @given(st.lists(st.sampled_from(_STEPS), max_size=8), st.booleans())
 def test_after_any_history_exactly_the_old_strays_are_gone(new_world, steps, uses_trash):
     world = new_world()

@@ -72,6 +72,7 @@ def paths_of(table: Table) -> list[str]:
     return [f.location for f in files_of(table.metadata, table.storage).values() if f.kind.is_content]
 
 
+@pytest.mark.slow
 def test_a_move_that_was_cut_off_on_this_machine_is_finished(tmp_path: Path):
     lake = Lake(tmp_path)
     table = without_first_file(lake.filled(3, 2))

@@ -427,6 +427,7 @@ def test_what_others_restored_meanwhile_is_fine():
 # Crashes and races.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("trash", [True, False])
 def test_after_a_crash_at_any_call_another_restore_completes_it(when: str, trash: bool):

@@ -7,7 +7,7 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from pyiceberg.schema import Schema as ForeignSchema
@@ -60,6 +60,7 @@ from icekeep.spec.types import (
     decimal,
     walk,
 )
+from kit.cases import cases
 from kit.strategies import schemas
 
 POINT = StructType((NestedField(field_id=1, name="x", type=INT), NestedField(field_id=2, name="y", type=FLOAT)))
@@ -214,7 +215,7 @@ def committed(base: TableMetadata, schema: Schema, last_column_id: int) -> Table
     return replace(base, schemas=schemas_, current_schema_id=schema.schema_id, last_column_id=last_column_id)
 
 
-@settings(max_examples=80)
+@cases(80)
 @given(st.data(), st.just(RICH) | schemas())
 def test_schemas_evolve_as_in_pyiceberg_and_ids_are_kept(data: st.DataObject, start: Schema):
     base = table(replace(start, schema_id=0), version=3)
@@ -295,7 +296,7 @@ def has_void(base: TableMetadata) -> bool:
     return any(isinstance(field.transform, Void) for field in base.spec.fields)
 
 
-@settings(max_examples=80)
+@cases(80)
 @given(st.data(), st.sampled_from([1, 2]))
 def test_specs_evolve_as_in_pyiceberg_and_field_ids_keep_their_meaning(data: st.DataObject, version: int):
     base = table(COLUMNS, version)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import ExpressionError, IcekeepBug, NotFoundError
@@ -51,6 +51,7 @@ from icekeep.spec.types import (
     fixed,
     parse_type,
 )
+from kit.cases import cases
 from kit.filters import COMPARISONS, columns, filters, rows, schema_of, truth
 
 OP = Operation
@@ -74,7 +75,7 @@ def text(expression: Expression) -> str:
 
 
 @given(st.data())
-@settings(max_examples=300)
+@cases(300)
 def test_a_bound_filter_matches_the_rows_of_which_the_filter_is_true_in_sql(data: st.DataObject):
     table = data.draw(columns())
     expression = data.draw(filters(table))

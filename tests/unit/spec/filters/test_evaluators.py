@@ -4,7 +4,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyiceberg.expressions import visitors as foreign
 
@@ -52,6 +52,7 @@ from icekeep.spec.types import (
     decimal,
 )
 from icekeep.spec.values import value_to_bytes
+from kit.cases import cases
 from kit.filters import (
     COLUMN_TYPES,
     COMPARISONS,
@@ -486,7 +487,7 @@ def test_one_bound_of_uuids_decides_its_side():
 
 
 @given(st.data())
-@settings(max_examples=150)
+@cases(150)
 def test_a_file_with_a_matching_row_may_match_and_where_it_must_all_rows_do(data: st.DataObject):
     table = data.draw(columns())
     expression = bind(data.draw(filters(table)), schema_of(table))
@@ -498,7 +499,7 @@ def test_a_file_with_a_matching_row_may_match_and_where_it_must_all_rows_do(data
 
 
 @given(st.data())
-@settings(max_examples=100)
+@cases(100)
 def test_a_file_may_match_for_readers_to_whom_null_is_unequal(data: st.DataObject):
     table = data.draw(columns(with_ends=False))
     expression = data.draw(predicates(table))
@@ -619,7 +620,7 @@ def manifests(draw: st.DrawFn) -> tuple[tuple[Column, ...], PartitionSpec, list[
 
 
 @given(st.data())
-@settings(max_examples=100)
+@cases(100)
 def test_a_manifest_with_a_matching_row_may_match(data: st.DataObject):
     table, spec, content, summaries = data.draw(manifests())
     schema = schema_of(table)
@@ -650,7 +651,7 @@ def counted(counts: Any, expected: int) -> bool:
 
 
 @given(st.data())
-@settings(max_examples=100)
+@cases(100)
 def test_files_are_pruned_wherever_pyiceberg_prunes_them(data: st.DataObject):
     table, predicate = data.draw(questions())
     schema = schema_of(table)
@@ -668,7 +669,7 @@ def test_files_are_pruned_wherever_pyiceberg_prunes_them(data: st.DataObject):
 
 
 @given(st.data())
-@settings(max_examples=100)
+@cases(100)
 def test_manifests_are_pruned_wherever_pyiceberg_prunes_them(data: st.DataObject):
     table, spec, _, summaries = data.draw(manifests())
     assume(all(column.type in FOREIGN_TYPES for column in table))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import ExpressionError
@@ -30,6 +30,7 @@ from icekeep.spec.filters.literals import DateLiteral, Moment, TimestampLiteral
 from icekeep.spec.filters.parsing import MAX_LITERALS, MAX_NUMBER_LENGTH, MAX_TEXT_LENGTH, parse_where
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import BOOLEAN, NestedField
+from kit.cases import cases
 from kit.filters import COMPARISONS, NAN_TESTS, NULL_TESTS, PREFIXES, SETS
 
 MOMENT_MS = 1_772_281_845_678
@@ -38,15 +39,15 @@ MOMENT_MS = 1_772_281_845_678
 CASES = Path(__file__).with_name("expressions.txt")
 
 
-def cases() -> Iterator[tuple[str, str]]:
+def written_cases() -> Iterator[tuple[str, str]]:
     lines = [line for line in CASES.read_text("utf-8").splitlines() if line.strip() and not line.startswith("#")]
     for filter_, outcome in zip(lines[::2], lines[1::2], strict=True):
         assert outcome.startswith("    "), outcome
         yield filter_, outcome.strip()
 
 
-READ = [(text, outcome) for text, outcome in cases() if not outcome.startswith("!")]
-REFUSED = [(text, *outcome.split(" ", 2)[1:]) for text, outcome in cases() if outcome.startswith("!")]
+READ = [(text, outcome) for text, outcome in written_cases() if not outcome.startswith("!")]
+REFUSED = [(text, *outcome.split(" ", 2)[1:]) for text, outcome in written_cases() if outcome.startswith("!")]
 
 
 def test_the_cases_are_there():
@@ -240,7 +241,7 @@ expressions = st.recursive(
 
 
 @given(expressions)
-@settings(max_examples=400)
+@cases(400)
 def test_a_filter_that_is_shown_is_read_as_the_same(expression: Expression):
     assert parse_where(format_expression(expression)) == expression
 
@@ -282,7 +283,7 @@ words = st.sampled_from(
 
 
 @given(st.lists(words, max_size=12).map(" ".join) | st.text(string.printable, max_size=40) | st.text(max_size=20))
-@settings(max_examples=500)
+@cases(500)
 def test_any_text_is_a_filter_or_refused_with_a_place_in_it(text: str):
     outcome = read(text)
     if isinstance(outcome, ExpressionError):

@@ -5,7 +5,7 @@ from itertools import combinations, product
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyiceberg.expressions import visitors as foreign
 from pyiceberg.schema import Schema as ForeignSchema
@@ -59,6 +59,7 @@ from icekeep.spec.types import (
     decimal,
 )
 from icekeep.spec.values import TICKS_PER_SECOND
+from kit.cases import cases
 from kit.filters import (
     COLUMN_TYPES,
     COMPARISONS,
@@ -352,7 +353,7 @@ def test_projections_are_exact_wherever_the_transform_lets_them(
 
 
 @given(st.data())
-@settings(max_examples=150)
+@cases(150)
 def test_the_partition_of_a_matching_row_matches_and_strict_partitions_hold_matching_rows_only(data: st.DataObject):
     table, spec = data.draw(partitioned_tables())
     schema = schema_of(table)
@@ -368,7 +369,7 @@ def test_the_partition_of_a_matching_row_matches_and_strict_partitions_hold_matc
 
 
 @given(st.data())
-@settings(max_examples=100)
+@cases(100)
 def test_the_inclusive_projection_holds_for_readers_to_whom_null_is_unequal(data: st.DataObject):
     table, spec = data.draw(partitioned_tables(with_ends=False))
     schema = schema_of(table)
@@ -386,7 +387,7 @@ FOREIGN_TYPES = tuple(t for t in COLUMN_TYPES if t not in (UUID, TIMESTAMP_NS, T
 
 
 @given(st.data())
-@settings(max_examples=150)
+@cases(150)
 def test_projections_agree_with_pyiceberg_but_where_ours_are_safer_or_more_exact(data: st.DataObject):
     type_ = data.draw(st.sampled_from(FOREIGN_TYPES))
     transform = data.draw(st.sampled_from([t for t in TRANSFORMS[:-1] if t.accepts(type_)]))

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyiceberg import expressions as foreign_expressions
 from pyiceberg.expressions import visitors as foreign
@@ -45,6 +45,7 @@ from icekeep.spec.types import (
     PrimitiveType,
     StructType,
 )
+from kit.cases import cases
 from kit.filters import (
     COLUMN_TYPES,
     PREFIXES,
@@ -204,7 +205,7 @@ def test_only_bound_expressions_and_whole_partitions_have_a_residual():
 
 
 @given(st.data())
-@settings(max_examples=200)
+@cases(200)
 def test_the_residual_asks_of_the_rows_of_a_partition_what_the_filter_asks(data: st.DataObject):
     table, spec = data.draw(partitioned_tables())
     schema = schema_of(table)
@@ -218,7 +219,7 @@ FOREIGN_TYPES = tuple(t for t in COLUMN_TYPES if t not in (UUID, TIMESTAMP_NS, T
 
 
 @given(st.data())
-@settings(max_examples=150)
+@cases(150)
 def test_what_pyiceberg_decides_is_decided_as_it_does(data: st.DataObject):
     type_ = data.draw(st.sampled_from(FOREIGN_TYPES))
     transform = data.draw(st.sampled_from([t for t in TRANSFORMS[:-1] if t.accepts(type_)]))

@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.spec.filters.binding import bind
@@ -25,6 +25,7 @@ from icekeep.spec.types import (
     NestedField,
     PrimitiveType,
 )
+from kit.cases import cases
 from kit.filters import COMPARISONS, literal_of, pool
 
 
@@ -101,7 +102,7 @@ def test_where_no_such_question_is_known_none_is_shown(type_: PrimitiveType, tra
 
 
 @given(st.data())
-@settings(max_examples=200)
+@cases(200)
 def test_it_matches_the_rows_whose_partition_matches(data: st.DataObject):
     types: list[tuple[PrimitiveType, Transform]] = [
         (type_, transform)

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from pyiceberg.expressions import parser as foreign_parser
 from pyiceberg.expressions.visitors import bind as bind_foreign
 from pyiceberg.expressions.visitors import expression_evaluator
@@ -17,6 +17,7 @@ from icekeep.spec.filters.evaluators import row_matches
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import BOOLEAN, INT, STRING, NestedField
+from kit.cases import cases
 from kit.foreign_filters import foreign_schema
 from kit.where_texts import ROWS, texts
 
@@ -45,14 +46,14 @@ def matching(where: str) -> list[int]:
 
 
 @given(texts())
-@settings(max_examples=300)
+@cases(300)
 def test_the_rows_of_a_filter_are_those_that_sqlite_finds(database: sqlite3.Connection, where: str):
     found = [position for (position,) in database.execute(f"SELECT position FROM t WHERE {where} ORDER BY position")]
     assert matching(where) == found
 
 
 @given(texts())
-@settings(max_examples=100)
+@cases(100)
 def test_what_not_finds_is_neither_found_nor_unknown(database: sqlite3.Connection, where: str):
     query = f"SELECT position FROM t WHERE NOT ({where}) ORDER BY position"
     assert matching(f"NOT ({where})") == [position for (position,) in database.execute(query)]
@@ -60,7 +61,7 @@ def test_what_not_finds_is_neither_found_nor_unknown(database: sqlite3.Connectio
 
 
 @given(texts(for_pyiceberg=True))
-@settings(max_examples=100)
+@cases(100)
 def test_the_rows_of_a_filter_are_those_that_pyiceberg_finds(where: str):
     evaluate = expression_evaluator(foreign_schema(SCHEMA), foreign_parser.parse(where), True)
     for position, row in enumerate(ROWS):

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
@@ -12,6 +12,7 @@ from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.decode import read_manifest_list
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.types import StructType
+from kit.cases import cases
 from kit.manifests import (
     DAY,
     LIST,
@@ -51,7 +52,7 @@ def test_entries_of_any_partition_type_are_written_and_read_back(data: st.DataOb
 
 
 @given(st.data())
-@settings(max_examples=30)
+@cases(30)
 def test_partitions_of_decimals_and_fixed_values_of_every_size_come_back(data: st.DataObject):
     partition = data.draw(partition_types(decimal_types() | fixed_types()))
     entries = draw_entries(data, partition)
@@ -59,7 +60,7 @@ def test_partitions_of_decimals_and_fixed_values_of_every_size_come_back(data: s
 
 
 @given(st.data())
-@settings(max_examples=30)
+@cases(30)
 def test_delete_files_are_written_and_read_back(data: st.DataObject):
     file = msgspec.structs.replace(
         data.draw(data_files(DAY)),
@@ -124,7 +125,7 @@ def test_a_changed_manifest_is_read_or_refused_by_an_error_of_ours(change: Any, 
     outcomes = set()
 
     @given(st.data())
-    @settings(max_examples=150)
+    @cases(150, least=60)
     def check(data: st.DataObject) -> None:
         changed = change(data, original)
         try:
@@ -146,7 +147,7 @@ def test_a_changed_manifest_list_is_read_or_refused_by_an_error_of_ours(change: 
     outcomes = set()
 
     @given(st.data())
-    @settings(max_examples=150)
+    @cases(150, least=60)
     def check(data: st.DataObject) -> None:
         changed = change(data, original)
         try:

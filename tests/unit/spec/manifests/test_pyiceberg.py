@@ -8,14 +8,15 @@ from uuid import UUID
 import fastavro
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.schema import make_compatible_name
 
 from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.decode import read_manifest, read_manifest_list
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile, Status
-from icekeep.spec.types import NestedField, PrimitiveType, StructType, parse_type
+from icekeep.spec.types import DOUBLE, NestedField, PrimitiveType, StructType, parse_type
+from kit.cases import cases
 from kit.foreign_files import (
     our_manifest,
     read_list_with_pyiceberg,
@@ -114,17 +115,27 @@ def test_pyiceberg_reads_delete_files_that_we_write():
     assert [e.data_file for e in read] == [without_referenced_file(f) for f in deletes]
 
 
+def test_pyiceberg_rounds_doubles_to_single_precision():
+    """Of PyIceberg 0.12, in its compiled decoder of Avro: the file holds the double, as fastavro reads it."""
+    partition, values = columns("double", "double"), (1.5, 16_777_217.0)
+    entry = existing(data_file(partition=values))
+    assert their_reading([entry], partition)[1][0].data_file.partition == (1.5, 16_777_216.0)
+    (record,) = fastavro.reader(io.BytesIO(write_manifest([entry], partition)[0]))
+    assert (*record["data_file"]["partition"].values(),) == values
+
+
 @given(st.data())
-@settings(max_examples=40)
+@cases(40)
 def test_pyiceberg_reads_partitions_of_every_type_that_we_write(data: st.DataObject):
-    partition = data.draw(partition_types(primitive_types().filter(theirs_too)))
+    types = primitive_types().filter(lambda type_: theirs_too(type_) and type_ != DOUBLE)
+    partition = data.draw(partition_types(types))
     entries = data.draw(st.lists(manifest_entries(partition), max_size=2))
     _, read = their_reading(entries, partition, codec=data.draw(CODECS))
     assert repr(read) == repr(entries)
 
 
 @given(st.data())
-@settings(max_examples=40)
+@cases(40)
 def test_we_read_partitions_of_every_type_that_pyiceberg_writes(data: st.DataObject):
     partition = data.draw(
         partition_types(primitive_types().filter(theirs_too)).filter(names_that_pyiceberg_keeps_apart)
@@ -190,7 +201,7 @@ def test_a_second_use_that_refers_to_the_first_as_java_writes_it_is_read():
 
 
 @given(st.lists(manifest_files(), max_size=3), CODECS)
-@settings(max_examples=40)
+@cases(40)
 def test_pyiceberg_reads_our_manifest_lists(manifests: list[ManifestFile], codec: str):
     assert read_list_with_pyiceberg({LIST: our_list(*manifests, codec=codec)}, LIST) == manifests
 

@@ -16,20 +16,6 @@ from icekeep.storage.base import ListingShare
 from icekeep.storage.locations import parse_location
 from icekeep.storage.object_stores import Stores, open_stores
 from icekeep.storage.objects import ObjectStorage
-from kit.object_store import ObjectStore
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = ObjectStore()
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def store(server):
-    server.reset()
-    return server
 
 
 class InMemory(ObjectStorage):

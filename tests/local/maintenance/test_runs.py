@@ -11,19 +11,11 @@ from icekeep.storage.local import LocalStorage
 from icekeep.storage.objects import ObjectStorage
 from kit.changes import Recorder
 from kit.memory_catalog import MemoryCatalog
-from kit.object_store import ObjectStore
 from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import memory_table
 
 OWN = "the-run-that-asks"
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = ObjectStore()
-    yield server
-    server.close()
 
 
 class Aging:
@@ -42,17 +34,17 @@ class Aging:
         return getattr(self._inner, name)
 
 
-def lake(kind, tmp_path, server):
+def lake(kind, tmp_path, store):
     if kind == "local":
         return LocalStorage(), f"file://{tmp_path}/events"
     if kind == "s3":
-        return ObjectStorage(server.properties(), SYSTEM), f"s3://{server.new_bucket()}/events"
+        return ObjectStorage(store.properties(), SYSTEM), f"s3://{store.new_bucket()}/events"
     return MemoryStorage(SYSTEM), "memory://lake/events"
 
 
 @pytest.fixture(params=["memory", "local", "s3"])
-def table(request, tmp_path, server):
-    storage, location = lake(request.param, tmp_path, server)
+def table(request, tmp_path, store):
+    storage, location = lake(request.param, tmp_path, store)
     table = memory_table(MemoryCatalog())
     return replace(table, storage=Aging(storage), metadata=replace(table.metadata, location=location))
 

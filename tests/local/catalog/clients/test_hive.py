@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from pyiceberg.catalog.hive import HiveCatalog as ForeignHiveCatalog
 
+from contracts.catalog_contract import CatalogContract
 from icekeep.catalog.base import Committed, Conflict, Unknown
 from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.append_files import AppendFiles
@@ -21,7 +22,6 @@ from kit.catalogs import COUNTER, EVENTS, SCHEMA, set_counter, simple_metadata
 from kit.hive_server import HiveServer
 from kit.runtime import FakeRuntime
 from kit.tables import files
-from unit.contracts.catalog_contract import CatalogContract
 
 
 @pytest.fixture

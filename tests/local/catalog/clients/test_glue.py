@@ -11,6 +11,7 @@ from botocore.exceptions import ReadTimeoutError
 from moto.server import ThreadedMotoServer
 from pyiceberg.catalog.glue import GlueCatalog as ForeignGlueCatalog
 
+from contracts.catalog_contract import CatalogContract
 from icekeep.catalog.base import Committed, Conflict, Unknown
 from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.change_properties import ChangeProperties
@@ -19,7 +20,6 @@ from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError,
 from icekeep.spec.types import NestedField, PrimitiveType
 from kit.catalogs import COUNTER, EVENTS, SCHEMA, set_counter, simple_metadata
 from kit.runtime import FakeRuntime
-from unit.contracts.catalog_contract import CatalogContract
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from contracts.catalog_contract import CatalogContract
 from icekeep.catalog.base import Committed, Conflict, Unknown
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError, UnsupportedError, UsageError
@@ -18,7 +19,6 @@ from icekeep.spec.snapshots import Snapshot, SnapshotRef
 from icekeep.spec.updates import AddSnapshot, RemoveSnapshots, SetSnapshotRef
 from kit.catalogs import COUNTER, EVENTS, add_snapshot, set_counter, simple_metadata
 from kit.rest_server import Fault
-from unit.contracts.catalog_contract import CatalogContract
 
 
 class TestRestCatalog(CatalogContract):

@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from contracts.directories_contract import DirectoriesContract
+from contracts.storage_contract import StorageContract
 from icekeep.errors import (
     IcekeepError,
     InvalidTableError,
@@ -21,25 +23,10 @@ from icekeep.runtime import SYSTEM
 from icekeep.storage.base import Capabilities, DeleteStatus, MoveStatus
 from icekeep.storage.object_streams import PART_BYTES
 from icekeep.storage.objects import ObjectStorage
-from kit.object_store import KEYS, CutAnswers, GoogleStore, ObjectStore
+from kit.object_store import KEYS, CutAnswers, GoogleStore
 from kit.runtime import FakeRuntime
 from kit.storage import contents
 from kit.tcp_proxy import TcpProxy
-from unit.contracts.directories_contract import DirectoriesContract
-from unit.contracts.storage_contract import StorageContract
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = ObjectStore()
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def store(server):
-    server.reset()
-    return server
 
 
 @pytest.fixture

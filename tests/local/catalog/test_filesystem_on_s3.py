@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pyiceberg.table import StaticTable
 
+from contracts.catalog_contract import CatalogContract
 from icekeep.catalog.base import Committed, Conflict, Unknown
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import InvalidTableError, OutcomeUnknownError, SafetyError, UnsupportedError
@@ -13,24 +14,9 @@ from icekeep.spec.metadata_codec import format_metadata, parse_metadata
 from icekeep.spec.updates import log_previous
 from icekeep.tables.append import append
 from kit.catalogs import COUNTER, EVENTS, add_snapshot, increment, set_counter, simple_metadata
-from kit.object_store import ObjectStore
 from kit.racing import check_race, names, our_rows, racing_table, row, rows_of, start_appending
-from unit.contracts.catalog_contract import CatalogContract
 
 ARROW_IO = "pyiceberg.io.pyarrow.PyArrowFileIO"
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = ObjectStore()
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def store(server):
-    server.reset()
-    return server
 
 
 @pytest.fixture

@@ -302,6 +302,7 @@ class CatalogContract:
 class CatalogRaceContract(CatalogContract):
     """The contract, and processes that race; apart, since it takes a second or more."""
 
+    @pytest.mark.process
     def test_processes_that_race_lose_no_commit_and_double_none(self, properties, catalog, create, files):
         create(**{"write.metadata.previous_versions_max": "200"})
         conflicts = race(properties, writers=4, swaps=25)
