@@ -91,6 +91,7 @@ class MemoryCatalog:
         # A new world, in which identifiers that a fake runtime draws come again.
         forget_places()
         self.name = name
+        self.identity = f"memory {name}"
         self.compares_metadata = compares_metadata
         self.restores_snapshots = restores_snapshots
         self.warehouse: str | None = warehouse

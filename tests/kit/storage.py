@@ -33,7 +33,7 @@ class MemoryStorage:
     def __init__(self, runtime: Runtime = SYSTEM) -> None:
         self.files: dict[str, tuple[bytes, int]] = {}
         self._made: set[str] = set()
-        self._runtime = runtime
+        self.runtime = runtime
 
     def open(self, location: str) -> BinaryIO:
         return io.BytesIO(self._file(location)[0])
@@ -54,7 +54,7 @@ class MemoryStorage:
         self.create(location, stream.written)
 
     def create(self, location: str, data: bytes) -> None:
-        entry = (bytes(data), self._runtime.now_ms())
+        entry = (bytes(data), self.runtime.now_ms())
         # setdefault is one step, also between threads; the identity of the entry tells whose it is.
         if self.files.setdefault(_key(location), entry) is not entry:
             raise FileExistsError(location)

@@ -3,6 +3,7 @@
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
+import numpy as np
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Conflict, Unknown
@@ -97,15 +98,17 @@ def deletes_before_the_commit() -> AbstractContextManager[Any]:
     """Reclaims what a plan says and only then expires the snapshots."""
     planned = execute._planned
 
-    def plan(table: Any, spark: Any, expired: Any, wish: Any, runtime: Any) -> Any:
-        found = planned(table, spark, expired, wish, runtime)
+    def plan(table: Any, spark: Any, expired: Any, wish: Any, claims: Any, runtime: Any) -> Any:
+        found = planned(table, spark, expired, wish, claims, runtime)
         if found.plan is not None:
             reclaim(
                 found.plan,
+                found.claim,
+                lambda: np.empty(0, np.int64),
                 table,
                 wish.territory,
                 spark,
-                options=wish.options,
+                options=wish.told.options,
                 max_concurrent_deletes=None,
                 listener=SILENT,
                 runtime=runtime,

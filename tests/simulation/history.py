@@ -13,9 +13,8 @@ from icekeep.catalog import filesystem
 from icekeep.catalog.metadata_files import encode
 from icekeep.errors import IcekeepBug, IcekeepError, InvalidTableError, MissingFileError, OutcomeUnknownError
 from icekeep.events import SILENT
-from icekeep.maintenance.deletion.earlier import finish_earlier
+from icekeep.maintenance.deletion.earlier import DeletionRequest, finish_earlier
 from icekeep.maintenance.deletion.options import ReclaimOptions
-from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.spec.metadata import new_table_metadata
 from kit.tables import BY_KIND, COLUMNS, UNPARTITIONED
@@ -149,21 +148,11 @@ class History:
     def _finish_earlier(self, actor: Actor) -> None:
         """Days later: what runs had planned is deleted, the trash emptied, and nothing is left of runs that died."""
         client = Client(self.world, actor)
-        places = territory(client.catalog.load(EVENTS).metadata)
         for _ in range(3):
             self.scheduler.now_ms += 2 * _DAYS_MS
             table = client.catalog.load(EVENTS)
-            done = finish_earlier(
-                table,
-                places,
-                no_spark,
-                client.now_ms(),
-                options=ReclaimOptions(),
-                max_concurrent_deletes=None,
-                trust_totals=False,
-                listener=SILENT,
-                runtime=client,
-            )
+            told = DeletionRequest(options=ReclaimOptions(), max_concurrent_deletes=None, trust_totals=False)
+            done = finish_earlier(table, no_spark, client.now_ms(), told, listener=SILENT, runtime=client)
             self.world.seen["files that the trash was emptied of"] += done.emptied_count
             sweep_runs(table, client, keep="", listener=SILENT)
         left = [location for location in self.world.disk.files if "/.icekeep/" in location]

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import InvalidTableError
-from icekeep.maintenance.deletion import neighbours, reachability
-from icekeep.maintenance.deletion.garbage import CONTENT_KINDS
-from icekeep.planning.location_keys import location_keys
+from icekeep.maintenance.deletion import looks, neighbours, reachability
+from icekeep.maintenance.deletion.garbage import CONTENT_KINDS, GARBAGE
+from icekeep.planning.location_keys import location_keys, path_keys
 from icekeep.planning.manifest_lists import ListedManifests
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.snapshots import Snapshot
@@ -42,7 +42,8 @@ def serially() -> Iterator[None]:
     """Whoever runs has the turn: nothing runs beside it."""
     with ExitStack() as stack:
         stack.enter_context(patch.object(neighbours, "ThreadPoolExecutor", SerialPool))
-        stack.enter_context(patch.object(reachability, "listed_manifests", _listed_manifests))
+        for module in (reachability, looks):
+            stack.enter_context(patch.object(module, "listed_manifests", _listed_manifests))
         stack.enter_context(patch.object(reachability, "_read_here", _read_here))
         stack.enter_context(patch.object(reachability, "_live_keys", _live_keys))
         yield
@@ -82,9 +83,9 @@ def _listed_manifests(
 
 
 def _entries(task: Any) -> Iterator[ManifestEntry]:
-    reader = StorageManifestReader(task.decode.storage)
-    for manifest in task.decode.manifests:
-        partition = task.decode.wanted.specs[manifest.partition_spec_id].partition
+    reader = StorageManifestReader(task.storage)
+    for manifest in task.manifests:
+        partition = task.wanted.specs[manifest.partition_spec_id].partition
         yield from (entry for entry in reader.typed_entries(manifest, partition) if entry.is_live)
 
 
@@ -93,10 +94,10 @@ def _read_here(task: Any, live: Any) -> pa.Table:
     paths = pa.array([file.file_path for file in files], pa.string())
     kinds = [str(CONTENT_KINDS[file.content]) for file in files]
     sizes = [file.file_size_in_bytes for file in files]
-    columns = [pa.array(location_keys(paths)), pa.array(kinds, pa.string()), paths, pa.array(sizes, pa.int64())]
-    return reachability._differing(pa.table(columns, schema=reachability.FILES), live)
+    columns = [pa.array(kinds, pa.string()), paths, pa.array(sizes, pa.int64())]
+    return reachability._without_keys(pa.table(columns, schema=GARBAGE), live)
 
 
 def _live_keys(task: Any, names: Any) -> Any:
     paths = pa.array([entry.data_file.file_path for entry in _entries(task)], pa.string())
-    return np.concatenate([names, location_keys(paths)])
+    return np.concatenate([names, path_keys(paths)])

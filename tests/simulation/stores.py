@@ -207,7 +207,7 @@ class DirectoryCatalog(FilesystemCatalog):
 class SimulatedCatalog:
     """The `Catalog` of one client: as much of it as commits use."""
 
-    name = "simulated"
+    name = identity = "simulated"
     warehouse = WAREHOUSE
 
     def __init__(self, client: "Client") -> None:

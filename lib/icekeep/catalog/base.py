@@ -81,6 +81,10 @@ class Catalog(Protocol):
         """What the configuration calls the catalog."""
 
     @property
+    def identity(self) -> str:
+        """What tells this catalog from others, whatever a configuration calls it: its kind and address, without secrets."""
+
+    @property
     def compares_metadata(self) -> bool:
         """Whether a swap lands only on the very metadata that its updates were applied to.
 

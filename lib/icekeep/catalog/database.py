@@ -97,6 +97,11 @@ class Database:
         return {**self.__dict__, "_engine": None}
 
     @property
+    def address(self) -> str:
+        """Where the database is, without the names of users and their passwords."""
+        return self._url.set(username=None, password=None, query={}).render_as_string()
+
+    @property
     def is_there(self) -> bool:
         """Whether there is a database to look into; opening a SQLite file for reading must not create it."""
         path = self._sqlite_path

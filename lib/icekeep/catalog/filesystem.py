@@ -86,6 +86,10 @@ class FilesystemCatalog:
         self._storage = storage
         self._runtime = runtime
 
+    @property
+    def identity(self) -> str:
+        return f"filesystem {canonical(self.warehouse)}"
+
     def load(self, identifier: Identifier | str) -> Table:
         identifier = as_identifier(identifier)
         head = self.find(identifier)

@@ -90,6 +90,11 @@ class SqlCatalog:
         self._runtime = runtime
         self._has_types: bool | None = None
 
+    @property
+    def identity(self) -> str:
+        # One database holds several catalogs, told apart by their names.
+        return f"sql {self._database.address} {self.name}"
+
     def load(self, identifier: Identifier | str) -> Table:
         identifier = as_identifier(identifier)
         return read_current(self, identifier, lambda: self.find(identifier))

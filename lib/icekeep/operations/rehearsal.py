@@ -62,6 +62,10 @@ class WatchedCatalog:
         return self._catalog.name
 
     @property
+    def identity(self) -> str:
+        return self._catalog.identity
+
+    @property
     def compares_metadata(self) -> bool:
         return self._catalog.compares_metadata
 

@@ -92,6 +92,15 @@ def loose_keys(
     return path_keys, prefix_keys
 
 
+def path_keys(locations: Locations) -> Keys:
+    """The first keys of `loose_keys`: of files that have one path, whatever store they are in.
+
+    Raises:
+        InvalidTableError: as `location_keys`.
+    """
+    return loose_keys(locations, {}, {})[0]
+
+
 def _by_value(locations: Locations, keys: Callable[[pa.Array], list[Keys]], kinds: int = 1) -> list[Keys]:
     """Keys of plain text, chunk by chunk, or of a dictionary's entries."""
     if isinstance(locations, pa.ChunkedArray):

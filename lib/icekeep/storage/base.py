@@ -56,19 +56,24 @@ class DeleteOutcome(msgspec.Struct, frozen=True):
 
 
 class MoveStatus(Enum):
-    """What became of a file that was to be moved."""
+    """What became of a file that was to be moved.
+
+    `IMPOSSIBLE` is said where no move can lead from the one place to the other, however often it is tried: they are in
+    different stores, buckets, mounts or encryption zones, or the store cannot move a file of this size.
+    """
 
     MOVED = "moved"
     MISSING = "missing"
     TAKEN = "taken"
+    IMPOSSIBLE = "impossible"
     FAILED = "failed"
 
 
 class MoveOutcome(msgspec.Struct, frozen=True):
     """The answer for one move; `MISSING`: there is no file at the source, `TAKEN`: another file is at the target.
 
-    `reason` says why the status is `FAILED`. Then the file is at the source still, and perhaps at the target as well; to
-    move it again finishes that.
+    `reason` says why the status is `FAILED` or `IMPOSSIBLE`. Then the file is at the source still; after `FAILED` perhaps at
+    the target as well, and to move it again finishes that.
     """
 
     source: str

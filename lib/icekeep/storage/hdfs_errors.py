@@ -41,6 +41,9 @@ _NOT_A_NAME = {
     "PathComponentTooLongException",
     "MaxDirectoryItemsExceededException",
 }
+_NO_WAY_BETWEEN = ("encryption zone", "across Mount points")
+"""What the NameNode, or viewfs, says to a rename that it will never make."""
+
 _OWN_WORDS = {
     "PathIsNotEmptyDirectoryException": "the directory is not empty",
     "SafeModeException": "the NameNode is in safe mode",
@@ -58,7 +61,7 @@ def translate_hdfs_error(error: Exception, action: str, location: str) -> Icekee
         return UsageError(f"{message}; run as a user who may, or name another location", location=location)
     if kind in ("InvalidArgument", "UrlParseError", "XmlParseError"):
         return UsageError(f"{message}; check the catalog's properties and HADOOP_CONF_DIR", location=location)
-    if kind == "NotImplementedError":
+    if kind == "NotImplementedError" or (action == "move" and any(words in said for words in _NO_WAY_BETWEEN)):
         return UnsupportedError(message, location=location)
     if kind in _NOT_A_NAME:
         return InvalidTableError(message, location=location)

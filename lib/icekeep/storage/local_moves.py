@@ -1,13 +1,17 @@
 """Many files of this machine given other names at once: each directory that gets names is flushed once."""
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from icekeep.errors import IcekeepError
+from icekeep.errors import IcekeepError, UnsupportedError
 from icekeep.storage.base import MoveOutcome, MoveStatus
 from icekeep.storage.local_errors import ABSENT, translate_os_error
 from icekeep.storage.locations import local_path
+
+_NO_SECOND_NAME = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+"""What the system says to a hard link between two mounts, or in a file system that has none."""
 
 
 class Steps(NamedTuple):
@@ -52,6 +56,9 @@ def _once_each(moves: Iterable[tuple[str, str]], answers: dict[int, MoveOutcome]
     for position, (source, target) in enumerate(moves):
         try:
             move = _Move(position, source, local_path(source), local_path(target))
+        except UnsupportedError as error:
+            answers[position] = MoveOutcome(source, MoveStatus.IMPOSSIBLE, error.message)
+            continue
         except IcekeepError as error:
             answers[position] = MoveOutcome(source, MoveStatus.FAILED, error.message)
             continue
@@ -77,7 +84,7 @@ def _linked(moves: Sequence[_Move], steps: Steps, answers: dict[int, MoveOutcome
         except OSError as error:
             is_missing = error.errno in ABSENT and not os.path.lexists(move.source_path)
             answers[move.position] = (
-                MoveOutcome(move.source, MoveStatus.MISSING) if is_missing else _failed(move, error)
+                MoveOutcome(move.source, MoveStatus.MISSING) if is_missing else _unnamed(move, error)
             )
         else:
             linked.setdefault(directory, []).append(move)
@@ -93,6 +100,13 @@ def _without_old_name(move: _Move) -> MoveOutcome:
     except OSError as error:
         return _failed(move, error)
     return MoveOutcome(move.source, MoveStatus.MOVED)
+
+
+def _unnamed(move: _Move, error: OSError) -> MoveOutcome:
+    """The answer where a file could not be given its new name."""
+    reason = translate_os_error(error, "move", move.source).message
+    is_impossible = error.errno in _NO_SECOND_NAME
+    return MoveOutcome(move.source, MoveStatus.IMPOSSIBLE if is_impossible else MoveStatus.FAILED, reason)
 
 
 def _failed(move: _Move, error: OSError) -> MoveOutcome:

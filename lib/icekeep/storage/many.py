@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from icekeep.errors import IcekeepError, MissingFileError
+from icekeep.errors import IcekeepError, MissingFileError, UnsupportedError
 from icekeep.storage.base import MoveOutcome, MoveStatus
 
 _Asked = TypeVar("_Asked")
@@ -46,6 +46,8 @@ def moved_one_by_one(
             return MoveOutcome(source, MoveStatus.TAKEN)
         except MissingFileError:
             return MoveOutcome(source, MoveStatus.MISSING)
+        except UnsupportedError as error:
+            return MoveOutcome(source, MoveStatus.IMPOSSIBLE, error.message)
         except IcekeepError as error:
             return MoveOutcome(source, MoveStatus.FAILED, error.message)
         return MoveOutcome(source, MoveStatus.MOVED)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+from urllib.parse import urlsplit
 
 from icekeep.catalog.base import (
     Identifier,
@@ -64,6 +65,10 @@ def require_pyiceberg(catalog_name: str, installed: str | None = None) -> None:
         )
 
 
+_PARTS = ("warehouse", "prefix", "glue.id", "glue.region", "client.region", "glue.endpoint", "hive.catalog")
+"""What tells catalogs apart that have one address."""
+
+
 class ClientCatalog(ABC):
     """A catalog that one of PyIceberg's clients talks to; each thread and each process has a client of its own."""
 
@@ -95,6 +100,13 @@ class ClientCatalog(ABC):
     @abstractmethod
     def compares_metadata(self) -> bool:
         """As the protocol says."""
+
+    @property
+    def identity(self) -> str:
+        said = urlsplit(self._properties.get("uri", ""))
+        address = said._replace(netloc=said.netloc.rpartition("@")[2], query="", fragment="").geturl().rstrip("/")
+        parts = (type(self).__name__.removesuffix("Catalog").lower(), address, *map(self._properties.get, _PARTS))
+        return " ".join(part for part in parts if part)
 
     @property
     def warehouse(self) -> str | None:

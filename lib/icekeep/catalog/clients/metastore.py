@@ -4,6 +4,7 @@ The pointer moves only from the very file that the commit was based on: in Hive 
 version of the table's entry. What a client raises before that change was sent proves that nothing landed.
 """
 
+import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -253,6 +254,12 @@ class HiveCatalog(MetastoreCatalog):
 
 class GlueCatalog(MetastoreCatalog):
     """Tables in AWS Glue; properties are PyIceberg's, handed on as they are (`glue.region`, `glue.endpoint` ...)."""
+
+    @property
+    def identity(self) -> str:
+        # Where no property names the region these do, as for Amazon's own clients.
+        regions = map(os.environ.get, ("AWS_REGION", "AWS_DEFAULT_REGION"))
+        return " ".join([super().identity, *filter(None, regions)])
 
     def rename(self, old: Identifier, new: Identifier) -> None:
         raise UnsupportedError(

@@ -4,6 +4,7 @@ from icekeep.catalog.base import Table
 from icekeep.errors import SafetyError
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import own_directory
+from icekeep.storage.base import Storage
 
 SKEW_MAX_MS = 10 * 60 * 1000
 """By how much our clock may be ahead of the store's before nothing is decided by age any more."""
@@ -11,13 +12,24 @@ SKEW_MAX_MS = 10 * 60 * 1000
 
 def store_now_ms(table: Table, runtime: Runtime) -> int | None:
     """What time the table's store says that it is, seen in a file that is made for it; null where it tells nothing."""
-    location = own_directory(table.metadata, f"runs/clock/{runtime.new_uuid()}")
-    table.storage.create(location, b"")
+    return clock_below(own_directory(table.metadata, "runs"), table.storage, runtime)
+
+
+def clock_below(directory: str, storage: Storage, runtime: Runtime) -> int | None:
+    """The same for a directory of icekeep's own."""
+    location = f"{directory}/clock/{runtime.new_uuid()}"
+    storage.create(location, b"")
     try:
-        seen = table.storage.head(location)
+        seen = storage.head(location)
     finally:
-        table.storage.delete_many([location])
+        storage.delete_many([location])
     return None if seen is None else seen.modified_ms
+
+
+def earlier_clock_ms(table: Table, runtime: Runtime) -> int:
+    """The earlier of our clock and the store's, however far apart they are, epoch milliseconds."""
+    theirs_ms = store_now_ms(table, runtime)
+    return runtime.now_ms() if theirs_ms is None else min(theirs_ms, runtime.now_ms())
 
 
 def safe_now_ms(table: Table, runtime: Runtime) -> int:

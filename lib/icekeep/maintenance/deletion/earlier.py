@@ -3,11 +3,12 @@ trash are over. Each goes only after a fresh mark of everything that the table l
 
 A plan in `.icekeep/plans/` is there because it is not finished, one in `.icekeep/trash/` until its days are over. A plan
 whose snapshots are still in the table was never committed, or its run is at it now: it is left alone, and forgotten when it
-is a day old. Two runs may carry out one plan at once.
+is a day old. So is a plan that another run has claimed.
 """
 
 from collections.abc import Iterator
 from contextlib import suppress
+from enum import Enum
 
 import msgspec
 import pyarrow as pa
@@ -15,9 +16,11 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepError, MissingFileError
+from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError
 from icekeep.events import Listener, Warned
+from icekeep.maintenance.deletion.claims import Claim, ClaimedError, new_claim, released, take_claim
 from icekeep.maintenance.deletion.garbage import GARBAGE
+from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.deletion.options import DAY_MS, ReclaimOptions
 from icekeep.maintenance.deletion.plans import (
     DONE,
@@ -35,12 +38,14 @@ from icekeep.maintenance.deletion.plans import (
 )
 from icekeep.maintenance.deletion.reachability import Retained, read_retained, still_garbage
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
-from icekeep.maintenance.deletion.territory import Territory
-from icekeep.maintenance.deletion.writing import PlanDraft, plan_directory, sort_files, write_plan
+from icekeep.maintenance.deletion.territory import Territory, territory
+from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, plan_directory, sort_files, write_plan
 from icekeep.planning.sessions import SparkSource, started
 from icekeep.planning.tasks import dataframe_from_tasks, streamed
 from icekeep.runtime import Runtime
 from icekeep.storage.base import Storage
+
+_FINISHING = "finishing what earlier runs left"
 
 
 class Earlier(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,81 +56,310 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
         emptied_count: files that were in the trash for long enough.
         kept_count: files of such plans that the table leads to again; they stay where they are.
         failed_count: files that could not be deleted.
+        problems: why plans that are due were not carried out to their end; the next run tries again.
     """
 
     finished_count: int = 0
     emptied_count: int = 0
     kept_count: int = 0
     failed_count: int = 0
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing that is due is left."""
+        return not self.failed_count and not self.problems
 
 
 _DRIVER_FILES = 200_000
 
 
+class _ToDo(Enum):
+    """What is to be done with a plan that is due."""
+
+    FINISH = "finish"
+    EMPTY_TRASH = "empty the trash"
+    FORGET = "forget"
+
+
 class _Due(msgspec.Struct, frozen=True):
     plan: DeletionPlan
-    empties_trash: bool
+    to_do: _ToDo
+
+    @property
+    def empties_trash(self) -> bool:
+        return self.to_do is _ToDo.EMPTY_TRASH
 
 
-def finish_earlier(  # noqa: PLR0913 - what a run was told
+class DeletionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run was told about deletion.
+
+    Attributes:
+        skips_trash: the operator wants files to go at once, also those of plans that wait to be moved to the trash.
+    """
+
+    options: ReclaimOptions
+    max_concurrent_deletes: int | None
+    trust_totals: bool
+    skips_trash: bool = False
+
+
+def finish_earlier(
     table: Table,
-    territory: Territory,
     spark: SparkSource,
     now_ms: int,
+    told: DeletionRequest,
     *,
     but: str = "",
-    options: ReclaimOptions,
-    max_concurrent_deletes: int | None,
-    trust_totals: bool,
     listener: Listener,
     runtime: Runtime,
 ) -> Earlier:
     """Do what earlier runs left to be done, and is due; nothing is read where there is none.
 
+    What stands in the way of a plan is told to the listener and in the result; the others are carried out. Each is claimed
+    first, and proved on the table as it is after that.
+
     Args:
         table: as it is now.
         now_ms: the earlier of the clocks, epoch milliseconds.
         but: the directory of a plan that the run has just carried out itself.
-
-    Raises:
-        SafetyError: not everything that is retained can be read; nothing is deleted.
     """
-    due = [one for one in _due_plans(table, now_ms, listener) if one.plan.directory != but]
-    if not due:
-        return Earlier()
-    retained = read_retained(table.metadata, table.metadata_location, table.storage, spark, trust_totals=trust_totals)
-    finished = emptied = kept = failed = 0
-    for one in due:
+    proofs = _Proofs(table, spark, trust_totals=told.trust_totals)
+    total = Earlier()
+    problems: list[str] = []
+    for directory in _directories(table):
+        if directory == but:
+            continue
         try:
-            plan, again_count = _proved(one, retained, table, territory, spark, runtime)
-        except MissingFileError:
-            # Another run has just finished it.
-            continue
-        kept += again_count
-        if plan is None:
-            _tell_kept(one, again_count, listener)
-            continue
-        if one.empties_trash:
-            # From now on nobody can ask for it back.
-            table.storage.delete_many([f"{plan.directory}/{HEAD}"])
+            total = _sum(total, _finish(directory, proofs, spark, now_ms, told, listener, runtime))
+        except IcekeepError as error:
+            problems.append(error.message)
+            listener.on(Warned(f"what plan {directory!r} names is not deleted: {error.message}"))
+    return msgspec.structs.replace(total, problems=(*total.problems, *problems))
+
+
+def settle_plan(
+    plan: DeletionPlan, done: Reclaimed, table: Table, runtime: Runtime, listener: Listener, *, is_emptied: bool = False
+) -> None:
+    """After a plan was carried out: forget it, or mark it as the ledger of what is in the trash; keep it where files failed.
+
+    What could not be moved to the trash waits in its place, by a plan of its own.
+    """
+    if done.unmoved:
+        _write_unmoved(plan, done, table, runtime, listener)
+    if not done.is_complete and not (is_emptied and not done.stopped):
+        return
+    if plan.is_trash and not is_emptied and done.deleted_count + done.missing_count:
+        _mark_done(plan, table.storage)
+        return
+    forget_plan(plan, table.storage)
+
+
+class _Proofs:
+    """The table as it is, and what it retains, read anew where it has moved on."""
+
+    def __init__(self, table: Table, spark: SparkSource, *, trust_totals: bool) -> None:
+        self.table = table
+        self._spark, self._trust_totals = spark, trust_totals
+        self._retained: Retained | None = None
+
+    def load(self) -> Table:
+        """The table as it is now."""
+        now = self.table.catalog.load(self.table.identifier)
+        if now.metadata_location != self.table.metadata_location:
+            self._retained = None
+        self.table = now
+        return now
+
+    def retained(self) -> Retained:
+        """What the table retained when it was loaded last.
+
+        Raises:
+            SafetyError: not everything of it can be read.
+        """
+        if self._retained is None:
+            table = self.table
+            self._retained = read_retained(
+                table.metadata, table.metadata_location, table.storage, self._spark, trust_totals=self._trust_totals
+            )
+        return self._retained
+
+
+def _finish(
+    directory: str,
+    proofs: _Proofs,
+    spark: SparkSource,
+    now_ms: int,
+    told: DeletionRequest,
+    listener: Listener,
+    runtime: Runtime,
+) -> Earlier:
+    """One plan, if it is due and nobody is at it."""
+    storage = proofs.table.storage
+    if _due(directory, proofs.table, now_ms, listener) is None:
+        return Earlier()
+    try:
+        claim = take_claim(directory, _FINISHING, storage, runtime, now_ms)
+    except ClaimedError as error:
+        listener.on(Warned(f"{error.message}; it is left alone"))
+        return Earlier()
+    with released(claim, storage):
+        # Another run may have finished it, or an operator taken it back, since it was looked at.
+        due = _due(directory, proofs.load(), now_ms, listener)
+        if due is None:
+            return Earlier()
+        if due.to_do is _ToDo.FORGET:
+            forget_plan(due.plan, storage)
+            return Earlier()
+        return _carried_out(due, claim, proofs, spark, told, listener, runtime)
+
+
+def _due(directory: str, table: Table, now_ms: int, listener: Listener) -> _Due | None:
+    """What is to be done with a plan; null where it is not due, or gone."""
+    storage = table.storage
+    try:
+        plan = read_plan(directory, storage)
+    except MissingFileError:
+        return None
+    except InvalidTableError as error:
+        listener.on(Warned(f"{error.message}; look at it and remove {directory!r}"))
+        return None
+    if plan.table_uuid != table.metadata.table_uuid:
+        listener.on(Warned(f"plan {directory!r} is of another table; look at it and remove it"))
+        return None
+    if not is_committed(plan, table):
+        is_old = now_ms - plan.created_ms > DAY_MS and not any(storage.list(f"{directory}/{FILES}"))
+        return _Due(plan, _ToDo.FORGET) if is_old else None
+    is_done = plan.is_trash and storage.head(f"{directory}/{DONE}") is not None
+    if not is_done:
+        return _Due(plan, _ToDo.FINISH) if plan.not_before_ms <= now_ms else None
+    is_over = plan.trash_until_ms is not None and plan.trash_until_ms <= now_ms
+    return _Due(plan, _ToDo.EMPTY_TRASH) if is_over else None
+
+
+def _carried_out(
+    due: _Due,
+    claim: Claim,
+    proofs: _Proofs,
+    spark: SparkSource,
+    told: DeletionRequest,
+    listener: Listener,
+    runtime: Runtime,
+) -> Earlier:
+    table, retained = proofs.table, proofs.retained()
+    places = territory(table.metadata, (*due.plan.roots, *told.options.roots))
+    plan, claim, again_count = _proved(due, claim, retained, table, places, spark, runtime)
+    if plan is None:
+        _tell_kept(due, again_count, listener)
+        return Earlier(kept_count=again_count)
+    if due.empties_trash:
+        # From now on nobody can ask for it back.
+        table.storage.delete_many([f"{plan.directory}/{HEAD}"])
+    goes_at_once = told.skips_trash and plan.is_trash and not due.empties_trash
+    with released(claim, table.storage):
         done = reclaim(
-            plan,
+            msgspec.structs.replace(plan, trash_until_ms=None) if goes_at_once else plan,
+            claim,
+            TableLook(table, retained.manifest_keys, spark, trust_totals=told.trust_totals),
             table,
-            territory,
+            places,
             spark,
-            options=options,
-            max_concurrent_deletes=max_concurrent_deletes,
+            options=told.options,
+            max_concurrent_deletes=told.max_concurrent_deletes,
             listener=listener,
             runtime=runtime,
-            empties_trash=one.empties_trash,
+            empties_trash=due.empties_trash,
         )
-        failed += done.failed_count
-        if one.empties_trash:
-            emptied += done.deleted_count
+        if goes_at_once and done.is_complete:
+            _end(plan, table.storage)
         else:
-            finished += done.deleted_count
-        settle_plan(plan, done, table.storage, is_emptied=one.empties_trash)
-    return Earlier(finished_count=finished, emptied_count=emptied, kept_count=kept, failed_count=failed)
+            settle_plan(plan, done, table, runtime, listener, is_emptied=due.empties_trash)
+    return Earlier(
+        finished_count=0 if due.empties_trash else done.deleted_count,
+        emptied_count=done.deleted_count if due.empties_trash else 0,
+        kept_count=again_count + done.kept_count,
+        failed_count=done.failed_count,
+        problems=(done.stopped,) if done.stopped else (),
+    )
+
+
+def _proved(
+    due: _Due,
+    claim: Claim,
+    retained: Retained,
+    table: Table,
+    places: Territory,
+    spark: SparkSource,
+    runtime: Runtime,
+) -> tuple[DeletionPlan | None, Claim, int]:
+    """What of a plan is garbage by the newest metadata, as a plan, the claim on it, and how many files are in use again."""
+    plan, storage = due.plan, table.storage
+    files = _files(plan, storage, spark)
+    garbage = still_garbage(files, retained, storage, spark)
+    found = sort_files(garbage, places, None, storage)
+    again_count = plan.files_count - sum(f.files_count for f in found.files)
+    if not again_count:
+        return plan, claim, 0
+    if due.empties_trash:
+        in_trash = (storage.head(trash_location(plan, location)) for location in _difference(files, garbage))
+        # What is in use and was never moved has nothing to do with what is in the trash.
+        return (None if any(in_trash) else plan), claim, again_count
+    rest = None
+    if found.parts:
+        rest, claim = _rest(plan, garbage, places, table, runtime)
+    _end(plan, storage)
+    return rest, claim, again_count
+
+
+def _rest(
+    plan: DeletionPlan, garbage: pa.Table | DataFrame, places: Territory, table: Table, runtime: Runtime
+) -> tuple[DeletionPlan, Claim]:
+    """A plan of what is left of one that counts no more, and the claim on it."""
+    draft = PlanDraft(
+        job=plan.job,
+        run=str(runtime.new_uuid()),
+        not_before_ms=plan.not_before_ms,
+        trash_until_ms=plan.trash_until_ms,
+        roots=plan.roots,
+    )
+    directory = plan_directory(table, draft)
+    claim = new_claim(directory, _FINISHING, table.storage, runtime)
+    return write_plan(sort_files(garbage, places, directory, table.storage), draft, table, runtime), claim
+
+
+def _end(plan: DeletionPlan, storage: Storage) -> None:
+    """Nothing is left to be done of a plan; what it has moved already waits for its day."""
+    if any(storage.list(f"{plan.directory}/{FILES}")):
+        _mark_done(plan, storage)
+    else:
+        forget_plan(plan, storage)
+
+
+def _write_unmoved(plan: DeletionPlan, done: Reclaimed, table: Table, runtime: Runtime, listener: Listener) -> None:
+    assert plan.trash_until_ms is not None
+    directory = done.unmoved[0].location.rpartition("/")[0]
+    draft = PlanDraft(
+        job=plan.job, run=directory.rpartition("/")[2], not_before_ms=plan.trash_until_ms, roots=plan.roots
+    )
+    write_plan(Sorted(parts=done.unmoved), draft, table, runtime)
+    count = sum(part.files_count for part in done.unmoved)
+    listener.on(
+        Warned(
+            f"{count} files cannot be moved to the trash, which is in another store, bucket or mount: they stay where they are "
+            f"for as long, and are deleted then ({directory!r})"
+        )
+    )
+
+
+def _mark_done(plan: DeletionPlan, storage: Storage) -> None:
+    with suppress(FileExistsError):
+        storage.create(f"{plan.directory}/{DONE}", b"{}")
+
+
+def _directories(table: Table) -> list[str]:
+    """Where plans lie when the run begins; what it writes itself is not among them."""
+    above = (plans_directory(table.metadata), trash_directory(table.metadata))
+    return [directory for one in above for directory in plans_below(one, table.storage)]
 
 
 def _tell_kept(due: _Due, again_count: int, listener: Listener) -> None:
@@ -138,81 +372,9 @@ def _tell_kept(due: _Due, again_count: int, listener: Listener) -> None:
         )
 
 
-def settle_plan(plan: DeletionPlan, done: Reclaimed, storage: Storage, *, is_emptied: bool = False) -> None:
-    """After a plan was carried out: forget it, or mark it as the ledger of what is in the trash; keep it where files failed."""
-    if done.failed_count and not is_emptied:
-        return
-    if plan.is_trash and not is_emptied and done.deleted_count + done.missing_count:
-        _mark_done(plan, storage)
-        return
-    forget_plan(plan, storage)
-
-
-def _mark_done(plan: DeletionPlan, storage: Storage) -> None:
-    with suppress(FileExistsError):
-        storage.create(f"{plan.directory}/{DONE}", b"{}")
-
-
-def _due_plans(table: Table, now_ms: int, listener: Listener) -> Iterator[_Due]:
-    storage, metadata = table.storage, table.metadata
-    for above in (plans_directory(metadata), trash_directory(metadata)):
-        for directory in plans_below(above, storage):
-            try:
-                plan = read_plan(directory, storage)
-            except MissingFileError:
-                continue
-            except IcekeepError as error:
-                listener.on(Warned(f"{error.message}; look at it and remove {directory!r}"))
-                continue
-            if plan.table_uuid != metadata.table_uuid:
-                listener.on(Warned(f"plan {directory!r} is of another table; look at it and remove it"))
-                continue
-            if not is_committed(plan, table):
-                if now_ms - plan.created_ms > DAY_MS and not any(storage.list(f"{directory}/{FILES}")):
-                    forget_plan(plan, storage)
-                continue
-            is_done = plan.is_trash and storage.head(f"{directory}/{DONE}") is not None
-            if not is_done and plan.not_before_ms <= now_ms:
-                yield _Due(plan, empties_trash=False)
-            if is_done and plan.trash_until_ms is not None and plan.trash_until_ms <= now_ms:
-                yield _Due(plan, empties_trash=True)
-
-
 def is_committed(plan: DeletionPlan, table: Table) -> bool:
     """Whether all snapshots are gone that were to go with a plan's files; they may have come back since."""
     return not table.metadata.snapshots_by_id.keys() & set(plan.snapshot_ids)
-
-
-def _proved(
-    due: _Due, retained: Retained, table: Table, territory: Territory, spark: SparkSource, runtime: Runtime
-) -> tuple[DeletionPlan | None, int]:
-    """What of a plan is garbage by the newest metadata, as a plan; and how many of its files are in use again."""
-    plan, storage = due.plan, table.storage
-    files = _files(plan, storage, spark)
-    garbage = still_garbage(files, retained, storage, spark)
-    found = sort_files(garbage, territory, None, storage)
-    again_count = plan.files_count - sum(f.files_count for f in found.files)
-    if not again_count:
-        return plan, 0
-    if due.empties_trash:
-        in_trash = (storage.head(trash_location(plan, location)) for location in _difference(files, garbage))
-        # What is in use and was never moved has nothing to do with what is in the trash.
-        return (None if any(in_trash) else plan), again_count
-    rest = None
-    if found.parts:
-        draft = PlanDraft(
-            job=plan.job,
-            run=str(runtime.new_uuid()),
-            not_before_ms=plan.not_before_ms,
-            trash_until_ms=plan.trash_until_ms,
-        )
-        rest = write_plan(sort_files(garbage, territory, plan_directory(table, draft), storage), draft, table, runtime)
-    # What it has moved already waits for its day; else nothing is left of it to be done.
-    if any(storage.list(f"{plan.directory}/{FILES}")):
-        _mark_done(plan, storage)
-    else:
-        forget_plan(plan, storage)
-    return rest, again_count
 
 
 def _difference(files: pa.Table | DataFrame, fewer: pa.Table | DataFrame) -> list[str]:
@@ -235,3 +397,13 @@ def _files(plan: DeletionPlan, storage: Storage, spark: SparkSource) -> pa.Table
 
 def _read_part(payload: tuple[PlanPart, Storage]) -> Iterator[pa.RecordBatch]:
     yield from read_part(*payload).to_batches()
+
+
+def _sum(one: Earlier, other: Earlier) -> Earlier:
+    return Earlier(
+        finished_count=one.finished_count + other.finished_count,
+        emptied_count=one.emptied_count + other.emptied_count,
+        kept_count=one.kept_count + other.kept_count,
+        failed_count=one.failed_count + other.failed_count,
+        problems=one.problems + other.problems,
+    )

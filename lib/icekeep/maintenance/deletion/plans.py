@@ -2,10 +2,14 @@
 
     <table>/.icekeep/plans/<run>/files-<part>.jsonl   {"kind": "data file", "location": "...", "size-in-bytes": 4242}
     <table>/.icekeep/plans/<run>/before.json          the table's metadata before the run, from which snapshots can come back
+    <table>/.icekeep/plans/<run>/claims/000001.json   who is at work on it (`claims.py`)
     <table>/.icekeep/plans/<run>/plan.json            the head: whose plan it is, what it sums up to, and its hash
 
 The head is written last and removed first: a directory that has none is of a run that died, and nothing in it counts. Where
 files go to the trash, the same lies under `.icekeep/trash/<run>/`, with the files themselves below `files/`.
+
+One protocol for whoever deletes a plan's files or brings them back: claim the plan, prove it on metadata that was loaded after
+that, and look at claim and catalog again before each call.
 
 The hash is of the set: of what the run is to do, and of each file's kind and location, in whatever order and parts they are.
 """
@@ -29,6 +33,9 @@ BEFORE = "before.json"
 FILES = "files"
 DONE = "done.json"
 """Beside the head of a plan in the trash: its run is over, and all of its files are there."""
+
+DROPPED = "dropped.json"
+"""Beside the head of a purge's plan: the catalog has said that it forgot the table."""
 
 _DIGEST_BYTES = 16
 _MODULUS = 1 << (8 * _DIGEST_BYTES)
@@ -60,6 +67,8 @@ class DeletionPlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         snapshot_ids, ref_names: what leaves the metadata with them.
         outside_count: files that are as unreachable, and are kept because of where they lie.
         hash: what `--approve` demands.
+        roots: where files may be deleted beside the table's own places, as the run was told (`reclaim.roots`).
+        catalog: what tells the table's catalog from others (`Catalog.identity`).
     """
 
     job: str
@@ -77,6 +86,8 @@ class DeletionPlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     outside_count: int
     parts: tuple[PlanPart, ...]
     hash: str
+    roots: tuple[str, ...] = ()
+    catalog: str = ""
 
     @property
     def files(self) -> tuple[FilesOfKind, ...]:
@@ -226,6 +237,11 @@ def forget_plan(plan: DeletionPlan, storage: Storage) -> None:
     storage.delete_many([f"{plan.directory}/{HEAD}"])
     kept = f"{plan.directory}/{FILES}/"
     storage.delete_many([f.location for f in storage.list(plan.directory) if not f.location.startswith(kept)])
+
+
+def remove_draft(directory: str, storage: Storage) -> None:
+    """Remove what was written of a plan that has no head, and gets none."""
+    storage.delete_many([file.location for file in storage.list(directory)])
 
 
 def _digest(kind: str, location: str) -> int:

@@ -5,8 +5,9 @@ by age, never by what an entry says of being deleted, never pruned on the retain
 or snapshot. Whatever is retained must be read whole, or there is no garbage at all: a manifest that is missed on that side
 turns into deleted data. What only expired snapshots lead to, and cannot be read, stays instead.
 
-Paths are compared by hashes of their canonical spelling. Two files whose hashes are equal by chance are taken for one, and
-kept for each other's sake.
+What is retained is compared by its path alone, in a loose spelling: one store has many names (a NameNode and its service,
+`wasb` and `abfs`), and a file that is retained under another of them must not go under this one. Two files that have the same
+path in two stores are kept for each other's sake, as are two whose hashes are equal by chance.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +25,7 @@ from icekeep.errors import IcekeepError, InvalidTableError, SafetyError
 from icekeep.maintenance.deletion.garbage import CONTENT_KINDS, GARBAGE, FileKind, GarbageFile, garbage_table
 from icekeep.planning.decode import DecodeTask, EntryFilter, SpecFilter, decode
 from icekeep.planning.entries import Place, chosen_reading, in_threads, manifest_chunks, shares
-from icekeep.planning.location_keys import location_keys
+from icekeep.planning.location_keys import location_keys, path_keys
 from icekeep.planning.manifest_lists import listed_manifests
 from icekeep.planning.sessions import SparkSource, started
 from icekeep.planning.tasks import arrow_dataframe, collected, dataframe_from_tasks, parallelism
@@ -37,10 +38,14 @@ Keys: TypeAlias = NDArray[np.int64]
 UNREADABLE = "unreadable"
 """In place of a kind: the row is of a manifest that could not be read, and not of garbage."""
 
-FILES = pa.schema([pa.field("key", pa.int64(), nullable=False), *GARBAGE])
-"""Rows of `garbage.GARBAGE` with the key that paths are compared by."""
+FILES = pa.schema(
+    [pa.field("key", pa.int64(), nullable=False), pa.field("path_key", pa.int64(), nullable=False), *GARBAGE]
+)
+"""Rows of `garbage.GARBAGE`, with the key that is the same for one file only and the one that what is retained is compared by."""
 
-_KEYS = pa.schema([pa.field("key", pa.int64(), nullable=False)])
+_KEY_COLUMNS = frozenset({"file_path"})
+_FILE_COLUMNS = frozenset({"content", "file_path", "file_size_in_bytes"})
+_KEYS = pa.schema([pa.field("path_key", pa.int64(), nullable=False)])
 _DRIVER_ENTRIES_COUNT = 10_000_000
 """Up to so many entries are held against each other on the driver, which keeps eight bytes of each that is retained ..."""
 
@@ -52,7 +57,8 @@ class Retained(msgspec.Struct, frozen=True, kw_only=True):
     """All that a table's metadata leads to, but for the entries of its manifests.
 
     Attributes:
-        names: keys of its manifests, manifest lists, statistics and metadata files.
+        manifest_keys: of its manifests, for each file a key of its own.
+        names: path keys of its manifests, manifest lists, statistics and metadata files.
         untotalled_count: snapshots whose summaries do not say how many files they have, so that nothing proves their
             manifest lists whole but the store's word.
     """
@@ -93,11 +99,6 @@ class Garbage(msgspec.Struct, frozen=True, kw_only=True):
     untotalled_count: int = 0
 
 
-class _ContentTask(msgspec.Struct, frozen=True):
-    decode: DecodeTask
-    must_be_whole: bool
-
-
 def read_retained(
     metadata: TableMetadata, metadata_location: str, storage: Storage, spark: SparkSource, *, trust_totals: bool
 ) -> Retained:
@@ -112,7 +113,7 @@ def read_retained(
     try:
         listed = listed_manifests(storage, spark, metadata.snapshots, check=True, trust=trust_totals)
     except IcekeepError as error:
-        raise _unproved(error) from error
+        raise unproved(error) from error
     names = [s.manifest_list for s in metadata.snapshots if s.manifest_list]
     names += statistics_files(metadata)
     names += [metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)]
@@ -120,7 +121,7 @@ def read_retained(
         metadata=metadata,
         manifests=listed.manifests,
         manifest_keys=listed.keys,
-        names=np.unique(np.concatenate([_keys_of(names), listed.keys])),
+        names=np.unique(path_keys_of([*names, *(manifest.manifest_path for manifest in listed.manifests)])),
         untotalled_count=listed.untotalled_count,
     )
 
@@ -140,7 +141,7 @@ def candidates_of(
     try:
         listed = listed_manifests(storage, spark, gone, check=False, without=retained.manifest_keys)
     except IcekeepError as error:
-        raise _unproved(error) from error
+        raise unproved(error) from error
     files = [
         *(GarbageFile(FileKind.STATISTICS, location, size) for location, size in statistics_files(before).items()),
         *(GarbageFile(FileKind.MANIFEST, m.manifest_path, m.manifest_length) for m in listed.manifests),
@@ -173,8 +174,8 @@ def garbage_of(candidates: Candidates, retained: Retained, storage: Storage, spa
             unreadable=candidates.unreadable,
             untotalled_count=retained.untotalled_count,
         )
-    own = _content_task(candidates.metadata, candidates.manifests, storage, must_be_whole=False)
-    theirs = _content_task(retained.metadata, retained.manifests, storage, must_be_whole=True)
+    own = _content_task(candidates.metadata, candidates.manifests, storage, _FILE_COLUMNS)
+    theirs = _content_task(retained.metadata, retained.manifests, storage, _KEY_COLUMNS)
     together = (*candidates.manifests, *retained.manifests)
     try:
         content: pa.Table | DataFrame | None = None
@@ -183,7 +184,7 @@ def garbage_of(candidates: Candidates, retained: Retained, storage: Storage, spa
         if content is None:
             content = _differing_in_tasks(_in_tasks(own, spark), theirs, retained.names, spark)
     except IcekeepError as error:
-        raise _unproved(error) from error
+        raise unproved(error) from error
     return Garbage(
         content=content,
         named=named,
@@ -200,17 +201,16 @@ def still_garbage(
     Raises:
         SafetyError: something that is retained could not be read whole; nothing may be deleted.
     """
-    theirs = _content_task(retained.metadata, retained.manifests, storage, must_be_whole=True)
+    theirs = _content_task(retained.metadata, retained.manifests, storage, _KEY_COLUMNS)
     try:
         if isinstance(files, pa.Table) and _are_few(retained.manifests):
-            keyed = files.add_column(0, FILES.field("key"), pa.array(location_keys(files["location"])))
-            return _differing(keyed, _live_keys(theirs, retained.names))
+            return _without_keys(files, _live_keys(theirs, retained.names))
         rows = arrow_dataframe(started(spark), files) if isinstance(files, pa.Table) else files
         keyed_rows = rows.mapInArrow(_keyed, from_arrow_schema(FILES))
         left = _differing_in_tasks(keyed_rows, theirs, retained.names, spark)
         return _held(left) if isinstance(files, pa.Table) else left
     except IcekeepError as error:
-        raise _unproved(error) from error
+        raise unproved(error) from error
 
 
 def _are_few(manifests: Sequence[ManifestFile]) -> bool:
@@ -231,71 +231,70 @@ def statistics_files(metadata: TableMetadata) -> dict[str, int]:
     return sizes
 
 
-def _unproved(error: IcekeepError) -> IcekeepError:
+def unproved(error: IcekeepError) -> IcekeepError:
     """An error of the proof; what may pass by itself stays what it is."""
     if not isinstance(error, InvalidTableError):
         return error
     return SafetyError(f"nothing is deleted, since not everything can be read: {error.message}", **error.facts)
 
 
-def _keys_of(locations: Sequence[str]) -> Keys:
-    return location_keys(pa.array(locations, pa.string()))
+def path_keys_of(locations: Sequence[str]) -> Keys:
+    """What is retained by name is compared by these."""
+    return path_keys(pa.array(locations, pa.string()))
 
 
-def _without_keys(files: pa.Table, keys: Keys) -> pa.Table:
-    """Files of other keys, each once."""
-    own = location_keys(files["location"])
-    return files.take(_firsts_of_others(own, keys)).select(GARBAGE.names)
+def _without_keys(files: pa.Table, retained: Keys) -> pa.Table:
+    """Files of other path keys, each once."""
+    _, first = np.unique(location_keys(files["location"]), return_index=True)
+    each = files.take(pa.array(np.sort(first)))
+    is_retained = np.isin(path_keys(each["location"]), retained)
+    return each.filter(pa.array(~is_retained)).select(GARBAGE.names)
 
 
-def _firsts_of_others(own: Keys, keys: Keys) -> NDArray[np.int64]:
-    """The positions where a key that is not among `keys` comes first, in order."""
-    values, first = np.unique(own, return_index=True)
-    return np.sort(first[~np.isin(values, keys)])
+def live_path_keys(metadata: TableMetadata, manifests: Sequence[ManifestFile], storage: Storage) -> Keys:
+    """Path keys of the live entries of some manifests.
+
+    Raises:
+        SafetyError: one of the manifests could not be read whole.
+    """
+    try:
+        return _live_keys(_content_task(metadata, manifests, storage, _KEY_COLUMNS), np.empty(0, np.int64))
+    except IcekeepError as error:
+        raise unproved(error) from error
 
 
 def _content_task(
-    metadata: TableMetadata, manifests: Sequence[ManifestFile], storage: Storage, *, must_be_whole: bool
-) -> _ContentTask:
+    metadata: TableMetadata, manifests: Sequence[ManifestFile], storage: Storage, columns: frozenset[str]
+) -> DecodeTask:
     spec_ids = {m.partition_spec_id for m in manifests}
     wanted = EntryFilter(specs={spec_id: SpecFilter(metadata.partition_type(spec_id)) for spec_id in spec_ids})
-    columns = frozenset(("file_path",) if must_be_whole else ("content", "file_path", "file_size_in_bytes"))
     decoder = chosen_reading(()).decoder
-    whole = DecodeTask(manifests=tuple(manifests), wanted=wanted, columns=columns, storage=storage, decoder=decoder)
-    return _ContentTask(whole, must_be_whole)
+    return DecodeTask(manifests=tuple(manifests), wanted=wanted, columns=columns, storage=storage, decoder=decoder)
 
 
-def _parts(task: _ContentTask, spark: SparkSource) -> list[_ContentTask]:
-    return [_ContentTask(share, task.must_be_whole) for share in shares(task.decode, started(spark))]
+def _in_tasks(task: DecodeTask, spark: SparkSource) -> DataFrame:
+    return dataframe_from_tasks(started(spark), shares(task, started(spark)), _read_distinct, FILES)
 
 
-def _in_tasks(task: _ContentTask, spark: SparkSource) -> DataFrame:
-    return dataframe_from_tasks(started(spark), _parts(task, spark), _read_distinct, FILES)
-
-
-def _differing_in_tasks(rows: DataFrame, theirs: _ContentTask, names: Keys, spark: SparkSource) -> DataFrame:
+def _differing_in_tasks(rows: DataFrame, theirs: DecodeTask, names: Keys, spark: SparkSource) -> DataFrame:
     """The rows of keys that are not retained, one of each key."""
     session = started(spark)
-    live = dataframe_from_tasks(session, _parts(theirs, session), _read_keys, _KEYS)
+    live = dataframe_from_tasks(session, shares(theirs, session), _read_keys, _KEYS)
     live = live.union(arrow_dataframe(session, pa.table([pa.array(names)], schema=_KEYS)))
     hands = 2 * parallelism(session)
-    own = rows.repartition(hands, "key").dropDuplicates(["key"])
-    return own.join(live.repartition(hands, "key"), on="key", how="left_anti").select(*GARBAGE.names)
+    # Files of one key have one path key: by that alone all of them are in one place.
+    own = rows.repartition(hands, "path_key").dropDuplicates(["path_key", "key"])
+    return own.join(live.repartition(hands, "path_key"), on="path_key", how="left_anti").select(*GARBAGE.names)
 
 
-def _differing(rows: pa.Table, keys: Keys) -> pa.Table:
-    own = rows["key"].to_numpy()
-    return rows.take(_firsts_of_others(own, keys)).select(GARBAGE.names)
-
-
-def _read_here(task: _ContentTask, live: Keys) -> pa.Table | None:
-    """The files of a task whose keys are not among the sorted `live`, each once; null where they are too many to be held.
+def _read_here(task: DecodeTask, live: Keys) -> pa.Table | None:
+    """The files of a task whose path keys are not among the sorted `live`, each once; null where they are too many to be held.
 
     They are decoded in threads of this process.
     """
-    found = in_threads(task.decode, lambda share: [*_unseen(_ContentTask(share, task.must_be_whole), live)])
+    found = in_threads(task, lambda share: [*_unseen(share, live)])
     left: list[pa.RecordBatch] = []
-    seen, count = live, 0
+    seen, count = np.empty(0, np.int64), 0
     for batches in found:
         for batch in batches:
             fresh, seen = _without_seen(batch, seen)
@@ -306,16 +305,19 @@ def _read_here(task: _ContentTask, live: Keys) -> pa.Table | None:
     return pa.Table.from_batches(left, FILES).select(GARBAGE.names)
 
 
-def _read_distinct(task: _ContentTask) -> Iterator[pa.RecordBatch]:
+def _read_distinct(task: DecodeTask) -> Iterator[pa.RecordBatch]:
     """The files of a task, each once: in a long history most manifests of a table name most of its files."""
     return _unseen(task, np.empty(0, np.int64))
 
 
-def _unseen(task: _ContentTask, seen: Keys) -> Iterator[pa.RecordBatch]:
+def _unseen(task: DecodeTask, live: Keys) -> Iterator[pa.RecordBatch]:
+    """The files of a task whose path keys are not among the sorted `live`, each once."""
+    seen = np.empty(0, np.int64)
     for batch in _read_files(task):
         fresh, seen = _without_seen(batch, seen)
-        if fresh.num_rows:
-            yield fresh
+        left = fresh.filter(pa.array(~_among(fresh["path_key"].to_numpy(), live)))
+        if left.num_rows:
+            yield left
 
 
 def _without_seen(batch: pa.RecordBatch, seen: Keys) -> tuple[pa.RecordBatch, Keys]:
@@ -337,26 +339,22 @@ def _among(keys: Keys, live: Keys) -> NDArray[np.bool_]:
     return np.asarray(live[places] == keys)
 
 
-def _live_keys(task: _ContentTask, names: Keys) -> Keys:
-    """Keys of all files of a task and of `names`."""
-    found = in_threads(task.decode, lambda share: [batch["key"].to_numpy() for batch in _read_keys_of(share)])
+def _live_keys(task: DecodeTask, names: Keys) -> Keys:
+    """Path keys of all files of a task, and `names`."""
+    found = in_threads(task, lambda share: [batch["path_key"].to_numpy() for batch in _read_keys(share)])
     return np.concatenate([names, *(keys for some in found for keys in some)])
 
 
-def _read_keys(task: _ContentTask) -> Iterator[pa.RecordBatch]:
-    return _read_keys_of(task.decode)
-
-
-def _read_keys_of(task: DecodeTask) -> Iterator[pa.RecordBatch]:
+def _read_keys(task: DecodeTask) -> Iterator[pa.RecordBatch]:
     for decoded in decode(task):
-        keys = location_keys(decoded.entries["file_path"])
+        keys = path_keys(decoded.entries["file_path"])
         yield pa.record_batch([pa.array(keys, pa.int64())], schema=_KEYS)
 
 
-def _read_files(task: _ContentTask) -> Iterator[pa.RecordBatch]:
+def _read_files(task: DecodeTask) -> Iterator[pa.RecordBatch]:
     """The live entries of a task's manifests as files; a manifest that cannot be read whole gives a row that names it."""
-    for manifests in manifest_chunks(task.decode.manifests):
-        some = msgspec.structs.replace(task.decode, manifests=manifests)
+    for manifests in manifest_chunks(task.manifests):
+        some = msgspec.structs.replace(task, manifests=manifests)
         try:
             yield from [_as_files(decoded.entries) for decoded in decode(some)]
         except InvalidTableError:
@@ -369,7 +367,8 @@ def _read_one(task: DecodeTask) -> list[pa.RecordBatch]:
         return [_as_files(decoded.entries) for decoded in decode(task)]
     except InvalidTableError:
         location = task.manifests[0].manifest_path
-        columns = [_keys_of([location]), [UNREADABLE], [location], [None]]
+        own = pa.array([location], pa.string())
+        columns = [location_keys(own), path_keys(own), [UNREADABLE], [location], [None]]
         return [pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, FILES, strict=True)], schema=FILES)]
 
 
@@ -381,6 +380,7 @@ def _as_files(entries: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch(
         [
             pa.array(location_keys(paths), pa.int64()),
+            pa.array(path_keys(paths), pa.int64()),
             kinds.take(pc.index_in(content, codes)),
             paths,
             entries["file_size_in_bytes"],
@@ -391,6 +391,9 @@ def _as_files(entries: pa.RecordBatch) -> pa.RecordBatch:
 
 def _keyed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        columns = {"key": pa.array(location_keys(batch["location"]), pa.int64())}
+        columns = {
+            "key": pa.array(location_keys(batch["location"]), pa.int64()),
+            "path_key": pa.array(path_keys(batch["location"]), pa.int64()),
+        }
         columns |= {name: batch[name] for name in GARBAGE.names}
         yield pa.record_batch([columns[name] for name in FILES.names], schema=FILES)

@@ -1,7 +1,9 @@
 """Carry a plan out: delete its files, or move them to the trash. The only deleter of table files.
 
-It takes nothing but a plan that is on disk, and looks once more at each file's place. What others name goes before what names
-it. Files that are gone already are fine, so that a plan may be carried out again, or by two at once.
+It takes nothing but a plan that is on disk and claimed, and looks once more at each file's place. Before each call of a
+thousand files the driver looks at the catalog and the claim; tasks of Spark look at the claim, and the driver at the catalog
+between rounds of tasks, since a catalog need not be within reach of executors. What others name goes before what names it.
+Files that are gone already are fine, so that a plan may be carried out again.
 """
 
 from collections import Counter
@@ -9,16 +11,28 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepBug, MissingFileError, SafetyError
+from icekeep.errors import IcekeepBug, IcekeepError, MissingFileError, SafetyError
 from icekeep.events import Listener, StepAdvanced, StepFinished, StepStarted, Warned
+from icekeep.maintenance.deletion.claims import Claim
 from icekeep.maintenance.deletion.garbage import FileKind, FilesOfKind, added
+from icekeep.maintenance.deletion.looks import Look
 from icekeep.maintenance.deletion.options import ReclaimOptions
-from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_part, trash_location
+from icekeep.maintenance.deletion.plans import (
+    DeletionPlan,
+    PlanPart,
+    plans_directory,
+    read_part,
+    trash_location,
+    write_part,
+)
 from icekeep.maintenance.deletion.territory import Territory
+from icekeep.planning.location_keys import Keys, path_keys
 from icekeep.planning.sessions import SparkSource, started
 from icekeep.planning.tasks import (
     REPORT,
@@ -39,6 +53,8 @@ NAMED_COUNT = 100
 
 _CALL_FILES = 1_000
 _DRIVER_FILES = 100_000
+_ROUND_MS = 60_000
+"""How long a round of tasks is meant to last where the speed is limited."""
 
 
 class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,13 +63,19 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         deleted: by kind; in the trash, if the plan says so.
         missing_count: files that were gone already.
+        kept_count: files that are in use by now, and stay.
+        unmoved: files that no move leads to the trash: written down, to be deleted when their days in it would be over.
         failed: the first of those that could not be deleted, each with the reason.
+        stopped: why it ended before the end of the plan; empty where it did not.
     """
 
     deleted: tuple[FilesOfKind, ...] = ()
     missing_count: int = 0
+    kept_count: int = 0
+    unmoved: tuple[PlanPart, ...] = ()
     failed_count: int = 0
     failed: tuple[str, ...] = ()
+    stopped: str = ""
 
     @property
     def deleted_count(self) -> int:
@@ -63,16 +85,28 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
     def deleted_bytes(self) -> int:
         return sum(f.bytes for f in self.deleted)
 
+    @property
+    def unmoved_count(self) -> int:
+        return sum(part.files_count for part in self.unmoved)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing of the plan is left to be done."""
+        return not self.failed_count and not self.stopped
+
 
 class _Work(msgspec.Struct, frozen=True, kw_only=True):
     """Some parts of a plan for one task."""
 
     plan: DeletionPlan
     parts: tuple[PlanPart, ...] = ()
+    claim: Claim
+    in_use: Keys
     territory: Territory
     storage: Storage
     files_per_second: float | None
     empties_trash: bool
+    unmoved_directory: str
     runtime: Runtime
 
 
@@ -89,6 +123,8 @@ def refuse_if_gc_is_disabled(metadata: TableMetadata) -> None:
 
 def reclaim(  # noqa: PLR0913 - what a run was told
     plan: DeletionPlan,
+    claim: Claim,
+    look: Look,
     table: Table,
     territory: Territory,
     spark: SparkSource,
@@ -102,10 +138,14 @@ def reclaim(  # noqa: PLR0913 - what a run was told
     """Delete the files of a plan, or move them where it says so; failures are counted and named.
 
     Args:
+        claim: the right to do so.
+        look: says what is in use by now, before each call.
         table: as it is now.
         empties_trash: delete what the plan has moved to the trash.
 
     Raises:
+        ClaimedError: another run has taken the plan over before the first file was gone; later that is `stopped`, as is every
+            error of ours.
         SafetyError: garbage collection is disabled, or a file lies where none may be deleted.
     """
     refuse_if_gc_is_disabled(table.metadata)
@@ -114,29 +154,71 @@ def reclaim(  # noqa: PLR0913 - what a run was told
     listener.on(StepStarted(STEP, plan.files_count, "files"))
     work = _Work(
         plan=plan,
+        claim=claim,
+        in_use=np.empty(0, np.int64),
         territory=territory,
         storage=table.storage,
         files_per_second=options.max_deletes_per_second,
         empties_trash=empties_trash,
+        unmoved_directory=f"{plans_directory(table.metadata)}/{runtime.new_uuid()}" if plan.is_trash else "",
         runtime=runtime,
     )
-    total = Reclaimed()
-    for parts in _stages(plan.parts):
-        total = _sum([total, *_carried_out(work, parts, spark, max_concurrent_deletes)])
-        listener.on(StepAdvanced(STEP, sum(part.files_count for part in parts)))
+    done: list[Reclaimed] = []
+    stopped = ""
+    try:
+        for parts in _stages(plan.parts):
+            for some in _carried_out(work, parts, look, spark, max_concurrent_deletes):
+                done.append(some)
+            listener.on(StepAdvanced(STEP, sum(part.files_count for part in parts)))
+    except IcekeepError as error:
+        if not any(one.deleted_count or one.unmoved for one in done):
+            raise
+        stopped = error.message
+        listener.on(Warned(f"not all files of plan {plan.directory!r} were deleted: {stopped}"))
+    total = msgspec.structs.replace(_sum(done), stopped=stopped)
     for failure in total.failed:
         listener.on(Warned(f"could not delete {failure}"))
+    if total.kept_count:
+        listener.on(Warned(f"{total.kept_count} files of plan {plan.directory!r} are in use by now and stay"))
     listener.on(StepFinished(STEP, f"{total.deleted_count} files"))
     return total
 
 
 def _carried_out(
-    work: _Work, parts: tuple[PlanPart, ...], spark: SparkSource, max_concurrent_deletes: int | None
-) -> list[Reclaimed]:
-    """One stage; Spark has a part in it only where there is much to do."""
+    work: _Work, parts: tuple[PlanPart, ...], look: Look, spark: SparkSource, max_concurrent_deletes: int | None
+) -> Iterator[Reclaimed]:
+    """One stage, call by call or round by round; Spark has a part in it only where there is much to do."""
     if sum(part.files_count for part in parts) <= _DRIVER_FILES or len(parts) == 1 or max_concurrent_deletes == 1:
-        return [_carry_out(msgspec.structs.replace(work, parts=parts))]
+        pace = _Pace(work.files_per_second, work.runtime)
+        for part in parts:
+            yield from _carry_out_part(part, work, pace, look)
+        return
     session = started(spark)
+    tries = max_task_failures(session)
+    for some in _rounds(parts, work.files_per_second, parallelism(session)):
+        tasks = _tasks(msgspec.structs.replace(work, in_use=look()), some, max_concurrent_deletes, session)
+        reports, errors = read_reports(dataframe_from_tasks(session, tasks, partial(_run, tries=tries), REPORT))
+        yield from reports
+        if errors:
+            raise errors[0]
+
+
+def _rounds(parts: tuple[PlanPart, ...], files_per_second: float | None, slots: int) -> Iterator[list[PlanPart]]:
+    """Parts between two looks at the catalog: for each slot one, or as many as a limited speed does in a while."""
+    most = None if files_per_second is None else files_per_second * _ROUND_MS / 1000
+    some: list[PlanPart] = []
+    for part in parts:
+        is_full = len(some) >= slots or (most is not None and sum(p.files_count for p in (*some, part)) > most)
+        if some and is_full:
+            yield some
+            some = []
+        some.append(part)
+    yield some
+
+
+def _tasks(
+    work: _Work, parts: list[PlanPart], max_concurrent_deletes: int | None, session: SparkSession
+) -> list[_Work]:
     rate = work.files_per_second
     hands = min(len(parts), max_concurrent_deletes or len(parts))
     if rate is not None:
@@ -144,12 +226,7 @@ def _carried_out(
         hands = min(hands, parallelism(session))
     piles = dealt(parts, lambda part: part.files_count, hands)
     share = None if rate is None else rate / len(piles)
-    tasks = [msgspec.structs.replace(work, parts=tuple(pile), files_per_second=share) for pile in piles]
-    tries = max_task_failures(session)
-    reports, errors = read_reports(dataframe_from_tasks(session, tasks, partial(_run, tries=tries), REPORT))
-    if errors:
-        raise errors[0]
-    return reports
+    return [msgspec.structs.replace(work, parts=tuple(pile), files_per_second=share) for pile in piles]
 
 
 def _run(work: _Work, *, tries: int) -> Iterator[pa.RecordBatch]:
@@ -165,10 +242,11 @@ def _stages(parts: Sequence[PlanPart]) -> list[tuple[PlanPart, ...]]:
 
 def _carry_out(work: _Work) -> Reclaimed:
     pace = _Pace(work.files_per_second, work.runtime)
-    return _sum([done for part in work.parts for done in _carry_out_part(part, work, pace)])
+    here = msgspec.structs.replace(work, claim=work.claim.arrived(work.runtime))
+    return _sum([done for part in work.parts for done in _carry_out_part(part, here, pace, lambda: work.in_use)])
 
 
-def _carry_out_part(part: PlanPart, work: _Work, pace: "_Pace") -> Iterator[Reclaimed]:
+def _carry_out_part(part: PlanPart, work: _Work, pace: "_Pace", look: Look) -> Iterator[Reclaimed]:
     try:
         files = read_part(part, work.storage)
     except MissingFileError:
@@ -180,18 +258,27 @@ def _carry_out_part(part: PlanPart, work: _Work, pace: "_Pace") -> Iterator[Recl
             f"plan {part.location!r} names files outside the places of table {work.plan.table!r}; nothing of it is deleted",
             location=part.location,
         )
+    unmoved: list[pa.Table] = []
     for kind in FileKind:
         rows = files.filter(pc.equal(files["kind"], str(kind)))
-        locations, sizes = rows["location"].to_pylist(), rows["size_bytes"].to_pylist()
-        for start in range(0, len(locations), pace.most_at_once):
-            stop = start + pace.most_at_once
-            pace.wait_for(len(locations[start:stop]))
-            yield _removed(kind, locations[start:stop], sizes[start:stop], work)
+        for start in range(0, rows.num_rows, pace.most_at_once):
+            some = rows.slice(start, pace.most_at_once)
+            pace.wait_for(some.num_rows)
+            work.claim.check(work.storage, work.runtime)
+            in_use = np.isin(path_keys(some["location"]), look())
+            done, stayed = _removed(kind, some.filter(pa.array(~in_use)), work)
+            unmoved += [stayed] if stayed.num_rows else []
+            yield msgspec.structs.replace(done, kept_count=int(np.count_nonzero(in_use)))
+    if unmoved:
+        location = f"{work.unmoved_directory}/files-{work.runtime.new_uuid()}.jsonl"
+        written = write_part(pa.concat_tables(unmoved), location, work.storage)
+        yield Reclaimed(unmoved=(written,))
 
 
-def _removed(kind: FileKind, locations: list[str], sizes: list[int | None], work: _Work) -> Reclaimed:
-    """One call to the store."""
+def _removed(kind: FileKind, files: pa.Table, work: _Work) -> tuple[Reclaimed, pa.Table]:
+    """One call to the store; what came of it, and the files that no move leads to the trash."""
     plan, storage = work.plan, work.storage
+    locations, sizes = files["location"].to_pylist(), files["size_bytes"].to_pylist()
     if work.empties_trash:
         answers = _deleted(storage, [trash_location(plan, location) for location in locations])
     elif plan.is_trash:
@@ -205,15 +292,16 @@ def _removed(kind: FileKind, locations: list[str], sizes: list[int | None], work
         for location, (answer, reason) in zip(locations, answers, strict=True)
         if answer == _FAILED
     ]
-    return Reclaimed(
+    done = Reclaimed(
         deleted=(FilesOfKind(kind=kind, files_count=status[_GONE], bytes=size_bytes),) if status[_GONE] else (),
         missing_count=status[_MISSING],
         failed_count=len(failed),
         failed=tuple(failed[:NAMED_COUNT]),
     )
+    return done, files.filter(pa.array([answer == _UNMOVED for answer, _ in answers], pa.bool_()))
 
 
-_GONE, _MISSING, _FAILED = "gone", "missing", "failed"
+_GONE, _MISSING, _UNMOVED, _FAILED = "gone", "missing", "unmoved", "failed"
 _AFTER_DELETE = {DeleteStatus.DELETED: _GONE, DeleteStatus.MISSING: _MISSING, DeleteStatus.FAILED: _FAILED}
 
 
@@ -229,6 +317,8 @@ def _moved(storage: Storage, moves: list[tuple[str, str]]) -> list[tuple[str, st
                 answers.append((_GONE, ""))
             case MoveStatus.MISSING:
                 answers.append((_MISSING, ""))
+            case MoveStatus.IMPOSSIBLE:
+                answers.append((_UNMOVED, outcome.reason))
             case _:
                 answers.append((_FAILED, outcome.reason or "there is another file of its name in the trash"))
     return answers
@@ -238,6 +328,8 @@ def _sum(several: Sequence[Reclaimed]) -> Reclaimed:
     return Reclaimed(
         deleted=added(*(one.deleted for one in several)),
         missing_count=sum(one.missing_count for one in several),
+        kept_count=sum(one.kept_count for one in several),
+        unmoved=tuple(part for one in several for part in one.unmoved),
         failed_count=sum(one.failed_count for one in several),
         failed=tuple(name for one in several for name in one.failed)[:NAMED_COUNT],
     )

@@ -42,6 +42,7 @@ class PlanDraft(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         keeps_before: whether the metadata that the table has now is kept with the plan, since snapshots of it are to go.
+        roots: of the option `reclaim.roots`.
     """
 
     job: str
@@ -51,6 +52,7 @@ class PlanDraft(msgspec.Struct, frozen=True, kw_only=True):
     not_before_ms: int = 0
     trash_until_ms: int | None = None
     keeps_before: bool = False
+    roots: tuple[str, ...] = ()
 
 
 class Sorted(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +156,8 @@ def write_plan(
         outside_count=found.outside_count,
         parts=found.parts,
         hash=found.hash(table, draft),
+        roots=draft.roots,
+        catalog=table.catalog.identity,
     )
     if draft.keeps_before:
         table.storage.create(f"{plan.directory}/{BEFORE}", format_metadata((base or table).metadata))

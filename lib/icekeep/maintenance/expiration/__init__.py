@@ -12,7 +12,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.events import SILENT, Listener
 from icekeep.maintenance.deletion.clock import safe_now_ms
-from icekeep.maintenance.deletion.earlier import Earlier, finish_earlier
+from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier, finish_earlier
 from icekeep.maintenance.deletion.neighbours import neighbours
 from icekeep.maintenance.deletion.options import DAY_MS, ReclaimOptions, checked_options, trash_days
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
@@ -92,11 +92,15 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
     days = trash_days(trash, parse_location(table.metadata.location).scheme)
     policy = retention_policy(older_than, retain_last, snapshot_ids, told)
     expired = select_expired(table.metadata, policy, now_ms)
-    wish = Wish(
+    deleting = DeletionRequest(
         options=told,
-        territory=territory(table.metadata, told.roots),
         max_concurrent_deletes=max_concurrent_deletes,
         trust_totals=trust_manifest_list,
+        skips_trash=trash == 0,
+    )
+    wish = Wish(
+        told=deleting,
+        territory=territory(table.metadata, told.roots),
         approve=approve,
         grace_ms=told.grace_ms(compares_metadata=table.catalog.compares_metadata),
         trash_days_ms=days * DAY_MS,
@@ -107,23 +111,12 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
     if is_tried:
         change = ExpireSnapshots(policy=policy, now_ms=now_ms, clean_expired_metadata=clean_expired_metadata)
         done = expire_and_reclaim(table, spark, change, expired, wish, listener, runtime)
-    current = table.catalog.load(table.identifier) if is_tried else table
     earlier = Earlier()
     if approve is None:
         # What is approved is all that goes.
-        earlier = finish_earlier(
-            current,
-            wish.territory,
-            spark,
-            now_ms,
-            but="" if done is None or done.plan is None else done.plan.directory,
-            options=told,
-            max_concurrent_deletes=max_concurrent_deletes,
-            trust_totals=trust_manifest_list,
-            listener=listener,
-            runtime=runtime,
-        )
-    sweep_runs(current, runtime, keep="", listener=listener)
+        own = "" if done is None or done.plan is None else done.plan.directory
+        earlier = finish_earlier(table, spark, now_ms, deleting, but=own, listener=listener, runtime=runtime)
+        sweep_runs(table, runtime, keep="", listener=listener)
     return result(expired, done, earlier, around)
 
 

@@ -1,5 +1,7 @@
 """Expire, then collect: a plan on disk, the commit, a proof on what is true after it, and only then deletion."""
 
+from contextlib import ExitStack
+
 import msgspec
 
 from icekeep.catalog.base import Table
@@ -7,13 +9,15 @@ from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import ConflictError, IcekeepError, MissingFileError, OutcomeUnknownError, SafetyError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
-from icekeep.maintenance.deletion.earlier import settle_plan
-from icekeep.maintenance.deletion.options import ReclaimOptions
+from icekeep.maintenance.deletion.claims import Claim, new_claim, released
+from icekeep.maintenance.deletion.earlier import DeletionRequest, settle_plan
+from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan, refuse_unapproved
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, plan_directory, sort_garbage, write_plan
-from icekeep.maintenance.expiration.plan import after_expiration, garbage_between
+from icekeep.maintenance.expiration.plan import JOB, after_expiration, garbage_between
+from icekeep.planning.location_keys import Keys
 from icekeep.planning.sessions import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
@@ -28,12 +32,10 @@ _FINDING = "finding files that only expired snapshots lead to"
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run was told about deletion, worked out."""
+    """What a run was told, worked out."""
 
-    options: ReclaimOptions
+    told: DeletionRequest
     territory: Territory
-    max_concurrent_deletes: int | None
-    trust_totals: bool
     approve: str | None
     grace_ms: int
     trash_days_ms: int
@@ -51,6 +53,7 @@ class Expiration(msgspec.Struct, frozen=True, kw_only=True):
         plan: what was, or will be, deleted; null where there was nothing.
         reclaimed: what became of it; null where it is left to a later run.
         kept_reason: why it is left, empty if that is for the grace only.
+        is_cut_off: whether it is left although it should have been carried out.
     """
 
     snapshots_count: int
@@ -62,12 +65,17 @@ class Expiration(msgspec.Struct, frozen=True, kw_only=True):
     plan: DeletionPlan | None
     reclaimed: Reclaimed | None = None
     kept_reason: str = ""
+    is_cut_off: bool = False
 
 
 class _Planned(msgspec.Struct, frozen=True):
+    """A plan on disk with the claim on it, both null where there is no garbage, and what its proof was made of."""
+
     found: Sorted
     draft: PlanDraft
     plan: DeletionPlan | None
+    claim: Claim | None
+    manifest_keys: Keys
     untotalled_count: int
 
 
@@ -83,14 +91,28 @@ def expire_and_reclaim(
     """Commit the expiration and delete what it made unreachable; null if another run had expired it all already.
 
     The plan is written before the commit, so that a crash between commit and deletion leaves a list of what was to go.
+    After the commit nothing is raised any more: what stands in the way of the deletion is the reason why the plan is left.
 
     Raises:
-        SafetyError: the plan is not the approved one, and nothing was changed; or after the commit not everything could be
-            read, and the snapshots are gone and no file is.
+        SafetyError: the plan is not the approved one; nothing was changed.
     """
+    with ExitStack() as claims:
+        return _expired(table, spark, change, expired, wish, claims, listener, runtime)
+
+
+def _expired(  # noqa: PLR0913 - the parts of one run
+    table: Table,
+    spark: SparkSource,
+    change: ExpireSnapshots,
+    expired: Expired,
+    wish: Wish,
+    claims: ExitStack,
+    listener: Listener,
+    runtime: Runtime,
+) -> Expiration | None:
     for _ in range(_PLANS_MAX):
         listener.on(StepStarted(_FINDING))
-        planned = _planned(table, spark, expired, wish, runtime)
+        planned = _planned(table, spark, expired, wish, claims, runtime)
         listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in planned.found.files)} files"))
         try:
             # What is on disk before the commit is what goes with it.
@@ -112,43 +134,64 @@ def expire_and_reclaim(
         _forgotten_unless_landed(planned.plan, table)
         return None
     try:
-        return _reclaimed(table, spark, change, committed, planned, wish, listener, runtime)
+        return _reclaimed(table, spark, change, committed, planned, wish, claims, listener, runtime)
     except IcekeepError as error:
         # Whatever it was, "nothing was changed" would be wrong now; the next run finds the plan and finishes it.
-        where = (
-            "" if planned.plan is None else f", and what was to go with them is listed in {planned.plan.directory!r}"
+        where = "" if planned.plan is None else f"; what was to go with them is listed in {planned.plan.directory!r}"
+        reason = f"the snapshots are expired, and not all of their files are deleted: {error.message}{where}"
+        listener.on(Warned(reason))
+        return _expiration(
+            committed.base.metadata, committed, planned, planned.plan, kept_reason=reason, is_cut_off=True
         )
-        raise SafetyError(f"{error.message}; the snapshots are expired already{where}", **error.facts) from error
 
 
-def _planned(table: Table, spark: SparkSource, expired: Expired, wish: Wish, runtime: Runtime) -> _Planned:
+def _planned(
+    table: Table, spark: SparkSource, expired: Expired, wish: Wish, claims: ExitStack, runtime: Runtime
+) -> _Planned:
     """Write the plan of what the table, as it was loaded, would make garbage; approved, if that is asked."""
     metadata = table.metadata
     draft = PlanDraft(
-        job="expire_snapshots",
+        job=JOB,
         run=str(runtime.new_uuid()),
         snapshot_ids=tuple(sorted(expired.snapshot_ids)),
         ref_names=tuple(sorted(expired.ref_names)),
         not_before_ms=wish.now_ms + wish.grace_ms,
         trash_until_ms=wish.now_ms + wish.grace_ms + wish.trash_days_ms if wish.trash_days_ms else None,
         keeps_before=bool(expired.snapshot_ids),
+        roots=wish.told.options.roots,
     )
-    garbage = garbage_between(
-        metadata,
-        table,
-        spark,
-        wish.now_ms,
-        trust_totals=wish.trust_totals,
-        after_metadata=after_expiration(table, expired, wish.now_ms),
-    ).garbage
-    found = sort_garbage(garbage, wish.territory, plan_directory(table, draft), table.storage)
-    try:
-        refuse_unapproved(wish.approve, found.hash(table, draft), "nothing is expired")
-    except SafetyError:
-        table.storage.delete_many([part.location for part in found.parts])
-        raise
-    plan = write_plan(found, draft, table, runtime) if found.parts else None
-    return _Planned(found, draft, plan, garbage.untotalled_count)
+    after = after_expiration(table, expired, wish.now_ms)
+    return _written(metadata, table, spark, draft, wish, claims, runtime, after_metadata=after)
+
+
+def _written(  # noqa: PLR0913 - the parts of one run
+    before: TableMetadata,
+    table: Table,
+    spark: SparkSource,
+    draft: PlanDraft,
+    wish: Wish,
+    claims: ExitStack,
+    runtime: Runtime,
+    *,
+    after_metadata: TableMetadata | None = None,
+) -> _Planned:
+    """The plan of what went, or will go, between some metadata and the table; approved, where that is asked before it goes."""
+    made = garbage_between(
+        before, table, spark, wish.now_ms, trust_totals=wish.told.trust_totals, after_metadata=after_metadata
+    )
+    directory = plan_directory(table, draft)
+    found = sort_garbage(made.garbage, wish.territory, directory, table.storage)
+    if after_metadata is not None:
+        try:
+            refuse_unapproved(wish.approve, found.hash(table, draft), "nothing is expired")
+        except SafetyError:
+            table.storage.delete_many([part.location for part in found.parts])
+            raise
+    plan = claim = None
+    if found.parts:
+        claim = claims.enter_context(released(new_claim(directory, JOB, table.storage, runtime), table.storage))
+        plan = write_plan(found, draft, table, runtime, base=msgspec.structs.replace(table, metadata=before))
+    return _Planned(found, draft, plan, claim, made.retained.manifest_keys, made.garbage.untotalled_count)
 
 
 def _reclaimed(  # noqa: PLR0913 - the parts of one run
@@ -158,6 +201,7 @@ def _reclaimed(  # noqa: PLR0913 - the parts of one run
     committed: CommitResult,
     planned: _Planned,
     wish: Wish,
+    claims: ExitStack,
     listener: Listener,
     runtime: Runtime,
 ) -> Expiration:
@@ -169,52 +213,47 @@ def _reclaimed(  # noqa: PLR0913 - the parts of one run
     latest = table.catalog.load(table.identifier)
     before = _predecessor(committed, change, latest)
     gone = before.snapshots_by_id.keys() - latest.metadata.snapshots_by_id.keys()
-    draft, found, plan, untotalled = planned.draft, planned.found, planned.plan, planned.untotalled_count
+    old = planned
     if not _nobody_else(table, committed, latest):
-        draft = msgspec.structs.replace(draft, run=str(runtime.new_uuid()), snapshot_ids=tuple(sorted(gone)))
-        garbage = garbage_between(before, latest, spark, wish.now_ms, trust_totals=wish.trust_totals).garbage
-        untotalled = garbage.untotalled_count
-        found = sort_garbage(garbage, wish.territory, plan_directory(latest, draft), latest.storage)
-        base = msgspec.structs.replace(latest, metadata=before)
-        plan = write_plan(found, draft, latest, runtime, base=base) if found.parts else None
-        if wish.approve is not None and not _is_same(found, planned.found):
+        run = str(runtime.new_uuid())
+        draft = msgspec.structs.replace(old.draft, run=run, snapshot_ids=tuple(sorted(gone)))
+        planned = _written(before, latest, spark, draft, wish, claims, runtime)
+        if wish.approve is not None and not _is_same(planned.found, old.found):
             listener.on(
                 Warned("others changed the table, and what is garbage now is not what was approved: no file is deleted")
             )
-            _forget(plan, latest)
-            return _expiration(
-                before,
-                committed,
-                found,
-                untotalled,
-                planned.plan,
-                kept_reason="what is garbage now is not what was approved; the next run deletes it",
-            )
-        _forget(planned.plan, latest)
+            _forget(planned.plan, latest)
+            reason = "what is garbage now is not what was approved; the next run deletes it"
+            return _expiration(before, committed, planned, old.plan, kept_reason=reason)
+        _forget(old.plan, latest)
+    plan, claim = planned.plan, planned.claim
     reclaimed = None
-    if plan is not None and plan.not_before_ms <= wish.now_ms:
+    if plan is not None and claim is not None and plan.not_before_ms <= wish.now_ms:
         reclaimed = reclaim(
             plan,
+            claim,
+            TableLook(latest, planned.manifest_keys, spark, trust_totals=wish.told.trust_totals),
             latest,
             wish.territory,
             spark,
-            options=wish.options,
-            max_concurrent_deletes=wish.max_concurrent_deletes,
+            options=wish.told.options,
+            max_concurrent_deletes=wish.told.max_concurrent_deletes,
             listener=listener,
             runtime=runtime,
         )
-        settle_plan(plan, reclaimed, latest.storage)
-    return _expiration(before, committed, found, untotalled, plan, reclaimed)
+        settle_plan(plan, reclaimed, latest, runtime, listener)
+    return _expiration(before, committed, planned, plan, reclaimed)
 
 
 def _expiration(
     before: TableMetadata,
     committed: CommitResult,
-    found: Sorted,
-    untotalled_count: int,
+    planned: _Planned,
     plan: DeletionPlan | None,
     reclaimed: Reclaimed | None = None,
     kept_reason: str = "",
+    *,
+    is_cut_off: bool = False,
 ) -> Expiration:
     after = committed.table.metadata
     return Expiration(
@@ -222,11 +261,12 @@ def _expiration(
         ref_names=tuple(sorted(before.refs.keys() - after.refs.keys())),
         schemas_count=len(before.schemas_by_id.keys() - after.schemas_by_id.keys()),
         specs_count=len(before.specs_by_id.keys() - after.specs_by_id.keys()),
-        found=found,
-        untotalled_count=untotalled_count,
+        found=planned.found,
+        untotalled_count=planned.untotalled_count,
         plan=plan,
         reclaimed=reclaimed,
-        kept_reason=kept_reason,
+        kept_reason=kept_reason or ("" if reclaimed is None else reclaimed.stopped),
+        is_cut_off=is_cut_off or (reclaimed is not None and bool(reclaimed.stopped)),
     )
 
 

@@ -14,7 +14,7 @@ class ExpireSnapshotsResult(msgspec.Struct, frozen=True, kw_only=True):
     """What went; bytes are those that metadata records. Files in the trash count as deleted.
 
     Attributes:
-        status: `partial` when files could not be deleted; the next run tries again.
+        status: `partial` when the snapshots are gone and not all files are; the next run tries again.
         left_files_count: files that a later run deletes, after the grace.
         missing_files_count: files that were gone already.
         kept_outside_files_count: files that are garbage and lie outside the table's places: they may belong to others.
@@ -22,6 +22,8 @@ class ExpireSnapshotsResult(msgspec.Struct, frozen=True, kw_only=True):
         unreadable: files of expired snapshots that cannot be read; what only they lead to stays.
         untotalled_snapshots_count: retained snapshots whose summaries have no totals to hold their manifest lists against.
         finished_files_count, emptied_trash_files_count, kept_again_files_count: what came of plans of earlier runs.
+        problems: why plans of earlier runs that are due were not carried out.
+        unmoved_files_count: files that no move leads to the trash; they stay where they are for as long, and go then.
         plan_location: where the plan lies, or the ledger of the trash: `icekeep restore` takes its last name.
         hash: of the plan.
     """
@@ -51,6 +53,8 @@ class ExpireSnapshotsResult(msgspec.Struct, frozen=True, kw_only=True):
     finished_files_count: int = 0
     emptied_trash_files_count: int = 0
     kept_again_files_count: int = 0
+    problems: tuple[str, ...] = ()
+    unmoved_files_count: int = 0
     unlisted_reason: str = ""
     unreadable_tables: tuple[str, ...] = ()
     plan_location: str | None = None
@@ -60,11 +64,12 @@ class ExpireSnapshotsResult(msgspec.Struct, frozen=True, kw_only=True):
 def result(expired: Expired, done: Expiration | None, earlier: Earlier, around: Neighbours) -> ExpireSnapshotsResult:
     """What a run did."""
     told = ExpireSnapshotsResult(
-        status="partial" if earlier.failed_count else "done",
+        status="done" if earlier.is_complete else "partial",
         kept_for_writers=expired.kept,
         finished_files_count=earlier.finished_count,
         emptied_trash_files_count=earlier.emptied_count,
         kept_again_files_count=earlier.kept_count,
+        problems=earlier.problems,
         failed_files_count=earlier.failed_count,
         unlisted_reason=around.unlisted_reason,
         unreadable_tables=around.unreadable,
@@ -75,12 +80,14 @@ def result(expired: Expired, done: Expiration | None, earlier: Earlier, around: 
 def _with_run(told: ExpireSnapshotsResult, done: Expiration) -> ExpireSnapshotsResult:
     plan, reclaimed = done.plan, done.reclaimed
     counts = {} if reclaimed is None else {f.kind: f.files_count for f in reclaimed.deleted}
-    left_count = plan.files_count if plan is not None and reclaimed is None else 0
+    left_count = plan.files_count if plan is not None and (reclaimed is None or reclaimed.stopped) else 0
+    if left_count and reclaimed is not None:
+        left_count -= reclaimed.deleted_count + reclaimed.missing_count + reclaimed.kept_count + reclaimed.unmoved_count
     failed_count = 0 if reclaimed is None else reclaimed.failed_count
     is_there = plan is not None and (plan.is_trash or left_count or failed_count)
     return msgspec.structs.replace(
         told,
-        status="partial" if failed_count else told.status,
+        status="partial" if failed_count or done.is_cut_off else told.status,
         expired_snapshots_count=done.snapshots_count,
         expired_ref_names=done.ref_names,
         removed_schemas_count=done.schemas_count,
@@ -96,8 +103,10 @@ def _with_run(told: ExpireSnapshotsResult, done: Expiration) -> ExpireSnapshotsR
         is_in_trash=plan is not None and plan.is_trash and reclaimed is not None,
         left_files_count=left_count,
         left_reason=(done.kept_reason or "the grace has not passed") if left_count else "",
+        unmoved_files_count=0 if reclaimed is None else reclaimed.unmoved_count,
         missing_files_count=0 if reclaimed is None else reclaimed.missing_count,
         failed_files_count=told.failed_files_count + failed_count,
+        kept_again_files_count=told.kept_again_files_count + (0 if reclaimed is None else reclaimed.kept_count),
         kept_outside_files_count=done.found.outside_count,
         untotalled_snapshots_count=done.untotalled_count,
         unreadable=done.found.unreadable,

@@ -42,6 +42,7 @@ from icekeep.maintenance.orphans.metadata_files import SORTED, Sort, Sorter
 from icekeep.maintenance.orphans.options import PrefixMismatchMode, Search, eligible_before_ms
 from icekeep.maintenance.orphans.reaching import Reached, fails_closed, read_newly_reached, read_reached
 from icekeep.maintenance.orphans.views import list_given
+from icekeep.maintenance.orphans.waiting import without_waiting
 from icekeep.planning.sessions import SparkSource
 from icekeep.planning.tasks import collected
 from icekeep.runtime import Runtime
@@ -63,6 +64,7 @@ class KeptFiles(msgspec.Struct, frozen=True, kw_only=True):
         mismatched_count: metadata leads to them under another scheme or authority (mode `IGNORE`).
         versions_count: metadata files that may be the current version for a catalog that finds them by name.
         adopted_count: metadata led to them when it was read again right before the deletion.
+        waiting_count: plans of other runs name them: they wait for their time, or `restore` is bringing them back.
     """
 
     young_count: int = 0
@@ -71,6 +73,7 @@ class KeptFiles(msgspec.Struct, frozen=True, kw_only=True):
     mismatched_count: int = 0
     versions_count: int = 0
     adopted_count: int = 0
+    waiting_count: int = 0
 
 
 class Candidates(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +137,9 @@ def find_candidates(
             refuse_unmatched(table, root)
     if search.mode is PrefixMismatchMode.ERROR:
         refuse_conflicts(compared.mismatched_count, compared.conflicts)
-    files, counts = _sorted(_narrowed(compared, search.driver_rows), _sorter(latest, before_ms, now_ms))
+    unnamed = _narrowed(compared, search.driver_rows)
+    free, waiting_count = without_waiting(unnamed, compared.unnamed_count, latest, spark)
+    files, counts = _sorted(free, _sorter(latest, before_ms, now_ms))
     _refuse_strangers(latest, root, files, counts)
     going = _going(files, search.driver_rows)
     candidates = Candidates(
@@ -144,7 +149,7 @@ def find_candidates(
         share=Share(counts[Sort.ORPHAN], listing.files_count - counts[Sort.METADATA]),
         listed_count=listing.files_count,
         named_count=compared.named_count,
-        kept=_kept(listing, compared, counts),
+        kept=_kept(listing, compared, counts, waiting_count),
         conflicts=compared.conflicts,
         unlisted_reason=found.unlisted_reason,
         reached=reached,
@@ -286,8 +291,9 @@ def _history(table: Table) -> set[str]:
     return {canonical(table.metadata_location), *(canonical(entry.metadata_file) for entry in metadata.metadata_log)}
 
 
-def _kept(listing: Listing, compared: Compared, counts: dict[Sort, int]) -> KeptFiles:
+def _kept(listing: Listing, compared: Compared, counts: dict[Sort, int], waiting_count: int) -> KeptFiles:
     return KeptFiles(
+        waiting_count=waiting_count,
         young_count=counts[Sort.YOUNG],
         hidden_count=listing.hidden_count,
         outside_count=listing.outside_count,

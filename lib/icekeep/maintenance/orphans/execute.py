@@ -1,15 +1,20 @@
 """A plan on disk, a last look at the metadata, and then deletion: nothing goes that the table leads to by then."""
 
+from contextlib import ExitStack
+
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import SafetyError
+from icekeep.errors import IcekeepError, SafetyError
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.deletion.earlier import Earlier, finish_earlier, settle_plan
-from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan, refuse_unapproved
+from icekeep.maintenance.deletion.claims import Claim, new_claim, released
+from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier, finish_earlier, settle_plan
+from icekeep.maintenance.deletion.looks import TableLook
+from icekeep.maintenance.deletion.plans import DeletionPlan, refuse_unapproved, remove_draft
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
-from icekeep.maintenance.deletion.writing import plan_directory, sort_files, write_plan
+from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, plan_directory, sort_files, write_plan
 from icekeep.maintenance.orphans.candidates import Candidates, find_candidates, still_unnamed
+from icekeep.maintenance.orphans.checks import JOB
 from icekeep.maintenance.orphans.options import Search
 from icekeep.maintenance.orphans.plan import OrphanPlan, draft_of, orphan_plan
 from icekeep.maintenance.runs import sweep_runs
@@ -43,42 +48,45 @@ def remove_orphans(table: Table, spark: SparkSource, search: Search, listener: L
     Raises:
         SafetyError: the plan is not the approved one, or too great a share of the files would go.
     """
-    run = str(runtime.new_uuid())
     candidates = find_candidates(table, spark, search, listener, runtime)
     planned = _planned(candidates, search)
     _refuse_unapproved(planned, search)
-    earlier = finish_earlier(
-        candidates.table,
-        candidates.territory,
-        spark,
-        candidates.now_ms,
-        options=search.options,
-        max_concurrent_deletes=search.max_concurrent_deletes,
-        trust_totals=search.trust_totals,
-        listener=listener,
-        runtime=runtime,
-    )
-    sweep_runs(candidates.table, runtime, keep=run, listener=listener)
+    earlier = Earlier()
+    if search.approve is None:
+        # What is approved is all that goes.
+        told = DeletionRequest(
+            options=search.options,
+            max_concurrent_deletes=search.max_concurrent_deletes,
+            trust_totals=search.trust_totals,
+            skips_trash=search.trash == 0,
+        )
+        earlier = finish_earlier(candidates.table, spark, candidates.now_ms, told, listener=listener, runtime=runtime)
+        sweep_runs(candidates.table, runtime, keep="", listener=listener)
     if not planned.files_count:
         return Removal(planned=planned, earlier=earlier)
-    plan, now, candidates, adopted_count = _written(candidates, run, spark, search, listener, runtime)
-    if plan is None:
-        return Removal(planned=_planned(candidates, search), adopted_count=adopted_count, earlier=earlier)
-    if adopted_count:
-        planned = _planned(candidates, search)
-    if plan.not_before_ms > candidates.now_ms:
-        return Removal(planned=planned, plan=plan, adopted_count=adopted_count, earlier=earlier)
-    reclaimed = reclaim(
-        plan,
-        now,
-        candidates.territory,
-        spark,
-        options=search.options,
-        max_concurrent_deletes=search.max_concurrent_deletes,
-        listener=listener,
-        runtime=runtime,
-    )
-    settle_plan(plan, reclaimed, now.storage)
+    with ExitStack() as claims:
+        written = _written(candidates, spark, search, claims, listener, runtime)
+        adopted_count = written.adopted_count
+        if adopted_count:
+            planned = _planned(written.candidates, search)
+        plan = written.plan
+        if plan is None:
+            remove_draft(written.claim.directory, written.now.storage)
+        if plan is None or plan.not_before_ms > candidates.now_ms:
+            return Removal(planned=planned, plan=plan, adopted_count=adopted_count, earlier=earlier)
+        reclaimed = reclaim(
+            plan,
+            written.claim,
+            TableLook(written.now, candidates.reached.manifest_keys, spark, trust_totals=search.trust_totals),
+            written.now,
+            candidates.territory,
+            spark,
+            options=search.options,
+            max_concurrent_deletes=search.max_concurrent_deletes,
+            listener=listener,
+            runtime=runtime,
+        )
+        settle_plan(plan, reclaimed, written.now, runtime, listener)
     return Removal(planned=planned, plan=plan, reclaimed=reclaimed, adopted_count=adopted_count, earlier=earlier)
 
 
@@ -95,36 +103,53 @@ def _refuse_unapproved(planned: OrphanPlan, search: Search) -> None:
         raise SafetyError(planned.too_many, hash=planned.hash)
 
 
+class _Written(msgspec.Struct, frozen=True):
+    """A plan on disk and the table by whose metadata none of it is in use; no plan where nothing is left of it."""
+
+    plan: DeletionPlan | None
+    claim: Claim
+    now: Table
+    candidates: Candidates
+    adopted_count: int
+
+
 def _written(
-    candidates: Candidates, run: str, spark: SparkSource, search: Search, listener: Listener, runtime: Runtime
-) -> tuple[DeletionPlan | None, Table, Candidates, int]:
-    """The plan on disk and the table by whose metadata none of it is in use; no plan where nothing is left of it."""
-    adopted_count = 0
-    plan, seen = _write(candidates, run, search, runtime), candidates.table
+    candidates: Candidates,
+    spark: SparkSource,
+    search: Search,
+    claims: ExitStack,
+    listener: Listener,
+    runtime: Runtime,
+) -> _Written:
+    """Write a plan whose head comes after the last look: what another run finds and carries out has been looked at."""
+    adopted_count, seen = 0, candidates.table
+    draft, claim, found = _parts(candidates, search, claims, runtime)
     while True:
         try:
             now = seen.catalog.load(seen.identifier)
             if now.metadata_location == seen.metadata_location and now.metadata == seen.metadata:
-                return plan, now, candidates, adopted_count
+                plan = write_plan(found, draft, now, runtime) if found.parts else None
+                return _Written(plan, claim, now, candidates, adopted_count)
             candidates, count = still_unnamed(candidates, now, spark, search)
-        except BaseException:
-            # Left there it would be carried out by the next run, which does not look as closely.
-            forget_plan(plan, seen.storage)
+            seen = now
+            if not count:
+                continue
+            adopted_count += count
+            listener.on(Warned(f"{count} {_WARNING}"))
+            _refuse_unapproved(_planned(candidates, search), search)
+        except IcekeepError:
+            remove_draft(claim.directory, seen.storage)
             raise
-        seen = now
-        if not count:
-            continue
-        adopted_count += count
-        forget_plan(plan, now.storage)
-        listener.on(Warned(f"{count} {_WARNING}"))
-        planned = _planned(candidates, search)
-        _refuse_unapproved(planned, search)
-        if not planned.files_count:
-            return None, now, candidates, adopted_count
-        plan = _write(candidates, str(runtime.new_uuid()), search, runtime)
+        remove_draft(claim.directory, seen.storage)
+        draft, claim, found = _parts(candidates, search, claims, runtime)
 
 
-def _write(candidates: Candidates, run: str, search: Search, runtime: Runtime) -> DeletionPlan:
-    draft, table = draft_of(candidates, search, run), candidates.table
-    found = sort_files(candidates.garbage, candidates.territory, plan_directory(table, draft), table.storage)
-    return write_plan(found, draft, table, runtime)
+def _parts(
+    candidates: Candidates, search: Search, claims: ExitStack, runtime: Runtime
+) -> tuple[PlanDraft, Claim, Sorted]:
+    """The files of a plan on disk, and the claim on it; nobody carries it out as long as it has no head."""
+    table = candidates.table
+    draft = draft_of(candidates, search, str(runtime.new_uuid()))
+    directory = plan_directory(table, draft)
+    claim = claims.enter_context(released(new_claim(directory, JOB, table.storage, runtime), table.storage))
+    return draft, claim, sort_files(candidates.garbage, candidates.territory, directory, table.storage)

@@ -82,4 +82,5 @@ def draft_of(candidates: Candidates, search: Search, run: str) -> PlanDraft:
         run=run,
         not_before_ms=candidates.now_ms + search.options.grace_ms(compares_metadata=True),
         trash_until_ms=candidates.now_ms + days * DAY_MS if days else None,
+        roots=search.options.roots,
     )

@@ -13,14 +13,17 @@ class RemoveOrphanFilesResult(msgspec.Struct, frozen=True, kw_only=True):
     """What went; bytes are those that the listing told.
 
     Attributes:
-        status: `partial` when files could not be deleted.
+        status: `partial` when files could not be deleted, of this run or of plans of earlier runs that are due.
         orphan_file_locations: the first thousand.
         deleted_files_count: in the trash, where `is_trashed`.
         listed_files_count, reachable_files_count: what was looked at, and what of it metadata leads to.
         unlisted_reason: why the catalog could not be asked whether another table lies in the same place.
         untotalled_snapshots_count: snapshots that do not say how many files they have, so that nothing proves their manifest
             lists whole but the store's word.
+        unmoved_files_count: files that no move leads to the trash; they stay where they are for as long, and go then.
         finished_files_count, emptied_files_count: what earlier runs had left to be deleted, and what left the trash.
+        kept_again_files_count: files that earlier runs were to delete, and that the table leads to again.
+        problems: why it, or what earlier runs left, was not carried out to its end; the next run tries again.
         too_many: of a dry run: why a run would refuse to delete so great a share of the files.
         hash: what `approve` demands.
         waits_until_ms: where the option `grace` says so, the moment from which a later run deletes the files.
@@ -47,6 +50,9 @@ class RemoveOrphanFilesResult(msgspec.Struct, frozen=True, kw_only=True):
     untotalled_snapshots_count: int = 0
     finished_files_count: int = 0
     emptied_files_count: int = 0
+    kept_again_files_count: int = 0
+    unmoved_files_count: int = 0
+    problems: tuple[str, ...] = ()
     too_many: str | None = None
     hash: str | None = None
     waits_until_ms: int | None = None
@@ -75,20 +81,24 @@ def result(removal: Removal) -> RemoveOrphanFilesResult:
     found, plan, done = planned_result(removal.planned), removal.plan, removal.reclaimed
     metadata_count = sum(f.files_count for f in (done.deleted if done else ()) if f.kind is FileKind.METADATA)
     done = done or Reclaimed()
-    is_left = plan is not None and (removal.reclaimed is None or done.failed_count > 0)
+    is_left = plan is not None and (removal.reclaimed is None or not done.is_complete)
+    earlier = removal.earlier
     return msgspec.structs.replace(
         found,
-        status="partial" if done.failed_count else "done",
+        status="done" if done.is_complete and earlier.is_complete else "partial",
         deleted_files_count=done.deleted_count,
         deleted_metadata_files_count=metadata_count,
         deleted_bytes=done.deleted_bytes,
         is_trashed=plan is not None and plan.is_trash,
         missing_files_count=done.missing_count,
-        failed_files_count=done.failed_count,
+        failed_files_count=done.failed_count + earlier.failed_count,
         failed_files=done.failed,
         kept=msgspec.structs.replace(found.kept, adopted_count=removal.adopted_count),
-        finished_files_count=removal.earlier.finished_count,
-        emptied_files_count=removal.earlier.emptied_count,
+        finished_files_count=earlier.finished_count,
+        emptied_files_count=earlier.emptied_count,
+        kept_again_files_count=earlier.kept_count + done.kept_count,
+        unmoved_files_count=done.unmoved_count,
+        problems=(*((done.stopped,) if done.stopped else ()), *earlier.problems),
         waits_until_ms=plan.not_before_ms if plan is not None and removal.reclaimed is None else None,
         plan_location=plan.directory if plan is not None and (is_left or plan.is_trash) else None,
     )

@@ -1,6 +1,8 @@
 """The command `drop`: forget a table and, with `--purge`, delete every file that its metadata leads to.
 
 metadata and its history -> all files -> plan beside the tables -> the catalog forgets the table -> deleted, for good
+
+What a purge that died has left is finished by the next one in the catalog (`unfinished.py`).
 """
 
 from collections.abc import Mapping
@@ -11,31 +13,29 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, OutcomeUnknownError, SafetyError
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
+from icekeep.maintenance.deletion.claims import Claim, new_claim, released
+from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier
 from icekeep.maintenance.deletion.garbage import FilesOfKind
-from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
 from icekeep.maintenance.deletion.options import ReclaimOptions, checked_options
-from icekeep.maintenance.deletion.plans import (
-    BEFORE,
-    DeletionPlan,
-    forget_plan,
-    plans_below,
-    read_plan,
-    refuse_unapproved,
-)
-from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim, refuse_if_gc_is_disabled
+from icekeep.maintenance.deletion.plans import DROPPED, DeletionPlan, forget_plan, refuse_unapproved, remove_draft
+from icekeep.maintenance.deletion.reclaim import Reclaimed, refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.deletion.writing import PlanDraft, sort_garbage, write_plan
 from icekeep.maintenance.purge.history import all_garbage
+from icekeep.maintenance.purge.unfinished import (
+    JOB,
+    carry_out,
+    finish_others,
+    look_around,
+    purges_directory,
+)
 from icekeep.planning.scan import refuse_encrypted
 from icekeep.planning.sessions import SparkSource
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.spec.layout import OWN_DIRECTORY
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_codec import parse_metadata
 
 __all__ = ["DropPlan", "DropResult", "check_arguments", "drop_table", "plan_drop_table"]
 
-_JOB = "drop"
 _FINDING = "finding all files of the table"
 
 
@@ -43,11 +43,12 @@ class DropResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a drop did; bytes are those that metadata records.
 
     Attributes:
-        status: `partial` when files could not be deleted: the next purge of a table of the catalog tries again.
+        status: `partial` when not all files were deleted: the next purge of a table of the catalog tries again.
         kept_outside_files_count: files of the table that lie outside its places: they may belong to others.
         unreadable: metadata, manifest lists and manifests that cannot be read; what only they lead to stays.
         finished_files_count: files of purges that had not come to their end.
         plan_location: where the plan lies that is not finished.
+        problems: why this purge, or one that died before, was not carried out to its end.
     """
 
     status: str = "done"
@@ -61,6 +62,7 @@ class DropResult(msgspec.Struct, frozen=True, kw_only=True):
     finished_files_count: int = 0
     unlisted_reason: str = ""
     plan_location: str | None = None
+    problems: tuple[str, ...] = ()
 
 
 class DropPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,18 +108,19 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
     if not purge:
         table.catalog.drop(table.identifier)
         return DropResult()
-    around = _look_around(table, listener)
+    around = look_around(table, listener)
     run = str(runtime.new_uuid())
-    directory = f"{_purges(table)}/{run}"
-    draft = PlanDraft(job=_JOB, run=run, keeps_before=True)
+    directory = f"{purges_directory(table)}/{run}"
+    draft = PlanDraft(job=JOB, run=run, keeps_before=True, roots=told.roots)
     listener.on(StepStarted(_FINDING))
     found = sort_garbage(all_garbage(table, spark), territory(table.metadata, told.roots), directory, table.storage)
     listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in found.files)} files"))
     try:
         refuse_unapproved(approve, found.hash(table, draft), "nothing is dropped")
     except SafetyError:
-        table.storage.delete_many([part.location for part in found.parts])
+        remove_draft(directory, table.storage)
         raise
+    claim = new_claim(directory, JOB, table.storage, runtime)
     plan = write_plan(found, draft, table, runtime, directory=directory)
     try:
         table.catalog.drop(table.identifier)
@@ -126,20 +129,25 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
     except IcekeepError:
         forget_plan(plan, table.storage)
         raise
-    done = _carried_out(plan, table, spark, told, max_concurrent_deletes, listener, runtime)
-    finished_count = _finish_others(table, spark, told, max_concurrent_deletes, listener, runtime)
+    deleting = DeletionRequest(options=told, max_concurrent_deletes=max_concurrent_deletes, trust_totals=False)
+    done = _deleted(plan, claim, table, spark, deleting, listener, runtime)
+    # What is approved is all that goes.
+    others = Earlier()
+    if approve is None:
+        others = finish_others(table, spark, deleting, listener, runtime, but=plan.directory)
     return DropResult(
-        status="partial" if done.failed_count else "done",
+        status="done" if done.is_complete and others.is_complete else "partial",
         is_purged=True,
         deleted_files=done.deleted,
         deleted_bytes=done.deleted_bytes,
         missing_files_count=done.missing_count,
-        failed_files_count=done.failed_count,
+        failed_files_count=done.failed_count + others.failed_count,
         kept_outside_files_count=found.outside_count,
         unreadable=found.unreadable,
-        finished_files_count=finished_count,
+        finished_files_count=others.finished_count,
         unlisted_reason=around.unlisted_reason,
-        plan_location=plan.directory if done.failed_count else None,
+        plan_location=None if done.is_complete else plan.directory,
+        problems=(*((done.stopped,) if done.stopped else ()), *others.problems),
     )
 
 
@@ -158,7 +166,7 @@ def plan_drop_table(  # noqa: PLR0913 - as the job
     told = check_arguments(table.metadata, purge=purge, max_concurrent_deletes=max_concurrent_deletes, options=options)
     if not purge:
         return DropPlan(is_purged=False)
-    around = _look_around(table, SILENT)
+    around = look_around(table, SILENT)
     found = sort_garbage(all_garbage(table, spark), territory(table.metadata, told.roots), None, table.storage)
     return DropPlan(
         is_purged=True,
@@ -168,7 +176,7 @@ def plan_drop_table(  # noqa: PLR0913 - as the job
         kept_outside_files_count=found.outside_count,
         unreadable=found.unreadable,
         files=found.sample,
-        hash=found.hash(table, PlanDraft(job=_JOB, run="")),
+        hash=found.hash(table, PlanDraft(job=JOB, run="")),
         unlisted_reason=around.unlisted_reason,
     )
 
@@ -191,79 +199,33 @@ def check_arguments(
     told = checked_options(options, max_concurrent_deletes)
     if purge:
         refuse_if_gc_is_disabled(metadata)
-        refuse_encrypted(metadata, _JOB)
+        refuse_encrypted(metadata, JOB)
         territory(metadata, told.roots)
     return told
 
 
-def _look_around(table: Table, listener: Listener) -> Neighbours:
-    around = neighbours(table, listener=listener)
-    if around.unreadable:
-        names = ", ".join(map(repr, around.unreadable[:5]))
-        raise SafetyError(
-            f"{table.name!r} is not purged: {names} in the same catalog cannot be loaded, and may lie in the same place; mend or "
-            "drop what cannot be loaded first",
-            tables=list(around.unreadable),
-        )
-    return around
-
-
-def _purges(table: Table) -> str:
-    """Above the plans of purges: in the warehouse, or beside the table where the catalog tells none."""
-    above = table.catalog.warehouse or table.metadata.location.rstrip("/").rpartition("/")[0]
-    return f"{above.rstrip('/')}/{OWN_DIRECTORY}/purges"
-
-
-def _carried_out(
+def _deleted(
     plan: DeletionPlan,
+    claim: Claim,
     table: Table,
     spark: SparkSource,
-    options: ReclaimOptions,
-    max_concurrent_deletes: int | None,
+    told: DeletionRequest,
     listener: Listener,
     runtime: Runtime,
 ) -> Reclaimed:
-    done = reclaim(
-        plan,
-        table,
-        territory(table.metadata, options.roots),
-        spark,
-        options=options,
-        max_concurrent_deletes=max_concurrent_deletes,
-        listener=listener,
-        runtime=runtime,
-    )
-    own = f"{table.metadata.location.rstrip('/')}/{OWN_DIRECTORY}"
-    table.storage.delete_many([file.location for file in table.storage.list(own)])
-    if not done.failed_count:
-        forget_plan(plan, table.storage)
-    return done
+    """Delete the files of a table that the catalog has forgotten; no error says from here on that nothing was dropped."""
+    try:
+        with released(claim, table.storage):
+            _mark_dropped(plan, table, listener)
+            return carry_out(plan, claim, table, spark, told, listener, runtime)
+    except IcekeepError as error:
+        listener.on(Warned(f"table {table.name!r} is dropped, and its files are not deleted yet: {error.message}"))
+        return Reclaimed(stopped=error.message)
 
 
-def _finish_others(
-    table: Table,
-    spark: SparkSource,
-    options: ReclaimOptions,
-    max_concurrent_deletes: int | None,
-    listener: Listener,
-    runtime: Runtime,
-) -> int:
-    """Finish purges that a crash cut off, of tables that are not in the catalog any more and whose place is free."""
-    count = 0
-    for directory in plans_below(_purges(table), table.storage):
-        try:
-            plan = read_plan(directory, table.storage)
-            metadata = parse_metadata(table.storage.read(f"{directory}/{BEFORE}"), f"{directory}/{BEFORE}")
-            # A table of its name, if there is one, counts like any other.
-            nameless = msgspec.structs.replace(
-                table,
-                identifier=(*table.identifier[:-1], ""),
-                metadata=metadata,
-                metadata_location=plan.metadata_location,
-            )
-            _look_around(nameless, SILENT)
-            done = _carried_out(plan, nameless, spark, options, max_concurrent_deletes, listener, runtime)
-            count += done.deleted_count
-        except IcekeepError as error:
-            listener.on(Warned(f"a purge that was not finished stays in {directory!r}: {error.message}"))
-    return count
+def _mark_dropped(plan: DeletionPlan, table: Table, listener: Listener) -> None:
+    """Say beside the plan that the catalog has forgotten its table, so that a later purge may finish it."""
+    try:
+        table.storage.create(f"{plan.directory}/{DROPPED}", b"{}")
+    except IcekeepError as error:
+        listener.on(Warned(f"no later purge can finish this one if it is cut off: {error.message}"))

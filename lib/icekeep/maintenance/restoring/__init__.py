@@ -1,10 +1,12 @@
 """Take back what a run has removed: its files from the trash, and the snapshots that it expired.
 
-    plan -> look at every file's place -> files move back -> one commit -> looked at once more -> the plan goes
+    plan, claimed -> look at every file's place -> files move back -> one commit -> looked at once more -> the plan goes
 
-A restore that was interrupted is started again: what is back already is fine at each of these steps. Files come first, so
-that no snapshot is ever in the table whose files are not. Somebody who empties the trash removes the head of the plan first:
-then there is nothing to be restored, or, where that was read before, files are missing and the restore stops before its commit.
+The claim takes the trash over from a run that is at work on it, which stops before its next call; what it had begun by then
+is looked for after the commit. A restore that was interrupted is started again: what is back already is fine at each of these
+steps. Files come first, so that no snapshot is ever in the table whose files are not. Somebody who empties the trash removes
+the head of the plan first: then there is nothing to be restored, or, where that was read before, files are missing and the
+restore stops before its commit.
 """
 
 from contextlib import suppress
@@ -12,16 +14,19 @@ from contextlib import suppress
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.restore_snapshots import RestoreExpired, restored_tag
 from icekeep.commit.retry import commit
-from icekeep.errors import InvalidTableError, MissingFileError, SafetyError
+from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, NotFoundError, SafetyError
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted
-from icekeep.maintenance.deletion.plans import BEFORE, DeletionPlan, forget_plan
+from icekeep.maintenance.deletion.claims import CLAIMS, RESTORE, Claim, released, take_claim
+from icekeep.maintenance.deletion.clock import earlier_clock_ms
+from icekeep.maintenance.deletion.plans import BEFORE, HEAD, DeletionPlan, forget_plan, remove_draft
 from icekeep.maintenance.restoring.files import STEP, Returned, check_places, move_back
-from icekeep.maintenance.restoring.ledgers import chosen_plan, close_plan, is_over, plans_of
+from icekeep.maintenance.restoring.ledgers import chosen_plan, close_plan, plans_of
 from icekeep.maintenance.restoring.needs import check_needs
 from icekeep.maintenance.restoring.result import Restorable, RestoreResult, described
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.storage.base import Storage
 
 
 def restore(
@@ -43,39 +48,65 @@ def restore(
         InvalidTableError: a snapshot, schema or partition spec has another content in the table by now.
         UsageError: a tag of such a name points elsewhere.
         ConflictError, OutcomeUnknownError: as `commit` raises them. The files are back in their places, and the plan stays.
+        ClaimedError: a run is deleting the files for good at this moment, or another one has taken the plan over.
         UnavailableError: the store failed; run it again.
     """
     table = table.catalog.load(table.identifier)
-    plan = chosen_plan(table, run)
+    plan, storage = chosen_plan(table, run), table.storage
     if plan.table_uuid != table.metadata.table_uuid:
         raise SafetyError(f"run {plan.run!r} was of another table (uuid {plan.table_uuid}); nothing was restored")
+
+    def takes_over(job: str) -> bool:
+        # What is deleted for good cannot be looked for afterwards; two restores do the same.
+        return plan.is_trash or job == RESTORE
+
+    now_ms = earlier_clock_ms(table, runtime)
+    claim = take_claim(plan.directory, RESTORE, storage, runtime, now_ms, takes_over=takes_over)
+    with released(claim, storage):
+        if storage.head(f"{plan.directory}/{HEAD}") is None:
+            remove_draft(f"{plan.directory}/{CLAIMS}", storage)
+            raise NotFoundError(
+                f"run {plan.run!r} is not there any more: it was restored, or its files deleted, just now"
+            )
+        # Others may have committed until the plan was ours.
+        return _restored(table.catalog.load(table.identifier), plan, claim, runtime, listener)
+
+
+def _restored(table: Table, plan: DeletionPlan, claim: Claim, runtime: Runtime, listener: Listener) -> RestoreResult:
+    storage = table.storage
     change = _change(table, plan)
     if change is not None:
         change.check(table.metadata)
     listener.on(StepStarted(STEP, plan.files_count, "files"))
-    check_places(plan, table.storage)
+    check_places(plan, storage)
     if change is not None:
         check_needs(plan, change.before, table)
-    returned = move_back(plan, table.storage, listener)
+    returned = move_back(plan, claim, storage, runtime, listener)
     returned.refuse_incomplete(plan)
     listener.on(StepFinished(STEP, f"{returned.moved_count} files"))
     snapshot_ids: tuple[int, ...] = ()
-    late = Returned()
+    late, notes = Returned(), _no_snapshots(table, plan, change)
     if change is not None:
+        claim.check(storage, runtime)
         landed = commit(table, change, runtime=runtime, listener=listener)
         snapshot_ids = _back(plan, landed.base.metadata, landed.table.metadata)
-        # A run that was still at the plan may have taken files away before it could see that they are in use again. Where the
-        # plan is gone by now, another restore was here and has seen to that.
-        with suppress(MissingFileError):
-            late = move_back(plan, table.storage, SILENT)
-    notes = [*_no_snapshots(table, plan, change), *late.notes()]
-    if late.is_complete and is_over(plan, table.storage, runtime.now_ms()):
-        forget_plan(plan, table.storage)
-    elif late.is_complete:
-        close_plan(plan, table.storage)
-        notes.append(f"run {plan.run!r} may be at work still; restore it once more when it is over")
+    try:
+        if change is not None:
+            # A run that was still at the plan may have taken files away before it could see that they are in use again. Where
+            # the plan is gone by now, another restore was here and has seen to that.
+            with suppress(MissingFileError):
+                late = move_back(plan, claim, storage, runtime, SILENT)
+        notes += [*late.notes(), *_ended(plan, claim, late, storage)]
+        is_complete = late.is_complete
+    except IcekeepError as error:
+        if not snapshot_ids:
+            raise
+        notes.append(
+            f"the snapshots are back, and it could not be seen whether all files are: {error.message}; restore once more"
+        )
+        is_complete = False
     return RestoreResult(
-        status="done" if late.is_complete else "partial",
+        status="done" if is_complete else "partial",
         run=plan.run,
         job=plan.job,
         restored_files_count=returned.moved_count + late.moved_count,
@@ -84,6 +115,17 @@ def restore(
         restored_tags=tuple(restored_tag(i) for i in snapshot_ids),
         note="; ".join(notes) or None,
     )
+
+
+def _ended(plan: DeletionPlan, claim: Claim, late: Returned, storage: Storage) -> list[str]:
+    """Forget a plan of which everything is back; one whose run may be in the middle of a call is left for what that moves."""
+    if not late.is_complete:
+        return []
+    if claim.preempted in ("", RESTORE) or not plan.is_trash:
+        forget_plan(plan, storage)
+        return []
+    close_plan(plan, storage)
+    return [f"run {plan.run!r} may be at work still; restore it once more when it is over"]
 
 
 def list_restorable(table: Table) -> tuple[Restorable, ...]:

@@ -9,8 +9,10 @@ import msgspec
 
 from icekeep.errors import SafetyError, UnavailableError
 from icekeep.events import Listener, StepAdvanced
+from icekeep.maintenance.deletion.claims import Claim
 from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_part, trash_location
 from icekeep.maintenance.restoring.looking import seen
+from icekeep.runtime import Runtime
 from icekeep.storage.base import FileInfo, MoveStatus, Storage
 
 STEP = "bringing files back"
@@ -94,13 +96,18 @@ def check_places(plan: DeletionPlan, storage: Storage) -> None:
         )
 
 
-def move_back(plan: DeletionPlan, storage: Storage, listener: Listener) -> Returned:
-    """Move a plan's files from the trash to their places; those that are there already are fine."""
+def move_back(plan: DeletionPlan, claim: Claim, storage: Storage, runtime: Runtime, listener: Listener) -> Returned:
+    """Move a plan's files from the trash to their places; those that are there already are fine.
+
+    Raises:
+        ClaimedError: another run has taken the plan over.
+    """
     total = Returned()
     for part in plan.parts:
         files = _files(plan, part, storage)
         for start in range(0, len(files), _MOVES_AT_ONCE):
             some = files[start : start + _MOVES_AT_ONCE]
+            claim.check(storage, runtime)
             done = _moved(some, storage) if plan.is_trash else _looked_at(some, storage)
             listener.on(StepAdvanced(STEP, len(some)))
             total = Returned(

@@ -7,7 +7,6 @@ from icekeep.catalog.base import Table
 from icekeep.errors import MissingFileError, NotFoundError
 from icekeep.maintenance.deletion.plans import (
     DONE,
-    HEAD,
     DeletionPlan,
     plans_below,
     plans_directory,
@@ -19,7 +18,6 @@ from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
 
 _RESTORED = b'{"restored": true}'
-_DAY_MS = 24 * 60 * 60 * 1000
 
 
 def plans_of(table: Table) -> list[DeletionPlan]:
@@ -52,19 +50,6 @@ def chosen_plan(table: Table, run: str | None) -> DeletionPlan:
     raise NotFoundError(
         f"there is no run {run!r} to restore for table {table.name!r}{_known(plans_of(table))}", run=run
     )
-
-
-def is_over(plan: DeletionPlan, storage: Storage, now_ms: int) -> bool:
-    """Whether nobody can still be at work on a plan: its run has said so, or a day has passed, or it has not begun.
-
-    It is where the plan is gone, too: who removed it has seen to that.
-    """
-    if not plan.is_trash or now_ms < plan.not_before_ms or now_ms - plan.created_ms > _DAY_MS:
-        return True
-    try:
-        return storage.read(f"{plan.directory}/{DONE}") != _RESTORED
-    except MissingFileError:
-        return storage.head(f"{plan.directory}/{HEAD}") is None
 
 
 def close_plan(plan: DeletionPlan, storage: Storage) -> None:

@@ -1,4 +1,5 @@
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,6 +7,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, SafetyError
 from icekeep.events import StepFinished, StepStarted, Warned
+from icekeep.maintenance.deletion.claims import take_claim
 from icekeep.maintenance.deletion.garbage import FileKind, FilesOfKind, GarbageFile, garbage_table
 from icekeep.maintenance.deletion.options import ReclaimOptions
 from icekeep.maintenance.deletion.plans import trash_location
@@ -53,16 +55,24 @@ def planned(table, *files, **draft):
     return write_plan(found, told, table, FakeRuntime())
 
 
-def carried_out(table, plan, listener=None, runtime=None, **options):
+def nothing_new():
+    return np.empty(0, np.int64)
+
+
+def carried_out(table, plan, listener=None, runtime=None, look=nothing_new, claim=None, **options):
+    runtime = runtime or FakeRuntime()
     return reclaim(
         plan,
+        claim
+        or take_claim(plan.directory, "test", table.storage, runtime, runtime.now_ms(), takes_over=lambda _: True),
+        look,
         table,
         territory(table.metadata),
         no_spark,
         options=ReclaimOptions(**options),
         max_concurrent_deletes=None,
         listener=listener or Recorder(),
-        runtime=runtime or FakeRuntime(),
+        runtime=runtime,
     )
 
 

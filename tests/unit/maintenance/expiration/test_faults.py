@@ -15,6 +15,7 @@ from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.manage_refs import CreateRef
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError, OutcomeUnknownError, UnavailableError
+from icekeep.maintenance.deletion.claims import LEASE_MS
 from icekeep.maintenance.expiration import ExpireSnapshotsResult, expire_snapshots
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus
@@ -211,7 +212,11 @@ class Case:
         """A run that may end by an error of ours or by death; which is returned."""
         try:
             self.run()
-        except (IcekeepError, Died) as error:
+        except IcekeepError as error:
+            return error
+        except Died as error:
+            # Who died does not say so: its plan is left alone for as long as it may be alive.
+            self.history.runtime.pass_ms(LEASE_MS + 1)
             return error
         return None
 

@@ -108,9 +108,9 @@ def test_files_that_others_adopt_after_the_plan_are_kept(world, nth):
 
 def test_if_all_of_them_are_adopted_nothing_is_left_to_do(world):
     adopted = world.put("data/adopted.parquet")
-    done = acting(world, adopting(world, "adopted.parquet"), when="create", nth=2)
+    done = acting(world, adopting(world, "adopted.parquet"), when="write")
     result = world.run()
-    assert done[0].endswith("plan.json")
+    assert done[0].endswith(".jsonl")
     assert (result.deleted_files_count, result.orphan_files_count, result.kept.adopted_count) == (0, 0, 1)
     assert adopted in world.memory.files
     assert not [location for location in world.memory.files if "/.icekeep/" in location]

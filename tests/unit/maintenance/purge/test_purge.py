@@ -8,8 +8,17 @@ from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.retry import commit
-from icekeep.errors import NotFoundError, OptionError, OutcomeUnknownError, SafetyError, UnavailableError
+from icekeep.errors import (
+    NotFoundError,
+    OptionError,
+    OutcomeUnknownError,
+    SafetyError,
+    UnavailableError,
+    UsageError,
+)
 from icekeep.events import Warned
+from icekeep.maintenance.deletion.claims import LEASE_MS
+from icekeep.maintenance.deletion.options import DAY_MS
 from icekeep.maintenance.expiration import expire_snapshots
 from icekeep.maintenance.purge import drop_table, plan_drop_table
 from icekeep.spec.metadata import new_table_metadata
@@ -122,6 +131,35 @@ def killed_purge(catalog, where):
     return table
 
 
+def time_passes(catalog):
+    """Until the claims of runs that died are over."""
+    for runtime in (catalog.runtime, catalog.storage.inner.runtime):
+        runtime.pass_ms(LEASE_MS + 1)
+
+
+def second_catalog(first, table):
+    """Another catalog over the same warehouse, in which the table is registered."""
+    other = MemoryCatalog(first.storage, first.runtime, name="second")
+    other.create_namespace(EVENTS[:-1])
+    other._locations[table.identifier] = table.metadata_location
+    return other
+
+
+def drop_dies(table, *, lands):
+    """A purge that is killed in the call by which the catalog forgets the table."""
+    real = table.catalog.drop
+
+    def die(identifier):
+        if lands:
+            real(identifier)
+        raise Killed
+
+    table.catalog.drop = die
+    with pytest.raises(Killed):
+        purged(table)
+    table.catalog.drop = real
+
+
 def another(catalog, name="other"):
     metadata = new_table_metadata(
         schema=COLUMNS,
@@ -140,6 +178,9 @@ def test_the_next_purge_finishes_one_that_was_killed():
     table = killed_purge(catalog, "/data/ab")
     assert not is_there(table)
     assert data_file("ab").file_path in stored(table)
+    # As long as the one that died may be alive it is left alone.
+    assert purged(another(catalog)).finished_files_count == 0
+    time_passes(catalog)
     result = purged(another(catalog))
     assert result.finished_files_count > 0
     assert stored(table) == set()
@@ -149,12 +190,127 @@ def test_a_killed_purge_is_not_finished_where_a_table_lies_by_now():
     """starrocks #56555: dropped without purge, made again in the same place, and then deleted."""
     catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     table = killed_purge(catalog, "/data/ab")
+    time_passes(catalog)
     again = another(catalog, EVENTS[-1])
     before = {location for location in stored(table) if location.startswith(f"{again.metadata.location}/")}
     heard = Recorder()
     assert purged(another(catalog), listener=heard).finished_files_count == 0
     assert [e for e in heard.events if isinstance(e, Warned) and "was not finished stays" in e.message]
     assert before <= stored(table)
+
+
+@pytest.mark.parametrize("lands", [False, True])
+def test_a_purge_that_died_in_the_drop_is_not_finished_by_another_catalog_in_which_the_table_lives(lands):
+    """MAINTENANCE 1.1 (a): two catalogs over one warehouse."""
+    first = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
+    table = history(first)
+    second = second_catalog(first, table)
+    drop_dies(table, lands=lands)
+    before = {location for location in stored(table) if location.startswith(f"{table.metadata.location}/")}
+    time_passes(first)
+    heard = Recorder()
+    assert purged(another(second), listener=heard).finished_files_count == 0
+    assert before <= stored(table)
+    assert second.load(EVENTS).metadata == table.metadata
+
+
+def test_a_purge_that_died_before_its_drop_says_so_is_not_finished_where_the_table_is_gone_from_the_catalog():
+    """MAINTENANCE 1.1 (b): later dropped without purge, to be registered in another catalog."""
+    catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
+    table = history(catalog)
+    drop_dies(table, lands=False)
+    drop_table(table, no_spark)
+    before = {location for location in stored(table) if location.startswith(f"{table.metadata.location}/")}
+    time_passes(catalog)
+    result = purged(another(catalog))
+    assert (result.status, result.finished_files_count) == ("partial", 0)
+    assert "it is not known whether this purge dropped table 'db.events'" in result.problems[0]
+    assert before <= stored(table)
+
+
+def test_a_purge_that_never_dropped_its_table_is_forgotten_after_a_day():
+    catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
+    table = history(catalog)
+    drop_dies(table, lands=False)
+    time_passes(catalog)
+    assert purged(another(catalog)).problems == ()
+    assert [location for location in stored(table) if location.endswith("/plan.json")]
+    for runtime in (catalog.runtime, catalog.storage.inner.runtime):
+        runtime.pass_ms(DAY_MS)
+    assert purged(another(catalog)).status == "done"
+    assert not [location for location in stored(table) if "/purges/" in location]
+    assert catalog.load(EVENTS).metadata == table.metadata
+
+
+def test_a_purge_that_died_is_not_finished_by_one_who_may_not_list_every_namespace():
+    """MAINTENANCE 1.1 (c)."""
+    catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
+    table = killed_purge(catalog, "/data/ab")
+    time_passes(catalog)
+    catalog.list_namespaces = lambda: (_ for _ in ()).throw(UsageError("you may not list namespaces"))
+    result = purged(another(catalog))
+    assert (result.status, result.finished_files_count) == ("partial", 0)
+    assert "you may not list namespaces" in result.problems[0]
+    assert data_file("ab").file_path in stored(table)
+
+
+def test_an_approved_purge_finishes_no_other():
+    """MAINTENANCE 1.9: what is approved is all that goes."""
+    catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
+    table = killed_purge(catalog, "/data/ab")
+    time_passes(catalog)
+    other = another(catalog)
+    approved = plan_drop_table(other, no_spark, purge=True).hash
+    assert purged(other, approve=approved).finished_files_count == 0
+    assert data_file("ab").file_path in stored(table)
+
+
+def test_a_table_that_comes_back_while_it_is_purged_keeps_the_rest_of_its_files():
+    """MAINTENANCE 1.3: looked at again before each call."""
+    catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
+    table = history(catalog)
+
+    def register(what, location):
+        if what == "delete_many" and location.endswith("/data/a"):
+            catalog._locations[table.identifier] = table.metadata_location
+
+    catalog.storage.before = register
+    result = purged(table)
+    assert result.status == "partial"
+    assert "is in the catalog again" in result.problems[0]
+    assert table.metadata.current_snapshot.manifest_list in stored(table)
+
+
+def test_a_purge_that_cannot_go_on_after_the_drop_says_what_is_done():
+    """MAINTENANCE 1.8."""
+    catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
+    table = history(catalog)
+
+    def fail(what, location):
+        if what == "read" and location.endswith(".jsonl"):
+            raise UnavailableError("the store is out of reach")
+
+    catalog.storage.before = fail
+    result = purged(table)
+    assert (result.status, result.is_purged, result.problems) == ("partial", True, ("the store is out of reach",))
+    assert not is_there(table)
+    catalog.storage.before = lambda what, location: None
+    assert purged(another(catalog)).finished_files_count > 0
+    assert stored(table) == set()
+
+
+def test_a_purge_that_cannot_say_that_the_table_is_dropped_deletes_its_files_all_the_same():
+    catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
+    table, heard = history(catalog), Recorder()
+
+    def fail(what, location):
+        if what == "create" and location.endswith("/dropped.json"):
+            raise UnavailableError("the store is out of reach")
+
+    catalog.storage.before = fail
+    assert purged(table, listener=heard).status == "done"
+    assert any(isinstance(event, Warned) and "no later purge can finish" in event.message for event in heard.events)
+    assert stored(table) == set()
 
 
 def test_an_approved_purge_is_that_one_or_none():

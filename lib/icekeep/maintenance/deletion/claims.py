@@ -1,0 +1,210 @@
+"""Who is at work on a plan: one at a time, whether it deletes the plan's files or brings them back.
+
+    <plan>/claims/000001.json   {"owner": "<uuid>", "job": "expire_snapshots", "process": "..."}
+
+A claim is a file that is created, so that of two runs one gets it. The claim of the highest number counts, for as long as
+`LEASE_MS` after the store made it; whoever works for longer makes the next number in time, and so does who ends, with no
+owner. A process that is gone from this machine has no claim any more, without a wait.
+
+Before each call that deletes, the owner looks whether the highest claim is still its own. A call under way is not undone by
+losing the claim: it is of a thousand files, and takes seconds.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import msgspec
+
+from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, TryAgainError
+from icekeep.maintenance.processes import has_ended, process_name
+from icekeep.runtime import Runtime
+from icekeep.storage.base import FileInfo, Storage
+
+LEASE_MS = 10 * 60 * 1000
+
+RESTORE = "restore"
+"""The job that brings a plan's files back; where it died some of them are in their places, and nothing leads to them yet."""
+
+CLAIMS = "claims"
+"""The directory of claims in that of a plan."""
+
+
+class ClaimedError(TryAgainError):
+    """Another run is at work on a plan, or has taken it over."""
+
+
+class _Content(msgspec.Struct, frozen=True):
+    """What a claim says; without an owner the plan is free again, and `job` is who was at work last."""
+
+    owner: str = ""
+    job: str = ""
+    process: str = ""
+
+
+class Claim(msgspec.Struct, kw_only=True):
+    """The right to work on a plan; it travels to the tasks that do the work.
+
+    Attributes:
+        directory: of the plan.
+        owner: of this claim and of no other.
+        number: of the newest claim of the owner that is known here.
+        since_ms: when that was made or seen, by the monotonic clock of this process.
+        preempted: the job that was at work, from which the claim was taken over; empty if there was none.
+    """
+
+    directory: str
+    owner: str
+    job: str
+    number: int
+    since_ms: int
+    preempted: str = ""
+
+    def arrived(self, runtime: Runtime) -> "Claim":
+        """The same claim in another process, which has a monotonic clock of its own."""
+        return msgspec.structs.replace(self, since_ms=runtime.monotonic_ms())
+
+    def check(self, storage: Storage, runtime: Runtime) -> None:
+        """Look whether the claim still holds, and renew it where half of its time is over.
+
+        Raises:
+            ClaimedError: it does not.
+        """
+        newest = _newest(self.directory, storage)
+        if newest is None or newest[0] < self.number:
+            raise ClaimedError(f"plan {self.directory!r} is gone: another run has finished it")
+        number, info = newest
+        if number != self.number:
+            self._follow(number, storage, runtime)
+        age_ms = max(runtime.now_ms() - info.modified_ms, runtime.monotonic_ms() - self.since_ms)
+        if age_ms > LEASE_MS // 2:
+            try:
+                _create(self.directory, number + 1, self._content, storage)
+            except FileExistsError:
+                # Another task of this run was faster, or another run.
+                self._follow(number + 1, storage, runtime)
+            else:
+                self.number, self.since_ms = number + 1, runtime.monotonic_ms()
+
+    def release(self, storage: Storage) -> None:
+        """Let others have the plan; nothing is done where the claim is lost, or the plan gone."""
+        newest = _newest(self.directory, storage)
+        if newest is not None and _read(self.directory, newest[0], storage).owner == self.owner:
+            with suppress(FileExistsError):
+                _create(self.directory, newest[0] + 1, _Content(job=self.job), storage)
+
+    @property
+    def _content(self) -> _Content:
+        return _Content(self.owner, self.job, process_name())
+
+    def _follow(self, number: int, storage: Storage, runtime: Runtime) -> None:
+        """Go on with a newer claim, if it is of the same owner."""
+        content = _read(self.directory, number, storage)
+        if content.owner != self.owner:
+            raise ClaimedError(f"plan {self.directory!r} was taken over by {content.job or 'another run'!r}")
+        self.number, self.since_ms = number, runtime.monotonic_ms()
+
+
+def new_claim(directory: str, job: str, storage: Storage, runtime: Runtime) -> Claim:
+    """The claim on a plan that is about to be written: there is none before it."""
+    claim = Claim(
+        directory=directory, owner=str(runtime.new_uuid()), job=job, number=1, since_ms=runtime.monotonic_ms()
+    )
+    _create(directory, 1, claim._content, storage)
+    return claim
+
+
+def take_claim(
+    directory: str,
+    job: str,
+    storage: Storage,
+    runtime: Runtime,
+    now_ms: int,
+    *,
+    takes_over: Callable[[str], bool] = lambda _: False,
+) -> Claim:
+    """Claim a plan that is on disk.
+
+    Args:
+        now_ms: what time it is, epoch milliseconds; the earlier of the clocks, so that a claim ends rather too late.
+        takes_over: whether to have it even where a run of this job is at work, which then stops before its next call.
+
+    Raises:
+        ClaimedError: another run is at work on it.
+    """
+    newest = _newest(directory, storage)
+    number, preempted = 0, ""
+    if newest is not None:
+        number, info = newest
+        content = _read(directory, number, storage)
+        is_alive = now_ms - info.modified_ms <= LEASE_MS and not has_ended(content.process)
+        if content.owner and is_alive:
+            preempted = content.job
+            if not takes_over(content.job):
+                minutes = LEASE_MS // 60_000
+                raise ClaimedError(
+                    f"{content.job!r} is at work on plan {directory!r}, or ended less than {minutes} minutes ago without a word"
+                )
+    claim = Claim(
+        directory=directory,
+        owner=str(runtime.new_uuid()),
+        job=job,
+        number=number + 1,
+        since_ms=runtime.monotonic_ms(),
+        preempted=preempted,
+    )
+    try:
+        _create(directory, number + 1, claim._content, storage)
+    except FileExistsError:
+        raise ClaimedError(f"another run has just begun with plan {directory!r}") from None
+    return claim
+
+
+def last_job(directory: str, storage: Storage) -> str:
+    """The job that was, or is, at work on a plan last; empty if none was."""
+    newest = _newest(directory, storage)
+    return "" if newest is None else _read(directory, newest[0], storage).job
+
+
+@contextmanager
+def released(claim: Claim, storage: Storage) -> Iterator[Claim]:
+    """Release a claim when the block ends, unless the process dies in it.
+
+    Where it cannot be released the next run waits for its end.
+    """
+    try:
+        yield claim
+    except (Exception, KeyboardInterrupt, SystemExit):
+        with suppress(IcekeepError):
+            claim.release(storage)
+        raise
+    with suppress(IcekeepError):
+        claim.release(storage)
+
+
+def _newest(directory: str, storage: Storage) -> tuple[int, FileInfo] | None:
+    found = {_number(info.location): info for info in storage.list(f"{directory}/{CLAIMS}")}
+    found.pop(0, None)
+    return max(found.items(), key=lambda one: one[0]) if found else None
+
+
+def _number(location: str) -> int:
+    name = location.rpartition("/")[2].removesuffix(".json")
+    return int(name) if name.isdecimal() else 0
+
+
+def _location(directory: str, number: int) -> str:
+    return f"{directory}/{CLAIMS}/{number:06d}.json"
+
+
+def _create(directory: str, number: int, content: _Content, storage: Storage) -> None:
+    storage.create(_location(directory, number), msgspec.json.encode(content))
+
+
+def _read(directory: str, number: int, storage: Storage) -> _Content:
+    location = _location(directory, number)
+    try:
+        return msgspec.json.decode(storage.read(location), type=_Content)
+    except MissingFileError:
+        raise ClaimedError(f"plan {directory!r} is gone: another run has finished it") from None
+    except msgspec.MsgspecError as error:
+        raise InvalidTableError(f"claim {location!r} cannot be read: {error}", location=location) from None

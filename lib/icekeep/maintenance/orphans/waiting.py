@@ -1,0 +1,116 @@
+"""Files that plans of other runs name, and that lie where they belong: they are not orphans yet, though nothing leads to them.
+
+An expiration with a grace leaves its files in their places, so that its snapshots can come back; what cannot be moved to the
+trash waits as well; and `restore` moves files back before the commit that names them. Each has a plan that says so.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+
+from icekeep.catalog.base import Table
+from icekeep.errors import InvalidTableError, MissingFileError, SafetyError
+from icekeep.maintenance.deletion.claims import RESTORE, last_job
+from icekeep.maintenance.deletion.plans import (
+    DONE,
+    DeletionPlan,
+    PlanPart,
+    plans_below,
+    plans_directory,
+    read_part,
+    read_plan,
+    trash_directory,
+)
+from icekeep.maintenance.orphans.listing import Rows
+from icekeep.planning.location_keys import Keys, path_keys
+from icekeep.planning.sessions import SparkSource, started
+from icekeep.planning.tasks import dataframe_from_tasks, parallelism
+from icekeep.storage.base import Storage
+
+_DRIVER_FILES = 200_000
+_THREADS = 16
+_KEYS = pa.schema([pa.field("path_key", pa.int64(), nullable=False)])
+
+
+def without_waiting(files: Rows, files_count: int, table: Table, spark: SparkSource) -> tuple[Rows, int]:
+    """Listed files without those that a plan of another run names, and how many these are.
+
+    Args:
+        files: rows with a column `path_key`; there are `files_count`.
+
+    Raises:
+        SafetyError: a plan cannot be read, so that it is not known what it names.
+    """
+    if not files_count:
+        return files, 0
+    parts = [part for plan in _plans(table) for part in plan.parts]
+    if isinstance(files, pa.Table) and sum(part.files_count for part in parts) <= _DRIVER_FILES:
+        keys = _keys_of(parts, table.storage)
+        is_waiting = np.isin(files["path_key"].to_numpy(), keys)
+        return files.filter(pa.array(~is_waiting)), int(np.count_nonzero(is_waiting))
+    session = started(spark)
+    if isinstance(files, pa.Table):
+        # Few listed files and long plans: the tasks tell which of the few they name.
+        wanted = np.unique(files["path_key"].to_numpy())
+        tasks = [(part, table.storage, wanted) for part in parts]
+        named = dataframe_from_tasks(session, tasks, _read_wanted, _KEYS).toArrow()["path_key"].to_numpy()
+        is_waiting = np.isin(files["path_key"].to_numpy(), named)
+        return files.filter(pa.array(~is_waiting)), int(np.count_nonzero(is_waiting))
+    if not parts:
+        return files, 0
+    hands = 2 * parallelism(session)
+    keys_of_plans = dataframe_from_tasks(session, [(part, table.storage, None) for part in parts], _read_wanted, _KEYS)
+    left = files.repartition(hands, "path_key").join(
+        keys_of_plans.repartition(hands, "path_key"), on="path_key", how="left_anti"
+    )
+    held = left.select(*files.columns).localCheckpoint()
+    return held, files_count - held.count()
+
+
+def _plans(table: Table) -> Iterator[DeletionPlan]:
+    """The plans whose files may lie in their places: all but those whose files are in the trash for certain."""
+    storage = table.storage
+    for above in (plans_directory(table.metadata), trash_directory(table.metadata)):
+        for directory in plans_below(above, storage):
+            is_in_trash = storage.head(f"{directory}/{DONE}") is not None
+            if is_in_trash and last_job(directory, storage) != RESTORE:
+                continue
+            try:
+                yield read_plan(directory, storage)
+            except MissingFileError:
+                # Its run has just finished it.
+                continue
+            except InvalidTableError as error:
+                raise SafetyError(
+                    f"{error.message}; files that it names would look like orphans, so nothing is deleted; look at it, and "
+                    f"remove {directory!r} if nobody needs it",
+                    location=directory,
+                ) from error
+
+
+def _keys_of(parts: list[PlanPart], storage: Storage) -> Keys:
+    with ThreadPoolExecutor(_THREADS) as pool:
+        found = [*pool.map(lambda part: _read(part, storage), parts)]
+    return np.unique(np.concatenate([np.empty(0, np.int64), *found]))
+
+
+def _read(part: PlanPart, storage: Storage) -> Keys:
+    try:
+        return path_keys(read_part(part, storage)["location"])
+    except MissingFileError:
+        # The plan was finished, or taken back, since its head was read: its files are gone, or metadata leads to them.
+        return np.empty(0, np.int64)
+    except InvalidTableError as error:
+        raise SafetyError(
+            f"{error.message}; files that it names would look like orphans, so nothing is deleted"
+        ) from error
+
+
+def _read_wanted(task: tuple[PlanPart, Storage, Keys | None]) -> Iterator[pa.RecordBatch]:
+    part, storage, wanted = task
+    keys = np.unique(_read(part, storage))
+    if wanted is not None:
+        keys = keys[np.isin(keys, wanted)]
+    yield pa.record_batch([pa.array(keys, pa.int64())], schema=_KEYS)

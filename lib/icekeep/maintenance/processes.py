@@ -1,0 +1,46 @@
+"""Which process of which machine this is, in a text that another process of the machine can hold against what runs there.
+
+A run that was killed says nothing any more. Who finds its name on the same machine, in the same container, sees at once that
+nobody is behind it; from anywhere else only time tells.
+"""
+
+import os
+from functools import cache
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+@cache
+def process_name() -> str:
+    """The name of this process; empty where the system does not tell enough to make one."""
+    return _name(os.getpid())
+
+
+def has_ended(name: str) -> bool:
+    """Whether the process of a name is gone for certain; false for one of another machine or container."""
+    where, _, number = name.rpartition("/pid:")
+    pid = number.partition("@")[0]
+    if not where or not pid.isdecimal() or where != _where():
+        return False
+    return _name(int(pid)) != name
+
+
+def _name(pid: int) -> str:
+    """The process of a number, told apart from later ones of the same number by when it began; empty if there is none."""
+    where = _where()
+    try:
+        # The name of the program is in parentheses and may hold any character; what follows does not.
+        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return f"{where}/pid:{pid}@{fields[19]}" if where and len(fields) > 19 else ""
+
+
+def _where() -> str:
+    """The machine since it was started, and its name space of process numbers, which containers have of their own."""
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"boot:{boot}/{(_PROC / 'self/ns/pid').readlink()}"
+    except OSError:
+        return ""

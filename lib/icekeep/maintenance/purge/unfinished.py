@@ -1,0 +1,161 @@
+"""Plans of purges: one is carried out once its catalog has forgotten the table, by whoever wrote it or by a later purge.
+
+A plan lies beside the tables from before the drop. It is worth nothing until `dropped.json` lies with it: before that the
+table may live, or have been dropped by somebody who keeps its files. And it is worth something in its own catalog only: the
+same warehouse may serve another, in which the table lives.
+"""
+
+from icekeep.catalog.base import Table, parse_identifier
+from icekeep.errors import IcekeepError, MissingFileError, NotFoundError, SafetyError
+from icekeep.events import SILENT, Listener, Warned
+from icekeep.maintenance.deletion.claims import Claim, ClaimedError, released, take_claim
+from icekeep.maintenance.deletion.clock import clock_below
+from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier
+from icekeep.maintenance.deletion.looks import DroppedLook
+from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
+from icekeep.maintenance.deletion.options import DAY_MS
+from icekeep.maintenance.deletion.plans import BEFORE, DROPPED, DeletionPlan, forget_plan, plans_below, read_plan
+from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
+from icekeep.maintenance.deletion.territory import territory
+from icekeep.planning.sessions import SparkSource
+from icekeep.runtime import Runtime
+from icekeep.spec.layout import OWN_DIRECTORY
+from icekeep.spec.metadata_codec import parse_metadata
+
+JOB = "drop"
+
+
+def purges_directory(table: Table) -> str:
+    """Above the plans of purges: in the warehouse, or beside the table where the catalog tells none."""
+    above = table.catalog.warehouse or table.metadata.location.rstrip("/").rpartition("/")[0]
+    return f"{above.rstrip('/')}/{OWN_DIRECTORY}/purges"
+
+
+def look_around(table: Table, listener: Listener, *, is_dropped: bool = False) -> Neighbours:
+    """The table's neighbours, none of which may lie where its files are deleted.
+
+    Args:
+        is_dropped: the catalog has forgotten the table. Nobody looks at what is deleted now, so that a listing of the
+            catalog which is not complete is not enough.
+
+    Raises:
+        SafetyError: one lies there, or cannot be loaded.
+    """
+    around = neighbours(table, is_dropped=is_dropped, listener=listener)
+    if around.unreadable:
+        names = ", ".join(map(repr, around.unreadable[:5]))
+        raise SafetyError(
+            f"{table.name!r} is not purged: {names} in the same catalog cannot be loaded, and may lie in the same place; mend or "
+            "drop what cannot be loaded first",
+            tables=list(around.unreadable),
+        )
+    if is_dropped and around.unlisted_reason:
+        raise SafetyError(f"tables that are not known may lie where {table.name!r} did: {around.unlisted_reason}")
+    return around
+
+
+def carry_out(
+    plan: DeletionPlan,
+    claim: Claim,
+    table: Table,
+    spark: SparkSource,
+    told: DeletionRequest,
+    listener: Listener,
+    runtime: Runtime,
+) -> Reclaimed:
+    """Delete the files of a plan and icekeep's own below the table's location; raises as `reclaim` does."""
+    done = reclaim(
+        plan,
+        claim,
+        DroppedLook(table),
+        table,
+        territory(table.metadata, (*plan.roots, *told.options.roots)),
+        spark,
+        options=told.options,
+        max_concurrent_deletes=told.max_concurrent_deletes,
+        listener=listener,
+        runtime=runtime,
+    )
+    if done.is_complete:
+        own = f"{table.metadata.location.rstrip('/')}/{OWN_DIRECTORY}"
+        table.storage.delete_many([file.location for file in table.storage.list(own)])
+        forget_plan(plan, table.storage)
+    return done
+
+
+def finish_others(
+    table: Table, spark: SparkSource, told: DeletionRequest, listener: Listener, runtime: Runtime, *, but: str
+) -> Earlier:
+    """Finish purges of the catalog that were cut off, of tables that it has forgotten and whose place is free.
+
+    Each is claimed, and everything is looked at anew after that. What stands in the way is told; the plan stays.
+
+    Args:
+        but: the directory of the plan that the run has carried out itself.
+    """
+    finished = failed = 0
+    problems: list[str] = []
+    for directory in plans_below(purges_directory(table), table.storage):
+        if directory == but:
+            continue
+        try:
+            done = _finish(directory, table, spark, told, listener, runtime)
+        except ClaimedError as error:
+            listener.on(Warned(f"a purge stays in {directory!r}: {error.message}"))
+        except MissingFileError:
+            # Another run has just finished it.
+            continue
+        except IcekeepError as error:
+            problems.append(error.message)
+            listener.on(Warned(f"a purge that was not finished stays in {directory!r}: {error.message}"))
+        else:
+            finished += done.deleted_count
+            failed += done.failed_count
+            problems += [done.stopped] if done.stopped else []
+    return Earlier(finished_count=finished, failed_count=failed, problems=tuple(problems))
+
+
+def _finish(
+    directory: str, like: Table, spark: SparkSource, told: DeletionRequest, listener: Listener, runtime: Runtime
+) -> Reclaimed:
+    storage, catalog = like.storage, like.catalog
+    plan = read_plan(directory, storage)
+    if plan.catalog != catalog.identity:
+        if not plan.catalog:
+            raise SafetyError("it does not say of which catalog it is; look at it and remove it")
+        # Its own catalog knows whether the table lives.
+        return Reclaimed()
+    now_ms = clock_below(directory.rpartition("/")[0], storage, runtime)
+    now_ms = runtime.now_ms() if now_ms is None else min(now_ms, runtime.now_ms())
+    claim = take_claim(directory, JOB, storage, runtime, now_ms)
+    with released(claim, storage):
+        plan = read_plan(directory, storage)
+        metadata = parse_metadata(storage.read(f"{directory}/{BEFORE}"), f"{directory}/{BEFORE}")
+        gone = Table(
+            identifier=parse_identifier(plan.table),
+            metadata=metadata,
+            metadata_location=plan.metadata_location,
+            storage=storage,
+            catalog=catalog,
+        )
+        if storage.head(f"{directory}/{DROPPED}") is None:
+            _forget_or_refuse(plan, gone, now_ms)
+            return Reclaimed()
+        DroppedLook(gone)()
+        look_around(gone, SILENT, is_dropped=True)
+        return carry_out(plan, claim, gone, spark, told, listener, runtime)
+
+
+def _forget_or_refuse(plan: DeletionPlan, gone: Table, now_ms: int) -> None:
+    """Forget a plan whose table was never dropped; raise where it may have been, since nobody knows by whom."""
+    try:
+        lives = gone.catalog.load(gone.identifier).metadata.table_uuid == plan.table_uuid
+    except NotFoundError:
+        lives = False
+    if not lives:
+        raise SafetyError(
+            f"it is not known whether this purge dropped table {gone.name!r}, or somebody who keeps its files; to delete them "
+            f"register the table again from {plan.metadata_location!r} and purge it, else remove the plan"
+        )
+    if now_ms - plan.created_ms > DAY_MS:
+        forget_plan(plan, gone.storage)
