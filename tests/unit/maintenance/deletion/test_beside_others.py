@@ -1,0 +1,290 @@
+"""Deletion beside others: who commits, restores, expires or purges while a plan waits or is carried out."""
+
+import pytest
+
+from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.retry import commit
+from icekeep.errors import OutcomeUnknownError, SafetyError
+from icekeep.maintenance.deletion import reclaim
+from icekeep.maintenance.orphans import plan_remove_orphan_files
+from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus
+from kit.expired_tables import ExpiredWorld, Killed, OneByOne, no_spark
+from kit.memory_catalog import fails
+from kit.tables import add, data_file
+
+
+@pytest.fixture
+def world():
+    return ExpiredWorld()
+
+
+@pytest.fixture
+def one_by_one(monkeypatch):
+    """Every call of the store is for one file, so that there is a look before each."""
+    monkeypatch.setattr(reclaim, "_CALL_FILES", 1)
+
+
+def test_files_that_wait_for_the_end_of_a_grace_are_no_orphans(world):
+    """MAINTENANCE 1.2: they were deleted on the same night, and with them what `restore` needs."""
+    before = world.files()
+    world.expire(options={"grace": "24h"})
+    result = world.remove_orphans()
+    assert (result.deleted_files_count, result.kept.waiting_count) == (0, 7)
+    assert world.restore().restored_snapshots_count == 3
+    assert world.files() == before
+
+
+def test_files_that_a_restore_is_bringing_back_are_no_orphans(world):
+    """MAINTENANCE 1.2: moved back, and led to only after the commit."""
+    before = world.files()
+    world.expire(trash=3)
+    run = next(name for name in world.own() if name.endswith("/plan.json")).split("/")[1]
+
+    world.catalog.follow(fails(Killed()))
+    with pytest.raises(OutcomeUnknownError):
+        world.restore()
+    assert world.files() == before
+    world.pass_days(1)
+    result = world.remove_orphans()
+    assert (result.deleted_files_count, result.kept.waiting_count) == (0, 7)
+    assert world.restore(run).restored_snapshots_count == 3
+    assert world.files() == before
+
+
+def test_a_plan_that_cannot_be_read_stops_orphan_removal(world):
+    """MAINTENANCE 1.2: nobody knows what it names."""
+    world.expire(options={"grace": "24h"})
+    head = next(at for at in world.memory.files if at.endswith("/plan.json"))
+    world.memory.files[head] = (b"{", 0)
+    before = world.files()
+    with pytest.raises(SafetyError, match="files that it names would look like orphans"):
+        world.remove_orphans()
+    assert world.files() == before
+
+
+def test_an_approved_removal_of_orphans_finishes_nothing_else(world):
+    """MAINTENANCE 1.9: what is approved is all that goes."""
+    world.expire(options={"grace": "1h"})
+    stray = f"{world.table.metadata.location}/data/stray"
+    world.memory.files[stray] = (b"stray", 0)
+    world.pass_days(1)
+    plan = plan_remove_orphan_files(world.table, no_spark, runtime=world.runtime, force=True, trash=0)
+    result = world.remove_orphans(approve=plan.hash, force=False)
+    assert (result.deleted_files_count, result.finished_files_count) == (1, 0)
+    assert world.data() == ["a", "ab", "b", "c"]
+    assert world.remove_orphans().finished_files_count == 7
+
+
+def test_the_roots_of_a_plan_are_those_that_it_was_made_with(world):
+    """MAINTENANCE 1.10: a run without the option called these files in use, and nobody ever deleted them."""
+    elsewhere = "memory://lake/elsewhere/x"
+    world.memory.create(elsewhere, b"rows x")
+    add(world.table, data_file("x").__class__(**{**_fields(data_file("x")), "file_path": elsewhere}))
+    world.runtime.pass_ms(1000)
+    commit(world.table, DeleteFiles(paths=frozenset({elsewhere})), runtime=world.runtime)
+    world.runtime.pass_ms(1000)
+    world.expire(options={"grace": "1h", "reclaim.roots": "memory://lake/elsewhere"})
+    world.pass_days(1)
+    result = world.finish()
+    assert (result.status, result.kept_again_files_count) == ("done", 0)
+    assert elsewhere not in world.memory.files
+    assert world.own() == set()
+
+
+def _fields(file):
+    return {name: getattr(file, name) for name in file.__struct_fields__}
+
+
+def test_in_the_trash_too_the_roots_are_those_of_the_plan(world):
+    """MAINTENANCE 1.10: the head was removed first, and then the job refused."""
+    elsewhere = "memory://lake/elsewhere/x"
+    world.memory.create(elsewhere, b"rows x")
+    add(world.table, data_file("x").__class__(**{**_fields(data_file("x")), "file_path": elsewhere}))
+    world.runtime.pass_ms(1000)
+    commit(world.table, DeleteFiles(paths=frozenset({elsewhere})), runtime=world.runtime)
+    world.runtime.pass_ms(1000)
+    world.expire(trash=3, options={"reclaim.roots": "memory://lake/elsewhere"})
+    world.pass_days(4)
+    assert world.finish().status == "done"
+    assert world.own() == set()
+
+
+class Mounts(OneByOne):
+    """Manifest lists lie where no move leads to the trash."""
+
+    def move_many(self, moves):
+        return [
+            MoveOutcome(move[0], MoveStatus.IMPOSSIBLE, "they are in different stores")
+            if "/snap-" in move[0]
+            else super(Mounts, self).move_many([move])[0]
+            for move in moves
+        ]
+
+
+def test_what_cannot_be_moved_to_the_trash_stays_for_as_long_and_goes_then():
+    """MAINTENANCE 1.11: such a plan was tried again each night, for ever, and each night was partial."""
+    world = ExpiredWorld(Mounts)
+    result = world.expire(trash=3)
+    assert (result.status, result.unmoved_files_count, result.failed_files_count) == ("done", 3, 0)
+    assert len([at for at in world.files() if "/snap-" in at]) == 4
+    assert world.finish().status == "done"
+    assert world.remove_orphans().kept.waiting_count == 3
+    world.pass_days(3.1)
+    result = world.finish()
+    assert (result.status, result.finished_files_count, result.emptied_trash_files_count) == ("done", 3, 4)
+    assert len([at for at in world.files() if "/snap-" in at]) == 1
+    assert world.own() == set()
+
+
+def test_what_cannot_be_moved_to_the_trash_comes_back_with_the_rest():
+    world = ExpiredWorld(Mounts)
+    before = world.files()
+    world.expire(trash=3)
+    assert world.restore().restored_snapshots_count == 3
+    assert world.files() == before
+    world.pass_days(4)
+    assert world.finish().kept_again_files_count == 3
+    assert world.files() == before
+
+
+def test_without_trash_plans_that_wait_for_it_are_deleted_at_once(world):
+    """MAINTENANCE 1.11: `--trash 0` is for them as well."""
+    world.expire(trash=3, options={"grace": "1h"})
+    world.pass_days(0.5)
+    result = world.finish(trash=0)
+    assert (result.finished_files_count, result.status) == (7, "done")
+    assert (world.data(), world.own()) == (["ab", "c"], set())
+
+
+def test_a_plan_of_orphans_has_no_head_before_the_last_look(world):
+    """MAINTENANCE 1.12: one that was killed then was carried out by a run that looks less closely."""
+    world.memory.files[f"{world.table.metadata.location}/data/stray"] = (b"stray", 0)
+    real, seen = world.catalog.load, []
+
+    def load(identifier):
+        if any(name.endswith(".jsonl") for name in world.own()):
+            seen.append(world.own())
+            raise Killed
+        return real(identifier)
+
+    world.catalog.load = load
+    with pytest.raises(Killed):
+        world.remove_orphans()
+    assert not [name for name in seen[0] if name.endswith("plan.json")]
+
+
+@pytest.mark.parametrize("retained", ["memory://service/wh/db/events/data/a", "memory:///wh/db/events/data/a"])
+def test_a_file_that_is_retained_under_another_name_of_its_store_stays(world, retained):
+    """MAINTENANCE 1.13, CORE C7: a NameNode and its service are one store, and ambiguity keeps."""
+    add(world.table, data_file("a").__class__(**{**_fields(data_file("a")), "file_path": retained}))
+    world.runtime.pass_ms(1000)
+    world.expire()
+    assert world.data() == ["a", "ab", "c"]
+
+
+def test_two_expirations_do_not_take_each_other_s_plan(world):
+    """MAINTENANCE 1.14: the second moved the files of a plan that the first then forgot, and nothing could come back."""
+    before = world.files()
+    real, runs = world.catalog.load, []
+
+    def load(identifier):
+        plans = [name for name in world.own() if name.endswith("plan.json")]
+        snapshots = real(identifier).metadata.snapshots
+        if plans and len(snapshots) == 1 and not runs:
+            runs.append(1)
+            commit(real(identifier), ChangeProperties(updates={"somebody": "else"}), runtime=world.runtime)
+            runs.append(world.finish(trash=3))
+        return real(identifier)
+
+    world.catalog.load = load
+    assert world.expire(trash=3).status == "done"
+    assert runs[1].finished_files_count == 0
+    assert world.restore().restored_snapshots_count == 3
+    assert world.files() == before
+
+
+def test_what_is_adopted_while_a_plan_is_carried_out_stays(world, one_by_one):
+    """MAINTENANCE 1.3: a proof was made once, and nobody looked again."""
+    world.once(lambda: add(world.table, "b"), "delete_many", "/data/a")
+    result = world.expire()
+    assert (result.status, result.kept_again_files_count) == ("done", 1)
+    assert world.data() == ["ab", "b", "c"]
+
+
+def test_what_is_adopted_while_an_earlier_plan_is_finished_stays(world, one_by_one):
+    """MAINTENANCE 1.3: several plans were proved on metadata that was read before the first."""
+    world.expire(options={"grace": "1h"})
+    world.pass_days(1)
+    world.once(lambda: add(world.table, "b"), "delete_many", "/data/a")
+    assert world.finish().kept_again_files_count == 1
+    assert world.data() == ["ab", "b", "c"]
+
+
+def test_a_table_that_is_dropped_while_its_files_are_deleted_keeps_the_others(world, one_by_one):
+    world.once(lambda: world.catalog.drop(("db", "events")), "delete_many", "/data/a")
+    result = world.expire()
+    assert (result.status, "was dropped while its files were deleted" in result.left_reason) == ("partial", True)
+    assert "b" in world.data()
+
+
+def test_a_restore_takes_the_trash_over_from_a_run_that_is_at_work(world, one_by_one):
+    """MAINTENANCE 1.3: it claims too; the run stops before its next call."""
+    before = world.files()
+    restored = []
+    world.once(lambda: restored.append(world.restore()), "move_many", "/data/b")
+    result = world.expire(trash=3)
+    assert restored[0].restored_snapshots_count == 3
+    assert (result.status, "taken over by 'restore'" in result.left_reason) == ("partial", True)
+    again = world.restore(result.plan_location.rpartition("/")[2])
+    assert again.status == "done"
+    assert world.files() == before
+
+
+def test_a_restore_beside_a_run_that_deletes_for_good_is_to_be_tried_again(world, one_by_one):
+    world.expire(options={"grace": "1h"})
+    world.pass_days(1)
+    refused = []
+
+    def restore():
+        with pytest.raises(Exception, match="is at work on plan") as error:
+            world.restore()
+        refused.append(error.value.exit_status)
+
+    world.once(restore, "delete_many", "/data/b")
+    assert world.finish().finished_files_count == 7
+    assert refused == [75]
+
+
+def test_what_an_earlier_run_left_and_cannot_be_finished_does_not_hide_what_was_expired(world):
+    """MAINTENANCE 1.8: an error after the commit said nothing of it."""
+    world.expire(options={"grace": "1h"})
+    world.pass_days(1)
+    part = next(at for at in world.memory.files if at.endswith(".jsonl"))
+    world.memory.files[part] = (b"{}\n", 0)
+    add(world.table, "d")
+    world.runtime.pass_ms(1000)
+    result = world.expire()
+    assert (result.status, result.expired_snapshots_count) == ("partial", 1)
+    assert part in result.problems[0]
+
+
+class Refusing(OneByOne):
+    """One file cannot be deleted."""
+
+    def delete_many(self, locations):
+        return [
+            DeleteOutcome(location, DeleteStatus.FAILED, "access denied")
+            if location.endswith("/data/b")
+            else super(Refusing, self).delete_many([location])[0]
+            for location in locations
+        ]
+
+
+def test_files_of_an_earlier_run_that_cannot_be_deleted_make_a_removal_of_orphans_partial():
+    """MAINTENANCE 1.8: the count was dropped, and the status was done."""
+    world = ExpiredWorld(Refusing)
+    world.expire(options={"grace": "1h"})
+    world.pass_days(1)
+    result = world.remove_orphans()
+    assert (result.status, result.failed_files_count, result.finished_files_count) == ("partial", 1, 6)

@@ -1,0 +1,149 @@
+"""Who is at work on a plan."""
+
+import pickle
+
+import pytest
+
+from icekeep.maintenance.deletion.claims import (
+    CLAIMS,
+    LEASE_MS,
+    ClaimedError,
+    last_job,
+    new_claim,
+    released,
+    take_claim,
+)
+from icekeep.maintenance.processes import has_ended, process_name
+from kit.runtime import FakeRuntime
+from kit.storage import MemoryStorage
+
+PLAN = "memory://lake/wh/db/events/.icekeep/plans/run-1"
+
+
+@pytest.fixture
+def runtime():
+    return FakeRuntime()
+
+
+@pytest.fixture
+def storage(runtime):
+    return MemoryStorage(runtime)
+
+
+def taken(storage, runtime, job="other", **told):
+    return take_claim(PLAN, job, storage, runtime, runtime.now_ms(), **told)
+
+
+def test_one_of_two_gets_a_plan(storage, runtime):
+    first = taken(storage, runtime, "expire_snapshots")
+    with pytest.raises(ClaimedError, match="'expire_snapshots' is at work on plan") as refused:
+        taken(storage, runtime)
+    assert refused.value.exit_status == 75
+    first.check(storage, runtime)
+
+
+def test_of_two_who_look_at_the_same_moment_one_gets_it(storage, runtime):
+    class Late(MemoryStorage):
+        def list(self, prefix_location):
+            yield from super().list(prefix_location)
+            if not self.files:
+                self.first = new_claim(PLAN, "faster", self, runtime)
+
+    late = Late(runtime)
+    with pytest.raises(ClaimedError, match="another run has just begun"):
+        taken(late, runtime)
+    late.first.check(late, runtime)
+
+
+def test_a_claim_ends_when_nobody_renews_it(storage, runtime):
+    first = taken(storage, runtime)
+    runtime.pass_ms(LEASE_MS)
+    with pytest.raises(ClaimedError):
+        taken(storage, runtime)
+    runtime.pass_ms(1)
+    second = taken(storage, runtime, "second")
+    second.check(storage, runtime)
+    with pytest.raises(ClaimedError, match="taken over by 'second'"):
+        first.check(storage, runtime)
+
+
+def test_whoever_works_renews_it_in_time(storage, runtime):
+    first = taken(storage, runtime)
+    for _ in range(10):
+        runtime.pass_ms(LEASE_MS // 2 + 1)
+        first.check(storage, runtime)
+        with pytest.raises(ClaimedError):
+            taken(storage, runtime)
+    assert len([*storage.list(f"{PLAN}/{CLAIMS}")]) == 11
+
+
+def test_tasks_of_one_run_renew_it_together(storage, runtime):
+    first = taken(storage, runtime)
+    one, other = (pickle.loads(pickle.dumps(first)).arrived(runtime) for _ in range(2))
+    runtime.pass_ms(LEASE_MS - 1)
+    one.check(storage, runtime)
+    other.check(storage, runtime)
+    first.check(storage, runtime)
+    assert (one.number, other.number, first.number) == (2, 2, 2)
+
+
+def test_a_released_plan_is_free_at_once_and_its_last_job_is_known(storage, runtime):
+    with released(taken(storage, runtime, "restore"), storage) as first:
+        assert last_job(PLAN, storage) == "restore"
+    assert last_job(PLAN, storage) == "restore"
+    second = taken(storage, runtime)
+    assert second.preempted == ""
+    with pytest.raises(ClaimedError):
+        first.check(storage, runtime)
+    first.release(storage)
+    second.check(storage, runtime)
+
+
+def test_a_run_that_fails_releases_and_one_that_dies_does_not(storage, runtime):
+    class Killed(BaseException):
+        pass
+
+    for error, is_free in ((ValueError, True), (KeyboardInterrupt, True), (Killed, False)):
+        with pytest.raises(error), released(taken(storage, runtime), storage):
+            raise error
+        if is_free:
+            continue
+        with pytest.raises(ClaimedError):
+            taken(storage, runtime)
+
+
+def test_restore_takes_over_what_it_may(storage, runtime):
+    first = taken(storage, runtime, "expire_snapshots")
+    with pytest.raises(ClaimedError):
+        taken(storage, runtime, takes_over=lambda job: job == "restore")
+    second = taken(storage, runtime, takes_over=lambda job: job == "expire_snapshots")
+    assert second.preempted == "expire_snapshots"
+    with pytest.raises(ClaimedError):
+        first.check(storage, runtime)
+
+
+def test_a_plan_that_is_gone_is_nobody_s(storage, runtime):
+    first = taken(storage, runtime)
+    storage.delete_many([info.location for info in storage.list(PLAN)])
+    with pytest.raises(ClaimedError, match="is gone"):
+        first.check(storage, runtime)
+
+
+def test_the_claim_of_a_process_that_has_ended_on_this_machine_is_over_at_once(storage, runtime, monkeypatch):
+    own = process_name()
+    where, _, _ = own.rpartition("@")
+    monkeypatch.setattr("icekeep.maintenance.deletion.claims.process_name", lambda: f"{where}@1")
+    taken(storage, runtime)
+    monkeypatch.undo()
+    assert taken(storage, runtime).preempted == ""
+
+
+def test_only_a_process_of_this_machine_and_container_is_known_to_have_ended():
+    own = process_name()
+    where, _, began = own.rpartition("@")
+    assert own
+    assert not has_ended(own)
+    assert has_ended(f"{where}@1")
+    assert has_ended(f"{own.rpartition(':')[0]}:{2**22 + 1}@{began}")
+    assert not has_ended(own.replace("boot:", "boot:another-"))
+    assert not has_ended("")
