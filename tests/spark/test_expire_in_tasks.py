@@ -3,15 +3,22 @@
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
+from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.retry import commit
 from icekeep.maintenance.compaction import compact
-from icekeep.maintenance.deletion import earlier, reachability, reclaim, writing
+from icekeep.maintenance.deletion import earlier, looks, reachability, reclaim, writing
+from icekeep.maintenance.deletion.plans import read_part
 from icekeep.maintenance.expiration import ExpireSnapshotsResult, expire_snapshots, holdings, plan_expire_snapshots
+from icekeep.maintenance.restoring import restore
 from icekeep.runtime import SYSTEM
+from icekeep.spec.manifests.structs import DataFile
 from icekeep.tables.append import append
 from icekeep.tables.refs import create_tag
 from kit.lake import Lake, events
@@ -75,6 +82,52 @@ def test_the_trash_is_filled_and_emptied_by_tasks(lake: Lake, spark_session: Spa
     assert due(lake, "trash-until-ms", spark_session).emptied_trash_files_count == left_count
     assert not [p for p in lake.files_on_disk() if ".icekeep" in p.parts]
     assert lake.rows() == rows
+
+
+def test_tasks_stop_when_the_plan_is_taken_over_and_restore_brings_everything_back(
+    lake: Lake, spark_session: SparkSession, tasks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MAINTENANCE 1.3: between two rounds of tasks an operator takes back what the first has moved."""
+    table = filled(lake, spark_session)
+    before, restored = content(lake), []
+    monkeypatch.setattr(reclaim, "_rounds", lambda parts, *_: [[part] for part in parts])
+    look = looks.TableLook.__call__
+
+    def look_and_restore(self: looks.TableLook) -> Any:
+        if not restored and any("files" in p.parts for p in lake.files_on_disk() if "trash" in p.parts):
+            restored.append(restore(lake.load()))
+        return look(self)
+
+    monkeypatch.setattr(looks.TableLook, "__call__", look_and_restore)
+    result = expire_snapshots(table, spark_session, trash=1, **arguments())
+    assert (result.status, "taken over by 'restore'" in result.left_reason) == ("partial", True)
+    assert restored[0].restored_snapshots_count > 0
+    assert before <= content(lake)
+
+
+def test_tasks_keep_what_is_adopted_between_two_rounds(
+    lake: Lake, spark_session: SparkSession, tasks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MAINTENANCE 1.3: what metadata leads to by now stays."""
+    table = filled(lake, spark_session)
+    adopted: list[DataFile] = []
+    real = reclaim._rounds
+
+    def rounds(parts: Any, *told: Any) -> Any:
+        for number, some in enumerate(real(parts, *told)):
+            if not adopted and number == 0:
+                gone = [row["location"] for part in some for row in read_part(part, table.storage).to_pylist()]
+                reader = StorageManifestReader(table.storage)
+                manifests = [m for s in table.metadata.snapshots for m in reader.manifests(s)]
+                entries = (entry for m in manifests for entry in reader.entries(m, table.metadata))
+                adopted.append(next(entry.data_file for entry in entries if entry.data_file.file_path in gone))
+                commit(lake.load(), AppendFiles(files=(adopted[0],)))
+            yield some
+
+    monkeypatch.setattr(reclaim, "_rounds", rounds)
+    result = expire_snapshots(table, spark_session, trash=0, **arguments())
+    assert (result.status, result.kept_again_files_count) == ("done", 1)
+    assert Path(urlparse(adopted[0].file_path).path).exists()
 
 
 def due(lake: Lake, moment: str, spark: SparkSession) -> ExpireSnapshotsResult:

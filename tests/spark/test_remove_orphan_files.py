@@ -19,8 +19,10 @@ from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import SafetyError, UsageError
 from icekeep.events import SILENT
+from icekeep.maintenance.compaction import compact
 from icekeep.maintenance.deletion.options import ReclaimOptions
-from icekeep.maintenance.orphans import RemoveOrphanFilesResult, remove_orphan_files
+from icekeep.maintenance.expiration import expire_snapshots
+from icekeep.maintenance.orphans import RemoveOrphanFilesResult, remove_orphan_files, waiting
 from icekeep.maintenance.orphans.candidates import find_candidates, still_unnamed
 from icekeep.maintenance.orphans.comparing import compare
 from icekeep.maintenance.orphans.execute import remove_orphans
@@ -319,3 +321,24 @@ def test_small_tables_need_no_spark(place: Place) -> None:
         raise AssertionError("Spark was started")
 
     assert remove_orphan_files(place.table, no_spark).deleted_files_count == 5
+
+
+@pytest.mark.parametrize("driver_rows", [-1, 1_000_000])
+def test_files_that_another_plan_names_are_no_orphans_where_spark_has_the_plans(
+    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, driver_rows: int
+) -> None:
+    """MAINTENANCE 1.2."""
+    place = Place(lake)
+    compact(lake.load(), spark_session, options={"rewrite-all": True})
+    left = expire_snapshots(
+        lake.load(), spark_session, older_than=SYSTEM.now_ms() + 1, retain_last=1, trash=0, options={"grace": "24h"}
+    ).left_files_count
+    assert left > 8
+    for path in place.live:
+        place.age(path, 10)
+    monkeypatch.setattr(waiting, "_DRIVER_FILES", -1)
+    wanted = search(driver_rows=driver_rows, trash=0, force=True)
+    done = result(remove_orphans(lake.load(), spark_session, wanted, SILENT, SYSTEM))
+    assert done.kept.waiting_count + done.kept.young_count >= left
+    assert done.deleted_files_count == len(place.strays)
+    assert place.live <= lake.files_on_disk()
