@@ -171,8 +171,11 @@ class StorageContract:
         outcomes = storage.move_many(iter(moves))
         assert [o.source for o in outcomes] == [source for source, _ in moves]
         moved, missing, taken, failed = MoveStatus.MOVED, MoveStatus.MISSING, MoveStatus.TAKEN, MoveStatus.FAILED
-        assert [o.status for o in outcomes] == [moved, missing, taken, failed, failed, failed, moved, missing, taken]
-        assert [bool(o.reason) for o in outcomes] == [o.status is failed for o in outcomes]
+        statuses = [o.status for o in outcomes]
+        # No move leads here from a store that is not served.
+        assert statuses.pop(3) in (MoveStatus.IMPOSSIBLE, failed)
+        assert statuses == [moved, missing, taken, failed, failed, moved, missing, taken]
+        assert [bool(o.reason) for o in outcomes] == [o.status in (MoveStatus.IMPOSSIBLE, failed) for o in outcomes]
         assert contents(storage, root) == {
             "a": b"a",
             "c": b"c",

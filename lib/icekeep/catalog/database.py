@@ -99,7 +99,8 @@ class Database:
     @property
     def address(self) -> str:
         """Where the database is, without the names of users and their passwords."""
-        return self._url.set(username=None, password=None, query={}).render_as_string()
+        url = self._url
+        return URL.create(url.drivername, host=url.host, port=url.port, database=url.database).render_as_string()
 
     @property
     def is_there(self) -> bool:

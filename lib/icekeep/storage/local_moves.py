@@ -105,7 +105,7 @@ def _without_old_name(move: _Move) -> MoveOutcome:
 def _unnamed(move: _Move, error: OSError) -> MoveOutcome:
     """The answer where a file could not be given its new name."""
     reason = translate_os_error(error, "move", move.source).message
-    is_impossible = error.errno in _NO_SECOND_NAME
+    is_impossible = error.errno in _NO_SECOND_NAME and not os.path.isdir(move.source_path)
     return MoveOutcome(move.source, MoveStatus.IMPOSSIBLE if is_impossible else MoveStatus.FAILED, reason)
 
 

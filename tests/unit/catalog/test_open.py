@@ -131,3 +131,26 @@ def test_a_warehouse_without_a_scheme_is_on_this_machine(tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     catalog = open_catalog("mine", {"type": kind, "uri": "sqlite:///x.db", "warehouse": warehouse})
     assert catalog.default_location(("db", "t")) == location.format(cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("properties", "identity"),
+    [
+        ({"type": "filesystem", "warehouse": "s3a://lake/wh/"}, "filesystem s3://lake/wh"),
+        (
+            {"type": "sql", "uri": "postgresql+psycopg://me:secret@db:5432/cat?sslmode=require"},
+            "sql postgresql+psycopg://db:5432/cat lake",
+        ),
+        (
+            {"type": "rest", "uri": "https://me:secret@polaris/api/", "warehouse": "prod"},
+            "rest https://polaris/api prod",
+        ),
+        ({"type": "hive", "uri": "thrift://hms:9083"}, "hive thrift://hms:9083"),
+        ({"type": "glue", "glue.region": "eu-west-1", "glue.id": "123"}, "glue 123 eu-west-1"),
+    ],
+)
+def test_a_catalog_is_told_from_others_by_its_address_without_secrets(monkeypatch, properties, identity):
+    """MAINTENANCE 1.1: two catalogs over one warehouse are two, whatever a configuration calls them."""
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    assert open_catalog("lake", properties).identity == identity

@@ -169,3 +169,23 @@ def test_a_target_below_a_file_fails_and_a_source_below_one_is_missing(tmp_path,
     outcomes = storage.move_many([(f"{tmp_path}/a", f"{tmp_path}/b/c"), (f"{tmp_path}/a/d", f"{tmp_path}/e")])
     assert statuses(outcomes) == [MoveStatus.FAILED, MoveStatus.MISSING]
     assert files(tmp_path) == ["a", "b"]
+
+
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP])
+def test_between_two_mounts_no_move_is_possible(tmp_path, storage, monkeypatch, number):
+    """MAINTENANCE 1.11: to try again would not help."""
+    (tmp_path / "a").write_bytes(b"data")
+
+    def refuse(*names, **told):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", refuse)
+    [outcome] = storage.move_many([(f"{tmp_path}/a", f"{tmp_path}/b")])
+    assert (outcome.status, files(tmp_path)) == (MoveStatus.IMPOSSIBLE, ["a"])
+
+
+def test_no_move_leads_to_another_store(tmp_path, storage):
+    """MAINTENANCE 1.11."""
+    (tmp_path / "a").write_bytes(b"data")
+    assert statuses(storage.move_many([(f"{tmp_path}/a", "s3://bucket/a")])) == [MoveStatus.IMPOSSIBLE]
+    assert files(tmp_path) == ["a"]
