@@ -1,6 +1,7 @@
 """Deletion beside others: who commits, restores, expires or purges while a plan waits or is carried out."""
 
 import pytest
+from msgspec.structs import replace
 
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.changes.delete_files import DeleteFiles
@@ -80,7 +81,7 @@ def test_the_roots_of_a_plan_are_those_that_it_was_made_with(world):
     """MAINTENANCE 1.10: a run without the option called these files in use, and nobody ever deleted them."""
     elsewhere = "memory://lake/elsewhere/x"
     world.memory.create(elsewhere, b"rows x")
-    add(world.table, data_file("x").__class__(**{**_fields(data_file("x")), "file_path": elsewhere}))
+    add(world.table, replace(data_file("x"), file_path=elsewhere))
     world.runtime.pass_ms(1000)
     commit(world.table, DeleteFiles(paths=frozenset({elsewhere})), runtime=world.runtime)
     world.runtime.pass_ms(1000)
@@ -92,15 +93,11 @@ def test_the_roots_of_a_plan_are_those_that_it_was_made_with(world):
     assert world.own() == set()
 
 
-def _fields(file):
-    return {name: getattr(file, name) for name in file.__struct_fields__}
-
-
 def test_in_the_trash_too_the_roots_are_those_of_the_plan(world):
     """MAINTENANCE 1.10: the head was removed first, and then the job refused."""
     elsewhere = "memory://lake/elsewhere/x"
     world.memory.create(elsewhere, b"rows x")
-    add(world.table, data_file("x").__class__(**{**_fields(data_file("x")), "file_path": elsewhere}))
+    add(world.table, replace(data_file("x"), file_path=elsewhere))
     world.runtime.pass_ms(1000)
     commit(world.table, DeleteFiles(paths=frozenset({elsewhere})), runtime=world.runtime)
     world.runtime.pass_ms(1000)
@@ -177,7 +174,7 @@ def test_a_plan_of_orphans_has_no_head_before_the_last_look(world):
 @pytest.mark.parametrize("retained", ["memory://service/wh/db/events/data/a", "memory:///wh/db/events/data/a"])
 def test_a_file_that_is_retained_under_another_name_of_its_store_stays(world, retained):
     """MAINTENANCE 1.13, CORE C7: a NameNode and its service are one store, and ambiguity keeps."""
-    add(world.table, data_file("a").__class__(**{**_fields(data_file("a")), "file_path": retained}))
+    add(world.table, replace(data_file("a"), file_path=retained))
     world.runtime.pass_ms(1000)
     world.expire()
     assert world.data() == ["a", "ab", "c"]
