@@ -36,7 +36,7 @@ class Refusal(Exception):
 
 
 class Fault(NamedTuple):
-    """What happens to one commit instead of its answer; a status without a body is a proxy's.
+    """What happens to one commit, or to one load of a table, instead of its answer; a status without a body is a proxy's.
 
     A delay comes after the commit was applied, or before it if it `is_late`.
     """
@@ -60,6 +60,7 @@ class RestServer:
         self.requests: list[tuple[str, str]] = []
         self.bodies: list[Any] = []
         self.faults: list[Fault] = []
+        self.load_faults: list[Fault] = []
         self.token: str | None = None
         self.config: dict[str, str] = {}
         self.vended: dict[str, str] = {}
@@ -234,11 +235,13 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"null")
         self.owner.requests.append((self.command, url.path))
         self.owner.bodies.append(body)
-        is_commit = self.command == "POST" and len(path) == 4 and path[2] == "tables"
+        is_of_table = len(path) == 4 and path[2] == "tables"
+        is_commit = self.command == "POST" and is_of_table
         if is_commit and self.owner.before_commit is not None:
             act, self.owner.before_commit = self.owner.before_commit, None
             act()
-        fault = self.owner.faults.pop(0) if is_commit and self.owner.faults else None
+        faults = self.owner.faults if is_commit else self.owner.load_faults if is_of_table else []
+        fault = faults.pop(0) if faults else None
         if self.owner.token is not None and self.headers.get("Authorization") != f"Bearer {self.owner.token}":
             self._send(401, Refusal(401, "NotAuthorizedException", "bad token").body)
         elif fault is None:

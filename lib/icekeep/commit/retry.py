@@ -1,7 +1,9 @@
 """Commit a change: the only loop, and the only caller of a catalog's swap.
 
-Load the table, apply the change to it, swap the pointer; after a conflict, once more on the new base. An unknown outcome
-ends the loop: it is settled by looking (`settle.py`), or it stays unknown and nothing is cleaned up.
+Load the table, apply the change to it, swap the pointer; after a conflict, once more on the new base. While a catalog or a
+store is out of reach, which proves that nothing landed, it is tried again for minutes: hours of work may wait to be
+committed. An unknown outcome ends the loop: it is settled by looking (`settle.py`), or it stays unknown and nothing is
+cleaned up.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +11,7 @@ from itertools import count
 
 import msgspec
 
-from icekeep.catalog.base import Committed, SwapOutcome, Table, Unknown
+from icekeep.catalog.base import Committed, Conflict, Table, Unknown
 from icekeep.commit.attempt import Attempt, CommitFiles
 from icekeep.commit.changes.base import Change
 from icekeep.commit.cleanup import remove_all, remove_unused
@@ -23,9 +25,20 @@ from icekeep.spec.requirements import requirements_for
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.updates import AddSnapshot, Update
 
+_OUTAGE_WAIT_MS = 100
+_OUTAGE_WAIT_MAX_MS = 10_000
+"""Least waits while something is out of reach, doubled from the first to the second: a table that wants its conflicts tried
+again at once does not want its catalog stormed."""
+
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    """How often and how long a commit is tried; from the table properties `commit.retry.*`."""
+    """How often and how long a commit is tried; from the table properties `commit.retry.*`.
+
+    Attributes:
+        num_retries: how many conflicts are followed by another attempt.
+        total_timeout_ms: for how long there are attempts after conflicts, but for the first; and for how long a catalog or
+            store that is out of reach is waited for.
+    """
 
     num_retries: int
     min_wait_ms: int
@@ -53,6 +66,59 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         """How long to wait after the `attempt`th attempt: doubled each time, up to 10 % more by chance."""
         wait = min(self.min_wait_ms * 2 ** (attempt - 1), self.max_wait_ms)
         return int(wait * (1 + runtime.uniform(0, 0.1)))
+
+
+class _Patience:
+    """What one commit has seen go wrong, and whether it goes on.
+
+    Conflicts are counted, since they cost work that others' work made useless. An outage is measured from its first failure
+    on, since it says nothing about its own length, and ends with the first answer.
+    """
+
+    def __init__(
+        self, table: Table, policy: RetryPolicy, files: CommitFiles, runtime: Runtime, listener: Listener
+    ) -> None:
+        self._table, self._policy, self._files = table, policy, files
+        self._runtime, self._listener = runtime, listener
+        self._began_ms = runtime.monotonic_ms()
+        self._conflicts_count = 0
+        self._failures_count = 0
+        self._away_since_ms = 0
+
+    def after(self, number: int, outcome: Conflict | UnavailableError) -> int:
+        """How long to wait after attempt `number`, in milliseconds; where it was the last raises, with nothing left of any."""
+        if isinstance(outcome, Conflict):
+            return self._after_conflict(number, outcome.reason)
+        return self._after_failure(number, outcome)
+
+    def _after_conflict(self, number: int, reason: str) -> int:
+        self._conflicts_count += 1
+        self._failures_count = 0
+        elapsed_ms = self._runtime.monotonic_ms() - self._began_ms
+        is_late = self._conflicts_count > 1 and elapsed_ms > self._policy.total_timeout_ms
+        if is_late or self._conflicts_count > self._policy.num_retries:
+            remove_all(self._files)
+            raise ConflictError(
+                f"others kept changing {self._table.name!r}: gave up after {number} attempts ({reason}); run it again",
+                attempts=number,
+            )
+        return self._told(number, self._policy.wait_ms(self._conflicts_count, self._runtime), reason)
+
+    def _after_failure(self, number: int, error: UnavailableError) -> int:
+        now_ms = self._runtime.monotonic_ms()
+        if not self._failures_count:
+            self._away_since_ms = now_ms
+        self._failures_count += 1
+        if self._runtime.is_abandoned() or now_ms - self._away_since_ms > self._policy.total_timeout_ms:
+            remove_all(self._files)
+            raise error
+        least_ms = min(_OUTAGE_WAIT_MS * 2 ** (self._failures_count - 1), _OUTAGE_WAIT_MAX_MS)
+        wait_ms = max(least_ms, self._policy.wait_ms(self._failures_count, self._runtime))
+        return self._told(number, wait_ms, error.message)
+
+    def _told(self, number: int, wait_ms: int, reason: str) -> int:
+        self._listener.on(CommitRetried(self._table.name, number, wait_ms, reason))
+        return wait_ms
 
 
 class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,14 +156,15 @@ def commit(
         OutcomeUnknownError: the last attempt may have landed, also where an interrupt met it; nothing was removed, and
             whoever catches this may remove nothing. Any other error proves that nothing landed.
         SafetyError: the table was dropped and made again since it was loaded.
-        UnavailableError: this process is abandoned (`Runtime.is_abandoned`). What this call wrote is removed.
+        UnavailableError: the catalog or a store stayed out of reach for longer than `commit.retry.total-timeout-ms`, or this
+            process is abandoned (`Runtime.is_abandoned`). What this call wrote is removed.
     """
     policy = RetryPolicy.of(table.metadata)
     validate_status_checks(table.metadata)
     files = CommitFiles(table.storage, str(runtime.new_uuid()))
     memory = EntryMemory()
     snapshot_id = new_snapshot_id(runtime, table.metadata.snapshots_by_id.keys())
-    began_ms = runtime.monotonic_ms()
+    patience = _Patience(table, policy, files, runtime, listener)
     wait_ms = 0
     for number in count(1):
         try:
@@ -109,6 +176,9 @@ def commit(
             entries = reader or StorageManifestReader(base.storage, memory)
             attempt = Attempt(base.metadata, number, snapshot_id, files, entries, runtime)
             updates = change.apply(base.metadata, attempt)
+        except UnavailableError as error:
+            wait_ms = patience.after(number, error)
+            continue
         except BaseException:
             # Nothing of this attempt was shown to the catalog, and earlier ones were rejected.
             remove_all(files)
@@ -118,7 +188,7 @@ def commit(
             return CommitResult(table=base, base=base, snapshot_id=None, changed=False)
         made = next((update.snapshot for update in updates if isinstance(update, AddSnapshot)), None)
         try:
-            outcome = _swap(base, updates, snapshot_id if made else None, files, runtime)
+            outcome = _swap(base, updates, snapshot_id, files, runtime)
             if isinstance(outcome, Committed):
                 return _landed(outcome.table, base, made, files, listener)
         except IcekeepError:
@@ -126,24 +196,20 @@ def commit(
         except BaseException as interrupt:
             # Whoever catches this must not clean up either, so it may not look like an interrupt before the swap.
             raise _in_doubt(base, updates, snapshot_id, repr(interrupt)) from interrupt
-        if isinstance(outcome, Unknown):
-            raise _in_doubt(base, updates, snapshot_id, outcome.cause, outcome.metadata_location)
-        elapsed_ms = runtime.monotonic_ms() - began_ms
-        if number > policy.num_retries or (number > 1 and elapsed_ms > policy.total_timeout_ms):
-            remove_all(files)
-            raise ConflictError(
-                f"others kept changing {table.name!r}: gave up after {number} attempts ({outcome.reason}); run it again",
-                attempts=number,
-            )
-        wait_ms = policy.wait_ms(number, runtime)
-        listener.on(CommitRetried(table.name, number, wait_ms, outcome.reason))
+        wait_ms = patience.after(number, outcome)
     raise AssertionError("count() does not end")
 
 
 def _swap(
-    base: Table, updates: Sequence[Update], snapshot_id: int | None, files: CommitFiles, runtime: Runtime
-) -> SwapOutcome:
-    """The outcome of one swap, as certain as looking makes it; an error of ours proves that nothing landed."""
+    base: Table, updates: Sequence[Update], snapshot_id: int, files: CommitFiles, runtime: Runtime
+) -> Committed | Conflict | UnavailableError:
+    """The outcome of one swap, as certain as looking makes it; an error of ours proves that nothing landed.
+
+    One that is about reach is no more than an outcome, and the files stay: another attempt may succeed.
+
+    Raises:
+        OutcomeUnknownError: it stays unknown.
+    """
     try:
         requirements = requirements_for(base.metadata, updates)
         # As late as it can be: what is asked earlier says nothing of a death in between.
@@ -154,10 +220,16 @@ def _swap(
         outcome = base.catalog.swap(base, requirements, updates)
     except OutcomeUnknownError as error:
         outcome = Unknown(error.message, str(error.facts.get("metadata_location", "")))
+    except UnavailableError as error:
+        return error
     except IcekeepError:
         remove_all(files)
         raise
-    return settle(outcome, base, snapshot_id, runtime)
+    adds_snapshot = any(isinstance(update, AddSnapshot) for update in updates)
+    outcome = settle(outcome, base, snapshot_id if adds_snapshot else None, runtime)
+    if isinstance(outcome, Unknown):
+        raise _in_doubt(base, updates, snapshot_id, outcome.cause, outcome.metadata_location)
+    return outcome
 
 
 def _in_doubt(

@@ -10,7 +10,7 @@ Imported only when a REST catalog is used, since PyIceberg is an optional extra.
 import json
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from pyiceberg.catalog.rest import _RETRY_ARGS, Capability, Endpoints, RestCatalog
 from pyiceberg.catalog.rest.response import _handle_non_200_response
@@ -27,8 +27,27 @@ CONNECT_TIMEOUT_DEFAULT_MS = 60_000
 ANSWER_TIMEOUT_DEFAULT_MS = 300_000
 
 
+_READS = frozenset({"GET", "HEAD"})
+_READS_AGAIN = 3
+_PASSING = frozenset({429, 502, 503, 504})
+_NEVER_AGAIN = Retry(0, read=False)
+
+
+class _ReadsAgain(Retry):
+    """Sends what only reads once more after a failure that may pass: at once first, since an idle connection may be dead.
+
+    Anything else is sent once, also where it surely never left: what becomes of a commit is for its loop to decide.
+    """
+
+    def increment(self, method: str | None = None, *rest: Any, **named: Any) -> Self:
+        if method not in _READS:
+            # Raises, as it has nothing to spend.
+            _NEVER_AGAIN.increment(method, *rest, **named)
+        return super().increment(method, *rest, **named)
+
+
 class BoundedRestCatalog(RestCatalog):  # type: ignore[misc]
-    """A REST client whose sessions wait for as long as its properties say, in milliseconds."""
+    """A REST client whose sessions wait for as long as its properties say, in milliseconds, and repeat what only reads."""
 
     def _create_session(self) -> Any:
         session = super()._create_session()
@@ -42,7 +61,15 @@ class BoundedRestCatalog(RestCatalog):  # type: ignore[misc]
         session.request = partial(session.request, timeout=limits_s)
         for adapter in session.adapters.values():
             # One that signs requests for AWS comes with ten retries of its own.
-            adapter.max_retries = Retry(0, read=False)
+            adapter.max_retries = _ReadsAgain(
+                _READS_AGAIN,
+                allowed_methods=_READS,
+                status_forcelist=_PASSING,
+                backoff_factor=0.2,
+                raise_on_status=False,
+                # A server may ask for hours.
+                respect_retry_after_header=False,
+            )
         return session
 
     @retry(**_RETRY_ARGS)  # type: ignore[untyped-decorator]

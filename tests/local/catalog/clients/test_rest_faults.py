@@ -141,6 +141,38 @@ def test_a_server_that_is_not_reached_has_done_nothing(server, table):
         table.catalog.swap(table, [], set_counter(1))
 
 
+PASSING = [
+    Fault(False, is_cut=True),
+    Fault(False, 429, body(429)),
+    Fault(False, 502, PROXY),
+    Fault(False, 503),
+    Fault(False, 504),
+]
+
+
+@pytest.mark.parametrize("fault", PASSING)
+def test_a_read_is_sent_again_after_what_passes_core_c1(server, table, fault):
+    server.load_faults = [fault] * 3
+    assert table.catalog.load(EVENTS).metadata == table.metadata
+    assert server.load_faults == []
+
+
+@pytest.mark.parametrize("fault", PASSING[:2])
+def test_a_read_is_not_sent_again_for_ever_core_c1(server, table, fault):
+    server.load_faults = [fault] * 10
+    with pytest.raises(UnavailableError, match=r"^catalog 'local' (cannot be asked|is not available): ."):
+        table.catalog.load(EVENTS)
+    assert len(server.load_faults) == 10 - 4
+
+
+def test_a_connection_that_was_idle_for_too_long_is_made_anew_core_c1(server, table):
+    """A load balancer forgets a connection after some minutes without a word; the client learns it by the next request."""
+    table.catalog.load(EVENTS)
+    server.load_faults = [Fault(False, is_cut=True)]
+    result = commit(table, APPEND, runtime=FakeRuntime())
+    assert (result.changed, server.commits, result.table.metadata.last_sequence_number) == (True, 2, 1)
+
+
 def test_an_answer_that_cannot_be_read_back_is_looked_for_again(server, table):
     """The server confirmed it, but the credentials of the base are no good any more."""
 
@@ -184,7 +216,6 @@ class TestCommit:
         ("fault", "error"),
         [
             (Fault(False, 403, PROXY), UsageError),
-            (Fault(False, 429, body(429)), UnavailableError),
             (Fault(False, 400, body(400)), UsageError),
         ],
     )
@@ -193,6 +224,13 @@ class TestCommit:
         with pytest.raises(error):
             self.commit(table)
         assert written(table) == set()
+
+    def test_a_server_that_wants_fewer_requests_gets_the_commit_later_core_c1(self, server, table):
+        server.faults = [Fault(False, 429, body(429))] * 6
+        runtime = FakeRuntime()
+        assert commit(table, APPEND, runtime=runtime).changed
+        assert (server.commits, len(runtime.sleeps_ms)) == (8, 6)
+        assert len(written(table)) == 2
 
     def test_a_commit_that_lands_after_everybody_gave_up_finds_all_its_files(self, server, impatient):
         server.faults = [Fault(True, delay_ms=1400, is_late=True)]
