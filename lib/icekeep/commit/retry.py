@@ -12,17 +12,19 @@ from itertools import count
 import msgspec
 
 from icekeep.catalog.base import Committed, Conflict, Table, Unknown
+from icekeep.catalog.status_checks import StatusChecks
 from icekeep.commit.attempt import Attempt, CommitFiles
 from icekeep.commit.changes.base import Change
 from icekeep.commit.cleanup import remove_all, remove_unused
 from icekeep.commit.manifests import EntryMemory, ManifestReader, StorageManifestReader
-from icekeep.commit.settle import settle, validate_status_checks
-from icekeep.errors import ConflictError, IcekeepError, OptionError, OutcomeUnknownError, SafetyError, UnavailableError
+from icekeep.commit.settle import settle
+from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.events import SILENT, CommitRetried, Listener, SnapshotCommitted
 from icekeep.runtime import SYSTEM, Runtime, new_snapshot_id
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import requirements_for
 from icekeep.spec.snapshots import Snapshot
+from icekeep.spec.table_properties import retry_number
 from icekeep.spec.updates import AddSnapshot, Update
 
 _OUTAGE_WAIT_MS = 100
@@ -50,10 +52,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         """Read the properties, with Iceberg's defaults."""
 
         def number(name: str, default: int) -> int:
-            text = metadata.properties.get(f"commit.retry.{name}", str(default))
-            if not text.isdecimal():
-                raise OptionError(f"table property commit.retry.{name}", given=text, expected="a whole number")
-            return int(text)
+            return retry_number(metadata.properties, f"commit.retry.{name}", default)
 
         return cls(
             number("num-retries", 4),
@@ -160,7 +159,8 @@ def commit(
             process is abandoned (`Runtime.is_abandoned`). What this call wrote is removed.
     """
     policy = RetryPolicy.of(table.metadata)
-    validate_status_checks(table.metadata)
+    # A wrong property is refused before anything can be in doubt.
+    StatusChecks.of(table.metadata)
     files = CommitFiles(table.storage, str(runtime.new_uuid()))
     memory = EntryMemory()
     snapshot_id = new_snapshot_id(runtime, table.metadata.snapshots_by_id.keys())

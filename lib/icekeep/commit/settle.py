@@ -7,20 +7,11 @@ nothing: the request may still be on its way. So unknown stays unknown, and nobo
 from collections.abc import Iterator
 
 from icekeep.catalog.base import Committed, Conflict, Table, Unknown
+from icekeep.catalog.status_checks import StatusChecks
 from icekeep.catalog.version_files import parse_version_name
-from icekeep.errors import IcekeepError, NotFoundError, OptionError
+from icekeep.errors import IcekeepError, NotFoundError, UnavailableError
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
-
-_DEFAULTS = {"num-retries": 3, "min-wait-ms": 1000, "max-wait-ms": 60_000, "total-timeout-ms": 1_800_000}
-
-
-def validate_status_checks(metadata: TableMetadata) -> None:
-    """Raise `OptionError` where a property `commit.status-check.*` is no whole number: before anything is in doubt."""
-    for name, default in _DEFAULTS.items():
-        text = _text(metadata, name, default)
-        if not text.isdecimal():
-            raise OptionError(f"table property commit.status-check.{name}", given=text, expected="a whole number")
 
 
 def settle(
@@ -51,20 +42,24 @@ def settle(
 
 
 def _looks(base: Table, runtime: Runtime) -> Iterator[Table | None]:
-    """The table as each look finds it, null where it is gone; a look that fails shows nothing."""
-    retries, timeout_ms = _number(base, "num-retries"), _number(base, "total-timeout-ms")
-    wait_ms, max_wait_ms = _number(base, "min-wait-ms"), _number(base, "max-wait-ms")
-    began_ms = runtime.monotonic_ms()
-    for number in range(retries + 1):
-        if number:
-            runtime.sleep_ms(min(wait_ms * 2 ** (number - 1), max_wait_ms))
+    """The table as each look finds it, null where it is gone; a look that fails shows nothing.
+
+    While the catalog is out of reach looks cost no more than time: the table says how many may fail to find the commit.
+    """
+    # A bad value was refused before the first attempt; one that was set since then must not hide what became of it.
+    checks = StatusChecks.of(base.metadata, is_lenient=True)
+    left_count = checks.num_retries + 1
+    for _ in checks.turns(runtime):
         try:
             yield base.catalog.load(base.identifier)
         except NotFoundError:
             yield None
+        except UnavailableError:
+            continue
         except IcekeepError:
             pass
-        if runtime.monotonic_ms() - began_ms > timeout_ms:
+        left_count -= 1
+        if not left_count:
             return
 
 
@@ -87,13 +82,3 @@ def _has_landed(table: Table, snapshot_id: int | None, metadata_location: str) -
     # Two writers that want the same version of a table in a directory give it the same name, which proves nothing.
     is_unique = parse_version_name(metadata_location.rsplit("/", 1)[-1]) is None
     return snapshot_id in table.metadata.snapshots_by_id or (is_unique and metadata_location in history)
-
-
-def _number(base: Table, name: str) -> int:
-    text = _text(base.metadata, name, _DEFAULTS[name])
-    # A bad value was refused before the first attempt; one that was set since then must not hide what became of it.
-    return int(text) if text.isdecimal() else _DEFAULTS[name]
-
-
-def _text(metadata: TableMetadata, name: str, default: int) -> str:
-    return metadata.properties.get(f"commit.status-check.{name}", str(default))

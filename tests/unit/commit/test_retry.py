@@ -8,10 +8,7 @@ from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import RetryPolicy, commit
 from icekeep.commit.summary import COMMIT_ID
-from icekeep.errors import (
-    ConflictError,
-    OptionError,
-)
+from icekeep.errors import ConflictError, UsageError
 from icekeep.events import CommitRetried, SnapshotCommitted
 from kit.changes import Applying, Recorder, run
 from kit.memory_catalog import (
@@ -173,11 +170,11 @@ def test_however_slow_the_first_attempt_was_there_is_a_second(catalog):
     "name", [f"commit.{what}.{key}" for what in ("retry", "status-check") for key in
              ("num-retries", "min-wait-ms", "max-wait-ms", "total-timeout-ms")]
 )  # fmt: skip
-@pytest.mark.parametrize("text", ["-1", "", "four", "1.5", "²", " 4"])
+@pytest.mark.parametrize("text", ["", "four", "1.5", "²", " 4"])
 def test_a_property_that_is_no_whole_number_is_refused_before_anything_is_written(catalog, name, text):
     table = memory_table(catalog, **{name: text})
     before = stored(catalog)
-    with pytest.raises(OptionError, match=f"table property {name} is '{text}'"):
+    with pytest.raises(UsageError, match=f"^table property '{name}' is '{text}'; set a whole number$"):
         run(table, ONE)
     assert (stored(catalog), catalog.swaps) == (before, [])
 

@@ -2,10 +2,11 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Committed, Conflict, Unknown
+from icekeep.catalog.status_checks import StatusChecks
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.change_properties import ChangeProperties
-from icekeep.commit.settle import settle, validate_status_checks
-from icekeep.errors import OptionError, OutcomeUnknownError
+from icekeep.commit.settle import settle
+from icekeep.errors import OutcomeUnknownError, UsageError
 from icekeep.spec.updates import RemoveSnapshots, SetProperties
 from kit.changes import run
 from kit.memory_catalog import LANDS_BUT_IS_UNKNOWN, MemoryCatalog, after, lands_late
@@ -165,10 +166,27 @@ def test_a_conflict_with_others_is_one_after_a_single_look(catalog, table):
 
 
 def test_a_conflict_that_cannot_be_looked_into_is_unknown(catalog, table):
-    catalog.failing_loads = 99
+    catalog.failing_loads = 10**6
     found = look(Conflict("409"), table)
     assert found == Unknown("409; the table cannot be loaded to see whether that was this very commit", "")
-    assert catalog.runtime.sleeps_ms == [1000, 2000, 4000]
+
+
+def test_a_catalog_that_is_out_of_reach_is_asked_for_as_long_as_the_table_says_core_c1(catalog, table):
+    """Looks that see nothing for they reach nobody are not counted: a fail-over takes longer than three of them."""
+    catalog.failing_loads = 20
+    assert look(Unknown("lost", "nowhere"), table, table.metadata.current_snapshot_id) == Committed(table)
+    assert catalog.runtime.sleeps_ms[:7] == [1000, 2000, 4000, 8000, 16_000, 32_000, 60_000]
+    catalog.failing_loads = 10**6
+    assert look(Unknown("lost", "nowhere"), table) == Unknown("lost", "nowhere")
+    assert sum(catalog.runtime.sleeps_ms) > 1_800_000
+
+
+def test_looks_have_pauses_between_them_whatever_the_table_says_core_c1(catalog):
+    names = ("commit.status-check.min-wait-ms", "commit.status-check.max-wait-ms")
+    table = memory_table(catalog, **dict.fromkeys(names, "0"))
+    catalog.failing_loads = 10**6
+    look(Unknown("lost", "nowhere"), table)
+    assert len(catalog.runtime.sleeps_ms) < 2000
 
 
 def test_a_conflict_is_looked_into_again_when_the_catalog_is_back(catalog, table):
@@ -189,9 +207,9 @@ def test_a_conflict_over_a_table_that_was_dropped_is_one(catalog, table):
 def test_a_bad_property_is_refused_beforehand_and_hides_no_outcome_afterwards(catalog, name):
     table = add(memory_table(catalog, **{f"commit.status-check.{name}": "1"}), "mine")
     bad = swap(table, SetProperties({f"commit.status-check.{name}": "²"}))
-    with pytest.raises(OptionError, match=f"commit.status-check.{name} is '²'; give a whole number"):
-        validate_status_checks(bad.metadata)
-    validate_status_checks(table.metadata)
+    with pytest.raises(UsageError, match=f"'commit.status-check.{name}' is '²'; set a whole number"):
+        StatusChecks.of(bad.metadata)
+    assert StatusChecks.of(table.metadata)
     lost = Unknown("lost", "nowhere")
     assert look(lost, bad) == lost
     assert look(lost, bad, table.metadata.current_snapshot_id) == Committed(bad)
