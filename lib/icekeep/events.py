@@ -41,7 +41,7 @@ class Warned(Event, frozen=True):
 
 
 class CommitRetried(Event, frozen=True):
-    """An attempt to commit met a conflict and will be made again after `wait_ms`."""
+    """An attempt to commit met a conflict, or a catalog or store out of reach, and will be made again after `wait_ms`."""
 
     table: str
     attempt: int

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a server: when a client sends given bytes, it loses the request or the answer, or waits."""
+"""A TCP proxy in front of a server: when a client sends given bytes, it loses the request or the answer, waits, or is gone."""
 
 import selectors
 import socket
@@ -16,9 +16,9 @@ class TcpProxy:
         self._server_port = port
         self._marker: bytes | None = None
         self._event: _Event = _pass_on
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.port = 0
+        self._clients: list[socket.socket] = []
+        self._listen()
 
     @property
     def is_waiting(self) -> bool:
@@ -27,7 +27,27 @@ class TcpProxy:
 
     def close(self) -> None:
         """Accept no more; connections that stand go on."""
+        # Closing alone does not end an accept that waits.
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+
+    def vanish(self, marker: bytes, act: Callable[[], object] = lambda: None) -> None:
+        """Break the connection, after `act`, and refuse all others until `come_back`; the server sees nothing of it."""
+
+        def event(data: bytes, client: socket.socket, server: socket.socket) -> bool:
+            act()
+            self.close()
+            for other in self._clients:
+                with suppress(OSError):
+                    other.shutdown(socket.SHUT_RDWR)
+            return False
+
+        self._marker, self._event = marker, event
+
+    def come_back(self) -> None:
+        """Accept connections again, at the same port."""
+        self._listen()
 
     def lose_request(self, marker: bytes) -> None:
         """Break the connection; the server sees nothing of what was sent."""
@@ -50,10 +70,16 @@ class TcpProxy:
 
         self._marker, self._event = marker, event
 
-    def _accept(self) -> None:
+    def _listen(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):
             while True:
-                client, _ = self._listener.accept()
+                client, _ = listener.accept()
+                self._clients.append(client)
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
@@ -11,17 +12,21 @@ from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Catalog, Committed, Table
 from icekeep.catalog.open import open_catalog
+from icekeep.events import CommitRetried, Event, StepAdvanced
 from icekeep.maintenance.compaction import compact
 from icekeep.maintenance.expiration import execute, expire_snapshots
 from icekeep.maintenance.manifests import rewrite_manifests
 from icekeep.planning.report import plan_scan
-from icekeep.runtime import SYSTEM
+from icekeep.runtime import SYSTEM, SystemRuntime
 from icekeep.spec.updates import SetProperties
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
+from kit.changes import Recorder
 from kit.lake import EVENTS, SCHEMA, events, multiset
+from kit.naive_scan import live_entries
 from kit.object_store import ObjectStore
 from kit.rest_server import RestServer
+from kit.tcp_proxy import TcpProxy
 
 ARROW_IO = "pyiceberg.io.pyarrow.PyArrowFileIO"
 
@@ -108,3 +113,57 @@ def test_an_expiry_proves_anew_where_the_server_applied_it_to_another_base(
     told = {"older_than": SYSTEM.now_ms() + 1000, "retain_last": 1, "options": {"grace": "0"}}
     result = expire_snapshots(catalog.load(EVENTS), spark_session, **told)
     assert (result.deleted_data_files_count, proofs) == (2, ["planned", "again"])
+
+
+class Waiting(SystemRuntime):
+    """Sleeps pass at once; the proxy's server comes back when twenty seconds of them are over."""
+
+    def __init__(self, proxy: TcpProxy) -> None:
+        self.slept_ms = 0
+        self._proxy: TcpProxy | None = proxy
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self.slept_ms
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        self.slept_ms += duration_ms
+        if self.slept_ms >= 20_000 and self._proxy is not None:
+            self._proxy.come_back()
+            self._proxy = None
+
+
+def test_a_compaction_lands_though_its_catalog_is_away_for_twenty_seconds_at_the_commit_core_c1(
+    tmp_path: Path, spark_session: SparkSession
+) -> None:
+    server = RestServer(tmp_path)
+    proxy = TcpProxy(urlsplit(server.uri).port or 0)
+    properties = {**server.properties, "uri": f"http://127.0.0.1:{proxy.port}"}
+    catalog = open_catalog("remote", properties)
+    catalog.create_namespace(("db",))
+    table = create_table(catalog, EVENTS, SCHEMA, properties={"commit.retry.min-wait-ms": "4000"})
+    parts = [events(number) for number in range(4)]
+    for part in parts:
+        table = append(table, part)
+
+    def data_files() -> set[str]:
+        return {info.location for info in table.storage.list(f"{table.metadata.location}/data")}
+
+    before, rewritten = data_files(), set[str]()
+
+    class Listening(Recorder):
+        def on(self, event: Event) -> None:
+            super().on(event)
+            if isinstance(event, StepAdvanced):
+                # The first request after the files are written is the one that a commit begins with.
+                proxy.vanish(b"GET /v1/namespaces/db/tables/events", lambda: rewritten.update(data_files() - before))
+
+    heard, runtime = Listening(), Waiting(proxy)
+    result = compact(table, spark_session, options={"rewrite-all": "true"}, listener=heard, runtime=runtime)
+    assert rewritten
+    assert (result.status, result.commits_count, runtime.slept_ms > 20_000) == ("done", 1, True)
+    assert sum(isinstance(event, CommitRetried) for event in heard.events) == 3
+    after = catalog.load(EVENTS)
+    assert {entry.data_file.file_path for entry in live_entries(after)} == rewritten
+    assert rows(after, properties) == multiset(pa.concat_tables(parts))
+    proxy.close()
+    server.close()

@@ -139,7 +139,7 @@ def describe(event: Event) -> str | None:
         case Warned(message=message):
             return f"warning: {message}"
         case CommitRetried(table=table, attempt=attempt, wait_ms=wait_ms, reason=reason):
-            return f"{table}: attempt {attempt} to commit met a conflict ({reason}); again in {wait_ms / 1000:.1f} s"
+            return f"{table}: attempt {attempt} to commit did not land ({reason}); again in {wait_ms / 1000:.1f} s"
         case SnapshotCommitted(table=table, snapshot_id=None):
             return f"{table}: committed"
         case SnapshotCommitted(table=table, snapshot_id=snapshot_id):

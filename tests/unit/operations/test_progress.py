@@ -52,7 +52,7 @@ def test_other_events_are_one_line_each():
     assert describe(SnapshotCommitted("db.t", None, "x")) == "db.t: committed"
     assert (
         describe(CommitRetried("db.t", 2, 1500, "moved"))
-        == "db.t: attempt 2 to commit met a conflict (moved); again in 1.5 s"
+        == "db.t: attempt 2 to commit did not land (moved); again in 1.5 s"
     )
 
 
