@@ -26,7 +26,7 @@ from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import RemoveSnapshots, SetProperties, SetSnapshotRef
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
-from icekeep.tables.refs import create_tag
+from icekeep.tables.refs import create_branch, create_tag
 from icekeep.tables.rollback import cherrypick_snapshot, rollback_to_snapshot
 from kit.java_rest import JavaRestServer
 from kit.lake import SCHEMA, events, multiset
@@ -38,6 +38,14 @@ _NUMBERS = itertools.count(1)
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     server = JavaRestServer(tmp_path_factory.mktemp("java-rest"))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def old_server(tmp_path_factory):
+    """Iceberg 1.10."""
+    server = JavaRestServer(tmp_path_factory.mktemp("java-rest"), is_old=True)
     yield server
     server.close()
 
@@ -57,6 +65,37 @@ def namespace(catalog):
 
 def made(catalog, namespace, name="events", **options):
     return create_table(catalog, (*namespace, name), SCHEMA, partition_by=[("at", "month")], **options)
+
+
+@pytest.mark.parametrize("format_version", [2, 3])
+@pytest.mark.parametrize("is_old", [True, False], ids=["1.10", "1.12"])
+def test_a_sequence_number_that_another_branch_took_is_tried_again_core_c2(
+    is_old, format_version, tmp_path, old_server, server
+):
+    """Iceberg 1.10 answers with 400, 1.12 with 409; neither is the end of a commit."""
+    opened = old_server if is_old else server
+    catalog = open_catalog("local", opened.properties)
+    namespace = (f"db{next(_NUMBERS)}",)
+    catalog.create_namespace(namespace)
+    table = append(made(catalog, namespace, format_version=format_version), events(0))
+    create_branch(table, "elsewhere")
+    table = catalog.load(table.identifier)
+    answers = []
+    swap = type(catalog).swap
+
+    class Racing(type(catalog)):
+        def swap(self, base, requirements, updates):
+            if not answers:
+                append(catalog.load(base.identifier), events(1), branch="elsewhere")
+            answers.append(swap(self, base, requirements, updates))
+            return answers[-1]
+
+    racing = Racing("local", opened.properties, SYSTEM)
+    after = append(racing.load(table.identifier), events(2))
+    assert [type(answer) for answer in answers] == [Conflict, Committed]
+    assert ("ValidationException" in answers[0].reason) == is_old
+    assert after.metadata.current_snapshot.sequence_number == 3
+    assert multiset(foreign(opened, after).scan().to_arrow()) == multiset(pa.concat_tables([events(0), events(2)]))
 
 
 def foreign(server, table):

@@ -10,13 +10,15 @@ WORKER = Path(__file__).with_name("java_rest_server.py")
 
 
 class JavaRestServer:
-    """Ends with `close`; its tables lie below `directory`."""
+    """Ends with `close`; its tables lie below `directory`. Of Iceberg 1.12, or 1.10 if it `is_old`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, is_old: bool = False) -> None:
         if not PYTHON.exists() or not JARS.exists():
             raise FileNotFoundError("there is no .venv-java or no .java-env; run `make java-env` first")
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_", "PYTHON"))}
-        jars = os.pathsep.join(str(jar) for jar in sorted(JARS.glob("*.jar")))
+        iceberg = (JARS / "rest-1.10" if is_old else JARS).glob("iceberg-*.jar")
+        found = [*iceberg, *JARS.glob("sqlite-*.jar")]
+        jars = os.pathsep.join(map(str, found))
         self.log = directory / "server.log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(

@@ -66,6 +66,7 @@ class Server:
             },
         )
         self.handlers = self._static(f"{REST}.CatalogHandlers")
+        self.snapshot_mode = self._all_snapshots()
 
     def answer(self, method: str, path: list[str], query: dict[str, list[str]], body: str) -> str:
         """The answer to a request, as JSON text, empty where there is none."""
@@ -97,8 +98,7 @@ class Server:
 
     def _on_table(self, method: str, identifier: Any, body: str) -> str:
         if method == "GET":
-            every = self._constant(f"{REST}.RESTCatalogProperties$SnapshotMode", "ALL")
-            return self._text(self.handlers.loadTable(self.catalog, identifier, every))
+            return self._text(self.handlers.loadTable(self.catalog, identifier, *self.snapshot_mode))
         if method == "DELETE":
             self.handlers.dropTable(self.catalog, identifier)
             return ""
@@ -149,6 +149,13 @@ class Server:
         mapper.setPropertyNamingStrategy(kebab.getDeclaredConstructor(None).newInstance(None))
         self._static(f"{REST}.RESTSerializers").registerAll(mapper)
         return mapper
+
+    def _all_snapshots(self) -> list[Any]:
+        """What `loadTable` takes besides a name; Iceberg 1.10 has no modes."""
+        try:
+            return [self._constant(f"{REST}.RESTCatalogProperties$SnapshotMode", "ALL")]
+        except Py4JJavaError:
+            return []
 
     def _constant(self, name: str, constant: str) -> Any:
         return self.jvm.java.lang.Class.forName(name).getField(constant).get(None)

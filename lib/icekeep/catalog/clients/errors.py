@@ -71,6 +71,12 @@ def read_failure(error: BaseException, catalog_name: str, secrets: Mapping[str, 
     )
 
 
+def is_bad_request(error: BaseException) -> bool:
+    """Whether a REST server answered that a request makes no sense to it (400)."""
+    response = _response(error)
+    return response is not None and int(response.status_code) == 400
+
+
 def is_model_error(error: BaseException) -> bool:
     """Whether PyIceberg's models refused a value; the error may be wrapped in one of PyIceberg's own."""
     return any(hasattr(link, "errors") and type(link).__name__ == "ValidationError" for link in _chain(error))

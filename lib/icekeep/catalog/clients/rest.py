@@ -22,7 +22,7 @@ from icekeep.catalog.base import (
     validate_table_identifier,
 )
 from icekeep.catalog.clients.adapter import ClientCatalog
-from icekeep.catalog.clients.errors import proved_rejection
+from icekeep.catalog.clients.errors import is_bad_request, proved_rejection
 from icekeep.catalog.clients.requests import (
     ASSERT_CREATE,
     commit_request,
@@ -35,7 +35,7 @@ from icekeep.errors import IcekeepError, NotFoundError, OutcomeUnknownError, Uns
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.requirements import Requirement
-from icekeep.spec.updates import RemoveSnapshots, Update
+from icekeep.spec.updates import AddSnapshot, RemoveSnapshots, Update
 from icekeep.storage.open import open_storage
 
 _SNAPSHOT_LOADING_MODE = "snapshot-loading-mode"
@@ -108,7 +108,7 @@ class RestCatalog(ClientCatalog):
         except IcekeepError:
             raise
         except Exception as error:  # noqa: BLE001 - the whitelist is closed, and all else is unknown
-            return self._outcome_of(error)
+            return self._outcome_of(error, table, updates)
         outcome = self._landed(table, location)
         if isinstance(outcome, Committed) and any(isinstance(update, RemoveSnapshots) for update in updates):
             return _with_all_refs(outcome, table, expected, location)
@@ -144,7 +144,7 @@ class RestCatalog(ClientCatalog):
             )
         return Pointer(str(found.metadata_location), open_storage(found.storage_properties, self._runtime))
 
-    def _outcome_of(self, error: Exception) -> SwapOutcome:
+    def _outcome_of(self, error: Exception, base: Table, updates: Sequence[Update]) -> SwapOutcome:
         """What a failed commit is; raises the error where it is proved that nothing landed and trying again is no use."""
         from pyiceberg.exceptions import CommitFailedException
 
@@ -154,9 +154,17 @@ class RestCatalog(ClientCatalog):
         rejection = proved_rejection(error, self.name, self._properties)
         if isinstance(rejection, NotFoundError):
             return Conflict(f"the table was dropped or renamed ({text})")
-        if rejection is not None:
-            raise rejection from error
-        return Unknown(text, "")
+        if rejection is None:
+            return Unknown(text, "")
+        adds_snapshot = any(isinstance(update, AddSnapshot) for update in updates)
+        if (
+            adds_snapshot
+            and is_bad_request(error)
+            and _has_moved_past(self.load(base.identifier).metadata, base.metadata)
+        ):
+            # No requirement names the last sequence number: many servers take one that is stale for a mistake (400).
+            return Conflict(text)
+        raise rejection from error
 
     def _landed(self, table: Table, location: str) -> SwapOutcome:
         """The table after a commit that the server has confirmed, by way of new credentials if the old ones ran out."""
@@ -181,6 +189,15 @@ class RestCatalog(ClientCatalog):
             return self.load(identifier)
         except IcekeepError:
             raise table_exists(self, identifier) from error
+
+
+def _has_moved_past(now: TableMetadata, base: TableMetadata) -> bool:
+    """Whether a snapshot that was made for `base` has a sequence number or a first row id that is taken, or lacks one."""
+    return (
+        now.last_sequence_number > base.last_sequence_number
+        or (now.next_row_id or 0) > (base.next_row_id or 0)
+        or now.format_version > base.format_version
+    )
 
 
 def _with_all_refs(outcome: Committed, base: Table, expected: TableMetadata, location: str) -> SwapOutcome:

@@ -19,10 +19,12 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.runtime import SYSTEM
+from icekeep.spec.snapshots import SnapshotRef
+from icekeep.spec.updates import SetSnapshotRef
 from kit.catalogs import COUNTER, EVENTS, set_counter, simple_metadata
 from kit.rest_server import Fault, Refusal
 from kit.runtime import FakeRuntime
-from kit.tables import files
+from kit.tables import files, live
 
 PROXY = "<html>upstream</html>"
 APPEND = AppendFiles(files=files("new"))
@@ -269,6 +271,52 @@ class TestCommit:
         assert len(list(metadata.ancestors(result.snapshot_id))) == 2
         # Two manifests and two lists are named; the list of the attempt that lost is gone.
         assert len(written(table)) == 4
+
+    def test_a_sequence_number_that_another_branch_took_is_a_conflict_core_c2(self, server, table):
+        """Iceberg Java up to 1.10 has no other answer to it than 400, as to a request that can never succeed."""
+        first = self.commit(table, AppendFiles(files=files("old")))
+        catalog = open_catalog("other", server.properties)
+
+        def commit_elsewhere():
+            base = catalog.load(EVENTS)
+            ref = [SetSnapshotRef("elsewhere", SnapshotRef(first.snapshot_id, type="branch"))]
+            assert isinstance(catalog.swap(base, [], ref), Committed)
+            self.commit(catalog.load(EVENTS), AppendFiles(files=files("theirs"), branch="elsewhere"), seed=1)
+
+        server.before_commit = commit_elsewhere
+        runtime = FakeRuntime(2)
+        result = commit(first.table, APPEND, runtime=runtime)
+        assert (result.changed, len(runtime.sleeps_ms)) == (True, 1)
+        after = table.catalog.load(EVENTS)
+        assert after.metadata.current_snapshot_id == result.snapshot_id
+        assert after.metadata.current_snapshot.sequence_number == 3
+        assert live(after, "elsewhere") == {"old": 1, "theirs": 1}
+        assert live(after) == {"old": 1, "new": 1}
+
+    def test_a_bad_request_on_a_table_that_nobody_changed_is_no_conflict_core_c2(self, server, table):
+        server.faults = [Fault(False, 400, body(400, "ValidationException"))]
+        with pytest.raises(UsageError, match="the server says no"):
+            self.commit(table)
+        assert (server.commits, written(table)) == (2, set())
+
+    def test_a_bad_request_without_a_snapshot_is_no_conflict_core_c2(self, server, table):
+        def commit_and_refuse():
+            self.commit(open_catalog("other", server.properties).load(EVENTS))
+            server.faults = [Fault(False, 400, body(400, "ValidationException"))]
+
+        server.before_commit = commit_and_refuse
+        with pytest.raises(UsageError, match="the server says no"):
+            self.commit(table, ChangeProperties(updates={"owner": "me"}), seed=1)
+
+    def test_a_bad_request_that_cannot_be_looked_into_is_sent_again_core_c2(self, server, table):
+        server.faults = [Fault(False, 400, body(400, "ValidationException"))]
+
+        def vanish():
+            server.load_faults = [Fault(False, 503)] * 4
+
+        server.before_commit = vanish
+        assert self.commit(table).changed
+        assert (server.commits, server.load_faults) == (3, [])
 
     def test_a_table_that_was_dropped_is_not_found_and_nothing_is_left(self, server, table):
         server.before_commit = lambda: open_catalog("other", server.properties).drop(EVENTS)
