@@ -62,6 +62,7 @@ class ObjectStore:
         self.requests: list[Request] = []
         self.ignores_conditions = False
         self._faults: list[_Fault] = []
+        self._late: list[dict[str, Any]] = []
 
     def close(self) -> None:
         """Stop the server."""
@@ -114,6 +115,18 @@ class ObjectStore:
         """Do something, and close the connection instead of answering."""
         self._faults.append(_Fault(method, name, 1, lands, "lost", "", first))
 
+    def delay(self, method: str, name: str) -> None:
+        """Close the connection instead of answering, and keep the request back until it is `deliver`ed."""
+        self._faults.append(_Fault(method, name, 1, False, "late", ""))
+
+    def deliver(self) -> list[str]:
+        """Carry out what was kept back; the statuses that nobody sees."""
+        statuses: list[str] = []
+        for environ in self._late:
+            list(self._app(environ, lambda status, *_: statuses.append(status)))
+        self._late = []
+        return statuses
+
     def repeat(self, method: str, name: str) -> None:
         """Carry a request out twice and bring the second answer, as a proxy does that lost the first."""
         self._faults.append(_Fault(method, name, 1, True, "again", ""))
@@ -154,7 +167,9 @@ class ObjectStore:
             environ["wsgi.input"].rewind()
         if fault.status == "again":
             return list(self._app(environ, start))
-        if fault.status == "lost":
+        if fault.status == "late":
+            self._late.append(dict(environ))
+        if fault.status in ("lost", "late"):
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             return []
         body = fault.body.encode()

@@ -75,8 +75,10 @@ def is_out_of_reach(error: Exception) -> bool:
     return status is None or status in (408, 429) or (status >= 500 and status != 501)
 
 
-def is_collision(error: AlreadyExistsError, key: str) -> bool:
+def is_collision(error: Exception, key: str) -> bool:
     """Whether a store refused a create since another write of the name was under way (409), and not for its end (412)."""
+    if not isinstance(error, AlreadyExistsError):
+        return False
     told = f"Object at location {key} already exists: Error performing "
     text = str(error)
     status = _STATUS.search(text, len(told))

@@ -11,6 +11,7 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import count
 from typing import Any, BinaryIO, cast
 
 import obstore
@@ -40,6 +41,7 @@ from icekeep.storage.object_directories import ObjectDirectories
 from icekeep.storage.object_errors import (
     STORE_ERRORS,
     is_collision,
+    is_out_of_reach,
     is_refused,
     reason,
     translate_store_error,
@@ -50,8 +52,9 @@ from icekeep.storage.object_requests import STAMP, Target, delete_objects, prove
 from icekeep.storage.object_stores import SCHEMES, Stores, bucket_of, check_process, open_stores
 from icekeep.storage.object_streams import PART_BYTES, READ_AHEAD_BYTES, ObjectReader, ObjectWriter, Parts
 
-_SENDS_MAX = 5
-_COLLISION_WAIT_MS = 100
+_SENDS_MS = 300_000
+_SEND_WAIT_MS = 100
+_SEND_WAIT_MAX_MS = 10_000
 _COPIES_AT_ONCE = 16
 _COMPARED_BYTES = 8 * 1024 * 1024
 _UNSENDABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
@@ -121,33 +124,65 @@ class ObjectStorage(ObjectDirectories, ObjectListing):
             raise
 
     def create(self, location: str, data: bytes) -> None:
-        """Create a small object, by a request that nothing here sends twice.
+        """Create a small object, by a request that is sent again as it stands until an answer says what became of it.
 
-        An answer that the name is taken is believed only if the object there bears another call's stamp: something on
-        the way may have repeated the request, and the answer be about our own object. A store that answers that two
-        writes collided did not carry out ours and wants it sent again; it bears the same stamp then.
+        An answer that the name is taken is believed only if the object there bears another call's stamp: else it is about
+        our own object. So it does no harm that a request whose answer was lost, or which a store could not serve (503), may
+        land late: whichever of them lands first keeps out the others, and all of them write the same. A store that answers
+        that two writes collided did not carry out ours and wants it sent again.
         """
         target, stamp = self._target(location), self._new_stamp()
-        for _ in range(_SENDS_MAX):
+        is_in_doubt, problem = False, ""
+        for _ in self._sends():
             try:
                 send_new(target, target.stores.once, data, stamp)
                 return
-            except AlreadyExistsError as error:
-                holder = self._stamp_for_sure(target)
-                if holder == stamp:
-                    return
-                if holder is not None:
-                    raise _taken(location) from error
-                if not is_collision(error, target.key):
-                    raise _unknown(location, "the name was taken, and then it was not") from error
             except STORE_ERRORS as error:
-                if is_refused(error):
+                # Of the requests before it a refusal says nothing.
+                if is_refused(error) and not is_in_doubt:
                     raise _not_created(error, location) from error
-                if self._stamp_for_sure(target) == stamp:
-                    return
-                raise _unknown(location, reason(error)) from error
-            self._runtime.sleep_ms(round(self._runtime.uniform(0, _COLLISION_WAIT_MS)))
-        raise _unknown(location, "other writes of the name went on and on")
+                problem = self._unsettled(target, stamp, error)
+                is_in_doubt = is_in_doubt or not is_collision(error, target.key)
+            if not problem:
+                return
+        raise _unknown(location, problem)
+
+    def _unsettled(self, target: Target, stamp: str, error: Exception) -> str:
+        """Why it cannot be told after an error whether an object was created; empty where it was, by a request before.
+
+        Raises:
+            FileExistsError: another call's object has the name, so that this one's never will.
+            OutcomeUnknownError: to send it again would not tell either.
+        """
+        try:
+            holder = self._stamp(target)
+        except UnavailableError as unseen:
+            return unseen.message
+        except IcekeepError as unseen:
+            raise _unknown(target.location, unseen.message) from error
+        if holder == stamp:
+            return ""
+        if holder is not None:
+            raise _taken(target.location) from error
+        if is_collision(error, target.key):
+            return "other writes of the name went on and on"
+        if isinstance(error, AlreadyExistsError):
+            raise _unknown(target.location, "the name was taken, and then it was not") from error
+        if is_refused(error) and not is_out_of_reach(error):
+            refusal = translate_store_error(error, "create", target.location).message
+            raise _unknown(target.location, f"it was sent again, and {refusal}") from error
+        return reason(error)
+
+    def _sends(self) -> Iterator[int]:
+        """The numbers of sendings, with waits of up to ten seconds slept between them; ends after some minutes."""
+        began_ms = self._runtime.monotonic_ms()
+        for number in count():
+            yield number
+            # Who started an abandoned process may have begun its work again.
+            if self._runtime.monotonic_ms() - began_ms > _SENDS_MS or self._runtime.is_abandoned():
+                return
+            wait_ms = min(_SEND_WAIT_MS * 2**number, _SEND_WAIT_MAX_MS)
+            self._runtime.sleep_ms(round(wait_ms * (1 - self._runtime.uniform(0, 0.5))))
 
     def move(self, source: str, target: str) -> None:
         """Copy within a bucket, never over an object, and delete what was copied; at most 5 GiB.
@@ -254,12 +289,6 @@ class ObjectStorage(ObjectDirectories, ObjectListing):
         except MissingFileError:
             return None
         return found.attributes.get(STAMP, "")
-
-    def _stamp_for_sure(self, target: Target) -> str | None:
-        try:
-            return self._stamp(target)
-        except IcekeepError as error:
-            raise _unknown(target.location, error.message) from error
 
     def _copy_to_move(self, source: str, target: str) -> Target:
         """Give an object its new name beside the old one; returns what to delete then."""

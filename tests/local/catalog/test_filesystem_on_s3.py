@@ -124,25 +124,40 @@ def test_a_store_that_ignores_conditions_is_not_committed_to(table, properties, 
     assert store.keys(properties["warehouse"].split("/")[2]) == before
 
 
-@pytest.mark.parametrize(
-    ("status", "lands", "expected"),
-    [
-        (None, True, Committed),
-        (None, False, Unknown),
-        (500, True, Committed),
-        (503, False, Unknown),
-        (504, False, Unknown),
-    ],
-)
-def test_a_commit_whose_answer_is_lost_is_found_or_unknown(catalog, table, store, status, lands, expected):
+@pytest.mark.parametrize("lands", [True, False])
+@pytest.mark.parametrize("status", [None, 500, 503, 504])
+def test_a_commit_whose_answer_is_lost_is_found_or_sent_again_core_c13(catalog, table, store, status, lands):
     if status is None:
         store.lose_answer("PUT", "/v2.metadata.json", lands=lands)
     else:
         store.answer("PUT", "/v2.metadata.json", status, lands=lands)
-    assert isinstance(catalog.swap(table, [], set_counter(1)), expected)
+    assert isinstance(catalog.swap(table, [], set_counter(1)), Committed)
     assert not store.is_waiting
-    assert catalog.load(EVENTS).metadata_location == version(table, 2 if lands else 1)
-    assert len(store.sent("PUT", "/v2.metadata.json")) == 1
+    assert catalog.load(EVENTS).metadata_location == version(table, 2)
+    assert len(store.sent("PUT", "/v2.metadata.json")) == (1 if lands else 2)
+
+
+def test_a_commit_that_lands_late_changes_nothing_that_others_built_since_core_c13(catalog, table, store):
+    store.delay("PUT", "/v2.metadata.json")
+    ours = catalog.swap(table, [], set_counter(1))
+    theirs = catalog.swap(ours.table, [], set_counter(2))
+    assert (type(ours), type(theirs)) == (Committed, Committed)
+    assert store.deliver() == ["412 PRECONDITION FAILED"]
+    assert catalog.load(EVENTS).metadata == theirs.table.metadata
+    assert read(store, version(table, 2)) == format_metadata(ours.table.metadata)
+
+
+def test_a_commit_that_is_sent_again_loses_to_one_that_landed_meanwhile_core_c13(catalog, table, store, properties):
+    def be_faster() -> None:
+        other = open_catalog("other", properties)
+        assert isinstance(other.swap(other.load(EVENTS), [], set_counter(7)), Committed)
+
+    store.delay("PUT", "/v2.metadata.json")
+    store.before("PUT", "/v2.metadata.json", be_faster)
+    outcome = catalog.swap(table, [], set_counter(1))
+    assert (type(outcome), outcome.is_final) == (Conflict, True)
+    assert store.deliver() == ["412 PRECONDITION FAILED"]
+    assert catalog.load(EVENTS).metadata.properties[COUNTER] == "7"
 
 
 def test_a_commit_that_meets_itself_has_committed_although_others_could_have_written_the_same(catalog, table, store):
