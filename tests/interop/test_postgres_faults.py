@@ -17,10 +17,10 @@ from icekeep.catalog.base import Committed, Conflict, Unknown
 from icekeep.catalog.database import Database
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import OutcomeUnknownError, UnavailableError, UsageError
-from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from kit.catalogs import EVENTS, set_counter, simple_metadata
 from kit.postgres import Postgres
+from kit.runtime import FakeRuntime
 from kit.tcp_proxy import TcpProxy
 
 COMMIT = b"COMMIT\x00"
@@ -46,7 +46,7 @@ def properties(uri, tmp_path):
 
 @pytest.fixture
 def catalog(properties):
-    catalog = open_catalog("local", properties)
+    catalog = open_catalog("local", properties, FakeRuntime())
     catalog.create_namespace(("db",))
     return catalog
 
@@ -71,9 +71,8 @@ def proxy(postgres):
 @pytest.fixture
 def behind(properties, postgres, proxy):
     """The same catalog, reached through the proxy."""
-    return open_catalog(
-        "local", {**properties, "uri": properties["uri"].replace(f":{postgres.port}/", f":{proxy.port}/")}
-    )
+    address = properties["uri"].replace(f":{postgres.port}/", f":{proxy.port}/")
+    return open_catalog("local", {**properties, "uri": address}, FakeRuntime(1))
 
 
 @pytest.fixture
@@ -202,44 +201,57 @@ def test_a_backend_that_is_killed_before_the_commit_proves_that_nothing_landed(c
     assert metadata_files(table) == [table.metadata_location]
 
 
-def test_a_backend_that_is_killed_when_the_commit_is_on_its_way_is_unknown(table, behind, proxy, query):
+def test_a_backend_that_is_killed_when_the_commit_is_on_its_way_is_sent_it_again_core_c16(table, behind, proxy, query):
     proxy.before(COMMIT, lambda: kill(query))
     outcome = behind.swap(behind.load(EVENTS), [], set_counter(1))
-    assert isinstance(outcome, Unknown)
-    assert pointer(query) == table.metadata_location
-    assert metadata_files(table) == [table.metadata_location, outcome.metadata_location]
+    assert isinstance(outcome, Committed)
+    assert pointer(query) == outcome.table.metadata_location
+    assert metadata_files(table) == [table.metadata_location, outcome.table.metadata_location]
 
 
-def test_a_commit_whose_answer_is_lost_is_unknown_and_its_file_stays(table, behind, proxy, query):
-    proxy.lose_answer(COMMIT)
-    outcome = behind.swap(behind.load(EVENTS), [], set_counter(1))
-    assert isinstance(outcome, Unknown)
-    assert outcome.cause.startswith("cannot tell whether the database of catalog 'local' committed: ")
-    assert pointer(query) == outcome.metadata_location
-    assert metadata_files(table) == [table.metadata_location, outcome.metadata_location]
-
-
-def test_a_commit_whose_answer_is_lost_is_settled_by_looking_peers_10(events, behind, proxy, catalog):
-    proxy.lose_answer(COMMIT)
-    after = append(behind.load(EVENTS), ROWS)
-    assert not proxy.is_waiting
-    assert len(after.metadata.snapshots) == 1
-    assert catalog.load(EVENTS).metadata == after.metadata
-
-
-def test_a_commit_that_never_arrived_stays_unknown_and_nothing_is_deleted_peers_10(
-    events, behind, proxy, catalog, tmp_path
+@pytest.mark.parametrize("lost", ["request", "answer"])
+def test_a_commit_whose_request_or_answer_is_lost_is_settled_by_sending_it_again_core_c16(
+    table, behind, proxy, query, lost
 ):
-    before = files_below(tmp_path)
-    proxy.lose_request(COMMIT)
-    with pytest.raises(OutcomeUnknownError, match="may or may not have landed") as raised:
-        append(behind.load(EVENTS), ROWS)
-    assert catalog.load(EVENTS).metadata == events.metadata
-    kept = {path.suffix for path in files_below(tmp_path) - before}
-    assert kept == {".parquet", ".avro", ".json"}
-    assert Path(raised.value.facts["metadata_location"].removeprefix("file://")).exists()
-    # Whoever looks at the evidence may run it again; the table takes it.
-    assert len(append(behind.load(EVENTS), ROWS).metadata.snapshots) == 1
+    proxy.lose_request(COMMIT) if lost == "request" else proxy.lose_answer(COMMIT)
+    outcome = behind.swap(behind.load(EVENTS), [], set_counter(1))
+    assert not proxy.is_waiting
+    assert isinstance(outcome, Committed)
+    assert len(behind._runtime.sleeps_ms) == 1
+    assert pointer(query) == outcome.table.metadata_location
+    assert metadata_files(table) == [table.metadata_location, outcome.table.metadata_location]
+
+
+def test_a_commit_that_arrives_late_is_waited_for_and_not_doubled_core_c16(table, behind, catalog, proxy, query):
+    """Its transaction holds the row's lock until its COMMIT arrives: what was sent again waits, and finds its work."""
+
+    def until_the_next_waits() -> None:
+        while not query(f"{OUR_BACKENDS} AND wait_event_type = 'Lock'"):
+            pass
+
+    base = behind.load(EVENTS)
+    proxy.deliver_late(COMMIT, until_the_next_waits)
+    outcome = behind.swap(base, [], set_counter(1))
+    assert isinstance(outcome, Committed)
+    assert pointer(query) == outcome.table.metadata_location
+    assert catalog.load(EVENTS).metadata.properties["test.counter"] == "1"
+    assert len(metadata_files(table)) == 2
+
+
+def test_a_commit_whose_server_is_away_for_minutes_is_sent_again_when_it_is_back_core_c16(table, behind, proxy, query):
+    class Returning(FakeRuntime):
+        def sleep_ms(self, duration_ms):
+            was_away = self.elapsed_ms < 240_000
+            super().sleep_ms(duration_ms)
+            if was_away and self.elapsed_ms >= 240_000:
+                proxy.come_back()
+
+    behind._runtime = Returning(3)
+    base = behind.load(EVENTS)
+    proxy.vanish(COMMIT)
+    outcome = behind.swap(base, [], set_counter(1))
+    assert isinstance(outcome, Committed)
+    assert pointer(query) == outcome.table.metadata_location
 
 
 def test_a_server_that_goes_silent_at_the_commit_is_not_waited_for_forever(table, behind, proxy, query, monkeypatch):
@@ -247,8 +259,8 @@ def test_a_server_that_goes_silent_at_the_commit_is_not_waited_for_forever(table
     monkeypatch.setattr(database_module, "_ANSWER_TIMEOUT_SECONDS", 0.5)
     proxy.swallow_answer(COMMIT)
     outcome = behind.swap(base, [], set_counter(1))
-    assert isinstance(outcome, Unknown)
-    assert pointer(query) == outcome.metadata_location
+    assert isinstance(outcome, Committed)
+    assert pointer(query) == outcome.table.metadata_location
 
 
 @pytest.mark.parametrize("statement", [b"UPDATE iceberg_tables", b"set_config"])

@@ -1,7 +1,7 @@
 """A Hive metastore on this machine: its thrift protocol over a socket, over entries in memory.
 
 Only what a catalog of Iceberg tables asks for. Locks are real: one holder a table, others wait. `fail` names a call that
-fails once, before or after it took effect.
+fails once, before or after it took effect, or is kept back (`late`).
 """
 
 import copy
@@ -37,6 +37,7 @@ class HiveServer:
         self.fail: tuple[str, str] | None = None
         self.before_alter: Any = None
         self.compares = True
+        self.late: Any = None
         self.lock_guard = threading.RLock()
         self._ids = itertools.count(1)
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -87,6 +88,12 @@ class _Handler:
                 owner.fail = None
             if how == "before":
                 raise MetaException("it did not work")
+            if how == "late":
+                # Kept back until somebody calls it; the client hears nothing.
+                owner.late = lambda: call(*arguments, **named)
+                self._connection.shutdown(socket.SHUT_RDWR)
+                self._connection.close()
+                return None
             if how == "slow":
                 SYSTEM.sleep_ms(900)
             with owner.lock_guard:
@@ -99,6 +106,9 @@ class _Handler:
             return answer
 
         return guarded
+
+    def getVersion(self) -> str:
+        return "4.0.1" if self._owner.compares else "3.0"
 
     def create_database(self, database: Any) -> None:
         if database.name in self._owner.databases:

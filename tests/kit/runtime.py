@@ -2,6 +2,7 @@
 
 import hashlib
 import uuid
+from collections.abc import Callable
 
 START_MS = 1_700_000_000_000
 
@@ -10,7 +11,7 @@ class FakeRuntime:
     """Every sleep is recorded and passes at once.
 
     `now_ms` may be set back or forth as a bad clock would be; `chance` is where between low and high `uniform` answers,
-    a random place where it is None; `abandoned` is what `is_abandoned` answers.
+    a random place where it is None; `abandoned` is what `is_abandoned` answers; `before_sleep` happens once, at the next sleep.
     """
 
     def __init__(self, seed: int = 0, now_ms: int = START_MS, chance: float | None = 0.0) -> None:
@@ -19,6 +20,7 @@ class FakeRuntime:
         self.sleeps_ms: list[int] = []
         self.chance = chance
         self.abandoned = False
+        self.before_sleep: Callable[[], object] | None = None
         self._seed = seed
         self._drawn = 0
 
@@ -29,6 +31,9 @@ class FakeRuntime:
         return self.elapsed_ms
 
     def sleep_ms(self, duration_ms: int) -> None:
+        act, self.before_sleep = self.before_sleep, None
+        if act is not None:
+            act()
         self.sleeps_ms.append(duration_ms)
         self.pass_ms(duration_ms)
 

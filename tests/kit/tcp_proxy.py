@@ -61,6 +61,18 @@ class TcpProxy:
         """Let the server answer, and let the client wait until it hangs up."""
         self._marker, self._event = marker, _swallow_answer
 
+    def deliver_late(self, marker: bytes, wait: Callable[[], object]) -> None:
+        """Break the connection for the client, and pass its bytes on when `wait` is over."""
+
+        def event(data: bytes, client: socket.socket, server: socket.socket) -> bool:
+            client.shutdown(socket.SHUT_RDWR)
+            wait()
+            server.sendall(data)
+            assert server.recv(65536)
+            return False
+
+        self._marker, self._event = marker, event
+
     def before(self, marker: bytes, act: Callable[[], object]) -> None:
         """Do something before the bytes are passed on."""
 

@@ -34,6 +34,7 @@ from icekeep.catalog.metadata_files import (
     read_current,
     write_metadata,
 )
+from icekeep.catalog.resending import Sent, sent_until_known
 from icekeep.errors import (
     ConfigError,
     IcekeepError,
@@ -157,17 +158,14 @@ class SqlCatalog:
             return new
         location = self._write(new, file_version(table.metadata_location) + 1)
         try:
-            conflict = self._database.transact(lambda connection: self._move_pointer(connection, table, location))
-        except OutcomeUnknownError as error:
-            return Unknown(error.message, location)
-        except DatabaseBusyError as error:
-            conflict = Conflict(str(error), is_final=True)
+            outcome = sent_until_known(lambda: self._moved(table, location), table, location, self._runtime)
         except IcekeepError:
             self._forget(location)
             raise
-        if conflict is not None:
+        if isinstance(outcome, Conflict):
             self._forget(location)
-            return conflict
+        if outcome is not None:
+            return outcome
         self._storage.delete_many(entry.metadata_file for entry in dropped_from_log(table.metadata, new))
         return Committed(Table(table.identifier, new, location, self._storage, self))
 
@@ -240,6 +238,15 @@ class SqlCatalog:
                 raise UsageError(f"namespace {text!r} in catalog {self.name!r} is not empty; drop what is in it first")
 
         self._change(remove)
+
+    def _moved(self, table: Table, location: str) -> Sent:
+        """One transaction that moves the pointer; a later one waits for the lock of an earlier, so it sees what that did."""
+        try:
+            return self._database.transact(lambda connection: self._move_pointer(connection, table, location))
+        except OutcomeUnknownError as error:
+            return Unknown(error.message, location)
+        except DatabaseBusyError as error:
+            return Conflict(str(error), is_final=True)
 
     def _move_pointer(self, connection: sa.Connection, table: Table, location: str) -> Conflict | None:
         """The compare and swap; its conflict is proved, since the statement changed no row."""

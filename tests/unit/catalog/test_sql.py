@@ -21,6 +21,7 @@ from icekeep.errors import (
 from icekeep.spec.updates import SetProperties
 from icekeep.storage.local import LocalStorage
 from kit.catalogs import COUNTER, EVENTS, set_counter, simple_metadata
+from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage
 
 V0_TABLES = """
@@ -47,7 +48,7 @@ def properties(tmp_path, database):
 
 @pytest.fixture
 def catalog(properties):
-    catalog = open_catalog("local", properties)
+    catalog = open_catalog("local", properties, FakeRuntime())
     catalog.create_namespace(("db",))
     return catalog
 
@@ -208,16 +209,107 @@ def test_a_database_in_use_at_the_swap_is_a_conflict_and_leaves_no_file(catalog,
     assert isinstance(catalog.swap(table, [], set_counter(1)), Committed)
 
 
-def test_a_commit_that_fails_at_the_commit_is_unknown_and_its_file_stays(catalog, table, database):
+@contextmanager
+def reading(database):
+    """A reader in the middle of its reading lets the row be changed, and stops the commit."""
     with foreign(database) as connection:
-        # A reader in the middle of its reading lets the row be changed, and stops the commit.
         connection.execute("BEGIN")
         connection.execute("SELECT * FROM iceberg_tables").fetchone()
+        yield connection
+
+
+def test_a_commit_that_fails_at_the_commit_again_and_again_is_unknown_and_its_file_stays(catalog, table, database):
+    with reading(database):
         outcome = catalog.swap(table, [], set_counter(1))
     assert isinstance(outcome, Unknown)
     assert outcome.cause == "cannot tell whether the database of catalog 'local' committed: database is locked"
     assert metadata_files(table) == [table.metadata_location, outcome.metadata_location]
     assert catalog.load(EVENTS).metadata == table.metadata
+    assert catalog._runtime.sleeps_ms == [1000, 2000, 4000]
+
+
+def test_a_commit_that_fails_at_the_commit_is_sent_again_core_c16(catalog, table, database):
+    with reading(database) as reader:
+        catalog._runtime.before_sleep = reader.rollback
+        outcome = catalog.swap(table, [], set_counter(1))
+    assert isinstance(outcome, Committed)
+    assert catalog.load(EVENTS).metadata == outcome.table.metadata
+    assert metadata_files(table) == [table.metadata_location, outcome.table.metadata_location]
+
+
+def test_a_commit_that_is_sent_again_loses_to_another_writers_core_c16(catalog, properties, table, database):
+    with reading(database) as reader:
+
+        def be_faster() -> None:
+            reader.rollback()
+            other = open_catalog("local", properties)
+            assert isinstance(other.swap(table, [], set_counter(7)), Committed)
+
+        catalog._runtime.before_sleep = be_faster
+        outcome = catalog.swap(table, [], set_counter(1))
+    assert (type(outcome), outcome.is_final) == (Conflict, True)
+    assert catalog.load(EVENTS).metadata.properties[COUNTER] == "7"
+    assert len(metadata_files(table)) == 2
+
+
+def test_a_commit_is_not_sent_again_by_a_process_that_is_abandoned_core_c16(catalog, table, database):
+    with reading(database):
+        catalog._runtime.abandoned = True
+        assert isinstance(catalog.swap(table, [], set_counter(1)), Unknown)
+    assert len(catalog._runtime.sleeps_ms) == 1
+
+
+class LostAnswers(SqlCatalog):
+    """Transactions land, and what is done then happens before anybody knows."""
+
+    def lose(self, *acts):
+        transact, left = self._database.transact, list(acts)
+
+        def lost(work):
+            answer = transact(work)
+            if left:
+                left.pop(0)()
+                raise OutcomeUnknownError("the answer was lost")
+            return answer
+
+        self._database.transact = lost
+
+
+@pytest.fixture
+def losing(catalog, properties):
+    return LostAnswers("local", properties, LocalStorage(), FakeRuntime())
+
+
+def test_a_commit_that_landed_is_found_though_others_have_built_upon_it_core_c16(catalog, losing, table):
+    def build_upon() -> None:
+        assert isinstance(catalog.swap(catalog.load(EVENTS), [], set_counter("theirs")), Committed)
+
+    losing.lose(build_upon)
+    outcome = losing.swap(table, [], [SetProperties({"owner": "me"})])
+    assert isinstance(outcome, Committed)
+    assert catalog.load(EVENTS).metadata.properties.items() >= {COUNTER: "theirs", "owner": "me"}.items()
+    assert len(metadata_files(table)) == 3
+
+
+def test_where_history_does_not_reach_back_to_the_commit_it_stays_unknown_core_c16(catalog, losing):
+    metadata = simple_metadata(catalog.default_location(EVENTS), **{"write.metadata.previous-versions-max": "1"})
+    table = catalog.create(EVENTS, metadata)
+
+    def build_upon() -> None:
+        for number in range(3):
+            assert isinstance(catalog.swap(catalog.load(EVENTS), [], set_counter(number)), Committed)
+
+    losing.lose(build_upon)
+    outcome = losing.swap(table, [], [SetProperties({"owner": "me"})])
+    assert isinstance(outcome, Unknown)
+    assert table.storage.head(outcome.metadata_location) is not None
+
+
+def test_a_table_that_was_renamed_after_a_lost_answer_leaves_it_unknown_core_c16(catalog, losing, table):
+    losing.lose(lambda: catalog.rename(EVENTS, ("db", "moved")))
+    outcome = losing.swap(table, [], set_counter(1))
+    assert isinstance(outcome, Unknown)
+    assert catalog.load(("db", "moved")).metadata_location == outcome.metadata_location
 
 
 def test_a_database_in_use_at_a_create_is_unavailable_and_leaves_no_file(catalog, table, database):

@@ -34,6 +34,7 @@ from icekeep.catalog.metadata_files import (
     read_table,
     write_metadata,
 )
+from icekeep.catalog.resending import Sent, has_landed, sent_until_known
 from icekeep.errors import ConfigError, IcekeepError, OutcomeUnknownError, UnsupportedError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import metadata_to_json
@@ -66,8 +67,13 @@ class MetastoreCatalog(ClientCatalog):
         if self._pointer(identifier) is not None:
             raise table_exists(self, identifier)
         write_metadata(storage, metadata, location)
-        outcome = self._moved(client, staged, storage, location)
+        try:
+            outcome = self._moved(client, staged, location)
+        except IcekeepError:
+            storage.delete_many([location])
+            raise
         if isinstance(outcome, Conflict):
+            storage.delete_many([location])
             raise table_exists(self, identifier)
         if isinstance(outcome, Unknown):
             raise OutcomeUnknownError(
@@ -112,7 +118,19 @@ class MetastoreCatalog(ClientCatalog):
         location = new_location(new, file_version(table.metadata_location) + 1, self._runtime)
         staged = self._staged(client, table.identifier, table.metadata, table.metadata_location, new, location)
         write_metadata(table.storage, new, location)
-        outcome = self._moved(client, staged, table.storage, location)
+
+        def send() -> Sent:
+            if staged.was_sent:
+                self._check_compares(client)
+            return self._moved(client, staged, location)
+
+        try:
+            outcome = sent_until_known(send, table, location, self._runtime)
+        except IcekeepError:
+            table.storage.delete_many([location])
+            raise
+        if isinstance(outcome, Conflict):
+            table.storage.delete_many([location])
         if outcome is not None:
             return outcome
         table.storage.delete_many(entry.metadata_file for entry in dropped_from_log(table.metadata, new))
@@ -176,59 +194,60 @@ class MetastoreCatalog(ClientCatalog):
         client.check(staged)
         return staged
 
-    def _moved(self, client: Any, staged: Any, storage: Storage, location: str) -> Conflict | Unknown | None:
-        """Move the pointer; null if that worked. Removes the new metadata file where the move is proved to have failed."""
+    def _moved(self, client: Any, staged: Any, location: str) -> Sent:
+        """Move the pointer by one request; an error or a conflict proves that it did not move it."""
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
+        staged.was_sent = False
         try:
             client.commit_staged(staged)
         except Exception as error:
             if not staged.was_sent:
-                storage.delete_many([location])
                 if isinstance(error, CommitFailedException | TableAlreadyExistsError):
                     return Conflict(self._described(error), is_final=True)
                 raise read_failure(error, self.name, self._properties) from error
-            return self._after_sending(error, staged.identifier, storage, location)
+            return self._after_sending(error, staged, location)
         return None
 
-    def _after_sending(
-        self, error: Exception, identifier: Identifier, storage: Storage, location: str
-    ) -> Conflict | Unknown | None:
+    def _check_compares(self, client: Any) -> None:
+        """Raise `UnsupportedError` where a request that is late could undo what others have committed since."""
+        with self._reading():
+            if not client.compares():
+                raise UnsupportedError(f"the metastore of catalog {self.name!r} is not known to compare pointers")
+
+    def _after_sending(self, error: Exception, staged: Any, location: str) -> Sent:
         from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 
         is_compared = type(error).__name__ == "MetaException" and _MODIFIED in str(error)
         if is_compared or isinstance(error, CommitFailedException | NoSuchTableError | TableAlreadyExistsError):
-            return self._refused(error, identifier, storage, location)
+            return self._refused(error, staged, location)
         rejection = proved_rejection(error, self.name, self._properties)
         if rejection is None:
             return Unknown(self._described(error), location)
-        storage.delete_many([location])
         raise rejection from error
 
-    def _refused(
-        self, error: Exception, identifier: Identifier, storage: Storage, location: str
-    ) -> Conflict | Unknown | None:
+    def _refused(self, error: Exception, staged: Any, location: str) -> Sent:
         """What a refusal is once the table was looked at: the client sends a change again whose answer was lost.
 
         Then the second request meets the first; and a third writer may have come after.
         """
         reason = self._described(error)
         try:
-            pointer = self._pointer(identifier)
+            pointer = self._pointer(staged.identifier)
             if pointer == location:
                 return None
             if pointer is not None:
-                now = read_table(self, identifier, pointer, storage).metadata
-                if any(entry.metadata_file == location for entry in now.metadata_log):
+                now = read_table(self, staged.identifier, pointer, self._storage())
+                landed = has_landed(now, staged.base_location, location)
+                if landed:
                     return None
+                if landed is None and staged.base_location:
+                    return Unknown(f"{reason}; the table's history does not reach back to this commit", location)
         except IcekeepError as unseen:
             return Unknown(
                 f"{reason}; the table cannot be loaded to see whether that was this commit: {unseen.message}", location
             )
-        if pointer is None:
-            reason = f"the table was dropped or renamed ({reason})"
-        storage.delete_many([location])
-        return Conflict(reason)
+        return Conflict(f"the table was dropped or renamed ({reason})" if pointer is None else reason)
 
     @abstractmethod
     def _connect(self) -> Any:

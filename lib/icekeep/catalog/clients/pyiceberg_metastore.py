@@ -17,12 +17,15 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchIcebergTableError,
 from pyiceberg.schema import visit
 from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.metadata import TableMetadataUtil
+from thrift.Thrift import TException
+from thrift.transport.TTransport import TTransportException
 
 from icekeep.catalog.base import Identifier
 from icekeep.catalog.clients.adapter import HIVE_TIMEOUT
 from icekeep.errors import IcekeepBug, UnsupportedError
 
 _HIVE_TIMEOUT_DEFAULT_MS = 300_000
+_FIRST_COMPARING_HIVE = 4
 _HIVE_COMPATIBLE = "hive.hive2-compatible"
 
 
@@ -77,6 +80,19 @@ class StagingHiveCatalog(HiveCatalog):  # type: ignore[misc]
         with self._client as metastore:
             entry = self._get_hive_table(metastore, *identifier)
         return pointer_of(entry.parameters, identifier)
+
+    def compares(self) -> bool:
+        """Whether the metastore itself compares the pointer (HIVE-26882), as Hive 4 does; older ones may, and do not tell."""
+        try:
+            with self._client as metastore:
+                version = str(metastore.getVersion())
+        except (TTransportException, OSError):
+            raise
+        except TException:
+            # One that does not know the question.
+            return False
+        major = version.partition(".")[0]
+        return major.isdecimal() and int(major) >= _FIRST_COMPARING_HIVE
 
     def check(self, staged: StagedCommit) -> None:
         """Raise `UnsupportedError` for columns that a metastore's entry cannot describe."""
@@ -142,6 +158,10 @@ class StagingGlueCatalog(GlueCatalog):  # type: ignore[misc]
     def pointer(self, identifier: Identifier) -> str:
         """The metadata location of a table; raises PyIceberg's error where there is none."""
         return pointer_of(self._get_glue_table(*identifier).get("Parameters", {}), identifier)
+
+    def compares(self) -> bool:
+        """Glue compares the version of the table's entry."""
+        return True
 
     def check(self, staged: StagedCommit) -> None:
         """Glue's entry describes every column, one of an unknown type by its Iceberg name."""

@@ -1,5 +1,6 @@
 """The Glue catalog against moto's Glue over HTTP; files are on the local disk."""
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -20,6 +21,8 @@ from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError,
 from icekeep.spec.types import NestedField, PrimitiveType
 from kit.catalogs import COUNTER, EVENTS, SCHEMA, set_counter, simple_metadata
 from kit.runtime import FakeRuntime
+
+_SEEDS = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,7 @@ def properties(endpoint, clients, tmp_path):
 
 
 def connected(properties, client):
-    catalog = open_catalog("local", properties)
+    catalog = open_catalog("local", properties, FakeRuntime(next(_SEEDS)))
     catalog._local.client = (os.getpid(), client)
     return catalog
 
@@ -217,23 +220,72 @@ def test_a_conflict_with_our_own_request_is_no_conflict(catalog, table):
     assert catalog.load(EVENTS).metadata.properties[COUNTER] == "1"
 
 
-def test_a_lost_answer_is_unknown_and_is_settled_by_looking(catalog, table):
+def test_a_lost_answer_is_settled_by_sending_it_again_core_c16(catalog, table):
     meanwhile(catalog, fail, "needs-retry.glue.UpdateTable")
     outcome = catalog.swap(table, [], set_counter(1))
-    assert isinstance(outcome, Unknown)
-    assert catalog.load(EVENTS).metadata_location == outcome.metadata_location
+    assert isinstance(outcome, Committed)
+    assert catalog.load(EVENTS).metadata == outcome.table.metadata
     meanwhile(catalog, fail, "needs-retry.glue.UpdateTable")
     assert commit(table, ChangeProperties(updates={"owner": "me"}), runtime=FakeRuntime()).changed
 
 
-@pytest.mark.parametrize(
-    "act",
-    [fail, answer("InternalServiceException"), answer("OperationTimeoutException"), answer("AccessDeniedException", 1)],
-)
-def test_what_proves_nothing_is_unknown_and_keeps_the_file(catalog, table, act):
+FAILURES = [
+    fail,
+    answer("InternalServiceException"),
+    answer("OperationTimeoutException"),
+    answer("ThrottlingException", 1),
+]
+
+
+@pytest.mark.parametrize("act", [*FAILURES, answer("AccessDeniedException", 1)])
+def test_a_request_that_proves_nothing_is_sent_again_core_c16(catalog, table, act):
     meanwhile(catalog, act)
     outcome = catalog.swap(table, [], set_counter(1))
+    assert isinstance(outcome, Committed)
+    assert catalog.load(EVENTS).metadata.properties[COUNTER] == "1"
+    assert len(metadata_files(table)) == 2
+
+
+def test_a_change_that_arrives_late_has_a_version_that_is_taken_core_c16(catalog, table):
+    """Glue refuses it then (moto does not): both requests name the version that the one which landed has replaced."""
+    versions = []
+    events = catalog._client().glue.meta.events
+
+    def note(params, **_):
+        versions.append(params["VersionId"])
+
+    events.register("provide-client-params.glue.UpdateTable", note)
+    meanwhile(catalog, fail)
+    assert isinstance(catalog.swap(table, [], set_counter(1)), Committed)
+    events.unregister("provide-client-params.glue.UpdateTable", note)
+    now = catalog._client().glue.get_table(DatabaseName="db", Name="events")["Table"]["VersionId"]
+    assert versions[0] == versions[1] != now
+
+
+def test_a_change_that_is_sent_again_loses_to_another_writers_core_c16(catalog, table, properties, clients):
+    def be_faster():
+        other = connected(properties, clients[1])
+        assert isinstance(other.swap(other.load(EVENTS), [], set_counter(7)), Committed)
+
+    meanwhile(catalog, fail)
+    catalog._runtime.before_sleep = be_faster
+    outcome = catalog.swap(table, [], set_counter(1))
+    assert (type(outcome), outcome.is_final) == (Conflict, True)
+    assert catalog.load(EVENTS).metadata.properties[COUNTER] == "7"
+    assert len(metadata_files(table)) == 2
+
+
+def test_what_proves_nothing_over_and_over_is_unknown_and_keeps_the_file(catalog, table):
+    events = catalog._client().glue.meta.events
+
+    def fail_again(**_):
+        fail()
+
+    events.register("before-call.glue.UpdateTable", fail_again)
+    outcome = catalog.swap(table, [], set_counter(1))
+    events.unregister("before-call.glue.UpdateTable", fail_again)
     assert isinstance(outcome, Unknown)
+    assert catalog._runtime.sleeps_ms == [1000, 2000, 4000]
     assert table.storage.head(outcome.metadata_location) is not None
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hive_metastore.ttypes import MetaException
 from pyiceberg.catalog.hive import HiveCatalog as ForeignHiveCatalog
 
 from contracts.catalog_contract import CatalogContract
@@ -22,6 +23,8 @@ from kit.catalogs import COUNTER, EVENTS, SCHEMA, set_counter, simple_metadata
 from kit.hive_server import HiveServer
 from kit.runtime import FakeRuntime
 from kit.tables import files
+
+ALTER = "alter_table_with_environment_context"
 
 
 @pytest.fixture
@@ -130,7 +133,7 @@ class TestHiveCatalog(CatalogContract):
 
 @pytest.fixture
 def catalog(metastore, tmp_path):
-    catalog = open_catalog("local", hive_properties(metastore, tmp_path))
+    catalog = open_catalog("local", hive_properties(metastore, tmp_path), FakeRuntime())
     catalog.create_namespace(("db",))
     return catalog
 
@@ -203,29 +206,68 @@ def test_a_table_whose_writers_take_no_lock_is_refused(catalog):
         catalog.swap(table, [], set_counter(1))
 
 
-@pytest.mark.parametrize("fault", [("unlock", "before"), ("unlock", "after"), ("unlock", "cut")])
-def test_an_unlock_that_fails_after_the_change_leaves_it_unknown(catalog, table, metastore, fault):
+FAULTS = [
+    *(("unlock", how) for how in ("before", "after", "cut")),
+    *((ALTER, how) for how in ("before", "after", "cut")),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_change_whose_answer_is_lost_is_settled_by_sending_it_again_core_c16(catalog, table, metastore, fault):
     metastore.fail = fault
     outcome = catalog.swap(table, [], set_counter(1))
-    assert isinstance(outcome, Unknown)
-    assert catalog.load(EVENTS).metadata_location == outcome.metadata_location
+    assert isinstance(outcome, Committed)
+    assert catalog.load(EVENTS).metadata == outcome.table.metadata
+    assert len(metadata_files(table)) == 2
+
+
+def test_a_change_that_arrives_late_is_kept_out_by_the_one_that_was_sent_again_core_c16(catalog, table, metastore):
+    metastore.fail = (ALTER, "late")
+    # A metastore forgets the lock of a client that it hears no more of.
+    catalog._runtime.before_sleep = metastore.locks.clear
+    outcome = catalog.swap(table, [], set_counter(1))
+    theirs = catalog.swap(outcome.table, [], set_counter(2))
+    assert isinstance(theirs, Committed)
+    with pytest.raises(MetaException, match="The table has been modified"):
+        metastore.late()
+    assert catalog.load(EVENTS).metadata == theirs.table.metadata
+
+
+def test_a_change_that_is_sent_again_loses_to_another_writers_core_c16(catalog, table, metastore, tmp_path):
+    def be_faster() -> None:
+        other = open_catalog("other", hive_properties(metastore, tmp_path))
+        metastore.locks.clear()
+        assert isinstance(other.swap(other.load(EVENTS), [], set_counter(7)), Committed)
+
+    metastore.fail = (ALTER, "late")
+    catalog._runtime.before_sleep = be_faster
+    outcome = catalog.swap(table, [], set_counter(1))
+    assert (type(outcome), outcome.is_final) == (Conflict, True)
+    with pytest.raises(MetaException, match="The table has been modified"):
+        metastore.late()
+    assert catalog.load(EVENTS).metadata.properties[COUNTER] == "7"
+    assert len(metadata_files(table)) == 2
 
 
 @pytest.mark.parametrize("how", ["before", "after", "cut"])
-def test_a_change_that_fails_is_unknown_whether_it_was_made_or_not(catalog, table, metastore, how):
-    metastore.fail = ("alter_table_with_environment_context", how)
+def test_a_metastore_that_does_not_compare_is_sent_nothing_again_core_c16(catalog, table, metastore, how):
+    """What is late there could undo what others have committed since."""
+    metastore.compares = False
+    metastore.fail = (ALTER, how)
     outcome = catalog.swap(table, [], set_counter(1))
     assert isinstance(outcome, Unknown)
     assert table.storage.head(outcome.metadata_location) is not None
     landed = catalog.load(EVENTS).metadata_location == outcome.metadata_location
     assert landed == (how != "before")
+    assert metastore.calls.count(ALTER) == 1
 
 
 def test_a_metastore_that_does_not_answer_is_not_waited_for_without_end(metastore, tmp_path):
     catalog = open_catalog("local", hive_properties(metastore, tmp_path, **{"hive.client.socket-timeout-ms": "300"}))
     catalog.create_namespace(("db",))
     table = catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
-    metastore.fail = ("alter_table_with_environment_context", "slow")
+    metastore.compares = False
+    metastore.fail = (ALTER, "slow")
     assert isinstance(catalog.swap(table, [], set_counter(1)), Unknown)
     metastore.fail = ("get_table", "slow")
     with pytest.raises(UnavailableError, match=r"catalog 'local' cannot be asked: .*time"):

@@ -1,0 +1,79 @@
+"""A compare and swap whose answer was lost, settled by sending the very same again.
+
+It moves a pointer from the metadata that it is based on to a file whose name nobody else can choose. If the first request
+did not land by the time that the second does, it never will: the pointer is elsewhere then. If it did, the second finds the
+pointer at our file, or at metadata that names it in its log. So no request that is late can do harm, and the answer to any
+of them tells what became of all.
+"""
+
+from collections.abc import Callable
+
+from icekeep.catalog.base import Conflict, Table, Unknown
+from icekeep.catalog.status_checks import StatusChecks
+from icekeep.errors import IcekeepError, UnavailableError
+from icekeep.runtime import Runtime
+
+Sent = Conflict | Unknown | None
+"""What one sending is known to have done: null is that the swap landed, by this one or by one before."""
+
+
+def sent_until_known(send: Callable[[], Sent], table: Table, location: str, runtime: Runtime) -> Sent:
+    """Move the pointer of `table` to `location` by `send`, as often as it takes to know the outcome.
+
+    Answers that prove nothing are followed by another request as often as `commit.status-check.num-retries` says, and at
+    least once; that nobody is reached in between is waited for as long as `commit.status-check.total-timeout-ms` says. A
+    process that is abandoned sends nothing again.
+
+    Args:
+        send: one request, always the same; an error of ours proves that it did not land, and will not.
+
+    Returns:
+        A conflict proves that none landed.
+
+    Raises:
+        IcekeepError: as the first `send` did; later ones prove nothing about those before.
+    """
+    outcome = send()
+    if not isinstance(outcome, Unknown):
+        return outcome
+    checks = StatusChecks.of(table.metadata, is_lenient=True)
+    left_count = checks.num_retries
+    for number in checks.turns(runtime):
+        if number == 0:
+            # The one that was sent; the next comes after a pause.
+            continue
+        if runtime.is_abandoned():
+            break
+        try:
+            again = send()
+            found = again if again is None or isinstance(again, Unknown) else _met(again, table, location)
+        except UnavailableError:
+            continue
+        except IcekeepError:
+            break
+        if not isinstance(found, Unknown):
+            return found
+        left_count -= 1
+        if left_count <= 0:
+            break
+    return outcome
+
+
+def has_landed(now: Table, base_location: str, location: str) -> bool | None:
+    """Whether a table's history holds `location`; null where it cannot tell, since it does not reach back to the base."""
+    history = [*(entry.metadata_file for entry in now.metadata.metadata_log), now.metadata_location]
+    if location in history:
+        return True
+    return None if base_location not in history else False
+
+
+def _met(conflict: Conflict, table: Table, location: str) -> Sent:
+    """What a conflict of a request that was sent again means: it may be with the request before."""
+    now = table.catalog.load(table.identifier)
+    landed = has_landed(now, table.metadata_location, location)
+    if landed:
+        return None
+    if landed is False and now.metadata_location != table.metadata_location:
+        return Conflict(conflict.reason, is_final=True)
+    # Nobody moved the pointer: something else was in the way, such as a lock.
+    return Unknown(conflict.reason, location)
