@@ -58,11 +58,19 @@ class SystemRuntime:
         return _SUBMITTER.is_gone()
 
 
+SUBMITTER = "ICEKEEP_SUBMITTER"
+"""The environment variable that says whose end makes this process an abandoned one: one of `SUBMITTERS`."""
+
+SUBMITTERS = ("parent", "none")
+"""The process above this one; nobody."""
+
+
 class Submitter:
     """The `spark-submit` that started this process: its JVM, which a Python driver outlives when it is killed.
 
     A process that a shell or a scheduler started has none: it may go on when these end, and tells its outcome itself. A
-    driver that was forked from one that was submitted has that one in its place.
+    driver that was forked from one that was submitted has that one in its place. Where a wrapper starts Python and ends,
+    as it is meant to, the process above is none; the variable `SUBMITTER` says so, or that any process above is one.
     """
 
     def __init__(self) -> None:
@@ -72,7 +80,9 @@ class Submitter:
 
     def remember(self) -> None:
         """Take the process above this one for the submitter, if there is one."""
-        self._process_id = os.getppid() if "PYSPARK_GATEWAY_PORT" in os.environ else None
+        told = os.environ.get(SUBMITTER)
+        has_one = told == "parent" or (told != "none" and "PYSPARK_GATEWAY_PORT" in os.environ)
+        self._process_id = os.getppid() if has_one else None
 
     def is_gone(self) -> bool:
         """Whether it has ended; another process is above this one from the moment that it has."""

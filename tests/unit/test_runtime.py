@@ -80,12 +80,13 @@ subprocess.run([sys.executable, "-c", *sys.argv[1:]])
 """
 
 
-def outlive(starter_dies, *, submitted, arguments=()):
+def outlive(starter_dies, *, submitted, arguments=(), **variables):
     """What a driver answers before and after its starter was killed, or neither."""
     paths = os.pathsep.join(path for path in sys.path if path)
     environment = {k: v for k, v in os.environ.items() if k != "PYSPARK_GATEWAY_PORT"} | {"PYTHONPATH": paths}
     if submitted:
         environment["PYSPARK_GATEWAY_PORT"] = "1"
+    environment |= variables
     process = subprocess.Popen(
         [sys.executable, "-c", STARTER, DRIVER, *arguments],
         stdin=subprocess.PIPE,
@@ -126,6 +127,12 @@ def test_a_process_that_a_shell_started_may_outlive_it():
 @pytest.mark.process
 def test_a_fork_of_a_driver_is_not_abandoned_as_long_as_the_driver_lives():
     assert outlive(True, submitted=True, arguments=("--forked",)) == ("False", "False")
+
+
+@pytest.mark.process
+def test_the_environment_says_who_decides_that_a_driver_is_abandoned_core_c8():
+    assert outlive(True, submitted=True, ICEKEEP_SUBMITTER="none") == ("False", "False")
+    assert outlive(True, submitted=False, ICEKEEP_SUBMITTER="parent") == ("False", "True")
 
 
 @given(st.integers(0, 2**128 - 1))

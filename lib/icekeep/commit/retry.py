@@ -18,6 +18,7 @@ from icekeep.commit.changes.base import Change
 from icekeep.commit.cleanup import remove_all, remove_unused
 from icekeep.commit.manifests import EntryMemory, ManifestReader, StorageManifestReader
 from icekeep.commit.settle import settle
+from icekeep.commit.submitter import check_submitter
 from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.events import SILENT, CommitRetried, Listener, SnapshotCommitted
 from icekeep.runtime import SYSTEM, Runtime, new_snapshot_id
@@ -213,10 +214,7 @@ def _swap(
     try:
         requirements = requirements_for(base.metadata, updates)
         # As late as it can be: what is asked earlier says nothing of a death in between.
-        if runtime.is_abandoned():
-            raise UnavailableError(
-                f"the process that started this one is gone, so nothing more is committed to {base.name!r}; run it again"
-            )
+        check_submitter(runtime)
         outcome = base.catalog.swap(base, requirements, updates)
     except OutcomeUnknownError as error:
         outcome = Unknown(error.message, str(error.facts.get("metadata_location", "")))

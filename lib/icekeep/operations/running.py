@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from icekeep.commit.submitter import check_submitter
 from icekeep.errors import UsageError
 from icekeep.events import Listener, StepFinished, StepStarted
 from icekeep.maintenance.options import parse_options
@@ -87,8 +88,11 @@ def run_job(command: Command, job: Job, surroundings: Surroundings) -> Outcome:
     """Run a job or, with `--dry-run`, plan it.
 
     Raises:
+        UnavailableError: the process that started this one is gone already.
         IcekeepError: any error of the configuration, the table or the job.
     """
+    # A process that takes itself for abandoned would refuse to commit what hours of work made.
+    check_submitter(surroundings.runtime)
     seams = surroundings.seams
     reference = find_table(known_catalogs(command.conf, seams), command.table, command.catalog)
     arguments = _parse_arguments(command, job, surroundings.runtime.now_ms())

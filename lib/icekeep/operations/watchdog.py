@@ -13,7 +13,8 @@ What holds where:
 * `icekeep JOB`, a notebook, any Python that starts Spark itself: the JVM is the child. When it dies the calls to it fail, and
   the job ends by itself; a process that lives may commit groups that are finished, and tells what came of it.
 * A wrapper between the two (`spark.pyspark.driver.python` is a script that does not `exec` Python) is the parent, and hides
-  the death of the JVM for as long as it lives: then only failing calls end the job.
+  the death of the JVM for as long as it lives: then only failing calls end the job. One that ends, with Python going on, looks
+  like a death: `ICEKEEP_SUBMITTER=none` says that it is none.
 
 A swap that has begun when spark-submit dies is not called back: it lands or not, as if it had come a moment earlier.
 """

@@ -26,7 +26,19 @@ def _world(tmp_path, monkeypatch):
     (tmp_path / "conf" / "icekeep.yaml").write_text("catalogs: {local: {type: sql}}")
 
 
-def run(name, table="db.t", *, dry_run=False, abandoned=False, **arguments):
+class Orphaned(FakeRuntime):
+    """The process above ends when it has been asked after so often."""
+
+    def __init__(self, answers):
+        super().__init__()
+        self.answers = answers
+
+    def is_abandoned(self):
+        self.answers -= 1
+        return self.answers < 0
+
+
+def run(name, table="db.t", *, dry_run=False, runtime=None, **arguments):
     command = Command(
         name=name,
         conf=None,
@@ -37,9 +49,7 @@ def run(name, table="db.t", *, dry_run=False, abandoned=False, **arguments):
         dry_run=dry_run,
         arguments=arguments,
     )
-    runtime = FakeRuntime()
-    runtime.abandoned = abandoned
-    surroundings = Surroundings(seams=SEAMS, listener=SILENT, interrupts=Interrupts(), runtime=runtime)
+    surroundings = Surroundings(seams=SEAMS, listener=SILENT, interrupts=Interrupts(), runtime=runtime or FakeRuntime())
     return run_job(command, JOBS[name], surroundings)
 
 
@@ -131,8 +141,14 @@ def test_the_session_is_stopped_when_the_job_fails():
 def test_a_job_that_fails_because_spark_submit_is_gone_says_so_and_its_session_is_stopped():
     fake_jobs.FAILURES.append(ConnectionRefusedError(111, "Connection refused"))
     with pytest.raises(UnavailableError, match="the JVM of Spark is gone"):
-        run("compact", abandoned=True)
+        run("compact", runtime=Orphaned(1))
     assert HISTORY[-1] == "stop"
+
+
+def test_a_job_whose_spark_submit_is_gone_already_refuses_before_anything_else_core_c8():
+    with pytest.raises(UnavailableError, match="ICEKEEP_SUBMITTER=none"):
+        run("compact", runtime=Orphaned(0))
+    assert HISTORY == []
 
 
 def test_a_catalog_of_spark_s_configuration_is_found_through_the_jvm_under_spark_submit(monkeypatch):
