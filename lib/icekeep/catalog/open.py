@@ -1,6 +1,7 @@
 """From a catalog's properties, as users of Spark or PyIceberg write them, to the catalog."""
 
 import os
+import re
 from collections.abc import Mapping
 
 from icekeep.catalog.base import Catalog
@@ -21,6 +22,7 @@ _KINDS: dict[str, type[SqlCatalog] | type[FilesystemCatalog]] = {
 }
 _CLIENT_KINDS: dict[str, type[ClientCatalog]] = {"rest": RestCatalog, "hive": HiveCatalog, "glue": GlueCatalog}
 """Through PyIceberg's clients, an optional extra."""
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _NEED_URI = ("rest", "hive")
 _REFUSED = {
     "dynamodb": "PyIceberg's client cannot commit to it",
@@ -32,7 +34,8 @@ _REFUSED = {
 def open_catalog(name: str, properties: Mapping[str, str], runtime: Runtime = SYSTEM) -> Catalog:
     """Open a catalog by its properties; nothing is read or made before it is used.
 
-    A `warehouse` without a scheme is a path on this machine, from the current directory if it is relative.
+    A `warehouse` without a scheme is a path on this machine, from the current directory if it is relative; `hdfs:/wh`, with
+    one slash, lies in Hadoop's default file system.
 
     Raises:
         ConfigError: a property is missing or makes no sense.
@@ -50,7 +53,7 @@ def open_catalog(name: str, properties: Mapping[str, str], runtime: Runtime = SY
     given = dict(properties)
     # What a REST server calls a warehouse need not be a place.
     if given.get("warehouse") and kind != "rest":
-        given["warehouse"] = _absolute(given["warehouse"])
+        given["warehouse"] = _absolute(name, given["warehouse"])
     if kind in _CLIENT_KINDS:
         return _open_client(name, kind, given, runtime)
     return _KINDS[kind](name, given, open_storage(given, runtime), runtime)
@@ -74,6 +77,16 @@ def _known() -> str:
     return ", ".join([*_KINDS, *_CLIENT_KINDS])
 
 
-def _absolute(warehouse: str) -> str:
-    has_scheme = "://" in warehouse or warehouse.startswith("file:/")
-    return warehouse if has_scheme else f"file://{os.path.abspath(warehouse.removeprefix('file:'))}"
+def _absolute(name: str, warehouse: str) -> str:
+    match = _SCHEME.fullmatch(warehouse)
+    scheme, rest = (match[1].lower(), match[2]) if match else ("", warehouse)
+    if scheme in ("", "file"):
+        return warehouse if match and rest.startswith("/") else f"file://{os.path.abspath(rest)}"
+    # With one slash it is a path in Hadoop's default file system, which must be one of HDFS.
+    if rest.startswith("//") or (scheme == "hdfs" and rest.startswith("/")):
+        return warehouse
+    raise ConfigError(
+        f"catalogs.{name}.warehouse",
+        f"is {warehouse!r}, which is no location; give SCHEME://..., hdfs:/PATH for Hadoop's default file system, or a path "
+        "on this machine (./PATH if its first part has a colon)",
+    )

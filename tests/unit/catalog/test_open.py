@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from icekeep.catalog.clients.metastore import GlueCatalog, HiveCatalog
@@ -5,7 +7,7 @@ from icekeep.catalog.clients.rest import RestCatalog
 from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.open import open_catalog
 from icekeep.catalog.sql import SqlCatalog
-from icekeep.errors import ConfigError, UnsupportedError
+from icekeep.errors import ConfigError, IcekeepError, UnsupportedError
 
 
 @pytest.mark.parametrize(
@@ -154,3 +156,41 @@ def test_a_catalog_is_told_from_others_by_its_address_without_secrets(monkeypatc
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     assert open_catalog("lake", properties).identity == identity
+
+
+@pytest.mark.parametrize("kind", ["hadoop", "sql", "hive", "glue"])
+@pytest.mark.parametrize(
+    ("warehouse", "expected"),
+    [
+        ("hdfs:/wh", "hdfs:/wh"),
+        ("HDFS:/wh", "HDFS:/wh"),
+        ("hdfs://nn:8020/wh", "hdfs://nn:8020/wh"),
+        ("s3://bucket/wh", "s3://bucket/wh"),
+        ("file:/wh", "file:/wh"),
+        ("file:wh", f"file://{os.getcwd()}/wh"),
+        ("/wh", "file:///wh"),
+        ("./c:/wh", f"file://{os.getcwd()}/c:/wh"),
+    ],
+)
+def test_a_warehouse_with_one_slash_after_hdfs_is_in_hadoops_default_file_system_core_c14(kind, warehouse, expected):
+    uri = {"sql": "sqlite:///:memory:"}.get(kind, "thrift://127.0.0.1:1")
+    catalog = open_catalog("lake", {"type": kind, "warehouse": warehouse, "uri": uri})
+    assert catalog.warehouse == expected
+
+
+@pytest.mark.parametrize("warehouse", ["s3:/bucket/wh", "gs:bucket", "hdfs:wh", "C:\\wh", "viewfs:/wh", "a:b"])
+@pytest.mark.parametrize("kind", ["hadoop", "sql", "glue"])
+def test_no_scheme_becomes_the_name_of_a_directory_core_c14(kind, warehouse):
+    with pytest.raises(ConfigError, match=r"'catalogs.lake.warehouse': is '.*, which is no location; give SCHEME://"):
+        open_catalog("lake", {"type": kind, "warehouse": warehouse, "uri": "sqlite:///:memory:"})
+
+
+def test_a_table_in_hadoops_default_file_system_is_looked_for_there_core_c14(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+    monkeypatch.delenv("HADOOP_HOME", raising=False)
+    catalog = open_catalog("lake", {"type": "hadoop", "warehouse": "hdfs:/wh"})
+    with pytest.raises(IcekeepError, match="hdfs:/wh") as raised:
+        catalog.create_namespace(("db",))
+    assert "\n" not in raised.value.message
+    assert list(tmp_path.iterdir()) == []
