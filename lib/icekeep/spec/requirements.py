@@ -32,7 +32,7 @@ class _Requirement(msgspec.Struct, frozen=True, tag_field="type"):
 class AssertTableUuid(_Requirement, frozen=True, tag="assert-table-uuid"):
     """The table is still the one that was loaded."""
 
-    uuid: str | None
+    uuid: str
 
 
 class AssertRefSnapshotId(_Requirement, frozen=True, tag="assert-ref-snapshot-id"):
@@ -90,8 +90,9 @@ def requirements_for(base: TableMetadata, updates: Sequence[Update]) -> tuple[Re
     reference: a catalog that applies updates to whatever is current would drop a moved one in silence. A schema must fit
     the default spec and sort order, and these the schema (spec, "Commit Conflict Resolution and Retry"), so each of them
     requires the others as they were. What is restored brings ids of its own along, which nobody may have given out anew.
+    A table of version 1 may have no uuid; then there is none to hold it to.
     """
-    needed: dict[Requirement, None] = {AssertTableUuid(base.table_uuid): None}
+    needed: dict[Requirement, None] = {AssertTableUuid(base.table_uuid): None} if base.table_uuid is not None else {}
     for update in updates:
         needed.update(dict.fromkeys(_needed(base, update)))
     return tuple(needed)

@@ -53,6 +53,13 @@ def changed(**changes: Any) -> TableMetadata:
     return msgspec.structs.replace(BASE, **changes)
 
 
+def test_a_table_without_a_uuid_is_not_held_to_one_core_c9() -> None:
+    """Version 1 does not ask for one, and a REST server refuses the assertion without it as a bad request."""
+    base = changed(table_uuid=None, format_version=1)
+    assert requirements_for(base, [SetSnapshotRef("dev", at(1))]) == (AssertRefSnapshotId("dev", 2),)
+    assert requirements_for(base, [SetProperties({"owner": "me"})]) == ()
+
+
 def at(snapshot_id: int) -> SnapshotRef:
     return SnapshotRef(snapshot_id=snapshot_id, type="branch")
 
