@@ -27,6 +27,7 @@ from icekeep.spec.requirements import requirements_for
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.table_properties import retry_number
 from icekeep.spec.updates import AddSnapshot, Update
+from icekeep.storage.locations import canonical
 
 _OUTAGE_WAIT_MS = 100
 _OUTAGE_WAIT_MAX_MS = 10_000
@@ -244,14 +245,37 @@ def _in_doubt(
 
 
 def reloaded(table: Table) -> Table:
-    """The table as it is now; raises `SafetyError` where it was dropped and another was made in its place."""
-    base = table.catalog.load(table.identifier)
-    if base.metadata.table_uuid != table.metadata.table_uuid:
-        raise SafetyError(
-            f"table {table.name!r} is another table now (uuid {base.metadata.table_uuid}, was {table.metadata.table_uuid}); "
-            "nothing was changed"
-        )
-    return base
+    """The table as it is now, if it is the one that was loaded.
+
+    What others may change under a job: all that a change can be applied anew to, schemas, specs, properties, snapshots and
+    refs, and the format version upwards, since an upgrade leaves every file valid (a change that cannot be made in the new
+    version refuses by itself). A table of version 1 without a uuid may be given one, if its history shows that it is the
+    same. What they may not change, since the work was planned on it: the uuid, and the location, below which the job has
+    put its files and by which it tells its own from others'. A format version that went down is no history of one table.
+
+    Raises:
+        SafetyError: it was dropped and another was made in its place, or it was moved.
+        NotFoundError, UnavailableError: as `Catalog.load` does.
+    """
+    now = table.catalog.load(table.identifier)
+    old, new = table.metadata, now.metadata
+    if not _is_same(table, now):
+        problem = f"is another table now (uuid {new.table_uuid}, was {old.table_uuid})"
+    elif canonical(new.location) != canonical(old.location):
+        problem = f"was moved to {new.location!r} from {old.location!r}, on which the work was planned; run it again"
+    elif new.format_version < old.format_version:
+        problem = f"has format version {new.format_version} now, and had {old.format_version}"
+    else:
+        return now
+    raise SafetyError(f"table {table.name!r} {problem}; nothing was changed")
+
+
+def _is_same(table: Table, now: Table) -> bool:
+    """Whether the table that is there now is the one that was loaded."""
+    if table.metadata.table_uuid is None and now.metadata.table_uuid is not None:
+        history = [now.metadata_location, *(entry.metadata_file for entry in now.metadata.metadata_log)]
+        return table.metadata_location in history
+    return now.metadata.table_uuid == table.metadata.table_uuid
 
 
 def _landed(
@@ -266,5 +290,7 @@ def _landed(
         remove_unused(files, snapshot)
     snapshot_id = None if snapshot is None else snapshot.snapshot_id
     listener.on(SnapshotCommitted(committed.name, snapshot_id, committed.metadata_location))
-    summary = {} if made is None else made.summary or {}
+    # The one that landed may be that of an attempt before, with the same id and other counts.
+    told = snapshot or made
+    summary = {} if told is None else told.summary or {}
     return CommitResult(table=committed, base=base, snapshot_id=snapshot_id, changed=True, summary=summary)

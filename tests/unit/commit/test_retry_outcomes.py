@@ -1,7 +1,9 @@
 """What is left in storage, and what is said, whatever the catalog answers and whoever interrupts."""
 
 import pytest
+from msgspec.structs import replace
 
+from icekeep.catalog.metadata_files import encode
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
@@ -13,6 +15,8 @@ from icekeep.errors import (
     SafetyError,
     UnavailableError,
 )
+from icekeep.spec.definition_updates import UpgradeFormatVersion
+from icekeep.spec.updates import log_previous
 from kit.changes import Applying, run, thrown
 from kit.memory_catalog import (
     COMMITS,
@@ -27,7 +31,7 @@ from kit.memory_catalog import (
 )
 from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage, MemoryStorage
-from kit.tables import EVENTS, add, files, live, memory_table, stored
+from kit.tables import EVENTS, add, files, live, memory_table, stored, swap
 
 ONE = AppendFiles(files=files("new"))
 SET = ChangeProperties(updates={"owner": "me"})
@@ -254,3 +258,85 @@ def test_a_table_that_was_dropped_is_not_found_and_nothing_is_left(catalog, tabl
     with pytest.raises(NotFoundError):
         run(table, ONE)
     assert stored(catalog) == before
+
+
+def test_the_summary_is_that_of_the_snapshot_that_landed_core_c12(catalog, table):
+    """The first attempt lands after all, and the second, made on what another writer left, meets it."""
+    late = []
+
+    def commit_theirs() -> None:
+        # What the first attempt asked for is kept back, and lands on what it was made for.
+        late.append(catalog.swaps[-1])
+
+    def land() -> None:
+        (_, updates) = late[0]
+        swap(catalog.load(EVENTS), *updates)
+
+    wide = AppendFiles(files=files("new"), summary={"attempt": "1"})
+    narrow = AppendFiles(files=files("new"), summary={"attempt": "2"})
+
+    class Differing:
+        """A change whose counts depend on the attempt, as those of a delete do."""
+
+        def __init__(self) -> None:
+            self.left = [wide, narrow]
+
+        def apply(self, base, attempt):
+            return self.left.pop(0).apply(base, attempt)
+
+    catalog.follow(after(commit_theirs, then=CONFLICTS), after(land, then=CONFLICTS))
+    result = run(table, Differing())
+    landed = result.table.metadata.snapshot(result.snapshot_id)
+    assert landed.summary["attempt"] == "1"
+    assert result.summary == landed.summary
+
+
+def replaced(catalog, table, **changes):
+    """Another writer's metadata, however it came about."""
+    metadata = replace(catalog.load(EVENTS).metadata, **changes)
+    location = f"{table.metadata.location}/metadata/00099-{len(stored(catalog))}.metadata.json"
+    catalog.storage.create(location, encode(metadata))
+    catalog._locations[EVENTS] = location
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"table_uuid": "another"}, "is another table now"),
+        ({"location": "memory://lake/elsewhere"}, "was moved to 'memory://lake/elsewhere' from "),
+        ({"format_version": 1}, "has format version 1 now, and had 2"),
+    ],
+)
+def test_what_a_job_stands_on_may_not_change_under_it_core_c17(catalog, table, changes, problem):
+    before = stored(catalog)
+    catalog.follow(after(lambda: replaced(catalog, table, **changes), then=CONFLICTS))
+    with pytest.raises(SafetyError, match=f"^table 'db.events' {problem}.*; nothing was changed$") as raised:
+        run(table, ONE)
+    assert raised.value.exit_status == 4
+    assert {location for location in stored(catalog) - before if location.endswith(".avro")} == set()
+
+
+def test_an_upgrade_by_another_writer_does_not_end_a_job_core_c17(catalog, table):
+    catalog.follow(after(lambda: swap(table, UpgradeFormatVersion(3))))
+    result = run(table, ONE)
+    assert (result.table.metadata.format_version, live(result.table)) == (3, {"old": 1, "new": 1})
+
+
+def test_another_spelling_of_the_location_is_the_same_place_core_c17(catalog, table):
+    location = table.metadata.location.replace("memory://lake/", "memory://lake//")
+    catalog.follow(after(lambda: replaced(catalog, table, location=location), then=CONFLICTS))
+    assert run(table, ONE).changed
+
+
+def test_a_table_without_a_uuid_may_be_given_one_and_not_be_replaced_core_c17(catalog):
+    table = memory_table(catalog, format_version=1)
+    replaced(catalog, table, table_uuid=None)
+    bare = catalog.load(EVENTS)
+    given = log_previous(
+        replace(bare.metadata, table_uuid="given"), bare.metadata_location, bare.metadata.last_updated_ms
+    )
+    replaced(catalog, bare, table_uuid="given", metadata_log=given.metadata_log)
+    assert run(bare, SET).changed
+    replaced(catalog, bare, metadata_log=())
+    with pytest.raises(SafetyError, match=r"is another table now \(uuid given, was None\)"):
+        run(bare, SET)
