@@ -4,13 +4,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
-from icekeep.errors import OptionError
 from icekeep.spec.avro_packing import Packer
 from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.schema import Schema
+from icekeep.spec.table_properties import whole_number
 from icekeep.spec.types import StructType
 from icekeep.storage.base import Storage
 
@@ -24,27 +24,18 @@ def manifest_target_bytes(metadata: TableMetadata) -> int:
     """The size that manifests are written at, in bytes; property `commit.manifest.target-size-bytes` (8 MB).
 
     Raises:
-        OptionError: the property is not a whole number above 0.
+        UsageError: the property is not a whole number above 0.
     """
-    text = metadata.properties.get(TARGET_SIZE_BYTES, str(_TARGET_SIZE_BYTES_DEFAULT))
-    if not text.isdecimal() or int(text) < 1:
-        raise OptionError(f"table property {TARGET_SIZE_BYTES}", given=text, expected="a whole number, 1 or more")
-    return int(text)
+    return whole_number(metadata.properties, TARGET_SIZE_BYTES, _TARGET_SIZE_BYTES_DEFAULT, least=1)
 
 
 def manifest_level(properties: Mapping[str, str]) -> int | None:
     """How hard manifests are packed; property `write.manifest.compression-level`, null where it is not set.
 
     Raises:
-        OptionError: the property is not a whole number.
+        UsageError: the property is not a whole number.
     """
-    text = properties.get(MANIFEST_LEVEL)
-    if text is None:
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise OptionError(f"table property {MANIFEST_LEVEL}", given=text, expected="a whole number") from None
+    return whole_number(properties, MANIFEST_LEVEL, 0, least=None) if MANIFEST_LEVEL in properties else None
 
 
 class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +53,7 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, base: TableMetadata, snapshot_id: int, storage: Storage) -> "ManifestWriter":
-        """The writer for a new snapshot on a base; raises `OptionError` where a property of the table is wrong."""
+        """The writer for a new snapshot on a base; raises `UsageError` where a property of the table is wrong."""
         return cls(
             specs=base.specs_by_id,
             partitions={spec_id: base.partition_type(spec_id) for spec_id in base.specs_by_id},

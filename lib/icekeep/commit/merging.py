@@ -12,9 +12,9 @@ import msgspec
 
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.manifest_writer import manifest_target_bytes
-from icekeep.errors import OptionError
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.table_properties import boolean_property, whole_number
 
 ENABLED = "commit.manifest-merge.enabled"
 MIN_COUNT = "commit.manifest.min-count-to-merge"
@@ -29,14 +29,12 @@ class MergePolicy(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> "MergePolicy | None":
-        """What a table's properties say, null where they turn merging off; raises `OptionError` where they are wrong."""
+        """What a table's properties say, null where they turn merging off; raises `UsageError` where they are wrong."""
         properties = metadata.properties
-        if properties.get(ENABLED, "true").lower() != "true":
+        if not boolean_property(properties, ENABLED, default=True):
             return None
-        text = properties.get(MIN_COUNT, str(_MIN_COUNT_DEFAULT))
-        if not text.isdecimal() or int(text) < 1:
-            raise OptionError(f"table property {MIN_COUNT}", given=text, expected="a whole number, 1 or more")
-        return cls(int(text), manifest_target_bytes(metadata))
+        # Of fewer than two none is merged, whatever a number below that says.
+        return cls(whole_number(properties, MIN_COUNT, _MIN_COUNT_DEFAULT, least=None), manifest_target_bytes(metadata))
 
 
 def merged(manifests: Sequence[ManifestFile], attempt: Attempt) -> list[ManifestFile]:

@@ -11,7 +11,7 @@ from icekeep.errors import UsageError
 from icekeep.spec.metrics_modes import MetricsMode, metrics_modes
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import SortOrder
-from icekeep.spec.table_properties import boolean_property
+from icekeep.spec.table_properties import boolean_property, whole_number
 
 MIB = 1024 * 1024
 
@@ -134,7 +134,7 @@ def write_options(
         raise UsageError(f"table property {key!r} is {name!r}; set one of {', '.join(_READERS)}", property=key)
     default = WriteOptions().target_file_size_bytes
     return WriteOptions(
-        target_file_size_bytes=target_file_size_bytes or _size(properties, "write.target-file-size-bytes", default),
+        target_file_size_bytes=target_file_size_bytes or _count(properties, "write.target-file-size-bytes", default),
         encoding=_READERS[name](properties),
         metrics_modes=None if schema is None else metrics_modes(properties, schema, sort_order),
     )
@@ -144,11 +144,11 @@ def _parquet(properties: Mapping[str, str]) -> ParquetOptions:
     default = ParquetOptions()
     compression, level = _parquet_compression(properties, default)
     return ParquetOptions(
-        row_group_size_bytes=_size(properties, "write.parquet.row-group-size-bytes", default.row_group_size_bytes),
-        page_size_bytes=_size(properties, "write.parquet.page-size-bytes", default.page_size_bytes),
+        row_group_size_bytes=_count(properties, "write.parquet.row-group-size-bytes", default.row_group_size_bytes),
+        page_size_bytes=_count(properties, "write.parquet.page-size-bytes", default.page_size_bytes),
         page_rows=_count(properties, "write.parquet.page-row-limit", default.page_rows),
         page_version=_choice(properties, "write.parquet.page-version", "v1", _PAGE_VERSIONS),
-        dictionary_size_bytes=_size(properties, "write.parquet.dict-size-bytes", default.dictionary_size_bytes),
+        dictionary_size_bytes=_count(properties, "write.parquet.dict-size-bytes", default.dictionary_size_bytes),
         compression=compression,
         compression_level=level,
         columns=_parquet_columns(properties),
@@ -161,7 +161,7 @@ def _parquet_columns(properties: Mapping[str, str]) -> ParquetColumns:
         bloom_filters=_by_column(properties, f"{prefix}bloom-filter-enabled.column.", boolean_property),
         bloom_filter_fpp=_by_column(properties, f"{prefix}bloom-filter-fpp.column.", _share),
         bloom_filter_ndv=_by_column(properties, f"{prefix}bloom-filter-ndv.column.", _count),
-        bloom_filter_max_bytes=_size(properties, f"{prefix}bloom-filter-max-bytes", MIB),
+        bloom_filter_max_bytes=_count(properties, f"{prefix}bloom-filter-max-bytes", MIB),
         statistics=_by_column(properties, f"{prefix}stats-enabled.column.", boolean_property),
         dictionaries=_by_column(properties, f"{prefix}dict-encoding-enabled.column.", boolean_property),
         # The one property of Parquet's own library that Iceberg Java reads from a table.
@@ -174,7 +174,7 @@ def _orc(properties: Mapping[str, str]) -> OrcOptions:
     strategies = {"speed": "speed", "compression": "compression"}
     names = properties.get("write.orc.bloom.filter.columns", "")
     return OrcOptions(
-        stripe_size_bytes=_size(properties, "write.orc.stripe-size-bytes", default.stripe_size_bytes),
+        stripe_size_bytes=_count(properties, "write.orc.stripe-size-bytes", default.stripe_size_bytes),
         batch_rows=_count(properties, "write.orc.vectorized.batch-size", default.batch_rows),
         compression=_choice(properties, "write.orc.compression-codec", default.compression, _ORC_CODECS),
         compression_strategy=_choice(properties, "write.orc.compression-strategy", "speed", strategies),
@@ -204,21 +204,8 @@ _READERS: dict[str, Callable[[Mapping[str, str]], ParquetOptions | OrcOptions | 
 }
 
 
-def _size(properties: Mapping[str, str], key: str, default: int) -> int:
-    return _whole(properties, key, default, "a whole number of bytes, 1 or more")
-
-
 def _count(properties: Mapping[str, str], key: str, default: int) -> int:
-    return _whole(properties, key, default, "a whole number, 1 or more")
-
-
-def _whole(properties: Mapping[str, str], key: str, default: int, expected: str) -> int:
-    text = properties.get(key)
-    if text is None:
-        return default
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise UsageError(f"table property {key!r} is {text!r}; set {expected}", property=key)
-    return int(text)
+    return whole_number(properties, key, default, least=1)
 
 
 def _share(properties: Mapping[str, str], key: str, default: float) -> float:

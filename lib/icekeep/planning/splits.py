@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from icekeep.errors import UsageError
+from icekeep.spec.table_properties import boolean_property, whole_number
 
 MIB = 1024 * 1024
 
@@ -62,10 +62,10 @@ def read_options(properties: Mapping[str, str]) -> ReadOptions:
     """
     default = ReadOptions()
     return ReadOptions(
-        split_target_bytes=_number(properties, "read.split.target-size", default.split_target_bytes, 1),
-        planning_lookback=_number(properties, "read.split.planning-lookback", default.planning_lookback, 1),
-        open_file_cost_bytes=_number(properties, "read.split.open-file-cost", default.open_file_cost_bytes, 0),
-        is_adaptive=_truth(properties, "read.split.adaptive-size.enabled", default.is_adaptive),
+        split_target_bytes=whole_number(properties, "read.split.target-size", default.split_target_bytes, 1),
+        planning_lookback=whole_number(properties, "read.split.planning-lookback", default.planning_lookback, 1),
+        open_file_cost_bytes=whole_number(properties, "read.split.open-file-cost", default.open_file_cost_bytes, 0),
+        is_adaptive=boolean_property(properties, "read.split.adaptive-size.enabled", default.is_adaptive),
     )
 
 
@@ -192,21 +192,3 @@ class _Bin(msgspec.Struct, Generic[T]):
 def _are_true(offsets: Sequence[int], file_size_in_bytes: int) -> bool:
     ascending = all(left < right for left, right in pairwise(offsets))
     return ascending and offsets[0] >= 0 and offsets[-1] < file_size_in_bytes
-
-
-def _number(properties: Mapping[str, str], key: str, default: int, minimum: int) -> int:
-    text = properties.get(key)
-    if text is None:
-        return default
-    if not text.strip().isdecimal() or int(text) < minimum:
-        raise UsageError(f"table property {key!r} is {text!r}; set a whole number, {minimum} or more", property=key)
-    return int(text)
-
-
-def _truth(properties: Mapping[str, str], key: str, default: bool) -> bool:
-    text = properties.get(key)
-    if text is None:
-        return default
-    if text.strip().lower() not in ("true", "false"):
-        raise UsageError(f"table property {key!r} is {text!r}; set true or false", property=key)
-    return text.strip().lower() == "true"

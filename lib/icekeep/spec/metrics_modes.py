@@ -13,6 +13,7 @@ import msgspec
 from icekeep.errors import UsageError
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import SortOrder
+from icekeep.spec.table_properties import whole_number
 from icekeep.spec.transforms import Day, Hour, Identity, Month, Truncate, Year
 from icekeep.spec.types import ListType, MapType, NestedField, PrimitiveType, StructType, Type, child_fields
 
@@ -94,10 +95,9 @@ _NAMED = {"none": NONE, "counts": COUNTS, "full": FULL}
 
 
 def _limit(properties: Mapping[str, str]) -> int:
-    text = properties.get(LIMIT_KEY, str(_DEFAULT_LIMIT))
-    if not text.strip().isdecimal():
-        raise UsageError(f"table property {LIMIT_KEY!r} is {text!r}; set a whole number, 0 or more", property=LIMIT_KEY)
-    return int(text)
+    limit = whole_number(properties, LIMIT_KEY, _DEFAULT_LIMIT, least=None)
+    # As in Java, where what is below 0 counts as not set.
+    return limit if limit >= 0 else _DEFAULT_LIMIT
 
 
 def _sorted_by(sort_order: SortOrder | None) -> Iterator[int]:

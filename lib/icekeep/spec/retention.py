@@ -3,7 +3,6 @@
 Pure: metadata, a policy and a moment in, ids out. Nothing is changed here and no file is looked at.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -11,13 +10,13 @@ import msgspec
 from icekeep.errors import OptionError, SafetyError, UsageError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
+from icekeep.spec.table_properties import whole_number
 from icekeep.spec.writer_progress import KeptForWriter, kept_for_writers, made
 
 MAX_SNAPSHOT_AGE_MS = "history.expire.max-snapshot-age-ms"
 MIN_SNAPSHOTS_TO_KEEP = "history.expire.min-snapshots-to-keep"
 MAX_REF_AGE_MS = "history.expire.max-ref-age-ms"
 _DEFAULTS = {MAX_SNAPSHOT_AGE_MS: 432_000_000, MIN_SNAPSHOTS_TO_KEEP: 1, MAX_REF_AGE_MS: 2**63 - 1}
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
 class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,10 +199,4 @@ def _default_cutoff_ms(metadata: TableMetadata, policy: RetentionPolicy, now_ms:
 
 
 def _property(metadata: TableMetadata, name: str) -> int:
-    text = metadata.properties.get(name)
-    if text is None:
-        return _DEFAULTS[name]
-    # What Python takes for a number besides (1_000, 3 with blanks around it) is none to the other engines.
-    if _WHOLE_NUMBER.fullmatch(text) is None:
-        raise OptionError(f"table property {name}", given=text, expected="a whole number")
-    return int(text)
+    return whole_number(metadata.properties, name, _DEFAULTS[name], least=None)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from icekeep.errors import IcekeepBug, InvalidTableError, NotFoundError
 from icekeep.spec.metadata import TableMetadata, validate_metadata
 from icekeep.spec.snapshots import MAIN, MetadataLogEntry, Snapshot, SnapshotLogEntry, SnapshotRef
+from icekeep.spec.table_properties import whole_number
 
 PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
 _PREVIOUS_VERSIONS_MAX_DEFAULT = 100
@@ -112,14 +113,11 @@ def apply_updates(metadata: TableMetadata, updates: Sequence[Update], *, now_ms:
 def log_previous(metadata: TableMetadata, previous_location: str, previous_updated_ms: int) -> TableMetadata:
     """Put the metadata file that is being replaced into the metadata log, and cut the log to its greatest length.
 
-    Property `write.metadata.previous-versions-max` (100, at least 1).
+    Property `write.metadata.previous-versions-max` (100; less than 1 is 1); raises `UsageError` where it is no whole number.
     """
-    try:
-        keep = max(1, int(metadata.properties.get(PREVIOUS_VERSIONS_MAX, _PREVIOUS_VERSIONS_MAX_DEFAULT)))
-    except ValueError:
-        keep = _PREVIOUS_VERSIONS_MAX_DEFAULT
+    keep = whole_number(metadata.properties, PREVIOUS_VERSIONS_MAX, _PREVIOUS_VERSIONS_MAX_DEFAULT, least=None)
     entry = MetadataLogEntry(timestamp_ms=previous_updated_ms, metadata_file=previous_location)
-    return replace(metadata, metadata_log=(*metadata.metadata_log, entry)[-keep:])
+    return replace(metadata, metadata_log=(*metadata.metadata_log, entry)[-max(1, keep) :])
 
 
 @singledispatch

@@ -7,7 +7,7 @@ from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.manifest_writer import manifest_target_bytes
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.summary import SummaryBuilder
-from icekeep.errors import IcekeepBug, NotFoundError, OptionError, UnsupportedError
+from icekeep.errors import IcekeepBug, NotFoundError, UnsupportedError, UsageError
 from icekeep.spec.manifests.structs import ManifestEntry, Status
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.snapshots import SnapshotRef
@@ -71,7 +71,7 @@ def test_manifests_have_the_size_that_the_table_wants(text, size):
 @pytest.mark.parametrize("text", ["0", "-1", "", "8MB", "1.5", "²"])
 def test_a_size_that_is_none_is_refused(text):
     table = memory_table(**{"commit.manifest.target-size-bytes": text})
-    with pytest.raises(OptionError, match=r"target-size-bytes is .* a whole number, 1 or more"):
+    with pytest.raises(UsageError, match=r"target-size-bytes' is .* a whole number, 1 or more"):
         manifest_target_bytes(table.metadata)
 
 
@@ -228,7 +228,7 @@ def test_manifests_and_lists_are_compressed_as_the_table_wants(catalog, codec, n
 def test_a_codec_that_cannot_be_written_is_refused_and_nothing_is_left(catalog):
     table = memory_table(catalog, **{"write.manifest.compression-codec": "brotli"})
     before = stored(catalog)
-    with pytest.raises(OptionError, match=r"write.manifest.compression-codec is 'brotli'"):
+    with pytest.raises(UsageError, match=r"write.manifest.compression-codec is 'brotli'"):
         add(table, "a")
     assert stored(catalog) == before
 

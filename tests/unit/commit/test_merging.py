@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.merging import MergePolicy
 from icekeep.commit.retry import commit
-from icekeep.errors import OptionError
+from icekeep.errors import UsageError
 from kit.changes import Applying
 from kit.tables import BY_KIND, add, data_file, files, live, memory_table, orphans, raw_entries, raw_list
 
@@ -24,9 +24,9 @@ def test_merging_can_be_turned_off():
     assert len(raw_list(table)) == 5
 
 
-@pytest.mark.parametrize("text", ["0", "many", "-1"])
+@pytest.mark.parametrize("text", ["1.5", "many", ""])
 def test_a_wrong_count_is_an_error_that_names_the_property(text: str):
-    with pytest.raises(OptionError, match=r"commit\.manifest\.min-count-to-merge"):
+    with pytest.raises(UsageError, match=r"commit\.manifest\.min-count-to-merge"):
         MergePolicy.of(memory_table(commit__manifest__min_count_to_merge=text).metadata)
 
 

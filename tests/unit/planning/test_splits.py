@@ -31,7 +31,7 @@ def test_a_table_without_properties_reads_as_icebergs_defaults_say():
 def test_each_property_is_read():
     properties = {
         "read.split.target-size": "1000",
-        "read.split.planning-lookback": " 3 ",
+        "read.split.planning-lookback": "+3",
         "read.split.open-file-cost": "0",
         "read.split.adaptive-size.enabled": "False",
         "read.split.metadata-target-size": "of no concern",

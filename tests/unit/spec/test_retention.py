@@ -74,7 +74,7 @@ def test_a_policy_goes_before_the_properties_of_the_table():
 @pytest.mark.parametrize("name", [MAX_SNAPSHOT_AGE, MIN_SNAPSHOTS, MAX_REF_AGE])
 @pytest.mark.parametrize("text", ["5 days", "5_000", " 5", ""])
 def test_a_property_that_is_no_number_is_refused(name: str, text: str):
-    with pytest.raises(OptionError, match=f"table property {name} is '{text}'; give a whole number"):
+    with pytest.raises(UsageError, match=f"table property '{name}' is '{text}'; set a whole number"):
         expire(MetadataBuilder().commits(1).properties({name: text}))
 
 

@@ -339,9 +339,7 @@ def test_the_file_that_is_replaced_goes_into_the_metadata_log():
     assert [e.metadata_file for e in log_previous(first, "v2", 6).metadata_log] == ["s3://b/v1.json", "v2"]
 
 
-@pytest.mark.parametrize(
-    ("text", "kept"), [("3", 3), (" 2 ", 2), ("1", 1), ("0", 1), ("-5", 1), ("many", 100), ("²", 100), ("", 100)]
-)
+@pytest.mark.parametrize(("text", "kept"), [("3", 3), ("+2", 2), ("1", 1), ("0", 1), ("-5", 1)])
 def test_the_metadata_log_is_cut_at_its_greatest_length(text: str, kept: int):
     metadata = MetadataBuilder().properties({PREVIOUS_VERSIONS_MAX: text}).build()
     for version in range(103):

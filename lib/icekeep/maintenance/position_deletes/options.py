@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from msgspec import field
 
-from icekeep.errors import UsageError
 from icekeep.formats.write_options import MIB
 from icekeep.maintenance.compaction.options import (
     FileSizes,
@@ -15,6 +14,7 @@ from icekeep.maintenance.compaction.options import (
     file_sizes,
 )
 from icekeep.maintenance.options import Options
+from icekeep.spec.table_properties import whole_number
 
 _TARGET = "write.delete.target-file-size-bytes"
 _TARGET_DEFAULT = 64 * MIB
@@ -49,17 +49,10 @@ def delete_file_sizes(options: RewritePositionDeletesOptions, properties: Mappin
         OptionError: not `min < target < max`.
         UsageError: the property is no size.
     """
-    text = properties.get(_TARGET)
-    target = _TARGET_DEFAULT if text is None else _size(text)
+    target = whole_number(properties, _TARGET, _TARGET_DEFAULT, least=1)
     given = RewriteDataFilesOptions(
         target_file_size_bytes=options.target_file_size_bytes,
         min_file_size_bytes=options.min_file_size_bytes,
         max_file_size_bytes=options.max_file_size_bytes,
     )
     return file_sizes(given, target)
-
-
-def _size(text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise UsageError(f"table property {_TARGET!r} is {text!r}; set a whole number of bytes, 1 or more")
-    return int(text)

@@ -1,0 +1,96 @@
+"""CORE C11: one way to read a property, and one line where its value is wrong, wherever it is honoured."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from icekeep.commit.manifest_writer import manifest_level, manifest_target_bytes
+from icekeep.commit.merging import MergePolicy
+from icekeep.commit.retry import RetryPolicy
+from icekeep.errors import UsageError
+from icekeep.formats.write_options import write_options
+from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions, delete_file_sizes
+from icekeep.planning.splits import read_options
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.metrics_modes import metrics_modes
+from icekeep.spec.retention import RetentionPolicy, select_expired
+from icekeep.spec.table_properties import boolean_property, retry_number, whole_number
+from icekeep.spec.updates import log_previous
+from kit.metadata import MetadataBuilder
+
+
+def table(properties: dict[str, str]) -> TableMetadata:
+    return replace(MetadataBuilder().commits(2).build(), properties=properties)
+
+
+READERS: dict[str, Any] = {
+    "commit.retry.num-retries": lambda p: RetryPolicy.of(table(p)),
+    "commit.retry.total-timeout-ms": lambda p: RetryPolicy.of(table(p)),
+    "commit.manifest.min-count-to-merge": lambda p: MergePolicy.of(table(p)),
+    "commit.manifest.target-size-bytes": lambda p: manifest_target_bytes(table(p)),
+    "write.manifest.compression-level": manifest_level,
+    "write.metadata.previous-versions-max": lambda p: log_previous(table(p), "v1", 0).metadata_log,
+    "history.expire.max-snapshot-age-ms": lambda p: select_expired(table(p), RetentionPolicy(), now_ms=10**13),
+    "write.metadata.metrics.max-inferred-column-defaults": lambda p: metrics_modes(p, table(p).schema, None),
+    "read.split.target-size": read_options,
+    "write.target-file-size-bytes": write_options,
+    "write.parquet.row-group-size-bytes": write_options,
+    "write.delete.target-file-size-bytes": lambda p: delete_file_sizes(RewritePositionDeletesOptions(), p),
+}
+BOOLEANS: dict[str, Any] = {
+    "commit.manifest-merge.enabled": lambda p: MergePolicy.of(table(p)),
+    "read.split.adaptive-size.enabled": read_options,
+}
+
+
+@pytest.mark.parametrize("text", ["", "many", "1.5", " 4", "1_000", "²", "٣"])
+@pytest.mark.parametrize("key", READERS)
+def test_what_is_no_whole_number_is_refused_in_one_line_everywhere(key: str, text: str) -> None:
+    with pytest.raises(
+        UsageError, match=f"^table property '{key}' is '{text}'; set a whole number(, [01] or more)?$"
+    ) as raised:
+        READERS[key]({key: text})
+    assert raised.value.facts["property"] == key
+
+
+@pytest.mark.parametrize("key", READERS)
+def test_a_whole_number_is_taken_with_a_sign_as_java_takes_it(key: str) -> None:
+    assert READERS[key]({key: "+1000000"}) == READERS[key]({key: "1000000"})
+
+
+@pytest.mark.parametrize("text", ["ture", "yes", "1", ""])
+@pytest.mark.parametrize("key", BOOLEANS)
+def test_what_is_neither_true_nor_false_is_refused_in_one_line_everywhere(key: str, text: str) -> None:
+    with pytest.raises(UsageError, match=f"^table property '{key}' is '{text}'; set 'true' or 'false'$"):
+        BOOLEANS[key]({key: text})
+
+
+def test_merging_is_turned_off_by_what_says_so_and_by_nothing_else() -> None:
+    assert MergePolicy.of(table({"commit.manifest-merge.enabled": "False"})) is None
+    assert MergePolicy.of(table({"commit.manifest-merge.enabled": "TRUE"})) == MergePolicy.of(table({}))
+
+
+@pytest.mark.parametrize("text", ["0", "-1"])
+def test_numbers_below_one_mean_what_they_mean_to_java(text: str) -> None:
+    names = ("num-retries", "min-wait-ms", "max-wait-ms", "total-timeout-ms")
+    assert RetryPolicy.of(table({f"commit.retry.{name}": text for name in names})) == RetryPolicy(0, 0, 0, 0)
+    merging = MergePolicy.of(table({"commit.manifest.min-count-to-merge": text}))
+    assert merging is not None
+    assert merging.min_count == int(text)
+    log = log_previous(table({"write.metadata.previous-versions-max": text}), "v1", 0).metadata_log
+    assert [entry.metadata_file for entry in log] == ["v1"]
+    assert manifest_level({"write.manifest.compression-level": text}) == int(text)
+
+
+def test_fewer_inferred_columns_than_none_is_the_default_as_in_java() -> None:
+    schema = table({}).schema
+    key = "write.metadata.metrics.max-inferred-column-defaults"
+    assert metrics_modes({key: "-1"}, schema, None) == metrics_modes({}, schema, None)
+    assert metrics_modes({key: "0"}, schema, None) != metrics_modes({}, schema, None)
+
+
+def test_a_property_that_is_not_set_has_its_default() -> None:
+    assert (whole_number({}, "a", 7), retry_number({}, "a", 7), boolean_property({}, "a", True)) == (7, 7, True)
+    with pytest.raises(UsageError, match="set a whole number, 3 or more"):
+        whole_number({"a": "2"}, "a", 7, least=3)
