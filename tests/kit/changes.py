@@ -39,10 +39,10 @@ class Applying:
         return updates
 
 
-def thrown(error: BaseException) -> Callable[[], object]:
+def thrown(error: BaseException) -> Callable[..., object]:
     """A function that raises."""
 
-    def throw() -> None:
+    def throw(*_: object, **__: object) -> None:
         raise error
 
     return throw

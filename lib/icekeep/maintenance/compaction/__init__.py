@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.commit.retry import RetryPolicy
-from icekeep.errors import ConflictError, IcekeepError, NotFoundError
+from icekeep.errors import ConflictError, IcekeepError, NotFoundError, OutcomeUnknownError
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
 from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.commits import Commits, Committed, commit_groups
@@ -30,6 +30,7 @@ from icekeep.maintenance.compaction.stitched import Metrics, metrics_of
 from icekeep.maintenance.compaction.strategy import chosen_strategy, order_summary
 from icekeep.maintenance.compaction.tasks import GroupContext
 from icekeep.maintenance.compaction.ways import GroupWay, choose_ways
+from icekeep.maintenance.figures import line_of, only_told
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
@@ -41,6 +42,7 @@ from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.layout import own_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
+from icekeep.storage.base import Storage
 from icekeep.tables.refs import head_to_commit_to
 
 __all__ = ["CompactionPreview", "RewriteDataFilesOptions", "RewriteDataFilesResult", "compact", "plan_compaction"]
@@ -80,7 +82,8 @@ def compact(  # noqa: PLR0913 - the arguments of Iceberg's procedure
         OptionError, ExpressionError, NotFoundError, UsageError: an argument is wrong, such as a tag in place of a branch;
             nothing was done.
         UnsupportedError: the table has something that cannot be rewritten; nothing was done.
-        JobFailedError: a file could not be rewritten; the table is as it was, and new files are removed.
+        JobFailedError: a file could not be rewritten; the table is as it was, and new files are removed. Once a commit has
+            landed the result is `partial` instead, and a warning says what failed.
         ConflictError: others kept changing files that were to be replaced, however often these were planned anew.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
@@ -96,8 +99,18 @@ def compact(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     for _ in range(RetryPolicy.of(table.metadata).num_retries):
         if not refused:
             break
-        run = run.again(refused)
-        more, refused = _pass(run, listener)
+        try:
+            run = run.again(refused)
+            more, refused = _pass(run, listener)
+        except OutcomeUnknownError:
+            raise
+        except Exception as error:
+            if not result.commits_count:
+                raise
+            listener.on(
+                Warned(f"{len(refused)} data files could not be planned anew, and are as they were: {line_of(error)}")
+            )
+            break
         result = result.followed_by(more)
     if refused and not result.commits_count:
         raise ConflictError(
@@ -224,7 +237,9 @@ class _Run:
                 storage.delete_many([file.location for file in storage.list(moves)])
             raise
         finally:
-            storage.delete_many(locations)
+            # After a commit nothing that is left behind makes the run a failed one; a later run sweeps it.
+            with suppress(IcekeepError):
+                storage.delete_many(locations)
 
     def ways(self, planned: RewritePlan) -> dict[int, GroupWay]:
         """How each group goes."""
@@ -243,13 +258,17 @@ class _Run:
                 manifests.update(files[position].manifest_path for position in some)
         return metrics_of(self.scan, self.spark, paths, manifests) if paths else {}
 
-    def overlap_after(self) -> float | None:
-        """How many files a look-up by key meets now; null where nothing was ordered."""
+    def overlap_after(self, listener: Listener) -> float | None:
+        """How many files a look-up by key meets now; null where nothing was ordered, or where that cannot be found out."""
         if self.strategy.ordering is None:
             return None
-        after = self.table.catalog.load(self.table.identifier)
-        scan = open_scan(after, where=self.where, ref=self.branch, runtime=self.runtime)
-        return measured_overlap(scan, self.spark, self.strategy)
+
+        def measured() -> float | None:
+            after = self.table.catalog.load(self.table.identifier)
+            scan = open_scan(after, where=self.where, ref=self.branch, runtime=self.runtime)
+            return measured_overlap(scan, self.spark, self.strategy)
+
+        return only_told("how far the files overlap now", measured, None, listener)
 
     def estimated(self, planned: RewritePlan, ways: Mapping[int, GroupWay]) -> Estimate:
         """What it will take."""
@@ -271,9 +290,22 @@ def _pass(run: _Run, listener: Listener) -> tuple[RewriteDataFilesResult, frozen
             depth = planned.overlap_depth_before
             return RewriteDataFilesResult(overlap_depth_before=depth, overlap_depth_after=depth), frozenset()
         committed = _rewritten(run, planned, listener)
-        storage = run.table.storage
-        refused = (file.file_path for group in committed.refused for file in group_files(group, storage).files)
-        return committed.result, frozenset(refused)
+        result = committed.result
+        try:
+            return result, _paths(committed.refused, run.table.storage)
+        except IcekeepError as error:
+            if not result.commits_count:
+                raise
+            left_count = sum(group.files_count for group in committed.refused)
+            listener.on(
+                Warned(f"{left_count} data files cannot be planned anew, and are as they were: {error.message}")
+            )
+            failed_count = result.failed_data_files_count + left_count
+            return msgspec.structs.replace(result, status="partial", failed_data_files_count=failed_count), frozenset()
+
+
+def _paths(groups: Iterable[FileGroup], storage: Storage) -> frozenset[str]:
+    return frozenset(file.file_path for group in groups for file in group_files(group, storage).files)
 
 
 def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> Committed:
@@ -303,6 +335,7 @@ def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> Committed
         summary=order_summary(run.strategy),
     )
     assert planned.snapshot_id is not None
+    estimated = run.estimated(planned, ways)
     listener.on(StepStarted(STEP, planned.files_to_rewrite_count, "files"))
     with (
         hold_start(run.table, planned.snapshot_id, run.context.run_id, run.runtime, listener),
@@ -314,8 +347,8 @@ def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> Committed
     result = msgspec.structs.replace(
         result,
         overlap_depth_before=planned.overlap_depth_before,
-        overlap_depth_after=run.overlap_after(),
-        estimated=run.estimated(planned, ways),
+        overlap_depth_after=run.overlap_after(listener),
+        estimated=estimated,
     )
     return msgspec.structs.replace(committed, result=result)
 

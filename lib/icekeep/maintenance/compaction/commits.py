@@ -31,6 +31,7 @@ from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files
 from icekeep.maintenance.compaction.removed_files import partition_types, read_files
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
+from icekeep.maintenance.figures import line_of
 from icekeep.runtime import Runtime
 from icekeep.spec.applicability import AppliedDelete
 from icekeep.spec.layout import own_directory
@@ -68,16 +69,25 @@ class Committed(msgspec.Struct, frozen=True):
 def commit_groups(finished: Iterator[Finished], commits: Commits) -> Committed:
     """Commit groups as they come; what the result says of time and of the plan is for whoever knows it.
 
+    Once a commit has landed no error but an unknown outcome leaves: the result is `partial`, and a warning says why.
+
     Raises:
-        JobFailedError: a group failed, or, with partial progress, more commits than are allowed, or all.
+        JobFailedError: a group failed, or, with partial progress, all commits or groups did.
         ConflictError: the change does not apply any more, whichever groups it is of, or others kept changing the table.
         OutcomeUnknownError: as `commit` raises it.
     """
     committer = _Committer(commits)
-    if commits.options.partial_progress_enabled:
-        _commit_in_batches(finished, committer, commits)
-    else:
-        _commit_at_once(finished, committer)
+    try:
+        if commits.options.partial_progress_enabled:
+            _commit_in_batches(finished, committer, commits)
+        else:
+            _commit_at_once(finished, committer)
+    except OutcomeUnknownError:
+        raise
+    except Exception as error:
+        if not committer.commits_count:
+            raise
+        committer.end_early(error)
     return Committed(committer.result(), tuple(committer.refused))
 
 
@@ -91,6 +101,17 @@ class _Committer:
         self.commits_count = self.failed_commits_count = 0
         self.failed_files_count = 0
         self._summaries: list[Mapping[str, str]] = []
+
+    def end_early(self, error: Exception) -> None:
+        """Take all groups that are in no commit for failed, and say why."""
+        done = (*(group.group for group in self.landed), *self.refused)
+        self.failed_files_count = _files_count(self._commits.plan.groups) - _files_count(done)
+        hint = " (a bug of icekeep, please report it)" if isinstance(error, IcekeepBug) else ""
+        self._commits.listener.on(
+            Warned(
+                f"{self.commits_count} commits of the run are in the table, the rest was not done: {line_of(error)}{hint}"
+            )
+        )
 
     def commit(self, groups: Sequence[RewrittenGroup], *, is_last: bool) -> None:
         """Replace the groups' files in one snapshot, but for groups that cannot be committed any more.
@@ -219,7 +240,7 @@ def _outcomes(groups: Iterable[RewrittenGroup]) -> list[RewriteOutcome]:
 
 
 def _files_of(groups: Iterable[RewrittenGroup]) -> str:
-    return f"{sum(one.group.files_count for one in groups)} data files"
+    return f"{_files_count(one.group for one in groups)} data files"
 
 
 def _commit_at_once(finished: Iterator[Finished], committer: _Committer) -> None:
@@ -279,6 +300,10 @@ def _check_failures(committer: _Committer, options: RewriteDataFilesOptions) -> 
             f"{committer.failed_commits_count} commits failed ({committer.commits_count} landed), {allowed} are allowed; "
             f"{committer.failed_files_count} data files are as they were"
         )
+
+
+def _files_count(groups: Iterable[FileGroup]) -> int:
+    return sum(group.files_count for group in groups)
 
 
 def _left_message(failed: FailedGroup) -> str:

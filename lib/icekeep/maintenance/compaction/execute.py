@@ -136,7 +136,7 @@ def failed_job(failed: FailedGroup) -> JobFailedError:
     """The error for a run that stops at its first failed group."""
     return JobFailedError(
         f"cannot rewrite {failed.group.files_count} files of partition {failed.group.partition!r}: {failed.error.message}; "
-        "the table is as it was and the new files are removed",
+        "its files are as they were and the new files are removed",
     )
 
 

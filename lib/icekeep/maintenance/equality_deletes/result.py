@@ -32,3 +32,8 @@ class ConvertEqualityDeletesResult(msgspec.Struct, frozen=True, kw_only=True):
     attempts_count: int = 1
     elapsed_ms: int = 0
     peak_task_bytes: int = 0
+
+    @property
+    def has_landed(self) -> bool:
+        """Whether a commit took deletes out of the table."""
+        return self.converted_equality_delete_files_count + self.removed_dangling_equality_delete_files_count > 0

@@ -7,6 +7,7 @@ from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import IcekeepError, OutcomeUnknownError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
+from icekeep.maintenance.figures import only_told
 from icekeep.maintenance.manifests.candidates import Candidates, candidates
 from icekeep.maintenance.manifests.execute import Rewritten, discard, rewritten
 from icekeep.maintenance.manifests.gains import filter_gains, group_gain, largest, listed_after, measured_ms
@@ -36,9 +37,16 @@ def rewrite_once(
     added = [manifest for one in done for manifest in one.added]
     try:
         listener.on(StepFinished("rewriting manifests", f"{len(chosen.replaced)} manifests -> {len(added)}"))
-        times = _planning_times(table, wish, done, spark, runtime)
-        gains = tuple(group_gain(table, one) for one in done)
-        workload = filter_gains(table, wish, chosen.listed, done, now_ms)
+        times = only_told(
+            "how long planning takes",
+            lambda: _planning_times(table, wish, done, spark, runtime),
+            (None, None),
+            listener,
+        )
+        gains = only_told("what the groups gain", lambda: tuple(group_gain(table, one) for one in done), (), listener)
+        workload = only_told(
+            "what the workload gains", lambda: filter_gains(table, wish, chosen.listed, done, now_ms), (), listener
+        )
     except BaseException:
         discard(table, done)
         raise

@@ -13,9 +13,11 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
+from icekeep.errors import OutcomeUnknownError
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
 from icekeep.formats.delete_names import delete_format
 from icekeep.maintenance import equality_deletes
+from icekeep.maintenance.figures import line_of
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.position_deletes.commits import Commits, Committer
 from icekeep.maintenance.position_deletes.execute import STEP, Execution, Finished, RewrittenGroup, execute
@@ -80,7 +82,8 @@ def rewrite_position_deletes(  # noqa: PLR0913 - the arguments of Iceberg's proc
         OptionError, ExpressionError, NotFoundError, UsageError: an argument is wrong, such as a tag in place of a branch, or
             a property of the table; nothing was done.
         UnsupportedError: the table is encrypted; nothing was done.
-        JobFailedError: a delete file could not be rewritten; the table is as it was, and new files are removed.
+        JobFailedError: a delete file could not be rewritten; the table is as it was, and new files are removed. Once a commit
+            has landed, that of the conversion or one of several, the result is `partial` instead, and a warning says why.
         ConflictError: others kept changing what was to be replaced.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
@@ -91,11 +94,20 @@ def rewrite_position_deletes(  # noqa: PLR0913 - the arguments of Iceberg's proc
         converted = equality_deletes.convert_equality_deletes(
             table, spark, where=where, branch=branch, listener=listener, runtime=runtime
         )
-        run.reload()
-    planned = run.plan()
-    result = RewritePositionDeletesResult()
-    if planned.groups or planned.dangling:
-        result = _rewritten(run, planned)
+    try:
+        if converted is not None:
+            run.reload()
+        planned = run.plan()
+        result = RewritePositionDeletesResult()
+        if planned.groups or planned.dangling:
+            result = _rewritten(run, planned)
+    except OutcomeUnknownError:
+        raise
+    except Exception as error:
+        if converted is None or not converted.has_landed:
+            raise
+        listener.on(Warned(f"equality deletes are converted, position deletes were not rewritten: {line_of(error)}"))
+        result = RewritePositionDeletesResult(status="partial")
     return msgspec.structs.replace(result, converted=converted, elapsed_ms=runtime.monotonic_ms() - began_ms)
 
 
@@ -196,23 +208,30 @@ class _Run:
 def _rewritten(run: _Run, planned: DeletesPlan) -> RewritePositionDeletesResult:
     committer = run.committer()
     left: Sequence[RewrittenGroup] = ()
-    for plans_left in reversed(range(PLANS_COUNT)):
-        _run_plan(run, planned, left, committer)
-        if committer.refusal is None:
-            break
-        if not plans_left:
-            committer.give_up()
-            break
-        run.listener.on(
-            Warned(f"a commit was refused, and what it was to replace is planned anew: {committer.refusal.message}")
-        )
-        left = committer.refused
-        try:
-            run.reload()
-            planned = run.plan()
-        except BaseException:
-            committer.discard(left)
+    try:
+        for plans_left in reversed(range(PLANS_COUNT)):
+            _run_plan(run, planned, left, committer)
+            if committer.refusal is None:
+                break
+            if not plans_left:
+                committer.give_up()
+                break
+            run.listener.on(
+                Warned(f"a commit was refused, and what it was to replace is planned anew: {committer.refusal.message}")
+            )
+            left = committer.refused
+            try:
+                run.reload()
+                planned = run.plan()
+            except BaseException:
+                committer.discard(left)
+                raise
+    except OutcomeUnknownError:
+        raise
+    except Exception as error:
+        if not committer.has_landed:
             raise
+        committer.end_early(error, planned)
     return committer.result()
 
 

@@ -15,6 +15,7 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepBug, IcekeepError, JobFailedError, OutcomeUnknownError
 from icekeep.events import Listener, Warned
+from icekeep.maintenance.figures import line_of
 from icekeep.maintenance.position_deletes.execute import FailedGroup, Finished, RewrittenGroup, discard
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions
 from icekeep.maintenance.position_deletes.plan import DeletesPlan, size_of
@@ -49,6 +50,27 @@ class Committer:
         self._format_version = 0
         self._dangling_count = self._commits_count = self._failed_commits_count = 0
         self._failed_files_count = 0
+        self._is_cut_short = False
+
+    @property
+    def has_landed(self) -> bool:
+        """Whether a commit of the run is in the table: then nothing but an unknown outcome ends it with an error."""
+        return self._commits_count > 0
+
+    def end_early(self, error: Exception, plan: DeletesPlan) -> None:
+        """Take all groups of a plan that are in no commit for failed, with nothing left of them, and say why."""
+        self.discard(self.refused)
+        self.refused, self.refusal = [], None
+        landed = {id(group.group) for group in self._landed}
+        self._failed_files_count = sum(group.files_count for group in plan.groups if id(group) not in landed)
+        # Perhaps only files that reach nothing were left.
+        self._is_cut_short = True
+        hint = " (a bug of icekeep, please report it)" if isinstance(error, IcekeepBug) else ""
+        self._commits.listener.on(
+            Warned(
+                f"{self._commits_count} commits of the run are in the table, the rest was not done: {line_of(error)}{hint}"
+            )
+        )
 
     def run(self, plan: DeletesPlan, finished: Iterator[Finished], format_version: int) -> None:
         """Commit a plan's groups as they come; `format_version` is that of the table that was planned on.
@@ -58,6 +80,8 @@ class Committer:
             ConflictError, OutcomeUnknownError: as `commit` raises them, but for what `refused` tells.
         """
         self.refused, self.refusal, self._format_version = [], None, format_version
+        # What failed in an earlier plan is planned anew in this one.
+        self._failed_files_count = 0
         if self._commits.options.partial_progress_enabled:
             self._run_in_batches(plan, finished)
         else:
@@ -67,10 +91,10 @@ class Committer:
         """Remove what was written for groups whose commit was refused, and count them as failed.
 
         Raises:
-            ConflictError: the refusal, where nothing else was committed or partial progress is off.
+            ConflictError: the refusal, where nothing else was committed.
         """
         self.discard(self.refused)
-        if self.refusal is not None and not (self._commits.options.partial_progress_enabled and self._landed):
+        if self.refusal is not None and not self.has_landed:
             raise self.refusal
         self._failed_commits_count += 1
         self._failed_files_count += sum(group.group.files_count for group in self.refused)
@@ -84,12 +108,12 @@ class Committer:
         """What was done.
 
         Raises:
-            JobFailedError: more commits failed than are allowed, or all.
+            JobFailedError: more commits failed than are allowed, or all groups, and none landed.
         """
         self._check_failures()
         added = [file for group in self._landed for file in group.added]
         return RewritePositionDeletesResult(
-            status="partial" if self._failed_files_count else "done",
+            status="partial" if self._failed_files_count or self._is_cut_short else "done",
             rewritten_delete_files_count=sum(g.group.files_count for g in self._landed),
             added_delete_files_count=len(added),
             rewritten_bytes_count=sum(g.group.bytes for g in self._landed),
@@ -189,12 +213,14 @@ class Committer:
         )
 
     def _check_failures(self) -> None:
+        if self.has_landed:
+            return
         options = self._commits.options
         allowed = options.partial_progress_max_failed_commits
         allowed = options.partial_progress_max_commits if allowed is None else allowed
         if self._failed_commits_count > allowed or (self._failed_files_count and not self._landed):
             raise JobFailedError(
-                f"{self._failed_commits_count} commits failed ({self._commits_count} landed), {allowed} are allowed; "
+                f"{self._failed_commits_count} commits failed (none landed), {allowed} are allowed; "
                 f"{self._failed_files_count} delete files are as they were"
             )
 
@@ -202,7 +228,7 @@ class Committer:
 def _failed_job(failed: FailedGroup) -> JobFailedError:
     return JobFailedError(
         f"cannot rewrite {failed.group.files_count} delete files of partition {failed.group.partition!r}: "
-        f"{failed.error.message}; the table is as it was and the new files are removed",
+        f"{failed.error.message}; its files are as they were and the new files are removed",
     )
 
 

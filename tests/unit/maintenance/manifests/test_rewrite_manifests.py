@@ -17,13 +17,15 @@ from icekeep.commit.retry import commit
 from icekeep.errors import (
     ConflictError,
     OutcomeUnknownError,
+    UnavailableError,
 )
 from icekeep.events import Warned
+from icekeep.maintenance.manifests import rewriting
 from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
 from icekeep.spec.manifests.structs import FileContent, ManifestContent
 from icekeep.tables.update_spec import update_spec
 from icekeep.tables.upgrade_format_version import upgrade_format_version
-from kit.changes import Recorder
+from kit.changes import Recorder, thrown
 from kit.memory_catalog import IS_UNKNOWN, LANDS_BUT_IS_UNKNOWN, MemoryCatalog
 from kit.rewritten_manifests import our_live_entries
 from kit.small_manifests import (
@@ -326,6 +328,19 @@ def test_what_was_written_is_kept_where_the_outcome_is_unknown() -> None:
     with pytest.raises(OutcomeUnknownError):
         rewrite(table)
     assert len({path for path in stored(catalog) - before if path.endswith(".avro")}) >= 2
+
+
+@pytest.mark.parametrize("figure", ["group_gain", "filter_gains", "measured_ms"])
+def test_a_figure_that_cannot_be_found_out_fails_no_run(figure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAINTENANCE 1.8: it is told by a warning."""
+    monkeypatch.setattr(rewriting, figure, thrown(UnavailableError("the store is away")))
+    table = kinds(3)
+    listener = Recorder()
+    result = rewrite(table, workload="kind = 'a'", options={"measure-planning": "true"}, listener=listener)
+    assert counts(result) == (3, 1)
+    [warning] = [event.message for event in listener.events if isinstance(event, Warned)]
+    assert warning.endswith("is not known: the store is away; the work itself is not affected")
+    assert orphans(table.catalog) == set()
 
 
 @pytest.mark.parametrize("retries", [0, 4])
