@@ -93,12 +93,16 @@ _INTERRUPTED = 130
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a command answers: an exit status and a document, which is shown under a title or is about an error."""
+    """What a command answers: an exit status and a document, which is shown under a title or is about an error.
+
+    `may_have_changed`: whether the command is one that changes tables, and has ended well.
+    """
 
     status: int
     document: Mapping[str, Any]
     title: str = ""
     error: str = ""
+    may_have_changed: bool = False
 
 
 def entry_point() -> None:
@@ -146,12 +150,15 @@ def _answer(command: Command, jobs: Mapping[str, Job], seams: Seams, taken: Inte
     with telling_progress(sys.stderr, runtime) as listener:
         surroundings = Surroundings(seams=seams, listener=listener, interrupts=taken, runtime=runtime)
         if command.name in VERBS:
-            outcome = run_verb(command, VERBS[command.name], surroundings)
+            verb = VERBS[command.name]
+            outcome = run_verb(command, verb, surroundings)
+            changes = verb.changes or hasattr(outcome.result, "status")
         else:
             outcome = run_job(command, jobs[command.name], surroundings)
+            changes = jobs[command.name].plan is not None
     status = _PARTIAL if outcome.status == "partial" else _DONE
     words = f"{outcome.job} {outcome.table}: {outcome.status}" + (", nothing was changed" if command.dry_run else "")
-    return Answer(status, plain_values(outcome), title=words)
+    return Answer(status, plain_values(outcome), title=words, may_have_changed=changes and not command.dry_run)
 
 
 def _config(command: Command, seams: Seams) -> Answer:
@@ -178,7 +185,10 @@ def _failure(failure: BaseException, job: str | None, taken: Interrupts) -> Answ
 
 
 def _deliver(answer: Answer, wish: OutputWish) -> int:
-    """Put the answer where it was wanted; what cannot be delivered makes a success a failure."""
+    """Put the answer where it was wanted; what cannot be delivered makes a success a failure.
+
+    That of a command which may have committed is one in part: exit status 1 says that nothing was.
+    """
     status = answer.status
     if answer.error:
         print(f"icekeep: {answer.error}", file=sys.stderr)
@@ -186,15 +196,24 @@ def _deliver(answer: Answer, wish: OutputWish) -> int:
         if wish.result_file is not None:
             write_result_file(wish.result_file, answer.document)
     except Exception as failure:  # noqa: BLE001 - the answer must still reach stdout
-        print(f"icekeep: {one_line(failure)}", file=sys.stderr)
-        status = status or _FAILED
+        status = _undelivered(answer, failure)
     try:
         _print(answer, wish)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has seen enough; Python would complain once more when it closes stdout.
+    except OSError as failure:
+        # Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # A reader that has gone has seen enough.
+        if not isinstance(failure, BrokenPipeError):
+            status = _undelivered(answer, failure)
     return status
+
+
+def _undelivered(answer: Answer, failure: Exception) -> int:
+    """Say that the answer did not get where it was wanted, and what the status is therefore."""
+    done = "; the command itself is done, and what it committed stays" if answer.may_have_changed else ""
+    print(f"icekeep: {one_line(failure)}{done}", file=sys.stderr)
+    return answer.status or (_PARTIAL if answer.may_have_changed else _FAILED)
 
 
 def _print(answer: Answer, wish: OutputWish) -> None:

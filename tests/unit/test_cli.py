@@ -21,6 +21,7 @@ from icekeep.errors import (
 from icekeep.operations.running import Job
 from icekeep.operations.settings import JOB_SETTINGS
 from kit import fake_jobs
+from kit.changes import thrown
 from kit.fake_jobs import FAILURES, HISTORY, JOBS, SEAMS
 from kit.runtime import FakeRuntime
 
@@ -178,6 +179,48 @@ def test_a_result_file_that_cannot_be_written_is_refused_before_the_job_starts(c
     assert run("compact", "--table", "db.t", "--result-file", str(tmp_path / "no" / "r.json")) == 2
     assert HISTORY == []
     assert "cannot write result file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (("compact",), 3),
+        (("compact", "--dry-run"), 1),
+        (("plan_scan",), 1),
+    ],
+)
+def test_a_job_that_has_committed_and_cannot_deliver_its_result_does_not_say_that_nothing_was_committed(
+    words, status, capsys, tmp_path, monkeypatch
+):
+    """OPERATIONS D12: the disk is full by the time that the result is there."""
+
+    def full(path, document):
+        raise UsageError(f"cannot write result file {path!r}: no space left on device")
+
+    monkeypatch.setattr(cli, "write_result_file", full)
+    path = tmp_path / "result.json"
+    assert run(*words, "--table", "db.t", "--output", "json", "--result-file", str(path)) == status
+    out, err = capsys.readouterr()
+    assert json.loads(out)["status"] in ("done", "planned")
+    [line] = [line for line in err.splitlines() if line.startswith("icekeep: ")]
+    assert "no space left on device" in line
+    assert ("what it committed stays" in line) == (status == 3)
+
+
+def test_a_job_that_failed_keeps_its_exit_status_where_the_result_cannot_be_written(capsys, tmp_path, monkeypatch):
+    """OPERATIONS D12."""
+    monkeypatch.setattr(cli, "write_result_file", thrown(UsageError("no space left on device")))
+    FAILURES.append(OutcomeUnknownError("x"))
+    assert run("compact", "--table", "db.t", "--result-file", str(tmp_path / "r.json")) == 5
+
+
+def test_stdout_that_is_full_is_told_and_is_no_failure_of_the_job(capsys, monkeypatch, tmp_path):
+    """OPERATIONS D12: `icekeep compact ... > file` on a full disk."""
+    monkeypatch.setattr(cli, "_print", thrown(OSError(28, "No space left on device")))
+    with (tmp_path / "out").open("w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert run("compact", "--table", "db.t") == 3
+    assert "what it committed stays" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("run_string", "status"), [("terminated", 143), ("terminated_and_confused", 143)])
