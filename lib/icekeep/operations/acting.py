@@ -56,10 +56,12 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
     reference = find_table(known_catalogs(command.conf, seams), command.table, command.catalog)
     table: Table = resolve(seams.load_table)(reference, runtime=runtime)
     function = resolve(verb.run)
-    status = "planned" if command.dry_run else "done"
     if not verb.changes:
-        result = function(table, **command.arguments, runtime=runtime)
+        available = {"listener": surroundings.listener, "runtime": runtime}
+        result = function(table, **command.arguments, **{name: available[name] for name in verb.extras})
+        status = getattr(result, "status", "done")
     else:
+        status = "planned" if command.dry_run else "done"
         catalog = Rehearsal(table.catalog, table.storage, runtime) if command.dry_run else WatchedCatalog(table.catalog)
         after = function(catalog.watched(table), **command.arguments, runtime=runtime)
         result = _changed(after, catalog.last_swap, is_rehearsal=command.dry_run)

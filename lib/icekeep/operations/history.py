@@ -3,6 +3,7 @@
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.events import Listener
 from icekeep.maintenance.restoring import list_restorable
 from icekeep.maintenance.restoring import restore as restore_run
 from icekeep.maintenance.restoring.result import Restorable, RestoreResult
@@ -76,12 +77,12 @@ class RunsShown(msgspec.Struct, frozen=True):
 
 
 def restore(
-    table: Table, *, run: str | None = None, lists: bool = False, runtime: Runtime
+    table: Table, *, run: str | None = None, lists: bool = False, listener: Listener, runtime: Runtime
 ) -> RestoreResult | RunsShown:
     """Bring back what a run removed, or show which can be; raises what `maintenance/restoring` raises."""
     if lists:
         return RunsShown(table.metadata_location, list_restorable(table))
-    return restore_run(table, run=run, runtime=runtime)
+    return restore_run(table, run=run, listener=listener, runtime=runtime)
 
 
 def _shown(name: str, ref: SnapshotRef, metadata: TableMetadata) -> RefShown:

@@ -18,7 +18,8 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
         run: where its function is, as "module:function".
         one_of: settings of which exactly one must be given.
         changes: whether all that it does is one commit; then it has `--dry-run`, and its function returns the table after it.
-            The others return what is shown.
+            The others return what is shown; the status is that of what they return, if it has one.
+        extras: which of `listener` and `runtime` a function takes that makes no one commit; the others take `runtime`.
     """
 
     summary: str
@@ -26,6 +27,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[Setting, ...] = ()
     one_of: tuple[Setting, ...] = ()
     changes: bool = True
+    extras: tuple[str, ...] = ("runtime",)
 
 
 def _name(what: str, keyword: str = "") -> Setting:
@@ -134,6 +136,7 @@ VERBS: Mapping[str, Verb] = {
             Setting("list", Kind.SWITCH, "show the runs that can be brought back, and change nothing", keyword="lists"),
         ),
         changes=False,
+        extras=("listener", "runtime"),
     ),
 }
 """Every command, by its words, in the order in which help lists them."""

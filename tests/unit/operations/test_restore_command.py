@@ -1,0 +1,52 @@
+"""`icekeep restore` on a real table whose files a run has removed: its status, its exit status, what it tells meanwhile."""
+
+import json
+
+import pytest
+
+from icekeep import cli
+from icekeep.maintenance import restoring
+from icekeep.maintenance.restoring.files import Returned
+from kit.lake import Lake
+from kit.trash import expired
+
+
+@pytest.fixture
+def conf(tmp_path, monkeypatch):
+    for variable in ("PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR", "SPARK_HOME", "PYICEBERG_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    lake = Lake(tmp_path)
+    lines = "".join(f"    {key}: {json.dumps(value)}\n" for key, value in lake.properties.items())
+    path = tmp_path / "icekeep.yaml"
+    path.write_text(f"catalogs:\n  local:\n{lines}")
+    expired(lake.filled(commits=3, files=1))
+    return str(path)
+
+
+def restored(conf, capsys):
+    status = cli.main(["restore", "--table", "db.events", "--conf", conf, "--output", "json"])
+    out, err = capsys.readouterr()
+    return status, json.loads(out), err
+
+
+def test_a_restore_tells_how_it_gets_on(conf, capsys):
+    """OPERATIONS D10."""
+    status, document, err = restored(conf, capsys)
+    assert (status, document["status"]) == (0, "done")
+    count = document["result"]["restored_files_count"]
+    assert f"bringing files back: started, {count} files" in err
+    assert "bringing files back: done in" in err
+
+
+def test_a_restore_that_brings_back_a_part_is_exit_status_3(conf, capsys, monkeypatch):
+    """OPERATIONS D1: it was `done` and 0, whatever the result said."""
+    moves = iter([restoring.move_back, lambda *_: Returned(missing=("file:///gone",))])
+    monkeypatch.setattr(restoring, "move_back", lambda *arguments: next(moves)(*arguments))
+    status, document, _ = restored(conf, capsys)
+    assert (status, document["status"], document["result"]["status"]) == (3, "partial", "partial")
+
+
+def test_a_list_of_runs_is_done(conf, capsys):
+    status = cli.main(["restore", "--table", "db.events", "--conf", conf, "--list", "--output", "json"])
+    document = json.loads(capsys.readouterr().out)
+    assert (status, document["status"], len(document["result"]["runs"])) == (0, "done", 1)
