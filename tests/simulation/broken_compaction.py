@@ -90,7 +90,9 @@ def holds_nothing() -> AbstractContextManager[Any]:
     """Rewrites without a tag on the snapshot that it reads."""
 
     @contextmanager
-    def hold_start(table: Any, snapshot_id: int, run_id: str, runtime: Any, listener: Any) -> Iterator[str]:
+    def hold_start(
+        table: Any, snapshot_id: int, run_id: str, runtime: Any, listener: Any, heartbeat: Any = None
+    ) -> Iterator[str]:
         yield run_id
 
     return replaced(compaction_operations, "hold_start", hold_start)

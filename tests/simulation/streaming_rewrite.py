@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import StorageManifestReader
-from icekeep.events import CommitRetried, Event, Warned
+from icekeep.events import SILENT, CommitRetried, Event, Warned
 from icekeep.formats.origins import OriginsWriter
 from icekeep.formats.rewrite_task import RewriteOutcome
 from icekeep.formats.row_moves import MovedPiece, RowMoves
@@ -29,6 +29,7 @@ from icekeep.maintenance.compaction.plan import (
     RewritePlan,
     pack_group_files,
 )
+from icekeep.maintenance.heartbeat import Heartbeat
 from icekeep.maintenance.options import parse_options
 from icekeep.spec.applicability import reaching_deletes
 from icekeep.spec.layout import own_directory
@@ -102,7 +103,9 @@ class Rewrite:
         )
         self._directory = own_directory(read.metadata, f"runs/{run_id}")
         finished = self._rewritten(client, read, groups, self.table.found(read.metadata))
-        done = commit_groups(finished, commits)
+        done = commit_groups(
+            finished, commits, Heartbeat(commits.table, commits.run_id, "compact", commits.runtime, SILENT)
+        )
         self.carried_count = done.result.carried_delete_files_count
         self.table.require(not done.refused, "C11", f"{len(done.refused)} groups are planned anew")
         self.table.require(done.result.commits_count == len(self.attempts), "C2", "commits are not counted right")

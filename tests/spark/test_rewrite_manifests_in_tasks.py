@@ -89,11 +89,11 @@ def test_tasks_write_the_entries_that_the_driver_writes_and_no_two_manifests_ove
     table: Any, in_tasks: None, spark_session: SparkSession
 ) -> None:
     plan = chosen(table)
-    [by_tasks] = rewritten(table, plan, spark_session)
+    [by_tasks] = rewritten(table, plan, spark_session, "run")
     with pytest.MonkeyPatch.context() as patch:
         for module in (execute, planning_entries):
             patch.setattr(module, "DRIVER_FOLD_ENTRIES_COUNT", 10_000)
-        [on_driver] = rewritten(table, plan, no_spark)
+        [on_driver] = rewritten(table, plan, no_spark, "run")
     assert told(table, by_tasks.added) == told(table, on_driver.added)
     assert told(table, by_tasks.added).total() == MANIFESTS_COUNT * 16
     assert sorted(by_tasks.partitions) == sorted(on_driver.partitions)

@@ -2,26 +2,28 @@
 
 A run keeps what it must not lose while it works in directories with its name, and removes it at its end; a killed one cannot.
 Two runs may be alive at once on one table, so a directory goes only when its run must be dead: when nothing was written by it
-for as long as a run's start tag holds the snapshot that it reads (`start_tag.py`). A run that is alive after that,
-and wrote nothing in the meantime, fails for want of a file and commits nothing.
+for a day, no beat either (`heartbeat.py`): a living run writes one every few minutes. Where a run could write none for a day,
+it fails for want of a file and commits nothing.
 
 A plan of deletion that has a head is not left over: it waits to be carried out, or is the ledger of what is in the trash.
 
 Data files and manifests of dead runs are not looked for: no metadata names them, so they are orphans like any others.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.clock import store_now_ms
 from icekeep.maintenance.deletion.plans import HEAD
+from icekeep.maintenance.heartbeat import BEAT
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import own_directory
 from icekeep.storage.base import DeleteStatus, FileInfo
 
 DEAD_AFTER_MS = 24 * 60 * 60 * 1000
+"""Longer than a store, or the network to it, is ever away: what is taken for dead by mistake loses a day's work."""
 
 _DIRECTORIES = ("runs", "plans", "trash")
 _DROPPED = "drop-"
@@ -50,6 +52,22 @@ def sweep_runs(table: Table, runtime: Runtime, *, keep: str, listener: Listener)
     return sum(outcome.status is DeleteStatus.DELETED for outcome in outcomes)
 
 
+def living_runs(table: Table, runtime: Runtime) -> frozenset[str]:
+    """The runs that are at work on a table: files with one of these names in theirs are not garbage, whatever their age.
+
+    Asked before the table is loaded: a run that is over by then has committed its files or removed them, and one that began
+    since has files that are younger.
+
+    Raises:
+        IcekeepError: the store cannot be asked, so nobody knows.
+    """
+    newest_ms: dict[str, int] = {}
+    for run, file in _files(table, ("runs",)):
+        if file.location.rpartition("/")[2].startswith(BEAT):
+            newest_ms[run] = max(file.modified_ms, newest_ms.get(run, 0))
+    return frozenset(newest_ms.keys() - _dead(newest_ms, table, runtime))
+
+
 def _left_by_the_dead(table: Table, runtime: Runtime, keep: str) -> list[str]:
     runs: dict[str, list[FileInfo]] = {}
     waiting = {keep}
@@ -60,22 +78,26 @@ def _left_by_the_dead(table: Table, runtime: Runtime, keep: str) -> list[str]:
     for run in waiting:
         runs.pop(run, None)
     newest_ms = {run: max(file.modified_ms for file in files) for run, files in runs.items()}
+    return [file.location for run in _dead(newest_ms, table, runtime) for file in runs[run]]
+
+
+def _dead(newest_ms: Mapping[str, int], table: Table, runtime: Runtime) -> list[str]:
+    """The runs whose newest file is too old by the earlier of our clock and the store's; the store is asked only if need be."""
     now_ms = runtime.now_ms()
     if not any(_is_dead(modified_ms, now_ms) for modified_ms in newest_ms.values()):
         return []
     theirs_ms = store_now_ms(table, runtime)
     now_ms = now_ms if theirs_ms is None else min(now_ms, theirs_ms)
-    dead = [run for run, modified_ms in newest_ms.items() if _is_dead(modified_ms, now_ms)]
-    return [file.location for run in dead for file in runs[run]]
+    return [run for run, modified_ms in newest_ms.items() if _is_dead(modified_ms, now_ms)]
 
 
 def _is_dead(newest_ms: int, now_ms: int) -> bool:
     return now_ms - newest_ms > DEAD_AFTER_MS
 
 
-def _files(table: Table) -> Iterator[tuple[str, FileInfo]]:
+def _files(table: Table, above: Iterable[str] = _DIRECTORIES) -> Iterator[tuple[str, FileInfo]]:
     """Every file in a directory of a run, with the run's name; files beside the directories are of other jobs."""
-    for name in _DIRECTORIES:
+    for name in above:
         directory = own_directory(table.metadata, name)
         for file in table.storage.list(directory):
             run, slash, _ = file.location[len(directory) :].lstrip("/").partition("/")

@@ -1,15 +1,26 @@
 """The starting snapshot of a run stays while the run lasts, and no tag stays for longer than it must."""
 
 import pytest
+from msgspec.structs import replace
 
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.retry import commit
-from icekeep.errors import ConflictError, JobFailedError, OutcomeUnknownError, SafetyError, UnavailableError
+from icekeep.errors import (
+    ConflictError,
+    JobFailedError,
+    OptionError,
+    OutcomeUnknownError,
+    SafetyError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+)
 from icekeep.events import Warned
+from icekeep.maintenance.heartbeat import Heartbeat
 from icekeep.maintenance.start_tag import TAG_AGE_MS, TAG_PREFIX, hold_start
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.snapshots import SnapshotRef
-from icekeep.spec.updates import RemoveSnapshots
+from icekeep.spec.updates import RemoveSnapshotRef, RemoveSnapshots
 from kit.changes import Recorder
 from kit.memory_catalog import (
     CONFLICTS,
@@ -170,6 +181,75 @@ def test_an_interrupt_while_the_tag_is_made_is_an_interrupt(table, catalog, list
     with pytest.raises(KeyboardInterrupt), held(table, listener):
         pytest.fail("the block began")
     assert tags(catalog) == set()
+
+
+@pytest.mark.parametrize("error", [UsageError("403: no tags for you"), UnsupportedError("501: no tags here")])
+def test_a_catalog_that_refuses_tags_for_good_is_warned_of_and_the_run_goes_on(table, catalog, listener, error):
+    """MAINTENANCE 1.16 (e): the tag is an aid."""
+    catalog.follow(fails(error))
+    with held(table, listener):
+        assert tags(catalog) == set()
+        add(table, "b")
+    assert tags(catalog) == set()
+    [warning] = warnings(listener)
+    assert "is not held by a tag" in warning
+    assert error.message in warning
+
+
+def test_a_property_that_is_wrong_stops_the_run_before_it_has_begun(catalog, listener):
+    table = add(memory_table(catalog), "a")
+    wrong = replace(table.metadata, properties={"commit.retry.num-retries": "many"})
+    with pytest.raises(OptionError), held(replace(table, metadata=wrong), listener):
+        pytest.fail("the block began")
+
+
+def beating_and_held(table, listener):
+    heartbeat = Heartbeat(table, "run", "compact", table.catalog.runtime, listener)
+    start_id = table.metadata.current_snapshot_id
+    return heartbeat, hold_start(table, start_id, "run", table.catalog.runtime, listener, heartbeat)
+
+
+def test_a_run_of_days_holds_its_start_by_renewing_the_tag(table, catalog, listener):
+    """MAINTENANCE 1.4: after a day the tag expired, and the starting snapshot with it."""
+    start_id = table.metadata.current_snapshot_id
+    heartbeat, hold = beating_and_held(table, listener)
+    with hold:
+        add(table, "b")
+        versions = set()
+        for _ in range(3 * 24):
+            catalog.runtime.pass_ms(HOUR_MS)
+            heartbeat.beat()
+            versions.add(catalog.load(EVENTS).metadata_location)
+            assert start_id in expire(catalog).metadata.snapshots_by_id
+        # Two commits a day, not one a beat.
+        assert len(versions) <= 7
+    assert start_id not in expire(catalog).metadata.snapshots_by_id
+    assert warnings(listener) == []
+
+
+def test_a_tag_that_somebody_dropped_is_not_made_again(table, catalog, listener):
+    heartbeat, hold = beating_and_held(table, listener)
+    with hold as name:
+        swap(catalog.load(EVENTS), RemoveSnapshotRef(name))
+        catalog.runtime.pass_ms(TAG_AGE_MS)
+        heartbeat.beat()
+        assert tags(catalog) == set()
+    catalog.runtime.pass_ms(TAG_AGE_MS)
+    heartbeat.beat()
+    assert tags(catalog) == set()
+
+
+def test_a_tag_that_cannot_be_renewed_is_told_of_once_and_tried_again(table, catalog, listener):
+    heartbeat, hold = beating_and_held(table, listener)
+    with hold as name:
+        before = catalog.load(EVENTS).metadata.refs[name].max_ref_age_ms
+        catalog.runtime.pass_ms(TAG_AGE_MS // 2)
+        for _ in range(2):
+            catalog.follow(fails(UnavailableError("out of reach")))
+            heartbeat.beat()
+        assert len(warnings(listener)) == 1
+        heartbeat.beat()
+        assert catalog.load(EVENTS).metadata.refs[name].max_ref_age_ms == before + TAG_AGE_MS // 2
 
 
 def test_tags_of_dead_runs_go_and_those_of_living_runs_and_of_others_stay(table, catalog, listener):

@@ -31,6 +31,7 @@ from icekeep.maintenance.compaction.strategy import chosen_strategy, order_summa
 from icekeep.maintenance.compaction.tasks import GroupContext
 from icekeep.maintenance.compaction.ways import GroupWay, choose_ways
 from icekeep.maintenance.figures import line_of, only_told
+from icekeep.maintenance.heartbeat import beating
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
@@ -337,11 +338,13 @@ def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> Committed
     assert planned.snapshot_id is not None
     estimated = run.estimated(planned, ways)
     listener.on(StepStarted(STEP, planned.files_to_rewrite_count, "files"))
+    run_id = run.context.run_id
     with (
-        hold_start(run.table, planned.snapshot_id, run.context.run_id, run.runtime, listener),
+        beating(run.table, run_id, "compact", run.runtime, listener) as heartbeat,
+        hold_start(run.table, planned.snapshot_id, run_id, run.runtime, listener, heartbeat),
         closing(execute(planned, execution)) as finished,
     ):
-        committed = commit_groups(finished, commits)
+        committed = commit_groups(finished, commits, heartbeat)
     result = committed.result
     listener.on(StepFinished(STEP, f"{result.rewritten_data_files_count} files -> {result.added_data_files_count}"))
     result = msgspec.structs.replace(

@@ -32,6 +32,7 @@ from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_fi
 from icekeep.maintenance.compaction.removed_files import partition_types, read_files
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.maintenance.figures import line_of
+from icekeep.maintenance.heartbeat import Heartbeat
 from icekeep.runtime import Runtime
 from icekeep.spec.applicability import AppliedDelete
 from icekeep.spec.layout import own_directory
@@ -66,7 +67,7 @@ class Committed(msgspec.Struct, frozen=True):
     refused: tuple[FileGroup, ...] = ()
 
 
-def commit_groups(finished: Iterator[Finished], commits: Commits) -> Committed:
+def commit_groups(finished: Iterator[Finished], commits: Commits, heartbeat: Heartbeat) -> Committed:
     """Commit groups as they come; what the result says of time and of the plan is for whoever knows it.
 
     Once a commit has landed no error but an unknown outcome leaves: the result is `partial`, and a warning says why.
@@ -76,7 +77,7 @@ def commit_groups(finished: Iterator[Finished], commits: Commits) -> Committed:
         ConflictError: the change does not apply any more, whichever groups it is of, or others kept changing the table.
         OutcomeUnknownError: as `commit` raises it.
     """
-    committer = _Committer(commits)
+    committer = _Committer(commits, heartbeat)
     try:
         if commits.options.partial_progress_enabled:
             _commit_in_batches(finished, committer, commits)
@@ -94,8 +95,8 @@ def commit_groups(finished: Iterator[Finished], commits: Commits) -> Committed:
 class _Committer:
     """Commits groups of one plan, and keeps count."""
 
-    def __init__(self, commits: Commits) -> None:
-        self._commits, self._table = commits, commits.table
+    def __init__(self, commits: Commits, heartbeat: Heartbeat) -> None:
+        self._commits, self._table, self._heartbeat = commits, commits.table, heartbeat
         self.landed: list[RewrittenGroup] = []
         self.refused: list[FileGroup] = []
         self.commits_count = self.failed_commits_count = 0
@@ -145,7 +146,8 @@ class _Committer:
 
     def _committed(self, change: RewriteFiles) -> CommitResult:
         work = self._commits
-        return commit(self._table, change, reader=work.reader, runtime=work.runtime, listener=work.listener)
+        looking = self._heartbeat.looking(change, [file.file_path for file in change.added])
+        return commit(self._table, looking, reader=work.reader, runtime=work.runtime, listener=work.listener)
 
     def _landed(self, groups: Sequence[RewrittenGroup], result: CommitResult) -> None:
         self.landed += groups

@@ -22,7 +22,9 @@ from icekeep.maintenance.equality_deletes.execute import added_files, discard, e
 from icekeep.maintenance.equality_deletes.options import ConvertEqualityDeletesOptions, chosen_granularity
 from icekeep.maintenance.equality_deletes.plan import ConversionPlan, ConversionPreview, plan
 from icekeep.maintenance.equality_deletes.result import ConvertEqualityDeletesResult
+from icekeep.maintenance.heartbeat import Heartbeat, beating
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
 from icekeep.planning.commit_reader import SparkManifestReader
 from icekeep.planning.scan import open_scan
@@ -152,10 +154,14 @@ class _Run:
             )
         assert preview.snapshot_id is not None
         run_id = str(self._runtime.new_uuid())
+        sweep_runs(self._table, self._runtime, keep=run_id, listener=self._listener)
         self._listener.on(StepStarted(STEP, preview.equality_delete_files_to_convert_count, "delete files"))
-        with hold_start(self._table, preview.snapshot_id, run_id, self._runtime, self._listener):
+        with (
+            beating(self._table, run_id, "convert_equality_deletes", self._runtime, self._listener) as heartbeat,
+            hold_start(self._table, preview.snapshot_id, run_id, self._runtime, self._listener, heartbeat),
+        ):
             done = self._execute(planned, run_id)
-            self._commit(planned, done)
+            self._commit(planned, done, heartbeat)
         result = _result(planned, done)
         note = f"{len(planned.deletes)} equality delete files -> {result.added_delete_files_count} of positions"
         self._listener.on(StepFinished(STEP, note))
@@ -174,7 +180,7 @@ class _Run:
         )
         return execute(planned, writer, self._spark)
 
-    def _commit(self, planned: ConversionPlan, done: list[ConversionOutcome]) -> None:
+    def _commit(self, planned: ConversionPlan, done: list[ConversionOutcome], heartbeat: Heartbeat) -> None:
         change = ConvertDeletes(
             converted=tuple(delete.entry for delete in planned.deletes),
             data_files=EntryDigests.union(outcome.data_files for outcome in done),
@@ -186,8 +192,9 @@ class _Run:
             branch=self._branch,
         )
         reader = SparkManifestReader(self._spark, self._table.storage)
+        looking = heartbeat.looking(change, [file.file_path for file in change.added])
         try:
-            commit(self._table, change, reader=reader, runtime=self._runtime, listener=self._listener)
+            commit(self._table, looking, reader=reader, runtime=self._runtime, listener=self._listener)
         except OutcomeUnknownError:
             raise
         except IcekeepError:

@@ -30,15 +30,15 @@ class Rewritten(msgspec.Struct, frozen=True):
     partitions: tuple[bytes, ...] = ()
 
 
-def rewritten(table: Table, chosen: Candidates, spark: SparkSource) -> list[Rewritten]:
-    """Write new manifests for all runs, one run after another.
+def rewritten(table: Table, chosen: Candidates, spark: SparkSource, run_id: str) -> list[Rewritten]:
+    """Write new manifests for all runs, one run after another; `run_id` is in their names.
 
     Raises:
         IcekeepError: a manifest cannot be read or written; all that was written is removed.
     """
     done: list[Rewritten] = []
     try:
-        _do(table, chosen, lambda work: work.rewritten(spark), done)
+        _do(table, chosen, lambda work: work.rewritten(spark), done, run_id)
     except BaseException:
         discard(table, done)
         raise
@@ -61,12 +61,14 @@ def foreseen(table: Table, chosen: Candidates, spark: SparkSource) -> list[Rewri
     return done
 
 
-def _do(table: Table, chosen: Candidates, do: Callable[["_Work"], _Made], done: list[Rewritten]) -> None:
+def _do(
+    table: Table, chosen: Candidates, do: Callable[["_Work"], _Made], done: list[Rewritten], run_id: str = ""
+) -> None:
     """Do something with every run; what came of it is in `done` even if the next one fails."""
     for group in chosen.groups:
         done.append(Rewritten(group))
         for run in group.runs:
-            added, partitions = do(_Work.of(table, group, run, chosen.target_bytes))
+            added, partitions = do(_Work.of(table, group, run, chosen.target_bytes, run_id))
             one = done[-1]
             done[-1] = Rewritten(group, (*one.added, *added), tuple(sampled([*one.partitions, *partitions])))
 
@@ -81,10 +83,12 @@ class _Work(msgspec.Struct, frozen=True):
     writer: RunWriter
 
     @classmethod
-    def of(cls, table: Table, group: ManifestGroup, run: ManifestRun, target_bytes: int) -> "_Work":
+    def of(cls, table: Table, group: ManifestGroup, run: ManifestRun, target_bytes: int, run_id: str = "") -> "_Work":
         reading = chosen_reading(run.manifests, DRIVER_FOLD_ENTRIES_COUNT)
         task = RecordsTask.of(run.manifests, run.target, table.storage, reading.decoder)
-        writer = RunWriter.of(table.metadata, group.spec_id, group.content, run.target, target_bytes, table.storage)
+        writer = RunWriter.of(
+            table.metadata, group.spec_id, group.content, run.target, target_bytes, table.storage, run_id
+        )
         return cls(group, run, reading.place, task, writer)
 
     def rewritten(self, spark: SparkSource) -> _Made:

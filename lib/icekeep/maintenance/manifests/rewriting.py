@@ -1,4 +1,9 @@
-"""One round of the job: choose, write, commit; what was written for nothing is removed."""
+"""One round of the job: choose, write, commit; what was written for nothing is removed.
+
+The run beats, as every run does. It holds no tag on the snapshot that it reads: what it replaces are manifests that the head
+of the branch lists. Others can delete one of them only after a commit that lists it no more, and then there is nothing to be
+committed here either, tag or not. So the tag would save no work, and cost a job that is mostly over in seconds two commits.
+"""
 
 from collections.abc import Sequence
 
@@ -8,11 +13,13 @@ from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import IcekeepError, OutcomeUnknownError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.figures import only_told
+from icekeep.maintenance.heartbeat import Heartbeat, beating
 from icekeep.maintenance.manifests.candidates import Candidates, candidates
 from icekeep.maintenance.manifests.execute import Rewritten, discard, rewritten
 from icekeep.maintenance.manifests.gains import filter_gains, group_gain, largest, listed_after, measured_ms
 from icekeep.maintenance.manifests.options import Wish
 from icekeep.maintenance.manifests.result import RewriteManifestsResult
+from icekeep.maintenance.runs import sweep_runs
 from icekeep.planning.sessions import SparkSource
 from icekeep.runtime import Runtime
 
@@ -25,15 +32,30 @@ def rewrite_once(
     Raises:
         ConflictError: others changed what was to be replaced, in a way that the commit cannot follow; nothing is left.
     """
-    now_ms = runtime.now_ms()
-    chosen = candidates(table, wish, spark, now_ms)
+    chosen = candidates(table, wish, spark, runtime.now_ms())
     left_alone = sum(group.left_alone_count for group in chosen.groups)
     if left_alone:
         listener.on(Warned(f"{left_alone} manifests have fields that are not known and are left as they are"))
     if not chosen.replaced and not wish.options.drop_dangling_deletes:
         return RewriteManifestsResult(left_alone_manifests_count=left_alone)
+    run_id = str(runtime.new_uuid())
+    sweep_runs(table, runtime, keep=run_id, listener=listener)
+    with beating(table, run_id, "rewrite_manifests", runtime, listener) as heartbeat:
+        return _rewritten(table, wish, chosen, spark, listener, runtime, heartbeat)
+
+
+def _rewritten(
+    table: Table,
+    wish: Wish,
+    chosen: Candidates,
+    spark: SparkSource,
+    listener: Listener,
+    runtime: Runtime,
+    heartbeat: Heartbeat,
+) -> RewriteManifestsResult:
+    left_alone = sum(group.left_alone_count for group in chosen.groups)
     listener.on(StepStarted("rewriting manifests", len(chosen.replaced), "manifests"))
-    done = rewritten(table, chosen, spark)
+    done = rewritten(table, chosen, spark, heartbeat.run_id)
     added = [manifest for one in done for manifest in one.added]
     try:
         listener.on(StepFinished("rewriting manifests", f"{len(chosen.replaced)} manifests -> {len(added)}"))
@@ -45,13 +67,16 @@ def rewrite_once(
         )
         gains = only_told("what the groups gain", lambda: tuple(group_gain(table, one) for one in done), (), listener)
         workload = only_told(
-            "what the workload gains", lambda: filter_gains(table, wish, chosen.listed, done, now_ms), (), listener
+            "what the workload gains",
+            lambda: filter_gains(table, wish, chosen.listed, done, runtime.now_ms()),
+            (),
+            listener,
         )
     except BaseException:
         discard(table, done)
         raise
     try:
-        landed = _committed(table, chosen, wish, done, listener, runtime)
+        landed = _committed(table, chosen, wish, done, listener, runtime, heartbeat)
     except OutcomeUnknownError:
         raise
     except IcekeepError:
@@ -87,7 +112,13 @@ def _planning_times(
 
 
 def _committed(
-    table: Table, chosen: Candidates, wish: Wish, done: Sequence[Rewritten], listener: Listener, runtime: Runtime
+    table: Table,
+    chosen: Candidates,
+    wish: Wish,
+    done: Sequence[Rewritten],
+    listener: Listener,
+    runtime: Runtime,
+    heartbeat: Heartbeat,
 ) -> CommitResult:
     change = RewriteManifests(
         replaced=tuple(chosen.replaced),
@@ -97,4 +128,5 @@ def _committed(
         format_version=table.metadata.format_version,
         branch=wish.branch,
     )
-    return commit(table, change, runtime=runtime, listener=listener)
+    looking = heartbeat.looking(change, [manifest.manifest_path for manifest in change.added])
+    return commit(table, looking, runtime=runtime, listener=listener)

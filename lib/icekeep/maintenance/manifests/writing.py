@@ -35,6 +35,7 @@ class RunWriter(msgspec.Struct, frozen=True, kw_only=True):
     level: int | None
     target_bytes: int
     storage: Storage
+    run_id: str = ""
 
     @classmethod
     def of(
@@ -45,6 +46,7 @@ class RunWriter(msgspec.Struct, frozen=True, kw_only=True):
         target: Target,
         target_bytes: int,
         storage: Storage,
+        run_id: str = "",
     ) -> "RunWriter":
         """What a table's properties ask for; raises `OptionError` where they are wrong."""
         writer = cls(
@@ -57,6 +59,7 @@ class RunWriter(msgspec.Struct, frozen=True, kw_only=True):
             level=manifest_level(metadata.properties),
             target_bytes=target_bytes,
             storage=storage,
+            run_id=run_id,
         )
         writer.packer()
         return writer
@@ -67,10 +70,14 @@ class RunWriter(msgspec.Struct, frozen=True, kw_only=True):
 
     def write(self, records: Iterable[pa.Table]) -> ManifestFile:
         """Write sorted records as one manifest; its row of the manifest list has neither snapshot nor sequence number."""
-        data, manifest = self._built(records, f"{self.directory}/optimized-m-{SYSTEM.new_uuid()}.avro")
+        data, manifest = self._built(records, f"{self.directory}/{self._name()}")
         with self.storage.write(manifest.manifest_path) as stream:
             stream.write(data)
         return manifest
+
+    def _name(self) -> str:
+        """The name of a new file: that of the run is in it, by which orphan removal knows that the run is alive."""
+        return f"optimized-m-{'-'.join(filter(None, (self.run_id, str(SYSTEM.new_uuid()))))}.avro"
 
     def foresee(self, records: Iterable[pa.Table]) -> ManifestFile:
         """The row of the manifest that `write` would write; it has no path."""

@@ -5,7 +5,7 @@ live delete files -> those that reach nothing, and groups of one partition -> me
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from itertools import chain
 from typing import Any
 
@@ -18,6 +18,7 @@ from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
 from icekeep.formats.delete_names import delete_format
 from icekeep.maintenance import equality_deletes
 from icekeep.maintenance.figures import line_of
+from icekeep.maintenance.heartbeat import Heartbeat, beating
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.position_deletes.commits import Commits, Committer
 from icekeep.maintenance.position_deletes.execute import STEP, Execution, Finished, RewrittenGroup, execute
@@ -31,6 +32,8 @@ from icekeep.maintenance.position_deletes.plan import (
 from icekeep.maintenance.position_deletes.planner import group_rules, plan
 from icekeep.maintenance.position_deletes.result import RewritePositionDeletesResult
 from icekeep.maintenance.position_deletes.tasks import TaskContext
+from icekeep.maintenance.runs import sweep_runs
+from icekeep.maintenance.start_tag import hold_start
 from icekeep.planning.commit_reader import SparkManifestReader
 from icekeep.planning.scan import open_scan
 from icekeep.runtime import SYSTEM, Runtime
@@ -163,6 +166,8 @@ class _Run:
         check_arguments(table.metadata, options=self.options)
         head_to_commit_to(table.metadata, branch)
         self.where, self.branch = where, branch
+        self.run_id = str(runtime.new_uuid())
+        self._executions_count = 0
 
     def plan(self) -> DeletesPlan:
         """What there is to do in the table as it is held."""
@@ -174,8 +179,9 @@ class _Run:
         self.table = self.table.catalog.load(self.table.identifier)
 
     def execution(self) -> Execution:
-        """What groups of this version are rewritten with."""
+        """What groups of this version are rewritten with; files of each plan have names of their own."""
         metadata = self.table.metadata
+        self._executions_count += 1
         rules = group_rules(metadata, self.options)
         return Execution(
             table=self.table,
@@ -185,13 +191,24 @@ class _Run:
                 sizes=rules.sizes,
                 granularity=rules.granularity,
                 file_format=delete_format(metadata.properties),
-                run_id=str(self.runtime.new_uuid()),
+                run_id=f"{self.run_id}-{self._executions_count}",
             ),
             concurrency=self.options.max_concurrent_file_group_rewrites,
             listener=self.listener,
         )
 
-    def committer(self) -> Committer:
+    @contextmanager
+    def held(self, planned: DeletesPlan, heartbeat: Heartbeat) -> Iterator[None]:
+        """Keep the snapshot of a plan from expiring while the block runs, if files are read that only it may lead to."""
+        if not planned.groups:
+            yield
+            return
+        assert planned.snapshot_id is not None
+        run_id = f"{self.run_id}-{self._executions_count + 1}"
+        with hold_start(self.table, planned.snapshot_id, run_id, self.runtime, self.listener, heartbeat):
+            yield
+
+    def committer(self, heartbeat: Heartbeat) -> Committer:
         """What commits the groups of this run."""
         return Committer(
             Commits(
@@ -201,16 +218,23 @@ class _Run:
                 reader=SparkManifestReader(self.spark, self.table.storage),
                 listener=self.listener,
                 runtime=self.runtime,
+                heartbeat=heartbeat,
             )
         )
 
 
 def _rewritten(run: _Run, planned: DeletesPlan) -> RewritePositionDeletesResult:
-    committer = run.committer()
+    sweep_runs(run.table, run.runtime, keep=run.run_id, listener=run.listener)
+    with beating(run.table, run.run_id, "rewrite_position_deletes", run.runtime, run.listener) as heartbeat:
+        return _planned_till_done(run, planned, heartbeat)
+
+
+def _planned_till_done(run: _Run, planned: DeletesPlan, heartbeat: Heartbeat) -> RewritePositionDeletesResult:
+    committer = run.committer(heartbeat)
     left: Sequence[RewrittenGroup] = ()
     try:
         for plans_left in reversed(range(PLANS_COUNT)):
-            _run_plan(run, planned, left, committer)
+            _run_plan(run, planned, left, committer, heartbeat)
             if committer.refusal is None:
                 break
             if not plans_left:
@@ -235,8 +259,20 @@ def _rewritten(run: _Run, planned: DeletesPlan) -> RewritePositionDeletesResult:
     return committer.result()
 
 
-def _run_plan(run: _Run, planned: DeletesPlan, left: Sequence[RewrittenGroup], committer: Committer) -> None:
+def _run_plan(
+    run: _Run, planned: DeletesPlan, left: Sequence[RewrittenGroup], committer: Committer, heartbeat: Heartbeat
+) -> None:
     """Rewrite and commit the groups of a plan; those that were rewritten before as they are planned now are taken over."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(run.held(planned, heartbeat))
+        except BaseException:
+            committer.discard(left)
+            raise
+        _run_held_plan(run, planned, left, committer)
+
+
+def _run_held_plan(run: _Run, planned: DeletesPlan, left: Sequence[RewrittenGroup], committer: Committer) -> None:
     taken = _taken_over(planned.groups, left, run.table.metadata.format_version)
     committer.discard(group for group in left if all(group.added is not one.added for one in taken))
     numbers = {one.group.number for one in taken}

@@ -16,6 +16,7 @@ from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepBug, IcekeepError, JobFailedError, OutcomeUnknownError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.figures import line_of
+from icekeep.maintenance.heartbeat import Heartbeat
 from icekeep.maintenance.position_deletes.execute import FailedGroup, Finished, RewrittenGroup, discard
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions
 from icekeep.maintenance.position_deletes.plan import DeletesPlan, size_of
@@ -32,6 +33,7 @@ class Commits(msgspec.Struct, frozen=True, kw_only=True):
     reader: ManifestReader
     listener: Listener
     runtime: Runtime
+    heartbeat: Heartbeat
 
 
 class Committer:
@@ -177,7 +179,8 @@ class Committer:
         work = self._commits
         try:
             change = self._change(groups, dangling)
-            result = commit(self._table, change, reader=work.reader, runtime=work.runtime, listener=work.listener)
+            looking = work.heartbeat.looking(change, [file.file_path for group in groups for file in group.added])
+            result = commit(self._table, looking, reader=work.reader, runtime=work.runtime, listener=work.listener)
         except OutcomeUnknownError:
             raise
         except ConflictError as error:

@@ -11,6 +11,7 @@ from icekeep.errors import (
     IcekeepBug,
     JobFailedError,
     OutcomeUnknownError,
+    SafetyError,
     UnavailableError,
 )
 from icekeep.events import Warned
@@ -28,6 +29,7 @@ from icekeep.maintenance.compaction.plan import (
     pack_group_files,
 )
 from icekeep.maintenance.compaction.removed_files import partition_types, read_files
+from icekeep.maintenance.heartbeat import LOOK_AFTER_MS, Heartbeat
 from icekeep.maintenance.options import parse_options
 from icekeep.spec.applicability import AppliedDelete, reaching_deletes
 from icekeep.spec.definition_updates import AddPartitionSpec
@@ -78,6 +80,7 @@ class Run:
 
     def __init__(self, table, *groups, added=None, output_spec_id=None, branch="main", **options):
         self.table, self.listener = table, Recorder()
+        self.takes_ms = 0
         self.options = parse_options(
             RewriteDataFilesOptions, {name.replace("__", ".").replace("_", "-"): str(v) for name, v in options.items()}
         )
@@ -117,9 +120,15 @@ class Run:
         self.finished[number] = FailedGroup(self.groups[number], JobFailedError(f"group {number} is broken"))
 
     def commit(self):
-        committed = commit_groups(iter(self.finished), self.commits())
+        committed = self.commit_finished(iter(self.finished))
         self.refused = committed.refused
         return committed.result
+
+    def commit_finished(self, finished):
+        heartbeat = Heartbeat(self.table, "run", "compact", self.table.catalog.runtime, self.listener)
+        if self.takes_ms:
+            self.table.catalog.runtime.pass_ms(self.takes_ms)
+        return commit_groups(finished, self.commits(), heartbeat)
 
     def commits(self):
         return Commits(
@@ -444,7 +453,7 @@ def test_an_interrupt_between_batches_discards_what_waits_and_keeps_what_landed(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        commit_groups(until_interrupted(), run.commits())
+        run.commit_finished(until_interrupted())
     assert new_files(catalog) == {"new-1", "new-2"}
     assert live(catalog.load(EVENTS)) == dict.fromkeys("abcdef", 1)
 
@@ -467,7 +476,7 @@ def test_whatever_fails_after_a_commit_landed_makes_the_run_partial(table, catal
         yield from run.finished[:2]
         raise ValueError("no such thing")
 
-    committed = commit_groups(broken(), run.commits())
+    committed = run.commit_finished(broken())
     result = committed.result
     landed_count = 4 if records == 5 else 2
     assert (result.status, result.commits_count) == ("partial", landed_count / 2)
@@ -477,6 +486,37 @@ def test_whatever_fails_after_a_commit_landed_makes_the_run_partial(table, catal
     assert told in warning
     assert "the rest was not done" in warning
     assert ("new-9" in new_files(catalog)) == (records == 5)
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_new_files_of_an_old_run_that_an_orphan_removal_took_are_not_committed(table, catalog, batches):
+    """MAINTENANCE 1.4: rows were lost where a run of days committed files that were there no more."""
+    run = Run(table, "ab", "cd", **PARTIAL if batches else {})
+    [lost] = run.finished[0].added
+    run.takes_ms = LOOK_AFTER_MS
+    table.storage.delete_many([lost.file_path])
+    if batches:
+        assert run.commit().status == "partial"
+        [warning] = run.warnings
+        assert f"1 of 1 new files of '{table.metadata.location}' are gone before their commit" in warning
+        assert live(catalog.load(EVENTS)) == {"a": 1, "b": 1, "new-1": 1, "e": 1, "f": 1}
+    else:
+        with pytest.raises(
+            SafetyError, match=r"1 of 2 new files of .* are gone before their commit, .*new-0"
+        ) as raised:
+            run.commit()
+        assert raised.value.exit_status == 4
+        assert live(catalog.load(EVENTS)) == dict.fromkeys("abcdef", 1)
+        assert new_files(catalog) == set()
+
+
+def test_new_files_of_a_young_run_are_not_looked_at(table, catalog):
+    """A request a file, for files that nobody may take for garbage yet."""
+    run = Run(table, "ab")
+    run.takes_ms = LOOK_AFTER_MS - 1
+    [lost] = run.finished[0].added
+    table.storage.delete_many([lost.file_path])
+    assert run.commit().status == "done"
 
 
 def test_the_last_commit_removes_dangling_deletes(catalog):

@@ -53,7 +53,7 @@ def chosen(table: Any, **arguments: Any) -> Candidates:
 
 def test_a_filter_on_one_partition_opens_fewer_manifests_than_before(table: Any):
     plan = chosen(table)
-    [done] = execute.rewritten(table, plan, no_spark)
+    [done] = execute.rewritten(table, plan, no_spark, "run")
     gain = group_gain(table, done)
     before_bytes = sum(m.manifest_length for m in plan.replaced)
     assert (gain.spec_id, gain.content, gain.entries_count) == (0, "data", 32)
@@ -67,7 +67,7 @@ def test_a_filter_on_one_partition_opens_fewer_manifests_than_before(table: Any)
 def test_what_is_foreseen_gains_what_is_then_gained(table: Any):
     plan = chosen(table)
     [foreseen] = execute.foreseen(table, plan, no_spark)
-    [done] = execute.rewritten(table, plan, no_spark)
+    [done] = execute.rewritten(table, plan, no_spark, "run")
     assert group_gain(table, foreseen) == group_gain(table, done)
     assert [m.manifest_path for m in foreseen.added] == [""]
 
@@ -102,7 +102,7 @@ def test_each_filter_of_the_workload_is_told_what_it_opens(table: Any):
 
 def test_planning_is_measured_twice_and_the_better_time_counts(table: Any):
     plan = chosen(table)
-    [done] = execute.rewritten(table, plan, no_spark)
+    [done] = execute.rewritten(table, plan, no_spark, "run")
     runtime = Ticking(0, 70, 0, 30)
     assert measured_ms(table, done, plan.listed, no_spark, runtime) == 30
     assert runtime.steps_ms == []
@@ -113,7 +113,7 @@ def test_planning_reads_the_manifests_that_admit_one_partition_in_the_middle(
     table: Any, monkeypatch: pytest.MonkeyPatch
 ):
     plan = chosen(table)
-    [done] = execute.rewritten(table, plan, no_spark)
+    [done] = execute.rewritten(table, plan, no_spark, "run")
     opened: list[list[str]] = []
 
     def noted(storage: Any, spark: Any, manifests: Any, wanted: Any, *rest: Any) -> None:
@@ -139,5 +139,5 @@ def test_a_partition_of_null_is_measured_too(partition: tuple[Any, ...]):
     for number in range(3):
         table = add(table, data_file(f"{number}", partition=partition))
     plan = chosen(table)
-    [done] = execute.rewritten(table, plan, no_spark)
+    [done] = execute.rewritten(table, plan, no_spark, "run")
     assert measured_ms(table, done, plan.listed, no_spark, Ticking(0, 4, 0, 4)) == 4

@@ -1,0 +1,164 @@
+"""A run says that it is alive, for as long as it is: a file below `.icekeep/runs/<run>/`, written anew every few minutes.
+
+Whoever cleans up goes by it. `sweep_runs` leaves all that a run keeps below `.icekeep/` while it beats, and orphan removal
+leaves new files with the name of a living run in theirs (`living_runs`), however old they are: a run of three days has files
+of three days that no snapshot names yet. A run that was killed, or lost its machine, beats no more and its last beat ages.
+
+Ages are those of files by the store's own clock, so that a machine with a wrong one can neither kill a run nor keep a dead one
+alive; the times in a beat are for people. Storage overwrites nothing, so each beat is a file of its own, and the one before
+stays for another round: a listing that runs meanwhile sees one of them at least.
+
+Other engines know nothing of beats. So a commit of a run that is older than what orphan removal lets be looks first whether
+its new files are still there (`Heartbeat.looking`), and the snapshot that a run reads is held by a tag (`start_tag.py`).
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.commit.attempt import Attempt
+from icekeep.commit.changes.base import Change
+from icekeep.errors import SafetyError
+from icekeep.events import Listener, Warned
+from icekeep.maintenance.figures import line_of
+from icekeep.maintenance.restoring.looking import seen
+from icekeep.runtime import Runtime
+from icekeep.spec.layout import own_directory
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.updates import Update
+
+BEAT = "alive-"
+"""So begin the names of the files."""
+
+EVERY_MS = 5 * 60 * 1000
+
+LOOK_AFTER_MS = 23 * 60 * 60 * 1000
+"""Orphan removal, ours and Spark's, leaves what is younger than 24 hours; the hour is for clocks that differ."""
+
+_GOODBYE_SECONDS = 10.0
+_NAMED = 3
+
+
+class Beat(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file says to a person who finds it; times are epoch milliseconds by the clock of the run's machine."""
+
+    run: str
+    job: str
+    began_ms: int
+    beat_ms: int
+
+
+class Heartbeat:
+    """The beats of one run; `run_id` is in the names of all its new files."""
+
+    def __init__(self, table: Table, run_id: str, job: str, runtime: Runtime, listener: Listener) -> None:
+        self._table, self.run_id, self._job = table, run_id, job
+        self._runtime, self._listener = runtime, listener
+        self._began_ms, self._began_monotonic_ms = runtime.now_ms(), runtime.monotonic_ms()
+        self._written: list[str] = []
+        self._count = 0
+        self._has_warned = False
+        self._also: Callable[[], None] = lambda: None
+
+    def beat(self) -> None:
+        """Write the next beat, and do what goes with it; a failure is warned of once, and fails nothing."""
+        try:
+            self._write()
+            self._also()
+        except Exception as error:  # noqa: BLE001 - the run's work does not hang on it
+            if not self._has_warned:
+                self._has_warned = True
+                self._listener.on(
+                    Warned(
+                        f"run {self.run_id} of {self._job} cannot say that it is alive: {line_of(error)}; jobs that clean up "
+                        "may take it for dead after a day"
+                    )
+                )
+
+    def with_each_beat(self, act: Callable[[], None]) -> None:
+        """Do something with each beat from now on."""
+        self._also = act
+
+    def end(self) -> None:
+        """Remove the beats; what stays of them ages."""
+        self._table.storage.delete_many(self._written)
+        self._written = []
+
+    def looking(self, change: Change, locations: Sequence[str]) -> Change:
+        """The change, applied only where new files of an old run are still there; they are looked at with each attempt."""
+        return _Looking(change, tuple(locations), self)
+
+    def check_there(self, locations: Sequence[str], table_name: str) -> None:
+        """Look whether new files are there, if the run is old enough for somebody to have taken them for garbage.
+
+        Raises:
+            SafetyError: some are not.
+        """
+        spans = self._runtime.now_ms() - self._began_ms, self._runtime.monotonic_ms() - self._began_monotonic_ms
+        if max(spans) < LOOK_AFTER_MS:
+            return
+        found = seen([*locations], self._table.storage)
+        lost = [location for location, file in zip(locations, found, strict=True) if file is None]
+        if lost:
+            raise SafetyError(
+                f"{len(lost)} of {len(locations)} new files of {table_name!r} are gone before their commit, "
+                f"{', '.join(map(repr, lost[:_NAMED]))}: an orphan removal took them in the {max(spans) / 3_600_000:.0f} hours "
+                "that the run took; nothing is committed; let orphan removals leave younger files than that, and run it again",
+                locations=lost[:100],
+            )
+
+    def _write(self) -> None:
+        self._count += 1
+        location = own_directory(self._table.metadata, f"runs/{self.run_id}/{BEAT}{self._count:06d}.json")
+        beat = Beat(run=self.run_id, job=self._job, began_ms=self._began_ms, beat_ms=self._runtime.now_ms())
+        # Before it is tried: what failed may be there all the same.
+        self._written.append(location)
+        self._table.storage.create(location, msgspec.json.encode(beat))
+        spare, self._written = self._written[:-2], self._written[-2:]
+        self._table.storage.delete_many(spare)
+
+
+class _Looking(msgspec.Struct, frozen=True):
+    """A change that looks, at the end of each attempt, whether the files that it adds are there."""
+
+    change: Change
+    locations: tuple[str, ...]
+    heartbeat: Heartbeat
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        updates = self.change.apply(base, attempt)
+        if updates:
+            self.heartbeat.check_there(self.locations, base.location)
+        return updates
+
+
+@contextmanager
+def beating(
+    table: Table, run_id: str, job: str, runtime: Runtime, listener: Listener, *, every_ms: int = EVERY_MS
+) -> Iterator[Heartbeat]:
+    """Say that a run is alive while the block lasts, from a thread of its own; begins before the run writes its first file.
+
+    Args:
+        run_id: in the names of all new files of the run.
+        job: its name, for people.
+    """
+    heartbeat = Heartbeat(table, run_id, job, runtime, listener)
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.wait(every_ms / 1000):
+            heartbeat.beat()
+
+    heartbeat.beat()
+    thread = threading.Thread(target=go_on, name=f"heartbeat {run_id}", daemon=True)
+    thread.start()
+    try:
+        yield heartbeat
+    finally:
+        over.set()
+        # A beat that hangs in its store is left to age.
+        thread.join(_GOODBYE_SECONDS)
+        heartbeat.end()

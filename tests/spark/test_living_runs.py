@@ -1,0 +1,91 @@
+"""MAINTENANCE 1.4, 1.16 (c): each job that writes new files says that it is alive, and its files bear its name."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from icekeep.catalog.base import Table
+from icekeep.events import SILENT
+from icekeep.maintenance import equality_deletes
+from icekeep.maintenance.compaction import commits as compaction_commits
+from icekeep.maintenance.compaction import compact
+from icekeep.maintenance.equality_deletes import convert_equality_deletes
+from icekeep.maintenance.manifests import rewrite_manifests, rewriting
+from icekeep.maintenance.position_deletes import commits as position_commits
+from icekeep.maintenance.position_deletes import rewrite_position_deletes
+from icekeep.maintenance.runs import DEAD_AFTER_MS, living_runs, sweep_runs
+from icekeep.maintenance.start_tag import TAG_PREFIX
+from icekeep.runtime import SYSTEM
+from kit.lake import Lake
+from kit.numbered_rows import gone, made
+from kit.runtime import FakeRuntime
+from kit.written_deletes import data_files, delete_positions
+
+
+def small_files(lake: Lake) -> Table:
+    return lake.filled(commits=6)
+
+
+def with_position_deletes(lake: Lake) -> Table:
+    table = made(lake)
+    path = data_files(table)[0].file_path
+    for position in range(5):
+        table = delete_positions(table, [(path, position)])
+    return table
+
+
+def with_equality_deletes(lake: Lake) -> Table:
+    return gone(made(lake), 1, 6)
+
+
+@pytest.mark.parametrize(
+    ("fill", "job", "module", "is_held"),
+    [
+        (small_files, compact, compaction_commits, True),
+        (with_position_deletes, rewrite_position_deletes, position_commits, True),
+        (with_equality_deletes, convert_equality_deletes, equality_deletes, True),
+        (small_files, rewrite_manifests, rewriting, False),
+    ],
+)
+def test_a_job_is_alive_until_its_commit_and_its_new_files_bear_its_name(
+    fill: Callable[[Lake], Table],
+    job: Callable[..., Any],
+    module: Any,
+    is_held: bool,
+    lake: Lake,
+    spark_session: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = fill(lake)
+    directory = Path(table.metadata.location.removeprefix("file://"))
+    dead = directory / ".icekeep/runs/dead/moves-0"
+    dead.parent.mkdir(parents=True)
+    dead.write_bytes(b"left")
+    before = lake.content_on_disk()
+    committed = module.commit
+    alive: list[frozenset[str]] = []
+
+    def commit(base: Table, change: Any, **arguments: Any) -> Any:
+        [run] = living_runs(base, SYSTEM)
+        new = lake.content_on_disk() - before
+        assert new
+        assert all(run in str(path) for path in new)
+        # A sweep of another job, some days later by its own clock, which is wrong.
+        days_later = FakeRuntime(now_ms=SYSTEM.now_ms() + 3 * DEAD_AFTER_MS)
+        sweep_runs(base, days_later, keep="", listener=SILENT)
+        assert living_runs(base, SYSTEM) == {run}
+        tags = [name for name in base.catalog.load(base.identifier).metadata.refs if name.startswith(TAG_PREFIX)]
+        assert [run in tag for tag in tags] == [True] * is_held
+        alive.append(frozenset({run}))
+        return committed(base, change, **arguments)
+
+    monkeypatch.setattr(module, "commit", commit)
+    result = job(table, spark_session, runtime=SYSTEM)
+    assert len(alive) == 1
+    assert result is not None
+    assert living_runs(table, SYSTEM) == frozenset()
+    refs = lake.catalog.load(table.identifier).metadata.refs
+    assert not [name for name in refs if name.startswith(TAG_PREFIX)]

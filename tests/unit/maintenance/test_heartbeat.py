@@ -1,0 +1,176 @@
+"""MAINTENANCE 1.4: a run says that it is alive, and who cleans up goes by it."""
+
+import threading
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from icekeep.errors import JobFailedError, SafetyError, UnavailableError
+from icekeep.events import SILENT, Warned
+from icekeep.maintenance.heartbeat import LOOK_AFTER_MS, Beat, Heartbeat, beating
+from icekeep.maintenance.runs import DEAD_AFTER_MS, living_runs, sweep_runs
+from icekeep.storage.base import DeleteOutcome, DeleteStatus
+from kit.changes import Recorder
+from kit.memory_catalog import MemoryCatalog
+from kit.storage import HookedStorage
+from kit.tables import memory_table
+
+HOUR_MS = 3_600_000
+PLAN = ".icekeep/plans/run/group-0.zst"
+
+
+@pytest.fixture
+def table():
+    return memory_table(MemoryCatalog())
+
+
+def heartbeat_of(table, listener=SILENT, run_id="run"):
+    return Heartbeat(table, run_id, "compact", table.catalog.runtime, listener)
+
+
+def beats(table):
+    location = table.metadata.location
+    return sorted(
+        file.location.removeprefix(f"{location}/") for file in table.storage.list(f"{location}/.icekeep/runs")
+    )
+
+
+def swept(table):
+    return sweep_runs(table, table.catalog.runtime, keep="", listener=SILENT)
+
+
+def living(table):
+    return living_runs(table, table.catalog.runtime)
+
+
+def test_a_beat_says_whose_it_is_and_the_one_before_stays_for_a_round(table):
+    heartbeat, runtime = heartbeat_of(table), table.catalog.runtime
+    began_ms = runtime.now_ms()
+    for _ in range(3):
+        runtime.pass_ms(HOUR_MS)
+        heartbeat.beat()
+    assert beats(table) == [".icekeep/runs/run/alive-000002.json", ".icekeep/runs/run/alive-000003.json"]
+    written = msgspec.json.decode(table.storage.read(f"{table.metadata.location}/{beats(table)[-1]}"), type=Beat)
+    assert written == Beat(run="run", job="compact", began_ms=began_ms, beat_ms=began_ms + 3 * HOUR_MS)
+    heartbeat.end()
+    assert beats(table) == []
+
+
+def test_a_run_of_three_days_keeps_its_plan_and_is_known_to_live(table):
+    table.storage.create(f"{table.metadata.location}/{PLAN}", b"plan")
+    heartbeat = heartbeat_of(table)
+    for _ in range(3 * 24):
+        heartbeat.beat()
+        table.catalog.runtime.pass_ms(HOUR_MS)
+        assert (swept(table), living(table)) == (0, {"run"})
+    assert table.storage.head(f"{table.metadata.location}/{PLAN}") is not None
+
+
+def test_a_run_that_beats_no_more_is_dead_after_a_day_and_all_of_it_goes(table):
+    table.storage.create(f"{table.metadata.location}/{PLAN}", b"plan")
+    heartbeat_of(table).beat()
+    table.catalog.runtime.pass_ms(DEAD_AFTER_MS)
+    assert (swept(table), living(table)) == (0, {"run"})
+    table.catalog.runtime.pass_ms(1)
+    assert living(table) == set()
+    assert swept(table) == 2
+    assert beats(table) == []
+
+
+def test_what_has_no_beat_is_no_living_run_and_goes_by_the_age_of_its_files(table):
+    """As a version that knew no beats left it."""
+    table.storage.create(f"{table.metadata.location}/{PLAN}", b"plan")
+    assert living(table) == set()
+    table.catalog.runtime.pass_ms(DEAD_AFTER_MS + 1)
+    assert swept(table) == 1
+
+
+@pytest.mark.parametrize("skew_ms", [-40 * DEAD_AFTER_MS, 40 * DEAD_AFTER_MS])
+def test_a_machine_whose_clock_is_wrong_neither_kills_a_run_nor_says_so(table, skew_ms):
+    """The age of a beat is that of its file by the store's clock."""
+    runtime = table.catalog.runtime
+    heartbeat_of(table).beat()
+    runtime.pass_ms(HOUR_MS)
+
+    class Skewed:
+        def __getattr__(self, name):
+            return getattr(runtime, name)
+
+        def now_ms(self):
+            return runtime.now_ms() + skew_ms
+
+    assert living_runs(table, Skewed()) == {"run"}
+    # The run's own machine may be the one: what it writes has the store's time.
+    Heartbeat(table, "skewed", "compact", Skewed(), SILENT).beat()
+    assert living(table) == {"run", "skewed"}
+
+
+def test_a_store_that_takes_no_beats_is_told_of_once_and_fails_nothing(table):
+    def fail(operation, _):
+        if operation == "create":
+            raise UnavailableError("the store is away")
+
+    heard = Recorder()
+    heartbeat = heartbeat_of(replace(table, storage=HookedStorage(table.storage, fail)), heard)
+    for _ in range(3):
+        heartbeat.beat()
+    [warning] = [event.message for event in heard.events if isinstance(event, Warned)]
+    assert "run run of compact cannot say that it is alive: the store is away" in warning
+
+
+def test_a_store_that_cannot_be_asked_makes_nobody_dead(table):
+    def fail(operation, _):
+        if operation == "list":
+            raise UnavailableError("the store is away")
+
+    heartbeat_of(table).beat()
+    with pytest.raises(UnavailableError):
+        living_runs(replace(table, storage=HookedStorage(table.storage, fail)), table.catalog.runtime)
+
+
+def test_it_beats_by_itself_until_the_block_ends(table):
+    third = threading.Event()
+
+    def note(operation, location):
+        if operation == "create" and location.endswith("alive-000003.json"):
+            third.set()
+
+    hooked = replace(table, storage=HookedStorage(table.storage, note))
+    with beating(hooked, "run", "compact", table.catalog.runtime, SILENT, every_ms=1):
+        assert beats(table)
+        assert third.wait(60)
+        assert living(table) == {"run"}
+    assert beats(table) == []
+    assert not [thread for thread in threading.enumerate() if thread.name == "heartbeat run"]
+
+
+@pytest.mark.parametrize("error", [JobFailedError("no"), KeyboardInterrupt()])
+def test_the_beats_go_whatever_comes_of_the_run(table, error):
+    with pytest.raises(type(error)), beating(table, "run", "compact", table.catalog.runtime, SILENT):
+        raise error
+    assert beats(table) == []
+
+
+def test_beats_that_cannot_be_removed_age(table):
+    class Denying(HookedStorage):
+        def delete_many(self, locations):
+            return [DeleteOutcome(location, DeleteStatus.FAILED, "denied") for location in locations]
+
+    with beating(replace(table, storage=Denying(table.storage)), "run", "x", table.catalog.runtime, SILENT):
+        pass
+    assert living(table) == {"run"}
+    table.catalog.runtime.pass_ms(DEAD_AFTER_MS + 1)
+    assert swept(table) == 1
+
+
+def test_new_files_are_looked_at_once_the_run_is_as_old_as_orphan_removal_wants_them(table):
+    locations = [f"{table.metadata.location}/data/{name}" for name in "abcde"]
+    table.storage.create(locations[0], b"x")
+    heartbeat = heartbeat_of(table)
+    table.catalog.runtime.pass_ms(LOOK_AFTER_MS - 1)
+    heartbeat.check_there(locations, "t")
+    table.catalog.runtime.pass_ms(1)
+    heartbeat.check_there(locations[:1], "t")
+    with pytest.raises(SafetyError, match=r"4 of 5 new files of 't' are gone .*/b', .*/c', .*/d': .* 23 hours"):
+        heartbeat.check_there(locations, "t")
