@@ -43,6 +43,7 @@ from icekeep.maintenance.orphans.options import PrefixMismatchMode, Search, elig
 from icekeep.maintenance.orphans.reaching import Reached, fails_closed, read_newly_reached, read_reached
 from icekeep.maintenance.orphans.views import list_given
 from icekeep.maintenance.orphans.waiting import without_waiting
+from icekeep.maintenance.runs import living_runs
 from icekeep.planning.sessions import SparkSource
 from icekeep.planning.tasks import collected
 from icekeep.runtime import Runtime
@@ -129,6 +130,7 @@ def find_candidates(
     refuse_neighbours(table, found)
     listener.on(StepStarted(_FINDING))
     listing = _listing(table, root, spark, search)
+    living = living_runs(table, runtime)
     latest = _loaded_anew(table)
     with fails_closed():
         reached = read_reached(latest, spark, trust_totals=search.trust_totals)
@@ -139,7 +141,7 @@ def find_candidates(
         refuse_conflicts(compared.mismatched_count, compared.conflicts)
     unnamed = _narrowed(compared, search.driver_rows)
     free, waiting_count = without_waiting(unnamed, compared.unnamed_count, latest, spark)
-    files, counts = _sorted(free, _sorter(latest, before_ms, now_ms))
+    files, counts = _sorted(free, _sorter(latest, before_ms, now_ms, living))
     _refuse_strangers(latest, root, files, counts)
     going = _going(files, search.driver_rows)
     candidates = Candidates(
@@ -228,7 +230,7 @@ def _narrowed(compared: Compared, driver_rows: int) -> Rows:
     return arrow_rows(unnamed, LISTED)
 
 
-def _sorter(table: Table, before_ms: int, now_ms: int) -> Sorter:
+def _sorter(table: Table, before_ms: int, now_ms: int, living: frozenset[str]) -> Sorter:
     metadata = table.metadata
     head = table.storage.head(table.metadata_location)
     return Sorter(
@@ -240,6 +242,7 @@ def _sorter(table: Table, before_ms: int, now_ms: int) -> Sorter:
         last_version=parse_version_name(table.metadata_location.rpartition("/")[2]),
         now_ms=now_ms,
         storage=table.storage,
+        living=living,
     )
 
 

@@ -61,6 +61,7 @@ class Sorter(msgspec.Struct, frozen=True, kw_only=True):
         before_ms: files written before are old enough.
         last_version: the number in the current file's name, if catalogs may find the table by it.
         now_ms: the earlier of the clocks.
+        living: runs that are at work: files with such a name in theirs are not old enough, whatever their age.
     """
 
     table_uuid: str | None
@@ -71,6 +72,7 @@ class Sorter(msgspec.Struct, frozen=True, kw_only=True):
     last_version: int | None
     now_ms: int
     storage: Storage
+    living: frozenset[str] = frozenset()
 
     def sort(self, files: pa.RecordBatch) -> pa.RecordBatch:
         """Files of `LISTED` that no metadata leads to, as rows of `SORTED`.
@@ -79,6 +81,8 @@ class Sorter(msgspec.Struct, frozen=True, kw_only=True):
             UnavailableError, UsageError: a metadata file could not be looked at.
         """
         is_old = pc.fill_null(pc.less(files["modified_ms"], self.before_ms), False)
+        for run in self.living:
+            is_old = pc.and_not(is_old, pc.match_substring(files["location"], run))
         kinds = pc.if_else(is_old, Sort.ORPHAN.value, Sort.YOUNG.value)
         reasons = pa.nulls(files.num_rows, pa.string())
         is_metadata = pc.match_substring_regex(files["location"], _NAME)

@@ -9,13 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import OptionError, SafetyError, UnavailableError, UnsupportedError, UsageError
-from icekeep.events import Warned
+from icekeep.events import SILENT, Warned
+from icekeep.maintenance.heartbeat import Heartbeat
+from icekeep.maintenance.runs import DEAD_AFTER_MS
 from icekeep.spec.metadata_codec import format_metadata
 from icekeep.spec.updates import RemoveSnapshotRef, SetProperties
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from kit.cases import cases
 from kit.tables import EVENTS, add, data_file, memory_table, set_ref, swap
 
+RUN = "0f3c4d1e-6f0a-4a58-9c38-7a4d3f1b2c5d"
 ROOT = "memory://lake/wh/db/events"
 
 
@@ -48,6 +51,20 @@ def test_strays_are_deleted_and_nothing_else(new_world, format_version):
     assert (result.orphan_files_count, result.deleted_files_count, result.deleted_bytes) == (3, 3, 11)
     assert not result.is_trashed
     assert world.names() == names
+
+
+def test_new_files_of_a_run_that_is_alive_stay_whatever_their_age(world):
+    """MAINTENANCE 1.4: a run of days has old files that no snapshot names yet."""
+    new = {world.put(f"data/00000-1-{RUN}-0-00001.parquet"), world.put(f"metadata/optimized-m-{RUN}-1.avro")}
+    stray = world.put("data/00000-1-another-0-00001.parquet")
+    heartbeat = Heartbeat(world.table, RUN, "compact", world.runtime, SILENT)
+    heartbeat.beat()
+    result = world.run(options={"max-orphan-ratio": 0.5})
+    assert result.orphan_file_locations == (stray,)
+    assert result.kept.young_count == 2
+    # Killed: nothing beats any more.
+    world.runtime.pass_ms(DEAD_AFTER_MS + 1)
+    assert set(world.run(options={"max-orphan-ratio": 0.5}).orphan_file_locations) == new
 
 
 def test_a_dry_run_tells_what_would_go_and_changes_nothing(world):
