@@ -18,6 +18,7 @@ from icekeep.events import Event, Warned
 from icekeep.maintenance import compaction
 from icekeep.maintenance.compaction import compact, ordered, plan_compaction, ways
 from icekeep.maintenance.compaction.estimate import Way
+from icekeep.planning.tasks import executor_slots
 from icekeep.spec.sorting import SortKey
 from icekeep.spec.types import LONG, STRING
 from icekeep.tables.append import append
@@ -284,3 +285,24 @@ def test_what_spark_cannot_do_for_one_group_does_not_stop_the_others(
     partial = {"partial-progress.enabled": "true"}
     result = compact(lake.load(), spark_session, options=partial)
     assert (result.status, result.rewritten_data_files_count, result.failed_data_files_count) == ("partial", 12, 6)
+
+
+def test_a_session_of_many_partitions_on_one_machine_changes_nothing_about_memory(
+    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MAINTENANCE 1.5: with `spark.default.parallelism=400` each task had the 400th part of the machine, and refused files."""
+    table = append(lake.create(partition_by=()), [events(n, 500) for n in range(8)])
+    tasks: list[Any] = []
+    module = import_module("icekeep.maintenance.compaction.execute")
+    whole = module.whole_task
+
+    def noted(*arguments: Any) -> Any:
+        tasks.append(whole(*arguments))
+        return tasks[-1]
+
+    monkeypatch.setattr(module, "whole_task", noted)
+    monkeypatch.setattr(compaction, "parallelism", lambda _: 400)
+    result = compact(table, spark_session, sort_order="id", options=ALL | {"target-file-size-bytes": "12000"})
+    assert {(task.slots, task.is_local) for task in tasks} == {(executor_slots(spark_session), True)}
+    # As many threads at once as there are cores, not 400.
+    assert result.added_data_files_count < 100

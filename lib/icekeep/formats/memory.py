@@ -31,10 +31,23 @@ _COPIES = 2
 """Data is held twice: as it was read, and as it is handed on."""
 
 
+_LOCAL_REMEDY = (
+    "give this machine, or its container, more memory, or run fewer tasks on it: a smaller N in master 'local[N]'"
+)
+_CLUSTER_REMEDY = (
+    "give the tasks more with 'spark.executor.memoryOverhead' or 'spark.executor.pyspark.memory', or let fewer share an "
+    "executor with 'spark.executor.cores'"
+)
+
+
 class TaskMemory(msgspec.Struct, frozen=True):
-    """The memory of a task, and what of it is for what: half for reading, half for what waits to be written."""
+    """The memory of a task, and what of it is for what: half for reading, half for what waits to be written.
+
+    `is_local`: whether Spark's master is a local one, which decides about what an error advises.
+    """
 
     available_bytes: int
+    is_local: bool = False
 
     @property
     def row_group_bytes(self) -> int:
@@ -64,8 +77,7 @@ class TaskMemory(msgspec.Struct, frozen=True):
         if needed_bytes > budget_bytes:
             raise UnsupportedError(
                 f"row group {part.number} takes {part.size_bytes} bytes and reading it in batches {needed_bytes}, where a task "
-                f"may read {budget_bytes} at a time; give the tasks more with 'spark.executor.memoryOverhead' or "
-                "'spark.executor.pyspark.memory', or let fewer share an executor with 'spark.executor.cores'",
+                f"may read {budget_bytes} at a time; {_LOCAL_REMEDY if self.is_local else _CLUSTER_REMEDY}",
                 row_group=part.number,
                 needed_bytes=needed_bytes,
                 available_bytes=budget_bytes,
@@ -80,7 +92,7 @@ def task_memory_bytes(slots: int, root: Path = Path("/")) -> int:
     the container's limit and of the machine's memory.
 
     Args:
-        slots: how many tasks share the container or the machine.
+        slots: how many tasks share the container or the machine: those of one executor, not of the cluster.
         root: where the system's directories `proc` and `sys` are.
     """
     limits = [limit // slots for limit in _shared_limits(root)]

@@ -69,7 +69,8 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
         keeps_lineage: whether the new files store the lineage of rows; null if they shall where a piece has a first row id.
             Tasks that read and tasks that write the same rows must say the same.
         moves_pages: whether data pages of small Parquet files may be moved as they are, where no row changes.
-        slots: how many tasks share the machine's memory, this one among them.
+        slots: how many tasks share the executor's memory, this one among them.
+        is_local: whether the executor is this machine's only one, with a local master.
         verifies: whether the rows that go in are hashed, and those that the new files hold in the end.
         moves_directory: where the task puts what it tells of where its rows went and is too large for its report; null where
             that is not asked for.
@@ -93,6 +94,7 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
     keeps_lineage: bool | None = None
     moves_pages: bool = True
     slots: int = 1
+    is_local: bool = False
     operation_id: str
     partition_id: int = 0
     task_attempt_id: int = 0

@@ -52,7 +52,7 @@ class TaskRows:
         self.columns = columns_to_write(task)
         self.live_count = 0
         self._task, self._storage = task, storage
-        self._memory = TaskMemory(task_memory_bytes(task.slots))
+        self._memory = TaskMemory(task_memory_bytes(task.slots), task.is_local)
         self._name_mapping = name_mapping_of(task.properties)
         self._hash = RowHash(self.columns) if task.verifies else None
         self._notes = None if task.moves_directory is None else ReadNotes(_origin_type(task))

@@ -35,12 +35,14 @@ away whole row groups are read, in as few requests."""
 _NOTHING = pa.field("", pa.null(), metadata={FIELD_ID_KEY: b"0"})
 
 
-def hash_of_files(files: Sequence[DataFile], columns: Schema, storage: Storage, *, slots: int = 1) -> RowSum:
+def hash_of_files(
+    files: Sequence[DataFile], columns: Schema, storage: Storage, *, slots: int = 1, is_local: bool = False
+) -> RowSum:
     """The rows of new files as they stand in storage, one row group, stripe or batch at a time.
 
     Args:
         columns: that the files were written with, as `columns_to_write` gives them.
-        slots: how many tasks share the machine's memory, this one among them.
+        slots, is_local: as those of a `RewriteTask`.
 
     Raises:
         IcekeepBug: a file is not there, is damaged, has not the columns that it should or not as many rows as its entry
@@ -56,7 +58,7 @@ def hash_of_files(files: Sequence[DataFile], columns: Schema, storage: Storage, 
                 kept: Collection[int] = ()
                 if file.file_format.upper() == "PARQUET":
                     kept = repeating_strings(storage, file.file_path)
-                batch_rows = TaskMemory(task_memory_bytes(slots)).batch_rows(reader)
+                batch_rows = TaskMemory(task_memory_bytes(slots), is_local).batch_rows(reader)
                 if parse_location(file.file_path).scheme == "file":
                     batch_rows = min(_BATCH_ROWS, batch_rows or _BATCH_ROWS)
                 _add_file(rows, reader, columns, kept, batch_rows)
@@ -88,7 +90,9 @@ def hash_of_written(task: RewriteTask, files: Sequence[DataFile], storage: Stora
     Raises:
         IcekeepError: as `hash_of_files`; the files are left where they are.
     """
-    return hash_of_files(files, columns_to_write(task), storage, slots=task.slots) if task.verifies else None
+    if not task.verifies:
+        return None
+    return hash_of_files(files, columns_to_write(task), storage, slots=task.slots, is_local=task.is_local)
 
 
 def problem_of_rows(read: Sequence[RowSum], written: Sequence[RowSum], files: Sequence[DataFile]) -> IcekeepBug | None:

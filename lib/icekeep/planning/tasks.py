@@ -161,5 +161,38 @@ def hash_places(parts: int) -> tuple[int, ...]:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many tasks the session runs at once."""
+    """How many tasks the session runs at once, on all executors together, or what `spark.default.parallelism` says."""
     return int(spark.sparkContext.defaultParallelism)
+
+
+def executor_slots(spark: SparkSession) -> int:
+    """How many tasks share one executor, and so its memory; with a local master all that run at once.
+
+    It is `spark.executor.cores` by `spark.task.cpus`. Where nobody set the former an executor has what the master gives it: all
+    cores of its worker on a standalone cluster, one on YARN and Kubernetes.
+    """
+    conf = spark.sparkContext.getConf()
+    return max(1, _executor_cores(spark) // max(1, int(conf.get("spark.task.cpus", "1") or 1)))
+
+
+def _executor_cores(spark: SparkSession) -> int:
+    context = spark.sparkContext
+    if is_local(spark):
+        threads = re.match(r"local\[\s*(\*|\d+)", context.master)
+        if threads is None:
+            return 1
+        # The processors that the JVM sees, which heeds a container's limit.
+        return int(
+            context._jvm.java.lang.Runtime.getRuntime().availableProcessors() if threads[1] == "*" else threads[1]
+        )
+    given = context.getConf().get("spark.executor.cores")
+    if given is not None:
+        return int(given)
+    if workers := re.match(r"local-cluster\[\s*\d+\s*,\s*(\d+)", context.master):
+        return int(workers[1])
+    if not context.master.startswith("spark://"):
+        return 1
+    # Nothing public of Spark tells it. The driver is no executor; where none has come yet all slots may be on one.
+    found = context._jsc.sc().statusStore().executorList(True)
+    cores = [found.apply(n).totalCores() for n in range(found.size()) if found.apply(n).id() != "driver"]
+    return int(max(cores, default=context.defaultParallelism))

@@ -67,6 +67,16 @@ def test_one_that_does_not_fit_even_so_is_refused_with_what_to_set():
         TaskMemory(400 * MIB).batch_rows(Reader(2**20, GIB, held_bytes=101 * MIB))
 
 
+def test_on_one_machine_the_advice_is_about_that_machine():
+    """MAINTENANCE 1.5: there is no executor whose settings would change anything."""
+    with pytest.raises(UnsupportedError) as error:
+        TaskMemory(400 * MIB, is_local=True).batch_rows(Reader(10, 2 * GIB))
+    assert error.value.message.endswith(
+        "; give this machine, or its container, more memory, or run fewer tasks on it: a smaller N in master 'local[N]'"
+    )
+    assert "executor" not in error.value.message
+
+
 def test_rows_that_wait_to_be_written_have_a_quarter_of_the_memory_and_never_next_to_nothing():
     assert TaskMemory(GIB).row_group_bytes == 256 * MIB
     assert TaskMemory(0).row_group_bytes == 4 * MIB

@@ -1,5 +1,6 @@
 import pickle
 from collections import Counter
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError, JobFailedError, OptionError
-from icekeep.planning.tasks import REPORT, dealt, record_batches, reported
+from icekeep.planning.tasks import REPORT, dealt, executor_slots, record_batches, reported
 from kit.changes import thrown
 
 SCHEMA = pa.schema(
@@ -121,3 +122,57 @@ def test_a_result_that_cannot_travel_is_an_error():
 def test_an_interrupt_is_no_result(interrupt):
     with pytest.raises(type(interrupt)):
         reported(thrown(interrupt), max_failures=1)
+
+
+class Session:
+    """As much of a Spark session as tells how many tasks share an executor."""
+
+    def __init__(self, master, parallelism=400, executors=(), **conf):
+        self.sparkContext = self
+        self.master, self.defaultParallelism = master, parallelism
+        self._conf = {key.replace("__", "."): value for key, value in conf.items()}
+        self._executors = [("driver", 7), *executors]
+        self._jvm = self._jsc = self
+
+    def getConf(self):
+        return self._conf
+
+    def __getattr__(self, name):
+        """The way through the JVM to what is asked."""
+        return self if name in ("java", "lang", "Runtime") else lambda *_: self
+
+    def availableProcessors(self):
+        return 6
+
+    def size(self):
+        return len(self._executors)
+
+    def apply(self, number):
+        name, cores = self._executors[number]
+        return SimpleNamespace(id=lambda: name, totalCores=lambda: cores)
+
+
+@pytest.mark.parametrize(
+    ("session", "slots"),
+    [
+        (Session("local"), 1),
+        (Session("local[3]"), 3),
+        (Session("local[ 3 , 4 ]"), 3),
+        (Session("local[*]"), 6),
+        (Session("local[*,2]", spark__task__cpus="4"), 1),
+        (Session("local[8]", spark__task__cpus="2", spark__executor__cores="5"), 4),
+        (Session("local[1]", spark__task__cpus="2"), 1),
+        (Session("yarn"), 1),
+        (Session("k8s://https://host:6443"), 1),
+        (Session("yarn", spark__executor__cores="4"), 4),
+        (Session("k8s://https://host:6443", spark__executor__cores="5", spark__task__cpus="2"), 2),
+        (Session("spark://host:7077", spark__executor__cores="4"), 4),
+        (Session("spark://host:7077", executors=[("0", 16), ("1", 12)]), 16),
+        (Session("spark://host:7077", parallelism=24), 24),
+        (Session("local-cluster[2,3,1024]"), 3),
+        (Session("local-cluster[2,3,1024]", spark__executor__cores="1"), 1),
+    ],
+)
+def test_what_shares_memory_are_the_tasks_of_one_executor(session, slots):
+    """MAINTENANCE 1.5: all slots of the cluster shared one machine's memory, and ordinary tables were refused."""
+    assert executor_slots(session) == slots

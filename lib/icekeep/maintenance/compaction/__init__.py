@@ -37,7 +37,7 @@ from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
 from icekeep.planning.commit_reader import SparkManifestReader
 from icekeep.planning.scan import open_scan
-from icekeep.planning.tasks import parallelism
+from icekeep.planning.tasks import executor_slots, is_local, parallelism
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.layout import own_directory
@@ -191,7 +191,9 @@ class _Run:
         head_to_commit_to(table.metadata, asked.branch)
         self.scan = open_scan(table, where=asked.where, ref=asked.branch, runtime=runtime)
         self.where, self.branch = asked.where, asked.branch
-        self.slots = parallelism(spark)
+        own = executor_slots(spark)
+        # What an operator says of a session's parallelism puts no more threads on one machine.
+        self.slots = min(own, parallelism(spark)) if is_local(spark) else parallelism(spark)
         self.context = GroupContext(
             metadata=table.metadata,
             ordering=self.strategy.ordering,
@@ -199,7 +201,8 @@ class _Run:
             run_id=str(runtime.new_uuid()),
             budget_bytes=BUDGET_BYTES,
             moves_pages=self.options.stitch != "never",
-            slots=self.slots,
+            slots=own,
+            is_local=is_local(spark),
             verifies=asked.verify,
         )
 

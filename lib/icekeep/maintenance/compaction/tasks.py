@@ -29,7 +29,8 @@ class GroupContext(msgspec.Struct, frozen=True, kw_only=True):
         run_id: in the names of the new files.
         budget_bytes: for the rows that one task has to order.
         moves_pages: whether tasks may move data pages of small files as they are.
-        slots: how many tasks share the memory of a machine.
+        slots: how many tasks share the memory of an executor.
+        is_local: whether Spark's master is a local one.
         verifies: whether tasks hash the rows that go in, and read what they wrote again.
     """
 
@@ -40,6 +41,7 @@ class GroupContext(msgspec.Struct, frozen=True, kw_only=True):
     budget_bytes: int
     moves_pages: bool = True
     slots: int = 1
+    is_local: bool = False
     verifies: bool = False
 
 
@@ -122,6 +124,7 @@ def _task(
         budget_bytes=context.budget_bytes,
         moves_pages=context.moves_pages,
         slots=context.slots,
+        is_local=context.is_local,
         operation_id=f"{context.run_id}-{group.number}",
         partition_id=number,
         verifies=context.verifies,
