@@ -57,7 +57,7 @@ JOBS: Mapping[str, Job] = {
     "expire_snapshots": Job(
         plan="icekeep.maintenance.expiration:plan_expire_snapshots",
         run="icekeep.maintenance.expiration:expire_snapshots",
-        options="icekeep.maintenance.deletion.options:ReclaimOptions",
+        options="icekeep.maintenance.deletion.options:ExpirationOptions",
         check="icekeep.maintenance.expiration:check_arguments",
         plan_extras=("listener", "runtime"),
         starts_spark_when_needed=True,
@@ -65,7 +65,7 @@ JOBS: Mapping[str, Job] = {
     "remove_orphan_files": Job(
         plan="icekeep.maintenance.orphans:plan_remove_orphan_files",
         run="icekeep.maintenance.orphans:remove_orphan_files",
-        options="icekeep.maintenance.deletion.options:ReclaimOptions",
+        options="icekeep.maintenance.deletion.options:OrphanOptions",
         plan_extras=("runtime",),
         starts_spark_when_needed=True,
     ),

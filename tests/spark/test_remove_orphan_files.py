@@ -20,7 +20,7 @@ from icekeep.commit.retry import commit
 from icekeep.errors import SafetyError, UsageError
 from icekeep.events import SILENT
 from icekeep.maintenance.compaction import compact
-from icekeep.maintenance.deletion.options import ReclaimOptions
+from icekeep.maintenance.deletion.options import OrphanOptions
 from icekeep.maintenance.expiration import expire_snapshots
 from icekeep.maintenance.orphans import RemoveOrphanFilesResult, remove_orphan_files, waiting
 from icekeep.maintenance.orphans.candidates import find_candidates, still_unnamed
@@ -96,7 +96,7 @@ def search(**given: object) -> Search:
     return Search(
         spelling=spelling(None, None),
         mode=PrefixMismatchMode.ERROR,
-        options=ReclaimOptions(),
+        options=OrphanOptions(),
         **given,  # type: ignore[arg-type]
     )
 

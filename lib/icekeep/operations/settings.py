@@ -72,7 +72,7 @@ _BRANCH = Setting("branch", Kind.NAME, "the branch to work on and to commit to (
 _OPTIONS_OF_DELETION = Setting(
     "options",
     Kind.OPTIONS,
-    "grace, keep-writer-progress, max-deletes-per-second, reclaim.roots ...; may be repeated",
+    "grace, keep-writer-progress, max-deletes-per-second, reclaim.roots; may be repeated",
 )
 _MAX_CONCURRENT_DELETES = Setting(
     "max_concurrent_deletes", Kind.NUMBER, "so many calls that delete at once, at most", minimum=1
@@ -170,7 +170,7 @@ JOB_SETTINGS: Mapping[str, tuple[Setting, ...]] = {
         Setting("force", Kind.SWITCH, "go on although more than max-orphan-ratio of the files would go"),
         _TRUST_MANIFEST_LIST,
         msgspec.structs.replace(
-            _OPTIONS_OF_DELETION, help="max-orphan-ratio, max-deletes-per-second, reclaim.roots; may be repeated"
+            _OPTIONS_OF_DELETION, help="grace, max-orphan-ratio, max-deletes-per-second, reclaim.roots; may be repeated"
         ),
     ),
     "drop": (

@@ -1,10 +1,10 @@
-"""What an operator says about deletion, the same for every job that deletes: options with names in Iceberg's manner.
+"""What an operator says about deletion: options with names in Iceberg's manner; each job takes those that it goes by.
 
 Iceberg has none of them. Ages are texts as `36h`; `0` is none.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, field
 
@@ -24,31 +24,36 @@ Positive = Annotated[int, Meta(gt=0)]
 
 
 class ReclaimOptions(Options, frozen=True, kw_only=True):
-    """How files go.
+    """How files go: what every job that deletes goes by, and all that a purge does.
 
     Attributes:
-        grace: how long after the commit, at least; null is `0`, or `24h` where the catalog cannot compare and swap metadata.
         max_deletes_per_second: over all tasks together; null for no limit.
         reclaim_roots: locations joined by commas below which files may be deleted, beside those that are the table's own.
-        keep_writer_progress: up to which age the snapshots stay by which a streaming writer knows how far it has come.
-        max_orphan_ratio: of the files that were listed, the share above which orphan removal stops.
     """
 
-    grace: str | None = field(name="grace", default=None)
     max_deletes_per_second: Positive | None = field(name="max-deletes-per-second", default=None)
     reclaim_roots: str = field(name="reclaim.roots", default="")
-    keep_writer_progress: str = field(name="keep-writer-progress", default="7d")
-    max_orphan_ratio: Annotated[float, Meta(ge=0, le=1)] = field(name="max-orphan-ratio", default=0.2)
 
     @property
     def roots(self) -> tuple[str, ...]:
         """The locations of `reclaim.roots`."""
         return tuple(root.strip() for root in self.reclaim_roots.split(",") if root.strip())
 
-    @property
-    def keep_writer_progress_ms(self) -> int:
-        """The age of `keep-writer-progress` in milliseconds; raises `OptionError`."""
-        return _age("keep-writer-progress", self.keep_writer_progress)
+    def check(self) -> None:
+        """Raise `OptionError` where a text that is read later is wrong."""
+
+
+class GraceOptions(ReclaimOptions, frozen=True, kw_only=True):
+    """Those of a job that leaves time between its commit and the deletion.
+
+    Attributes:
+        grace: how long after the commit, at least; null is `0`, or `24h` where the catalog cannot compare and swap metadata.
+    """
+
+    grace: str | None = field(name="grace", default=None)
+
+    def check(self) -> None:
+        self.grace_ms(compares_metadata=True)
 
     def grace_ms(self, *, compares_metadata: bool) -> int:
         """The wait between commit and deletion in milliseconds, for a kind of catalog; raises `OptionError`."""
@@ -57,20 +62,51 @@ class ReclaimOptions(Options, frozen=True, kw_only=True):
         return _age("grace", self.grace)
 
 
+class ExpirationOptions(GraceOptions, frozen=True, kw_only=True):
+    """Those of the expiration of snapshots.
+
+    Attributes:
+        keep_writer_progress: up to which age the snapshots stay by which a streaming writer knows how far it has come.
+    """
+
+    keep_writer_progress: str = field(name="keep-writer-progress", default="7d")
+
+    def check(self) -> None:
+        GraceOptions.check(self)
+        _ = self.keep_writer_progress_ms
+
+    @property
+    def keep_writer_progress_ms(self) -> int:
+        """The age of `keep-writer-progress` in milliseconds; raises `OptionError`."""
+        return _age("keep-writer-progress", self.keep_writer_progress)
+
+
+class OrphanOptions(GraceOptions, frozen=True, kw_only=True):
+    """Those of orphan removal.
+
+    Attributes:
+        max_orphan_ratio: of the files that were listed, the share above which it stops.
+    """
+
+    max_orphan_ratio: Annotated[float, Meta(ge=0, le=1)] = field(name="max-orphan-ratio", default=0.2)
+
+
+R = TypeVar("R", bound=ReclaimOptions)
+
+
 def checked_options(
-    given: Mapping[str, Any] | ReclaimOptions | None, max_concurrent_deletes: int | None, trash: int | None = None
-) -> ReclaimOptions:
-    """The options, once everything that is said about deletion has been looked at, before anything is listed or planned.
+    cls: type[R], given: Mapping[str, Any] | R | None, max_concurrent_deletes: int | None, trash: int | None = None
+) -> R:
+    """The options of a job, once everything that is said about deletion has been looked at, before anything is listed or planned.
 
     Raises:
-        OptionError: there is no such option, or one cannot take its value.
+        OptionError: the job has no such option, or one cannot take its value.
     """
     if max_concurrent_deletes is not None and max_concurrent_deletes < 1:
         raise OptionError("max_concurrent_deletes", given=max_concurrent_deletes, expected="a whole number, 1 or more")
     trash_days(trash, "")
-    options = parse_options(ReclaimOptions, {} if given is None else given)
-    # Texts that are read later; they must be right now.
-    _ = options.grace_ms(compares_metadata=True), options.keep_writer_progress_ms
+    options = parse_options(cls, {} if given is None else given)
+    options.check()
     return options
 
 

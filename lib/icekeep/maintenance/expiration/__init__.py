@@ -14,7 +14,7 @@ from icekeep.events import SILENT, Listener
 from icekeep.maintenance.deletion.clock import safe_now_ms
 from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier, finish_earlier
 from icekeep.maintenance.deletion.neighbours import neighbours
-from icekeep.maintenance.deletion.options import DAY_MS, ReclaimOptions, checked_options, trash_days
+from icekeep.maintenance.deletion.options import DAY_MS, ExpirationOptions, checked_options, trash_days
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, sort_garbage
@@ -53,7 +53,7 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
     trash: int | None = None,
     approve: str | None = None,
     trust_manifest_list: bool = False,
-    options: Mapping[str, Any] | ReclaimOptions | None = None,
+    options: Mapping[str, Any] | ExpirationOptions | None = None,
     listener: Listener = SILENT,
     runtime: Runtime = SYSTEM,
 ) -> ExpireSnapshotsResult:
@@ -73,7 +73,7 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
             once. Null is 3 on local disks and HDFS, 0 elsewhere.
         approve: the hash of a plan (`plan_expire_snapshots`): exactly that goes, or nothing; nor does what earlier runs left.
         trust_manifest_list: go on although a snapshot's summary counts other files than its manifest list.
-        options: `deletion.options.ReclaimOptions`.
+        options: `deletion.options.ExpirationOptions`.
 
     Raises:
         SafetyError: the table has `gc.enabled=false`, another table lies where this one does, a writer needs one of
@@ -133,7 +133,7 @@ def plan_expire_snapshots(  # noqa: PLR0913 - as the job
     trash: int | None = None,
     approve: str | None = None,
     trust_manifest_list: bool = False,
-    options: Mapping[str, Any] | ReclaimOptions | None = None,
+    options: Mapping[str, Any] | ExpirationOptions | None = None,
     listener: Listener = SILENT,
     runtime: Runtime = SYSTEM,
 ) -> ExpirationPlan:
@@ -176,9 +176,9 @@ def check_arguments(
     *,
     trash: int | None = None,
     max_concurrent_deletes: int | None = None,
-    options: Mapping[str, Any] | ReclaimOptions | None = None,
+    options: Mapping[str, Any] | ExpirationOptions | None = None,
     **_: Any,
-) -> ReclaimOptions:
+) -> ExpirationOptions:
     """Hold the arguments against the table, before anything is planned; returns the options.
 
     Raises:
@@ -188,6 +188,6 @@ def check_arguments(
     """
     refuse_if_gc_is_disabled(metadata)
     refuse_encrypted(metadata, JOB)
-    told = checked_options(options, max_concurrent_deletes, trash)
+    told = checked_options(ExpirationOptions, options, max_concurrent_deletes, trash)
     territory(metadata, told.roots)
     return told

@@ -6,7 +6,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.maintenance.deletion.garbage import FilesOfKind
-from icekeep.maintenance.deletion.options import ReclaimOptions
+from icekeep.maintenance.deletion.options import ExpirationOptions
 from icekeep.maintenance.deletion.reachability import Garbage, Retained, candidates_of, garbage_of, read_retained
 from icekeep.maintenance.deletion.writing import Sorted
 from icekeep.maintenance.expiration.holdings import RefHoldings
@@ -67,7 +67,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def retention_policy(
-    older_than: int | None, retain_last: int | None, snapshot_ids: Sequence[int], options: ReclaimOptions
+    older_than: int | None, retain_last: int | None, snapshot_ids: Sequence[int], options: ExpirationOptions
 ) -> RetentionPolicy:
     """The arguments of the procedure as a policy."""
     return RetentionPolicy(

@@ -8,7 +8,7 @@ from typing import Any
 
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT, Listener
-from icekeep.maintenance.deletion.options import ReclaimOptions, checked_options
+from icekeep.maintenance.deletion.options import OrphanOptions, checked_options
 from icekeep.maintenance.orphans.candidates import KeptFiles
 from icekeep.maintenance.orphans.execute import remove_orphans
 from icekeep.maintenance.orphans.options import Search, mismatch_mode, spelling
@@ -38,7 +38,7 @@ def remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     approve: str | None = None,
     force: bool = False,
     trust_manifest_list: bool = False,
-    options: Mapping[str, Any] | ReclaimOptions | None = None,
+    options: Mapping[str, Any] | OrphanOptions | None = None,
     listener: Listener = SILENT,
     runtime: Runtime = SYSTEM,
 ) -> RemoveOrphanFilesResult:
@@ -111,7 +111,7 @@ def plan_remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's proc
     approve: str | None = None,
     force: bool = False,
     trust_manifest_list: bool = False,
-    options: Mapping[str, Any] | ReclaimOptions | None = None,
+    options: Mapping[str, Any] | OrphanOptions | None = None,
     runtime: Runtime = SYSTEM,
 ) -> OrphanPlan:
     """Say what `remove_orphan_files` with the same arguments would do; raises as it does, but for a share that is too great."""
@@ -145,9 +145,9 @@ def _search(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     approve: str | None,
     force: bool,
     trust_manifest_list: bool,
-    options: Mapping[str, Any] | ReclaimOptions | None,
+    options: Mapping[str, Any] | OrphanOptions | None,
 ) -> Search:
-    given = checked_options(options, max_concurrent_deletes, trash)
+    given = checked_options(OrphanOptions, options, max_concurrent_deletes, trash)
     return Search(
         older_than=older_than,
         location=location,

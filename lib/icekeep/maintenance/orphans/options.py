@@ -11,7 +11,7 @@ import msgspec
 
 from icekeep.errors import OptionError, UnsupportedError, UsageError
 from icekeep.maintenance.deletion.clock import SKEW_MAX_MS
-from icekeep.maintenance.deletion.options import DAY_MS, ReclaimOptions
+from icekeep.maintenance.deletion.options import DAY_MS, OrphanOptions
 
 DEFAULT_AGE_MS = 3 * DAY_MS
 FLOOR_AGE_MS = DAY_MS
@@ -122,5 +122,5 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     force: bool = False
     trust_totals: bool = False
     max_concurrent_deletes: int | None = None
-    options: ReclaimOptions
+    options: OrphanOptions
     driver_rows: int = DRIVER_ROWS

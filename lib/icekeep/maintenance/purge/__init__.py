@@ -196,7 +196,7 @@ def check_arguments(
         UnsupportedError: the table is encrypted.
         OptionError: an argument has a value that it cannot take.
     """
-    told = checked_options(options, max_concurrent_deletes)
+    told = checked_options(ReclaimOptions, options, max_concurrent_deletes)
     if purge:
         refuse_if_gc_is_disabled(metadata)
         refuse_encrypted(metadata, JOB)

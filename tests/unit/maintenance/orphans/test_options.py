@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import OptionError, UnsupportedError, UsageError
-from icekeep.maintenance.deletion.options import checked_options
+from icekeep.maintenance.deletion.options import OrphanOptions, checked_options
 from icekeep.maintenance.orphans.options import (
     PrefixMismatchMode,
     eligible_before_ms,
@@ -83,6 +83,6 @@ def test_maps_with_empty_names_are_refused(given_map):
 def test_at_least_one_task_deletes(count):
     """Java's testRemoveOrphanFilesProcedure: concurrent deletes, invalid."""
     with pytest.raises(OptionError, match="max_concurrent_deletes"):
-        checked_options({}, count)
-    checked_options({}, 1)
-    checked_options({}, None)
+        checked_options(OrphanOptions, {}, count)
+    checked_options(OrphanOptions, {}, 1)
+    checked_options(OrphanOptions, {}, None)

@@ -1,0 +1,61 @@
+"""OPERATIONS D4: a job that deletes takes the options that it goes by, and refuses the others."""
+
+import inspect
+
+import pytest
+
+from icekeep.cli import JOBS
+from icekeep.errors import OptionError
+from icekeep.maintenance.deletion.options import DAY_MS, ExpirationOptions, GraceOptions, OrphanOptions, ReclaimOptions
+from icekeep.maintenance.options import parse_options
+from icekeep.operations.running import resolve
+from icekeep.operations.settings import JOB_SETTINGS
+
+TAKEN = {
+    "expire_snapshots": {"grace", "keep-writer-progress", "max-deletes-per-second", "reclaim.roots"},
+    "remove_orphan_files": {"grace", "max-orphan-ratio", "max-deletes-per-second", "reclaim.roots"},
+    "drop": {"max-deletes-per-second", "reclaim.roots"},
+}
+VALUES = {
+    "grace": "7d",
+    "keep-writer-progress": "30d",
+    "max-orphan-ratio": "0.01",
+    "max-deletes-per-second": "10",
+    "reclaim.roots": "s3://bucket/old",
+}
+
+
+@pytest.mark.parametrize("job", TAKEN)
+@pytest.mark.parametrize("option", VALUES)
+def test_a_job_refuses_an_option_that_it_does_not_go_by(job, option):
+    cls = resolve(JOBS[job].options)
+    given = {option: VALUES[option]}
+    if option in TAKEN[job]:
+        parse_options(cls, given)
+    else:
+        with pytest.raises(OptionError, match=f"option {option} is .*give an option that exists: ") as refused:
+            parse_options(cls, given)
+        assert all(name in refused.value.message for name in TAKEN[job])
+
+
+@pytest.mark.parametrize("job", TAKEN)
+def test_the_function_parses_the_options_that_the_command_line_does_and_help_names_them(job):
+    cls = resolve(JOBS[job].options)
+    hint = str(inspect.signature(resolve(JOBS[job].run)).parameters["options"].annotation)
+    assert cls.__name__ in hint
+    [setting] = [setting for setting in JOB_SETTINGS[job] if setting.argument == "options"]
+    assert set(setting.help.partition(";")[0].split(", ")) == TAKEN[job] == set(cls.__struct_encode_fields__)
+
+
+@pytest.mark.parametrize("cls", [GraceOptions, ExpirationOptions, OrphanOptions])
+def test_texts_that_are_read_later_must_be_right_at_once(cls):
+    cls(grace="36h").check()
+    with pytest.raises(OptionError, match="grace"):
+        cls(grace="soon").check()
+    assert cls().grace_ms(compares_metadata=False) == DAY_MS
+    ReclaimOptions().check()
+
+
+def test_the_age_of_writers_progress_is_read_at_once_too():
+    with pytest.raises(OptionError, match="keep-writer-progress"):
+        ExpirationOptions(keep_writer_progress="for ever").check()
