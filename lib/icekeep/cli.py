@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -18,7 +19,7 @@ from icekeep.operations.arguments import CONFIG_SHOW, Command, OutputWish, named
 from icekeep.operations.config import read_config
 from icekeep.operations.failures import describe_error, one_line, our_error
 from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
-from icekeep.operations.logs import configure_logs
+from icekeep.operations.logs import LoggedEvents, configure_logs
 from icekeep.operations.output import format_json, plain_values, print_tables, require_directory, write_result_file
 from icekeep.operations.progress import telling_progress
 from icekeep.operations.running import Job, Seams, Surroundings, known_catalogs, run_job
@@ -147,7 +148,7 @@ def _answer(command: Command, jobs: Mapping[str, Job], seams: Seams, taken: Inte
         require_directory(command.result_file)
     if command.name == CONFIG_SHOW:
         return _config(command, seams)
-    with telling_progress(sys.stderr, runtime) as listener:
+    with nullcontext(LoggedEvents()) if command.verbose else telling_progress(sys.stderr, runtime) as listener:
         surroundings = Surroundings(seams=seams, listener=listener, interrupts=taken, runtime=runtime)
         if command.name in VERBS:
             verb = VERBS[command.name]

@@ -6,6 +6,7 @@ committed. An unknown outcome ends the loop: it is settled by looking (`settle.p
 cleaned up.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from itertools import count
 
@@ -33,6 +34,8 @@ _OUTAGE_WAIT_MS = 100
 _OUTAGE_WAIT_MAX_MS = 10_000
 """Least waits while something is out of reach, doubled from the first to the second: a table that wants its conflicts tried
 again at once does not want its catalog stormed."""
+
+_LOG = logging.getLogger(__name__)
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
@@ -189,6 +192,7 @@ def commit(
             remove_all(files)
             return CommitResult(table=base, base=base, snapshot_id=None, changed=False)
         made = next((update.snapshot for update in updates if isinstance(update, AddSnapshot)), None)
+        _LOG.info("%s: attempt %d to commit to %s", table.name, number, base.metadata_location)
         try:
             outcome = _swap(base, updates, snapshot_id, files, runtime)
             if isinstance(outcome, Committed):

@@ -12,6 +12,7 @@ Other engines know nothing of beats. So a commit of a run that is older than wha
 its new files are still there (`Heartbeat.looking`), and the snapshot that a run reads is held by a tag (`start_tag.py`).
 """
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ from icekeep.runtime import Runtime
 from icekeep.spec.layout import own_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import Update
+
+_LOG = logging.getLogger(__name__)
 
 BEAT = "alive-"
 """So begin the names of the files."""
@@ -117,6 +120,7 @@ class Heartbeat:
         # Before it is tried: what failed may be there all the same.
         self._written.append(location)
         self._table.storage.create(location, msgspec.json.encode(beat))
+        _LOG.debug("%s: run %s of %s is alive: %s", self._table.name, self.run_id, self._job, location)
         spare, self._written = self._written[:-2], self._written[-2:]
         self._table.storage.delete_many(spare)
 

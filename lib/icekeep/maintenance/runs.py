@@ -10,6 +10,7 @@ A plan of deletion that has a head is not left over: it waits to be carried out,
 Data files and manifests of dead runs are not looked for: no metadata names them, so they are orphans like any others.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 
 from icekeep.catalog.base import Table
@@ -21,6 +22,8 @@ from icekeep.maintenance.heartbeat import BEAT
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import own_directory
 from icekeep.storage.base import DeleteStatus, FileInfo
+
+_LOG = logging.getLogger(__name__)
 
 DEAD_AFTER_MS = 24 * 60 * 60 * 1000
 """Longer than a store, or the network to it, is ever away: what is taken for dead by mistake loses a day's work."""
@@ -42,7 +45,9 @@ def sweep_runs(table: Table, runtime: Runtime, *, keep: str, listener: Listener)
         How many files are gone; the listener is warned of those that could not be removed or looked for.
     """
     try:
-        outcomes = table.storage.delete_many(_left_by_the_dead(table, runtime, keep))
+        left = _left_by_the_dead(table, runtime, keep)
+        _LOG.info("%s: dead runs have left %d files below %s", table.name, len(left), own_directory(table.metadata, ""))
+        outcomes = table.storage.delete_many(left)
     except IcekeepError as error:
         listener.on(Warned(f"what runs that died have left below {table.metadata.location!r} stays: {error.message}"))
         return 0

@@ -13,6 +13,7 @@ conflicts a run for a writer of 80 ms that commits three times a second, 0.1 for
 commits every minute meets one in hundreds of runs.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -37,6 +38,8 @@ from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import SetSnapshotRef, Update
+
+_LOG = logging.getLogger(__name__)
 
 TAG_PREFIX = "icekeep-rewrite-"
 TAG_AGE_MS = 24 * 60 * 60 * 1000
@@ -83,6 +86,7 @@ def hold_start(
         )
         yield name
         return
+    _LOG.info("%s: tag %r holds snapshot %d", table.name, name, snapshot_id)
     if heartbeat is not None:
         heartbeat.with_each_beat(_renewal(table, name, snapshot_id, runtime))
     try:
@@ -129,6 +133,7 @@ def _renewal(table: Table, name: str, snapshot_id: int, runtime: Runtime) -> Cal
             return
         commit(table, _Renew(name, snapshot_id, _age_ms(table, snapshot_id, runtime)), runtime=runtime)
         renewed_ms = runtime.monotonic_ms()
+        _LOG.info("%s: tag %r is renewed", table.name, name)
 
     return renew
 

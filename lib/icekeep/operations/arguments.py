@@ -233,7 +233,11 @@ def _add_conf(parser: argparse.ArgumentParser) -> None:
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", choices=OUTPUTS, default="table", help="how stdout shows the result")
     parser.add_argument("--result-file", metavar="PATH", help="also write the result, as JSON, to a file")
-    parser.add_argument("--verbose", action="store_true", help="more log lines, and tracebacks of errors")
+    parser.add_argument(
+        "--verbose",
+        action="store_true",
+        help="log lines of all that happens, with times, and tracebacks of errors",
+    )
 
 
 def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:

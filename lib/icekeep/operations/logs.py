@@ -4,6 +4,9 @@ import logging
 import sys
 import time
 
+from icekeep.events import Event, StepAdvanced, StepFinished, StepStarted, Warned
+from icekeep.operations.progress import describe
+
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -18,6 +21,7 @@ class _StderrHandler(logging.Handler):
 
 
 _HANDLER = _StderrHandler()
+_EVENTS = logging.getLogger("icekeep.events")
 
 
 def configure_logs(*, verbose: bool) -> None:
@@ -30,6 +34,23 @@ def configure_logs(*, verbose: bool) -> None:
     # Warnings that libraries give to programmers help no operator.
     _attach("py.warnings", logging.WARNING if verbose else logging.ERROR)
     logging.captureWarnings(True)
+
+
+class LoggedEvents:
+    """A listener for which each event is a log line, with its time; with `--verbose` it stands in place of progress."""
+
+    def on(self, event: Event) -> None:
+        match event:
+            case StepAdvanced(step=step, done=done):
+                _EVENTS.debug("%s: %d more", step, done)
+            case StepStarted(step=step, total=total, unit=unit):
+                _EVENTS.info("%s: started%s", step, "" if total is None else f", {total} {unit}".rstrip())
+            case StepFinished(step=step, note=note):
+                _EVENTS.info("%s: done%s", step, f", {note}" if note else "")
+            case Warned(message=message):
+                _EVENTS.warning("%s", message)
+            case _:
+                _EVENTS.info("%s", describe(event) or event)
 
 
 def _attach(name: str, level: int) -> None:

@@ -4,6 +4,7 @@ strategy -> files of a scan with their deletes -> candidates -> plan of file gro
 anew, sorted, shuffled) -> rewritten groups -> `RewriteFiles` -> result; groups that others were in the way of, once more
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -45,6 +46,8 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 from icekeep.storage.base import Storage
 from icekeep.tables.refs import head_to_commit_to
+
+_LOG = logging.getLogger(__name__)
 
 __all__ = ["CompactionPreview", "RewriteDataFilesOptions", "RewriteDataFilesResult", "compact", "plan_compaction"]
 
@@ -290,6 +293,17 @@ class _Run:
 def _pass(run: _Run, listener: Listener) -> tuple[RewriteDataFilesResult, frozenset[str]]:
     """Plan, rewrite and commit; what came of it, and the files of groups that others were in the way of."""
     with run.kept_plan() as planned:
+        _LOG.info(
+            "%s: run %s on snapshot %s: %d of %d candidates (%d bytes) in %d groups, %d new files expected",
+            run.table.name,
+            run.context.run_id,
+            planned.snapshot_id,
+            planned.files_to_rewrite_count,
+            planned.candidate_files_count,
+            planned.bytes_to_rewrite,
+            len(planned.groups),
+            planned.expected_files_count,
+        )
         if not planned.groups and (planned.snapshot_id is None or not run.options.remove_dangling_deletes):
             depth = planned.overlap_depth_before
             return RewriteDataFilesResult(overlap_depth_before=depth, overlap_depth_after=depth), frozenset()

@@ -3,6 +3,7 @@
 Nothing is committed here. A group either comes back with all its new files, or none of them is left.
 """
 
+import logging
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 
@@ -24,6 +25,8 @@ from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, rewr
 from icekeep.maintenance.compaction.ways import GroupWay
 from icekeep.maintenance.side_by_side import side_by_side, spark_failed
 from icekeep.spec.manifests.structs import DataFile
+
+_LOG = logging.getLogger(__name__)
 
 STEP = "rewriting data files"
 
@@ -115,8 +118,22 @@ def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None
     groups = side_by_side(plan.groups, run, spark, tag=tag, concurrency=execution.concurrency, undo=undo)
     with closing(groups) as done:
         for finished in done:
+            _LOG.info(
+                "%s: group %d of %d: %s", table.name, finished.group.number + 1, len(plan.groups), _told(finished)
+            )
             execution.listener.on(StepAdvanced(STEP, finished.group.files_count))
             yield finished
+
+
+def _told(finished: Finished) -> str:
+    group = finished.group
+    before = f"{group.files_count} files of partition {group.partition!r}, {group.bytes} bytes"
+    if isinstance(finished, FailedGroup):
+        return f"{before}, failed: {finished.error.message}"
+    added = finished.added
+    return (
+        f"{before} -> {len(added)} files, {sum(f.file_size_in_bytes for f in added)} bytes, {finished.cpu_ms} ms of CPU"
+    )
 
 
 def discard(table: Table, outcomes: Iterable[RewriteOutcome]) -> None:

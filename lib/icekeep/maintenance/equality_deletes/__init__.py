@@ -4,6 +4,7 @@ equality deletes of a branch -> plan (which go, what they reach) -> data files l
 delete files or vectors -> `ConvertDeletes` -> result; planned anew where others changed what the deletes reach
 """
 
+import logging
 from collections.abc import Mapping
 from itertools import count
 from typing import Any
@@ -35,6 +36,8 @@ from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 from icekeep.tables.refs import head_to_commit_to
+
+_LOG = logging.getLogger(__name__)
 
 __all__ = [
     "ConversionPreview",
@@ -154,6 +157,15 @@ class _Run:
             )
         assert preview.snapshot_id is not None
         run_id = str(self._runtime.new_uuid())
+        _LOG.info(
+            "%s: run %s on snapshot %d: %d equality delete files, %d data files of %d rows to look through",
+            self._table.name,
+            run_id,
+            preview.snapshot_id,
+            len(planned.deletes),
+            preview.data_files_to_read_count,
+            preview.records_to_read_count,
+        )
         sweep_runs(self._table, self._runtime, keep=run_id, listener=self._listener)
         self._listener.on(StepStarted(STEP, preview.equality_delete_files_to_convert_count, "delete files"))
         with (

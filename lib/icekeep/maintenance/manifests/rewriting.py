@@ -5,6 +5,7 @@ of the branch lists. Others can delete one of them only after a commit that list
 committed here either, tag or not. So the tag would save no work, and cost a job that is mostly over in seconds two commits.
 """
 
+import logging
 from collections.abc import Sequence
 
 from icekeep.catalog.base import Table
@@ -23,6 +24,8 @@ from icekeep.maintenance.runs import sweep_runs
 from icekeep.planning.sessions import SparkSource
 from icekeep.runtime import Runtime
 
+_LOG = logging.getLogger(__name__)
+
 
 def rewrite_once(
     table: Table, wish: Wish, spark: SparkSource, listener: Listener, runtime: Runtime
@@ -39,6 +42,15 @@ def rewrite_once(
     if not chosen.replaced and not wish.options.drop_dangling_deletes:
         return RewriteManifestsResult(left_alone_manifests_count=left_alone)
     run_id = str(runtime.new_uuid())
+    _LOG.info(
+        "%s: run %s on snapshot %s: %d manifests in %d groups, target %d bytes",
+        table.name,
+        run_id,
+        chosen.snapshot_id,
+        len(chosen.replaced),
+        len(chosen.groups),
+        chosen.target_bytes,
+    )
     sweep_runs(table, runtime, keep=run_id, listener=listener)
     with beating(table, run_id, "rewrite_manifests", runtime, listener) as heartbeat:
         return _rewritten(table, wish, chosen, spark, listener, runtime, heartbeat)

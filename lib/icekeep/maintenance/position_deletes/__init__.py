@@ -4,6 +4,7 @@ equality deletes, where that is asked for, are turned into deletes of positions 
 live delete files -> those that reach nothing, and groups of one partition -> merged groups -> `RewriteDeletes` -> result
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from itertools import chain
@@ -42,6 +43,8 @@ from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 from icekeep.tables.refs import head_to_commit_to
+
+_LOG = logging.getLogger(__name__)
 
 __all__ = [
     "RewritePositionDeletesOptions",
@@ -230,6 +233,15 @@ def _rewritten(run: _Run, planned: DeletesPlan) -> RewritePositionDeletesResult:
 
 
 def _planned_till_done(run: _Run, planned: DeletesPlan, heartbeat: Heartbeat) -> RewritePositionDeletesResult:
+    _LOG.info(
+        "%s: run %s on snapshot %s: %d delete files in %d groups, %d that reach nothing",
+        run.table.name,
+        run.run_id,
+        planned.snapshot_id,
+        sum(group.files_count for group in planned.groups),
+        len(planned.groups),
+        len(planned.dangling),
+    )
     committer = run.committer(heartbeat)
     left: Sequence[RewrittenGroup] = ()
     try:

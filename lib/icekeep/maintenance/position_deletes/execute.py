@@ -3,6 +3,7 @@
 Nothing is committed here. A group either comes back with all its new files, or none of them is left.
 """
 
+import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 
@@ -24,6 +25,8 @@ from icekeep.planning.tasks import REPORT, dataframe_from_tasks, max_task_failur
 from icekeep.spec.applicability import PathDigest, sequence_number
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.storage.base import Storage
+
+_LOG = logging.getLogger(__name__)
 
 STEP = "rewriting delete files"
 
@@ -88,7 +91,17 @@ def execute(groups: Sequence[DeleteGroup], execution: Execution) -> Generator[Fi
     tag = f"icekeep-rewrite-deletes-{execution.context.run_id}"
     with closing(side_by_side(groups, run, spark, tag=tag, concurrency=execution.concurrency, undo=undo)) as done:
         for finished in done:
-            execution.listener.on(StepAdvanced(STEP, finished.group.files_count))
+            group, is_done = finished.group, isinstance(finished, RewrittenGroup)
+            outcome = f"{len(finished.added)} files" if isinstance(finished, RewrittenGroup) else finished.error.message
+            _LOG.info(
+                "%s: %d delete files of partition %r %s: %s",
+                table.name,
+                group.files_count,
+                group.partition,
+                "are rewritten" if is_done else "failed",
+                outcome,
+            )
+            execution.listener.on(StepAdvanced(STEP, group.files_count))
             yield finished
 
 
