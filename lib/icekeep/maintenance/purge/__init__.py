@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepError, OutcomeUnknownError, SafetyError
+from icekeep.errors import IcekeepError, OutcomeUnknownError, SafetyError, UsageError
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier
@@ -102,9 +102,12 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
     Raises:
         SafetyError: the table has `gc.enabled=false`, another table lies where this one does or cannot be loaded, or the
             plan is not the approved one: nothing is dropped. Only a purge asks.
+        UsageError: `approve` is given without `purge`.
         OutcomeUnknownError: the catalog may or may not have forgotten it; no file is deleted.
     """
-    told = check_arguments(table.metadata, purge=purge, max_concurrent_deletes=max_concurrent_deletes, options=options)
+    told = check_arguments(
+        table.metadata, purge=purge, approve=approve, max_concurrent_deletes=max_concurrent_deletes, options=options
+    )
     if not purge:
         table.catalog.drop(table.identifier)
         return DropResult()
@@ -163,7 +166,9 @@ def plan_drop_table(  # noqa: PLR0913 - as the job
     runtime: Runtime = SYSTEM,
 ) -> DropPlan:
     """Say what `drop_table` with the same arguments would delete; raises as it does."""
-    told = check_arguments(table.metadata, purge=purge, max_concurrent_deletes=max_concurrent_deletes, options=options)
+    told = check_arguments(
+        table.metadata, purge=purge, approve=approve, max_concurrent_deletes=max_concurrent_deletes, options=options
+    )
     if not purge:
         return DropPlan(is_purged=False)
     around = look_around(table, SILENT)
@@ -185,6 +190,7 @@ def check_arguments(
     metadata: TableMetadata,
     *,
     purge: bool = False,
+    approve: str | None = None,
     max_concurrent_deletes: int | None = None,
     options: Mapping[str, Any] | ReclaimOptions | None = None,
     **_: Any,
@@ -194,9 +200,15 @@ def check_arguments(
     Raises:
         SafetyError: the table has `gc.enabled=false`.
         UnsupportedError: the table is encrypted.
+        UsageError: a plan is approved, and no purge is asked for, which alone has one.
         OptionError: an argument has a value that it cannot take.
     """
     told = checked_options(ReclaimOptions, options, max_concurrent_deletes)
+    if approve is not None and not purge:
+        raise UsageError(
+            f"approve is {approve!r}, the hash of a purge's plan, but purge is not given: nothing is dropped; add --purge, or "
+            "leave out --approve to drop the table and keep all of its files"
+        )
     if purge:
         refuse_if_gc_is_disabled(metadata)
         refuse_encrypted(metadata, JOB)

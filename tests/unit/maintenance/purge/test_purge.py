@@ -324,6 +324,16 @@ def test_an_approved_purge_is_that_one_or_none():
     assert purged(table, approve=plan.hash).deleted_bytes == plan.bytes
 
 
+@pytest.mark.parametrize("run", [drop_table, plan_drop_table])
+def test_an_approved_plan_without_a_purge_is_a_mistake_and_nothing_is_dropped(run):
+    """OPERATIONS D2: what was approved was a purge; a drop is something else."""
+    table = history()
+    before = stored(table)
+    with pytest.raises(UsageError, match="nothing is dropped; add --purge"):
+        run(table, no_spark, approve=plan_drop_table(table, no_spark, purge=True).hash)
+    assert (stored(table), is_there(table)) == (before, True)
+
+
 def test_the_plan_of_a_plain_drop_deletes_nothing():
     assert plan_drop_table(history(), no_spark).files_count == 0
 
