@@ -6,11 +6,13 @@ import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from icekeep.catalog.base import Catalog, Committed, Conflict, Identifier, Table
 from icekeep.catalog.open import open_catalog
-from icekeep.errors import InvalidTableError, NotFoundError, UsageError
+from icekeep.errors import ConflictError, InvalidTableError, NotFoundError, UsageError
+from icekeep.runtime import SYSTEM
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.requirements import AssertRefSnapshotId, AssertTableUuid
 from icekeep.spec.snapshots import SnapshotRef
@@ -246,6 +248,37 @@ class CatalogContract:
         catalog.drop(EVENTS)
         create(owner="second")
         assert catalog.load(EVENTS).metadata.properties == {"owner": "second"}
+
+    def test_a_drop_says_where_the_metadata_is(self, catalog, other, create):
+        """OPERATIONS D3: by that the table can be taken back."""
+        table = catalog.swap(create(), [], set_counter(1)).table
+        location = other.drop(EVENTS)
+        assert parse_metadata(table.storage.read(location), location) == table.metadata
+
+    def test_a_table_that_was_made_anew_under_the_name_is_not_dropped(self, catalog, other, create):
+        """MAINTENANCE 1.16 b: what was planned was about another one."""
+        planned = create()
+        other.drop(EVENTS)
+        fresh = simple_metadata(catalog.default_location(EVENTS), owner="second")
+        again = other.create(EVENTS, msgspec.structs.replace(fresh, table_uuid=str(SYSTEM.new_uuid())))
+        for meant in (
+            {"table_uuid": planned.metadata.table_uuid},
+            {"table_uuid": planned.metadata.table_uuid, "metadata_location": planned.metadata_location},
+        ):
+            with pytest.raises(ConflictError, match=r"table 'db.events' in catalog 'local' is not dropped: it"):
+                catalog.drop(EVENTS, **meant)
+        assert catalog.load(EVENTS).metadata == again.metadata
+        catalog.drop(EVENTS, table_uuid=again.metadata.table_uuid.upper(), metadata_location=again.metadata_location)
+        assert catalog.list_tables(("db",)) == []
+
+    def test_a_table_that_others_commit_to_is_dropped_by_its_uuid_and_not_by_its_metadata(self, catalog, other, create):
+        planned = create()
+        after = other.swap(other.load(EVENTS), [], set_counter(1)).table
+        with pytest.raises(ConflictError, match="another writer committed, or made it anew"):
+            catalog.drop(EVENTS, metadata_location=planned.metadata_location)
+        assert catalog.load(EVENTS).metadata == after.metadata
+        catalog.drop(EVENTS, table_uuid=planned.metadata.table_uuid)
+        assert catalog.list_tables(("db",)) == []
 
     def test_what_is_not_there_cannot_be_dropped(self, catalog):
         with pytest.raises(NotFoundError, match=r"no table 'db.events'"):

@@ -19,6 +19,7 @@ from icekeep.catalog.base import (
     validate_namespace,
     validate_table_identifier,
 )
+from icekeep.catalog.meant_table import check_meant
 from icekeep.catalog.metadata_files import (
     encode,
     file_version,
@@ -161,10 +162,15 @@ class MemoryCatalog:
             return Conflict("another writer was faster")
         return Unknown("the connection was lost", location)
 
-    def drop(self, identifier: Identifier) -> None:
+    def drop(
+        self, identifier: Identifier, *, table_uuid: str | None = None, metadata_location: str | None = None
+    ) -> str:
         validate_table_identifier(identifier)
-        if self._locations.pop(identifier, None) is None:
+        if identifier not in self._locations:
             raise no_such_table(self, identifier)
+        pointer = Pointer(self._locations[identifier], self.storage)
+        check_meant(self, identifier, pointer, table_uuid, metadata_location)
+        return self._locations.pop(identifier)
 
     def rename(self, old: Identifier, new: Identifier) -> None:
         if new in self._locations:

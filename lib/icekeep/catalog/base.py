@@ -139,11 +139,18 @@ class Catalog(Protocol):
             NotFoundError: an update names a snapshot or ref that is not there.
         """
 
-    def drop(self, identifier: Identifier) -> None:
-        """Forget a table; none of its data is deleted.
+    def drop(
+        self, identifier: Identifier, *, table_uuid: str | None = None, metadata_location: str | None = None
+    ) -> str:
+        """Forget a table; none of its data is deleted. Returns where its metadata is, by which it can be registered again.
+
+        Args:
+            table_uuid, metadata_location: of the table that is meant, as far as the caller knows. A catalog that can
+                compare while it drops does so; the others look right before.
 
         Raises:
             NotFoundError: the catalog has no such table.
+            ConflictError: another table is at the name by now, or other metadata; nothing is dropped.
         """
 
     def rename(self, old: Identifier, new: Identifier) -> None:

@@ -25,6 +25,7 @@ from icekeep.catalog.base import (
     validate_namespace,
     validate_table_identifier,
 )
+from icekeep.catalog.meant_table import check_meant
 from icekeep.catalog.metadata_files import (
     METADATA_PATH,
     compression_suffix,
@@ -163,11 +164,15 @@ class FilesystemCatalog:
             self._trim(table.metadata, new, version)
         return outcome
 
-    def drop(self, identifier: Identifier) -> None:
+    def drop(
+        self, identifier: Identifier, *, table_uuid: str | None = None, metadata_location: str | None = None
+    ) -> str:
         """Forget a table: its version files move to `.icekeep/trash/drop-<uuid>` below its location, the head last."""
         directory = self._metadata_directory(identifier)
-        if find_head(self._storage, directory) is None:
+        head = find_head(self._storage, directory)
+        if head is None:
             raise no_such_table(self, identifier)
+        check_meant(self, identifier, Pointer(head.location, self._storage), table_uuid, metadata_location)
         if not self._storage.capabilities(directory).move:
             raise UnsupportedError(
                 f"cannot drop table {format_identifier(identifier)!r}: it is not proved that the store of {directory!r} can "
@@ -177,14 +182,17 @@ class FilesystemCatalog:
         # Where a directory is only what lies in it, this one would be gone, and the table's be taken for a namespace.
         self._storage.make_directory(directory)
         self._storage.delete_many([join(directory, HINT)])
+        newest = head.location
         for _, locations in sorted(list_versions(self._storage, directory).items()):
             for location in locations:
                 self._storage.move(location, join(trash, location.rsplit("/", 1)[-1]))
+                newest = location
         if find_head(self._storage, directory) is not None:
             raise ConflictError(
                 f"another writer committed to table {format_identifier(identifier)!r} while it was being dropped; its "
                 f"older versions are in {trash!r}; stop the writer and drop it again"
             )
+        return join(trash, newest.rsplit("/", 1)[-1])
 
     def rename(self, old: Identifier, new: Identifier) -> None:
         raise UnsupportedError(

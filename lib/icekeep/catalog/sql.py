@@ -5,6 +5,7 @@ the row still names the file that the commit was based on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -26,6 +27,7 @@ from icekeep.catalog.base import (
     validate_table_identifier,
 )
 from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowError
+from icekeep.catalog.meant_table import check_meant
 from icekeep.catalog.metadata_files import (
     dropped_from_log,
     file_version,
@@ -169,10 +171,20 @@ class SqlCatalog:
         self._storage.delete_many(entry.metadata_file for entry in dropped_from_log(table.metadata, new))
         return Committed(Table(table.identifier, new, location, self._storage, self))
 
-    def drop(self, identifier: Identifier) -> None:
-        statement = sa.delete(_TABLES).where(*self._row(identifier))
-        if not self._is_prepared() or self._change(lambda c: c.execute(statement).rowcount) == 0:
-            raise no_such_table(self, identifier)
+    def drop(
+        self, identifier: Identifier, *, table_uuid: str | None = None, metadata_location: str | None = None
+    ) -> str:
+        row = self._row(identifier)
+        while True:
+            rows = self._select(sa.select(_TABLES.c.metadata_location).where(*row))
+            if not rows:
+                raise no_such_table(self, identifier)
+            location = rows[0][0]
+            check_meant(self, identifier, Pointer(str(location), self._storage), table_uuid, metadata_location)
+            # The row that was looked at goes, or none: else somebody committed meanwhile, and it is looked at again.
+            statement = sa.delete(_TABLES).where(*row, _TABLES.c.metadata_location.is_not_distinct_from(location))
+            if self._change(partial(_changed_rows, statement)):
+                return str(location or "")
 
     def rename(self, old: Identifier, new: Identifier) -> None:
         validate_table_identifier(new)
@@ -337,6 +349,10 @@ class SqlCatalog:
                 raise
         self._has_types = None
         self._is_prepared()
+
+
+def _changed_rows(statement: sa.Delete, connection: sa.Connection) -> int:
+    return connection.execute(statement).rowcount
 
 
 def _with_parents(names: Any) -> set[Identifier]:

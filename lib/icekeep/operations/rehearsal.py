@@ -102,7 +102,9 @@ class WatchedCatalog:
     def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
         self._refuse("create")
 
-    def drop(self, identifier: Identifier) -> None:
+    def drop(
+        self, identifier: Identifier, *, table_uuid: str | None = None, metadata_location: str | None = None
+    ) -> str:
         self._refuse("drop")
 
     def rename(self, old: Identifier, new: Identifier) -> None:

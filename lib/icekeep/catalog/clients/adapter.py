@@ -27,6 +27,7 @@ from icekeep.catalog.base import (
     validate_table_identifier,
 )
 from icekeep.catalog.clients.errors import described, proved_rejection, read_failure
+from icekeep.catalog.meant_table import check_meant
 from icekeep.catalog.metadata_files import read_current
 from icekeep.errors import IcekeepError, NotFoundError, OutcomeUnknownError, UnsupportedError, UsageError
 from icekeep.runtime import Runtime
@@ -126,10 +127,29 @@ class ClientCatalog(ABC):
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         """As the protocol says."""
 
-    def drop(self, identifier: Identifier) -> None:
+    def drop(
+        self, identifier: Identifier, *, table_uuid: str | None = None, metadata_location: str | None = None
+    ) -> str:
         validate_table_identifier(identifier)
+        # No client compares while it drops, so that this is looked at right before.
+        pointer = self._to_be_dropped(identifier, is_named=table_uuid is not None or metadata_location is not None)
+        if pointer is not None:
+            check_meant(self, identifier, pointer, table_uuid, metadata_location)
         with self._changing(f"the drop of table {format_identifier(identifier)!r}", identifier):
             self._client().drop_table(identifier)
+        return "" if pointer is None else pointer.metadata_location
+
+    def _to_be_dropped(self, identifier: Identifier, *, is_named: bool) -> Pointer | None:
+        """Where the metadata of a table is that is to go; null where that is not known, and nobody says which is meant."""
+        try:
+            return self._find(identifier)
+        except NotFoundError:
+            raise
+        except IcekeepError:
+            # An entry that says nothing of use can be dropped as it is.
+            if is_named:
+                raise
+            return None
 
     def rename(self, old: Identifier, new: Identifier) -> None:
         validate_table_identifier(old)

@@ -49,6 +49,7 @@ class DropResult(msgspec.Struct, frozen=True, kw_only=True):
         finished_files_count: files of purges that had not come to their end.
         plan_location: where the plan lies that is not finished.
         problems: why this purge, or one that died before, was not carried out to its end.
+        metadata_location: where the metadata of a table is that was not purged, by which `register_table` takes it back.
     """
 
     status: str = "done"
@@ -63,6 +64,7 @@ class DropResult(msgspec.Struct, frozen=True, kw_only=True):
     unlisted_reason: str = ""
     plan_location: str | None = None
     problems: tuple[str, ...] = ()
+    metadata_location: str | None = None
 
 
 class DropPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +104,7 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
     Raises:
         SafetyError: the table has `gc.enabled=false`, another table lies where this one does or cannot be loaded, or the
             plan is not the approved one: nothing is dropped. Only a purge asks.
+        ConflictError: another table has the name by now or, for a purge, somebody committed: nothing is dropped.
         UsageError: `approve` is given without `purge`.
         OutcomeUnknownError: the catalog may or may not have forgotten it; no file is deleted.
     """
@@ -109,8 +112,7 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
         table.metadata, purge=purge, approve=approve, max_concurrent_deletes=max_concurrent_deletes, options=options
     )
     if not purge:
-        table.catalog.drop(table.identifier)
-        return DropResult()
+        return DropResult(metadata_location=_dropped(table, table.metadata.table_uuid) or None)
     around = look_around(table, listener)
     run = str(runtime.new_uuid())
     directory = f"{purges_directory(table)}/{run}"
@@ -126,7 +128,8 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
     claim = new_claim(directory, JOB, table.storage, runtime)
     plan = write_plan(found, draft, table, runtime, directory=directory)
     try:
-        table.catalog.drop(table.identifier)
+        # What was committed since is in no plan: it would stay, and nobody would find it.
+        _dropped(table, table.metadata.table_uuid, table.metadata_location)
     except OutcomeUnknownError:
         raise
     except IcekeepError:
@@ -214,6 +217,14 @@ def check_arguments(
         refuse_encrypted(metadata, JOB)
         territory(metadata, told.roots)
     return told
+
+
+def _dropped(table: Table, table_uuid: str | None, metadata_location: str | None = None) -> str:
+    """Let the catalog forget this very table; returns where its metadata is."""
+    if table_uuid is None:
+        # A table of version 1 may have none; then its metadata file says which it is.
+        metadata_location = table.metadata_location
+    return table.catalog.drop(table.identifier, table_uuid=table_uuid, metadata_location=metadata_location)
 
 
 def _deleted(

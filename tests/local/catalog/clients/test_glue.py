@@ -315,7 +315,10 @@ def test_what_fails_before_the_change_proves_that_nothing_landed(catalog, table)
 
 
 def test_a_table_that_is_dropped_in_the_middle_is_a_conflict(catalog, table, properties, clients):
-    meanwhile(catalog, lambda: connected(properties, clients[1]).drop(EVENTS))
+    def drop():
+        connected(properties, clients[1]).drop(EVENTS)
+
+    meanwhile(catalog, drop)
     outcome = catalog.swap(table, [], set_counter(1))
     assert isinstance(outcome, Conflict)
     assert "the table was dropped or renamed" in outcome.reason

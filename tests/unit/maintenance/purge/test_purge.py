@@ -9,6 +9,7 @@ from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import (
+    ConflictError,
     NotFoundError,
     OptionError,
     OutcomeUnknownError,
@@ -383,10 +384,36 @@ def test_a_table_that_is_gone_is_not_purged():
     assert data_file("ab").file_path in stored(table)
 
 
+@pytest.mark.parametrize("purge", [False, True])
+def test_a_table_that_was_made_anew_meanwhile_is_not_dropped(purge):
+    """MAINTENANCE 1.16 b: loaded, then dropped and made again by others."""
+    catalog = MemoryCatalog()
+    table = history(catalog)
+    catalog.drop(EVENTS)
+    again = another(catalog, EVENTS[-1])
+    before = stored(table)
+    with pytest.raises(ConflictError, match="is not dropped"):
+        drop_table(table, no_spark, purge=purge, runtime=catalog.runtime)
+    assert catalog.load(EVENTS).metadata == again.metadata
+    assert stored(table) == before
+
+
+def test_a_table_that_was_committed_to_meanwhile_is_not_purged():
+    """MAINTENANCE 1.16 b: the plan would not name the new files."""
+    catalog = MemoryCatalog()
+    table = history(catalog)
+    catalog.storage.create(data_file("late").file_path, b"rows")
+    add(table, "late")
+    before = stored(table)
+    with pytest.raises(ConflictError, match="another writer committed"):
+        purged(table)
+    assert (is_there(table), stored(table)) == (True, before)
+
+
 def test_a_catalog_that_fails_leaves_the_table_and_no_plan():
     table = history()
 
-    def fail(identifier):
+    def fail(identifier, **meant):
         raise UnavailableError("the catalog is out of reach")
 
     table.catalog.drop = fail
@@ -399,7 +426,7 @@ def test_a_catalog_that_fails_leaves_the_table_and_no_plan():
 def test_where_it_is_not_known_whether_the_table_is_gone_no_file_goes_and_the_plan_waits():
     table = history()
 
-    def vanish(identifier):
+    def vanish(identifier, **meant):
         raise OutcomeUnknownError("the catalog did not answer")
 
     before = stored(table)
