@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from icekeep.maintenance.orphans import plan_remove_orphan_files, remove_orphan_files
     from icekeep.maintenance.position_deletes import plan_rewrite_position_deletes, rewrite_position_deletes
     from icekeep.maintenance.purge import drop_table, plan_drop_table
+    from icekeep.maintenance.registering import register_table
     from icekeep.maintenance.restoring import list_restorable, restore
     from icekeep.operations.loading import load_catalog
     from icekeep.operations.session import build_session
@@ -124,6 +125,7 @@ __all__ = [
     "plan_scan",
     "plan_tasks",
     "publish_changes",
+    "register_table",
     "remove_orphan_files",
     "rename_branch",
     "replace_branch",
@@ -189,6 +191,7 @@ _HOMES = {
     "plan_scan": "icekeep.planning.report",
     "plan_tasks": "icekeep.planning.scan_tasks",
     "publish_changes": "icekeep.tables.rollback",
+    "register_table": "icekeep.maintenance.registering",
     "remove_orphan_files": "icekeep.maintenance.orphans",
     "rename_branch": "icekeep.tables.refs",
     "replace_branch": "icekeep.tables.refs",

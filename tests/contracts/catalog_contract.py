@@ -11,13 +11,13 @@ import pytest
 
 from icekeep.catalog.base import Catalog, Committed, Conflict, Identifier, Table
 from icekeep.catalog.open import open_catalog
-from icekeep.errors import ConflictError, InvalidTableError, NotFoundError, UsageError
+from icekeep.errors import ConflictError, InvalidTableError, MissingFileError, NotFoundError, UsageError
 from icekeep.runtime import SYSTEM
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.requirements import AssertRefSnapshotId, AssertTableUuid
 from icekeep.spec.snapshots import SnapshotRef
-from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef
-from kit.catalogs import COUNTER, EVENTS, race, set_counter, simple_metadata
+from icekeep.spec.updates import AddSnapshot, RemoveSnapshotRef, SetSnapshotRef
+from kit.catalogs import COUNTER, EVENTS, add_snapshot, race, set_counter, simple_metadata
 
 
 class CatalogContract:
@@ -254,6 +254,68 @@ class CatalogContract:
         table = catalog.swap(create(), [], set_counter(1)).table
         location = other.drop(EVENTS)
         assert parse_metadata(table.storage.read(location), location) == table.metadata
+
+    def test_a_dropped_table_is_taken_back_as_it_was(self, catalog, other, create):
+        """OPERATIONS D3: by what the drop says; it is committed to as before, and its history is there."""
+        before = create()
+        table = catalog.swap(catalog.swap(before, [], set_counter(1)).table, [], set_counter(2)).table
+        back = catalog.register_table(EVENTS, catalog.drop(EVENTS))
+        assert back.identifier == EVENTS
+        assert back.catalog is catalog
+        for loaded in (back, catalog.load(EVENTS), other.load(EVENTS)):
+            assert loaded.metadata == table.metadata
+            assert loaded.metadata_location == back.metadata_location
+        assert catalog.list_tables(("db",)) == [EVENTS]
+        assert all(back.storage.head(entry.metadata_file) for entry in back.metadata.metadata_log)
+        after = other.swap(other.load(EVENTS), [], set_counter(3)).table
+        assert catalog.load(EVENTS).metadata == after.metadata
+
+    def test_a_table_can_be_dropped_and_taken_back_again_and_again(self, catalog, create):
+        table = create()
+        for _ in range(3):
+            back = catalog.register_table(EVENTS, catalog.drop(EVENTS))
+            assert back.metadata == table.metadata
+
+    def test_a_name_that_is_taken_is_not_registered_over(self, catalog, other, create):
+        create(owner="first")
+        location = catalog.drop(EVENTS)
+        second = create(owner="second")
+        for client in (catalog, other):
+            with pytest.raises(UsageError, match=r"table 'db.events' exists already in catalog 'local'"):
+                client.register_table(EVENTS, location)
+        assert catalog.load(EVENTS).metadata == second.metadata
+        assert second.storage.head(location) is not None
+
+    def test_what_is_no_metadata_or_in_no_namespace_is_not_registered(self, catalog, create):
+        table = create()
+        location = catalog.drop(EVENTS)
+        broken = f"{table.metadata.location}/metadata/00009-broken.metadata.json"
+        table.storage.create(broken, b"{")
+        with pytest.raises(InvalidTableError, match=broken):
+            catalog.register_table(EVENTS, broken)
+        with pytest.raises(MissingFileError, match="no-such-file"):
+            catalog.register_table(EVENTS, location.replace(location.rsplit("/", 1)[1], "no-such-file.metadata.json"))
+        with pytest.raises(NotFoundError, match="no namespace 'none'"):
+            catalog.register_table(("none", "events"), location)
+        with pytest.raises(UsageError, match="has no namespace"):
+            catalog.register_table(("events",), location)
+        assert catalog.list_tables(("db",)) == []
+        assert table.storage.head(location) is not None
+
+    def test_a_table_whose_snapshot_is_gone_is_not_registered(self, catalog, create):
+        """As after a purge, of which a metadata file is left."""
+        base = create()
+        manifest_list = f"{base.metadata.location}/metadata/snap-7.avro"
+        base.storage.create(manifest_list, b"list")
+        main = SetSnapshotRef("main", SnapshotRef(snapshot_id=7, type="branch"))
+        snapshot = msgspec.structs.replace(add_snapshot(7)[0].snapshot, manifest_list=manifest_list)
+        table = catalog.swap(base, [], [AddSnapshot(snapshot), main]).table
+        location = catalog.drop(EVENTS)
+        base.storage.delete_many([manifest_list])
+        with pytest.raises(MissingFileError, match=r"snap-7.avro', which is not there; was the table purged"):
+            catalog.register_table(EVENTS, location)
+        base.storage.create(manifest_list, b"list")
+        assert catalog.register_table(EVENTS, location).metadata == table.metadata
 
     def test_a_table_that_was_made_anew_under_the_name_is_not_dropped(self, catalog, other, create):
         """MAINTENANCE 1.16 b: what was planned was about another one."""

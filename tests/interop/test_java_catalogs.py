@@ -3,6 +3,7 @@
 import pytest
 
 from icekeep.errors import NotFoundError
+from icekeep.maintenance.registering import register_table
 from icekeep.spec.types import LONG, STRING
 from kit.columns import column, schema_of
 from kit.java import IcebergJava, JavaError
@@ -31,6 +32,19 @@ def test_both_see_each_others_tables_come_and_go(java: IcebergJava, lake: Lake) 
         lake.catalog.load(("db", "theirs"))
     lake.catalog.drop(EVENTS)
     assert java.sql("SHOW TABLES IN local.db") == []
+
+
+def test_a_table_that_was_dropped_and_taken_back_is_the_same_for_java(java: IcebergJava, lake: Lake) -> None:
+    """Judged by Iceberg Java: it reads the rows, commits to the table, and we see that (OPERATIONS D3)."""
+    lake.filled(commits=2, files=1)
+    rows = java.rows("local.db.events")
+    location = lake.catalog.drop(EVENTS)
+    assert java.sql("SHOW TABLES IN local.db") == []
+    register_table(lake.catalog, EVENTS, location)
+    java.sql("REFRESH TABLE local.db.events")
+    assert java.rows("local.db.events") == rows
+    java.sql("ALTER TABLE local.db.events SET TBLPROPERTIES ('made.by' = 'java')")
+    assert lake.load().metadata.properties["made.by"] == "java"
 
 
 def test_namespaces_are_the_same_on_both_sides(java: IcebergJava, lake: Lake) -> None:

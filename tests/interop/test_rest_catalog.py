@@ -120,7 +120,12 @@ def test_namespaces_and_names_are_javas(catalog, namespace):
     with pytest.raises(NotFoundError, match="there is no table"):
         catalog.load(table.identifier)
     assert catalog.load((*namespace, "new")).metadata == table.metadata
-    catalog.drop((*namespace, "new"))
+    location = catalog.drop((*namespace, "new"))
+    back = catalog.register_table(table.identifier, location)
+    assert (back.metadata, back.metadata_location) == (table.metadata, table.metadata_location)
+    with pytest.raises(UsageError, match="exists already"):
+        catalog.register_table(table.identifier, location)
+    catalog.drop(table.identifier, table_uuid=table.metadata.table_uuid)
     catalog.drop_namespace(namespace)
     assert namespace not in catalog.list_namespaces()
 

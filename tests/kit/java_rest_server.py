@@ -87,8 +87,8 @@ class Server:
                 return ""
             case "GET", ["namespaces", name, "tables"]:
                 return self._text(handlers.listTables(catalog, self._namespace(name)))
-            case "POST", ["namespaces", name, "tables"]:
-                return self._create(self._namespace(name), body)
+            case "POST", ["namespaces", name, ("tables" | "register") as what]:
+                return (self._create if what == "tables" else self._register)(self._namespace(name), body)
             case "POST", ["tables", "rename"]:
                 handlers.renameTable(catalog, self._request("requests.RenameTableRequest", body))
                 return ""
@@ -109,6 +109,11 @@ class Server:
         request = self._request("requests.CreateTableRequest", body)
         make = self.handlers.stageTableCreate if request.stageCreate() else self.handlers.createTable
         return self._text(make(self.catalog, namespace, request))
+
+    def _register(self, namespace: Any, body: str) -> str:
+        # Its request is an interface, which only its parser reads.
+        request = self._static(f"{REST}.requests.RegisterTableRequestParser").fromJson(body)
+        return self._text(self.handlers.registerTable(self.catalog, namespace, request))
 
     def _request(self, name: str, body: str) -> Any:
         return self.mapper.readValue(body, self.jvm.java.lang.Class.forName(f"{REST}.{name}"))

@@ -27,6 +27,7 @@ from icekeep.catalog.metadata_files import (
     next_metadata,
     read_table,
 )
+from icekeep.catalog.registering import read_unregistered, registered
 from icekeep.errors import UnavailableError, UsageError
 from icekeep.maintenance.deletion.neighbours import forget_places
 from icekeep.runtime import Runtime
@@ -171,6 +172,12 @@ class MemoryCatalog:
         pointer = Pointer(self._locations[identifier], self.storage)
         check_meant(self, identifier, pointer, table_uuid, metadata_location)
         return self._locations.pop(identifier)
+
+    def register_table(self, identifier: Identifier, metadata_location: str) -> Table:
+        table = read_unregistered(self, identifier, metadata_location, self.storage)
+        if identifier[:-1] not in self._namespaces:
+            raise no_such_namespace(self, identifier[:-1])
+        return registered(table, lambda: self._locations.update({identifier: metadata_location}))
 
     def rename(self, old: Identifier, new: Identifier) -> None:
         if new in self._locations:

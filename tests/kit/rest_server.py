@@ -108,6 +108,8 @@ class RestServer:
                 return self._create_namespace(tuple(body["namespace"]), body.get("properties") or {})
             case "POST", ["tables", "rename"]:
                 return self._rename(_name(body["source"]), _name(body["destination"]))
+            case "POST", ["namespaces", encoded, "register"]:
+                return self._register((*encoded.split(SEPARATOR), body["name"]), body["metadata-location"])
             case _, ["namespaces", encoded, *rest]:
                 return self._in_namespace(method, tuple(encoded.split(SEPARATOR)), rest, body)
         raise Refusal(404, "NotFound", f"no such endpoint: {method} {path}")
@@ -180,6 +182,19 @@ class RestServer:
                 self.after_commit()
             return self._loaded(name)
 
+    def _register(self, name: Name, location: str) -> Any:
+        with self.lock:
+            if name[:-1] not in self.namespaces:
+                raise Refusal(404, "NoSuchNamespaceException", f"Namespace does not exist: {name[:-1]}")
+            if name in self.pointers:
+                raise Refusal(409, "AlreadyExistsException", f"Table already exists: {name}")
+            try:
+                TableMetadataUtil.parse_obj(_read(location))
+            except (OSError, ValueError) as error:
+                raise Refusal(400, "BadRequestException", str(error)) from error
+            self.pointers[name] = location
+            return self._loaded(name)
+
     def _loaded(self, name: Name) -> Any:
         location = self._pointer(name)
         return {
@@ -236,7 +251,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.owner.requests.append((self.command, url.path))
         self.owner.bodies.append(body)
         is_of_table = len(path) == 4 and path[2] == "tables"
-        is_commit = self.command == "POST" and is_of_table
+        is_commit = self.command == "POST" and (is_of_table or path[2:] == ["register"])
         if is_commit and self.owner.before_commit is not None:
             act, self.owner.before_commit = self.owner.before_commit, None
             act()

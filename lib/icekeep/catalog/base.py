@@ -99,6 +99,10 @@ class Catalog(Protocol):
     def warehouse(self) -> str | None:
         """The location below which new tables go by default; null if there is none, or only a server knows it."""
 
+    @property
+    def storage(self) -> Storage:
+        """What files are reached through by the catalog's own properties, of a table that it does not have yet."""
+
     def find(self, identifier: Identifier | str) -> Pointer:
         """Where a table's current metadata is; the metadata is not read, and need not be there.
 
@@ -151,6 +155,19 @@ class Catalog(Protocol):
         Raises:
             NotFoundError: the catalog has no such table.
             ConflictError: another table is at the name by now, or other metadata; nothing is dropped.
+        """
+
+    def register_table(self, identifier: Identifier, metadata_location: str) -> Table:
+        """Take in a table by its metadata file, such as one that was dropped; nothing is copied.
+
+        Returns the table, whose metadata may have moved to where the catalog looks for it.
+
+        Raises:
+            NotFoundError: the namespace does not exist.
+            UsageError: the table exists already; or the catalog finds tables by their directory, and it lies in another.
+            MissingFileError: the metadata file is not there, or what its current snapshot begins with is not.
+            InvalidTableError: it is no table metadata.
+            UnsupportedError: this catalog cannot register tables.
         """
 
     def rename(self, old: Identifier, new: Identifier) -> None:

@@ -25,6 +25,7 @@ from icekeep.catalog.base import (
     validate_namespace,
     validate_table_identifier,
 )
+from icekeep.catalog.dropped_versions import is_moved_aside, move_aside, move_back, new_trash
 from icekeep.catalog.meant_table import check_meant
 from icekeep.catalog.metadata_files import (
     METADATA_PATH,
@@ -35,6 +36,7 @@ from icekeep.catalog.metadata_files import (
     next_metadata,
     read_table,
 )
+from icekeep.catalog.registering import read_unregistered
 from icekeep.catalog.version_files import (
     HINT,
     find_head,
@@ -57,7 +59,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import format_metadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.snapshots import MetadataLogEntry
-from icekeep.spec.updates import Update
+from icekeep.spec.updates import Update, log_previous
 from icekeep.storage.base import DirectoryStorage
 from icekeep.storage.locations import canonical, join
 
@@ -178,21 +180,60 @@ class FilesystemCatalog:
                 f"cannot drop table {format_identifier(identifier)!r}: it is not proved that the store of {directory!r} can "
                 "move its metadata aside without replacing a file"
             )
-        trash = join(self.default_location(identifier), ".icekeep/trash", f"drop-{self._runtime.new_uuid()}")
+        trash = new_trash(self.default_location(identifier), self._runtime)
         # Where a directory is only what lies in it, this one would be gone, and the table's be taken for a namespace.
         self._storage.make_directory(directory)
         self._storage.delete_many([join(directory, HINT)])
-        newest = head.location
-        for _, locations in sorted(list_versions(self._storage, directory).items()):
-            for location in locations:
-                self._storage.move(location, join(trash, location.rsplit("/", 1)[-1]))
-                newest = location
+        moved = move_aside(self._storage, directory, trash)
         if find_head(self._storage, directory) is not None:
             raise ConflictError(
                 f"another writer committed to table {format_identifier(identifier)!r} while it was being dropped; its "
                 f"older versions are in {trash!r}; stop the writer and drop it again"
             )
-        return join(trash, newest.rsplit("/", 1)[-1])
+        return moved or head.location
+
+    @property
+    def storage(self) -> DirectoryStorage:
+        return self._storage
+
+    def register_table(self, identifier: Identifier, metadata_location: str) -> Table:
+        """As the protocol says; version files that a drop moved to the trash move back, all others begin a new count."""
+        table = read_unregistered(self, identifier, metadata_location, self._storage)
+        if not self._has_namespace(identifier[:-1]):
+            raise no_such_namespace(self, identifier[:-1])
+        at = self.default_location(identifier)
+        if canonical(table.metadata.location) != canonical(at):
+            raise UsageError(
+                f"table {format_identifier(identifier)!r} cannot be registered in catalog {self.name!r}, which finds tables by "
+                f"their directory: the table of {metadata_location!r} lies at {table.metadata.location!r}, and not at {at!r}"
+            )
+        if is_moved_aside(metadata_location, at):
+            return self._taken_back(table)
+        return self.create(identifier, log_previous(table.metadata, metadata_location, table.metadata.last_updated_ms))
+
+    def _taken_back(self, table: Table) -> Table:
+        """Move the version files of a dropped table back, the newest first: from then on it is there, as it was."""
+        directory = self._metadata_directory(table.identifier)
+        self._check_properties(table.metadata)
+        self._check_store(directory)
+        if not self._storage.capabilities(directory).move:
+            raise UnsupportedError(
+                f"cannot register table {table.name!r}: it is not proved that the store of {directory!r} can move its metadata "
+                "back without replacing a file"
+            )
+        data = self._storage.read(table.metadata_location)
+        try:
+            location = move_back(self._storage, table.metadata_location, directory)
+        except FileExistsError as error:
+            raise table_exists(self, table.identifier) from error
+        self._write_hint(directory, file_version(location))
+        back = Table(table.identifier, table.metadata, location, self._storage, self)
+        outcome = self._verified(back, data)
+        if isinstance(outcome, Unknown):
+            raise OutcomeUnknownError(
+                f"cannot tell whether table {table.name!r} was registered: {outcome.cause}", metadata_location=location
+            )
+        return back
 
     def rename(self, old: Identifier, new: Identifier) -> None:
         raise UnsupportedError(

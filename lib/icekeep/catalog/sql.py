@@ -36,6 +36,7 @@ from icekeep.catalog.metadata_files import (
     read_current,
     write_metadata,
 )
+from icekeep.catalog.registering import read_unregistered, registered
 from icekeep.catalog.resending import Sent, sent_until_known
 from icekeep.errors import (
     ConfigError,
@@ -185,6 +186,26 @@ class SqlCatalog:
             statement = sa.delete(_TABLES).where(*row, _TABLES.c.metadata_location.is_not_distinct_from(location))
             if self._change(partial(_changed_rows, statement)):
                 return str(location or "")
+
+    @property
+    def storage(self) -> Storage:
+        return self._storage
+
+    def register_table(self, identifier: Identifier, metadata_location: str) -> Table:
+        table = read_unregistered(self, identifier, metadata_location, self._storage)
+        if identifier[:-1] not in self._namespaces():
+            raise no_such_namespace(self, identifier[:-1])
+        values = {"metadata_location": metadata_location, **self._key(identifier)}
+        if self._has_types:
+            values["iceberg_type"] = "TABLE"
+
+        def insert() -> None:
+            try:
+                self._change(lambda connection: connection.execute(sa.insert(_TABLES).values(values)))
+            except DuplicateRowError as error:
+                raise table_exists(self, identifier) from error
+
+        return registered(table, insert)
 
     def rename(self, old: Identifier, new: Identifier) -> None:
         validate_table_identifier(new)

@@ -6,7 +6,7 @@ replaced, whatever others did between the loading of the table and the commit.
 
 import msgspec
 
-from icekeep.catalog.base import Table
+from icekeep.catalog.base import Table, parse_identifier
 from icekeep.operations.arguments import Command
 from icekeep.operations.catalogs import find_table
 from icekeep.operations.rehearsal import Rehearsal, Swap, WatchedCatalog
@@ -54,8 +54,12 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
     """
     seams, runtime = surroundings.seams, surroundings.runtime
     reference = find_table(known_catalogs(command.conf, seams), command.table, command.catalog)
-    table: Table = resolve(seams.load_table)(reference, runtime=runtime)
     function = resolve(verb.run)
+    if not verb.has_table:
+        catalog_of = resolve(seams.open_catalog)(reference.catalog, runtime=runtime)
+        result = function(catalog_of, parse_identifier(reference.name), **command.arguments, runtime=runtime)
+        return Outcome(job=command.name, table=reference.full_name, dry_run=False, status="done", result=result)
+    table: Table = resolve(seams.load_table)(reference, runtime=runtime)
     if not verb.changes:
         available = {"listener": surroundings.listener, "runtime": runtime}
         result = function(table, **command.arguments, **{name: available[name] for name in verb.extras})

@@ -107,6 +107,13 @@ class WatchedCatalog:
     ) -> str:
         self._refuse("drop")
 
+    @property
+    def storage(self) -> Storage:
+        return self._catalog.storage
+
+    def register_table(self, identifier: Identifier, metadata_location: str) -> Table:
+        self._refuse("register_table")
+
     def rename(self, old: Identifier, new: Identifier) -> None:
         self._refuse("rename")
 

@@ -63,6 +63,7 @@ class Seams(msgspec.Struct, frozen=True, kw_only=True):
     stop_session: str
     cancel_jobs: str
     live_properties: str
+    open_catalog: str = "icekeep.operations.loading:open_settings"
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """The commands beside the jobs: what each can be told, and the function that does it. None of them needs Spark.
 
-To add one is to add an entry here and a function that takes the table, the settings as keywords, and `runtime`; it returns
-the table after its commit, or a value to show where it changes nothing.
+To add one is to add an entry here and a function that takes the table (for one that is not there yet: catalog and identifier),
+the settings as keywords, and `runtime`; it returns the table after its commit, or a value to show where it changes nothing.
 """
 
 from collections.abc import Mapping
@@ -20,6 +20,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
         changes: whether all that it does is one commit; then it has `--dry-run`, and its function returns the table after it.
             The others return what is shown; the status is that of what they return, if it has one.
         extras: which of `listener` and `runtime` a function takes that makes no one commit; the others take `runtime`.
+        has_table: whether the table must be there; else its function takes the catalog and the identifier in its place.
     """
 
     summary: str
@@ -28,6 +29,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     one_of: tuple[Setting, ...] = ()
     changes: bool = True
     extras: tuple[str, ...] = ("runtime",)
+    has_table: bool = True
 
 
 def _name(what: str, keyword: str = "") -> Setting:
@@ -137,6 +139,20 @@ VERBS: Mapping[str, Verb] = {
         ),
         changes=False,
         extras=("listener", "runtime"),
+    ),
+    "register": Verb(
+        summary="take in a table by its metadata file, e.g. one that was dropped (Iceberg's register_table)",
+        run="icekeep.operations.registering:register",
+        settings=(
+            Setting(
+                "metadata_location",
+                Kind.TEXT,
+                "its metadata file, as `drop` tells it; the name must be free",
+                is_required=True,
+            ),
+        ),
+        changes=False,
+        has_table=False,
     ),
 }
 """Every command, by its words, in the order in which help lists them."""

@@ -466,6 +466,68 @@ def test_a_commit_during_a_drop_is_told(catalog, table, storage, metadata_path):
         catalog.drop(EVENTS)
 
 
+def test_a_table_that_is_taken_back_has_its_versions_and_its_hint(catalog, table, metadata_path):
+    """OPERATIONS D3."""
+    table = catalog.swap(table, [], set_counter(1)).table
+    location = catalog.drop(EVENTS)
+    assert "/.icekeep/trash/drop-" in location
+    assert catalog.register_table(EVENTS, location).metadata_location == table.metadata_location
+    assert sorted(os.listdir(metadata_path)) == ["v1.metadata.json", "v2.metadata.json", "version-hint.text"]
+    assert (metadata_path / "version-hint.text").read_text() == "2"
+    assert not [path for path in (metadata_path.parent / ".icekeep" / "trash").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("stops_at", [1, 2])
+def test_a_registration_that_stops_half_way_has_the_table_or_not(catalog, table, storage, stops_at):
+    """The head comes first, so that no writer sees an older version as the newest."""
+    table = catalog.swap(table, [], set_counter(1)).table
+    location = catalog.drop(EVENTS)
+    storage.fired.clear()
+
+    def stop(operation, location):
+        if operation in ("move", "move_many") and storage.fired["move"] + storage.fired["move_many"] == stops_at:
+            raise UnavailableError("stopped")
+
+    storage.before = stop
+    if stops_at == 1:
+        with pytest.raises(UnavailableError):
+            catalog.register_table(EVENTS, location)
+        assert catalog.list_tables(("db",)) == []
+        storage.before = lambda operation, location: None
+    assert catalog.register_table(EVENTS, location).metadata == table.metadata
+    assert catalog.load(EVENTS).metadata == table.metadata
+
+
+def test_an_older_version_of_a_dropped_table_can_be_taken_back(catalog, table):
+    after = catalog.swap(table, [], set_counter(1)).table
+    location = catalog.drop(EVENTS).replace("v2.", "v1.")
+    back = catalog.register_table(EVENTS, location)
+    assert back.metadata == table.metadata
+    again = catalog.swap(back, [], set_counter(2)).table
+    assert again.metadata_location == after.metadata_location
+    assert again.metadata.properties == {COUNTER: "2"}
+
+
+def test_metadata_of_another_catalog_begins_a_new_count_and_stays_in_the_log(catalog, table, storage):
+    metadata = table.metadata
+    catalog.drop(EVENTS)
+    foreign = f"{metadata.location}/metadata/00007-8c0f1b2e.metadata.json"
+    storage.create(foreign, format_metadata(metadata))
+    back = catalog.register_table(EVENTS, foreign)
+    assert back.metadata_location.endswith("/metadata/v1.metadata.json")
+    assert [entry.metadata_file for entry in back.metadata.metadata_log] == [foreign]
+    assert replace(back.metadata, metadata_log=()) == metadata
+
+
+def test_a_table_that_lies_elsewhere_cannot_be_registered_under_the_name(catalog, table):
+    location = catalog.drop(EVENTS)
+    with pytest.raises(
+        UsageError, match=r"finds tables by their directory: the table of .* lies at .*/db/events', and not"
+    ):
+        catalog.register_table(("db", "other"), location)
+    assert catalog.register_table(EVENTS, location).metadata == table.metadata
+
+
 def test_a_table_cannot_be_renamed(catalog, table):
     with pytest.raises(UnsupportedError, match=r"cannot rename 'db.events'"):
         catalog.rename(EVENTS, ("db", "clicks"))

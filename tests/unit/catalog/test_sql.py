@@ -324,6 +324,18 @@ def test_a_database_in_use_at_a_create_is_unavailable_and_leaves_no_file(catalog
     assert list(table.storage.list(metadata.location)) == []
 
 
+def test_a_registration_that_fails_at_the_commit_is_unknown_and_can_be_sent_again(catalog, table, database):
+    """OPERATIONS D3: it is asked for twice, and the metadata file stays whatever comes of it."""
+    location = catalog.drop(EVENTS)
+    with foreign(database) as connection:
+        connection.execute("BEGIN")
+        connection.execute("SELECT * FROM iceberg_tables").fetchone()
+        with pytest.raises(OutcomeUnknownError, match="cannot tell whether"):
+            catalog.register_table(EVENTS, location)
+    assert metadata_files(table) == [location]
+    assert catalog.register_table(EVENTS, location).metadata == table.metadata
+
+
 def test_a_create_that_fails_at_the_commit_is_unknown_and_its_file_stays(catalog, table, database):
     identifier = ("db", "orders")
     metadata = simple_metadata(catalog.default_location(identifier))

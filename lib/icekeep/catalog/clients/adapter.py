@@ -29,11 +29,14 @@ from icekeep.catalog.base import (
 from icekeep.catalog.clients.errors import described, proved_rejection, read_failure
 from icekeep.catalog.meant_table import check_meant
 from icekeep.catalog.metadata_files import read_current
+from icekeep.catalog.registering import read_unregistered, registered
 from icekeep.errors import IcekeepError, NotFoundError, OutcomeUnknownError, UnsupportedError, UsageError
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.updates import Update
+from icekeep.storage.base import Storage
+from icekeep.storage.open import open_storage
 
 CONNECT_TIMEOUT = "rest.client.connection-timeout-ms"
 ANSWER_TIMEOUT = "rest.client.socket-timeout-ms"
@@ -150,6 +153,25 @@ class ClientCatalog(ABC):
             if is_named:
                 raise
             return None
+
+    @property
+    def storage(self) -> Storage:
+        return open_storage(self._properties, self._runtime)
+
+    def register_table(self, identifier: Identifier, metadata_location: str) -> Table:
+        table = read_unregistered(self, identifier, metadata_location, self.storage)
+        if not self._namespace_exists(identifier[:-1]):
+            raise no_such_namespace(self, identifier[:-1])
+        return registered(table, lambda: self._register(table))
+
+    @abstractmethod
+    def _register(self, table: Table) -> None:
+        """Ask once for a table to be taken in, if its name is free.
+
+        Raises:
+            UsageError: the name is taken.
+            OutcomeUnknownError: it may or may not have been taken in; any other error proves that it was not.
+        """
 
     def rename(self, old: Identifier, new: Identifier) -> None:
         validate_table_identifier(old)

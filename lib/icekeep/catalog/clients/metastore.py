@@ -136,6 +136,20 @@ class MetastoreCatalog(ClientCatalog):
         table.storage.delete_many(entry.metadata_file for entry in dropped_from_log(table.metadata, new))
         return Committed(Table(table.identifier, new, location, table.storage, self))
 
+    def _register(self, table: Table) -> None:
+        self._validate_depth(table.identifier[:-1])
+        client = self._client()
+        staged = self._staged(client, table.identifier, None, "", table.metadata, table.metadata_location)
+        what = f"the registration of table {table.name!r}"
+        try:
+            # Unlike a commit's, the metadata file is another's: it stays whatever comes of this.
+            with self._changing(what, None, table.identifier):
+                client.commit_staged(staged)
+        except OutcomeUnknownError as error:
+            if staged.was_sent:
+                raise
+            raise read_failure(error.__cause__ or error, self.name, self._properties) from error
+
     def _find(self, identifier: Identifier) -> Pointer:
         location = self._pointer(identifier)
         if location is None:

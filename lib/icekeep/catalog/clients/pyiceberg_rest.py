@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 from pyiceberg.catalog.rest import _RETRY_ARGS, Capability, Endpoints, RestCatalog
 from pyiceberg.catalog.rest.response import _handle_non_200_response
 from pyiceberg.catalog.rest.scan_planning import StorageCredential
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
 from requests import HTTPError
 from tenacity import retry
 from urllib3 import Retry
@@ -96,6 +96,18 @@ class BoundedRestCatalog(RestCatalog):  # type: ignore[misc]
         if not isinstance(location, str) or not location:
             raise ValueError("the answer to a commit has no metadata-location")
         return location
+
+    @retry(**_RETRY_ARGS)  # type: ignore[untyped-decorator]
+    def send_registration(self, identifier: Identifier, metadata_location: str) -> None:
+        """Ask the server to take in a table by its metadata file, if the name is free; sent again as a commit is."""
+        self._check_endpoint(Capability.V1_REGISTER_TABLE)
+        path = self._split_identifier_for_path(identifier)
+        request = {"name": identifier[-1], "metadata-location": metadata_location}
+        url = str(self.url(Endpoints.register_table, prefixed=True, namespace=path["namespace"]))
+        _parsed(
+            self._session.post(url, data=json.dumps(request).encode()),
+            {404: NoSuchNamespaceError, 409: TableAlreadyExistsError},
+        )
 
     def _table_url(self, identifier: Identifier) -> str:
         path = self._split_identifier_for_path(identifier)

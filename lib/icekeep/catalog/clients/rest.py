@@ -114,6 +114,11 @@ class RestCatalog(ClientCatalog):
             return _with_all_refs(outcome, table, expected, location)
         return outcome
 
+    def _register(self, table: Table) -> None:
+        client = self._client()
+        with self._changing(f"the registration of table {table.name!r}", None, table.identifier):
+            client.send_registration(table.identifier, table.metadata_location)
+
     def _connect(self) -> Any:
         from icekeep.catalog.clients.pyiceberg_rest import BoundedRestCatalog
 

@@ -80,14 +80,12 @@ class _Document(msgspec.Struct, rename="kebab"):
     properties: dict[str, Any] | None = None
 
 
-def neighbours(
-    table: Table, *, looked_at: str = "", is_dropped: bool = False, listener: Listener = SILENT
-) -> Neighbours:
+def neighbours(table: Table, *, looked_at: str = "", is_listed: bool = True, listener: Listener = SILENT) -> Neighbours:
     """Look at the places of all other tables in a table's catalog, and refuse those that meet this one's.
 
     Args:
         looked_at: a directory that counts as one of the table's, since files in it are about to be taken for garbage.
-        is_dropped: the catalog has forgotten the table, and does not list it.
+        is_listed: false for a table that the catalog does not have yet, or not any more: then it need not list it.
 
     Raises:
         SafetyError: another table's location equals, contains or lies in this one's location or directories, or this one's
@@ -95,7 +93,7 @@ def neighbours(
         InvalidTableError: the table's own location is none.
     """
     ours = _own_places(table, looked_at)
-    identifiers, unlisted_reason = _all_tables(table, is_dropped=is_dropped)
+    identifiers, unlisted_reason = _all_tables(table, is_listed=is_listed)
     others = [other for other in identifiers if other != table.identifier]
     found = [n for n in _each(lambda other: _look(table.catalog, other), others) if n is not None]
     if table.identifier not in identifiers:
@@ -131,7 +129,7 @@ def _own_places(table: Table, looked_at: str) -> Places:
     return Places(table.metadata.table_uuid, location, elsewhere)
 
 
-def _all_tables(table: Table, *, is_dropped: bool) -> tuple[list[Identifier], str]:
+def _all_tables(table: Table, *, is_listed: bool) -> tuple[list[Identifier], str]:
     """The names of all tables of the catalog, and why not all of them could be listed."""
     catalog, problems = table.catalog, []
     namespaces = {table.identifier[:-1]}
@@ -154,7 +152,7 @@ def _all_tables(table: Table, *, is_dropped: bool) -> tuple[list[Identifier], st
     for listed, problem in _each(list_one, sorted(namespaces)):
         identifiers += listed
         problems += [problem] if problem else []
-    if not problems and not is_dropped and _folded(table.identifier) not in map(_folded, identifiers):
+    if is_listed and not problems and _folded(table.identifier) not in map(_folded, identifiers):
         problems.append(f"catalog {catalog.name!r} does not list the table itself, so it may not list others")
     return identifiers, "; ".join(problems)
 

@@ -41,7 +41,7 @@ def look_around(table: Table, listener: Listener, *, is_dropped: bool = False) -
     Raises:
         SafetyError: one lies there, or cannot be loaded.
     """
-    around = neighbours(table, is_dropped=is_dropped, listener=listener)
+    around = neighbours(table, is_listed=not is_dropped, listener=listener)
     if around.unreadable:
         names = ", ".join(map(repr, around.unreadable[:5]))
         raise SafetyError(

@@ -335,6 +335,20 @@ def test_a_creation_that_may_have_happened_is_unknown_and_one_that_did_is_not_do
         catalog.create(EVENTS, metadata)
 
 
+def test_a_registration_whose_answer_is_lost_is_settled(catalog, table):
+    location = catalog.drop(EVENTS)
+    meanwhile(catalog, fail, "needs-retry.glue.CreateTable")
+    assert catalog.register_table(EVENTS, location).metadata == table.metadata
+    catalog.drop(EVENTS)
+    meanwhile(catalog, fail, "before-call.glue.CreateTable")
+    assert catalog.register_table(EVENTS, location).metadata_location == location
+    catalog.drop(EVENTS)
+    meanwhile(catalog, answer("AccessDeniedException"), "before-call.glue.CreateTable")
+    with pytest.raises(UsageError, match="Glue says no"):
+        catalog.register_table(EVENTS, location)
+    assert table.storage.head(location) is not None
+
+
 def test_a_glue_that_is_not_there_is_unavailable(properties):
     given = {**properties, "glue.endpoint": "http://127.0.0.1:1", "glue.max-retries": "0"}
     with pytest.raises(UnavailableError, match="catalog 'local' cannot be asked: Could not connect"):

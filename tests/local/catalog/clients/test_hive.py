@@ -71,6 +71,24 @@ class TestHiveCatalog(CatalogContract):
         with pytest.raises(NotFoundError, match="no namespace 'db'"):
             other.drop_namespace(("db",))
 
+    @pytest.mark.parametrize("how", ["before", "after", "cut"])
+    def test_a_registration_whose_answer_is_lost_is_settled(self, catalog, create, metastore, how):
+        table = create()
+        location = catalog.drop(EVENTS)
+        metastore.fail = ("create_table", how)
+        assert catalog.register_table(EVENTS, location).metadata == table.metadata
+        assert metastore.fail is None
+        assert table.storage.head(location) is not None
+
+    def test_what_fails_before_a_registration_is_sent_proves_that_nothing_landed(self, catalog, create, metastore):
+        create()
+        location = catalog.drop(EVENTS)
+        metastore.fail = ("lock", "before")
+        with pytest.raises(UnavailableError, match="catalog 'local' cannot be asked"):
+            catalog.register_table(EVENTS, location)
+        assert metastore.tables == {}
+        assert catalog.register_table(EVENTS, location).storage.head(location) is not None
+
     def test_tables_are_listed_sorted(self, catalog, create, metastore):
         for name in ("b", "a"):
             create(("db", name))

@@ -64,6 +64,34 @@ class TestRestCatalog(CatalogContract):
         assert outcome.table.metadata.properties[COUNTER] == "1"
         assert outcome.table.metadata.snapshots_by_id.keys() == {7}
 
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            Fault(applied=True, is_cut=True),
+            Fault(applied=False, is_cut=True),
+            Fault(applied=True, status=504),
+            Fault(applied=False, status=503, body="busy"),
+            Fault(applied=True, is_doubled=True),
+        ],
+    )
+    def test_a_registration_whose_answer_is_lost_is_settled(self, catalog, create, server, fault):
+        table = create()
+        location = catalog.drop(EVENTS)
+        server.faults.append(fault)
+        assert catalog.register_table(EVENTS, location).metadata == table.metadata
+        assert server.pointers == {EVENTS: location}
+        assert server.faults == []
+
+    def test_a_server_without_the_endpoint_is_unsupported(self, catalog, create, server):
+        create()
+        location = catalog.drop(EVENTS)
+        catalog._client()._supported_endpoints -= {
+            e for e in catalog._client()._supported_endpoints if "register" in e.path
+        }
+        with pytest.raises(UnsupportedError, match="catalog 'local' refused"):
+            catalog.register_table(EVENTS, location)
+        assert server.pointers == {}
+
     def test_a_renamed_table_keeps_its_location(self, catalog, create):
         table = create()
         create(("db", "taken"))

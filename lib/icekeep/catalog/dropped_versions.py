@@ -1,0 +1,65 @@
+"""The version files of a dropped table in a filesystem catalog: moved aside by the drop, and back when it is registered again.
+
+They lie in `<table>/.icekeep/trash/drop-<uuid>/`, under their names.
+"""
+
+from contextlib import suppress
+
+from icekeep.catalog.version_files import list_versions, parse_version_name
+from icekeep.errors import IcekeepError
+from icekeep.runtime import Runtime
+from icekeep.spec.layout import OWN_DIRECTORY
+from icekeep.storage.base import Storage
+from icekeep.storage.locations import canonical, join
+
+_TRASH = f"{OWN_DIRECTORY}/trash"
+_PREFIX = "drop-"
+
+
+def new_trash(table_location: str, runtime: Runtime) -> str:
+    """A directory for the version files of a table that is being dropped."""
+    return join(table_location, _TRASH, f"{_PREFIX}{runtime.new_uuid()}")
+
+
+def move_aside(storage: Storage, directory: str, trash: str) -> str | None:
+    """Move all version files out of a metadata directory, the head last; returns where that is now."""
+    moved = None
+    for _, locations in sorted(list_versions(storage, directory).items()):
+        for location in locations:
+            moved = join(trash, _name(location))
+            storage.move(location, moved)
+    return moved
+
+
+def is_moved_aside(metadata_location: str, table_location: str) -> bool:
+    """Whether a metadata file is a version that a drop of the table at a location moved aside."""
+    trash, _, name = canonical(metadata_location).rpartition("/")
+    above, _, run = trash.rpartition("/")
+    is_trash = above == canonical(join(table_location, _TRASH)) and run.startswith(_PREFIX)
+    return is_trash and parse_version_name(name) is not None
+
+
+def move_back(storage: Storage, metadata_location: str, directory: str) -> str:
+    """Move a version file back, and then those before it; returns where it is, the head of the table from then on.
+
+    Raises:
+        FileExistsError: there is a version of its number.
+    """
+    location = join(directory, _name(metadata_location))
+    try:
+        storage.move(metadata_location, location)
+    except IcekeepError:
+        # A move is repeated until the file is there; whoever compares its bytes tells whose it is.
+        if storage.head(location) is None:
+            raise
+    version = parse_version_name(_name(metadata_location)) or 0
+    # They are history: what stays in the trash is missed by readers of the metadata log only.
+    with suppress(IcekeepError):
+        older = list_versions(storage, metadata_location.rpartition("/")[0])
+        names = [each for number in sorted(older) if number < version for each in older[number]]
+        storage.move_many((each, join(directory, _name(each))) for each in names)
+    return location
+
+
+def _name(location: str) -> str:
+    return location.rsplit("/", 1)[-1]

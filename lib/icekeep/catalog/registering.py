@@ -1,0 +1,99 @@
+"""Taking in a table whose metadata file is there already: what every catalog looks at first, and how its answer is settled.
+
+file read -> name free -> asked for -> looked at where the answer was lost. The file is not ours alone: it is never removed.
+"""
+
+from collections.abc import Callable
+
+from icekeep.catalog.base import Catalog, Identifier, Table, table_exists, validate_table_identifier
+from icekeep.catalog.metadata_files import read_table
+from icekeep.errors import IcekeepError, MissingFileError, NotFoundError, OutcomeUnknownError, UsageError
+from icekeep.storage.base import Storage
+from icekeep.storage.locations import canonical
+
+
+def read_unregistered(catalog: Catalog, identifier: Identifier, metadata_location: str, storage: Storage) -> Table:
+    """The table that a metadata file describes, under the name that it is to have; nothing is changed.
+
+    Raises:
+        UsageError: there is a table of that name.
+        MissingFileError: the metadata file is not there, or what the current snapshot begins with is not.
+        InvalidTableError: it is no table metadata.
+    """
+    validate_table_identifier(identifier)
+    try:
+        catalog.find(identifier)
+    except NotFoundError:
+        pass
+    else:
+        raise table_exists(catalog, identifier)
+    table = read_table(catalog, identifier, metadata_location, storage)
+    snapshot = table.metadata.current_snapshot
+    named = (
+        () if snapshot is None else (snapshot.manifest_list,) if snapshot.manifest_list else snapshot.manifests or ()
+    )
+    for location in named:
+        if storage.head(location) is None:
+            raise MissingFileError(
+                f"table {table.name!r} cannot be registered: the current snapshot of {metadata_location!r} begins with "
+                f"{location!r}, which is not there; was the table purged?",
+                location=location,
+            )
+    return table
+
+
+def registered(table: Table, send: Callable[[], None]) -> Table:
+    """Have a table registered that `read_unregistered` gave, and tell what came of it; returns it as it is in the catalog.
+
+    Args:
+        send: asks the catalog; it refuses a name that is taken.
+
+    Raises:
+        UsageError: somebody else's table has the name by now.
+        OutcomeUnknownError: the answer was lost twice, and the table is not there, or cannot be looked at.
+    """
+    try:
+        send()
+    except OutcomeUnknownError as error:
+        _settle(table, send, error)
+    except UsageError:
+        # The name is taken: by ourselves, if a request was sent twice on the way.
+        if not _is_there(table):
+            raise
+    try:
+        return table.catalog.load(table.identifier)
+    except IcekeepError as error:
+        raise OutcomeUnknownError(
+            f"table {table.name!r} was registered in catalog {table.catalog.name!r}, but cannot be loaded: {error.message}",
+            catalog=table.catalog.name,
+        ) from error
+
+
+def _settle(table: Table, send: Callable[[], None], lost: OutcomeUnknownError) -> None:
+    """Find out what became of a request whose answer was lost; asked for again it lands on a free name only, so once."""
+    is_there = _is_there(table)
+    if is_there is None:
+        raise lost
+    if is_there:
+        return
+    try:
+        send()
+    except IcekeepError as again:
+        is_there = _is_there(table)
+        if not is_there:
+            raise again if is_there is False and isinstance(again, UsageError) else lost from again
+
+
+def _is_there(table: Table) -> bool | None:
+    """Whether the name leads to the metadata file, or to what others committed on it since; null if that cannot be seen."""
+    ours = canonical(table.metadata_location)
+    try:
+        pointer = table.catalog.find(table.identifier)
+        if canonical(pointer.metadata_location) == ours:
+            return True
+        now = read_table(table.catalog, table.identifier, pointer.metadata_location, pointer.storage).metadata
+    except NotFoundError:
+        return False
+    except IcekeepError:
+        return None
+    return any(canonical(entry.metadata_file) == ours for entry in now.metadata_log)

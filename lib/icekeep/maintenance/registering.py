@@ -1,0 +1,42 @@
+"""The verb `register_table`: take in a table by its metadata file, such as one that was dropped and not purged.
+
+metadata file -> name free, snapshot there -> place nobody else's -> the catalog points to it. No file is copied or removed.
+"""
+
+from icekeep.catalog.base import Catalog, Identifier, Table, as_identifier
+from icekeep.catalog.registering import read_unregistered
+from icekeep.errors import SafetyError
+from icekeep.events import SILENT, Listener
+from icekeep.maintenance.deletion.neighbours import neighbours
+
+__all__ = ["register_table"]
+
+
+def register_table(
+    catalog: Catalog, identifier: str | Identifier, metadata_location: str, *, listener: Listener = SILENT
+) -> Table:
+    """Take in a table by its metadata file; nothing is overwritten (Iceberg's procedure `register_table`).
+
+    Args:
+        identifier: the name that it is to have; its namespace must exist.
+        metadata_location: the metadata file, which `drop_table` tells (`DropResult.metadata_location`).
+
+    Returns:
+        The table. A catalog that finds tables by their directory moves the version files back that its drop moved aside.
+
+    Raises:
+        UsageError: the name is taken; or the catalog finds tables by their directory, and this one lies in another.
+        NotFoundError: there is no such namespace.
+        MissingFileError: the metadata file is not there, or what its current snapshot begins with: as after a purge.
+        InvalidTableError: the file is no table metadata.
+        SafetyError: another table of the catalog lies in the same place, or is this one under another name.
+        UnsupportedError: the catalog cannot register tables.
+        OutcomeUnknownError: the catalog may or may not have taken it in.
+    """
+    identifier = as_identifier(identifier)
+    table = read_unregistered(catalog, identifier, metadata_location, catalog.storage)
+    try:
+        neighbours(table, listener=listener, is_listed=False)
+    except SafetyError as error:
+        raise SafetyError(f"table {table.name!r} is not registered: {error.message}", **error.facts) from error
+    return catalog.register_table(identifier, metadata_location)
