@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from icekeep.catalog.base import (
     Committed,
     Conflict,
+    Description,
     Identifier,
     Pointer,
     SwapOutcome,
@@ -29,7 +30,7 @@ from icekeep.catalog.metadata_files import (
 )
 from icekeep.catalog.registering import read_unregistered, registered
 from icekeep.errors import UnavailableError, UsageError
-from icekeep.maintenance.deletion.neighbours import forget_places
+from icekeep.maintenance.deletion.neighbour_places import forget_places
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
@@ -101,6 +102,7 @@ class MemoryCatalog:
         self.storage: Storage = MemoryStorage(self.runtime) if storage is None else storage
         self.script: deque[Step] = deque()
         self.swaps: list[tuple[tuple[Requirement, ...], tuple[Update, ...]]] = []
+        self.described: dict[Identifier, Description] = {}
         self.failing_loads = 0
         self.loads_count = 0
         self._locations: dict[Identifier, str] = {}
@@ -127,6 +129,9 @@ class MemoryCatalog:
         if identifier not in self._locations:
             raise no_such_table(self, identifier)
         return Pointer(self._locations[identifier], self.storage)
+
+    def describe(self, identifier: Identifier) -> Description | None:
+        return self.described.get(identifier)
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
         validate_table_identifier(identifier)

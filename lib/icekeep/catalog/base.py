@@ -42,6 +42,20 @@ class Pointer(msgspec.Struct, frozen=True):
     storage: Storage
 
 
+class Description(msgspec.Struct, frozen=True):
+    """What a catalog itself says of a table, whose metadata may not be readable.
+
+    Attributes:
+        location: of the table.
+        properties: those of the table that the catalog knows, such as `write.data.path`.
+        elsewhere: other places that it names.
+    """
+
+    location: str
+    properties: Mapping[str, str] = {}
+    elsewhere: tuple[str, ...] = ()
+
+
 class Committed(msgspec.Struct, frozen=True):
     """The swap landed; `table` is the table after it."""
 
@@ -110,6 +124,12 @@ class Catalog(Protocol):
             NotFoundError: the catalog has no such table.
             InvalidTableError: it has no one location for it.
             UnsupportedError: it has a table of another format, or does not tell the location.
+        """
+
+    def describe(self, identifier: Identifier) -> Description | None:
+        """What the catalog says of a table without its metadata file being read; null where it says nothing of its place.
+
+        Asked of a table that cannot be loaded, of another format for example; raises as `find` does.
         """
 
     def load(self, identifier: Identifier | str) -> Table:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from icekeep.catalog.base import (
     Committed,
     Conflict,
+    Description,
     Identifier,
     Pointer,
     SwapOutcome,
@@ -111,6 +112,9 @@ class FilesystemCatalog:
         if head is None:
             raise no_such_table(self, identifier)
         return Pointer(head.location, self._storage)
+
+    def describe(self, identifier: Identifier) -> Description:
+        return Description(self.default_location(identifier))
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
         table_location = self.default_location(identifier)

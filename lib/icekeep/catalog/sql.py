@@ -115,6 +115,9 @@ class SqlCatalog:
             )
         return Pointer(str(location), self._storage)
 
+    def describe(self, identifier: Identifier) -> None:
+        """Nothing but the metadata location, which may lie anywhere."""
+
     def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
         validate_table_identifier(identifier)
         if identifier[:-1] not in self._namespaces():

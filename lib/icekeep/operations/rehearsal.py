@@ -11,7 +11,7 @@ from typing import BinaryIO, NoReturn
 
 import msgspec
 
-from icekeep.catalog.base import Catalog, Committed, Conflict, Identifier, Pointer, SwapOutcome, Table
+from icekeep.catalog.base import Catalog, Committed, Conflict, Description, Identifier, Pointer, SwapOutcome, Table
 from icekeep.catalog.metadata_files import encode, next_metadata
 from icekeep.errors import IcekeepBug
 from icekeep.runtime import Runtime
@@ -79,6 +79,9 @@ class WatchedCatalog:
 
     def find(self, identifier: Identifier | str) -> Pointer:
         return self._catalog.find(identifier)
+
+    def describe(self, identifier: Identifier) -> Description | None:
+        return self._catalog.describe(identifier)
 
     def load(self, identifier: Identifier | str) -> Table:
         return self.watched(self._catalog.load(identifier))

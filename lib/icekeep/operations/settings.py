@@ -32,6 +32,7 @@ class Kind(Enum):
     NUMBER = "N"
     NUMBER_OR_ALL = "N|all"
     IDS = "ID,ID"
+    NAMES = "NAME,NAME"
     SWITCH = ""
     OPTIONS = "KEY=VALUE"
     PAIRS = "FROM=TO"
@@ -86,6 +87,11 @@ _TRASH = Setting(
 _APPROVE = Setting("approve", Kind.TEXT, "the hash that --dry-run tells: exactly that set goes, or nothing")
 _TRUST_MANIFEST_LIST = Setting(
     "trust_manifest_list", Kind.SWITCH, "go on where a snapshot's summary counts other files than its manifest list"
+)
+_ACCEPT_UNREADABLE = Setting(
+    "accept_unreadable",
+    Kind.NAMES,
+    "go on although these tables of the catalog cannot be loaded, since they lie elsewhere",
 )
 
 JOB_SETTINGS: Mapping[str, tuple[Setting, ...]] = {
@@ -169,6 +175,7 @@ JOB_SETTINGS: Mapping[str, tuple[Setting, ...]] = {
         _APPROVE,
         Setting("force", Kind.SWITCH, "go on although more than max-orphan-ratio of the files would go"),
         _TRUST_MANIFEST_LIST,
+        _ACCEPT_UNREADABLE,
         msgspec.structs.replace(
             _OPTIONS_OF_DELETION, help="grace, max-orphan-ratio, max-deletes-per-second, reclaim.roots; may be repeated"
         ),
@@ -178,6 +185,7 @@ JOB_SETTINGS: Mapping[str, tuple[Setting, ...]] = {
         _MAX_CONCURRENT_DELETES,
         _APPROVE,
         _TRUST_MANIFEST_LIST,
+        _ACCEPT_UNREADABLE,
         msgspec.structs.replace(_OPTIONS_OF_DELETION, help="max-deletes-per-second, reclaim.roots; may be repeated"),
     ),
 }
@@ -220,6 +228,8 @@ def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
             return text if text == _ALL else _whole_number(text, setting.minimum)
         case Kind.IDS:
             return tuple(_whole_number(part.strip(), 0) for part in text.split(","))
+        case Kind.NAMES:
+            return _names(text)
         case _:
             return text
 
@@ -246,11 +256,8 @@ def read_setting(setting: Setting, entry: Entry) -> tuple[str, ...]:
             return tuple(f"{setting.flag}={pair}" for pair in pairs)
         case Kind.NUMBER:
             text = str(entry.whole_number(minimum=setting.minimum))
-        case Kind.IDS:
-            numbers = [below.whole_number(minimum=0) for below in entry.sequence()]
-            if not numbers:
-                raise entry.wrong("is empty")
-            text = ",".join(map(str, numbers))
+        case Kind.IDS | Kind.NAMES:
+            text = _joined(setting, entry)
         case Kind.TIME | Kind.NUMBER_OR_ALL:
             text = entry.scalar()
             _check(setting, text, entry)
@@ -264,6 +271,18 @@ def read_setting(setting: Setting, entry: Entry) -> tuple[str, ...]:
             text = entry.text()
     # One argument, so that a value that begins with a dash is not taken for a flag.
     return (f"{setting.flag}={text}",)
+
+
+def _joined(setting: Setting, entry: Entry) -> str:
+    """The values of a list, as the command line takes them."""
+    items = entry.sequence()
+    if not items:
+        raise entry.wrong("is empty")
+    if setting.kind is Kind.IDS:
+        return ",".join(str(below.whole_number(minimum=0)) for below in items)
+    text = ",".join(below.text() for below in items)
+    _check(setting, text, entry)
+    return text
 
 
 def _check(setting: Setting, text: str, entry: Entry) -> None:
@@ -285,6 +304,14 @@ def _span(text: str, minimum: int) -> int:
     if span_ms < minimum:
         raise UsageError(f"the span {text!r} is too short")
     return span_ms
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    for name in names:
+        if "." not in name or not all(name.split(".")):
+            raise UsageError(f"{name!r} in {text!r} names no table; give NAMESPACE.TABLE, several with commas between")
+    return names
 
 
 def _whole_number(text: str, minimum: int) -> int:

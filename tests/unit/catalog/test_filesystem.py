@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pyiceberg.table import StaticTable
 
 from contracts.catalog_contract import CatalogRaceContract
-from icekeep.catalog.base import Committed, Conflict, Unknown
+from icekeep.catalog.base import Committed, Conflict, Description, Unknown
 from icekeep.catalog.filesystem import VERSION_AGE_KEPT_MS, VERSIONS_KEPT, FilesystemCatalog
 from icekeep.errors import (
     ConflictError,
@@ -526,6 +526,10 @@ def test_a_table_that_lies_elsewhere_cannot_be_registered_under_the_name(catalog
     ):
         catalog.register_table(("db", "other"), location)
     assert catalog.register_table(EVENTS, location).metadata == table.metadata
+
+
+def test_a_table_lies_in_its_directory_whatever_its_metadata_says(catalog, table):
+    assert catalog.describe(EVENTS) == Description(table.metadata.location)
 
 
 def test_a_table_cannot_be_renamed(catalog, table):

@@ -42,6 +42,11 @@ def test_settings_become_the_arguments_of_the_job_s_command_line():
     )
 
 
+def test_names_are_a_list_and_become_one_argument():
+    found = policy(HEAD + "  jobs: {remove_orphan_files: {accept_unreadable: [db.a, other.b]}}\n")
+    assert found.calls == (JobCall("remove_orphan_files", ("--accept-unreadable=db.a,other.b",)),)
+
+
 def test_a_switch_that_is_off_is_no_argument():
     found = policy(HEAD + "  jobs: {expire_snapshots: {clean_expired_metadata: false}}\n")
     assert found.calls == (JobCall("expire_snapshots", ()),)
@@ -110,6 +115,11 @@ def test_a_schedule_is_cron_a_preset_or_null(schedule):
             ("compact: {}", "expire_snapshots: {snapshot_ids: []}"),
             "policies[0].jobs.expire_snapshots.snapshot_ids",
             "is empty",
+        ),
+        (
+            ("compact: {}", "remove_orphan_files: {accept_unreadable: [a]}"),
+            "policies[0].jobs.remove_orphan_files.accept_unreadable",
+            "'a' in 'a' names no table",
         ),
         (("jobs:", "retries: '3'\n  jobs:"), "policies[0].retries", "should be a whole number, but is a text"),
         (("jobs:", "retry_delay: 5\n  jobs:"), "policies[0].retry_delay", "should be a text, but is a number"),

@@ -35,6 +35,7 @@ def test_a_flag_is_the_procedure_s_argument_with_dashes():
         (Kind.NAME, "main", "main"),
         (Kind.NUMBER, "12", 12),
         (Kind.IDS, "1, 9223372036854775807", (1, 2**63 - 1)),
+        (Kind.NAMES, "db.a, a.b.c", ("db.a", "a.b.c")),
         (Kind.FILTER, "a > 1", "a > 1"),
         (Kind.TEXT, "audit", "audit"),
     ],

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from icekeep.catalog.base import (
+    Description,
     Identifier,
     Pointer,
     SwapOutcome,
@@ -99,6 +100,17 @@ class ClientCatalog(ABC):
 
     def find(self, identifier: Identifier | str) -> Pointer:
         return self._find(validate_table_identifier(as_identifier(identifier)))
+
+    def describe(self, identifier: Identifier) -> Description | None:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        client = self._client()
+        with self._reading():
+            try:
+                described: Description | None = client.describe(validate_table_identifier(identifier))
+            except NoSuchTableError as error:
+                raise no_such_table(self, identifier) from error
+        return described
 
     @property
     @abstractmethod

@@ -20,7 +20,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from thrift.Thrift import TException
 from thrift.transport.TTransport import TTransportException
 
-from icekeep.catalog.base import Identifier
+from icekeep.catalog.base import Description, Identifier
 from icekeep.catalog.clients.adapter import HIVE_TIMEOUT
 from icekeep.errors import IcekeepBug, UnsupportedError
 
@@ -94,6 +94,13 @@ class StagingHiveCatalog(HiveCatalog):  # type: ignore[misc]
         major = version.partition(".")[0]
         return major.isdecimal() and int(major) >= _FIRST_COMPARING_HIVE
 
+    def describe(self, identifier: Identifier) -> Description | None:
+        """What the entry of a table says of its places, whatever its format."""
+        with self._client as metastore:
+            entry = self._get_hive_table(metastore, *identifier)
+        location = getattr(entry.sd, "location", None)
+        return Description(location, dict(entry.parameters or {})) if location else None
+
     def check(self, staged: StagedCommit) -> None:
         """Raise `UnsupportedError` for columns that a metastore's entry cannot describe."""
         is_old = str(self.properties.get(_HIVE_COMPATIBLE, "false")).lower() == "true"
@@ -162,6 +169,15 @@ class StagingGlueCatalog(GlueCatalog):  # type: ignore[misc]
     def compares(self) -> bool:
         """Glue compares the version of the table's entry."""
         return True
+
+    def describe(self, identifier: Identifier) -> Description | None:
+        """What the entry of a table says of its places, whatever its format."""
+        entry = self._get_glue_table(*identifier)
+        stored = entry.get("StorageDescriptor") or {}
+        if not stored.get("Location"):
+            return None
+        elsewhere = tuple(stored.get("AdditionalLocations") or ())
+        return Description(stored["Location"], dict(entry.get("Parameters") or {}), elsewhere)
 
     def check(self, staged: StagedCommit) -> None:
         """Glue's entry describes every column, one of an unknown type by its Iceberg name."""

@@ -20,7 +20,7 @@ from requests import HTTPError
 from tenacity import retry
 from urllib3 import Retry
 
-from icekeep.catalog.base import Identifier
+from icekeep.catalog.base import Description, Identifier
 from icekeep.catalog.clients.adapter import ANSWER_TIMEOUT, CONNECT_TIMEOUT
 
 CONNECT_TIMEOUT_DEFAULT_MS = 60_000
@@ -83,6 +83,18 @@ class BoundedRestCatalog(RestCatalog):  # type: ignore[misc]
         credentials = self._resolve_storage_credentials(stored, location)
         properties = {**self.properties, **(answer.get("config") or {}), **credentials}
         return LoadedTable(location, {key: value for key, value in properties.items() if isinstance(value, str)})
+
+    @retry(**_RETRY_ARGS)  # type: ignore[untyped-decorator]
+    def describe(self, identifier: Identifier) -> Description | None:
+        """What the server says of a table's places, in the answer to which it adds the metadata itself."""
+        self._check_endpoint(Capability.V1_LOAD_TABLE)
+        answer = _parsed(self._session.get(self._table_url(identifier)), {404: NoSuchTableError})
+        metadata, file = answer.get("metadata"), answer.get("metadata-location")
+        if not isinstance(metadata, dict) or not isinstance(metadata.get("location"), str):
+            return None
+        properties = metadata.get("properties")
+        given = properties if isinstance(properties, dict) else {}
+        return Description(metadata["location"], given, (file,) if isinstance(file, str) else ())
 
     @retry(**_RETRY_ARGS)  # type: ignore[untyped-decorator]
     def send_commit(self, identifier: Identifier, request: Mapping[str, Any]) -> str:

@@ -96,12 +96,16 @@ class DeletionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         skips_trash: the operator wants files to go at once, also those of plans that wait to be moved to the trash.
+        other_places: directories of other tables inside this one's, whose files are theirs.
+        accepted: names of tables that cannot be loaded, and of which the operator knows that they lie elsewhere.
     """
 
     options: ReclaimOptions
     max_concurrent_deletes: int | None
     trust_totals: bool
     skips_trash: bool = False
+    other_places: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
 
 
 def finish_earlier(
@@ -247,7 +251,7 @@ def _carried_out(
     runtime: Runtime,
 ) -> Earlier:
     table, retained = proofs.table, proofs.retained()
-    places = territory(table.metadata, (*due.plan.roots, *told.options.roots))
+    places = territory(table.metadata, (*due.plan.roots, *told.options.roots), told.other_places)
     plan, claim, again_count = _proved(due, claim, retained, table, places, spark, runtime)
     if plan is None:
         _tell_kept(due, again_count, listener)

@@ -3,7 +3,7 @@
 Iceberg has none of them. Ages are texts as `36h`; `0` is none.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, field
@@ -108,6 +108,20 @@ def checked_options(
     options = parse_options(cls, {} if given is None else given)
     options.check()
     return options
+
+
+def accepted_names(given: Sequence[str]) -> tuple[str, ...]:
+    """The names of tables that may be unreadable, sorted, each once.
+
+    Raises:
+        OptionError: one of them names no table.
+    """
+    if isinstance(given, str):
+        raise OptionError("accept_unreadable", given=given, expected="a list of names such as ['db.events']")
+    for name in given:
+        if not all(name.split(".")) or "." not in name:
+            raise OptionError("accept_unreadable", given=name, expected="names of tables as NAMESPACE.TABLE")
+    return tuple(sorted(set(given)))
 
 
 def trash_days(given: int | None, scheme: str) -> int:

@@ -169,11 +169,16 @@ def read_part(part: PlanPart, storage: Storage) -> pa.Table:
 
 
 def plan_hash(
-    job: str, table_uuid: str | None, snapshot_ids: Iterable[int], ref_names: Iterable[str], digests: Iterable[str]
+    job: str,
+    table_uuid: str | None,
+    snapshot_ids: Iterable[int],
+    ref_names: Iterable[str],
+    digests: Iterable[str],
+    accepted: Iterable[str] = (),
 ) -> str:
     """The hash of what a run does, the same for the same set however its files are parted."""
     total = sum(int(digest, 16) for digest in digests) % _MODULUS
-    what = [job, table_uuid, sorted(snapshot_ids), sorted(ref_names), f"{total:032x}"]
+    what = [job, table_uuid, sorted(snapshot_ids), sorted(ref_names), f"{total:032x}", *sorted(accepted)]
     return hashlib.blake2b(msgspec.json.encode(what), digest_size=_DIGEST_BYTES).hexdigest()
 
 

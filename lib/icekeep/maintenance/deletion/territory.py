@@ -65,13 +65,15 @@ class Territory(msgspec.Struct, frozen=True):
     Attributes:
         roots: directories; what lies below one of them, at any depth, is in the territory. None lies below another. What
             lies in a directory of icekeep's own, where plans and the trash are, is not, whatever root is above it.
+        others: directories of other tables; what is one of them, or lies below one, is not in the territory.
     """
 
     roots: tuple[str, ...]
+    others: tuple[str, ...] = ()
 
     def holds(self, location: str) -> bool:
         """Whether the file at a location may be deleted; what is no location may not."""
-        return self._is_held(location, self._places())
+        return self._is_held(location, _places_of(self.roots), _places_of(self.others))
 
     def mask(self, locations: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
         """`holds` of every location; null may not be deleted."""
@@ -80,23 +82,23 @@ class Territory(msgspec.Struct, frozen=True):
         return np.concatenate(masks) if masks else np.zeros(0, np.bool_)
 
     def _mask(self, locations: pa.Array) -> npt.NDArray[np.bool_]:
-        locations, places = locations.cast(pa.large_string()), self._places()
+        locations, places, others = locations.cast(pa.large_string()), _places_of(self.roots), _places_of(self.others)
         held = _begins(locations, places) & _truth(pc.match_substring_regex(locations, _DOUBLED))
-        held &= ~_truth(pc.match_substring(locations, _OWN))
-        others = np.flatnonzero(~held)
-        odd = others[~_truth(pc.match_substring_regex(locations.take(others), _ORDINARY))]
-        held[odd] = [self._is_held(location, places) for location in locations.take(odd).to_pylist()]
+        held &= ~_truth(pc.match_substring(locations, _OWN)) & ~_begins(locations, others) & ~_are(locations, others)
+        # Where a place of another table is left out, every spelling of it is.
+        unsure = np.arange(len(locations)) if others else np.flatnonzero(~held)
+        odd = unsure[~_truth(pc.match_substring_regex(locations.take(unsure), _ORDINARY))]
+        held[odd] = [self._is_held(location, places, others) for location in locations.take(odd).to_pylist()]
         return held
 
-    def _is_held(self, location: str | None, places: Sequence[Place]) -> bool:
+    def _is_held(self, location: str | None, places: Sequence[Place], others: Sequence[Place]) -> bool:
         place = None if location is None else place_of(location)
-        return place is not None and _OWN not in place.key and any(root.holds(place) for root in places)
+        if place is None or _OWN in place.key or not any(root.holds(place) for root in places):
+            return False
+        return not any(other.key == place.key or other.holds(place) for other in others)
 
-    def _places(self) -> list[Place]:
-        return [place for place in map(place_of, self.roots) if place is not None and not place.is_bare]
 
-
-def territory(metadata: TableMetadata, allowed: Sequence[str] = ()) -> Territory:
+def territory(metadata: TableMetadata, allowed: Sequence[str] = (), others: Sequence[str] = ()) -> Territory:
     """The places of a table, and those that the operator adds.
 
     What metadata says of places never fails and never holds a whole bucket or disk, nor, for a table that lies elsewhere,
@@ -104,6 +106,7 @@ def territory(metadata: TableMetadata, allowed: Sequence[str] = ()) -> Territory
 
     Args:
         allowed: directories below which files may be deleted as well.
+        others: directories of other tables, whose files are theirs wherever they lie.
 
     Raises:
         OptionError: one of `allowed` is no location, or a whole bucket or disk.
@@ -116,7 +119,7 @@ def territory(metadata: TableMetadata, allowed: Sequence[str] = ()) -> Territory
                 given=root,
                 expected="locations of directories such as s3://bucket/path, none of them a whole bucket or disk",
             )
-    return Territory(roots=_outermost([*table_roots(metadata), *allowed]))
+    return Territory(roots=_outermost([*table_roots(metadata), *allowed]), others=tuple(others))
 
 
 def table_roots(metadata: TableMetadata) -> list[str]:
@@ -141,6 +144,10 @@ def place_of(location: str) -> Place | None:
     return Place(key, parsed.path.rstrip("/") if is_key else None)
 
 
+def _places_of(directories: Iterable[str]) -> list[Place]:
+    return [place for place in map(place_of, directories) if place is not None and not place.is_bare]
+
+
 def _outermost(roots: Sequence[str]) -> tuple[str, ...]:
     """Roots without those that are, or lie in, another one."""
     kept: dict[Place, str] = {}
@@ -161,6 +168,12 @@ def _begins(locations: pa.Array, places: Iterable[Place]) -> npt.NDArray[np.bool
     for prefix in {prefix for place in places for prefix in _prefixes(place)}:
         found |= _truth(pc.starts_with(locations, prefix))
     return found
+
+
+def _are(locations: pa.Array, places: Iterable[Place]) -> npt.NDArray[np.bool_]:
+    """Which of some ordinary locations are one of the places."""
+    names = [prefix.removesuffix("/") for place in places for prefix in _prefixes(place)]
+    return _truth(pc.is_in(locations, pa.array(names, pa.large_string())))
 
 
 def _prefixes(place: Place) -> list[str]:

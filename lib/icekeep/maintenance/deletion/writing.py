@@ -41,6 +41,7 @@ class PlanDraft(msgspec.Struct, frozen=True, kw_only=True):
     """What a plan says beside its files; see `DeletionPlan`.
 
     Attributes:
+        accepted: names of tables that cannot be loaded, which the operator accepts: a part of what is approved.
         keeps_before: whether the metadata that the table has now is kept with the plan, since snapshots of it are to go.
         roots: of the option `reclaim.roots`.
     """
@@ -53,6 +54,7 @@ class PlanDraft(msgspec.Struct, frozen=True, kw_only=True):
     trash_until_ms: int | None = None
     keeps_before: bool = False
     roots: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
 
 
 class Sorted(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +84,9 @@ class Sorted(msgspec.Struct, frozen=True, kw_only=True):
     def hash(self, table: Table, draft: PlanDraft) -> str:
         """The hash that a plan of these files has."""
         digests = (part.digest for part in self.parts)
-        return plan_hash(draft.job, table.metadata.table_uuid, draft.snapshot_ids, draft.ref_names, digests)
+        return plan_hash(
+            draft.job, table.metadata.table_uuid, draft.snapshot_ids, draft.ref_names, digests, accepted=draft.accepted
+        )
 
 
 def plan_directory(table: Table, draft: PlanDraft) -> str:

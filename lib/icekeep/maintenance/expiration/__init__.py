@@ -76,7 +76,7 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
         options: `deletion.options.ExpirationOptions`.
 
     Raises:
-        SafetyError: the table has `gc.enabled=false`, another table lies where this one does, a writer needs one of
+        SafetyError: the table has `gc.enabled=false`, another table has this very location or is this one, a writer needs one of
             `snapshot_ids`, the plan is not the approved one, or not everything that is retained can be read: nothing is
             deleted.
         UsageError: `snapshot_ids` names the head of a reference.
@@ -87,7 +87,7 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
     Spec: "Snapshot Retention Policy"; properties `history.expire.*`, `gc.enabled`.
     """
     told = check_arguments(table.metadata, trash=trash, max_concurrent_deletes=max_concurrent_deletes, options=options)
-    around = neighbours(table, listener=listener)
+    around = neighbours(table, refuses_overlap=False, listener=listener)
     now_ms = safe_now_ms(table, runtime)
     days = trash_days(trash, parse_location(table.metadata.location).scheme)
     policy = retention_policy(older_than, retain_last, snapshot_ids, told)
@@ -97,10 +97,11 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
         max_concurrent_deletes=max_concurrent_deletes,
         trust_totals=trust_manifest_list,
         skips_trash=trash == 0,
+        other_places=around.inner_places,
     )
     wish = Wish(
         told=deleting,
-        territory=territory(table.metadata, told.roots),
+        territory=territory(table.metadata, told.roots, around.inner_places),
         approve=approve,
         grace_ms=told.grace_ms(compares_metadata=table.catalog.compares_metadata),
         trash_days_ms=days * DAY_MS,
@@ -143,7 +144,7 @@ def plan_expire_snapshots(  # noqa: PLR0913 - as the job
     """
     metadata = table.metadata
     told = check_arguments(metadata, trash=trash, max_concurrent_deletes=max_concurrent_deletes, options=options)
-    around = neighbours(table, listener=listener)
+    around = neighbours(table, refuses_overlap=False, listener=listener)
     now_ms = runtime.now_ms()
     expired = select_expired(metadata, retention_policy(older_than, retain_last, snapshot_ids, told), now_ms)
     after = metadata if expired.is_empty else after_expiration(table, expired, now_ms)
@@ -152,7 +153,7 @@ def plan_expire_snapshots(  # noqa: PLR0913 - as the job
         garbage = garbage_between(
             metadata, table, spark, now_ms, trust_totals=trust_manifest_list, after_metadata=after
         ).garbage
-        found = sort_garbage(garbage, territory(metadata, told.roots), None, table.storage)
+        found = sort_garbage(garbage, territory(metadata, told.roots, around.inner_places), None, table.storage)
         untotalled_count = garbage.untotalled_count
     draft = PlanDraft(
         job=JOB,

@@ -3,12 +3,12 @@
 listing -> metadata, loaded after it -> everything that it leads to -> compared by path -> plan on disk -> looked at again -> gone
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT, Listener
-from icekeep.maintenance.deletion.options import OrphanOptions, checked_options
+from icekeep.maintenance.deletion.options import OrphanOptions, accepted_names, checked_options
 from icekeep.maintenance.orphans.candidates import KeptFiles
 from icekeep.maintenance.orphans.execute import remove_orphans
 from icekeep.maintenance.orphans.options import Search, mismatch_mode, spelling
@@ -38,6 +38,7 @@ def remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     approve: str | None = None,
     force: bool = False,
     trust_manifest_list: bool = False,
+    accept_unreadable: Sequence[str] = (),
     options: Mapping[str, Any] | OrphanOptions | None = None,
     listener: Listener = SILENT,
     runtime: Runtime = SYSTEM,
@@ -66,6 +67,8 @@ def remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
         approve: the hash of the plan that may be carried out; nothing goes if it is another one.
         force: delete although more than `max-orphan-ratio` of the listed files would go.
         trust_manifest_list: believe manifest lists although the summaries of snapshots count other files.
+        accept_unreadable: names of tables of the catalog (`db.events`) that cannot be loaded, and of which the operator knows
+            that they lie elsewhere; all other tables that cannot be loaded, and whose place the catalog does not tell, refuse.
         options: `max-orphan-ratio`, `max-deletes-per-second`, `reclaim.roots`, `grace`.
 
     Raises:
@@ -87,6 +90,7 @@ def remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
         approve=approve,
         force=force,
         trust_manifest_list=trust_manifest_list,
+        accept_unreadable=accept_unreadable,
         options=options,
     )
     if dry_run:
@@ -111,6 +115,7 @@ def plan_remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's proc
     approve: str | None = None,
     force: bool = False,
     trust_manifest_list: bool = False,
+    accept_unreadable: Sequence[str] = (),
     options: Mapping[str, Any] | OrphanOptions | None = None,
     runtime: Runtime = SYSTEM,
 ) -> OrphanPlan:
@@ -127,6 +132,7 @@ def plan_remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's proc
         approve=approve,
         force=force,
         trust_manifest_list=trust_manifest_list,
+        accept_unreadable=accept_unreadable,
         options=options,
     )
     return plan_orphans(table, spark, search, runtime)
@@ -145,6 +151,7 @@ def _search(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     approve: str | None,
     force: bool,
     trust_manifest_list: bool,
+    accept_unreadable: Sequence[str],
     options: Mapping[str, Any] | OrphanOptions | None,
 ) -> Search:
     given = checked_options(OrphanOptions, options, max_concurrent_deletes, trash)
@@ -159,5 +166,6 @@ def _search(  # noqa: PLR0913 - the arguments of Iceberg's procedure
         force=force,
         trust_totals=trust_manifest_list,
         max_concurrent_deletes=max_concurrent_deletes,
+        accept_unreadable=accepted_names(accept_unreadable),
         options=given,
     )

@@ -87,6 +87,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
         reached: what was held against the listing.
         root: the directory that was listed.
         now_ms: the earlier of the clocks when the run began.
+        accepted: tables that cannot be loaded and were accepted by name.
     """
 
     table: Table
@@ -101,6 +102,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     reached: Reached
     root: str
     now_ms: int
+    accepted: tuple[str, ...] = ()
 
     @property
     def garbage(self) -> Rows:
@@ -126,8 +128,9 @@ def find_candidates(
     before_ms = eligible_before_ms(search.older_than, now_ms)
     places = territory(table.metadata, search.options.roots)
     root = listed_root(table, search.location, places)
-    found = neighbours(table, looked_at=root, listener=listener)
+    found = neighbours(table, looked_at=root, accepted=search.accept_unreadable, listener=listener)
     refuse_neighbours(table, found)
+    places = territory(table.metadata, search.options.roots, found.inner_places)
     listener.on(StepStarted(_FINDING))
     listing = _listing(table, root, spark, search)
     living = living_runs(table, runtime)
@@ -154,6 +157,7 @@ def find_candidates(
         kept=_kept(listing, compared, counts, waiting_count),
         conflicts=compared.conflicts,
         unlisted_reason=found.unlisted_reason,
+        accepted=found.accepted,
         reached=reached,
         root=root,
         now_ms=now_ms,

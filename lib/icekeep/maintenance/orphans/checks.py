@@ -30,19 +30,16 @@ def refuse(table: Table) -> None:
 
 
 def refuse_neighbours(table: Table, found: Neighbours) -> None:
-    """Raise `SafetyError` where files below this table's location may be those of another one in the catalog."""
-    for names, what in (
-        (found.unreadable, "cannot be loaded, so that it is not known where their files are"),
-        (found.shares_data_path, "have a data or metadata directory together with it"),
-    ):
-        if names:
-            more = f" and {len(names) - _NAMED_TABLES} more" if len(names) > _NAMED_TABLES else ""
-            listed = ", ".join(map(repr, names[:_NAMED_TABLES]))
-            raise SafetyError(
-                f"files below table {table.name!r} may belong to others: tables {listed}{more} {what}; nothing is deleted; "
-                "repair or move them, or drop them from the catalog without purging them",
-                tables=list(names),
-            )
+    """Raise `SafetyError` where it is not known of all tables of the catalog that they lie elsewhere."""
+    names = found.unreadable
+    if names:
+        more = f" and {len(names) - _NAMED_TABLES} more" if len(names) > _NAMED_TABLES else ""
+        raise SafetyError(
+            f"files below table {table.name!r} may belong to others: tables {', '.join(map(repr, names[:_NAMED_TABLES]))}{more} "
+            "cannot be loaded, so that it is not known where their files are; nothing is deleted; repair them, drop them from "
+            "the catalog without purging them, or, if you know that they lie elsewhere, name them with --accept-unreadable",
+            tables=list(names),
+        )
 
 
 def listed_root(table: Table, location: str | None, territory: Territory) -> str:

@@ -109,6 +109,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
         approve: the hash that the plan must have.
         force: go on although a great share of the files would go.
         trust_totals: believe manifest lists although summaries count other files.
+        accept_unreadable: names of tables of the catalog that may be unreadable, since they lie elsewhere.
         driver_rows: up to so many files are held on the driver.
     """
 
@@ -123,4 +124,5 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     trust_totals: bool = False
     max_concurrent_deletes: int | None = None
     options: OrphanOptions
+    accept_unreadable: tuple[str, ...] = ()
     driver_rows: int = DRIVER_ROWS

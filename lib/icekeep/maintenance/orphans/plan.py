@@ -24,7 +24,7 @@ class OrphanPlan(msgspec.Struct, frozen=True, kw_only=True):
         files: locations of the first thousand.
         too_many: why a run would refuse to delete so great a share of the listed files, null where it would not.
         conflicts: the first files that metadata has under other schemes or authorities.
-        unlisted_reason, untotalled_snapshots_count: as in the result.
+        unlisted_reason, untotalled_snapshots_count, accepted_unreadable: as in the result.
     """
 
     location: str
@@ -40,6 +40,7 @@ class OrphanPlan(msgspec.Struct, frozen=True, kw_only=True):
     conflicts: tuple[Conflict, ...]
     unlisted_reason: str = ""
     untotalled_snapshots_count: int = 0
+    accepted_unreadable: tuple[str, ...] = ()
 
 
 def plan_orphans(
@@ -68,6 +69,7 @@ def orphan_plan(candidates: Candidates, found: Sorted, draft: PlanDraft, search:
         conflicts=candidates.conflicts,
         unlisted_reason=candidates.unlisted_reason,
         untotalled_snapshots_count=candidates.reached.untotalled_count,
+        accepted_unreadable=candidates.accepted,
     )
 
 
@@ -83,4 +85,5 @@ def draft_of(candidates: Candidates, search: Search, run: str) -> PlanDraft:
         not_before_ms=candidates.now_ms + search.options.grace_ms(compares_metadata=True),
         trash_until_ms=candidates.now_ms + days * DAY_MS if days else None,
         roots=search.options.roots,
+        accepted=candidates.accepted,
     )

@@ -18,6 +18,7 @@ class RemoveOrphanFilesResult(msgspec.Struct, frozen=True, kw_only=True):
         deleted_files_count: in the trash, where `is_trashed`.
         listed_files_count, reachable_files_count: what was looked at, and what of it metadata leads to.
         unlisted_reason: why the catalog could not be asked whether another table lies in the same place.
+        accepted_unreadable: tables that cannot be loaded and were accepted by name (`accept_unreadable`).
         untotalled_snapshots_count: snapshots that do not say how many files they have, so that nothing proves their manifest
             lists whole but the store's word.
         unmoved_files_count: files that no move leads to the trash; they stay where they are for as long, and go then.
@@ -47,6 +48,7 @@ class RemoveOrphanFilesResult(msgspec.Struct, frozen=True, kw_only=True):
     kept: KeptFiles = KeptFiles()
     files_by_kind: tuple[FilesOfKind, ...] = ()
     unlisted_reason: str = ""
+    accepted_unreadable: tuple[str, ...] = ()
     untotalled_snapshots_count: int = 0
     finished_files_count: int = 0
     emptied_files_count: int = 0
@@ -71,6 +73,7 @@ def planned_result(planned: OrphanPlan) -> RemoveOrphanFilesResult:
         kept=planned.kept,
         too_many=planned.too_many,
         unlisted_reason=planned.unlisted_reason,
+        accepted_unreadable=planned.accepted_unreadable,
         untotalled_snapshots_count=planned.untotalled_snapshots_count,
         hash=planned.hash,
     )

@@ -5,7 +5,7 @@ metadata and its history -> all files -> plan beside the tables -> the catalog f
 What a purge that died has left is finished by the next one in the catalog (`unfinished.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier
 from icekeep.maintenance.deletion.garbage import FilesOfKind
-from icekeep.maintenance.deletion.options import ReclaimOptions, checked_options
+from icekeep.maintenance.deletion.options import ReclaimOptions, accepted_names, checked_options
 from icekeep.maintenance.deletion.plans import DROPPED, DeletionPlan, forget_plan, refuse_unapproved, remove_draft
 from icekeep.maintenance.deletion.reclaim import Reclaimed, refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import territory
@@ -45,6 +45,7 @@ class DropResult(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         status: `partial` when not all files were deleted: the next purge of a table of the catalog tries again.
         kept_outside_files_count: files of the table that lie outside its places: they may belong to others.
+        accepted_unreadable: tables that cannot be loaded and were accepted by name.
         unreadable: metadata, manifest lists and manifests that cannot be read; what only they lead to stays.
         finished_files_count: files of purges that had not come to their end.
         plan_location: where the plan lies that is not finished.
@@ -62,6 +63,7 @@ class DropResult(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: tuple[str, ...] = ()
     finished_files_count: int = 0
     unlisted_reason: str = ""
+    accepted_unreadable: tuple[str, ...] = ()
     plan_location: str | None = None
     problems: tuple[str, ...] = ()
     metadata_location: str | None = None
@@ -79,6 +81,7 @@ class DropPlan(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
     hash: str | None = None
     unlisted_reason: str = ""
+    accepted_unreadable: tuple[str, ...] = ()
 
 
 def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
@@ -89,6 +92,7 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
     max_concurrent_deletes: int | None = None,
     approve: str | None = None,
     trust_manifest_list: bool = False,
+    accept_unreadable: Sequence[str] = (),
     options: Mapping[str, Any] | ReclaimOptions | None = None,
     listener: Listener = SILENT,
     runtime: Runtime = SYSTEM,
@@ -99,6 +103,7 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
         purge: also delete the files that its metadata leads to, through the metadata's history, and what icekeep keeps
             below its location, the trash included. The plan lies in `<warehouse>/.icekeep/purges/`; nothing comes back.
         approve: the hash of a plan (`plan_drop_table`): exactly that goes, or nothing.
+        accept_unreadable: names of tables of the catalog (`db.events`) that cannot be loaded, and lie elsewhere.
         trust_manifest_list: as the other jobs'; a purge retains nothing that it could be about.
 
     Raises:
@@ -113,10 +118,10 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
     )
     if not purge:
         return DropResult(metadata_location=_dropped(table, table.metadata.table_uuid) or None)
-    around = look_around(table, listener)
+    around = look_around(table, listener, accepted_names(accept_unreadable))
     run = str(runtime.new_uuid())
     directory = f"{purges_directory(table)}/{run}"
-    draft = PlanDraft(job=JOB, run=run, keeps_before=True, roots=told.roots)
+    draft = PlanDraft(job=JOB, run=run, keeps_before=True, roots=told.roots, accepted=around.accepted)
     listener.on(StepStarted(_FINDING))
     found = sort_garbage(all_garbage(table, spark), territory(table.metadata, told.roots), directory, table.storage)
     listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in found.files)} files"))
@@ -135,7 +140,12 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
     except IcekeepError:
         forget_plan(plan, table.storage)
         raise
-    deleting = DeletionRequest(options=told, max_concurrent_deletes=max_concurrent_deletes, trust_totals=False)
+    deleting = DeletionRequest(
+        options=told,
+        max_concurrent_deletes=max_concurrent_deletes,
+        trust_totals=False,
+        accepted=accepted_names(accept_unreadable),
+    )
     done = _deleted(plan, claim, table, spark, deleting, listener, runtime)
     # What is approved is all that goes.
     others = Earlier()
@@ -152,6 +162,7 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
         unreadable=found.unreadable,
         finished_files_count=others.finished_count,
         unlisted_reason=around.unlisted_reason,
+        accepted_unreadable=around.accepted,
         plan_location=None if done.is_complete else plan.directory,
         problems=(*((done.stopped,) if done.stopped else ()), *others.problems),
     )
@@ -165,6 +176,7 @@ def plan_drop_table(  # noqa: PLR0913 - as the job
     max_concurrent_deletes: int | None = None,
     approve: str | None = None,
     trust_manifest_list: bool = False,
+    accept_unreadable: Sequence[str] = (),
     options: Mapping[str, Any] | ReclaimOptions | None = None,
     runtime: Runtime = SYSTEM,
 ) -> DropPlan:
@@ -174,7 +186,7 @@ def plan_drop_table(  # noqa: PLR0913 - as the job
     )
     if not purge:
         return DropPlan(is_purged=False)
-    around = look_around(table, SILENT)
+    around = look_around(table, SILENT, accepted_names(accept_unreadable))
     found = sort_garbage(all_garbage(table, spark), territory(table.metadata, told.roots), None, table.storage)
     return DropPlan(
         is_purged=True,
@@ -184,8 +196,9 @@ def plan_drop_table(  # noqa: PLR0913 - as the job
         kept_outside_files_count=found.outside_count,
         unreadable=found.unreadable,
         files=found.sample,
-        hash=found.hash(table, PlanDraft(job=JOB, run="")),
+        hash=found.hash(table, PlanDraft(job=JOB, run="", accepted=around.accepted)),
         unlisted_reason=around.unlisted_reason,
+        accepted_unreadable=around.accepted,
     )
 
 

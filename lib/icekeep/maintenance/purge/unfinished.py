@@ -5,6 +5,8 @@ table may live, or have been dropped by somebody who keeps its files. And it is 
 same warehouse may serve another, in which the table lives.
 """
 
+from collections.abc import Sequence
+
 from icekeep.catalog.base import Table, parse_identifier
 from icekeep.errors import IcekeepError, MissingFileError, NotFoundError, SafetyError
 from icekeep.events import SILENT, Listener, Warned
@@ -31,22 +33,25 @@ def purges_directory(table: Table) -> str:
     return f"{above.rstrip('/')}/{OWN_DIRECTORY}/purges"
 
 
-def look_around(table: Table, listener: Listener, *, is_dropped: bool = False) -> Neighbours:
+def look_around(
+    table: Table, listener: Listener, accepted: Sequence[str] = (), *, is_dropped: bool = False
+) -> Neighbours:
     """The table's neighbours, none of which may lie where its files are deleted.
 
     Args:
+        accepted: names of tables that cannot be loaded, and of which the operator knows that they lie elsewhere.
         is_dropped: the catalog has forgotten the table. Nobody looks at what is deleted now, so that a listing of the
             catalog which is not complete is not enough.
 
     Raises:
         SafetyError: one lies there, or cannot be loaded.
     """
-    around = neighbours(table, is_listed=not is_dropped, listener=listener)
+    around = neighbours(table, accepted=accepted, is_listed=not is_dropped, listener=listener)
     if around.unreadable:
         names = ", ".join(map(repr, around.unreadable[:5]))
         raise SafetyError(
             f"{table.name!r} is not purged: {names} in the same catalog cannot be loaded, and may lie in the same place; mend or "
-            "drop what cannot be loaded first",
+            "drop what cannot be loaded first or, if you know that it lies elsewhere, name it with --accept-unreadable",
             tables=list(around.unreadable),
         )
     if is_dropped and around.unlisted_reason:
@@ -142,7 +147,7 @@ def _finish(
             _forget_or_refuse(plan, gone, now_ms)
             return Reclaimed()
         DroppedLook(gone)()
-        look_around(gone, SILENT, is_dropped=True)
+        look_around(gone, SILENT, told.accepted, is_dropped=True)
         return carry_out(plan, claim, gone, spark, told, listener, runtime)
 
 

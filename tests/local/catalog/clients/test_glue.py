@@ -100,6 +100,18 @@ class TestGlueCatalog(CatalogContract):
         with pytest.raises(NotFoundError, match="no namespace 'db'"):
             other.drop_namespace(("db",))
 
+    def test_the_entry_says_where_a_table_lies(self, catalog, create):
+        """MAINTENANCE 1.6: also where its metadata is gone."""
+        table = create(**{"write.data.path": "s3://data/x"})
+        table.storage.delete_many([table.metadata_location])
+        described = catalog.describe(EVENTS)
+        assert (described.location, described.properties["metadata_location"]) == (
+            table.metadata.location,
+            table.metadata_location,
+        )
+        with pytest.raises(NotFoundError):
+            catalog.describe(("db", "none"))
+
     def test_a_rename_is_refused(self, catalog, create):
         create()
         with pytest.raises(UnsupportedError, match="catalog 'local' cannot rename tables: Glue has no such request"):

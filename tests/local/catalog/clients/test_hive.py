@@ -10,7 +10,7 @@ from hive_metastore.ttypes import MetaException
 from pyiceberg.catalog.hive import HiveCatalog as ForeignHiveCatalog
 
 from contracts.catalog_contract import CatalogContract
-from icekeep.catalog.base import Committed, Conflict, Unknown
+from icekeep.catalog.base import Committed, Conflict, Description, Unknown
 from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.retry import commit
@@ -88,6 +88,20 @@ class TestHiveCatalog(CatalogContract):
             catalog.register_table(EVENTS, location)
         assert metastore.tables == {}
         assert catalog.register_table(EVENTS, location).storage.head(location) is not None
+
+    def test_the_entry_says_where_a_table_lies_whatever_it_is(self, catalog, create, metastore):
+        """MAINTENANCE 1.6: also of a table of another format, or one whose metadata is gone."""
+        table = create(**{"write.data.path": "s3://data/x"})
+        table.storage.delete_many([table.metadata_location])
+        described = catalog.describe(EVENTS)
+        assert (described.location, described.properties["write.data.path"]) == (table.metadata.location, "s3://data/x")
+        with pytest.raises(NotFoundError):
+            catalog.describe(("db", "none"))
+        entry = metastore.tables[EVENTS]
+        entry.parameters = None
+        assert catalog.describe(EVENTS) == Description(table.metadata.location)
+        entry.sd.location = ""
+        assert catalog.describe(EVENTS) is None
 
     def test_tables_are_listed_sorted(self, catalog, create, metastore):
         for name in ("b", "a"):

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from contracts.catalog_contract import CatalogContract
-from icekeep.catalog.base import Committed, Conflict, Unknown
+from icekeep.catalog.base import Committed, Conflict, Description, Unknown
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError, UnsupportedError, UsageError
 from icekeep.spec.attachment_updates import AddEncryptionKey
@@ -81,6 +81,16 @@ class TestRestCatalog(CatalogContract):
         assert catalog.register_table(EVENTS, location).metadata == table.metadata
         assert server.pointers == {EVENTS: location}
         assert server.faults == []
+
+    def test_the_server_says_where_a_table_lies_whose_metadata_cannot_be_read(self, catalog, create, server):
+        """MAINTENANCE 1.6."""
+        table = create(**{"write.data.path": "s3://data/x"})
+        described = catalog.describe(EVENTS)
+        assert described == Description(
+            table.metadata.location, {"write.data.path": "s3://data/x"}, (table.metadata_location,)
+        )
+        with pytest.raises(NotFoundError):
+            catalog.describe(("db", "none"))
 
     def test_a_server_without_the_endpoint_is_unsupported(self, catalog, create, server):
         create()

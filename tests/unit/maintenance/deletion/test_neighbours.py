@@ -7,15 +7,17 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.catalog.base import Pointer
+from icekeep.catalog.base import Description, Pointer
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import InvalidTableError, NotFoundError, SafetyError, UnavailableError, UnsupportedError, UsageError
 from icekeep.events import Warned
-from icekeep.maintenance.deletion.neighbours import Neighbours, forget_places, neighbours
+from icekeep.maintenance.deletion.neighbour_places import forget_places
+from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.operations.rehearsal import Rehearsal, WatchedCatalog
 from icekeep.spec.definition_updates import SetLocation
@@ -177,12 +179,14 @@ def test_a_directory_that_meets_the_location_of_another_table_is_refused_from_bo
 
 @pytest.mark.parametrize("key", ["write__data__path", "write__metadata__path"])
 @pytest.mark.parametrize("theirs", ["memory://lake/files", "memory://lake/files/", "memory://lake/files/x"])
-def test_directories_that_two_tables_share_are_told_and_refused_for_nobody(lake, key, theirs):
-    """Iceberg's layout for object stores puts files of several tables below one `write.data.path`."""
+def test_directories_that_two_tables_share_are_refused_for_nobody_but_who_lists_them(lake, key, theirs):
+    """Iceberg's layout for object stores puts files of several tables below one `write.data.path` (MAINTENANCE 1.6)."""
     tables = [lake.put("db.a", write__data__path="memory://lake/files"), lake.put("db.b", **{key: theirs})]
     lake.put("db.c")
-    for table, other in zip(tables, ("db.b", "db.a"), strict=True):
-        assert neighbours(table) == Neighbours(shares_data_path=(other,))
+    for table in tables:
+        assert neighbours(table) == neighbours(table, looked_at=table.metadata.location) == Neighbours()
+        with pytest.raises(SafetyError, match=r"'memory://lake/files/x' of table 'db\.[ab]' "):
+            neighbours(table, looked_at="memory://lake/files/x")
 
 
 def test_a_whole_bucket_as_data_path_stands_in_nobodys_way(lake):
@@ -424,6 +428,85 @@ def test_a_version_file_that_was_made_anew_under_its_old_name_is_read_again(tmp_
     assert f"contains '{ours.metadata.location}/data' of table 'db.b'" in refused(ours).message
 
 
+def test_only_the_directory_that_is_listed_counts_for_who_looks_for_garbage(lake):
+    """MAINTENANCE 1.6: a table in `inner` does not stop the listing of `data`; what is its own is told to be kept."""
+    ours, told = lake.put("db.ours"), Told()
+    lake.put("db.inner", f"{WAREHOUSE}/db/ours/inner")
+    around = neighbours(ours, looked_at=f"{WAREHOUSE}/db/ours/data", listener=told)
+    assert f"{WAREHOUSE}/db/ours/inner" in around.inner_places
+    (warning,) = told.warnings
+    assert warning.endswith("of table 'db.inner': what lies in a place of the other table is kept")
+    with pytest.raises(SafetyError, match="contains"):
+        neighbours(ours, looked_at=f"{WAREHOUSE}/db/ours")
+
+
+@pytest.mark.parametrize("theirs", [f"{WAREHOUSE}/db/ours/in", "memory:/wh/db/ours/in", "memory:/wh/db/ours/./in/"])
+def test_a_job_that_goes_by_its_own_metadata_is_told_of_nested_places_and_leaves_them_alone(lake, theirs):
+    """MAINTENANCE 1.6: expiry warns, and what lies in the inner table's place is no file of the outer one's."""
+    outer = lake.put("db.ours")
+    inner = lake.put("db.inner", theirs, write__metadata__path=f"{WAREHOUSE}/meta")
+    told = Told()
+    around = neighbours(outer, refuses_overlap=False, listener=told)
+    assert len(told.warnings) == 1
+    mine = territory(outer.metadata, (), around.inner_places)
+    names = [
+        f"{WAREHOUSE}/db/ours/{name}" for name in ("data/f", "in/data/f", "in", "in2/f", "data/../in/f", "in//f", "//f")
+    ]
+    held = [True, False, False, True, False, False, True]
+    assert [mine.holds(name) for name in names] == held
+    assert mine.mask(pa.array(names)).tolist() == held
+    around = neighbours(inner, refuses_overlap=False)
+    assert around.inner_places == ()
+
+
+def test_two_tables_at_one_location_are_refused_for_every_job(lake):
+    ours = lake.put("db.ours")
+    lake.put("db.theirs", ours.metadata.location)
+    with pytest.raises(SafetyError, match="is the same place as"):
+        neighbours(ours, refuses_overlap=False)
+
+
+@pytest.mark.parametrize("is_found", [True, False])
+def test_a_table_that_cannot_be_loaded_is_judged_by_where_the_catalog_says_that_it_lies(lake, is_found):
+    """MAINTENANCE 1.6: another team's table, whose metadata is forbidden or gone."""
+    ours, broken = lake.put("db.ours"), lake.put("db.broken")
+    lake.reads.inner.delete_many([broken.metadata_location])
+    if not is_found:
+        lake.failing["find", ("db", "broken")] = UsageError("denied")
+    told = Told()
+    lake.described["db", "broken"] = Description(f"{WAREHOUSE}/db/broken")
+    assert neighbours(ours, listener=told) == Neighbours()
+    (warning,) = told.warnings
+    assert f"is judged by where the catalog says that it lies, '{WAREHOUSE}/db/broken': " in warning
+    for described in (
+        Description(f"{WAREHOUSE}/db/ours/x"),
+        Description(f"{WAREHOUSE}/db/broken", {"write.data.path": f"{WAREHOUSE}/db/ours/x"}),
+        Description(f"{WAREHOUSE}/db/broken", {}, (f"{WAREHOUSE}/db/ours/x/m.json",)),
+    ):
+        lake.described["db", "broken"] = described
+        assert f"contains '{WAREHOUSE}/db/ours/x" in refused(ours).message
+    lake.described["db", "broken"] = Description("nowhere")
+    assert neighbours(ours) == Neighbours(unreadable=("db.broken",))
+
+
+def test_a_table_that_cannot_be_loaded_may_be_accepted_by_its_name(lake):
+    """MAINTENANCE 1.6."""
+    ours, told = lake.put("db.ours"), Told()
+    for name in ("a", "b"):
+        lake.put(f"db.{name}")
+        lake.failing["find", ("db", name)] = UsageError("denied")
+    lake.put("db.fine")
+    around = neighbours(ours, accepted=("db.b", "db.fine", "db.none"), listener=told)
+    assert around == Neighbours(unreadable=("db.a",), accepted=("db.b",))
+    assert told.warnings == [
+        "it cannot be told where table 'db.a' lies: denied",
+        "it cannot be told where table 'db.b' lies, which is accepted: denied",
+    ]
+    lake.put("db.in", f"{WAREHOUSE}/db/ours/in")
+    with pytest.raises(SafetyError, match=r"'db\.in'"):
+        neighbours(ours, accepted=("db.a", "db.b", "db.in"))
+
+
 NAMES = st.lists(st.sampled_from(["a", "b", "ab", "t", "data"]), min_size=1, max_size=4)
 
 
@@ -439,17 +522,18 @@ def test_what_is_not_refused_never_holds_a_file_of_the_other(ours, our_data, the
     answers = []
     for table, them in ((one, other), (other, one)):
         try:
-            shared = neighbours(table).shares_data_path
+            neighbours(table)
         except SafetyError:
             answers.append("refused")
             continue
-        answers.append(bool(shared))
+        answers.append("fine")
         mine = territory(table.metadata)
         location = them.metadata.location
         assert not mine.holds(f"{location}/x")
         assert not mine.holds(them.metadata_location)
-        data = them.metadata.properties.get("write.data.path", f"{location}/data")
-        assert shared or not mine.holds(f"{data}/x")
+        # What lies in a data path of both, each of them deletes only by its own metadata.
+        if our_data is None or their_data is None:
+            assert not mine.holds(f"{them.metadata.properties.get('write.data.path', f'{location}/data')}/x")
     assert answers[0] == answers[1]
 
 

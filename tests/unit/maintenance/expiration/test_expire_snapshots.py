@@ -76,6 +76,33 @@ def test_what_only_expired_snapshots_lead_to_goes_at_once_without_trash():
     assert expired(latest(table)).expired_snapshots_count == 0
 
 
+def test_a_table_inside_is_a_warning_and_keeps_what_lies_in_its_place():
+    """MAINTENANCE 1.6: expiry deletes only what its own metadata named; of that what a table inside may own stays."""
+    table = memory_table()
+    catalog = table.catalog
+    for name in ("a", "inner/data/b"):
+        catalog.storage.create(data_file(name).file_path, b"rows")
+        table = add(table, name)
+    change = RewriteFiles(removed=entries_of(table, "a", "b"), added=files("ab"), schema_id=0)
+    table = commit(table, change, runtime=catalog.runtime).table
+    metadata = msgspec.structs.replace(
+        memory_table().metadata,
+        location=f"{table.metadata.location}/data/inner",
+        table_uuid=str(catalog.runtime.new_uuid()),
+    )
+    inner = catalog.create(("db", "inner"), metadata)
+    catalog.runtime.pass_ms(1000)
+    heard = Recorder()
+    plan = planned(table)
+    result = expired(table, listener=heard)
+    assert result.expired_snapshots_count == 2
+    assert data(table) == ["inner/data/b", f"inner/{inner.metadata_location.split('/inner/')[1]}"]
+    assert plan.files_count == result.deleted_data_files_count + result.deleted_manifest_files_count + 2
+    [warning] = [e.message for e in heard.events if isinstance(e, Warned)]
+    assert "of table 'db.inner': what lies in a place of the other table is kept" in warning
+    assert expired(catalog.load(inner.identifier)).status == "done"
+
+
 def test_the_plan_is_exactly_what_goes_and_changes_nothing():
     """apache/iceberg #11213: nobody could see what an expiration would free."""
     table = history()

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from icekeep.catalog.base import Description
 from icekeep.errors import OptionError, SafetyError, UnavailableError, UnsupportedError, UsageError
 from icekeep.events import SILENT, Warned
+from icekeep.maintenance.deletion.neighbour_places import forget_places
 from icekeep.maintenance.heartbeat import Heartbeat
 from icekeep.maintenance.runs import DEAD_AFTER_MS
 from icekeep.spec.metadata_codec import format_metadata
@@ -287,18 +289,63 @@ def test_a_neighbour_that_cannot_be_read_stops_it(world):
     assert stray in world.memory.files
 
 
-def test_a_neighbour_with_a_data_path_together_stops_it(new_world):
-    """H-O3, H16: neither location is involved, and yet one's files look like orphans of the other."""
+def test_a_neighbour_that_cannot_be_read_is_accepted_by_its_name_and_is_a_part_of_the_plan(world):
+    """MAINTENANCE 1.6: one broken or forbidden table does not stop a whole catalog."""
+    metadata = msgspec.structs.replace(
+        world.table.metadata, location=f"{ROOT}2", table_uuid=str(world.runtime.new_uuid())
+    )
+    other = world.catalog.create(("db", "broken"), metadata)
+    stray = world.put("x")
+    before = world.plan()
+    assert before.accepted_unreadable == ()
+    world.memory.files[other.metadata_location] = (b"{", 0)
+    forget_places()
+    plan = world.plan(accept_unreadable=["db.broken", "db.other"])
+    assert (plan.files, plan.accepted_unreadable) == ((stray,), ("db.broken",))
+    assert plan.hash != before.hash
+    with pytest.raises(SafetyError, match="is approved"):
+        world.run(accept_unreadable=["db.broken"], approve=before.hash)
+    assert stray in world.memory.files
+    result = world.run(accept_unreadable=["db.broken"], approve=plan.hash)
+    assert (result.orphan_file_locations, result.accepted_unreadable) == ((stray,), ("db.broken",))
+    assert stray not in world.memory.files
+
+
+@pytest.mark.parametrize("names", [["broken"], "db.broken", ["db."]])
+def test_what_is_accepted_must_be_names_of_tables(world, names):
+    with pytest.raises(OptionError, match="accept_unreadable"):
+        world.run(accept_unreadable=names)
+
+
+def test_a_neighbour_that_cannot_be_read_is_judged_by_what_the_catalog_says(world):
+    """MAINTENANCE 1.6."""
+    metadata = msgspec.structs.replace(
+        world.table.metadata, location=f"{ROOT}2", table_uuid=str(world.runtime.new_uuid())
+    )
+    other = world.catalog.create(("db", "broken"), metadata)
+    world.memory.files[other.metadata_location] = (b"{", 0)
+    stray = world.put("x")
+    world.catalog.described["db", "broken"] = Description(f"{ROOT}/inner")
+    with pytest.raises(SafetyError, match=r"contains .*/inner' of table 'db\.broken'"):
+        world.run()
+    world.catalog.described["db", "broken"] = Description(f"{ROOT}2")
+    assert world.run().orphan_file_locations == (stray,)
+
+
+def test_a_neighbour_with_a_data_path_together_stops_only_who_lists_that(new_world):
+    """H-O3, H16, MAINTENANCE 1.6: the layout that AWS recommends; the shared path is not listed by default."""
     shared = {"write.data.path": "memory://lake/shared/data"}
     world = new_world(**shared)
     metadata = msgspec.structs.replace(
         world.table.metadata, location=f"{ROOT}2", table_uuid=str(world.runtime.new_uuid()), properties=shared
     )
     world.catalog.create(("db", "other"), metadata)
+    theirs = world.put("live.parquet", root="memory://lake/shared/data")
     stray = world.put("x")
-    with pytest.raises(SafetyError, match=r"'db\.other' have a data or metadata directory together"):
-        world.run()
-    assert stray in world.memory.files
+    with pytest.raises(SafetyError, match=r"is the same place as 'memory://lake/shared/data' of table 'db\.other'"):
+        world.run(location="memory://lake/shared/data")
+    assert world.run().orphan_file_locations == (stray,)
+    assert theirs in world.memory.files
 
 
 def test_a_catalog_that_cannot_list_is_told(world):

@@ -19,6 +19,7 @@ from icekeep.errors import (
 )
 from icekeep.events import Warned
 from icekeep.maintenance.deletion.claims import LEASE_MS
+from icekeep.maintenance.deletion.neighbour_places import forget_places
 from icekeep.maintenance.deletion.options import DAY_MS
 from icekeep.maintenance.expiration import expire_snapshots
 from icekeep.maintenance.purge import drop_table, plan_drop_table
@@ -364,6 +365,24 @@ def test_a_neighbour_that_cannot_be_loaded_stops_a_purge():
     with pytest.raises(SafetyError, match=r"db\.other"):
         purged(table)
     assert is_there(table)
+
+
+def test_a_neighbour_that_cannot_be_loaded_is_accepted_by_its_name():
+    """MAINTENANCE 1.6: what is accepted is in the plan's hash and in the result."""
+    catalog = MemoryCatalog()
+    table, other = history(catalog), another(catalog)
+    before = plan_drop_table(table, no_spark, purge=True)
+    catalog.storage.delete_many([other.metadata_location])
+    forget_places()
+    with pytest.raises(SafetyError, match="--accept-unreadable"):
+        plan_drop_table(table, no_spark, purge=True, accept_unreadable=["db.another"])
+    plan = plan_drop_table(table, no_spark, purge=True, accept_unreadable=["db.other"])
+    assert plan.accepted_unreadable == ("db.other",)
+    with pytest.raises(SafetyError, match="is approved"):
+        purged(table, accept_unreadable=["db.other"], approve=before.hash)
+    result = purged(table, accept_unreadable=["db.other"], approve=plan.hash)
+    assert (result.status, result.accepted_unreadable) == ("done", ("db.other",))
+    assert not is_there(table)
 
 
 def test_what_cannot_be_read_is_told_and_stays():
