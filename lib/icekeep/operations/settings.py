@@ -177,7 +177,8 @@ JOB_SETTINGS: Mapping[str, tuple[Setting, ...]] = {
         _TRUST_MANIFEST_LIST,
         _ACCEPT_UNREADABLE,
         msgspec.structs.replace(
-            _OPTIONS_OF_DELETION, help="grace, max-orphan-ratio, max-deletes-per-second, reclaim.roots; may be repeated"
+            _OPTIONS_OF_DELETION,
+            help="grace, max-orphan-ratio, ignore-metadata-of, max-deletes-per-second, reclaim.roots; may be repeated",
         ),
     ),
     "drop": (

@@ -3,6 +3,7 @@
 Iceberg has none of them. Ages are texts as `36h`; `0` is none.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -17,6 +18,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 TRASH_DAYS = 3
 """How long deleted files stay in the trash on local disks and HDFS, where moving a file costs no more than deleting it."""
 
+_UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _TRASH_SCHEMES = frozenset({"file", "hdfs", "viewfs"})
 _MAX_DAYS = 36_500
 
@@ -86,9 +88,24 @@ class OrphanOptions(GraceOptions, frozen=True, kw_only=True):
 
     Attributes:
         max_orphan_ratio: of the files that were listed, the share above which it stops.
+        ignore_metadata_of: uuids of dead tables, joined by commas: their old metadata files are taken for garbage.
     """
 
     max_orphan_ratio: Annotated[float, Meta(ge=0, le=1)] = field(name="max-orphan-ratio", default=0.2)
+    ignore_metadata_of: str = field(name="ignore-metadata-of", default="")
+
+    def check(self) -> None:
+        GraceOptions.check(self)
+        _ = self.ignored_uuids
+
+    @property
+    def ignored_uuids(self) -> tuple[str, ...]:
+        """The uuids of `ignore-metadata-of`, in lower case; raises `OptionError`."""
+        uuids = tuple(part.strip().lower() for part in self.ignore_metadata_of.split(",") if part.strip())
+        for uuid in uuids:
+            if not _UUID.fullmatch(uuid):
+                raise OptionError("ignore-metadata-of", given=uuid, expected="uuids of tables, with commas between")
+        return uuids
 
 
 R = TypeVar("R", bound=ReclaimOptions)

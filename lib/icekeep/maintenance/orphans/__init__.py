@@ -69,14 +69,16 @@ def remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
         trust_manifest_list: believe manifest lists although the summaries of snapshots count other files.
         accept_unreadable: names of tables of the catalog (`db.events`) that cannot be loaded, and of which the operator knows
             that they lie elsewhere; all other tables that cannot be loaded, and whose place the catalog does not tell, refuse.
-        options: `max-orphan-ratio`, `max-deletes-per-second`, `reclaim.roots`, `grace`.
+        options: `max-orphan-ratio`, `max-deletes-per-second`, `reclaim.roots`, `grace`; `ignore-metadata-of`, uuids of dead
+            tables, whose metadata files are garbage once they are as old as other orphans. The table's own uuid means metadata
+            that is further on than the current one, of a commit that died before it landed.
 
     Raises:
         UsageError: `older_than` is less than a day ago, or an argument cannot be what it is.
         SafetyError: the table has `gc.enabled=false`; another table may have files in the same place; not everything that the
             table leads to can be read; paths are spelled in different ways; or too great a share of the files would go.
         UnsupportedError: the table is encrypted, or the mode is `DELETE`.
-        TryAgainError: the catalog or the store is out of reach.
+        TryAgainError: the catalog or the store is out of reach, or a commit to the table is under way.
     """
     search = _search(
         older_than=older_than,

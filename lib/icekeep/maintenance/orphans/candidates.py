@@ -128,7 +128,13 @@ def find_candidates(
     before_ms = eligible_before_ms(search.older_than, now_ms)
     places = territory(table.metadata, search.options.roots)
     root = listed_root(table, search.location, places)
-    found = neighbours(table, looked_at=root, accepted=search.accept_unreadable, listener=listener)
+    found = neighbours(
+        table,
+        looked_at=root,
+        accepted=search.accept_unreadable,
+        dead_uuids=search.options.ignored_uuids,
+        listener=listener,
+    )
     refuse_neighbours(table, found)
     places = territory(table.metadata, search.options.roots, found.inner_places)
     listener.on(StepStarted(_FINDING))
@@ -144,7 +150,7 @@ def find_candidates(
         refuse_conflicts(compared.mismatched_count, compared.conflicts)
     unnamed = _narrowed(compared, search.driver_rows)
     free, waiting_count = without_waiting(unnamed, compared.unnamed_count, latest, spark)
-    files, counts = _sorted(free, _sorter(latest, before_ms, now_ms, living))
+    files, counts = _sorted(free, _sorter(latest, before_ms, now_ms, living, search))
     _refuse_strangers(latest, root, files, counts)
     going = _going(files, search.driver_rows)
     candidates = Candidates(
@@ -234,7 +240,7 @@ def _narrowed(compared: Compared, driver_rows: int) -> Rows:
     return arrow_rows(unnamed, LISTED)
 
 
-def _sorter(table: Table, before_ms: int, now_ms: int, living: frozenset[str]) -> Sorter:
+def _sorter(table: Table, before_ms: int, now_ms: int, living: frozenset[str], search: Search) -> Sorter:
     metadata = table.metadata
     head = table.storage.head(table.metadata_location)
     return Sorter(
@@ -247,6 +253,7 @@ def _sorter(table: Table, before_ms: int, now_ms: int, living: frozenset[str]) -
         now_ms=now_ms,
         storage=table.storage,
         living=living,
+        ignored_uuids=search.options.ignored_uuids,
     )
 
 
@@ -274,16 +281,16 @@ def _going(files: Rows, driver_rows: int) -> Rows:
 
 
 def _refuse_strangers(table: Table, root: str, files: Rows, counts: dict[Sort, int]) -> None:
-    if not counts[Sort.FOREIGN] and not counts[Sort.FORK]:
-        return
-    forks = _first(files, Sort.FORK)
-    if forks:
+    foreign, forks, unfinished = (
+        _first(files, sort) if counts[sort] else [] for sort in (Sort.FOREIGN, Sort.FORK, Sort.UNFINISHED)
+    )
+    if forks or unfinished:
         # The commit that one of them belongs to may have landed since.
         landed = _history(table.catalog.load(table.identifier))
-        forks = [row for row in forks if canonical(row["location"]) not in landed]
-    refuse_foreign(
-        table, root, [row["reason"] for row in _first(files, Sort.FOREIGN)], [row["reason"] for row in forks]
-    )
+        forks, unfinished = (
+            [row for row in rows if canonical(row["location"]) not in landed] for rows in (forks, unfinished)
+        )
+    refuse_foreign(table, root, *([row["reason"] for row in rows] for rows in (foreign, forks, unfinished)))
 
 
 def _first(files: Rows, sort: Sort) -> list[dict[str, str]]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import InvalidTableError, SafetyError, UsageError
+from icekeep.errors import InvalidTableError, SafetyError, TryAgainError, UsageError
 from icekeep.maintenance.deletion.neighbours import Neighbours
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import Territory
@@ -87,21 +87,39 @@ def refuse_conflicts(count: int, conflicts: Sequence[Conflict]) -> None:
         )
 
 
-def refuse_foreign(table: Table, root: str, foreign: Sequence[str], forks: Sequence[str]) -> None:
-    """Raise `SafetyError` where there is metadata that leads to files which this table's metadata does not know of."""
+def refuse_foreign(
+    table: Table, root: str, foreign: Sequence[str], forks: Sequence[str], unfinished: Sequence[str] = ()
+) -> None:
+    """Refuse to go on where there is metadata that leads to files which this table's metadata does not know of.
+
+    Args:
+        foreign, forks: of other tables, and of another line of this one's history; each says which file.
+        unfinished: young files that may be those of a commit under way.
+
+    Raises:
+        SafetyError: something is `foreign`, or there are `forks`.
+        TryAgainError: all that stands in the way is `unfinished`.
+    """
     if foreign:
         raise SafetyError(
             f"below {root!r} there is table metadata that is not of table {table.name!r}: {foreign[0]}"
             f"{_and_more(foreign)}; its files would look like orphans, so nothing is deleted; move that table, or its metadata "
-            "if it is dead, to another place",
+            "if it is dead, to another place, or name a dead table with --option ignore-metadata-of=UUID",
             files=[*foreign],
         )
     if forks:
         raise SafetyError(
             f"metadata that descends from the current one of table {table.name!r}, or is further on, is not in its history: "
-            f"{forks[0]}{_and_more(forks)}; another catalog may have this table too, or a commit is under way; nothing is "
-            "deleted; run it again, and if it comes again find out which line of history is the right one",
+            f"{forks[0]}{_and_more(forks)}; another catalog may have this table too, or a commit died before it landed; nothing "
+            "is deleted; find out which line of history is the right one, and if it is the catalog's, commit to the table or "
+            f"give --option ignore-metadata-of={table.metadata.table_uuid}",
             files=[*forks],
+        )
+    if unfinished:
+        raise TryAgainError(
+            f"somebody is writing metadata of table {table.name!r}, or died at it a short time ago: {unfinished[0]}"
+            f"{_and_more(unfinished)}; nothing is deleted; run it again later",
+            files=[*unfinished],
         )
 
 

@@ -3,6 +3,9 @@
 A metadata file in no log is what a commit that lost left behind, or a version that fell out of the log. It may also be that
 of another table in the same place, or of another line of this one's history: then nothing here may be deleted, since that
 metadata leads to files which ours does not.
+
+Dead metadata does not stand in the way for ever: a file that was cut off while it was written leads nowhere once it is old, and
+an operator may name tables that are dead by their uuid. A commit that is under way ends by itself.
 """
 
 import re
@@ -20,6 +23,7 @@ from icekeep.catalog.version_files import parse_version_name
 from icekeep.errors import IcekeepError, MissingFileError
 from icekeep.maintenance.deletion.garbage import FileKind
 from icekeep.maintenance.orphans.listing import LISTED
+from icekeep.maintenance.orphans.options import DEFAULT_AGE_MS
 from icekeep.maintenance.orphans.reaching import unzipped
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical
@@ -29,6 +33,9 @@ _WHOLE_BYTES = 1 << 20
 _HEAD_BYTES = 64 << 10
 _CLOCK_GRAIN_MS = 2_000
 _THREADS = 16
+
+_CUT_OFF = "truncated"
+"""What msgspec says of text that ends too early, and of no other."""
 
 _UUID_AT_HEAD = re.compile(rb'\s*\{\s*(?:"format-version"\s*:\s*\d+\s*,\s*)?"table-uuid"\s*:\s*"([0-9A-Fa-f-]{36})"')
 """As all known writers begin; where a file begins otherwise it is read whole."""
@@ -44,6 +51,7 @@ class Sort(StrEnum):
     GONE = "gone"
     FOREIGN = "foreign"
     FORK = "fork"
+    UNFINISHED = "unfinished"
 
 
 SORTED = pa.schema([*LISTED, pa.field("kind", pa.string()), pa.field("reason", pa.string())])
@@ -62,6 +70,8 @@ class Sorter(msgspec.Struct, frozen=True, kw_only=True):
         last_version: the number in the current file's name, if catalogs may find the table by it.
         now_ms: the earlier of the clocks.
         living: runs that are at work: files with such a name in theirs are not old enough, whatever their age.
+        ignored_uuids: in lower case, of tables whose old metadata leads nowhere; that of this table means old metadata that is
+            further on than the current one.
     """
 
     table_uuid: str | None
@@ -73,6 +83,7 @@ class Sorter(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: int
     storage: Storage
     living: frozenset[str] = frozenset()
+    ignored_uuids: tuple[str, ...] = ()
 
     def sort(self, files: pa.RecordBatch) -> pa.RecordBatch:
         """Files of `LISTED` that no metadata leads to, as rows of `SORTED`.
@@ -104,19 +115,35 @@ class Sorter(msgspec.Struct, frozen=True, kw_only=True):
             found = self._read(location, size_bytes, modified_ms)
         except MissingFileError:
             return Sort.GONE, None
+        except _CutOffError as error:
+            if modified_ms is None or modified_ms >= min(self.before_ms, self.now_ms - DEFAULT_AGE_MS):
+                return Sort.UNFINISHED, f"{location!r} cannot be read ({error}): it may still be written"
+            return self._leading_nowhere(location, modified_ms), None
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, zlib.error) as error:
             return Sort.FOREIGN, f"{location!r} cannot be read ({next(iter(str(error).splitlines()), '')})"
+        return self._judged_by_table(found, location, modified_ms)
+
+    def _judged_by_table(self, found: "_Document", location: str, modified_ms: int | None) -> tuple[Sort, str | None]:
+        """What whole metadata is taken for, by the table that it is of."""
         if found.table_uuid is None:
             return Sort.FOREIGN, f"{location!r} has no table-uuid"
-        if self.table_uuid is None or found.table_uuid.lower() != self.table_uuid.lower():
+        uuid = found.table_uuid.lower()
+        is_ours = self.table_uuid is not None and uuid == self.table_uuid.lower()
+        is_young = modified_ms is None or modified_ms >= self.before_ms
+        is_ignored = uuid in self.ignored_uuids and not is_young
+        if not is_ours and not is_ignored:
             return Sort.FOREIGN, f"{location!r} is of table {found.table_uuid}"
-        if self._is_ahead(found):
+        if is_ours and not is_ignored and self._is_ahead(found):
+            if is_young:
+                return Sort.UNFINISHED, f"{location!r} descends from the current metadata: a commit may be under way"
             return Sort.FORK, f"{location!r}"
-        if modified_ms is None or modified_ms >= self.before_ms:
+        if is_young:
             return Sort.YOUNG, None
-        if self._may_be_found_by_name(location, modified_ms):
-            return Sort.VERSION, None
-        return Sort.METADATA, None
+        return self._leading_nowhere(location, modified_ms), None
+
+    def _leading_nowhere(self, location: str, modified_ms: int | None) -> Sort:
+        is_version = modified_ms is not None and self._may_be_found_by_name(location, modified_ms)
+        return Sort.VERSION if is_version else Sort.METADATA
 
     def _read(self, location: str, size_bytes: int | None, modified_ms: int | None) -> "_Document":
         # What came before the current file cannot descend from it: of that only the table's id matters, which comes first.
@@ -126,7 +153,7 @@ class Sorter(msgspec.Struct, frozen=True, kw_only=True):
                 match = _UUID_AT_HEAD.match(unzipped(stream.read(_HEAD_BYTES)))
             if match is not None:
                 return _Document(table_uuid=match[1].decode())
-        return msgspec.json.decode(unzipped(self.storage.read(location)), type=_Document)
+        return _parsed(self.storage.read(location))
 
     def _is_ahead(self, found: "_Document") -> bool:
         """Whether metadata descends from ours, or is further on than it, while ours does not know of it."""
@@ -155,6 +182,36 @@ class _Document(msgspec.Struct):
     table_uuid: str | None = msgspec.field(name="table-uuid", default=None)
     last_sequence_number: int = msgspec.field(name="last-sequence-number", default=0)
     metadata_log: list[_Entry] | None = msgspec.field(name="metadata-log", default=None)
+
+
+class _CutOffError(Exception):
+    """Text that ended before its JSON did; what is wrong in another way may be in a format that is not known here."""
+
+
+def _parsed(data: bytes) -> _Document:
+    # A file that was made longer and never filled, as a crash leaves it on some disks, is as good as empty.
+    if b"\x1f\x8b".startswith(data) or not data.strip(b"\0"):
+        raise _CutOffError("it is empty")
+    text = unzipped(data)
+    try:
+        return msgspec.json.decode(text, type=_Document)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError as error:
+        if _ends_early(text):
+            raise _CutOffError("it ends in the middle") from error
+        raise
+
+
+def _ends_early(text: bytes) -> bool:
+    # A number that was cut off is no number, until one more digit follows.
+    for more in (b"", b"0"):
+        try:
+            msgspec.json.decode(text + more)
+        except msgspec.DecodeError as error:
+            if _CUT_OFF in str(error):
+                return True
+    return False
 
 
 def _is_location(text: str, key: str) -> bool:

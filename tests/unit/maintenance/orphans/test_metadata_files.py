@@ -104,13 +104,52 @@ def test_a_large_file_that_may_descend_from_ours_is_read_to_its_end(store):
     log = [{"timestamp-ms": 1, "metadata-file": "memory://lake//tbl/metadata/00200-x.metadata.json"}]
     data = document(padding=2_000_000, **{"metadata-log": log})
     assert store.sorts("a.metadata.json", data, HEAD_MS + 1) is Sort.FORK
-    assert store.sorts("a.metadata.json", data, HEAD_MS + 2 * DAY_MS) is Sort.FORK
+    assert store.sorts("a.metadata.json", data, HEAD_MS + 2 * DAY_MS) is Sort.UNFINISHED
 
 
 def test_metadata_that_is_further_on_than_ours_is_another_line_of_history(store):
     assert store.sorts("a.metadata.json", document(**{"last-sequence-number": 202})) is Sort.FORK
     # What an attempt leaves behind that lost to a change of properties.
     assert store.sorts("a.metadata.json", document(**{"last-sequence-number": 201})) is Sort.METADATA
+
+
+@pytest.mark.parametrize("zip_it", [False, True])
+def test_metadata_that_was_cut_off_leads_nowhere_once_it_is_old(store, zip_it):
+    """MAINTENANCE 1.15: wherever it was cut off, by a writer that was killed; three days are the least."""
+    whole = document(
+        **{"metadata-log": [{"metadata-file": "x", "timestamp-ms": -1.5e3}], "ok": [True, None, "\\u00e4"]}
+    )
+    data = gzip.compress(whole, mtime=0) if zip_it else whole
+    now_ms = HEAD_MS + 4 * DAY_MS
+    # The last bytes of gzip are no text: without them all of it can be read.
+    for length in range(len(data) - (16 if zip_it else 0)):
+        cut = data[:length]
+        assert store.sorts("a.metadata.json", cut, now_ms - 3 * DAY_MS - 1) is Sort.METADATA, cut
+        assert store.sorts("a.metadata.json", cut, now_ms - 3 * DAY_MS, before_ms=now_ms) is Sort.UNFINISHED, cut
+    assert store.sorts("a.metadata.json", b"\0" * 4096) is Sort.METADATA
+    assert store.sorts("v900.metadata.json", b"", last_version=900) is Sort.VERSION
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x28\xb5\x2f\xfd", b"[]", b"{}", b"{x", b"\x1f\x8b\xff\xff", b"nonsense", b'{"table-uuid": 7}']
+)
+def test_metadata_that_is_not_understood_is_a_stranger_s_at_any_age(store, data):
+    """Another codec, for example: whoever wrote it may read it."""
+    assert store.sorts("a.metadata.json", data) is Sort.FOREIGN
+
+
+def test_metadata_of_a_table_that_is_said_to_be_dead_leads_nowhere_once_it_is_old(store):
+    """MAINTENANCE 1.15."""
+    other = "0c2b5d1e-0000-4000-8000-00000000000a"
+    data = document(uuid=other.upper(), **{"last-sequence-number": 900})
+    assert store.sorts("a.metadata.json", data) is Sort.FOREIGN
+    assert store.sorts("a.metadata.json", data, ignored_uuids=(other,)) is Sort.METADATA
+    # It was written a moment ago: so it is alive.
+    assert store.sorts("a.metadata.json", data, HEAD_MS + 2 * DAY_MS, ignored_uuids=(other,)) is Sort.FOREIGN
+    fork = document(**{"last-sequence-number": 202})
+    assert store.sorts("a.metadata.json", fork, ignored_uuids=(other,)) is Sort.FORK
+    assert store.sorts("a.metadata.json", fork, ignored_uuids=(UUID,)) is Sort.METADATA
+    assert store.sorts("a.metadata.json", fork, HEAD_MS + 2 * DAY_MS, ignored_uuids=(UUID,)) is Sort.UNFINISHED
 
 
 def test_a_file_that_goes_away_meanwhile_is_no_matter(store):

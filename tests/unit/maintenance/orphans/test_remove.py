@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.catalog.base import Description
-from icekeep.errors import OptionError, SafetyError, UnavailableError, UnsupportedError, UsageError
+from icekeep.errors import OptionError, SafetyError, TryAgainError, UnavailableError, UnsupportedError, UsageError
 from icekeep.events import SILENT, Warned
 from icekeep.maintenance.deletion.neighbour_places import forget_places
 from icekeep.maintenance.heartbeat import Heartbeat
@@ -369,14 +369,55 @@ def test_metadata_of_another_table_in_the_place_stops_it(world):
 
 
 @pytest.mark.parametrize("days", [0.0, 10.0])
-@pytest.mark.parametrize(
-    "data", [b"", b"{", b"[]", b"\x1f\x8b\x08", b"{}", b'{"table-uuid": null}', b'{"table-uuid": 7}']
-)
+@pytest.mark.parametrize("data", [b"[]", b"{}", b'{"table-uuid": null}', b'{"table-uuid": 7}', b"\x28\xb5\x2f\xfd"])
 def test_metadata_that_does_not_tell_whose_it_is_stops_it(world, data, days):
     """H16: young or old."""
     world.put("inner/metadata/v3.metadata.json", data, days=days)
     with pytest.raises(SafetyError, match=r"inner/metadata/v3\.metadata\.json"):
         world.run()
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\x1f\x8b\x08", b"\0\0\0"])
+def test_metadata_that_was_cut_off_stops_it_until_it_is_old(world, data):
+    """MAINTENANCE 1.15: what a killed writer leaves is no table, and must not stop orphan removal for ever."""
+    cut = world.put("metadata/00009-cut.metadata.json", data, days=2.9)
+    stray = world.put("x")
+    with pytest.raises(
+        TryAgainError, match=r"00009-cut\.metadata\.json' cannot be read .* it may still be written"
+    ) as raised:
+        world.run(older_than=world.days_ago(1))
+    assert raised.value.exit_status == 75
+    assert {cut, stray} <= set(world.memory.files)
+    world.pass_days(0.2)
+    result = world.run()
+    assert set(result.orphan_file_locations) == {cut, stray}
+    assert result.deleted_metadata_files_count == 1
+
+
+DEAD = "0c2b5d1e-0000-4000-8000-000000000000"
+
+
+def test_metadata_of_a_dead_table_in_the_place_is_ignored_where_it_is_named(world):
+    """MAINTENANCE 1.15: a table that was dropped and made anew at the same path (Hive, Glue)."""
+    dead = put_metadata(world, "metadata/00000-x.metadata.json", **{"table-uuid": DEAD})
+    young = put_metadata(world, "metadata/00001-x.metadata.json", days=1.0, **{"table-uuid": DEAD})
+    stray = world.put("x")
+    named = {"ignore-metadata-of": f"{DEAD.upper()}, 0c2b5d1e-0000-4000-8000-000000000001"}
+    with pytest.raises(SafetyError, match="ignore-metadata-of"):
+        world.run()
+    with pytest.raises(SafetyError, match="00001-x"):
+        world.run(options=named)
+    world.pass_days(3)
+    assert {dead, young, stray} <= set(world.memory.files)
+    assert set(world.run(options=named).orphan_file_locations) == {dead, young, stray}
+
+
+def test_a_table_that_is_alive_in_the_catalog_cannot_be_said_to_be_dead(world):
+    metadata = msgspec.structs.replace(world.table.metadata, location=f"{ROOT}2", table_uuid=DEAD)
+    world.catalog.create(("db", "other"), metadata)
+    put_metadata(world, "metadata/00000-x.metadata.json", **{"table-uuid": DEAD})
+    with pytest.raises(SafetyError, match=r"is said to be dead, but is 'db\.other' in catalog 'local'"):
+        world.run(options={"ignore-metadata-of": DEAD})
 
 
 @pytest.mark.parametrize("name", ["x.metadata.json", "x.gz.metadata.json", "x.metadata.json.gz"])
@@ -405,14 +446,38 @@ def test_metadata_that_a_catalog_may_find_by_name_stays(world):
 
 
 def test_another_line_of_history_stops_it(world):
-    """H24, SC-24: the table is in two catalogs."""
-    ours = world.table.metadata_location
-    log = [{"timestamp-ms": 1, "metadata-file": ours}]
+    """H24, SC-24: the table is in two catalogs. MAINTENANCE 1.15: a commit under way is nothing to be refused for good."""
+    log = [{"timestamp-ms": 1, "metadata-file": world.table.metadata_location}]
     fork = put_metadata(world, "metadata/00009-fork.metadata.json", days=1.0, **{"metadata-log": log})
-    world.put("x")
+    stray = world.put("x")
+    with pytest.raises(TryAgainError, match="a commit may be under way") as raised:
+        world.run()
+    assert (fork in raised.value.message, raised.value.exit_status) == (True, 75)
+    world.pass_days(3)
     with pytest.raises(SafetyError, match="not in its history") as raised:
         world.run()
     assert fork in raised.value.message
+    assert {fork, stray} <= set(world.memory.files)
+
+
+def dead_commit(world):
+    log = [{"timestamp-ms": 1, "metadata-file": world.table.metadata_location}]
+    return put_metadata(world, "metadata/00009-fork.metadata.json", **{"metadata-log": log})
+
+
+def test_a_commit_that_died_is_garbage_where_the_operator_says_so(world):
+    """MAINTENANCE 1.15: the ways out that the refusal names."""
+    fork, stray = dead_commit(world), world.put("x")
+    uuid = world.table.metadata.table_uuid
+    with pytest.raises(SafetyError, match=f"commit to the table or give --option ignore-metadata-of={uuid}"):
+        world.run()
+    assert set(world.run(options={"ignore-metadata-of": uuid}).orphan_file_locations) == {fork, stray}
+
+
+def test_a_commit_that_died_is_garbage_once_another_has_landed(world):
+    fork = dead_commit(world)
+    world.commit("later.parquet")
+    assert world.run().orphan_file_locations == (fork,)
 
 
 def test_a_commit_that_lands_while_we_look_is_no_other_line_of_history(world):
@@ -710,6 +775,7 @@ def test_arguments_are_checked_before_anything_is_listed(world):
         {"options": {"no-such-option": 1}},
         {"trash": -1},
         {"options": {"grace": "soon"}},
+        {"options": {"ignore-metadata-of": "db.events"}},
         {"equal_schemes": {"": "s3"}},
         {"options": {"reclaim.roots": "memory://lake"}},
     ):
