@@ -23,8 +23,8 @@ from icekeep.catalog.version_files import parse_version_name
 from icekeep.errors import IcekeepError, MissingFileError
 from icekeep.maintenance.deletion.garbage import FileKind
 from icekeep.maintenance.orphans.listing import LISTED
+from icekeep.maintenance.orphans.metadata_text import CutOffError, parse_metadata_text, unzipped
 from icekeep.maintenance.orphans.options import DEFAULT_AGE_MS
-from icekeep.maintenance.orphans.reaching import unzipped
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical
 
@@ -33,9 +33,6 @@ _WHOLE_BYTES = 1 << 20
 _HEAD_BYTES = 64 << 10
 _CLOCK_GRAIN_MS = 2_000
 _THREADS = 16
-
-_CUT_OFF = "truncated"
-"""What msgspec says of text that ends too early, and of no other."""
 
 _UUID_AT_HEAD = re.compile(rb'\s*\{\s*(?:"format-version"\s*:\s*\d+\s*,\s*)?"table-uuid"\s*:\s*"([0-9A-Fa-f-]{36})"')
 """As all known writers begin; where a file begins otherwise it is read whole."""
@@ -115,7 +112,7 @@ class Sorter(msgspec.Struct, frozen=True, kw_only=True):
             found = self._read(location, size_bytes, modified_ms)
         except MissingFileError:
             return Sort.GONE, None
-        except _CutOffError as error:
+        except CutOffError as error:
             if modified_ms is None or modified_ms >= min(self.before_ms, self.now_ms - DEFAULT_AGE_MS):
                 return Sort.UNFINISHED, f"{location!r} cannot be read ({error}): it may still be written"
             return self._leading_nowhere(location, modified_ms), None
@@ -153,7 +150,7 @@ class Sorter(msgspec.Struct, frozen=True, kw_only=True):
                 match = _UUID_AT_HEAD.match(unzipped(stream.read(_HEAD_BYTES)))
             if match is not None:
                 return _Document(table_uuid=match[1].decode())
-        return _parsed(self.storage.read(location))
+        return parse_metadata_text(self.storage.read(location), _Document)
 
     def _is_ahead(self, found: "_Document") -> bool:
         """Whether metadata descends from ours, or is further on than it, while ours does not know of it."""
@@ -182,36 +179,6 @@ class _Document(msgspec.Struct):
     table_uuid: str | None = msgspec.field(name="table-uuid", default=None)
     last_sequence_number: int = msgspec.field(name="last-sequence-number", default=0)
     metadata_log: list[_Entry] | None = msgspec.field(name="metadata-log", default=None)
-
-
-class _CutOffError(Exception):
-    """Text that ended before its JSON did; what is wrong in another way may be in a format that is not known here."""
-
-
-def _parsed(data: bytes) -> _Document:
-    # A file that was made longer and never filled, as a crash leaves it on some disks, is as good as empty.
-    if b"\x1f\x8b".startswith(data) or not data.strip(b"\0"):
-        raise _CutOffError("it is empty")
-    text = unzipped(data)
-    try:
-        return msgspec.json.decode(text, type=_Document)
-    except msgspec.ValidationError:
-        raise
-    except msgspec.DecodeError as error:
-        if _ends_early(text):
-            raise _CutOffError("it ends in the middle") from error
-        raise
-
-
-def _ends_early(text: bytes) -> bool:
-    # A number that was cut off is no number, until one more digit follows.
-    for more in (b"", b"0"):
-        try:
-            msgspec.json.decode(text + more)
-        except msgspec.DecodeError as error:
-            if _CUT_OFF in str(error):
-                return True
-    return False
 
 
 def _is_location(text: str, key: str) -> bool:

@@ -2,6 +2,9 @@
 
 content files of every retained manifest, manifests, manifest lists, statistics, metadata files of the log, the version hint;
 and the statistics of the metadata files in the log, which a rollback of the catalog would need
+
+Of older metadata a file leads to nothing that is gone, or was cut off: nobody can roll back to it. Nor does one outside of the
+table's places that is not ours to read, as of a table that was moved: nothing is deleted there.
 """
 
 import zlib
@@ -12,10 +15,12 @@ from contextlib import contextmanager
 import msgspec
 import pyarrow as pa
 
-from icekeep.catalog.base import Table
+from icekeep.catalog.base import Table, one_line
 from icekeep.catalog.version_files import HINT
-from icekeep.errors import IcekeepError, InvalidTableError, SafetyError
+from icekeep.errors import InvalidTableError, MissingFileError, SafetyError, UnsupportedError, UsageError
 from icekeep.maintenance.deletion.reachability import statistics_files
+from icekeep.maintenance.deletion.territory import territory
+from icekeep.maintenance.orphans.metadata_text import CutOffError, parse_metadata_text
 from icekeep.planning.decode import DecodeTask, EntryFilter, SpecFilter
 from icekeep.planning.location_keys import Keys
 from icekeep.planning.manifest_batches import chosen_decoder
@@ -27,7 +32,6 @@ from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
 
 _THREADS = 16
-_MOST_BYTES = 4 << 30
 
 
 class Reached(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +109,7 @@ def _reached(
         listed = listed_manifests(storage, spark, [*snapshots], check=True, trust=trust_totals, without=without)
         specs = {m.partition_spec_id for m in listed.manifests}
         wanted = EntryFilter(specs={spec_id: SpecFilter(metadata.partition_type(spec_id)) for spec_id in specs})
+        older_statistics = _statistics_of_the_log(metadata, storage)
     names = [
         *(m.manifest_path for m in listed.manifests),
         *(s.manifest_list for s in metadata.snapshots if s.manifest_list),
@@ -113,7 +118,7 @@ def _reached(
         *(entry.metadata_file for entry in metadata.metadata_log),
         f"{metadata.location.rstrip('/')}/metadata/{HINT}",
         f"{table.metadata_location.rpartition('/')[0]}/{HINT}",
-        *_statistics_of_the_log(metadata, storage),
+        *older_statistics,
     ]
     return Reached(
         manifests=listed.manifests,
@@ -137,22 +142,30 @@ class _Statistics(msgspec.Struct):
 
 
 def _statistics_of_the_log(metadata: TableMetadata, storage: Storage) -> list[str]:
+    """The statistics that older metadata names; raises what keeps a file of it from being read, unless that is gone."""
+    places = territory(metadata)
+
     def named(location: str) -> list[str]:
         try:
-            found = msgspec.json.decode(unzipped(storage.read(location)), type=_Statistics)
-        except (IcekeepError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, zlib.error):
-            # Such a file may be gone for long, and is no part of what the table is now.
+            data = storage.read(location)
+        except MissingFileError:
             return []
+        except (UsageError, UnsupportedError):
+            if places.holds(location):
+                raise
+            return []
+        try:
+            found = parse_metadata_text(data, _Statistics)
+        except CutOffError:
+            return []
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, zlib.error) as error:
+            raise InvalidTableError(
+                f"{location!r} in the metadata log cannot be read ({one_line(error)}); if it is broken for good, move it away",
+                location=location,
+            ) from error
         files = (*(found.statistics or ()), *(found.partition_statistics or ()))
         return [file.statistics_path for file in files if file.statistics_path]
 
     locations = [entry.metadata_file for entry in metadata.metadata_log]
     with ThreadPoolExecutor(min(_THREADS, max(1, len(locations)))) as pool:
         return [location for some in pool.map(named, locations) for location in some]
-
-
-def unzipped(data: bytes) -> bytes:
-    """A metadata file's text, plain or gzip, as far as it goes; raises `zlib.error` where it is broken."""
-    if data[:2] != b"\x1f\x8b":
-        return data
-    return zlib.decompressobj(wbits=31).decompress(data, _MOST_BYTES)

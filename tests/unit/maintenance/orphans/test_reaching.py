@@ -1,10 +1,18 @@
+import json
+
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from icekeep.errors import InvalidTableError, SafetyError, UnavailableError
+from icekeep.errors import InvalidTableError, SafetyError, UnavailableError, UnsupportedError, UsageError
 from icekeep.maintenance.orphans.reaching import fails_closed, read_newly_reached, read_reached
 from icekeep.planning.location_keys import location_keys
+from icekeep.spec.metadata_codec import metadata_to_json
+from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.updates import SetProperties
+from kit.memory_catalog import MemoryCatalog
+from kit.runtime import FakeRuntime
+from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import add, manifests_of, memory_table, swap
 
 ROOT = "memory://lake/wh/db/events"
@@ -66,3 +74,66 @@ def test_what_is_broken_stops_all_and_what_may_pass_stays_what_it_is():
         raise InvalidTableError("cut")
     with pytest.raises(UnavailableError), fails_closed():
         raise UnavailableError("later")
+
+
+def logged(*errors):
+    """A table whose log names three metadata files, the second of which names statistics; what its reading raises."""
+    catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
+    first = add(memory_table(catalog), "a")
+    statistics = [{"snapshot-id": 1, "statistics-path": f"{ROOT}/metadata/old.puffin"}]
+    older = first.metadata_location
+    table = swap(first, SetProperties({"a": "b"}))
+    document = {**metadata_to_json(first.metadata), "statistics": statistics}
+    catalog.storage.inner.files[older] = (json.dumps(document).encode(), 0)
+    assert older in [entry.metadata_file for entry in table.metadata.metadata_log]
+
+    def fail(operation, location):
+        if operation == "read" and location == older and errors:
+            raise errors[0]
+
+    catalog.storage.before = fail
+    return table, older
+
+
+def test_the_statistics_of_older_metadata_are_reached():
+    table, _ = logged()
+    assert f"{ROOT}/metadata/old.puffin" in reached(table).names.to_pylist()
+
+
+@pytest.mark.parametrize(
+    "error", [UnavailableError("down"), UsageError("the store denies access"), UnsupportedError("no client")]
+)
+def test_older_metadata_that_cannot_be_read_stops_it(error):
+    """MAINTENANCE 1.16 a: what it names may be what a rollback of the catalog needs."""
+    table, _ = logged(error)
+    with pytest.raises(type(error), match=error.message):
+        reached(table)
+
+
+@pytest.mark.parametrize("data", [b"nonsense", b'{"statistics": 7}', b"\x1f\x8b\xff\xff"])
+def test_older_metadata_that_makes_no_sense_stops_it_unless_nobody_can_read_it(data):
+    """MAINTENANCE 1.16 a."""
+    table, older = logged()
+    table.storage.inner.files[older] = (data, 0)
+    with pytest.raises(
+        SafetyError, match=r"in the metadata log cannot be read .*; if it is broken for good, move it away"
+    ) as raised:
+        reached(table)
+    assert older in raised.value.message
+    table.storage.inner.files[older] = (b'{"statistics": [', 0)
+    assert f"{ROOT}/metadata/old.puffin" not in reached(table).names.to_pylist()
+
+
+def test_older_metadata_elsewhere_that_is_not_ours_to_read_stops_nothing():
+    """As of a table that was moved: its log names the old place, to which there may be no access any more."""
+    table, older = logged()
+    elsewhere = MetadataLogEntry(timestamp_ms=0, metadata_file="memory://old/wh/db/events/metadata/v1.metadata.json")
+    metadata = replace(table.metadata, metadata_log=(elsewhere, *table.metadata.metadata_log))
+
+    def fail(operation, location):
+        if location == elsewhere.metadata_file:
+            raise UsageError("the store denies access")
+
+    table.storage.before = fail
+    names = reached(replace(table, metadata=metadata)).names.to_pylist()
+    assert {elsewhere.metadata_file, older, f"{ROOT}/metadata/old.puffin"} <= set(names)

@@ -1,0 +1,59 @@
+"""The text of metadata files that may be broken: plain or gzip, and whether it ended before its JSON did."""
+
+import zlib
+from typing import TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+_MOST_BYTES = 4 << 30
+_GZIP = b"\x1f\x8b"
+_CUT_OFF = "truncated"
+"""What msgspec says of text that ends too early, and of no other."""
+
+
+class CutOffError(Exception):
+    """Text that ended before its JSON did, so that nobody can read it.
+
+    What is wrong in another way may be in a format that is not known here.
+    """
+
+
+def parse_metadata_text(data: bytes, wanted: type[T]) -> T:
+    """What is wanted of a metadata file.
+
+    Raises:
+        CutOffError: it is empty, or ends in the middle.
+        msgspec.MsgspecError, UnicodeDecodeError, RecursionError, zlib.error: it is broken in another way.
+    """
+    # A file that was made longer and never filled, as a crash leaves it on some disks, is as good as empty.
+    if _GZIP.startswith(data) or not data.strip(b"\0"):
+        raise CutOffError("it is empty")
+    text = unzipped(data)
+    try:
+        return msgspec.json.decode(text, type=wanted)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError as error:
+        if _ends_early(text):
+            raise CutOffError("it ends in the middle") from error
+        raise
+
+
+def unzipped(data: bytes) -> bytes:
+    """A metadata file's text, plain or gzip, as far as it goes; raises `zlib.error` where it is broken."""
+    if data[:2] != _GZIP:
+        return data
+    return zlib.decompressobj(wbits=31).decompress(data, _MOST_BYTES)
+
+
+def _ends_early(text: bytes) -> bool:
+    # A number that was cut off is no number, until one more digit follows.
+    for more in (b"", b"0"):
+        try:
+            msgspec.json.decode(text + more)
+        except msgspec.DecodeError as error:
+            if _CUT_OFF in str(error):
+                return True
+    return False
