@@ -254,8 +254,8 @@ def _prefix_key(head: _Head, schemes: Mapping[str, str], authorities: Mapping[st
         return ANY_PREFIX
     scheme = schemes.get(scheme, scheme)
     # What is one store to `canonical` is one here too, whichever of its names the mapping has.
-    same, _, _ = parse_location(canonical(f"{scheme}://{authority}/"))
-    key = _text_hash(f"{schemes.get(same, same)}://{authorities.get(authority, authority)}")
+    same, one, _ = parse_location(canonical(f"{scheme}://{authorities.get(authority, authority)}/"))
+    key = _text_hash(f"{schemes.get(same, same)}://{authorities.get(one, one)}")
     return key or 1
 
 

@@ -9,9 +9,9 @@ import re
 from typing import NamedTuple
 
 from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.storage.stores import store_authority, store_kind
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
-_SAME_STORE = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
 
 
 class Location(NamedTuple):
@@ -52,15 +52,16 @@ def parse_location(location: str) -> Location:
 def canonical(location: str) -> str:
     """A key that is equal for all spellings of one file, and perhaps for some that are not.
 
-    `.`, `..` and repeated slashes are resolved, and schemes that lead to the same store (`s3a`, `s3`) are one. Object
-    stores keep `a//b` and `a/b` apart and this key does not, so it may decide what to keep, never what to delete.
+    `.`, `..` and repeated slashes are resolved, and schemes and authorities that name the same store (`s3a`, `s3`) are one,
+    as `stores.py` has them. Object stores keep `a//b` and `a/b` apart and this key does not, so it may decide what to keep,
+    never what to delete.
 
     >>> canonical("file:/a//b/./c/../d/")
     'file:///a/b/d'
     """
     parsed = parse_location(location)
-    scheme = _SAME_STORE.get(parsed.scheme, parsed.scheme)
-    return f"{scheme}://{parsed.authority}/{'/'.join(_components(parsed.path))}"
+    kind = store_kind(parsed.scheme)
+    return f"{kind}://{store_authority(kind, parsed.authority)}/{'/'.join(_components(parsed.path))}"
 
 
 def is_under(location: str, root: str) -> bool:

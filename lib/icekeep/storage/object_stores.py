@@ -15,11 +15,7 @@ from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
 from icekeep.errors import ConfigError, UnsupportedError, UsageError
 from icekeep.storage.locations import Location
-
-S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
-GCS_SCHEMES = frozenset({"gs", "gcs"})
-AZURE_SCHEMES = frozenset({"abfs", "abfss", "wasb", "wasbs", "az"})
-SCHEMES = S3_SCHEMES | GCS_SCHEMES | AZURE_SCHEMES
+from icekeep.storage.stores import AZURE, GCS, S3, store_authorities, store_authority, store_kind
 
 _DIRECTORY_BUCKET = "--x-s3"
 _NAME = re.compile(r"[A-Za-z0-9$_][A-Za-z0-9._$-]*")
@@ -76,9 +72,9 @@ class Stores(NamedTuple):
 
 
 def bucket_of(location: Location) -> tuple[str, str]:
-    """What is equal for all schemes that lead to one bucket."""
-    kind = "s3" if location.scheme in S3_SCHEMES else "gs" if location.scheme in GCS_SCHEMES else "abfs"
-    return kind, location.authority
+    """The kind of store and the authority, equal for all spellings that name one bucket."""
+    kind = store_kind(location.scheme)
+    return kind, store_authority(kind, location.authority)
 
 
 def check_process() -> None:
@@ -106,27 +102,28 @@ def open_stores(location: Location, properties: Mapping[str, str]) -> Stores:
         UsageError: the client does not accept them.
         UnsupportedError: a property asks for protection that icekeep cannot give.
     """
-    _refuse_unsupported(bucket_of(location)[0], properties)
+    kind, _ = bucket_of(location)
+    _refuse_unsupported(kind, properties)
     make: Any
     more: dict[str, Any] = {}
     single: dict[str, Any] = {}
-    if location.scheme in S3_SCHEMES:
+    if kind == S3:
         make, bucket, config = S3Store, location.authority, _s3_config(location.authority, properties)
         more, single = _s3_credentials(properties), {"disable_bulk_delete": True}
-    elif location.scheme in GCS_SCHEMES:
+    elif kind == GCS:
         make, bucket, config = GCSStore, location.authority, _gcs_config(properties)
     else:
         container, account = _container_and_account(location, properties)
         make, bucket, config = AzureStore, container, _azure_config(account, location, properties)
     if not _NAME.fullmatch(bucket):
         raise UnsupportedError(f"{bucket!r} cannot be the name of a bucket or container", bucket=bucket)
-    more["client_options"] = _client_options(location.scheme, properties, config)
+    more["client_options"] = _client_options(kind, properties, config)
     try:
         return Stores(
             patient=make(bucket, config=config, retry_config=_RETRIES, **more),
             once=make(bucket, config={**config, **single}, retry_config={"max_retries": 0}, **more),
             lists_in_order=_lists_in_order(location),
-            deletes_many=bucket_of(location)[0] != "gs",
+            deletes_many=kind != GCS,
         )
     except (BaseError, ValueError) as error:
         # The client's words may hold what it was given, keys among it.
@@ -142,11 +139,11 @@ def _lists_in_order(location: Location) -> bool:
     directories of their own, which cannot be seen from here. What speaks the language of S3 is taken at its word.
     """
     kind, bucket = bucket_of(location)
-    return kind == "gs" or (kind == "s3" and not bucket.endswith(_DIRECTORY_BUCKET))
+    return kind == GCS or (kind == S3 and not bucket.endswith(_DIRECTORY_BUCKET))
 
 
 def _refuse_unsupported(kind: str, properties: Mapping[str, str]) -> None:
-    prefixes = {"s3": ("s3.", "client."), "gs": ("gcs.",), "abfs": ("adls.",)}[kind]
+    prefixes = {S3: ("s3.", "client."), GCS: ("gcs.",), AZURE: ("adls.",)}[kind]
     # A catalog that offers to sign requests may give keys as well.
     allowed = ("s3.signer", "s3.remote-signing-enabled") if properties.get("s3.access-key-id") else ()
     for name, value in properties.items():
@@ -157,7 +154,7 @@ def _refuse_unsupported(kind: str, properties: Mapping[str, str]) -> None:
             raise UnsupportedError(
                 f"storage property {name} is not supported: icekeep cannot do {asked}", property=name
             )
-    if kind == "s3" and _flag(properties, "s3.delete-enabled") is False:
+    if kind == S3 and _flag(properties, "s3.delete-enabled") is False:
         raise UnsupportedError(
             "storage property s3.delete-enabled is 'false': icekeep cannot pass deleting over in silence",
             property="s3.delete-enabled",
@@ -229,22 +226,23 @@ def _container_and_account(location: Location, properties: Mapping[str, str]) ->
     """`CONTAINER@ACCOUNT.dfs.core.windows.net`, or the container alone and the account in a property."""
     container, _, host = location.authority.rpartition("@")
     if container:
-        return container, host.split(".", 1)[0]
+        return container, host.split(".", 1)[0].lower()
     return host, _first(properties, "adls.account-name", "adls.auth.shared-key.account.name") or ""
 
 
 def _azure_config(account: str, location: Location, properties: Mapping[str, str]) -> dict[str, Any]:
-    _, at, host = location.authority.rpartition("@")
-    host = host if at else ""
-    sas = properties.get(f"adls.sas-token.{host}") or properties.get("adls.sas-token")
+    spellings = [location.authority, *store_authorities(*bucket_of(location))]
+    # The location's own host, and its spellings: a token may be told for another of them. A container alone has none.
+    hosts = [spelling.rpartition("@")[2] for spelling in spellings if "@" in spelling]
+    sas = _first(properties, *(f"adls.sas-token.{host}" for host in hosts), "adls.sas-token")
     authority = properties.get("adls.blob-storage-authority", "")
     endpoint = None
     if authority:
         # Azure itself has the account in the host's name, what stands in for it has it in the path.
         address = f"{account}{authority}" if authority.startswith(".") else f"{authority}/{account}"
         endpoint = f"{properties.get('adls.blob-storage-scheme', 'https')}://{address}"
-    elif "." in host:
-        endpoint = f"https://{host.replace('.dfs.', '.blob.', 1)}"
+    elif hosts:
+        endpoint = f"https://{hosts[1].replace('.dfs.', '.blob.', 1)}"
     return _given(
         account_name=account or None,
         account_key=_first(properties, "adls.account-key", "adls.auth.shared-key.account.key"),
@@ -258,12 +256,12 @@ def _azure_config(account: str, location: Location, properties: Mapping[str, str
     )
 
 
-def _client_options(scheme: str, properties: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, Any]:
+def _client_options(kind: str, properties: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, Any]:
     address = str(config.get("endpoint") or config.get("base_url") or "")
     options: dict[str, Any] = {"timeout": timedelta(seconds=_REQUEST_TIMEOUT_S)}
     if address.startswith("http://"):
         options["allow_http"] = True
-    if scheme in S3_SCHEMES:
+    if kind == S3:
         options |= _given(
             timeout=_seconds(properties, "s3.request-timeout"),
             connect_timeout=_seconds(properties, "s3.connect-timeout"),

@@ -49,8 +49,9 @@ from icekeep.storage.object_errors import (
 )
 from icekeep.storage.object_listing import ObjectListing, epoch_ms
 from icekeep.storage.object_requests import STAMP, Target, delete_objects, prove, send_new
-from icekeep.storage.object_stores import SCHEMES, Stores, bucket_of, check_process, open_stores
+from icekeep.storage.object_stores import Stores, bucket_of, check_process, open_stores
 from icekeep.storage.object_streams import PART_BYTES, READ_AHEAD_BYTES, ObjectReader, ObjectWriter, Parts
+from icekeep.storage.stores import STORES_OF_KEYS, store_kind
 
 _SENDS_MS = 300_000
 _SEND_WAIT_MS = 100
@@ -340,7 +341,7 @@ class ObjectStorage(ObjectDirectories, ObjectListing):
 
     def _parsed(self, location: str) -> Location:
         parsed = parse_location(location)
-        if parsed.scheme not in SCHEMES or not parsed.authority:
+        if store_kind(parsed.scheme) not in STORES_OF_KEYS or not parsed.authority:
             raise UnsupportedError(f"location {location!r} is not in an object store", location=location)
         return parsed
 

@@ -22,6 +22,7 @@ from icekeep.storage.base import (
 )
 from icekeep.storage.local import LocalStorage
 from icekeep.storage.locations import parse_location
+from icekeep.storage.stores import AZURE, FILE, GCS, HDFS, S3, SCHEMES, store_kind
 
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
@@ -62,11 +63,11 @@ def _brought_by(extra: str, module: str) -> Iterator[None]:
 
 
 _BACKENDS: dict[str, _Backend] = {
-    "file": _local,
-    "hdfs": _hdfs,
-    **dict.fromkeys(("s3", "s3a", "s3n"), _objects("s3")),
-    **dict.fromkeys(("gs", "gcs"), _objects("gcs")),
-    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs", "az"), _objects("azure")),
+    FILE: _local,
+    HDFS: _hdfs,
+    S3: _objects("s3"),
+    GCS: _objects("gcs"),
+    AZURE: _objects("azure"),
 }
 
 
@@ -151,16 +152,17 @@ class RoutedStorage:
 
     def _backend(self, location: str) -> DirectoryStorage:
         scheme = parse_location(location).scheme
-        if scheme not in self._made:
-            if scheme not in _BACKENDS:
-                served = ", ".join(f"{known}:" for known in sorted(_BACKENDS))
+        kind = store_kind(scheme)
+        if kind not in self._made:
+            if kind not in _BACKENDS:
+                served = ", ".join(f"{known}:" for known in sorted(one for kind in _BACKENDS for one in SCHEMES[kind]))
                 raise UnsupportedError(
                     f"cannot reach {location!r}: storage {scheme + ':'!r} is not supported yet, only {served}",
                     location=location,
                     scheme=scheme,
                 )
-            self._made[scheme] = _BACKENDS[scheme](self._properties, self._runtime)
-        return self._made[scheme]
+            self._made[kind] = _BACKENDS[kind](self._properties, self._runtime)
+        return self._made[kind]
 
 
 def _sorted_out(

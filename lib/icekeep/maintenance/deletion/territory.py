@@ -18,25 +18,22 @@ from icekeep.errors import InvalidTableError, OptionError
 from icekeep.spec.layout import OWN_DIRECTORY, data_directory, metadata_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.locations import canonical, parse_location
+from icekeep.storage.stores import FILE, SCHEMES, STORES_OF_KEYS, store_authorities
 
 ALLOWED_ROOTS = "reclaim.roots"
 
 _OWN = f"/{OWN_DIRECTORY}/"
 
-_SPELLINGS = {
-    "file": ("file://", "file:", "", "file://localhost"),
-    "s3": ("s3://", "s3a://", "s3n://"),
-    "abfs": ("abfs://", "abfss://", "wasb://", "wasbs://"),
-}
-"""What may stand before the authority and path of one place, by canonical scheme; most have one spelling only."""
-
-_STORES_OF_KEYS = frozenset({"s3", "gs", "gcs", "abfs", "az"})
-"""Where `a//b` and `a/../a/b` are names of their own and not spellings of `a/b`."""
+_LOCAL_SPELLINGS = ("file://", "file:", "", "file://localhost")
+"""What may stand before a path on this machine."""
 
 _NAME = r"(?:[^/.\x00][^/\x00]*|\.[^/.\x00][^/\x00]*|\.\.[^/\x00]+)"
 _START = r"^(?:(?:file:)?/|[a-z][a-z0-9+-]*://[^/\x00]*/)"
-_ORDINARY = rf"{_START}{_NAME}(?:/{_NAME})*$"
-"""Locations that are as `canonical` would spell them, their scheme aside: no empty name, `.` or `..` is in them."""
+_SMALL_START = r"^(?:(?:file:)?/|[a-z][a-z0-9+-]*://[!-.0-@\[-~]*/)"
+_ORDINARY = rf"{_SMALL_START}{_NAME}(?:/{_NAME})*$"
+"""Locations that are as `canonical` would spell them but for the store, which is spelled in one of the ways that `_prefixes`
+has: no empty name, `.` or `..` is in them, and their authority has no capital letters and nothing beyond ASCII.
+"""
 
 _DOUBLED = rf"{_START}{_NAME}(?:/+{_NAME})*$"
 """The same, or with doubled slashes, as below a table location that ends with one: below whatever they begin with."""
@@ -140,7 +137,7 @@ def place_of(location: str) -> Place | None:
         key, parsed = canonical(location), parse_location(location)
     except InvalidTableError:
         return None
-    is_key = key.partition(":")[0] in _STORES_OF_KEYS
+    is_key = key.partition(":")[0] in STORES_OF_KEYS
     return Place(key, parsed.path.rstrip("/") if is_key else None)
 
 
@@ -182,9 +179,10 @@ def _prefixes(place: Place) -> list[str]:
     if place.path is not None and place.path != path:
         # A key that is spelled oddly has nothing below it that is not.
         return []
-    is_elsewhere = scheme == "file" and not rest.startswith("/")
-    spellings = (f"{scheme}://",) if is_elsewhere else _SPELLINGS.get(scheme, (f"{scheme}://",))
-    return [f"{spelling}{rest.rstrip('/')}/" for spelling in spellings]
+    if scheme == FILE and rest.startswith("/"):
+        return [f"{spelling}{path}/" for spelling in _LOCAL_SPELLINGS]
+    authorities = store_authorities(scheme, rest.partition("/")[0])
+    return [f"{one}://{authority}{path}/" for one in SCHEMES.get(scheme, (scheme,)) for authority in authorities]
 
 
 def _truth(values: pa.Array) -> npt.NDArray[np.bool_]:
