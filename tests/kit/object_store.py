@@ -61,6 +61,8 @@ class ObjectStore:
         """Forget what was asked for and what was seen."""
         self.requests: list[Request] = []
         self.ignores_conditions = False
+        self.ended_keys: set[str] = set()
+        self.uses_left: dict[str, int] = {}
         self._faults: list[_Fault] = []
         self._late: list[dict[str, Any]] = []
 
@@ -85,6 +87,21 @@ class ObjectStore:
         """The names of all objects, as another client sees them."""
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket)
         return [item["Key"] for page in pages for item in page.get("Contents", ())]
+
+    def end_key(self, access_key: str, after_uses: int = 0) -> None:
+        """Take an access key for one that has ended, now or after so many more requests."""
+        if after_uses:
+            self.uses_left[access_key] = after_uses
+        else:
+            self.ended_keys.add(access_key)
+
+    def _has_ended(self, authorization: str) -> bool:
+        access_key = authorization.partition("Credential=")[2].partition("/")[0]
+        if access_key in self.uses_left:
+            self.uses_left[access_key] -= 1
+            if self.uses_left[access_key] < 0:
+                self.ended_keys.add(access_key)
+        return access_key in self.ended_keys
 
     def put_many(self, bucket: str, keys: Iterable[str]) -> None:
         """Make objects of one byte, faster than a client can."""
@@ -155,6 +172,8 @@ class ObjectStore:
             fault.act()
         with self._lock:
             self.requests.append(Request(method, target, condition, environ.get("HTTP_RANGE", "")))
+            if self._has_ended(environ.get("HTTP_AUTHORIZATION", "")):
+                return _refused(start, "" if method == "HEAD" else "<Error><Code>ExpiredToken</Code></Error>")
             if self.ignores_conditions:
                 environ.pop("HTTP_IF_NONE_MATCH", None)
             if fault is None:
@@ -175,6 +194,11 @@ class ObjectStore:
         body = fault.body.encode()
         start(fault.status, [("Content-Length", str(len(body)))])
         return [body]
+
+
+def _refused(start: Callable[..., Any], body: str) -> list[bytes]:
+    start("400 X", [("Content-Length", str(len(body)))])
+    return [body.encode()]
 
 
 class _Fault:

@@ -7,6 +7,7 @@ whatever is current, and drops references to removed snapshots in silence.
 
 import json
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.catalog.rest import DEFAULT_ENDPOINTS, Capability
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import CommitTableRequest
 from pyiceberg.table.metadata import TableMetadataUtil
@@ -51,7 +53,10 @@ class Fault(NamedTuple):
 
 
 class RestServer:
-    """Ends with `close`; `token`, if set, is asked of every request; `config` goes to clients, `vended` with each table."""
+    """Ends with `close`; `token`, if set, is asked of every request; `config` goes to clients, `vended` with each table.
+
+    `vend`, if set, makes the credentials of each answer anew; tables may lie in the buckets of `objects`, a client of S3's.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -65,6 +70,9 @@ class RestServer:
         self.config: dict[str, str] = {}
         self.vended: dict[str, str] = {}
         self.credentials: list[dict[str, Any]] = []
+        self.vend: Callable[[], dict[str, str]] | None = None
+        self.offers_credentials = False
+        self.objects: Any = None
         self.before_commit: Any = None
         self.after_commit: Any = None
         self.keeps_log = True
@@ -98,7 +106,9 @@ class RestServer:
         """The answer to a request, as JSON; raises `Refusal`."""
         match method, path:
             case "GET", ["config"]:
-                return {"defaults": {}, "overrides": self.config}
+                offered = {*DEFAULT_ENDPOINTS, Capability.V1_LOAD_CREDENTIALS} if self.offers_credentials else ()
+                told = {"endpoints": [str(endpoint) for endpoint in offered]} if offered else {}
+                return {"defaults": {}, "overrides": self.config, **told}
             case "GET", ["namespaces"]:
                 parent = tuple(query["parent"][0].split(SEPARATOR)) if "parent" in query else ()
                 depth = len(parent) + 1
@@ -114,7 +124,9 @@ class RestServer:
                 return self._in_namespace(method, tuple(encoded.split(SEPARATOR)), rest, body)
         raise Refusal(404, "NotFound", f"no such endpoint: {method} {path}")
 
-    def _in_namespace(self, method: str, namespace: Name, rest: list[str], body: Any) -> Any:
+    def _in_namespace(  # noqa: C901 - one case for each request
+        self, method: str, namespace: Name, rest: list[str], body: Any
+    ) -> Any:
         if not any(name[: len(namespace)] == namespace for name in self.namespaces):
             raise Refusal(404, "NoSuchNamespaceException", f"Namespace does not exist: {namespace}")
         match method, rest:
@@ -133,6 +145,8 @@ class RestServer:
                 return self._stage(namespace, body)
             case "GET", ["tables", table]:
                 return self._loaded((*namespace, table))
+            case "GET", ["tables", table, "credentials"] if self.offers_credentials:
+                return {"storage-credentials": self._credentials((*namespace, table))}
             case "DELETE", ["tables", table]:
                 self._pointer((*namespace, table))
                 del self.pointers[(*namespace, table)]
@@ -154,7 +168,7 @@ class RestServer:
             location = self.pointers.get(name)
             if location is None and {"type": "assert-create"} not in body["requirements"]:
                 raise Refusal(404, "NoSuchTableException", f"Table does not exist: {name}")
-            raw = {} if location is None else _read(location)
+            raw = {} if location is None else self._read(location)
             current = None if location is None else TableMetadataUtil.parse_obj(raw)
             try:
                 for requirement in request.requirements:
@@ -177,7 +191,7 @@ class RestServer:
                 written["metadata-log"] = []
             unknown = {key: value for key, value in raw.items() if key.startswith("x-")}
             version = 0 if location is None else int(Path(location).name.partition("-")[0]) + 1
-            self.pointers[name] = _write(new.location, version, {**unknown, **written})
+            self.pointers[name] = self._write(new.location, version, {**unknown, **written})
             if self.after_commit is not None:
                 self.after_commit()
             return self._loaded(name)
@@ -189,7 +203,7 @@ class RestServer:
             if name in self.pointers:
                 raise Refusal(409, "AlreadyExistsException", f"Table already exists: {name}")
             try:
-                TableMetadataUtil.parse_obj(_read(location))
+                TableMetadataUtil.parse_obj(self._read(location))
             except (OSError, ValueError) as error:
                 raise Refusal(400, "BadRequestException", str(error)) from error
             self.pointers[name] = location
@@ -199,10 +213,32 @@ class RestServer:
         location = self._pointer(name)
         return {
             "metadata-location": location,
-            "metadata": _read(location),
+            "metadata": self._read(location),
             "config": self.vended,
-            "storage-credentials": self.credentials,
+            "storage-credentials": self._credentials(name),
         }
+
+    def _credentials(self, name: Name) -> list[dict[str, Any]]:
+        if self.vend is None:
+            return self.credentials
+        return [{"prefix": self._pointer(name).partition("/metadata/")[0], "config": self.vend()}]
+
+    def _read(self, location: str) -> Any:
+        if not location.startswith("s3://"):
+            return json.loads(Path(location.removeprefix("file://")).read_bytes())
+        bucket, _, key = location.removeprefix("s3://").partition("/")
+        return json.loads(self.objects.get_object(Bucket=bucket, Key=key)["Body"].read())
+
+    def _write(self, table_location: str, version: int, metadata: Any) -> str:
+        location = f"{table_location}/metadata/{version:05d}-{SYSTEM.new_uuid()}.metadata.json"
+        if location.startswith("s3://"):
+            bucket, _, key = location.removeprefix("s3://").partition("/")
+            self.objects.put_object(Bucket=bucket, Key=key, Body=json.dumps(metadata).encode())
+            return location
+        path = Path(location.removeprefix("file://"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(metadata))
+        return location
 
     def _pointer(self, name: Name) -> str:
         if name not in self.pointers:
@@ -301,18 +337,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _name(value: Any) -> Name:
     return (*value["namespace"], value["name"])
-
-
-def _read(location: str) -> Any:
-    return json.loads(Path(location.removeprefix("file://")).read_bytes())
-
-
-def _write(table_location: str, version: int, metadata: Any) -> str:
-    location = f"{table_location}/metadata/{version:05d}-{SYSTEM.new_uuid()}.metadata.json"
-    path = Path(location.removeprefix("file://"))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(metadata))
-    return location
 
 
 def _empty_metadata(location: str, body: Any) -> Any:

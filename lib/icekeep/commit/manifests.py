@@ -5,7 +5,8 @@ large, `planning` hands in a reader that uses Spark.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol, TypeVar
+from copy import copy
+from typing import Protocol, Self, TypeVar
 
 from icekeep.commit.filtering import FilterManifests, Gathering, Identity, MergeManifests, Share, identity
 from icekeep.errors import InvalidTableError, UnsupportedError
@@ -27,6 +28,9 @@ class ManifestReader(Protocol):
     """Reads what a snapshot consists of; every file is checked to be whole."""
 
     storage: Storage
+
+    def with_storage(self, storage: Storage) -> Self:
+        """The same reader, which knows what this one knows, over the storage of another load of the table."""
 
     def manifests(self, snapshot: Snapshot) -> list[ManifestFile]:
         """The rows of a snapshot's manifest list, in order."""
@@ -88,6 +92,13 @@ class StorageManifestReader:
     def __init__(self, storage: Storage, memory: EntryMemory | None = None) -> None:
         self.storage = storage
         self._memory = EntryMemory() if memory is None else memory
+
+    def with_storage(self, storage: Storage) -> Self:
+        if storage is self.storage:
+            return self
+        other = copy(self)
+        other.storage = storage
+        return other
 
     def manifests(self, snapshot: Snapshot) -> list[ManifestFile]:
         if snapshot.manifest_list is None:

@@ -178,7 +178,8 @@ def commit(
             base = reloaded(table)
             # A catalog may hand out credentials for a while, with each load anew.
             files.storage = base.storage
-            entries = reader or StorageManifestReader(base.storage, memory)
+            # So has the reader to take them anew: that of a long run was made hours ago.
+            entries = reader.with_storage(base.storage) if reader else StorageManifestReader(base.storage, memory)
             attempt = Attempt(base.metadata, number, snapshot_id, files, entries, runtime)
             updates = change.apply(base.metadata, attempt)
         except UnavailableError as error:

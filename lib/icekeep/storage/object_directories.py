@@ -31,7 +31,9 @@ class ObjectDirectories(ABC):
     def directory_exists(self, location: str) -> bool:
         stores, prefix = self._directory(location)
         with translated("look at", location):
-            below = next((chunk for chunk in obstore.list(stores.patient, prefix or None) if chunk), None)
+            below = stores.ask(
+                lambda: next((some for some in obstore.list(stores.patient, prefix or None) if some), None)
+            )
         return below is not None or not prefix
 
     def make_directory(self, location: str) -> None:
@@ -54,7 +56,7 @@ class ObjectDirectories(ABC):
         if not self.directory_exists(location):
             raise MissingFileError(f"cannot remove directory {location!r}: there is none", location=location)
         with translated("remove directory", location):
-            obstore.delete(stores.once, [f"{prefix}/{MARKER}" if prefix else MARKER])
+            stores.ask(lambda: obstore.delete(stores.once, [f"{prefix}/{MARKER}" if prefix else MARKER]))
         if prefix and self.directory_exists(location):
             raise UnsupportedError(
                 f"cannot remove directory {location!r}: another program keeps it by the object {prefix + '/'!r}; remove "
@@ -73,7 +75,7 @@ class ObjectDirectories(ABC):
     def _children(self, location: str) -> tuple[set[str], set[str]]:
         stores, prefix = self._directory(location)
         with translated("list", location):
-            found: Any = obstore.list_with_delimiter(stores.patient, prefix or None)
+            found: Any = stores.ask(lambda: obstore.list_with_delimiter(stores.patient, prefix or None))
         start = f"{prefix}/" if prefix else ""
         directories = {str(path) for path in found["common_prefixes"]}
         # An object called like the directory itself is a marker that ends with a slash, which the client takes away.

@@ -44,7 +44,9 @@ _NO_BUCKET = ("NoSuchBucket", "The specified bucket does not exist", "ContainerN
 _REFUSALS = frozenset({400, 401, 403, 404, 405, 411, 413, 429, 501})
 """Answers of a store, or of what stands before it, to a request that it did not carry out."""
 
-_IDENTITY_CODES = frozenset({"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId"})
+_IDENTITY_CODES = frozenset(
+    {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId", "AuthenticationFailed"}
+)
 _DENIAL_CODES = frozenset({"AccessDenied", "AllAccessDisabled", "SignatureDoesNotMatch"})
 _REGION_CODES = frozenset({"AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException"})
 
@@ -65,6 +67,17 @@ def is_refused(error: Exception) -> bool:
         return False
     cause = text[failed.end() :]
     return _status(error) in _REFUSALS or cause.startswith(_REDIRECTED) or _NO_CONNECTION.search(cause) is not None
+
+
+def may_be_expired(error: BaseException) -> bool:
+    """Whether a request was refused as it is with credentials that have ended; an answer to a look at an object has no code."""
+    if isinstance(error, UnauthenticatedError):
+        return True
+    if not isinstance(error, GenericError | PermissionDeniedError):
+        return False
+    code = _code(error)
+    refused = isinstance(error, PermissionDeniedError) or _status(error) in (400, 401, 403)
+    return refused and (not code or code in _IDENTITY_CODES)
 
 
 def is_out_of_reach(error: Exception) -> bool:

@@ -4,16 +4,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-import obstore
-
 from icekeep.errors import UnsupportedError
 from icekeep.storage.base import FileInfo, ListingShare
 from icekeep.storage.object_directories import MARKER
 from icekeep.storage.object_errors import translated
+from icekeep.storage.object_pages import PAGE_NAMES, listed_pages
 from icekeep.storage.object_ranges import Names, key_ranges
 from icekeep.storage.object_stores import Stores
 
-_PAGE_NAMES = 1000
 _LOOKS_AT_ONCE = 16
 _START = datetime.fromtimestamp(0, UTC)
 
@@ -45,7 +43,7 @@ class ObjectListing(ABC):
             return _next_names(stores, start, after)
 
         with translated("list", prefix_location):
-            ranges = key_ranges(look, start, count, _LOOKS_AT_ONCE, _PAGE_NAMES)
+            ranges = key_ranges(look, start, count, _LOOKS_AT_ONCE, PAGE_NAMES)
         return [ListingShare(prefix_location, after=some.after, until=some.until) for some in ranges]
 
     def list(self, prefix_location: str) -> Iterator[FileInfo]:
@@ -88,10 +86,8 @@ def _objects(stores: Stores, prefix: str, share: ListingShare) -> Iterator[tuple
     after, until = share.after, share.until
     is_part, in_order = bool(after or until), stores.lists_in_order
     last = after
-    for chunk in obstore.list(
-        stores.patient, prefix or None, offset=(after or None) if in_order else None, chunk_size=_PAGE_NAMES
-    ):
-        for meta in chunk:
+    for page in listed_pages(stores, prefix, after if in_order else ""):
+        for meta in page:
             key, size_bytes = meta["path"], meta["size"]
             if in_order and is_part:
                 # One that is empty may have lost the slash at its end.
@@ -105,12 +101,11 @@ def _objects(stores: Stores, prefix: str, share: ListingShare) -> Iterator[tuple
 
 
 def _next_names(stores: Stores, start: str, after: str) -> Names:
-    page = obstore.list(stores.patient, start.rstrip("/") or None, offset=after or None, chunk_size=_PAGE_NAMES)
-    for chunk in page:
+    for page in listed_pages(stores, start.rstrip("/"), after):
         # A marker that lost the slash at its end may be out of its place, or be the directory itself.
-        names = sorted({m["path"] for m in chunk if m["path"] > after and m["path"].startswith(start)})
+        names = sorted({meta["path"] for meta in page if meta["path"] > after and meta["path"].startswith(start)})
         if names:
-            return Names(names, len(chunk) < _PAGE_NAMES)
+            return Names(names, len(page) < PAGE_NAMES)
     return Names([], is_all=True)
 
 

@@ -38,7 +38,11 @@ class Target(NamedTuple):
 
 def send_new(target: Target, store: ObjectStore, data: bytes, stamp: str) -> None:
     """Send an object in one request that a store must refuse when there is one; raises the client's errors."""
-    obstore.put(store, target.key, data, mode="create", use_multipart=False, attributes={STAMP: stamp})
+
+    def put() -> None:
+        obstore.put(store, target.key, data, mode="create", use_multipart=False, attributes={STAMP: stamp})
+
+    target.stores.ask(put)
 
 
 def delete_objects(targets: Sequence[Target]) -> list[DeleteOutcome]:
@@ -70,7 +74,7 @@ def _deleted_together(targets: Sequence[Target]) -> list[DeleteOutcome]:
     """By one request; if it fails for some or is not known to the store, which the client does not tell, one by one."""
     stores = targets[0].stores
     try:
-        obstore.delete(stores.patient, [target.key for target in targets])
+        stores.ask(lambda: obstore.delete(stores.patient, [target.key for target in targets]))
     except STORE_ERRORS as error:
         if is_out_of_reach(error):
             # A store that cannot take this request now is not helped by a thousand.
@@ -83,7 +87,7 @@ def _deleted_together(targets: Sequence[Target]) -> list[DeleteOutcome]:
 def _deleted_singly(targets: Sequence[Target], store: ObjectStore, if_absent: DeleteStatus) -> list[DeleteOutcome]:
     def delete(target: Target) -> DeleteOutcome:
         try:
-            obstore.delete(store, [target.key])
+            target.stores.ask(lambda: obstore.delete(store, [target.key]))
         except FileNotFoundError as error:
             if isinstance(translate_store_error(error, "delete", target.location), MissingFileError):
                 return DeleteOutcome(target.location, if_absent)

@@ -6,21 +6,30 @@ A property that guards data or decides who may see it is honoured or refused, ne
 
 import os
 import re
-from collections.abc import Mapping
-from datetime import timedelta
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
 from icekeep.errors import ConfigError, UnsupportedError, UsageError
 from icekeep.storage.locations import Location
+from icekeep.storage.object_errors import may_be_expired
 from icekeep.storage.stores import AZURE, GCS, S3, store_authorities, store_authority, store_kind
+from icekeep.storage.vended import VendedProperties
+
+T = TypeVar("T")
+_Credentials: TypeAlias = Callable[[Mapping[str, str]], dict[str, Any]]
 
 _DIRECTORY_BUCKET = "--x-s3"
 _NAME = re.compile(r"[A-Za-z0-9$_][A-Za-z0-9._$-]*")
 _ADDRESS = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 _REQUEST_TIMEOUT_S = 120.0
+_ALWAYS_ASK_AGAIN = datetime.fromtimestamp(0, UTC)
+"""When credentials that a catalog hands out end, as the client is told: so it asks us before each request what holds now."""
+
 _RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
 
 _REFUSED = {
@@ -70,6 +79,16 @@ class Stores(NamedTuple):
     deletes_many: bool = True
     """The store knows a request that deletes many objects."""
 
+    vended: VendedProperties | None = None
+    """Where the clients' credentials come from, if a catalog hands them out."""
+
+    def ask(self, request: Callable[[], T]) -> T:
+        """Send a request; once more with new credentials if the store refuses those that a catalog handed out.
+
+        What was refused so was not carried out, so that it is safe for every request.
+        """
+        return request() if self.vended is None else self.vended.ask(request, may_be_expired)
+
 
 def bucket_of(location: Location) -> tuple[str, str]:
     """The kind of store and the authority, equal for all spellings that name one bucket."""
@@ -94,8 +113,8 @@ def check_process() -> None:
 _used_in: dict[str, int] = {}
 
 
-def open_stores(location: Location, properties: Mapping[str, str]) -> Stores:
-    """The clients for the bucket or container of a location.
+def open_stores(location: Location, properties: Mapping[str, str], vended: VendedProperties | None = None) -> Stores:
+    """The clients for the bucket or container of a location; `vended` are the same properties if they are renewed.
 
     Raises:
         ConfigError: a property makes no sense.
@@ -107,16 +126,29 @@ def open_stores(location: Location, properties: Mapping[str, str]) -> Stores:
     make: Any
     more: dict[str, Any] = {}
     single: dict[str, Any] = {}
+    credentials: _Credentials
     if kind == S3:
         make, bucket, config = S3Store, location.authority, _s3_config(location.authority, properties)
-        more, single = _s3_credentials(properties), {"disable_bulk_delete": True}
+        single = {"disable_bulk_delete": True}
+        credentials = _s3_credentials
     elif kind == GCS:
         make, bucket, config = GCSStore, location.authority, _gcs_config(properties)
+        credentials = _gcs_credentials
     else:
         container, account = _container_and_account(location, properties)
         make, bucket, config = AzureStore, container, _azure_config(account, location, properties)
+        credentials = partial(_azure_credentials, location)
     if not _NAME.fullmatch(bucket):
         raise UnsupportedError(f"{bucket!r} cannot be the name of a bucket or container", bucket=bucket)
+    given = credentials(properties)
+    if not given:
+        # Then they come from the environment, and no catalog can renew them.
+        vended = None
+    elif vended is not None:
+        config = {name: value for name, value in config.items() if name not in ("bearer_token", "sas_key", "token")}
+        more["credential_provider"] = partial(_held_now, credentials, vended)
+    elif kind == S3:
+        more["credential_provider"] = lambda: {**given, "expires_at": None}
     more["client_options"] = _client_options(kind, properties, config)
     try:
         return Stores(
@@ -124,6 +156,7 @@ def open_stores(location: Location, properties: Mapping[str, str]) -> Stores:
             once=make(bucket, config={**config, **single}, retry_config={"max_retries": 0}, **more),
             lists_in_order=_lists_in_order(location),
             deletes_many=kind != GCS,
+            vended=vended,
         )
     except (BaseError, ValueError) as error:
         # The client's words may hold what it was given, keys among it.
@@ -180,7 +213,7 @@ def _s3_config(bucket: str, properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _s3_credentials(properties: Mapping[str, str]) -> dict[str, Any]:
-    """What gives the client its keys; nothing if the properties name none.
+    """The client's keys; nothing if the properties name none.
 
     The client would put a token that it finds in the environment beside keys that are not the environment's.
     """
@@ -190,8 +223,7 @@ def _s3_credentials(properties: Mapping[str, str]) -> dict[str, Any]:
     )
     if bool(key) != bool(secret):
         raise ConfigError("s3.access-key-id", "needs s3.secret-access-key beside it, and the other way round")
-    given = {"access_key_id": key, "secret_access_key": secret, "token": token, "expires_at": None}
-    return {"credential_provider": lambda: given} if key else {}
+    return {"access_key_id": key, "secret_access_key": secret, "token": token} if key else {}
 
 
 def _s3_encryption(properties: Mapping[str, str]) -> dict[str, Any]:
@@ -222,6 +254,10 @@ def _gcs_config(properties: Mapping[str, str]) -> dict[str, Any]:
     )
 
 
+def _gcs_credentials(properties: Mapping[str, str]) -> dict[str, Any]:
+    return _given(token=properties.get("gcs.oauth2.token"))
+
+
 def _container_and_account(location: Location, properties: Mapping[str, str]) -> tuple[str, str]:
     """`CONTAINER@ACCOUNT.dfs.core.windows.net`, or the container alone and the account in a property."""
     container, _, host = location.authority.rpartition("@")
@@ -231,10 +267,7 @@ def _container_and_account(location: Location, properties: Mapping[str, str]) ->
 
 
 def _azure_config(account: str, location: Location, properties: Mapping[str, str]) -> dict[str, Any]:
-    spellings = [location.authority, *store_authorities(*bucket_of(location))]
-    # The location's own host, and its spellings: a token may be told for another of them. A container alone has none.
-    hosts = [spelling.rpartition("@")[2] for spelling in spellings if "@" in spelling]
-    sas = _first(properties, *(f"adls.sas-token.{host}" for host in hosts), "adls.sas-token")
+    hosts, sas = _azure_hosts(location), _azure_credentials(location, properties).get("sas_token")
     authority = properties.get("adls.blob-storage-authority", "")
     endpoint = None
     if authority:
@@ -246,7 +279,7 @@ def _azure_config(account: str, location: Location, properties: Mapping[str, str
     return _given(
         account_name=account or None,
         account_key=_first(properties, "adls.account-key", "adls.auth.shared-key.account.key"),
-        sas_key=sas.removeprefix("?") if sas else None,
+        sas_key=sas,
         token=properties.get("adls.token"),
         tenant_id=properties.get("adls.tenant-id"),
         client_id=properties.get("adls.client-id"),
@@ -254,6 +287,24 @@ def _azure_config(account: str, location: Location, properties: Mapping[str, str
         skip_signature=_flag(properties, "adls.anon"),
         endpoint=endpoint,
     )
+
+
+def _azure_credentials(location: Location, properties: Mapping[str, str]) -> dict[str, Any]:
+    """What can be renewed; a key of the account cannot."""
+    names = (*(f"adls.sas-token.{host}" for host in _azure_hosts(location)), "adls.sas-token")
+    sas = _first(properties, *names)
+    return {"sas_token": sas.removeprefix("?")} if sas else _given(token=properties.get("adls.token"))
+
+
+def _azure_hosts(location: Location) -> list[str]:
+    """The location's own host and its spellings, of which a token may be told for another; none for a container alone."""
+    spellings = [location.authority, *store_authorities(*bucket_of(location))]
+    return [spelling.rpartition("@")[2] for spelling in spellings if "@" in spelling]
+
+
+def _held_now(credentials: _Credentials, vended: VendedProperties) -> dict[str, Any]:
+    """What a client asks for before a request."""
+    return {**credentials(vended.current()), "expires_at": _ALWAYS_ASK_AGAIN}
 
 
 def _client_options(kind: str, properties: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, Any]:

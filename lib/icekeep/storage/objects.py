@@ -52,6 +52,7 @@ from icekeep.storage.object_requests import STAMP, Target, delete_objects, prove
 from icekeep.storage.object_stores import Stores, bucket_of, check_process, open_stores
 from icekeep.storage.object_streams import PART_BYTES, READ_AHEAD_BYTES, ObjectReader, ObjectWriter, Parts
 from icekeep.storage.stores import STORES_OF_KEYS, store_kind
+from icekeep.storage.vended import VendedProperties
 
 _SENDS_MS = 300_000
 _SEND_WAIT_MS = 100
@@ -62,14 +63,15 @@ _UNSENDABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 class ObjectStorage(ObjectDirectories, ObjectListing):
-    """Storage on object stores; `properties` are those of the catalog.
+    """Storage on object stores; `properties` are those of the catalog, `vended` the same if it renews them.
 
     Names are taken as they are spelled. Those that the client would change or cannot send are refused: with an empty
     part (`a//b`), with `.` or `..` as a part, with a slash at an end, with a control character.
     """
 
-    def __init__(self, properties: Mapping[str, str], runtime: Runtime) -> None:
+    def __init__(self, properties: Mapping[str, str], runtime: Runtime, vended: VendedProperties | None = None) -> None:
         self._properties = dict(properties)
+        self._vended = vended
         self._runtime = runtime
         self._stores: dict[tuple[str, str], Stores] = {}
         self._proved: dict[tuple[str, str], Capabilities] = {}
@@ -81,11 +83,12 @@ class ObjectStorage(ObjectDirectories, ObjectListing):
         """Open an object for reading; bytes are brought as they are asked for, a mebibyte or more at a time."""
         target = self._target(location)
         with translated("open", location):
-            size_bytes = obstore.head(target.stores.patient, target.key)["size"]
+            size_bytes = _looked_at(target)["size"]
 
         def fetch(start: int, length: int) -> memoryview:
             with translated("read", location):
-                data = obstore.get_range(target.stores.patient, target.key, start=start, length=length)
+                stores = target.stores
+                data = stores.ask(lambda: obstore.get_range(stores.patient, target.key, start=start, length=length))
             if len(data) != length:
                 raise UnavailableError(f"cannot read {location!r}: the store sent {len(data)} of {length} bytes")
             return memoryview(data)
@@ -95,7 +98,7 @@ class ObjectStorage(ObjectDirectories, ObjectListing):
     def read(self, location: str, length_bytes: int | None = None) -> bytes:
         target = self._target(location)
         with translated("read", location):
-            answer = obstore.get(target.stores.patient, target.key)
+            answer = target.stores.ask(lambda: obstore.get(target.stores.patient, target.key))
             data = bytes(answer.bytes())
         return whole(data, location, answer.meta["size"], length_bytes)
 
@@ -192,7 +195,7 @@ class ObjectStorage(ObjectDirectories, ObjectListing):
         """
         old = self._copy_to_move(source, target)
         with translated("move", source):
-            obstore.delete(old.stores.once, [old.key])
+            old.stores.ask(lambda: obstore.delete(old.stores.once, [old.key]))
 
     def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
         """As `Storage.move_many`: several copies at a time, and then requests that delete many each."""
@@ -230,7 +233,7 @@ class ObjectStorage(ObjectDirectories, ObjectListing):
         target = self._target(location)
         try:
             with translated("look at", location):
-                meta = obstore.head(target.stores.patient, target.key)
+                meta = _looked_at(target)
         except MissingFileError:
             return None
         return FileInfo(location, meta["size"], epoch_ms(meta["last_modified"]))
@@ -286,7 +289,8 @@ class ObjectStorage(ObjectDirectories, ObjectListing):
         """The stamp of the object that is there, an empty one if another program made it; null if there is none."""
         try:
             with translated("look at", target.location):
-                found = obstore.get(target.stores.patient, target.key, options={"head": True})
+                stores = target.stores
+                found = stores.ask(lambda: obstore.get(stores.patient, target.key, options={"head": True}))
         except MissingFileError:
             return None
         return found.attributes.get(STAMP, "")
@@ -302,7 +306,7 @@ class ObjectStorage(ObjectDirectories, ObjectListing):
             raise UnsupportedError(f"cannot move {source!r}: the store cannot copy without replacing what is there")
         with translated("move", source):
             try:
-                obstore.copy(old.stores.once, old.key, new.key, overwrite=False)
+                old.stores.ask(lambda: obstore.copy(old.stores.once, old.key, new.key, overwrite=False))
             except AlreadyExistsError as error:
                 if not self._are_equal(source, target):
                     raise _taken(target) from error
@@ -349,8 +353,11 @@ class ObjectStorage(ObjectDirectories, ObjectListing):
         check_process()
         bucket = bucket_of(location)
         if bucket not in self._stores:
-            self._stores.setdefault(bucket, open_stores(location, self._properties))
+            self._stores.setdefault(bucket, open_stores(location, self._now_held(), self._vended))
         return self._stores[bucket]
+
+    def _now_held(self) -> Mapping[str, str]:
+        return self._properties if self._vended is None else self._vended.current()
 
     def _new_stamp(self) -> str:
         return str(self._runtime.new_uuid())
@@ -374,6 +381,10 @@ class _Translating:
     def __exit__(self, *raised: Any) -> None:
         with suppress(*STORE_ERRORS):
             self._parts.__exit__(*raised)
+
+
+def _looked_at(target: Target) -> Any:
+    return target.stores.ask(lambda: obstore.head(target.stores.patient, target.key))
 
 
 def _check_key(key: str, location: str) -> None:

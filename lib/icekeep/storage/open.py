@@ -23,26 +23,27 @@ from icekeep.storage.base import (
 from icekeep.storage.local import LocalStorage
 from icekeep.storage.locations import parse_location
 from icekeep.storage.stores import AZURE, FILE, GCS, HDFS, S3, SCHEMES, store_kind
+from icekeep.storage.vended import Renewal, VendedProperties
 
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
-_Backend = Callable[[Mapping[str, str], Runtime], DirectoryStorage]
+_Backend = Callable[[Mapping[str, str], Runtime, VendedProperties | None], DirectoryStorage]
 
 
-def _local(_: Mapping[str, str], runtime: Runtime) -> DirectoryStorage:
+def _local(_: Mapping[str, str], runtime: Runtime, __: VendedProperties | None) -> DirectoryStorage:
     return LocalStorage(runtime)
 
 
 def _objects(extra: str) -> _Backend:
-    def make(properties: Mapping[str, str], runtime: Runtime) -> DirectoryStorage:
+    def make(properties: Mapping[str, str], runtime: Runtime, vended: VendedProperties | None) -> DirectoryStorage:
         with _brought_by(extra, "obstore"):
             from icekeep.storage.objects import ObjectStorage
-        return ObjectStorage(properties, runtime)
+        return ObjectStorage(properties, runtime, vended)
 
     return make
 
 
-def _hdfs(properties: Mapping[str, str], runtime: Runtime) -> DirectoryStorage:
+def _hdfs(properties: Mapping[str, str], runtime: Runtime, _: VendedProperties | None) -> DirectoryStorage:
     with _brought_by("hdfs", "hdfs_native"):
         from icekeep.storage.hdfs import HdfsStorage
     return HdfsStorage(properties, runtime)
@@ -71,17 +72,24 @@ _BACKENDS: dict[str, _Backend] = {
 }
 
 
-def open_storage(properties: Mapping[str, str], runtime: Runtime = SYSTEM) -> DirectoryStorage:
-    """A storage for every scheme that icekeep serves; a backend picks its own `properties` (`s3.endpoint` ...)."""
-    return RoutedStorage(properties, runtime)
+def open_storage(
+    properties: Mapping[str, str], runtime: Runtime = SYSTEM, renewal: Renewal | None = None
+) -> DirectoryStorage:
+    """A storage for every scheme that icekeep serves; a backend picks its own `properties` (`s3.endpoint` ...).
+
+    Args:
+        renewal: where properties come from again when the credentials among them end.
+    """
+    return RoutedStorage(properties, runtime, renewal)
 
 
 class RoutedStorage:
     """Hands each call to the backend of the location's scheme."""
 
-    def __init__(self, properties: Mapping[str, str], runtime: Runtime) -> None:
+    def __init__(self, properties: Mapping[str, str], runtime: Runtime, renewal: Renewal | None = None) -> None:
         self._properties = dict(properties)
         self._runtime = runtime
+        self._vended = None if renewal is None else VendedProperties(properties, renewal, runtime)
         self._made: dict[str, DirectoryStorage] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -161,7 +169,7 @@ class RoutedStorage:
                     location=location,
                     scheme=scheme,
                 )
-            self._made[kind] = _BACKENDS[kind](self._properties, self._runtime)
+            self._made[kind] = _BACKENDS[kind](self._properties, self._runtime, self._vended)
         return self._made[kind]
 
 

@@ -11,7 +11,7 @@ from obstore.store import MemoryStore
 
 from icekeep.errors import UnavailableError, UnsupportedError
 from icekeep.runtime import SYSTEM
-from icekeep.storage import object_listing
+from icekeep.storage import object_listing, object_pages
 from icekeep.storage.base import ListingShare
 from icekeep.storage.locations import parse_location
 from icekeep.storage.object_stores import Stores, open_stores
@@ -34,7 +34,8 @@ class InMemory(ObjectStorage):
 
 def small_pages(monkeypatch, names):
     """Pages of so few names that a handful fills some."""
-    monkeypatch.setattr(object_listing, "_PAGE_NAMES", names)
+    for module in (object_listing, object_pages):
+        monkeypatch.setattr(module, "PAGE_NAMES", names)
 
 
 def listed(storage, shares):

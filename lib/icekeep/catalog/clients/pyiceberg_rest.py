@@ -79,9 +79,7 @@ class BoundedRestCatalog(RestCatalog):  # type: ignore[misc]
         response = self._session.get(self._table_url(identifier))
         answer = _parsed(response, {404: NoSuchTableError})
         location = answer.get("metadata-location")
-        stored = [StorageCredential.model_validate(item) for item in answer.get("storage-credentials") or ()]
-        credentials = self._resolve_storage_credentials(stored, location)
-        properties = {**self.properties, **(answer.get("config") or {}), **credentials}
+        properties = {**self.properties, **(answer.get("config") or {}), **self._chosen(answer, location)}
         return LoadedTable(location, {key: value for key, value in properties.items() if isinstance(value, str)})
 
     @retry(**_RETRY_ARGS)  # type: ignore[untyped-decorator]
@@ -95,6 +93,16 @@ class BoundedRestCatalog(RestCatalog):  # type: ignore[misc]
         properties = metadata.get("properties")
         given = properties if isinstance(properties, dict) else {}
         return Description(metadata["location"], given, (file,) if isinstance(file, str) else ())
+
+    @retry(**_RETRY_ARGS)  # type: ignore[untyped-decorator]
+    def load_credentials(self, identifier: Identifier, location: str | None = None) -> dict[str, str]:
+        """The credentials that the server hands out now for a table's files; none where it has no request of their own."""
+        if Capability.V1_LOAD_CREDENTIALS not in self._supported_endpoints:
+            return {}
+        path = self._split_identifier_for_path(identifier)
+        response = self._session.get(str(self.url(Endpoints.load_credentials, prefixed=True, **path)))
+        answer = _parsed(response, {404: NoSuchTableError})
+        return {key: value for key, value in self._chosen(answer, location).items() if isinstance(value, str)}
 
     @retry(**_RETRY_ARGS)  # type: ignore[untyped-decorator]
     def send_commit(self, identifier: Identifier, request: Mapping[str, Any]) -> str:
@@ -120,6 +128,11 @@ class BoundedRestCatalog(RestCatalog):  # type: ignore[misc]
             self._session.post(url, data=json.dumps(request).encode()),
             {404: NoSuchNamespaceError, 409: TableAlreadyExistsError},
         )
+
+    def _chosen(self, answer: Mapping[str, Any], location: str | None) -> dict[str, Any]:
+        """The credentials of an answer for a location, by the longest prefix."""
+        stored = [StorageCredential.model_validate(item) for item in answer.get("storage-credentials") or ()]
+        return dict(self._resolve_storage_credentials(stored, location))
 
     def _table_url(self, identifier: Identifier) -> str:
         path = self._split_identifier_for_path(identifier)

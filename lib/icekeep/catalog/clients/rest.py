@@ -4,7 +4,7 @@ The compare and swap is the server's, on the requirements and not on the base: a
 applied to whatever is current. What that can cost is looked for after an expiration.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from icekeep.catalog.base import (
@@ -21,7 +21,7 @@ from icekeep.catalog.base import (
     table_exists,
     validate_table_identifier,
 )
-from icekeep.catalog.clients.adapter import ClientCatalog
+from icekeep.catalog.clients.adapter import ClientCatalog, require_pyiceberg
 from icekeep.catalog.clients.errors import is_bad_request, proved_rejection
 from icekeep.catalog.clients.requests import (
     ASSERT_CREATE,
@@ -49,6 +49,11 @@ class RestCatalog(ClientCatalog):
     """
 
     compares_metadata = False
+
+    @property
+    def uri(self) -> str:
+        """Where the server is."""
+        return self._properties.get("uri", "")
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> Table:
         validate_table_identifier(identifier)
@@ -147,7 +152,28 @@ class RestCatalog(ClientCatalog):
                 f"{format_identifier(identifier)!r}",
                 catalog=self.name,
             )
-        return Pointer(str(found.metadata_location), open_storage(found.storage_properties, self._runtime))
+        location = str(found.metadata_location)
+        renewal = TableCredentials(self, identifier, location)
+        return Pointer(location, open_storage(found.storage_properties, self._runtime, renewal))
+
+    def storage_properties(self, identifier: Identifier, location: str) -> Mapping[str, str]:
+        """What the server hands out now for the files of a table, by the request for credentials or by loading the table.
+
+        Raises:
+            NotFoundError: the catalog has no such table any more.
+        """
+        require_pyiceberg(self.name)
+        from pyiceberg.exceptions import NoSuchTableError
+
+        client = self._client()
+        with self._reading():
+            try:
+                found = (
+                    client.load_credentials(identifier, location) or client.load_table(identifier).storage_properties
+                )
+            except NoSuchTableError as error:
+                raise no_such_table(self, identifier) from error
+        return dict(found)
 
     def _outcome_of(self, error: Exception, base: Table, updates: Sequence[Update]) -> SwapOutcome:
         """What a failed commit is; raises the error where it is proved that nothing landed and trying again is no use."""
@@ -203,6 +229,23 @@ def _has_moved_past(now: TableMetadata, base: TableMetadata) -> bool:
         or (now.next_row_id or 0) > (base.next_row_id or 0)
         or now.format_version > base.format_version
     )
+
+
+class TableCredentials:
+    """Asks a REST server again for what the files of a table are reached with, on the driver and in tasks.
+
+    It travels with the catalog's properties, since a task has to log in by itself; its text shows none of them.
+    """
+
+    def __init__(self, catalog: RestCatalog, identifier: Identifier, location: str) -> None:
+        self._catalog = catalog
+        self._identifier = identifier
+        self._location = location
+        self.key: Hashable = (catalog.name, catalog.uri, identifier)
+
+    def properties(self) -> Mapping[str, str]:
+        """See `Renewal`; the location decides which of several credentials is meant."""
+        return self._catalog.storage_properties(self._identifier, self._location)
 
 
 def _with_all_refs(outcome: Committed, base: Table, expected: TableMetadata, location: str) -> SwapOutcome:

@@ -176,7 +176,7 @@ class _Committer:
 
     def discard(self, groups: Iterable[RewrittenGroup]) -> None:
         """Remove the new files of groups that are not committed."""
-        discard(self._table, _outcomes(groups))
+        discard(self._table, _outcomes(groups), self._commits.listener)
 
     def result(self) -> RewriteDataFilesResult:
         added = [file for group in self.landed for file in group.added]

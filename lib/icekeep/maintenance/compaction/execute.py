@@ -23,6 +23,7 @@ from icekeep.maintenance.compaction.spark_tasks import Done, Ran, run_tasks
 from icekeep.maintenance.compaction.stitched import Metrics, StitchTask, set_of, stitch_task
 from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, rewrite_tasks, whole_task
 from icekeep.maintenance.compaction.ways import GroupWay
+from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.side_by_side import side_by_side, spark_failed
 from icekeep.spec.manifests.structs import DataFile
 
@@ -112,7 +113,7 @@ def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None
 
     def undo(finished: Finished) -> None:
         if isinstance(finished, RewrittenGroup):
-            discard(table, finished.outcomes)
+            discard(table, finished.outcomes, execution.listener)
 
     tag = f"icekeep-rewrite-{execution.context.run_id}"
     groups = side_by_side(plan.groups, run, spark, tag=tag, concurrency=execution.concurrency, undo=undo)
@@ -136,10 +137,10 @@ def _told(finished: Finished) -> str:
     )
 
 
-def discard(table: Table, outcomes: Iterable[RewriteOutcome]) -> None:
+def discard(table: Table, outcomes: Iterable[RewriteOutcome], listener: Listener) -> None:
     """Remove new files that no snapshot names, and what was kept of where rows went."""
     outcomes = tuple(outcomes)
-    table.storage.delete_many([file.file_path for outcome in outcomes for file in outcome.files])
+    discard_files(table.storage, (file.file_path for outcome in outcomes for file in outcome.files), listener)
     forget_moves(table, outcomes)
 
 
@@ -167,7 +168,7 @@ def _rewrite_group(group: FileGroup, execution: Execution, groups_count: int) ->
     outcomes = tuple(one.outcome for one in ran.done)
     wrong = ran.errors[0] if ran.errors else _count_problem(group, ran.done)
     if wrong is not None:
-        discard(execution.table, outcomes)
+        discard(execution.table, outcomes, execution.listener)
         return FailedGroup(group, wrong)
     if (wrong := _content_problem(outcomes)) is not None:
         # The new files are kept as evidence.

@@ -190,7 +190,7 @@ class _Run:
             granularity=self._granularity,
             operation_id=run_id,
         )
-        return execute(planned, writer, self._spark)
+        return execute(planned, writer, self._spark, self._listener)
 
     def _commit(self, planned: ConversionPlan, done: list[ConversionOutcome], heartbeat: Heartbeat) -> None:
         change = ConvertDeletes(
@@ -211,7 +211,7 @@ class _Run:
             raise
         except IcekeepError:
             # Only an error of ours proves that nothing landed.
-            discard(self._table.storage, done)
+            discard(self._table.storage, done, self._listener)
             raise
 
 

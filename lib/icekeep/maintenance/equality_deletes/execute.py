@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.commit.filtering import without_history
 from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
+from icekeep.events import SILENT, Listener
 from icekeep.formats.delete_names import Granularity
 from icekeep.formats.equality_conversion import (
     ConversionOutcome,
@@ -26,6 +27,7 @@ from icekeep.formats.equality_conversion import (
     ReachedFile,
     convert,
 )
+from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.equality_deletes.plan import ConversionPlan, data_entry, delete_entry, partition_codecs
 from icekeep.maintenance.equality_deletes.reach import Reach
 from icekeep.maintenance.side_by_side import spark_failed
@@ -112,7 +114,9 @@ def share_writer(
     )
 
 
-def execute(plan: ConversionPlan, writer: ShareWriter, spark: SparkSession) -> list[ConversionOutcome]:
+def execute(
+    plan: ConversionPlan, writer: ShareWriter, spark: SparkSession, listener: Listener = SILENT
+) -> list[ConversionOutcome]:
     """Look through the data files of a plan.
 
     Raises:
@@ -123,7 +127,7 @@ def execute(plan: ConversionPlan, writer: ShareWriter, spark: SparkSession) -> l
     done, errors = _run_all(plan, writer, spark)
     problem = errors[0] if errors else _count_problem(plan, done)
     if problem is not None:
-        discard(writer.storage, done)
+        discard(writer.storage, done, listener)
         raise JobFailedError(
             f"cannot convert equality deletes: {problem.message}; the table is as it was and the new files are removed"
         ) from problem
@@ -149,9 +153,9 @@ def _run_all(
         context.removeJobTag(tag)
 
 
-def discard(storage: Storage, outcomes: Iterable[ConversionOutcome]) -> None:
+def discard(storage: Storage, outcomes: Iterable[ConversionOutcome], listener: Listener) -> None:
     """Remove new delete files that no snapshot names."""
-    storage.delete_many({file.file_path for outcome in outcomes for file in outcome.added})
+    discard_files(storage, (file.file_path for outcome in outcomes for file in outcome.added), listener)
 
 
 def shares(rows: Sequence[Mapping[str, Any]], most: int) -> list[Sequence[Mapping[str, Any]]]:

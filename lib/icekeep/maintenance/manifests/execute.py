@@ -6,6 +6,8 @@ from typing import TypeAlias
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.events import SILENT, Listener
+from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.manifests.candidates import Candidates, ManifestGroup, ManifestRun
 from icekeep.maintenance.manifests.forecast import expected_manifests
 from icekeep.maintenance.manifests.held_records import foreseen_here, rewritten_here
@@ -30,7 +32,9 @@ class Rewritten(msgspec.Struct, frozen=True):
     partitions: tuple[bytes, ...] = ()
 
 
-def rewritten(table: Table, chosen: Candidates, spark: SparkSource, run_id: str) -> list[Rewritten]:
+def rewritten(
+    table: Table, chosen: Candidates, spark: SparkSource, run_id: str, listener: Listener = SILENT
+) -> list[Rewritten]:
     """Write new manifests for all runs, one run after another; `run_id` is in their names.
 
     Raises:
@@ -40,14 +44,14 @@ def rewritten(table: Table, chosen: Candidates, spark: SparkSource, run_id: str)
     try:
         _do(table, chosen, lambda work: work.rewritten(spark), done, run_id)
     except BaseException:
-        discard(table, done)
+        discard(table, done, listener)
         raise
     return done
 
 
-def discard(table: Table, done: Sequence[Rewritten]) -> None:
+def discard(table: Table, done: Sequence[Rewritten], listener: Listener) -> None:
     """Remove manifests that this run wrote and that no snapshot lists."""
-    table.storage.delete_many([manifest.manifest_path for one in done for manifest in one.added])
+    discard_files(table.storage, (manifest.manifest_path for one in done for manifest in one.added), listener)
 
 
 def foreseen(table: Table, chosen: Candidates, spark: SparkSource) -> list[Rewritten]:

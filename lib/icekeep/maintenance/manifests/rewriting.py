@@ -67,7 +67,7 @@ def _rewritten(
 ) -> RewriteManifestsResult:
     left_alone = sum(group.left_alone_count for group in chosen.groups)
     listener.on(StepStarted("rewriting manifests", len(chosen.replaced), "manifests"))
-    done = rewritten(table, chosen, spark, heartbeat.run_id)
+    done = rewritten(table, chosen, spark, heartbeat.run_id, listener)
     added = [manifest for one in done for manifest in one.added]
     try:
         listener.on(StepFinished("rewriting manifests", f"{len(chosen.replaced)} manifests -> {len(added)}"))
@@ -85,7 +85,7 @@ def _rewritten(
             listener,
         )
     except BaseException:
-        discard(table, done)
+        discard(table, done, listener)
         raise
     try:
         landed = _committed(table, chosen, wish, done, listener, runtime, heartbeat)
@@ -93,7 +93,7 @@ def _rewritten(
         raise
     except IcekeepError:
         # Only an error of ours proves that nothing landed.
-        discard(table, done)
+        discard(table, done, listener)
         raise
     return RewriteManifestsResult(
         rewritten_manifests_count=int(landed.summary.get("manifests-replaced", "0")),

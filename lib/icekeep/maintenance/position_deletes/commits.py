@@ -104,7 +104,7 @@ class Committer:
     def discard(self, groups: Iterable[RewrittenGroup]) -> None:
         """Remove the new files of groups that are not committed."""
         for group in groups:
-            discard(self._table, group.added)
+            discard(self._table, group.added, self._commits.listener)
 
     def result(self) -> RewritePositionDeletesResult:
         """What was done.

@@ -18,6 +18,7 @@ from icekeep.events import Listener, StepAdvanced
 from icekeep.formats.delete_rewrite import DeletesOutcome, DeletesTask, rewrite_deletes
 from icekeep.formats.write_options import MIB
 from icekeep.maintenance.compaction.spark_tasks import attempt_id
+from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.tasks import TaskContext, deletes_tasks
 from icekeep.maintenance.side_by_side import side_by_side, spark_failed
@@ -86,7 +87,7 @@ def execute(groups: Sequence[DeleteGroup], execution: Execution) -> Generator[Fi
 
     def undo(finished: Finished) -> None:
         if isinstance(finished, RewrittenGroup):
-            discard(table, finished.added)
+            discard(table, finished.added, execution.listener)
 
     tag = f"icekeep-rewrite-deletes-{execution.context.run_id}"
     with closing(side_by_side(groups, run, spark, tag=tag, concurrency=execution.concurrency, undo=undo)) as done:
@@ -105,9 +106,9 @@ def execute(groups: Sequence[DeleteGroup], execution: Execution) -> Generator[Fi
             yield finished
 
 
-def discard(table: Table, files: Sequence[DataFile]) -> None:
+def discard(table: Table, files: Sequence[DataFile], listener: Listener) -> None:
     """Remove new files that no snapshot names."""
-    table.storage.delete_many({file.file_path for file in files})
+    discard_files(table.storage, (file.file_path for file in files), listener)
 
 
 def _rewrite_group(group: DeleteGroup, execution: Execution) -> Finished:
@@ -123,7 +124,7 @@ def _rewrite_group(group: DeleteGroup, execution: Execution) -> Finished:
         text = f"delete files of partition {group.partition!r} hold {read_count} rows, but manifests say {group.record_count}"
         errors = [InvalidTableError(text)]
     if errors:
-        discard(execution.table, added)
+        discard(execution.table, added, execution.listener)
         return FailedGroup(group, errors[0])
     return RewrittenGroup(
         group=group,

@@ -1,0 +1,161 @@
+"""CORE C3, MAINTENANCE 1.7: a REST catalog's credentials end while a job goes on, and nobody notices."""
+
+import pickle
+from collections.abc import Iterator
+
+import pytest
+
+from icekeep.catalog.open import open_catalog
+from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.retry import commit
+from icekeep.errors import UsageError
+from icekeep.planning.commit_reader import SparkManifestReader
+from icekeep.runtime import SYSTEM
+from icekeep.storage import vended
+from icekeep.storage.base import DeleteStatus
+from icekeep.tables.append import append
+from icekeep.tables.create import create_table
+from kit.lake import EVENTS, SCHEMA, events
+from kit.object_store import ObjectStore
+from kit.vending import Vending
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    store = ObjectStore()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def vending(tmp_path, store, monkeypatch) -> Iterator[Vending]:
+    monkeypatch.setattr(vended, "_newest", {})
+    store.reset()
+    vending = Vending(tmp_path, store)
+    yield vending
+    vending.close()
+
+
+@pytest.fixture
+def table(vending):
+    catalog = open_catalog("vending", vending.properties)
+    catalog.create_namespace(("db",))
+    return create_table(catalog, EVENTS, SCHEMA, location=f"s3://{vending.bucket}/wh/events")
+
+
+@pytest.mark.parametrize("travels", [False, True])
+def test_every_operation_of_a_storage_goes_on_after_its_credentials_have_ended(table, vending, travels):
+    base, storage = table.metadata.location, table.storage
+    storage.create(f"{base}/there", b"12345")
+    big = b"x" * (17 << 20)
+    operations = {
+        "read": lambda: storage.read(f"{base}/there"),
+        "open": lambda: storage.open(f"{base}/there").read(),
+        "head": lambda: storage.head(f"{base}/there").size_bytes,
+        "list": lambda: len([*storage.list(base)]) > 0,
+        "shares": lambda: len(storage.shares(base, 4)) > 0,
+        "create": lambda: storage.create(f"{base}/created", b"1"),
+        "write": lambda: _write(storage, f"{base}/written", b"1"),
+        "large write": lambda: _write(storage, f"{base}/large", big),
+        "move": lambda: storage.move(f"{base}/created", f"{base}/moved"),
+        "delete": lambda: [one.status for one in storage.delete_many([f"{base}/moved", f"{base}/written"])],
+        "capabilities": lambda: storage.capabilities(base).exclusive_create,
+        "directory": lambda: storage.directory_exists(base),
+    }
+    expected = {
+        "read": b"12345", "open": b"12345", "head": 5, "list": True, "shares": True, "delete": [DeleteStatus.DELETED] * 2,
+        "capabilities": True, "directory": True,
+    }  # fmt: skip
+    for name, operation in operations.items():
+        if travels:
+            storage = pickle.loads(pickle.dumps(storage))
+        vending.end_keys()
+        assert operation() == expected.get(name), name
+    assert len(vending.keys) >= len(operations)
+
+
+def test_a_listing_goes_on_behind_the_last_name_when_credentials_end_between_its_pages(table, vending, store):
+    store.put_many(vending.bucket, [f"wh/events/many/f{number:04}" for number in range(1500)])
+    names = []
+    for info in table.storage.list(f"{table.metadata.location}/many"):
+        if not names:
+            vending.end_keys()
+        names.append(info.location.rpartition("/")[2])
+    assert names == [f"f{number:04}" for number in range(1500)]
+
+
+def _write(storage, location, data):
+    with storage.write(location) as stream:
+        stream.write(data)
+
+
+def test_a_stream_goes_on_after_the_credentials_it_was_opened_with_have_ended(table, vending):
+    location = f"{table.metadata.location}/f"
+    table.storage.create(location, b"ab" * (2 << 20))
+    with table.storage.open(location) as stream:
+        assert stream.read(2) == b"ab"
+        vending.end_keys()
+        stream.seek(3 << 20)
+        assert stream.read(2) == b"ab"
+    with table.storage.write(f"{location}2") as stream:
+        stream.write(b"x" * (17 << 20))
+        vending.end_keys()
+    assert table.storage.head(f"{location}2").size_bytes == 17 << 20
+
+
+@pytest.mark.parametrize("offers", [False, True])
+def test_credentials_come_from_the_request_of_their_own_where_the_server_has_one(vending, offers):
+    vending.server.offers_credentials = offers
+    catalog = open_catalog("vending", vending.properties)
+    catalog.create_namespace(("db",))
+    table = create_table(catalog, EVENTS, SCHEMA, location=f"s3://{vending.bucket}/wh/{offers}")
+    vending.end_keys()
+    vending.server.requests.clear()
+    table.storage.read(table.metadata_location)
+    path = "/v1/namespaces/db/tables/events"
+    assert vending.server.requests == [("GET", f"{path}/credentials" if offers else path)]
+
+
+def test_credentials_whose_end_is_near_are_renewed_before_they_are_refused(table, vending):
+    vending.ends_ms = SYSTEM.now_ms() + 1
+    table = table.catalog.load(EVENTS)
+    vending.ends_ms = SYSTEM.now_ms() + 3_600_000
+    before = len(vending.keys)
+    table.storage.read(table.metadata_location)
+    table.storage.head(table.metadata_location)
+    assert len(vending.keys) == before + 1
+
+
+def test_a_store_that_denies_for_good_is_told_and_the_server_is_asked_once(table, vending, store):
+    location = f"{table.metadata.location}/f"
+    before = len(vending.keys)
+    store.answer("GET", "/f", 403, "InvalidAccessKeyId", times=50)
+    for _ in range(5):
+        with pytest.raises(UsageError, match="the store denies access"):
+            table.storage.read(location)
+    assert len(vending.keys) == before + 1
+
+
+def test_a_commit_reads_with_the_storage_of_its_attempt_and_not_with_that_of_the_plan(table, vending, monkeypatch):
+    monkeypatch.setattr(vended.VendedProperties, "ask", lambda self, request, _: request())
+    for number in range(3):
+        table = append(table, events(number))
+    planned = table
+    vending.end_keys()
+    fresh = planned.catalog.load(EVENTS)
+    snapshot = fresh.metadata.current_snapshot
+    entries = [
+        entry
+        for manifest in StorageManifestReader(fresh.storage).manifests(snapshot)
+        for entry in StorageManifestReader(fresh.storage).entries(manifest, fresh.metadata)
+    ]
+    file = entries[0].data_file
+    change = DeleteFiles(paths=frozenset({file.file_path}))
+    assert commit(planned, change, reader=SparkManifestReader(None, planned.storage)).changed
+
+
+def test_secrets_are_not_shown_by_what_travels(table, vending):
+    shown = f"{table.storage!r} {table.storage._vended!r} {table.storage._vended._renewal!r} {table.catalog!r}"
+    assert "secret of" not in shown
+    assert "hunter2" not in shown

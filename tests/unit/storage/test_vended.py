@@ -1,0 +1,146 @@
+"""CORE C3, MAINTENANCE 1.7: credentials that a catalog hands out are renewed before they end, and when they are refused."""
+
+import pickle
+
+import pytest
+
+from icekeep.errors import UnavailableError
+from icekeep.storage import vended
+from icekeep.storage.vended import VendedProperties
+from kit.runtime import START_MS, FakeRuntime
+
+HOUR_MS = 3_600_000
+EXPIRY = "s3.session-token-expires-at-ms"
+
+
+class Refused(Exception):
+    pass
+
+
+class Server:
+    """Hands out a token with a number; `key` is its own, so that tests do not share what a process remembers."""
+
+    def __init__(self, runtime, life_ms=HOUR_MS, expiry=EXPIRY):
+        self.runtime, self.life_ms, self.expiry, self.count, self.fails, self.key = (
+            runtime,
+            life_ms,
+            expiry,
+            0,
+            False,
+            id(self),
+        )
+
+    def properties(self):
+        if self.fails:
+            raise UnavailableError("the catalog is away")
+        self.count += 1
+        ends = {self.expiry: str(self.runtime.now_ms() + self.life_ms)} if self.life_ms else {}
+        return {"token": f"secret{self.count}", **ends}
+
+
+@pytest.fixture
+def runtime():
+    return FakeRuntime()
+
+
+def held(server, runtime):
+    return VendedProperties({"region": "r", **server.properties()}, server, runtime)
+
+
+@pytest.mark.parametrize("expiry", [EXPIRY, "gcs.oauth2.token-expires-at", "adls.sas-token-expires-at-ms.a.dfs.x"])
+def test_credentials_are_renewed_five_minutes_before_they_end(runtime, expiry):
+    server = Server(runtime, expiry=expiry)
+    mine = held(server, runtime)
+    runtime.pass_ms(HOUR_MS - 301_000)
+    assert mine.current()["token"] == "secret1"
+    runtime.pass_ms(1_000)
+    assert mine.current() == {"region": "r", "token": "secret2", expiry: str(runtime.now_ms() + HOUR_MS)}
+    assert server.count == 2
+
+
+def test_short_lives_are_used_for_the_most_part(runtime):
+    server = Server(runtime, life_ms=20_000)
+    mine = held(server, runtime)
+    for _ in range(60):
+        runtime.pass_ms(1_000)
+        ends_ms = int(mine.current()[EXPIRY])
+        assert ends_ms > runtime.now_ms()
+    assert server.count == 1 + 60 // 15
+
+
+def test_credentials_whose_end_is_not_told_are_renewed_when_they_are_refused(runtime):
+    server = Server(runtime, life_ms=0)
+    mine = held(server, runtime)
+    runtime.pass_ms(100 * HOUR_MS)
+    assert mine.current()["token"] == "secret1"
+    tried = []
+
+    def request():
+        tried.append(mine.current()["token"])
+        if tried[-1] == "secret1":
+            raise Refused
+        return "done"
+
+    assert mine.ask(request, lambda error: isinstance(error, Refused)) == "done"
+    assert tried == ["secret1", "secret2"]
+
+
+def test_what_is_refused_for_another_reason_is_not_asked_again_and_again(runtime):
+    server = Server(runtime)
+    mine = held(server, runtime)
+
+    def request():
+        raise Refused
+
+    for _ in range(10):
+        with pytest.raises(Refused):
+            mine.ask(request, lambda error: isinstance(error, Refused))
+    assert server.count == 2
+    with pytest.raises(ValueError, match="other"):
+        mine.ask(lambda: int("other"), lambda error: isinstance(error, Refused))
+
+
+def test_a_catalog_that_is_away_is_no_error_while_the_credentials_hold_and_one_when_they_are_refused(runtime):
+    server = Server(runtime)
+    mine = held(server, runtime)
+    runtime.pass_ms(HOUR_MS - 60_000)
+    server.fails = True
+    assert mine.current()["token"] == "secret1"
+
+    def request():
+        raise Refused
+
+    runtime.pass_ms(11_000)
+    with pytest.raises(UnavailableError, match="the catalog is away"):
+        mine.ask(request, lambda error: isinstance(error, Refused))
+    server.fails = False
+    runtime.pass_ms(11_000)
+    assert mine.current()["token"] == "secret2"
+
+
+class Travelling:
+    """A renewal that is found again by its key, as in another process."""
+
+    key = "travelling"
+
+    def properties(self):
+        return {"token": f"secret{Travelling.number}", EXPIRY: str(START_MS + HOUR_MS * Travelling.number)}
+
+    number = 1
+
+
+def test_a_copy_in_a_task_renews_for_itself_and_tasks_of_one_process_share_what_one_was_given(runtime, monkeypatch):
+    monkeypatch.setattr(vended, "_newest", {})
+    sent = pickle.dumps(VendedProperties(Travelling().properties(), Travelling(), runtime))
+    first, second = pickle.loads(sent), pickle.loads(sent)
+    for copy in (first, second):
+        copy._runtime.pass_ms(HOUR_MS)
+    Travelling.number = 2
+    assert first.current()["token"] == "secret2"
+    Travelling.number = 3
+    assert second.current()["token"] == "secret2"
+
+
+def test_its_text_shows_no_secret(runtime):
+    mine = held(Server(runtime), runtime)
+    assert "secret" not in f"{mine!r} {mine} {mine._held!r}"
