@@ -11,7 +11,14 @@ import pytest
 
 from icekeep.catalog.base import Catalog, Committed, Conflict, Identifier, Table
 from icekeep.catalog.open import open_catalog
-from icekeep.errors import ConflictError, InvalidTableError, MissingFileError, NotFoundError, UsageError
+from icekeep.errors import (
+    ConflictError,
+    InvalidTableError,
+    MissingFileError,
+    NotFoundError,
+    UnsupportedError,
+    UsageError,
+)
 from icekeep.runtime import SYSTEM
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.requirements import AssertRefSnapshotId, AssertTableUuid
@@ -223,7 +230,7 @@ class CatalogContract:
         assert other.load(EVENTS).metadata == table.metadata
 
     def test_a_compression_that_the_spec_does_not_know_is_refused(self, create):
-        with pytest.raises(InvalidTableError, match=r"write.metadata.compression-codec is 'zstd'"):
+        with pytest.raises(UnsupportedError, match=r"write.metadata.compression-codec is 'zstd'"):
             create(**{"write.metadata.compression_codec": "zstd"})
 
     def test_metadata_that_cannot_be_read_is_an_error_that_names_the_file(self, catalog, create):

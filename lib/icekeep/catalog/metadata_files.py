@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from icekeep.catalog.base import Catalog, Conflict, Identifier, Pointer, Table
-from icekeep.errors import InvalidTableError, MissingFileError
+from icekeep.errors import MissingFileError, UnsupportedError
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata
@@ -84,7 +84,10 @@ def compression_suffix(metadata: TableMetadata) -> str:
     """What stands before `.metadata.json` in the name of a metadata file: `.gz` or nothing."""
     codec = metadata.properties.get(COMPRESSION, "none").lower()
     if codec not in ("none", "gzip"):
-        raise InvalidTableError(f"table property {COMPRESSION} is {codec!r}; the spec knows none and gzip")
+        raise UnsupportedError(
+            f"table property {COMPRESSION} is {codec!r}; only none and gzip, which the spec knows, are written: set it to one of "
+            "them"
+        )
     return ".gz" if codec == "gzip" else ""
 
 

@@ -12,9 +12,9 @@ from icekeep.storage.locations import join
 
 HINT = "version-hint.text"
 
-_NAME = re.compile(r"v([1-9][0-9]{0,17})(\.gz\.metadata\.json|\.metadata\.json\.gz|\.metadata\.json)")
-_SUFFIXES = (".metadata.json", ".gz.metadata.json", ".metadata.json.gz")
-"""Plain, gzip, and gzip as Iceberg named it before 2019: three names that one version may have."""
+_NAME = re.compile(r"v([1-9][0-9]{0,17})((?:\.gz|\.zstd)?\.metadata\.json|\.metadata\.json\.gz)")
+_SUFFIXES = (".metadata.json", ".gz.metadata.json", ".metadata.json.gz", ".zstd.metadata.json")
+"""Plain, gzip, gzip as Iceberg named it before 2019, and zstd, which others write: names that one version may have."""
 
 _HINT_LENGTH_MAX_BYTES = 32
 

@@ -1,10 +1,8 @@
 """Table metadata as JSON, both ways (spec, Appendix C "Table Metadata and Snapshots").
 
-Bytes in, values out, and back; plain or gzip. Unknown keys survive at every level.
+Bytes in, values out, and back; how files are packed is in `metadata_packing.py`. Unknown keys survive at every level.
 """
 
-import gzip
-import io
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -13,6 +11,7 @@ import msgspec
 
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.spec.metadata import SUPPORTED_FORMAT_VERSION, TableMetadata, validate_metadata
+from icekeep.spec.metadata_packing import refuse_unknown_packing, unpacked
 from icekeep.spec.metadata_v1 import CURRENT_ONLY, current_only, with_derived_keys
 from icekeep.spec.partitioning import spec_from_json, spec_to_json
 from icekeep.spec.schema import schema_from_json, schema_to_json
@@ -31,23 +30,21 @@ from icekeep.spec.views import View, view_from_json, view_to_json
 T = TypeVar("T")
 V = TypeVar("V", bound=View)
 
-_MAX_METADATA_BYTES = 4 << 30
-"""A gzip file that grows beyond this is an attack or an accident, not table metadata."""
-
 
 def parse_metadata(data: bytes, location: str) -> TableMetadata:
     """Decode a metadata file.
 
     Args:
-        data: the file's bytes, plain or gzip; which of the two is seen from the bytes, not from the name.
+        data: the file's bytes, plain, gzip or zstd; which of them is seen from the bytes, not from the name.
         location: where they come from, for errors.
 
     Raises:
         InvalidTableError: the bytes are not table metadata of the spec.
-        UnsupportedError: the format version is one that we do not read.
+        UnsupportedError: the format version, or the way it is packed, is one that we do not read.
     """
+    refuse_unknown_packing(data, location)
     try:
-        raw = msgspec.json.decode(unzipped(data))
+        raw = msgspec.json.decode(unpacked(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, EOFError, OSError, zlib.error) as error:
         raise InvalidTableError(f"cannot read table metadata {location!r}: {error}", location=location) from error
     try:
@@ -176,17 +173,6 @@ def _table_uuid(rest: dict[str, Any], version: int) -> str | None:
         rest.pop("table-uuid", None)
         return None
     return _required(rest, "table-uuid", str)
-
-
-def unzipped(data: bytes, max_bytes: int = _MAX_METADATA_BYTES) -> bytes:
-    """A metadata file's text, plain or gzip; raises `OSError`, `EOFError` or `zlib.error` for what does not unpack to it."""
-    if data[:2] != b"\x1f\x8b":
-        return data
-    with gzip.open(io.BytesIO(data)) as stream:
-        plain = stream.read(max_bytes + 1)
-    if len(plain) > max_bytes:
-        raise OSError(f"it unpacks to more than {max_bytes} bytes")
-    return plain
 
 
 def _required(rest: dict[str, Any], key: str, kind: type[T]) -> T:

@@ -23,11 +23,12 @@ def put(storage, *names):
         ("v1.metadata.json", 1),
         ("v12.gz.metadata.json", 12),
         ("v12.metadata.json.gz", 12),
+        ("v12.zstd.metadata.json", 12),
         ("v0.metadata.json", None),
         ("v01.metadata.json", None),
         ("v.metadata.json", None),
         ("v-1.metadata.json", None),
-        ("v1.zstd.metadata.json", None),
+        ("v1.lz4.metadata.json", None),
         ("v1.gz.metadata.json.gz", None),
         ("v1.metadata.json.tmp", None),
         (".v1.metadata.json.crc", None),
@@ -39,12 +40,13 @@ def put(storage, *names):
         ("version-hint.text", None),
     ],
 )
-def test_a_version_file_has_one_of_three_names(name, version):
+def test_a_version_file_has_one_of_four_names(name, version):
     assert parse_version_name(name) == version
 
 
 def test_every_name_of_a_version_is_read_as_that_version():
     assert [parse_version_name(location.rsplit("/", 1)[-1]) for location in version_locations(DIRECTORY, 7)] == [
+        7,
         7,
         7,
         7,

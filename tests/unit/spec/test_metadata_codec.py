@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import format_metadata, metadata_from_json, metadata_to_json, parse_metadata
+from icekeep.spec.metadata_packing import unpacked, unpacked_head, zstd
 from icekeep.spec.snapshots import Snapshot, SnapshotRef
 from icekeep.spec.sorting import SortOrder
 from icekeep.spec.types import UUID, parse_type
@@ -264,6 +265,54 @@ def test_metadata_is_an_object(document: Any):
 )
 def test_garbage_is_refused(data: bytes):
     refused(data)
+
+
+def test_zstd_is_seen_from_the_bytes_too():
+    """CORE C6: other writers pack metadata so."""
+    data = document_bytes(full_document())
+    packed = zstd.compress(data)
+    assert packed[:4] == b"\x28\xb5\x2f\xfd"
+    assert parse_metadata(packed, "s3://b/00001-a.zstd.metadata.json") == parse_metadata(data, LOCATION)
+    in_frames = zstd.compress(data[:100]) + zstd.compress(data[100:])
+    assert parse_metadata(in_frames, LOCATION) == parse_metadata(data, LOCATION)
+
+
+def test_a_zstd_file_that_was_cut_short_or_changed_is_refused():
+    data = zstd.compress(document_bytes(full_document()))
+    for length in range(4, len(data), 7):
+        refused(data[:length])
+    refused(data[:4] + b"\xff" * 30)
+
+
+@pytest.mark.parametrize("max_bytes", [99, 100])
+def test_what_unpacks_to_more_than_there_may_be_is_refused(max_bytes):
+    for packed in (gzip.compress(b"x" * 100), zstd.compress(b"x" * 100)):
+        if max_bytes < 100:
+            with pytest.raises(OSError, match="more than 99 bytes"):
+                unpacked(packed, max_bytes)
+        else:
+            assert unpacked(packed, max_bytes) == b"x" * 100
+
+
+def test_the_head_of_a_packed_file_is_its_text_as_far_as_it_goes():
+    text = document_bytes(full_document()) * 50
+    for packed in (gzip.compress(text), zstd.compress(text)):
+        head = unpacked_head(packed[: len(packed) // 2], 1 << 20)
+        assert text.startswith(head)
+        assert unpacked_head(packed, 10) == text[:10]
+
+
+@pytest.mark.parametrize(
+    ("data", "location", "codec"),
+    [
+        (b"\x04\x22\x4d\x18abc", LOCATION, "lz4"),
+        (b"BZh91AY", LOCATION, "bzip2"),
+        (b"\x00\x01", "s3://b/00001-a.brotli.metadata.json", "brotli"),
+    ],
+)
+def test_a_packing_that_is_not_known_is_not_supported(data, location, codec):
+    with pytest.raises(UnsupportedError, match=f"packed with {codec}; plain files, gzip and zstd are read"):
+        parse_metadata(data, location)
 
 
 def test_a_gzip_file_that_was_cut_short_is_refused_wherever_the_cut_is():

@@ -16,11 +16,11 @@ from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, No
 from icekeep.maintenance.deletion.territory import place_of
 from icekeep.spec.layout import data_directory, metadata_directory
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_codec import unzipped
+from icekeep.spec.metadata_packing import unpacked
 
 _CACHED_TABLES = 10_000
 _METADATA_MAX_BYTES = 1 << 30
-"""A gzip file that grows beyond this is an attack or an accident, not table metadata."""
+"""A packed file that grows beyond this is an attack or an accident, not table metadata."""
 
 
 class Places(msgspec.Struct, frozen=True):
@@ -113,7 +113,7 @@ def _places(pointer: Pointer) -> Places:
 
 def _parse_places(data: bytes, metadata_location: str) -> Places:
     try:
-        document = msgspec.json.decode(unzipped(data, _METADATA_MAX_BYTES), type=_Document)
+        document = msgspec.json.decode(unpacked(data, _METADATA_MAX_BYTES), type=_Document)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, EOFError, OSError, zlib.error) as error:
         raise InvalidTableError(
             f"cannot read table metadata {metadata_location!r}: {error}", location=metadata_location

@@ -1,14 +1,16 @@
-"""The text of metadata files that may be broken: plain or gzip, and whether it ended before its JSON did."""
+"""The text of metadata files that may be broken: plain or packed, and whether it ended before its JSON did."""
 
-import zlib
 from typing import TypeVar
 
 import msgspec
 
+from icekeep.spec.metadata_packing import unpacked_head
+
 T = TypeVar("T")
 
 _MOST_BYTES = 4 << 30
-_GZIP = b"\x1f\x8b"
+_MAGICS = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+"""With which a packed file begins: gzip, zstd."""
 _CUT_OFF = "truncated"
 """What msgspec says of text that ends too early, and of no other."""
 
@@ -28,7 +30,7 @@ def parse_metadata_text(data: bytes, wanted: type[T]) -> T:
         msgspec.MsgspecError, UnicodeDecodeError, RecursionError, zlib.error: it is broken in another way.
     """
     # A file that was made longer and never filled, as a crash leaves it on some disks, is as good as empty.
-    if _GZIP.startswith(data) or not data.strip(b"\0"):
+    if any(magic.startswith(data) for magic in _MAGICS) or not data.strip(b"\0"):
         raise CutOffError("it is empty")
     text = unzipped(data)
     try:
@@ -42,10 +44,8 @@ def parse_metadata_text(data: bytes, wanted: type[T]) -> T:
 
 
 def unzipped(data: bytes) -> bytes:
-    """A metadata file's text, plain or gzip, as far as it goes; raises `zlib.error` where it is broken."""
-    if data[:2] != _GZIP:
-        return data
-    return zlib.decompressobj(wbits=31).decompress(data, _MOST_BYTES)
+    """A metadata file's text, plain or packed, as far as it goes; raises `zlib.error` where it is broken."""
+    return unpacked_head(data, _MOST_BYTES)
 
 
 def _ends_early(text: bytes) -> bool:
