@@ -56,7 +56,9 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
         _check_counts(change.replaced, change.added)
         gone = {identity(m) for m in change.replaced}
         new = [msgspec.structs.replace(m, added_snapshot_id=attempt.snapshot_id) for m in change.added]
-        rows, dropped = [*new, *(m for m in current if identity(m) not in gone)], SummaryBuilder()
+        # One without any live file may not even say which snapshot added it, if a version 1 snapshot names it without a list.
+        kept = (m for m in current if identity(m) not in gone and m.may_have_live_files)
+        rows, dropped = [*new, *kept], SummaryBuilder()
         if self.drop_dangling_deletes:
             rows, dropped = _without_dangling(rows, current, attempt)
         listed, here = {identity(m) for m in rows}, {identity(m) for m in current}
@@ -64,10 +66,10 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
         if listed == here:
             return ()
         created = [m for m in rows if identity(m) not in here]
-        kept = [m for m in rows if identity(m) in here]
-        summary = SummaryBuilder({**self.summary, **_counts(created, kept, len(here - listed))})
+        stays = [m for m in rows if identity(m) in here]
+        summary = SummaryBuilder({**self.summary, **_counts(created, stays, len(here - listed))})
         summary.absorb(dropped)
-        return attempt.snapshot_updates("replace", [*created, *kept], summary, branch=self.branch)
+        return attempt.snapshot_updates("replace", [*created, *stays], summary, branch=self.branch)
 
     def _followed(self, current: Sequence[ManifestFile], attempt: Attempt) -> Followed:
         here = {identity(m) for m in current}

@@ -4,6 +4,7 @@ import pytest
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
+from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import ConflictError, IcekeepBug
 from icekeep.spec.manifests.structs import ManifestEntry, Status
 from kit.changes import Applying, run
@@ -230,3 +231,27 @@ def test_on_an_empty_table_no_manifest_is_there_any_more(catalog):
     manifest = staged(table, gone)
     with pytest.raises(ConflictError):
         run(table, RewriteManifests(replaced=(manifest,), added=(manifest,)))
+
+
+def test_a_manifest_without_entries_of_a_version_1_snapshot_without_a_list_is_dropped(catalog):
+    """CORE C10: nothing tells which snapshot added it, so that no manifest list can name it."""
+    table = add(add(memory_table(catalog, format_version=1), "a"), "b")
+    one, other = manifests_of(table)
+    empty = staged_manifest(table, (), "empty")
+    snapshot = msgspec.structs.replace(
+        table.metadata.current_snapshot,
+        manifest_list=None,
+        manifests=(one.manifest_path, other.manifest_path, empty.manifest_path),
+    )
+    metadata = msgspec.structs.replace(table.metadata, snapshots=(*table.metadata.snapshots[:-1], snapshot))
+    catalog._locations[table.identifier] = catalog._write(metadata, 99)
+    table = catalog.load(table.identifier)
+    assert None in [m.added_snapshot_id for m in manifests_of(table)]
+    change = RewriteManifests(replaced=(one,), added=(staged_manifest(table, entries_of_one(table, one), "new"),))
+    done = run(table, change).table
+    assert live(done).keys() == {"a", "b"}
+    assert len(raw_list(done)) == 2
+
+
+def entries_of_one(table, manifest):
+    return [e for e in StorageManifestReader(table.storage).entries(manifest, table.metadata) if e.is_live]
