@@ -1,6 +1,7 @@
 """What is asked of many manifests, and made of them: work that a `ManifestReader` does here, or shares out to tasks."""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -88,6 +89,9 @@ class EntryReader(Protocol):
     def entries(self, manifest: ManifestFile, metadata: TableMetadata) -> Iterator[ManifestEntry]:
         """All entries of a manifest in order, deleted ones included."""
 
+    def has_unknown_fields(self, manifest: ManifestFile) -> bool:
+        """Whether a manifest, whose entries were read, has fields that we do not know."""
+
 
 class Gathering(Protocol[Found]):
     """A question to single manifests; can be pickled.
@@ -156,7 +160,8 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             entries = _Entries(manifest, self.base, reader)
             gone = [e for e in entries if entry_digest(e) in wanted.paths or (asked is not None and asked.entry(e))]
-            found = self.known.get(identity(manifest)) or self._filtered(manifest, entries, gone, wanted, locations)
+            found = self.known.get(identity(manifest))
+            found = found or self._filtered(manifest, entries, gone, wanted, reader, locations)
             filtered[identity(manifest)] = found
             remaining -= found.wanted_count
             if self.check is not None:
@@ -176,21 +181,36 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
         entries: "_Entries",
         gone: Sequence[ManifestEntry],
         wanted: Wanted,
+        reader: EntryReader,
         locations: Iterator[str],
     ) -> Filtered:
         summary = SummaryBuilder()
         for entry in gone:
             summary.remove(entry.data_file)
         digests = {entry_digest(entry) for entry in gone}
-        marked = _marked(entries, digests, self.writer.snapshot_id)
-        spec_id, content = manifest.partition_spec_id, manifest.content
         return Filtered(
-            manifests=tuple(self.writer.write(marked, spec_id, content, locations)) if gone else (manifest,),
+            manifests=self._written(manifest, entries, digests, reader, locations) if gone else (manifest,),
             files_count=len(gone),
             wanted_count=len(digests & wanted.paths.keys()),
             paths=frozenset(path_digest(entry.data_file.file_path) for entry in gone),
             summary=summary,
         )
+
+    def _written(
+        self,
+        manifest: ManifestFile,
+        entries: "_Entries",
+        digests: set[Digest],
+        reader: EntryReader,
+        locations: Iterator[str],
+    ) -> tuple[ManifestFile, ...]:
+        """What comes in the place of a manifest some of whose files go; what we do not know of it stays as it is."""
+        mark = partial(_marked, digests, self.writer.snapshot_id)
+        spec_id, content = manifest.partition_spec_id, manifest.content
+        if self.writer.specs[spec_id].has_unknown_transform or reader.has_unknown_fields(manifest):
+            data = reader.storage.read(manifest.manifest_path, manifest.manifest_length)
+            return (self.writer.carried(data, manifest, lambda e: mark(e) if e.is_live else None, next(locations)),)
+        return tuple(self.writer.write(map(mark, entries), spec_id, content, locations))
 
 
 class MergeManifests(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,10 +256,8 @@ class _Entries:
         return (entry for entry in self._reader.entries(self._manifest, self._base) if entry.is_live)
 
 
-def _marked(entries: _Entries, removed: set[Digest], snapshot_id: int) -> Iterator[ManifestEntry]:
-    """Removed files as deleted by this snapshot, the other live ones as existing; what was deleted before is dropped."""
-    for entry in entries:
-        if entry_digest(entry) in removed:
-            yield msgspec.structs.replace(entry, status=Status.DELETED, snapshot_id=snapshot_id)
-        else:
-            yield msgspec.structs.replace(entry, status=Status.EXISTING)
+def _marked(removed: set[Digest], snapshot_id: int, entry: ManifestEntry) -> ManifestEntry:
+    """A live entry of a removed file as deleted by this snapshot, another one as existing."""
+    if entry_digest(entry) in removed:
+        return msgspec.structs.replace(entry, status=Status.DELETED, snapshot_id=snapshot_id)
+    return msgspec.structs.replace(entry, status=Status.EXISTING)

@@ -1,10 +1,12 @@
 """Entries -> manifests of the size that a table wants. A value that can be pickled, since tasks write manifests too."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
+from icekeep.errors import UnsupportedError
 from icekeep.spec.avro_packing import Packer
+from icekeep.spec.manifests.carried import carried_manifest
 from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
@@ -36,6 +38,22 @@ def manifest_level(properties: Mapping[str, str]) -> int | None:
         UsageError: the property is not a whole number.
     """
     return whole_number(properties, MANIFEST_LEVEL, 0, least=None) if MANIFEST_LEVEL in properties else None
+
+
+def refuse_unknown_transforms(spec_ids: Iterable[int], specs: Mapping[int, PartitionSpec]) -> None:
+    """Raise `UnsupportedError` where files are to be added to a spec whose values nobody here knows how to write.
+
+    The one rule of what cannot be done with a transform that is not known: jobs ask it before any work. Files that are there
+    already stay as they are when others of their manifest go (`ManifestWriter.carried`), and may go themselves.
+    """
+    for spec_id in spec_ids:
+        spec = specs[spec_id]
+        if spec.has_unknown_transform:
+            raise UnsupportedError(
+                f"partition spec {spec_id} has a transform that is not known "
+                f"({', '.join(str(field.transform) for field in spec.fields)}), so that no files can be added to it",
+                spec_id=spec_id,
+            )
 
 
 class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +95,12 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
         """Write entries of one partition spec as manifests at the next of some locations; none for no entries.
 
         `also` are fields that no version writes any more, as for `entry_type`.
+
+        Raises:
+            UnsupportedError: the spec has a transform that is not known, so that nobody here knows its values' type;
+                entries that are there already are written by `carried`.
         """
+        refuse_unknown_transforms([spec_id], self.specs)
         encoder = EntryEncoder(self.partitions[spec_id], self.format_version, also)
         builder: ManifestBuilder | None = None
         for entry in entries:
@@ -89,6 +112,29 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
                 builder = None
         if builder is not None:
             yield self.finished(builder)
+
+    def carried(
+        self,
+        data: bytes,
+        manifest: ManifestFile,
+        change: Callable[[ManifestEntry], ManifestEntry | None],
+        location: str,
+    ) -> ManifestFile:
+        """Write a manifest again that holds what we do not know, with its entries changed; see `carried_manifest`."""
+        new, row = carried_manifest(
+            data,
+            manifest,
+            self.partitions[manifest.partition_spec_id],
+            change,
+            location=location,
+            snapshot_id=self.snapshot_id,
+            format_version=self.format_version,
+            codec=self.codec,
+            level=self.level,
+        )
+        with self.storage.write(location) as stream:
+            stream.write(new)
+        return row
 
     def begun(
         self,

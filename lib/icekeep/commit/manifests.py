@@ -38,6 +38,12 @@ class ManifestReader(Protocol):
     def entries(self, manifest: ManifestFile, metadata: TableMetadata) -> Iterator[ManifestEntry]:
         """All entries of a manifest in order, deleted ones included."""
 
+    def has_unknown_fields(self, manifest: ManifestFile) -> bool:
+        """Whether a manifest, whose entries were read, has fields that we do not know."""
+
+    def header(self, manifest: ManifestFile) -> ManifestHeader:
+        """What a manifest says of itself; only its head is read."""
+
     def completed(self, manifest: ManifestFile, metadata: TableMetadata) -> ManifestFile:
         """A manifest's row with the counts that a list of version 1 may leave out."""
 
@@ -66,6 +72,8 @@ class EntryMemory:
     def __init__(self, most_entries: int = _REMEMBERED_COUNT) -> None:
         self._room = most_entries
         self._entries: dict[Identity, tuple[ManifestEntry, ...]] = {}
+        self.odd: set[str] = set()
+        """Paths of manifests with fields that are not known, of those that were read."""
 
     def get(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...] | None:
         """All entries of a manifest, if they are known."""
@@ -132,7 +140,13 @@ class StorageManifestReader:
 
     def typed_entries(self, manifest: ManifestFile, partition: StructType) -> Iterator[ManifestEntry]:
         """The same as `entries`, for a task that was given the partition type of the manifest's spec."""
-        return read_manifest(self._read(manifest), manifest, partition)[1]
+        header, entries = read_manifest(self._read(manifest), manifest, partition)
+        if header.unknown_field_ids:
+            self._memory.odd.add(manifest.manifest_path)
+        return entries
+
+    def has_unknown_fields(self, manifest: ManifestFile) -> bool:
+        return manifest.manifest_path in self._memory.odd
 
     def header(self, manifest: ManifestFile) -> ManifestHeader:
         """What a manifest says of itself; only its head is read."""

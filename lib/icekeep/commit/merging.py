@@ -40,7 +40,8 @@ class MergePolicy(msgspec.Struct, frozen=True):
 def merged(manifests: Sequence[ManifestFile], attempt: Attempt) -> list[ManifestFile]:
     """The manifests of one kind of a new snapshot, newest first, with those merged that its table wants merged.
 
-    Only manifests of one partition spec are merged (`filtering.MergeManifests`).
+    Only manifests of one partition spec are merged (`filtering.MergeManifests`). Those that hold what we do not know, the
+    values of a transform or fields of their own, stay as they are: merged they would lose it.
     """
     policy = MergePolicy.of(attempt.base)
     if policy is None or not manifests:
@@ -50,13 +51,22 @@ def merged(manifests: Sequence[ManifestFile], attempt: Attempt) -> list[Manifest
         by_spec[manifest.partition_spec_id, manifest.content].append(manifest)
     out: list[ManifestFile] = []
     for (spec_id, content), group in by_spec.items():
+        is_known = not attempt.base.specs_by_id[spec_id].has_unknown_transform
         for bin_ in _bins_from_the_end(group, policy.target_bytes):
             is_newest = manifests[0] in bin_
-            if len(bin_) == 1 or (is_newest and len(bin_) < policy.min_count):
-                out += bin_
+            if is_known and len(bin_) > 1 and (not is_newest or len(bin_) >= policy.min_count):
+                out += _merged(bin_, spec_id, content, attempt)
             else:
-                out += attempt.merged(bin_, spec_id, content)
+                out += bin_
     return out
+
+
+def _merged(
+    manifests: Sequence[ManifestFile], spec_id: int, content: ManifestContent, attempt: Attempt
+) -> list[ManifestFile]:
+    known = [m for m in manifests if not attempt.reader.header(m).unknown_field_ids]
+    left_alone = [m for m in manifests if m not in known]
+    return [*(attempt.merged(known, spec_id, content) if len(known) > 1 else known), *left_alone]
 
 
 def _bins_from_the_end(manifests: Sequence[ManifestFile], target_bytes: int) -> list[list[ManifestFile]]:

@@ -9,6 +9,7 @@ known, so that no partition of it can be made.
 import numpy as np
 from pyspark.sql import SparkSession
 
+from icekeep.commit.manifest_writer import refuse_unknown_transforms
 from icekeep.errors import NotFoundError, UnsupportedError
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.planning.decode import Decoded, EntryFilter, SpecFilter
@@ -24,7 +25,7 @@ def output_specs(scan: Scan, spark: SparkSession, options: RewriteDataFilesOptio
 
     Raises:
         NotFoundError: the table has no spec of that id.
-        UnsupportedError: the spec that the option names has a transform that is not known.
+        UnsupportedError: files would be written in a spec that has a transform which is not known.
         InvalidTableError, MissingFileError: a delete manifest cannot be read.
     """
     metadata = scan.table.metadata
@@ -36,7 +37,9 @@ def output_specs(scan: Scan, spark: SparkSession, options: RewriteDataFilesOptio
     if not metadata.spec.has_unknown_transform:
         others = {manifest.partition_spec_id for manifest in scan.data.opened} - {metadata.default_spec_id}
         staying = _with_equality_deletes(scan, spark, others) if others else set()
-    return {i: i if i in staying else metadata.default_spec_id for i in metadata.specs_by_id}
+    found = {i: i if i in staying else metadata.default_spec_id for i in metadata.specs_by_id}
+    refuse_unknown_transforms({found[m.partition_spec_id] for m in scan.data.opened}, metadata.specs_by_id)
+    return found
 
 
 class EqualityDeleteSpecs:

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from icekeep.commit.manifest_writer import refuse_unknown_transforms
 from icekeep.maintenance.equality_deletes.reach import EqualityDelete, Place, Reach
 from icekeep.planning.columns import ENTRIES, REACHING_DELETES
 from icekeep.planning.decode import EntryFilter, SpecFilter
@@ -102,7 +103,7 @@ def plan(scan: Scan, spark: SparkSession, branch: str, *, driver_limit: int = DR
         driver_limit: up to so many entries of data files are held here.
 
     Raises:
-        UnsupportedError: a data file is encrypted.
+        UnsupportedError: a data file is encrypted, or data files are of a spec whose transform is not known.
         InvalidTableError, MissingFileError: manifests cannot be read whole, or deletes contradict one another or the data.
     """
     return _Planner(scan, spark, branch, driver_limit).plan()
@@ -127,6 +128,8 @@ class _Planner:
         held = self._held_data()
         least = _least_numbers(self._all_data() if held is None else held)
         chosen = self._chosen(found, least)
+        if chosen:
+            refuse_unknown_transforms({m.partition_spec_id for m in self._data}, self._metadata.specs_by_id)
         reach = Reach.of(chosen, self._metadata.specs_by_id)
         files = self._files(held, reach)
         files_count, records_count = _amounts(files)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 from pyspark.sql import SparkSession
 
+from icekeep.commit.manifest_writer import refuse_unknown_transforms
 from icekeep.formats.delete_names import Granularity, delete_granularity
 from icekeep.maintenance.compaction.options import FileSizes
 from icekeep.maintenance.compaction.packing import expected_output_files
@@ -50,7 +51,8 @@ def plan(scan: Scan, spark: SparkSession, options: RewritePositionDeletesOptions
 
     Raises:
         OptionError, UsageError: an option or a property of the table has a value that it cannot take.
-        InvalidTableError, MissingFileError, UnsupportedError: as `position_deletes`.
+        InvalidTableError, MissingFileError, UnsupportedError: as `position_deletes`, or delete files are of a spec whose
+            transform is not known.
     """
     metadata, snapshot = scan.table.metadata, scan.version.snapshot
     rules = group_rules(metadata, options)
@@ -62,7 +64,9 @@ def plan(scan: Scan, spark: SparkSession, options: RewritePositionDeletesOptions
     if snapshot is None:
         return planned
     deletes = position_deletes(scan, spark)
-    groups = tuple(_numbered(in_job_order(groups_of(deletes, rules), options), deletes, metadata, rules))
+    wanted = in_job_order(groups_of(deletes, rules), options)
+    refuse_unknown_transforms({spec_id for (spec_id, _), _ in wanted}, metadata.specs_by_id)
+    groups = tuple(_numbered(wanted, deletes, metadata, rules))
     return msgspec.structs.replace(
         planned,
         candidate_files_count=sum(_asking_count(some, rules) for some in deletes.by_partition.values()),
