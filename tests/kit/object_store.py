@@ -4,6 +4,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any, NamedTuple
@@ -109,6 +110,13 @@ class ObjectStore:
         with self._lock:
             for key in keys:
                 accounts["aws"].put_object(bucket, key, b"1")
+
+    def make_older(self, bucket: str, age: timedelta) -> None:
+        """Let all objects of a bucket be written so much earlier than they were."""
+        (accounts,) = s3_backends.values()
+        with self._lock:
+            for key in accounts["aws"].buckets[bucket].keys.values():
+                key.last_modified -= age
 
     def answer(
         self,

@@ -1,6 +1,7 @@
 """The jobs on tables that are not on this machine's disk, or whose pointer a server keeps."""
 
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from icekeep.events import CommitRetried, Event, StepAdvanced
 from icekeep.maintenance.compaction import compact
 from icekeep.maintenance.expiration import execute, expire_snapshots
 from icekeep.maintenance.manifests import rewrite_manifests
+from icekeep.maintenance.orphans import remove_orphan_files
 from icekeep.planning.report import plan_scan
 from icekeep.runtime import SYSTEM, SystemRuntime
 from icekeep.spec.updates import SetProperties
@@ -32,10 +34,15 @@ ARROW_IO = "pyiceberg.io.pyarrow.PyArrowFileIO"
 
 
 @pytest.fixture
-def s3() -> Iterator[Mapping[str, str]]:
+def store() -> Iterator[ObjectStore]:
     store = ObjectStore()
-    yield {"type": "hadoop", "warehouse": f"s3://{store.new_bucket()}/wh", **store.properties()}
+    yield store
     store.close()
+
+
+@pytest.fixture
+def s3(store: ObjectStore) -> Mapping[str, str]:
+    return {"type": "hadoop", "warehouse": f"s3://{store.new_bucket()}/wh", **store.properties()}
 
 
 @pytest.fixture
@@ -167,3 +174,36 @@ def test_a_compaction_lands_though_its_catalog_is_away_for_twenty_seconds_at_the
     assert rows(after, properties) == multiset(pa.concat_tables(parts))
     proxy.close()
     server.close()
+
+
+def test_every_job_runs_on_a_table_whose_location_has_an_empty_part(
+    store: ObjectStore, spark_session: SparkSession, tmp_path: Path
+) -> None:
+    """CORE C4: as Glue and Hive name tables of a database whose location ends with a slash."""
+    bucket = store.new_bucket()
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", **store.properties()}
+    catalog = open_catalog("remote", {**properties, "warehouse": f"s3://{bucket}/wh"})
+    catalog.create_namespace(("db",))
+    table = create_table(catalog, EVENTS, SCHEMA, partition_by=[("at", "month")], location=f"s3://{bucket}/db//events")
+    for number in range(4):
+        table = append(table, events(number, month=number % 2 + 1))
+    compact(catalog.load(EVENTS), spark_session, options={"min-input-files": "2"})
+    rewrite_manifests(catalog.load(EVENTS), spark_session)
+    told = {"trash": 0, "options": {"grace": "0"}}
+    expired = expire_snapshots(
+        catalog.load(EVENTS), spark_session, older_than=SYSTEM.now_ms() + 1000, retain_last=1, **told
+    )
+    assert (expired.deleted_data_files_count, expired.failed_files_count) == (4, 0)
+    orphans = [f"{table.metadata.location}/data/{name}" for name in ("orphan.parquet", "/orphan.parquet")]
+    for orphan in orphans:
+        table.storage.create(orphan, b"nobody's")
+    beside = f"s3://{bucket}/db/events/data/orphan.parquet"
+    table.storage.create(beside, b"another's")
+    store.make_older(bucket, timedelta(days=9))
+    removed = remove_orphan_files(catalog.load(EVENTS), spark_session, **told)
+    assert (removed.status, removed.deleted_files_count) == ("done", 2)
+    table = catalog.load(EVENTS)
+    assert [table.storage.head(orphan) for orphan in orphans] == [None, None]
+    assert table.storage.head(beside) is not None
+    assert plan_scan(table, spark_session).data_files_count == 2
+    assert all(key.startswith(("db//events/", "db/events/data/orphan")) for key in store.keys(bucket))

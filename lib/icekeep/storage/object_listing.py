@@ -87,7 +87,7 @@ def _objects(stores: Stores, prefix: str, share: ListingShare) -> Iterator[tuple
     is_part, in_order = bool(after or until), stores.lists_in_order
     last = after
     for page in listed_pages(stores, prefix, after if in_order else ""):
-        for meta in page:
+        for meta in page.objects:
             key, size_bytes = meta["path"], meta["size"]
             if in_order and is_part:
                 # One that is empty may have lost the slash at its end.
@@ -103,9 +103,11 @@ def _objects(stores: Stores, prefix: str, share: ListingShare) -> Iterator[tuple
 def _next_names(stores: Stores, start: str, after: str) -> Names:
     for page in listed_pages(stores, start.rstrip("/"), after):
         # A marker that lost the slash at its end may be out of its place, or be the directory itself.
-        names = sorted({meta["path"] for meta in page if meta["path"] > after and meta["path"].startswith(start)})
+        names = sorted(
+            {meta["path"] for meta in page.objects if meta["path"] > after and meta["path"].startswith(start)}
+        )
         if names:
-            return Names(names, len(page) < PAGE_NAMES)
+            return Names(names, page.is_last)
     return Names([], is_all=True)
 
 

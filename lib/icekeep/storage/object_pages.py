@@ -1,24 +1,38 @@
-"""Listings page by page, which go on where they were when credentials end in between."""
+"""Listings page by page, which go on where they were when credentials end in between, or the client cannot tell a name."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import obstore
+from obstore.exceptions import InvalidPathError
 
 from icekeep.storage.object_errors import STORE_ERRORS
+from icekeep.storage.object_roots import has_empty_parts
 from icekeep.storage.object_stores import Stores
 
 PAGE_NAMES = 1000
 
 
-def listed_pages(stores: Stores, prefix: str, after: str = "") -> Iterator[Sequence[Any]]:
-    """What the client says of the objects below a prefix, a thousand at a time.
+class Page(NamedTuple):
+    """Some objects of a listing, as the client describes them."""
 
-    The client takes the slash off the end of names; a marker that has one may come twice.
+    objects: Sequence[Any]
+    is_last: bool
+
+
+def listed_pages(stores: Stores, prefix: str, after: str = "") -> Iterator[Page]:
+    """The objects below a prefix, about a thousand at a time.
+
+    The client takes the slash off the end of names; a marker that has one may come twice. Names with empty parts, which it
+    cannot tell, are asked for by another one.
 
     Args:
+        prefix: without a slash at its end; nothing for the bucket itself.
         after: only names behind this one; for stores that list in order.
     """
+    if stores.raw_page is not None and (has_empty_parts(prefix) or has_empty_parts(after)):
+        yield from _raw_pages(stores.raw_page, prefix, after)
+        return
     last, has_begun = after, False
 
     def begun() -> Iterator[Sequence[Any]]:
@@ -35,10 +49,30 @@ def listed_pages(stores: Stores, prefix: str, after: str = "") -> Iterator[Seque
             pages = begun() if stores.lists_in_order or not has_begun else _broken(error)
             raise
 
-    while (page := stores.ask(next_page)) is not None:
+    while True:
+        try:
+            page = stores.ask(next_page)
+        except InvalidPathError:
+            if stores.raw_page is None:
+                raise
+            yield from _raw_pages(stores.raw_page, prefix, last)
+            return
+        if page is None:
+            return
         has_begun = True
         last = max((last, *(meta["path"] for meta in page))) if stores.lists_in_order else ""
-        yield page
+        yield Page(page, len(page) < PAGE_NAMES)
+
+
+def _raw_pages(
+    raw_page: Callable[[str, str, int], tuple[Sequence[Any], str]], prefix: str, after: str
+) -> Iterator[Page]:
+    start = f"{prefix}/" if prefix else ""
+    while True:
+        objects, after = raw_page(start, after, PAGE_NAMES)
+        yield Page(objects, is_last=not after)
+        if not after:
+            return
 
 
 def _broken(error: Exception) -> Iterator[Sequence[Any]]:

@@ -34,6 +34,8 @@ class Target(NamedTuple):
     stores: Stores
     key: str
     location: str
+    root: str = ""
+    """What is before the key and a slash, for names with empty parts."""
 
 
 def send_new(target: Target, store: ObjectStore, data: bytes, stamp: str) -> None:

@@ -6,7 +6,7 @@ A property that guards data or decides who may see it is honoured or refused, ne
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -17,6 +17,8 @@ from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 from icekeep.errors import ConfigError, UnsupportedError, UsageError
 from icekeep.storage.locations import Location
 from icekeep.storage.object_errors import may_be_expired
+from icekeep.storage.object_raw_pages import RawLister
+from icekeep.storage.object_roots import rooted
 from icekeep.storage.stores import AZURE, GCS, S3, store_authorities, store_authority, store_kind
 from icekeep.storage.vended import VendedProperties
 
@@ -82,6 +84,9 @@ class Stores(NamedTuple):
     vended: VendedProperties | None = None
     """Where the clients' credentials come from, if a catalog hands them out."""
 
+    raw_page: Callable[[str, str, int], tuple[Sequence[Any], str]] | None = None
+    """Lists names as they are; see `RawLister.page`."""
+
     def ask(self, request: Callable[[], T]) -> T:
         """Send a request; once more with new credentials if the store refuses those that a catalog handed out.
 
@@ -113,8 +118,16 @@ def check_process() -> None:
 _used_in: dict[str, int] = {}
 
 
-def open_stores(location: Location, properties: Mapping[str, str], vended: VendedProperties | None = None) -> Stores:
+def open_stores(
+    location: Location,
+    properties: Mapping[str, str],
+    vended: VendedProperties | None = None,
+    roots: tuple[str, str] = ("", ""),
+) -> Stores:
     """The clients for the bucket or container of a location; `vended` are the same properties if they are renewed.
+
+    Args:
+        roots: for keys of S3 with empty parts, those of an object and of the one that it is copied from (`object_roots.py`).
 
     Raises:
         ConfigError: a property makes no sense.
@@ -150,13 +163,20 @@ def open_stores(location: Location, properties: Mapping[str, str], vended: Vende
     elif kind == S3:
         more["credential_provider"] = lambda: {**given, "expires_at": None}
     more["client_options"] = _client_options(kind, properties, config)
+    raw_page = None
+    if kind == S3 and any(roots):
+        # It knows no request that names several objects.
+        bucket, config = rooted(bucket, roots[0], {**config, **single}, roots[1])
+    elif kind == S3 and _lists_in_order(location):
+        raw_page = RawLister(bucket, config, more["client_options"], properties, vended).page
     try:
         return Stores(
             patient=make(bucket, config=config, retry_config=_RETRIES, **more),
             once=make(bucket, config={**config, **single}, retry_config={"max_retries": 0}, **more),
             lists_in_order=_lists_in_order(location),
-            deletes_many=kind != GCS,
+            deletes_many=kind != GCS and not any(roots),
             vended=vended,
+            raw_page=raw_page,
         )
     except (BaseError, ValueError) as error:
         # The client's words may hold what it was given, keys among it.

@@ -49,14 +49,16 @@ from icekeep.storage.object_errors import (
 )
 from icekeep.storage.object_listing import ObjectListing, epoch_ms
 from icekeep.storage.object_requests import STAMP, Target, delete_objects, prove, send_new
+from icekeep.storage.object_roots import has_empty_parts, taken_apart
 from icekeep.storage.object_stores import Stores, bucket_of, check_process, open_stores
 from icekeep.storage.object_streams import PART_BYTES, READ_AHEAD_BYTES, ObjectReader, ObjectWriter, Parts
-from icekeep.storage.stores import STORES_OF_KEYS, store_kind
+from icekeep.storage.stores import S3, STORES_OF_KEYS, store_kind
 from icekeep.storage.vended import VendedProperties
 
 _SENDS_MS = 300_000
 _SEND_WAIT_MS = 100
 _SEND_WAIT_MAX_MS = 10_000
+_STORES_MAX = 256
 _COPIES_AT_ONCE = 16
 _COMPARED_BYTES = 8 * 1024 * 1024
 _UNSENDABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
@@ -65,15 +67,15 @@ _UNSENDABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 class ObjectStorage(ObjectDirectories, ObjectListing):
     """Storage on object stores; `properties` are those of the catalog, `vended` the same if it renews them.
 
-    Names are taken as they are spelled. Those that the client would change or cannot send are refused: with an empty
-    part (`a//b`), with `.` or `..` as a part, with a slash at an end, with a control character.
+    Names are taken as they are spelled. Those that the client would change or cannot send are refused: with `.` or `..` as a
+    part, with a slash at the end, with a control character; and, but for S3, with an empty part (`a//b`).
     """
 
     def __init__(self, properties: Mapping[str, str], runtime: Runtime, vended: VendedProperties | None = None) -> None:
         self._properties = dict(properties)
         self._vended = vended
         self._runtime = runtime
-        self._stores: dict[tuple[str, str], Stores] = {}
+        self._stores: dict[tuple[str, ...], Stores] = {}
         self._proved: dict[tuple[str, str], Capabilities] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -242,10 +244,9 @@ class ObjectStorage(ObjectDirectories, ObjectListing):
         """Prove it once for each bucket, by objects called `<uuid>.tmp` below the location."""
         bucket = bucket_of(self._parsed(location))
         if bucket not in self._proved:
-            stores, prefix = self._directory(location)
-            names = ("/".join((*filter(None, [prefix]), f"{self._new_stamp()}.tmp")) for _ in range(2))
-            first, second = (Target(stores, name, location) for name in names)
-            self._proved[bucket] = prove(first, second)
+            base = location.rstrip("/")
+            first, second = (self._target(f"{base}/{self._new_stamp()}.tmp") for _ in range(2))
+            self._proved[bucket] = prove(first._replace(location=location), second._replace(location=location))
         return self._proved[bucket]
 
     def _put_new(self, target: Target, data: bytes, stamp: str) -> None:
@@ -298,15 +299,16 @@ class ObjectStorage(ObjectDirectories, ObjectListing):
     def _copy_to_move(self, source: str, target: str) -> Target:
         """Give an object its new name beside the old one; returns what to delete then."""
         old, new = self._target(source), self._target(target)
-        if old.stores is not new.stores:
+        if bucket_of(self._parsed(source)) != bucket_of(self._parsed(target)):
             raise UnsupportedError(f"cannot move {source!r} to {target!r}: they are not in the same bucket")
-        if old.key == new.key:
+        if (old.root, old.key) == (new.root, new.key):
             raise FileExistsError(errno.EEXIST, "cannot move a file to itself", target)
         if not self.capabilities(target.rpartition("/")[0]).move:
             raise UnsupportedError(f"cannot move {source!r}: the store cannot copy without replacing what is there")
         with translated("move", source):
             try:
-                old.stores.ask(lambda: obstore.copy(old.stores.once, old.key, new.key, overwrite=False))
+                stores = self._bucket(self._parsed(target), (new.root, old.root))
+                stores.ask(lambda: obstore.copy(stores.once, old.key, new.key, overwrite=False))
             except AlreadyExistsError as error:
                 if not self._are_equal(source, target):
                     raise _taken(target) from error
@@ -332,15 +334,18 @@ class ObjectStorage(ObjectDirectories, ObjectListing):
 
     def _target(self, location: str) -> Target:
         parsed = self._parsed(location)
-        key = parsed.path[1:]
+        key, root = parsed.path[1:], ""
+        if has_empty_parts(key) and _has_roots(parsed):
+            _check_key(_without_empty_parts(key), location)
+            root, key = taken_apart(key)
         _check_key(key, location)
-        return Target(self._bucket(parsed), key, location)
+        return Target(self._bucket(parsed, (root, root)) if root else self._bucket(parsed), key, location, root)
 
     def _directory(self, location: str) -> tuple[Stores, str]:
         parsed = self._parsed(location)
         prefix = parsed.path[1:].rstrip("/")
         if prefix:
-            _check_key(prefix, location)
+            _check_key(_without_empty_parts(prefix) if _has_roots(parsed) else prefix, location)
         return self._bucket(parsed), prefix
 
     def _parsed(self, location: str) -> Location:
@@ -349,12 +354,15 @@ class ObjectStorage(ObjectDirectories, ObjectListing):
             raise UnsupportedError(f"location {location!r} is not in an object store", location=location)
         return parsed
 
-    def _bucket(self, location: Location) -> Stores:
+    def _bucket(self, location: Location, roots: tuple[str, str] = ("", "")) -> Stores:
         check_process()
-        bucket = bucket_of(location)
-        if bucket not in self._stores:
-            self._stores.setdefault(bucket, open_stores(location, self._now_held(), self._vended))
-        return self._stores[bucket]
+        key = (*bucket_of(location), *roots)
+        known = self._stores.get(key)
+        if known is None:
+            if len(self._stores) >= _STORES_MAX:
+                self._stores = {}
+            known = self._stores.setdefault(key, open_stores(location, self._now_held(), self._vended, roots))
+        return known
 
     def _now_held(self) -> Mapping[str, str]:
         return self._properties if self._vended is None else self._vended.current()
@@ -387,12 +395,21 @@ def _looked_at(target: Target) -> Any:
     return target.stores.ask(lambda: obstore.head(target.stores.patient, target.key))
 
 
+def _has_roots(location: Location) -> bool:
+    """Whether names with empty parts can be addressed there."""
+    return store_kind(location.scheme) == S3
+
+
+def _without_empty_parts(key: str) -> str:
+    return "/".join(filter(None, key.split("/"))) + ("/" if key.endswith("/") else "")
+
+
 def _check_key(key: str, location: str) -> None:
     parts = key.split("/")
     if any(part in ("", ".", "..") for part in parts) or _UNSENDABLE.search(key):
         raise UnsupportedError(
             f"location {location!r} cannot be used in an object store: the client would change its name; it may have no "
-            "empty part, no '.' or '..', no slash at an end and no control character",
+            "empty part (but in S3), no '.' or '..', no slash at an end and no control character",
             location=location,
         )
 

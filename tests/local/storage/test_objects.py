@@ -84,7 +84,7 @@ class TestObjectStorage(StorageContract, DirectoriesContract):
 # Names and buckets
 
 
-@pytest.mark.parametrize("name", ["a//b", "/a", "a/", "a/./b", "../a", ".", "a\nb", "a\x7f", "\ud800", ""])
+@pytest.mark.parametrize("name", ["a/", "a//b/", "a/./b", "a//../b", "../a", ".", "a\nb", "a\x7f", "\ud800", ""])
 def test_a_name_that_the_client_would_change_is_refused_everywhere(storage, bucket, store, name):
     storage.create(f"s3://{bucket}/a/b", b"")
     store.reset()
@@ -100,9 +100,9 @@ def test_a_name_that_the_client_would_change_is_refused_everywhere(storage, buck
 def test_an_object_with_a_name_that_cannot_be_addressed_stops_a_listing(storage, root, store, bucket):
     """A listing that left it out would call itself complete."""
     storage.create(f"{root}/t/a", b"")
-    store.client.put_object(Bucket=bucket, Key="wh/t//b", Body=b"")
+    store.put_many(bucket, ["wh/t/./b"])
     for use in (lambda: list(storage.list(f"{root}/t")), lambda: storage.child_names(f"{root}/t")):
-        with pytest.raises(UnsupportedError, match="has an empty part"):
+        with pytest.raises(UnsupportedError, match="which cannot be addressed"):
             use()
 
 

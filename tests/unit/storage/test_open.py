@@ -33,7 +33,7 @@ def test_deleting_in_a_store_that_is_not_served_fails_for_that_key_only(tmp_path
     assert [o.status for o in outcomes] == [DeleteStatus.FAILED, DeleteStatus.DELETED, DeleteStatus.FAILED]
 
 
-@pytest.mark.parametrize("location", ["ftp://b/k", "s3://b/a//k"])
+@pytest.mark.parametrize("location", ["ftp://b/k", "s3://b/a/../k"])
 def test_neither_its_text_nor_its_errors_show_properties(location):
     storage = open_storage({"s3.access-key-id": "me", "s3.secret-access-key": "hunter2"})
     with pytest.raises(UnsupportedError) as raised:
@@ -44,7 +44,7 @@ def test_neither_its_text_nor_its_errors_show_properties(location):
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs", "az"])
 def test_object_stores_are_reached_by_their_schemes(scheme):
     with pytest.raises(UnsupportedError, match="cannot be used in an object store"):
-        open_storage({}).read(f"{scheme}://bucket/a//b")
+        open_storage({}).read(f"{scheme}://bucket/a/./b")
 
 
 NOT_INSTALLED = """

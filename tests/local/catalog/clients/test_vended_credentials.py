@@ -62,10 +62,14 @@ def test_every_operation_of_a_storage_goes_on_after_its_credentials_have_ended(t
         "delete": lambda: [one.status for one in storage.delete_many([f"{base}/moved", f"{base}/written"])],
         "capabilities": lambda: storage.capabilities(base).exclusive_create,
         "directory": lambda: storage.directory_exists(base),
+        "create with an empty part": lambda: storage.create(f"{base}/odd//there", b"1"),
+        "read with an empty part": lambda: storage.read(f"{base}/odd//there"),
+        "list an empty part": lambda: len([*storage.list(f"{base}/odd//")]),
     }
     expected = {
         "read": b"12345", "open": b"12345", "head": 5, "list": True, "shares": True, "delete": [DeleteStatus.DELETED] * 2,
         "capabilities": True, "directory": True,
+        "read with an empty part": b"1", "list an empty part": 1,
     }  # fmt: skip
     for name, operation in operations.items():
         if travels:
