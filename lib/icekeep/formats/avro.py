@@ -47,11 +47,15 @@ class AvroReader:
         self._node = node_of_schema(self._header.schema)
         self.schema = pa.schema(list(self._node.field.type))
 
+    def row_count(self) -> int | None:
+        """Not known before the last block."""
+        return None
+
     def part_offsets(self) -> Sequence[int]:
         """One part, which is the file."""
         return [0]
 
-    def parts_that_may_hold(self, column: str, text: str) -> Sequence[int] | None:
+    def parts_that_may_hold(self, column_id: int, first: str | None, end: str | None) -> Sequence[int] | None:
         """Not known: Avro has no statistics."""
         return None
 

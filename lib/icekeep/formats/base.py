@@ -36,11 +36,22 @@ class FileReader(Protocol):
 
     schema: pa.Schema
 
+    def row_count(self) -> int | None:
+        """How many rows the file has; None where the format tells only by its last row."""
+
     def part_offsets(self) -> Sequence[int]:
         """Where each part begins in the file, in bytes; a format without parts has one that begins at 0."""
 
-    def parts_that_may_hold(self, column: str, text: str) -> Sequence[int] | None:
-        """Positions of the parts whose statistics do not rule a text out of a top-level column; None if all may hold it."""
+    def parts_that_may_hold(self, column_id: int, first: str | None, end: str | None) -> Sequence[int] | None:
+        """The parts whose statistics do not rule out that a top-level column of texts has one of a range of them.
+
+        Args:
+            column_id: the field id of the column.
+            first, end: the range of texts, the end not in it; null: no bound.
+
+        Returns:
+            Positions of the parts; None if all may have one.
+        """
 
     def largest_part(self) -> PartSize | None:
         """The part that takes the most memory; None where the format does not tell or no part could be read in batches."""

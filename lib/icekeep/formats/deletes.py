@@ -5,7 +5,7 @@ Rows of data files are not touched here: `live_rows` leaves out what these files
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
+from icekeep.formats.base import FileReader, PartChoice
+from icekeep.formats.file_ids import field_ids
 from icekeep.formats.leaves import leaf_path
 from icekeep.formats.projection import cast_to_schema
 from icekeep.formats.reading import FileColumns, SourceFile, read_file
@@ -134,12 +136,12 @@ def read_position_deletes(storage: Storage, file: DataFile, path: str) -> Positi
 
     Raises:
         MissingFileError: there is no such file.
-        InvalidTableError: it is damaged, or no position delete file.
+        InvalidTableError: it is damaged, has not the rows that its manifest says, or is no position delete file.
         UnsupportedError: it is encrypted, or its format is not known.
     """
     found = [
         table.column(1).filter(pc.equal(table.column(0), path)).to_numpy()
-        for table in _position_tables(storage, file, path)
+        for table in position_tables(storage, file, _POSITION_COLUMNS, path, f"{path}\0")
     ]
     return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
@@ -152,7 +154,7 @@ def read_all_position_deletes(storage: Storage, file: DataFile, limit_bytes: int
     """
     found: dict[str, list[Positions]] = {}
     held_bytes = 0
-    for table in _position_tables(storage, file):
+    for table in position_tables(storage, file, _POSITION_COLUMNS):
         held_bytes += 8 * table.num_rows
         if held_bytes > limit_bytes:
             return None
@@ -166,7 +168,8 @@ def read_equality_keys(
 ) -> Iterator[pa.Table]:
     """The rows of an equality delete file in some columns, a batch at a time.
 
-    A column that the file lacks is read as in a data file: its `initial-default`, or null.
+    A column that the file lacks is read as in a data file, its `initial-default` or null, unless the file deletes by it:
+    then it would delete every row that has no value there.
 
     Args:
         storage: where the file is.
@@ -176,10 +179,19 @@ def read_equality_keys(
 
     Raises:
         MissingFileError: there is no such file.
-        InvalidTableError: it is damaged, or does not fit the columns.
+        InvalidTableError: it is damaged, lacks a column that it deletes by, has not the rows that its manifest says, or does
+            not fit the columns.
         UnsupportedError: it is encrypted, or its format is not known.
     """
-    return read_file(storage, _source(file), columns, batch_rows=batch_rows)
+
+    def choose(reader: FileReader) -> None:
+        missing = set(file.equality_ids or ()) - field_ids(reader.schema)
+        if missing:
+            raise InvalidTableError(
+                f"it has no column with id {min(missing)}, though its manifest says that it deletes by it (equality_ids)"
+            )
+
+    return _counted(storage, file, columns, choose, batch_rows)
 
 
 def validate_plain(file: DataFile) -> None:
@@ -190,22 +202,65 @@ def validate_plain(file: DataFile) -> None:
         )
 
 
-def _position_tables(storage: Storage, file: DataFile, path: str | None = None) -> Iterator[pa.Table]:
-    """The columns `file_path` and `pos`; where a path is given, parts that cannot name it are left out."""
-    tables = read_file(
-        storage,
-        _source(file),
-        # One path a thousand times is one text and a thousand numbers.
-        FileColumns(_POSITION_COLUMNS, kept_dictionaries=(DELETE_FILE_PATH.field_id,)),
-        None if path is None else lambda reader: reader.parts_that_may_hold(DELETE_FILE_PATH.name, path),
-        batch_rows=BATCH_ROWS,
-    )
-    for table in tables:
+def position_tables(
+    storage: Storage, file: DataFile, columns: Schema, first_path: str | None = None, end_path: str | None = None
+) -> Iterator[pa.Table]:
+    """The rows of a position delete file, a batch at a time; parts that name no path of a range may be left out.
+
+    Args:
+        storage: where the file is.
+        file: the delete file.
+        columns: `file_path`, `pos` and perhaps more.
+        first_path, end_path: the range of paths that are asked for, the end not in it; null: no bound.
+
+    Raises:
+        As `read_position_deletes`.
+    """
+
+    def choose(reader: FileReader) -> Sequence[int] | None:
+        if first_path is None and end_path is None:
+            return None
+        return reader.parts_that_may_hold(DELETE_FILE_PATH.field_id, first_path, end_path)
+
+    # One path a thousand times is one text and a thousand numbers.
+    found = FileColumns(columns, kept_dictionaries=(DELETE_FILE_PATH.field_id,))
+    for table in _counted(storage, file, found, choose, BATCH_ROWS):
         if table.num_rows and pc.min(table.column(1)).as_py() < 0:
             raise InvalidTableError(
                 f"delete file {file.file_path!r} deletes a row at a position below 0", location=file.file_path
             )
         yield table
+
+
+def _counted(
+    storage: Storage, file: DataFile, columns: Schema | FileColumns, choose: PartChoice, batch_rows: int
+) -> Iterator[pa.Table]:
+    """The rows of a delete file, which must be as many as its manifest says: a row too few is a deleted row that comes back."""
+    row_count: int | None = None
+    leaves_out = False
+
+    def parts(reader: FileReader) -> Sequence[int] | None:
+        nonlocal row_count, leaves_out
+        row_count, chosen = reader.row_count(), choose(reader)
+        leaves_out = chosen is not None
+        return chosen
+
+    read_count = 0
+    for table in read_file(storage, _source(file), columns, parts, batch_rows=batch_rows):
+        _validate_count(file, row_count)
+        read_count += table.num_rows
+        yield table
+    _validate_count(file, row_count)
+    _validate_count(file, None if leaves_out else read_count)
+
+
+def _validate_count(file: DataFile, row_count: int | None) -> None:
+    if row_count not in (None, file.record_count):
+        raise InvalidTableError(
+            f"delete file {file.file_path!r} has {row_count} rows where its manifest says {file.record_count}: it was cut short "
+            "or replaced",
+            location=file.file_path,
+        )
 
 
 def _by_path(table: pa.Table) -> Iterator[tuple[str, Positions]]:

@@ -28,6 +28,14 @@ def has_ids(schema: pa.Schema) -> bool:
     return any(_has_id(field) for field in schema)
 
 
+def field_ids(schema: pa.Schema) -> set[int]:
+    """The ids of all fields at every level."""
+    fields = [*schema]
+    for field in fields:
+        fields += [child for _, child in child_fields(field.type)]
+    return {id_ for id_ in map(field_id, fields) if id_ is not None}
+
+
 def with_mapped_ids(schema: pa.Schema, mapping: NameMapping, without: Collection[int] = ()) -> pa.Schema:
     """The schema of a file that has no ids, with those that a name mapping gives; fields that it does not name get none.
 

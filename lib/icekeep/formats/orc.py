@@ -44,11 +44,15 @@ class OrcReader:
         _validate_decimals(self._file)
         self.schema = map_fields(self._file.schema, _metadata_of_file)
 
+    def row_count(self) -> int | None:
+        """As the footer says."""
+        return int(self._file.nrows)
+
     def part_offsets(self) -> Sequence[int]:
         """The bytes at which stripes begin."""
         return [stripe.offset for stripe in stripes_of(self._file)]
 
-    def parts_that_may_hold(self, column: str, text: str) -> Sequence[int] | None:
+    def parts_that_may_hold(self, column_id: int, first: str | None, end: str | None) -> Sequence[int] | None:
         """Not known: pyarrow does not tell the statistics of stripes."""
         return None
 

@@ -37,16 +37,24 @@ class ParquetReader:
         self._file = _open_parquet(self._source, pre_buffer=self._is_remote)
         self.schema = _with_instants(self._file)
 
+    def row_count(self) -> int | None:
+        """As the footer says."""
+        return int(self._file.metadata.num_rows)
+
     def part_offsets(self) -> Sequence[int]:
         """The bytes at which row groups begin."""
         metadata = self._file.metadata
         return [row_group_offset(metadata.row_group(i)) for i in range(metadata.num_row_groups)]
 
-    def parts_that_may_hold(self, column: str, text: str) -> Sequence[int] | None:
-        """The row groups between whose bounds of the column the text lies."""
+    def parts_that_may_hold(self, column_id: int, first: str | None, end: str | None) -> Sequence[int] | None:
+        """The row groups whose bounds of the column meet the range."""
+        names = [field.name for field in self.schema if field_id(field) == column_id]
+        if len(names) != 1:
+            return None
+        lower, upper = (None if text is None else text.encode() for text in (first, end))
         metadata = self._file.metadata
         groups = map(metadata.row_group, range(metadata.num_row_groups))
-        return [n for n, group in enumerate(groups) if _may_hold(group, column, text.encode())]
+        return [n for n, group in enumerate(groups) if _may_hold(group, names[0], lower, upper)]
 
     def largest_part(self) -> PartSize | None:
         """The row group with the most data, whose columns are read page by page where it is read in batches."""
@@ -93,18 +101,28 @@ class ParquetReader:
                 raise InvalidTableError(f"there is no row group {position}, only {len(counts)}")
             first = sum(counts[:position])
             if not columns or batch_rows is None or counts[position] <= batch_rows:
-                yield first, file.read_row_group(position, columns=list(columns), use_threads=False)
+                table = file.read_row_group(position, columns=list(columns), use_threads=False)
+                if table.num_rows != counts[position]:
+                    raise InvalidTableError(
+                        f"row group {position} has {table.num_rows} rows where the footer says {counts[position]}"
+                    )
+                yield first, table
                 continue
             for batch in file.iter_batches(batch_rows, [position], columns=list(columns), use_threads=False):
                 yield first, pa.Table.from_batches([batch])
                 first += batch.num_rows
 
 
-def _may_hold(group: pq.RowGroupMetaData, column: str, text: bytes) -> bool:
+def _may_hold(group: pq.RowGroupMetaData, column: str, first: bytes | None, end: bytes | None) -> bool:
     for chunk in map(group.column, range(group.num_columns)):
         if chunk.path_in_schema == column:
             bounds = chunk.statistics
-            return bounds is None or not bounds.has_min_max or bool(bounds.min_raw <= text <= bounds.max_raw)
+            if bounds is None or not bounds.has_min_max:
+                return True
+            lower, upper = bounds.min_raw, bounds.max_raw
+            # Some writers cut an upper bound and forget to increment it.
+            from_first = first is None or upper >= first or first.startswith(upper)
+            return bool(from_first and (end is None or lower < end))
     return True
 
 

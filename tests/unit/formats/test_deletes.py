@@ -175,7 +175,7 @@ def test_positions_that_another_writer_did_not_sort_come_back_sorted(storage):
     )
     with storage.write("memory:/t/p") as stream:
         pq.write_table(table, stream, row_group_size=2)
-    file = at("memory:/t/p")
+    file = at("memory:/t/p", record_count=5)
     assert read_position_deletes(storage, file, "b").tolist() == [2, 5]
     assert {p: n.tolist() for p, n in read_all_position_deletes(storage, file, 100).items()} == {
         "a": [0, 1],
@@ -196,7 +196,7 @@ def test_row_groups_that_cannot_name_a_path_are_not_read(storage):
         table = pa.Table.from_arrays(columns, schema=arrow_schema(POSITIONS))
         # Large enough not to be read at once.
         pq.write_table(table, stream, row_group_size=5000, compression="none", use_dictionary=False)
-    file = at("memory:/t/p")
+    file = at("memory:/t/p", record_count=100_000)
     read = []
     counting = HookedStorage(storage)
     counting.open = lambda location: _Counting(storage.read(location), read)
@@ -213,7 +213,7 @@ def test_a_position_below_zero_is_an_invalid_table(storage):
     with storage.write("memory:/t/p") as stream:
         pq.write_table(table, stream)
     with pytest.raises(InvalidTableError, match="'memory:/t/p' deletes a row at a position below 0"):
-        read_position_deletes(storage, at("memory:/t/p"), "a")
+        read_position_deletes(storage, at("memory:/t/p", record_count=1), "a")
 
 
 def test_a_delete_file_that_is_encrypted_missing_or_damaged_is_named(storage):
