@@ -3,14 +3,17 @@
 Few files are packed on the driver, many where they were planned, each share by itself.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Unpack
 
 import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.catalog.base import Table
@@ -24,7 +27,7 @@ from icekeep.planning.scan import (
     refuse_encrypted_file,
 )
 from icekeep.planning.splits import FileToSplit, ReadOptions, Split, adapted_target_size, read_options, split_tasks
-from icekeep.planning.tasks import arrow_dataframe, parallelism
+from icekeep.planning.tasks import arrow_dataframe, collected, hash_places, parallelism
 from icekeep.planning.versions import VersionArguments
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -46,6 +49,9 @@ _FILE_COLUMNS = (
     "file_size_in_bytes",
 )
 _PLANNED = frozenset({*_FILE_COLUMNS, "split_offsets", "key_metadata"})
+
+_PARTITION_BITS = 40
+"""Bits of a `task_id` that number the tasks of one Spark partition of a plan; those above say the partition."""
 
 TASKS = pa.schema(
     [
@@ -152,8 +158,28 @@ def packed_tasks(scan: Scan, spark: SparkSession) -> PackedTasks:
         target = adapted_target_size(options, sum(file["file_size_in_bytes"] for file in files), parallelism(spark))
         return PackedTasks(few=list(_packed(files, known, options, target)), many=None)
     planned = (planned_files_with_deletes if with_deletes else planned_files)(scan, spark, _PLANNED)
+    if with_deletes:
+        # Joins give the files of a partition in the order in which blocks of a shuffle arrive. A partition that is computed
+        # again, after an executor was lost, must give each file the same task: readers of the others are done already.
+        planned = planned.sortWithinPartitions("file_path", "sequence_number", "first_row_id")
     many = planned.mapInArrow(_Packer(known, options), from_arrow_schema(TASKS))
     return PackedTasks(few=None, many=many)
+
+
+def dealt_out(many: DataFrame) -> DataFrame:
+    """The rows of `PackedTasks.many`, those of one task in a Spark partition of their own; plans once to count the tasks."""
+    partition = F.shiftright("task_id", _PARTITION_BITS)
+    counts = collected(many.groupBy(partition.alias("partition")).agg(F.count_distinct("task_id").alias("tasks")))
+    tasks_count = sum(row["tasks"] for row in counts)
+    if not tasks_count:
+        return many.coalesce(1)
+    before = accumulate((row["tasks"] for row in counts), initial=0)
+    firsts = {str(row["partition"]): first for row, first in zip(counts, before, strict=False)}
+    # As texts, which Spark parses once: a plan with a node for each of thousands of tasks would be slow.
+    first = F.element_at(F.from_json(F.lit(json.dumps(firsts)), "map<string,bigint>"), partition.cast("string"))
+    number = (F.coalesce(first, F.lit(0)) + F.col("task_id").bitwiseAND((1 << _PARTITION_BITS) - 1)) % tasks_count
+    places = F.split(F.lit(",".join(map(str, hash_places(tasks_count)))), ",").cast("array<int>")
+    return many.repartition(tasks_count, F.get(places, number.cast("int")))
 
 
 class _Packer:
@@ -164,7 +190,7 @@ class _Packer:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
-        first_id = 0 if context is None else context.partitionId() << 40
+        first_id = 0 if context is None else context.partitionId() << _PARTITION_BITS
         files = (file for batch in batches for file in batch.to_pylist())
         for task in _packed(files, self._known, self._options, self._options.split_target_bytes, first_id):
             yield pa.RecordBatch.from_pylist(task, TASKS)

@@ -6,7 +6,6 @@ from typing import Any, Unpack
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.catalog.base import Table
@@ -15,8 +14,8 @@ from icekeep.formats.live_rows import LivePiece, LiveRowsReader
 from icekeep.formats.reading import SourceFile
 from icekeep.planning.rows import spark_columns, spark_rows
 from icekeep.planning.scan import open_scan
-from icekeep.planning.scan_tasks import PlannedRows, packed_tasks, planned_rows
-from icekeep.planning.tasks import collected, dataframe_from_tasks
+from icekeep.planning.scan_tasks import PlannedRows, dealt_out, packed_tasks, planned_rows
+from icekeep.planning.tasks import dataframe_from_tasks
 from icekeep.planning.versions import VersionArguments
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -81,9 +80,7 @@ def scan(
         return dataframe_from_tasks(spark, tasks, _read, columns)
     assert packed.many is not None
     # Planned a second time when rows are read: that costs far less than reading so many files, and keeps the driver small.
-    [row] = collected(packed.many.agg(F.count_distinct("task_id")))
-    tasks_of_rows = packed.many.repartition(max(1, row[0]), "task_id")
-    return tasks_of_rows.mapInArrow(reader.read_batches, from_arrow_schema(columns))
+    return dealt_out(packed.many).mapInArrow(reader.read_batches, from_arrow_schema(columns))
 
 
 class _Reader(msgspec.Struct, frozen=True, kw_only=True):

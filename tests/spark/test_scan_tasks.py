@@ -1,0 +1,70 @@
+"""Tasks of a large scan: each split is read once, whatever Spark computes again, and each task by a reader of its own."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from icekeep.planning import deletes, scan_tasks
+from icekeep.planning import entries as seam
+from icekeep.planning.scan_tasks import plan_tasks
+from icekeep.tables.scan import scan
+from kit.lake import Lake
+from kit.written_deletes import data_files, delete_positions
+
+PROPERTIES = {"read__split__target_size": "1", "read__split__open_file_cost": "1"}
+
+
+@pytest.fixture
+def lake(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """Planned in Spark tasks, and joined with the deletes as if these were many."""
+    monkeypatch.setattr(seam, "DRIVER_ENTRIES_COUNT", 0)
+    monkeypatch.setattr(deletes, "BROADCAST_MAX_COUNT", 0)
+    return lake
+
+
+def with_deletes(lake: Lake, files: int) -> Any:
+    table = lake.filled(commits=1, files=files, rows=20, **PROPERTIES)
+    for file in data_files(table)[:2]:
+        table = delete_positions(table, [(file.file_path, 3)])
+    return table
+
+
+@pytest.mark.parametrize("order", [F.asc, F.desc])
+def test_task_ids_do_not_depend_on_the_order_in_which_files_arrive(
+    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, order: Callable[[str], Any]
+) -> None:
+    """FORMATS C1: rows of a shuffle arrive as blocks do; a partition that is computed again must give the same tasks."""
+    table = with_deletes(lake, files=9)
+    planned = scan_tasks.planned_files_with_deletes
+    monkeypatch.setattr(
+        scan_tasks,
+        "planned_files_with_deletes",
+        lambda *args: planned(*args).coalesce(1).sortWithinPartitions(order("file_path")),
+    )
+    found = {(row["file_path"], row["start"]): row["task_id"] for row in plan_tasks(table, spark_session).collect()}
+    by_path = [found[key] for key in sorted(found)]
+    assert len(set(by_path)) > 2
+    assert by_path == sorted(by_path)
+
+
+def test_each_task_of_a_large_scan_has_a_reader_of_its_own(lake: Lake, spark_session: SparkSession) -> None:
+    """FORMATS C15: hashes of ids put several tasks into one reader and none into others."""
+    table = with_deletes(lake, files=12)
+    tasks = plan_tasks(table, spark_session).groupBy("task_id").agg(F.collect_set("file_path").alias("paths")).collect()
+    frame = scan(table, spark_session, select=["id", "_file"])
+    readers = (
+        frame.withColumn("reader", F.spark_partition_id()).groupBy("reader").agg(F.collect_set("_file").alias("paths"))
+    )
+    assert sorted(sorted(row["paths"]) for row in readers.collect()) == sorted(sorted(row["paths"]) for row in tasks)
+    assert len(tasks) > 4
+    assert frame.rdd.getNumPartitions() == len(tasks)
+    assert frame.count() == 12 * 20 - 2
+
+
+def test_a_large_scan_without_files_has_no_rows(lake: Lake, spark_session: SparkSession) -> None:
+    table = with_deletes(lake, files=2)
+    frame: DataFrame = scan(table, spark_session, where="id < -5")
+    assert (frame.columns[0], frame.count()) == ("id", 0)
