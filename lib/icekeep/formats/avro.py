@@ -5,7 +5,7 @@ Values are decoded and encoded without Avro's logical types, as in `spec.avro`.
 """
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, BinaryIO
 
@@ -59,11 +59,11 @@ class AvroReader:
         """Not known: Avro has no statistics."""
         return None
 
-    def largest_part(self) -> PartSize | None:
+    def largest_part(self, columns: Collection[str] | None = None) -> PartSize | None:
         """Not known."""
         return None
 
-    def held_bytes(self, part: int) -> int:
+    def held_bytes(self, part: int, columns: Collection[str] | None = None) -> int:
         """Nothing that is known."""
         return 0
 

@@ -4,7 +4,7 @@ A reader gives the rows of one open file in the file's own columns, part by part
 them into a table's columns. A writer makes one file; `writing` decides when a file is full.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -53,11 +53,11 @@ class FileReader(Protocol):
             Positions of the parts; None if all may have one.
         """
 
-    def largest_part(self) -> PartSize | None:
-        """The part that takes the most memory; None where the format does not tell or no part could be read in batches."""
+    def largest_part(self, columns: Collection[str] | None = None) -> PartSize | None:
+        """The part that takes the most memory where some top-level columns are read, or all; None where nobody can tell."""
 
-    def held_bytes(self, part: int) -> int:
-        """The memory that is held beside a batch while a part is read in batches."""
+    def held_bytes(self, part: int, columns: Collection[str] | None = None) -> int:
+        """The memory that is held beside a batch while some columns of a part, or all, are read in batches."""
 
     def tables(
         self,
@@ -84,7 +84,32 @@ PartChoice = Callable[[FileReader], Sequence[int] | None]
 """Picks the parts of an open file that are worth reading, None for all of them."""
 
 
-BatchChoice = Callable[[FileReader], int | None]
+class PartSizes(Protocol):
+    """What reading parts of an open file takes of memory; see `FileReader`."""
+
+    def largest_part(self) -> PartSize | None:
+        """The part that takes the most memory."""
+
+    def held_bytes(self, part: int) -> int:
+        """The memory that is held beside a batch."""
+
+
+class SizesOfColumns(msgspec.Struct, frozen=True):
+    """The `PartSizes` of a file of which some columns are read."""
+
+    reader: FileReader
+    columns: Collection[str]
+
+    def largest_part(self) -> PartSize | None:
+        """The part whose columns take the most memory."""
+        return self.reader.largest_part(self.columns)
+
+    def held_bytes(self, part: int) -> int:
+        """The memory that is held beside a batch of the columns."""
+        return self.reader.held_bytes(part, self.columns)
+
+
+BatchChoice = Callable[[PartSizes], int | None]
 """Says how many rows of an open file to read at one time, None for whole parts."""
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.formats.base import BatchChoice, FileReader, parts_beginning_in
+from icekeep.formats.base import BatchChoice, PartSizes, parts_beginning_in
 from icekeep.formats.delete_cache import MIB, DeleteCache
 from icekeep.formats.equality import Mask, key_columns, rows_deleted
 from icekeep.formats.leaves import leaf_schema
@@ -133,7 +133,7 @@ class LiveRowsReader:
                 source = msgspec.structs.replace(source, deleted_positions=positions)
             plan = _Plan(columns, by_equality, kinds.run)
             parts = None if piece.split is None else parts_beginning_in(*piece.split)
-            choice = _most_rows(batch_rows) if by_equality else batch_rows
+            choice = _most_rows(batch_rows, self._piece_bytes) if by_equality else batch_rows
             read_count = 0
             if self._notes is not None:
                 self._notes.begin(source.location, piece.first_ordinal, has_key_deletes=bool(by_equality))
@@ -222,12 +222,16 @@ _Read = tuple[_Plan, pa.Table, Sequence[NotedRows]]
 """Rows that were read, what is to be done to them, and where they were, if that is noted."""
 
 
-def _most_rows(batch_rows: BatchChoice | None) -> BatchChoice:
-    """The same choice, of no more rows than a piece has."""
+def _most_rows(batch_rows: BatchChoice | None, piece_bytes: int) -> BatchChoice:
+    """The same choice, of no more rows and no more data than a piece has."""
 
-    def choice(reader: FileReader) -> int:
-        rows = None if batch_rows is None else batch_rows(reader)
-        return PIECE_ROWS if rows is None else min(rows, PIECE_ROWS)
+    def choice(sizes: PartSizes) -> int:
+        most = PIECE_ROWS
+        part = sizes.largest_part()
+        if part is not None and part.size_bytes > piece_bytes:
+            most = max(1, min(most, piece_bytes * part.row_count // part.size_bytes))
+        rows = None if batch_rows is None else batch_rows(sizes)
+        return most if rows is None else min(rows, most)
 
     return choice
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from icekeep.errors import UnsupportedError
-from icekeep.formats.base import FileReader
+from icekeep.formats.base import PartSizes
 from icekeep.formats.write_options import MIB
 
 COMFORTABLE_BYTES = 256 * MIB
@@ -59,7 +59,7 @@ class TaskMemory(msgspec.Struct, frozen=True):
         """The most data to work on at one time, beside what it becomes."""
         return max(1, self.available_bytes // (2 * _READING_SHARE * _COPIES))
 
-    def batch_rows(self, reader: FileReader) -> int | None:
+    def batch_rows(self, reader: PartSizes) -> int | None:
         """How many rows of an open file to read at one time; null for whole row groups.
 
         Raises:

@@ -56,11 +56,11 @@ class OrcReader:
         """Not known: pyarrow does not tell the statistics of stripes."""
         return None
 
-    def largest_part(self) -> PartSize | None:
+    def largest_part(self, columns: Collection[str] | None = None) -> PartSize | None:
         """Not known."""
         return None
 
-    def held_bytes(self, part: int) -> int:
+    def held_bytes(self, part: int, columns: Collection[str] | None = None) -> int:
         """Nothing that is known."""
         return 0
 

@@ -56,24 +56,40 @@ class ParquetReader:
         groups = map(metadata.row_group, range(metadata.num_row_groups))
         return [n for n, group in enumerate(groups) if _may_hold(group, names[0], lower, upper)]
 
-    def largest_part(self) -> PartSize | None:
+    def largest_part(self, columns: Collection[str] | None = None) -> PartSize | None:
         """The row group with the most data, whose columns are read page by page where it is read in batches."""
         metadata = self._file.metadata
-        row_bytes = sum(map(_width, self.schema.types))
+        leaves = self._leaves(columns)
+        row_bytes = sum(_width(field.type) for field in self.schema if columns is None or field.name in columns)
+
+        def stored_bytes(group: pq.RowGroupMetaData) -> int:
+            if leaves is None:
+                return int(group.total_byte_size)
+            return sum(group.column(position).total_uncompressed_size for position in leaves)
+
         sizes = [
             PartSize(
                 number=number,
                 row_count=group.num_rows,
-                size_bytes=max(group.total_byte_size, group.num_rows * row_bytes),
+                size_bytes=max(stored_bytes(group), group.num_rows * row_bytes),
             )
             for number, group in enumerate(map(metadata.row_group, range(metadata.num_row_groups)))
         ]
         return max(sizes, key=lambda size: size.size_bytes, default=None)
 
-    def held_bytes(self, part: int) -> int:
+    def held_bytes(self, part: int, columns: Collection[str] | None = None) -> int:
         """A page of each column, its dictionary, and what is read ahead."""
-        group = self._file.metadata.row_group(part)
-        return sum(_held_bytes(group.column(position)) for position in range(group.num_columns))
+        group, leaves = self._file.metadata.row_group(part), self._leaves(columns)
+        positions = range(group.num_columns) if leaves is None else leaves
+        return sum(_held_bytes(group.column(position)) for position in positions)
+
+    def _leaves(self, columns: Collection[str] | None) -> list[int] | None:
+        """Which column chunks of a row group top-level columns have; None for all."""
+        if columns is None or len(columns) == len(self.schema):
+            return None
+        stored = self._file.schema
+        paths = [stored.column(position).path for position in range(len(stored))]
+        return [n for n, path in enumerate(paths) if any(f"{path}.".startswith(f"{name}.") for name in columns)]
 
     def tables(
         self,

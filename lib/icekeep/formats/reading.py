@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow_schema import FIELD_ID_KEY, arrow_field, field_id
 from icekeep.formats.avro import AvroReader
-from icekeep.formats.base import BatchChoice, FileReader, PartChoice, translated
+from icekeep.formats.base import BatchChoice, FileReader, PartChoice, SizesOfColumns, translated
 from icekeep.formats.constants import constant_array
 from icekeep.formats.file_ids import has_ids, with_mapped_ids
 from icekeep.formats.orc import OrcReader
@@ -180,7 +180,7 @@ def read_positioned(
             reader = _open(stream, source.file_format)
             found = columns.find(reader.schema, source)
             parts = parts(reader) if callable(parts) else parts
-            batch_rows = batch_rows(reader) if callable(batch_rows) else batch_rows
+            batch_rows = batch_rows(SizesOfColumns(reader, found.names)) if callable(batch_rows) else batch_rows
             steps = reader.tables(found.names, parts, found.kept, batch_rows)
         while True:
             with translated(source.location):

@@ -138,6 +138,21 @@ def max_task_failures(spark: SparkSession) -> int:
     return int(spark.sparkContext.getConf().get("spark.task.maxFailures", "4"))
 
 
+def tasks_an_executor(spark: SparkSession) -> int | None:
+    """How many tasks share the memory of an executor, of the machine on a local master; None where Spark does not say."""
+    conf = spark.sparkContext.getConf()
+    master = spark.sparkContext.master
+    if is_local(spark):
+        found = re.match(r"local\[(\d+)", master)
+        cores = found[1] if found else "1" if master == "local" else None
+    else:
+        found = re.match(r"local-cluster\[[^,]*,\s*(\d+)", master)
+        cores = found[1] if found else conf.get("spark.executor.cores")
+        if cores is None and master.startswith(("yarn", "k8s")):
+            cores = "1"
+    return None if cores is None else max(1, int(cores) // int(conf.get("spark.task.cpus", "1")))
+
+
 def dealt(items: Iterable[P], weight: Callable[[P], int], hands: int) -> list[list[P]]:
     """Deal items into at most `hands` lists of about the same total weight, the heaviest first; no list is empty."""
     piles: list[list[P]] = [[] for _ in range(hands)]

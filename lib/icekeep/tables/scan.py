@@ -1,5 +1,6 @@
 """Read a table's rows as a DataFrame: deletes applied, columns found by field id, files chosen by the filter."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
@@ -10,12 +11,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.catalog.base import Table
 from icekeep.errors import NotFoundError, UsageError
-from icekeep.formats.live_rows import LivePiece, LiveRowsReader
+from icekeep.formats.live_rows import PIECE_BYTES, LivePiece, LiveRowsReader
+from icekeep.formats.memory import TaskMemory, task_memory_bytes
 from icekeep.formats.reading import SourceFile
 from icekeep.planning.rows import spark_columns, spark_rows
 from icekeep.planning.scan import open_scan
 from icekeep.planning.scan_tasks import PlannedRows, dealt_out, packed_tasks, planned_rows
-from icekeep.planning.tasks import dataframe_from_tasks
+from icekeep.planning.tasks import dataframe_from_tasks, tasks_an_executor
 from icekeep.planning.versions import VersionArguments
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -61,7 +63,8 @@ def scan(
         ExpressionError, NotFoundError, UsageError: the filter, a column or the version does not fit the table, or a property
             `read.split.*` has a value that it cannot take.
         InvalidTableError, MissingFileError: a manifest cannot be read whole; also when rows are read, for data files.
-        UnsupportedError: the table is encrypted, or Spark has no type for a column.
+        UnsupportedError: the table is encrypted, or Spark has no type for a column; when rows are read, also where a task has
+            not the memory for a row group.
     """
     opened = open_scan(table, where=where, runtime=runtime, **version)
     wanted = _selected(opened.version.schema, select, table.metadata)
@@ -73,6 +76,7 @@ def scan(
         columns=columns,
         table_schemas=table.metadata.schemas,
         name_mapping=name_mapping_of(table.metadata.properties),
+        slots=tasks_an_executor(spark),
     )
     packed = packed_tasks(opened, spark)
     if packed.few is not None:
@@ -84,7 +88,11 @@ def scan(
 
 
 class _Reader(msgspec.Struct, frozen=True, kw_only=True):
-    """Reads planned splits; goes to the tasks with them."""
+    """Reads planned splits; goes to the tasks with them.
+
+    Attributes:
+        slots: how many tasks share an executor's memory; null: as many as the machine has processors, as more run nowhere.
+    """
 
     storage: Storage
     known: PlannedRows
@@ -92,6 +100,7 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
     columns: Any
     table_schemas: tuple[Schema, ...]
     name_mapping: NameMapping | None
+    slots: int | None
 
     def read_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of the splits in batches of `scan_tasks.TASKS`."""
@@ -101,7 +110,13 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
 
     def read(self, splits: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
         """The rows of splits, deletes applied and filtered, in the DataFrame's columns."""
-        reader = LiveRowsReader(self.storage, self.wanted, table_schemas=self.table_schemas)
+        memory = TaskMemory(task_memory_bytes(self.slots or os.cpu_count() or 1))
+        reader = LiveRowsReader(
+            self.storage,
+            self.wanted,
+            table_schemas=self.table_schemas,
+            piece_bytes=min(PIECE_BYTES, memory.batch_bytes),
+        )
         for split in splits:
             piece = LivePiece(
                 source=self._source(split),
@@ -109,7 +124,7 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
                 split=(split["start"], split["length"]),
             )
             residual = self.known.residual(split["spec_id"], bytes(split["partition"]))
-            for rows in reader.read([piece], residual=residual):
+            for rows in reader.read([piece], residual=residual, batch_rows=memory.batch_rows):
                 yield from spark_rows(rows, self.columns).to_batches(max_chunksize=_BATCH_ROWS)
 
     def _source(self, split: Mapping[str, Any]) -> SourceFile:

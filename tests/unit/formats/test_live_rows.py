@@ -693,6 +693,19 @@ def test_strings_stay_dictionaries_unless_deletes_compare_them():
     assert kept(files.equality([3], [{"name": "Teddy"}])) == ["category"]
 
 
+def test_equality_deletes_are_applied_to_so_much_data_at_a_time_whatever_the_row_group_has():
+    """FORMATS C4: the limit of rows alone lets through as much as a million long texts."""
+    rows = [{"id": n, "category": "x", "name": str(n) * 50} for n in range(1000)]
+    files = Files(ANIMALS, table_of(ANIMALS, rows), row_group_rows=1000)
+    piece = LivePiece(source=SourceFile(location=files.location), deletes=[files.equality([1], [{"id": 7}])])
+    reader = LiveRowsReader(files.storage, ANIMALS, piece_bytes=20_000)
+    tables = list(reader.read([piece]))
+    assert len(tables) > 5
+    assert max(table.nbytes for table in tables) < 40_000
+    assert [id_ for table in tables for id_ in table["id"].to_pylist()] == [n for n in range(1000) if n != 7]
+    assert [table.num_rows for table in LiveRowsReader(files.storage, ANIMALS).read([piece])] == [999]
+
+
 def test_a_reader_takes_batches_where_it_is_told_to():
     files = Files(ANIMALS, ROWS * 3)
     piece = LivePiece(source=SourceFile(location=files.location), deletes=[files.positions(4)])

@@ -140,6 +140,19 @@ def test_the_largest_row_group_counts_as_it_is_in_memory_not_in_the_file():
     assert ParquetReader(io.BytesIO(parquet_bytes(table.slice(0, 0)))).largest_part().row_count == 0
 
 
+def test_of_a_row_group_only_the_columns_that_are_read_count():
+    """FORMATS C4: a scan of one narrow column does not need the memory of the others."""
+    struct = pa.array([{"x": n, "y": "t" * 50} for n in range(1000)])
+    table = pa.table({"id": pa.array([1] * 1000), "s": struct, "u": ["u" * 90] * 1000})
+    reader = ParquetReader(io.BytesIO(parquet_bytes(table, row_group_rows=600, use_dictionary=False)))
+    assert reader.largest_part(["id"]).size_bytes < 600 * 9
+    whole, some = reader.largest_part(), reader.largest_part(["u"])
+    assert 600 * 90 < some.size_bytes < 600 * 100 < whole.size_bytes
+    assert reader.largest_part(["id", "s", "u"]) == whole
+    assert reader.held_bytes(0, ["id"]) < reader.held_bytes(0) == reader.held_bytes(0, ["id", "s", "u"])
+    assert reader.largest_part([]).size_bytes == 0
+
+
 def test_batches_that_a_file_is_read_in_have_its_rows_in_order():
     storage = MemoryStorage()
     table = table_of(ROWS, [{"id": i, "word": f"w{i % 5}"} for i in range(1000)])

@@ -1,0 +1,98 @@
+"""How much of a file a task of a scan holds at one time, and how many tasks share an executor's memory."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from icekeep.errors import UnsupportedError
+from icekeep.formats.live_rows import LiveRowsReader
+from icekeep.formats.write_options import MIB
+from icekeep.planning.rows import spark_columns
+from icekeep.planning.scan_tasks import PlannedRows
+from icekeep.planning.tasks import tasks_an_executor
+from icekeep.spec.filters.expressions import ALWAYS_TRUE
+from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.spec.partitioning import UNPARTITIONED
+from icekeep.spec.types import LONG, STRING, StructType
+from icekeep.tables import scan
+from kit.columns import column, parquet_bytes, schema_of
+from kit.storage import MemoryStorage
+
+ROWS = schema_of(column(1, "id", LONG), column(2, "text", STRING))
+COUNT = 20_000
+PARTITION = PartitionCodec(StructType(())).encode(())
+
+
+def scanned(monkeypatch: pytest.MonkeyPatch, schema: Any, memory_bytes: int) -> list[pa.Table]:
+    """What a task holds of one row group of 20 MB, one table after the other."""
+    storage, held = MemoryStorage(), []
+    fields = [pa.field(f.name, t, metadata={b"PARQUET:field_id": str(f.field_id).encode()}) for f, t in TYPES]
+    texts = [str(n) * 200 for n in range(COUNT)]
+    table = pa.Table.from_arrays([pa.array(range(COUNT), pa.int64()), pa.array(texts)], schema=pa.schema(fields))
+    data = parquet_bytes(table, COUNT, use_dictionary=False, data_page_size=64 * 1024)
+    storage.create("memory:/t/a", data)
+
+    class Noting(LiveRowsReader):
+        def read(self, *args: Any, **facts: Any) -> Any:
+            for rows in super().read(*args, **facts):
+                held.append(rows)
+                yield rows
+
+    monkeypatch.setattr(scan, "LiveRowsReader", Noting)
+    monkeypatch.setattr(scan, "task_memory_bytes", lambda slots: memory_bytes // slots)
+    types = {0: StructType(())}
+    known = PlannedRows(rows=ALWAYS_TRUE, schema=ROWS, specs={0: UNPARTITIONED}, partition_types=types)
+    reader = scan._Reader(
+        storage=storage,
+        known=known,
+        wanted=schema,
+        columns=spark_columns(schema),
+        table_schemas=(ROWS,),
+        name_mapping=None,
+        slots=2,
+    )
+    split = {"file_path": "memory:/t/a", "file_format": "PARQUET", "spec_id": 0, "partition": PARTITION, "start": 0}
+    split |= {"length": len(data), "deletes": [], "first_row_id": None, "sequence_number": 1}
+    assert sum(batch.num_rows for batch in reader.read([split])) == COUNT
+    return held
+
+
+TYPES = [*zip(ROWS.fields, (pa.int64(), pa.string()), strict=True)]
+
+
+def test_a_scan_reads_a_row_group_that_is_large_beside_its_memory_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FORMATS C4: a row group that compaction reads well must not end the Python worker of a scan."""
+    assert [rows.num_rows for rows in scanned(monkeypatch, ROWS, 1024 * MIB)] == [COUNT]
+    held = scanned(monkeypatch, ROWS, 64 * MIB)
+    assert len(held) > 4
+    assert max(rows.nbytes for rows in held) < 5 * MIB
+
+
+def test_a_scan_of_narrow_columns_needs_the_memory_of_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FORMATS C4: and one that could not hold any batch says so."""
+    only_ids = schema_of(ROWS.fields[0])
+    assert [rows.num_rows for rows in scanned(monkeypatch, only_ids, 2 * MIB)] == [COUNT]
+    with pytest.raises(UnsupportedError, match=r"row group 0 takes .* bytes and reading it in batches"):
+        scanned(monkeypatch, ROWS, 200_000)
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "expected"),
+    [
+        ("local", {}, 1),
+        ("local[3]", {"spark.default.parallelism": "400"}, 3),
+        ("local[4,2]", {"spark.task.cpus": "2"}, 2),
+        ("local[*]", {}, None),
+        ("local-cluster[2,5,1024]", {}, 5),
+        ("yarn", {}, 1),
+        ("k8s://https://api", {"spark.executor.cores": "4"}, 4),
+        ("spark://host:7077", {}, None),
+        ("spark://host:7077", {"spark.executor.cores": "8", "spark.task.cpus": "3"}, 2),
+    ],
+)
+def test_tasks_share_the_memory_of_their_executor(master: str, conf: dict[str, str], expected: int | None) -> None:
+    context = SimpleNamespace(master=master, getConf=lambda: conf)
+    spark: Any = SimpleNamespace(sparkContext=context)
+    assert tasks_an_executor(spark) == expected
