@@ -9,6 +9,12 @@ from urllib.parse import urlparse
 import pytest
 
 from icekeep.catalog.base import Table
+from icekeep.planning.manifest_batches import ManifestDecoder
+from icekeep.planning.manifest_lists import listed_manifests
+from icekeep.planning.records import RecordsTask, Target, live_records
+from icekeep.planning.report import plan_scan
+from icekeep.planning.slow_reads import slow_reads
+from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.metadata_codec import format_metadata, metadata_to_json, parse_metadata
 from icekeep.spec.sorting import SortDirection
 from icekeep.spec.types import LONG, TIMESTAMP, TIMESTAMPTZ
@@ -85,6 +91,31 @@ def test_a_table_of_java_is_understood_to_the_last_key(java: IcebergJava, lake: 
     assert len(table.metadata.snapshots) == 3
     assert java.rows("local.db.t").total() == 18
     assert int(table.metadata.snapshots[-1].summary["total-records"]) == 18
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("spec", ["unpartitioned", "times", "buckets"])
+def test_manifests_and_lists_of_java_are_read_in_the_fast_way(
+    java: IcebergJava, lake: Lake, spec: str, version: int
+) -> None:
+    """FORMATS C9: manifests, manifest lists and records, each by DataFusion alone."""
+    make(java, SPECS[spec], version, inserts=2)
+    java.sql("DELETE FROM local.db.t WHERE id = 3")
+    table, before = lake.catalog.load(("db", "t")), slow_reads().count
+
+    def no_spark() -> Any:
+        raise AssertionError
+
+    plan = plan_scan(table, no_spark, where="id > 1")
+    assert (plan.opened_data_files_count > 0, plan.slow_manifests_count) == (True, 0)
+    listed = listed_manifests(table.storage, no_spark, table.metadata.snapshots, check=True).manifests
+    assert len(listed) >= 2
+    target = Target(partition=table.metadata.partition_type(0), format_version=max(version, 2))
+    for content in ManifestContent:
+        some = [manifest for manifest in listed if manifest.content is content]
+        read = live_records(RecordsTask.of(some, target, table.storage, ManifestDecoder.DATAFUSION))
+        assert sum(batch.num_rows for batch in read) == sum(manifest.live_files_count or 0 for manifest in some)
+    assert slow_reads().count == before
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])

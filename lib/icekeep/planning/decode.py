@@ -15,6 +15,7 @@ from icekeep.planning.columns import ENTRIES, STORED
 from icekeep.planning.manifest_batches import ManifestDecoder, read_manifests
 from icekeep.planning.partition_values import partition_keys
 from icekeep.planning.pruning import columns_needed, files_that_may_match, partitions_that_match
+from icekeep.planning.slow_reads import note_slow_read
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import ManifestFile, Status
@@ -58,15 +59,22 @@ class Amount(msgspec.Struct, frozen=True):
 
 
 class Steps(msgspec.Struct, frozen=True):
-    """What was left after each step: of the entries that the manifests list, by their partitions, by their bounds."""
+    """What was left after each step: of the entries that the manifests list, by their partitions, by their bounds.
+
+    `slow_manifests_count` is how many of the manifests were decoded in the slow way, though the fast one was chosen.
+    """
 
     opened: Amount = Amount()
     by_partition: Amount = Amount()
     by_metrics: Amount = Amount()
+    slow_manifests_count: int = 0
 
     def __add__(self, other: "Steps") -> "Steps":
         return Steps(
-            self.opened + other.opened, self.by_partition + other.by_partition, self.by_metrics + other.by_metrics
+            self.opened + other.opened,
+            self.by_partition + other.by_partition,
+            self.by_metrics + other.by_metrics,
+            self.slow_manifests_count + other.slow_manifests_count,
         )
 
 
@@ -113,7 +121,13 @@ def _decode(manifests: list[ManifestFile], task: DecodeTask) -> Iterator[Decoded
     wanted, spec = task.wanted, task.wanted.specs[spec_id]
     shape = _Shape(spec_id, task)
     columns = _columns_to_read(task, spec)
-    for batch in read_manifests(manifests, spec.partition, task.storage, columns, decoder=task.decoder):
+    told: list[str] = []
+
+    def slow(location: str, error: Exception) -> None:
+        told.append(location)
+        note_slow_read(location, error)
+
+    for batch in read_manifests(manifests, spec.partition, task.storage, columns, decoder=task.decoder, slow=slow):
         # Masks first, rows last: metrics are wide, and nobody wants them moved.
         opened = in_partition = _asked_for(batch, wanted)
         if spec.matches is not ALWAYS_TRUE:
@@ -122,8 +136,13 @@ def _decode(manifests: list[ManifestFile], task: DecodeTask) -> Iterator[Decoded
         if wanted.rows is not ALWAYS_TRUE and in_partition.any():
             left = in_partition & files_that_may_match(wanted.rows, batch)
         sizes = batch["file_size_in_bytes"].to_numpy()
-        steps = Steps(_amount(sizes, opened), _amount(sizes, in_partition), _amount(sizes, left))
+        steps = Steps(_amount(sizes, opened), _amount(sizes, in_partition), _amount(sizes, left), len(told))
+        told.clear()
         yield Decoded(shape.of(batch, left), steps)
+    if told:
+        yield Decoded(
+            pa.RecordBatch.from_pylist([], entries_schema(task.columns)), Steps(slow_manifests_count=len(told))
+        )
 
 
 def _columns_to_read(task: DecodeTask, spec: SpecFilter) -> frozenset[str]:

@@ -5,7 +5,7 @@ decoded, found by field id through the file's own schema. Whatever looks wrong t
 again by fastavro, entry by entry: that gives the entries, or the exact error.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import islice
 from typing import Any
@@ -17,6 +17,7 @@ from icekeep.errors import InvalidTableError
 from icekeep.planning.avro_arrow import BATCH_RECORDS, NotReadError, read_batches, read_together
 from icekeep.planning.columns import ENTRIES, STORED
 from icekeep.planning.partition_values import partition_array, partition_arrow_type
+from icekeep.planning.slow_reads import note_slow_read
 from icekeep.planning.stored_entries import StoredColumns, StoredEntries
 from icekeep.spec.manifests.decode import open_manifest, read_manifest
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
@@ -62,6 +63,7 @@ def read_manifest_batches(
     *,
     decoder: ManifestDecoder,
     batch_records: int = BATCH_RECORDS,
+    slow: Callable[[str, Exception], None] = note_slow_read,
 ) -> Iterator[pa.RecordBatch]:
     """Every entry of a manifest, deleted ones too, with inherited ids and numbers filled in.
 
@@ -74,6 +76,7 @@ def read_manifest_batches(
         columns: which columns of `columns.STORED` are wanted, "manifest_path" and "partition".
         decoder: fastavro serves as well where DataFusion cannot.
         batch_records: a batch has about so many entries.
+        slow: is told the location, and why, where fastavro serves instead.
 
     Raises:
         InvalidTableError: as `spec.manifests.decode.read_manifest`; or a number is beyond what its column can hold.
@@ -84,7 +87,7 @@ def read_manifest_batches(
     refuse_encrypted_manifest(manifest)
     data = storage.read(location)
     schema = batch_schema(columns, partition)
-    read_count = 0
+    read_count, reason = 0, None
     if decoder is ManifestDecoder.DATAFUSION:
         try:
             header, _ = open_manifest(data, manifest)
@@ -96,12 +99,15 @@ def read_manifest_batches(
                 read_count += found.num_rows
             stored.check_counts()
             return
-        except NotReadError:
-            pass
+        except NotReadError as error:
+            reason = error
     _, entries = read_manifest(data, manifest, partition)
     rest = islice(entries, read_count, None)
     while chunk := [*islice(rest, batch_records)]:
         yield batch_of_entries(chunk, schema, partition, location)
+    if reason is not None:
+        # It is whole, so it was not the file that DataFusion failed on.
+        slow(location, reason)
 
 
 def read_manifests(
@@ -111,6 +117,7 @@ def read_manifests(
     columns: Collection[str],
     *,
     decoder: ManifestDecoder,
+    slow: Callable[[str, Exception], None] = note_slow_read,
 ) -> Iterator[pa.RecordBatch]:
     """The same of several manifests of one spec and content, in order; small ones are decoded together.
 
@@ -126,7 +133,7 @@ def read_manifests(
             yield batch
             continue
         for manifest in bundle:
-            yield from read_manifest_batches(manifest, partition, storage, columns, decoder=decoder)
+            yield from read_manifest_batches(manifest, partition, storage, columns, decoder=decoder, slow=slow)
 
 
 def bundles(manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestFile]]:

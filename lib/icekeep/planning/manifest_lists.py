@@ -22,6 +22,7 @@ from icekeep.planning.distinct_manifests import DistinctManifests, ListedManifes
 from icekeep.planning.location_keys import Keys, location_keys
 from icekeep.planning.manifest_batches import ManifestDecoder, chosen_decoder
 from icekeep.planning.sessions import SparkSource, started
+from icekeep.planning.slow_reads import note_slow_read
 from icekeep.planning.stored_lists import UNKNOWN, ListedRows, StoredLists, rows_of
 from icekeep.planning.tasks import (
     REPORT,
@@ -194,6 +195,7 @@ class _ListReader:
         self._unreadable: list[str] = []
         self._decoder, _ = chosen_decoder()
         self._by_schema: dict[bytes, StoredLists] = {}
+        self._slow_reason: Exception | None = None
 
     def found(self) -> ListedManifests:
         keys, manifests = self._distinct.manifests()
@@ -274,6 +276,7 @@ class _ListReader:
 
     def _add_together(self, schema: bytes, files: Sequence[_File]) -> bool:
         """Add lists of one schema, if that is possible and none of them needs a closer look."""
+        self._slow_reason = None
         if self._decoder is not ManifestDecoder.DATAFUSION:
             return False
         try:
@@ -281,11 +284,13 @@ class _ListReader:
                 self._by_schema[schema] = StoredLists(schema)
             rows = self._by_schema[schema].read([(data, header) for _, data, header in files])
             self._distinct.add(rows, [str(one) for one, _, _ in files])
-        except NotReadError:
+        except NotReadError as error:
+            self._slow_reason = error
             return False
-        except InvalidTableError:
+        except InvalidTableError as error:
             if self._check:
                 raise
+            self._slow_reason = error
             return False
         self.rows_count += len(rows.paths)
         self._check_totals(rows, [one for one, _, _ in files])
@@ -298,6 +303,8 @@ class _ListReader:
         except InvalidTableError as error:
             self._tell(one.location, error)
             return
+        if self._slow_reason is not None:
+            note_slow_read(one.location, self._slow_reason)
         self.rows_count += len(rows.paths)
         self._check_totals(rows, [one])
 

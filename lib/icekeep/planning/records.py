@@ -19,6 +19,7 @@ from icekeep.planning.entry_keys import SortPart, entry_keys, needs_bounds
 from icekeep.planning.manifest_batches import ManifestDecoder, batch_of_entries, batch_schema, bundles
 from icekeep.planning.partition_values import distinct_partitions
 from icekeep.planning.record_layout import INHERITED, RecordLayout
+from icekeep.planning.slow_reads import note_slow_read
 from icekeep.planning.stored_entries import StoredColumns, StoredEntries
 from icekeep.spec.avro import AvroHeader
 from icekeep.spec.manifests.decode import open_manifest, read_manifest
@@ -112,6 +113,7 @@ class _Reader:
             wanted.add("lower_bounds")
         self.schema = batch_schema(wanted, task.target.partition)
         self._known: dict[bytes, _Known | None] = {}
+        self._slow_schemas: dict[bytes, NotReadError] = {}
 
     def read(self, bundle: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
         """The records of neighbours, decoded together if they can be."""
@@ -145,6 +147,7 @@ class _Reader:
 
     def _one(self, manifest: ManifestFile, data: bytes, header: AvroHeader) -> Iterator[pa.RecordBatch]:
         known, read_count = self._known_of(header), 0
+        reason = self._slow_schemas.get(header.metadata["avro.schema"])
         if known is not None:
             try:
                 stored = StoredEntries(known.columns, [manifest], self.schema)
@@ -155,9 +158,11 @@ class _Reader:
                     read_count += count
                 stored.check_counts()
                 return
-            except NotReadError:
-                pass
+            except NotReadError as error:
+                reason = error
         yield from self._in_the_slow_way(manifest, data, read_count)
+        if reason is not None:
+            note_slow_read(manifest.manifest_path, reason)
 
     def _known_of(self, header: AvroHeader) -> _Known | None:
         """Null where records of this schema are decoded and encoded one by one."""
@@ -166,8 +171,8 @@ class _Reader:
             try:
                 is_fast = self._task.decoder is ManifestDecoder.DATAFUSION
                 self._known[schema] = _Known(schema, self) if is_fast else None
-            except NotReadError:
-                self._known[schema] = None
+            except NotReadError as error:
+                self._known[schema], self._slow_schemas[schema] = None, error
         return self._known[schema]
 
     def _places(self, manifests: Sequence[ManifestFile], lengths: Sequence[int]) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from icekeep.catalog.base import Table
 from icekeep.planning.decode import Amount
 from icekeep.planning.deletes import deletes_in_use
-from icekeep.planning.entries import DRIVER_FOLD_ENTRIES_COUNT, chosen_reading, folded
+from icekeep.planning.entries import DRIVER_FOLD_ENTRIES_COUNT, Reading, chosen_reading, folded
 from icekeep.planning.explain import Explanation, explain_file
 from icekeep.planning.reaching import EVERY_PAIR, Reaching
 from icekeep.planning.scan import Scan, few_files, open_scan, planned_files_with_deletes
@@ -59,6 +59,7 @@ class PlanScanResult(msgspec.Struct, frozen=True, kw_only=True):
         median_file_bytes, median_partition_bytes: to one percent.
         file_skew, partition_skew: the largest divided by the median.
         reading: where manifests were decoded, by what, and why.
+        slow_manifests_count: of the opened data manifests those that were decoded entry by entry, as the fast decoder failed.
     """
 
     snapshot_id: int | None
@@ -89,6 +90,7 @@ class PlanScanResult(msgspec.Struct, frozen=True, kw_only=True):
     largest_partition_bytes: int | None
     partition_skew: float | None
     reading: str
+    slow_manifests_count: int = 0
     planning_time_ms: int = 0
     largest_files: tuple[FileSize, ...] = ()
     largest_partitions: tuple[PartitionSize, ...] = ()
@@ -169,7 +171,8 @@ def _result(scan: Scan, spark: SparkSource) -> PlanScanResult:
         median_partition_bytes=partitions.quantile(0.5),
         largest_partition_bytes=partitions.greatest,
         partition_skew=_skew(partitions),
-        reading=f"{reading.decoder} on the {reading.place}: {reading.reason}",
+        reading=_told_reading(reading, steps.slow_manifests_count),
+        slow_manifests_count=steps.slow_manifests_count,
         largest_files=tuple(tally.largest),
         largest_partitions=_largest_partitions(tally, metadata),
     )
@@ -199,6 +202,11 @@ def _counted(reaching: Reaching) -> DeletesInUse:
         totals[f"{kind}_bytes"] += size_bytes or 0
         totals[f"{kind}_record_count"] += file["record_count"]
     return DeletesInUse(**totals)
+
+
+def _told_reading(reading: Reading, slow_count: int) -> str:
+    text = f"{reading.decoder} on the {reading.place}: {reading.reason}"
+    return f"{text}; {slow_count} manifests by fastavro, as it failed on them" if slow_count else text
 
 
 def _skew(sizes: SizeDistribution) -> float | None:

@@ -21,11 +21,12 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.errors import IcekeepError, JobFailedError, revived
+from icekeep.planning.slow_reads import SlowReads, add_slow_reads, slow_reads
 
 P = TypeVar("P")
 
-REPORT = pa.schema([("result", pa.binary()), ("error", pa.binary())])
-"""The columns of a task's report: a pickled result, or a pickled error."""
+REPORT = pa.schema([("result", pa.binary()), ("error", pa.binary()), ("slow_reads", pa.binary())])
+"""The columns of a task's report: a pickled result, or a pickled error; and `SlowReads` where the task had some, pickled."""
 
 _SPARK_SEED = 42
 _MENTION = re.compile(
@@ -80,6 +81,7 @@ def reported(work: Callable[[], Any], max_failures: int) -> pa.RecordBatch:
     A failed task that only raised would take the results of its finished sisters with it, and so the names of the files
     that they wrote, which somebody must remove.
     """
+    before = slow_reads().count
     try:
         row = {"result": pickle.dumps(work()), "error": None}
     except Exception as error:
@@ -88,6 +90,9 @@ def reported(work: Callable[[], Any], max_failures: int) -> pa.RecordBatch:
             raise
         known = error if isinstance(error, IcekeepError) else JobFailedError(f"{type(error).__name__}: {error}")
         row = {"result": None, "error": pickle.dumps(known)}
+    found = slow_reads()
+    if found.count > before:
+        row["slow_reads"] = pickle.dumps(SlowReads(found.count - before, found.example))
     return pa.RecordBatch.from_pylist([row], schema=REPORT)
 
 
@@ -120,6 +125,9 @@ def _translated() -> Iterator[None]:
 def read_reports(reports: DataFrame) -> tuple[list[Any], list[IcekeepError]]:
     """Run the tasks; the results of those that succeeded and the errors of those that did not."""
     rows = collected(reports)
+    for row in rows:
+        if row["slow_reads"] is not None:
+            add_slow_reads(pickle.loads(row["slow_reads"]))
     results = [pickle.loads(row["result"]) for row in rows if row["result"] is not None]
     return results, [pickle.loads(row["error"]) for row in rows if row["error"] is not None]
 
