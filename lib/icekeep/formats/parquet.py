@@ -162,25 +162,8 @@ class ParquetWriter:
         self._footers: list[pq.FileMetaData] = []
         with ExitStack() as stack:
             self._stream = stack.enter_context(storage.write(location))
-            self._writer = pq.ParquetWriter(
-                self._stream,
-                first.schema,
-                version="2.6",
-                compression=options.compression,
-                compression_level=options.compression_level,
-                data_page_size=options.page_size_bytes,
-                data_page_version=options.page_version,
-                max_rows_per_page=options.page_rows,
-                use_dictionary=with_dictionary(options.columns, first.schema, repeating),
-                write_statistics=with_statistics(options.columns, first.schema),
-                bloom_filter_options=bloom_filters(options.columns, first.schema),
-                dictionary_pagesize_limit=options.dictionary_size_bytes,
-                store_schema=False,
-                store_decimal_as_integer=True,
-                write_page_index=True,
-                write_page_checksum=True,
-                metadata_collector=self._footers,
-            )
+            settings = _settings(options, first.schema, repeating)
+            self._writer = pq.ParquetWriter(self._stream, first.schema, metadata_collector=self._footers, **settings)
             self._stack = stack.pop_all()
 
     @property
@@ -210,6 +193,34 @@ class ParquetWriter:
                 self._stack.close()
             else:
                 self._stack.__exit__(type(error), error, error.__traceback__)
+
+
+def _settings(options: ParquetOptions, schema: pa.Schema, repeating: Collection[str]) -> dict[str, Any]:
+    """How pyarrow's writer is told to write."""
+    return {
+        "version": "2.6",
+        "compression": options.compression,
+        "compression_level": options.compression_level,
+        "data_page_size": options.page_size_bytes,
+        "data_page_version": options.page_version,
+        "max_rows_per_page": options.page_rows,
+        "use_dictionary": with_dictionary(options.columns, schema, repeating),
+        "write_statistics": with_statistics(options.columns, schema),
+        "bloom_filter_options": bloom_filters(options.columns, schema),
+        "dictionary_pagesize_limit": options.dictionary_size_bytes,
+        "store_schema": False,
+        "store_decimal_as_integer": True,
+        "write_page_index": True,
+        "write_page_checksum": True,
+    }
+
+
+def row_group_bytes(table: pa.Table, options: ParquetOptions, repeating: Collection[str]) -> int:
+    """How many bytes a table takes in a file as a row group; it is encoded to see."""
+    out = pa.BufferOutputStream()
+    with pq.ParquetWriter(out, table.schema, **_settings(options, table.schema, repeating)) as writer:
+        writer.write_table(table, row_group_size=table.num_rows)
+        return int(out.tell())
 
 
 def repeating_strings(storage: Storage, location: str) -> frozenset[int]:

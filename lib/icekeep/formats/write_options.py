@@ -88,13 +88,14 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
         encoding: of the format that files are written in.
         metrics_modes: what manifests shall say of each column, by field id; null means what a table without
             properties keeps.
-        row_group_arrow_bytes: a row group is written when its data takes this much memory, however well it compresses.
+        row_group_arrow_bytes: a row group is written when its data takes this much memory, however well it compresses; a
+            task that has less memory to spare says less.
     """
 
     target_file_size_bytes: int = 512 * MIB
     encoding: ParquetOptions | OrcOptions | AvroOptions = ParquetOptions()
     metrics_modes: Mapping[int, MetricsMode] | None = None
-    row_group_arrow_bytes: int = 128 * MIB
+    row_group_arrow_bytes: int = 1024 * MIB
 
     @property
     def file_format(self) -> str:

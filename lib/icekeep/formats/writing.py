@@ -18,7 +18,7 @@ from icekeep.formats.avro import AvroWriter
 from icekeep.formats.base import FileWriter
 from icekeep.formats.metrics import MetricsCollector
 from icekeep.formats.orc import OrcWriter
-from icekeep.formats.parquet import ParquetWriter
+from icekeep.formats.parquet import ParquetWriter, row_group_bytes
 from icekeep.formats.parquet_columns import repeating_columns
 from icekeep.formats.projection import KEPT_DICTIONARY, project
 from icekeep.formats.write_options import MIB, OrcOptions, ParquetOptions, WriteOptions
@@ -27,8 +27,11 @@ from icekeep.spec.metrics_modes import metrics_modes
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
 
-ROW_GROUP_ROWS = 1_048_576
-"""The most rows of a row group."""
+ROW_GROUP_ROWS = 64 * 1024 * 1024
+"""The most rows of a row group: pyarrow writes no more into one."""
+
+_SAMPLE_ARROW_BYTES = 16 * MIB
+"""How much of a writer's first row group is encoded to see how well its rows compress."""
 
 PIECE_ARROW_BYTES = 4 * MIB
 """Of ORC and Avro files, whose encoders gather rows themselves: how much they are given at a time."""
@@ -39,8 +42,9 @@ class DataFileWriter:
 
     Use it as a context manager and call `close` at the end of the block: when the block ends without that, or raises,
     every file that was written is deleted. A file ends near the target size, at the end of a row group; no data makes
-    no file. In memory is one row group, at most about `row_group_arrow_bytes` of the options beside the table that is being
-    written. Of the other formats it is less: rows are handed on in pieces of `PIECE_ARROW_BYTES`.
+    no file. A row group is as large in the file as the table property says (`write.parquet.row-group-size-bytes`). In memory
+    is one, at most about `row_group_arrow_bytes` of the options beside the table that is being written: where that is less,
+    row groups are smaller. Of the other formats it is less: rows are handed on in pieces of `PIECE_ARROW_BYTES`.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class DataFileWriter:
         self._files: list[DataFile] = []
         self._flushed_arrow_bytes = 0.0
         self._flushed_bytes = 0.0
+        self._sampled_ratio: float | None = None
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -111,7 +116,7 @@ class DataFileWriter:
             piece = table.slice(start, free_rows)
             self._row_group.add(piece, bytes_per_row)
             start += piece.num_rows
-            if piece.num_rows == free_rows:
+            if piece.num_rows == free_rows and not self._may_grow():
                 self._flush()
 
     def end_file(self) -> None:
@@ -145,12 +150,25 @@ class DataFileWriter:
         encoding = self._options.encoding
         if not isinstance(encoding, ParquetOptions):
             return min(PIECE_ARROW_BYTES, self._options.target_file_size_bytes / 8)
-        ratio = self._flushed_bytes / self._flushed_arrow_bytes if self._flushed_arrow_bytes else 1.0
+        ratio = self._sampled_ratio or 1.0
+        if self._flushed_arrow_bytes:
+            ratio = self._flushed_bytes / self._flushed_arrow_bytes
         full_bytes = min(self._options.row_group_arrow_bytes, encoding.row_group_size_bytes / ratio)
         written_bytes = self._file.written_bytes if self._file is not None else 0
         remaining_bytes = max(1, self._options.target_file_size_bytes - written_bytes) / ratio
         # Row groups of one size that end where the file shall end, not large ones and a small rest.
         return remaining_bytes / math.ceil(remaining_bytes / full_bytes)
+
+    def _may_grow(self) -> bool:
+        """Whether a row group that is full by a guess has room by a sample of it: there is nothing else to go by at first."""
+        encoding = self._options.encoding
+        if self._flushed_arrow_bytes or self._sampled_ratio is not None or not isinstance(encoding, ParquetOptions):
+            return False
+        sample = self._row_group.first(_SAMPLE_ARROW_BYTES)
+        encoded_bytes = row_group_bytes(sample, encoding, repeating_columns(sample))
+        self._sampled_ratio = encoded_bytes / max(1, sample.nbytes)
+        has_rows_left = self._row_group.row_count < ROW_GROUP_ROWS
+        return has_rows_left and self._row_group_limit_bytes() > self._row_group.arrow_bytes
 
     def _flush(self) -> None:
         table, arrow_bytes = self._row_group.take()
@@ -208,6 +226,12 @@ class _RowGroup:
         self._tables.append(table)
         self.row_count += table.num_rows
         self.arrow_bytes += table.num_rows * bytes_per_row
+
+    def first(self, most_bytes: int) -> pa.Table:
+        """Rows that it begins with, of some bytes or a little more; they stay."""
+        share = min(1.0, most_bytes / max(1.0, self.arrow_bytes))
+        rows = pa.concat_tables(self._tables).slice(0, max(1, int(self.row_count * share)))
+        return rows.unify_dictionaries()
 
     def take(self) -> tuple[pa.Table, float]:
         """The tables as one, and its size; nothing stays behind."""

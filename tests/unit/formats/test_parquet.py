@@ -4,6 +4,7 @@ from contextlib import contextmanager
 from itertools import count
 from uuid import UUID as UUIDValue
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,14 +13,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError, UnavailableError, UnsupportedError
+from icekeep.formats import writing
 from icekeep.formats.arrow_schema import arrow_schema
 from icekeep.formats.metrics import count_nans
 from icekeep.formats.parquet import ParquetReader, repeating_strings
 from icekeep.formats.parquet_metrics import file_metrics
 from icekeep.formats.projection import KEPT_DICTIONARY
 from icekeep.formats.reading import FileColumns, SourceFile, read_file
-from icekeep.formats.write_options import WriteOptions, write_options
-from icekeep.formats.writing import ROW_GROUP_ROWS, DataFileWriter
+from icekeep.formats.write_options import write_options
+from icekeep.formats.writing import DataFileWriter
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metrics_modes import metrics_modes
 from icekeep.spec.types import INT, LONG, STRING, UUID, ListType, MapType, StructType
@@ -123,11 +125,59 @@ def test_small_tables_share_a_row_group(storage):
     assert footer(storage, file).num_row_groups == 1
 
 
-def test_a_row_group_has_a_limit_of_rows(storage):
-    table = pa.Table.from_arrays([pa.array(range(ROW_GROUP_ROWS + 5))], schema=arrow_schema(NUMBERS))
+def test_a_row_group_has_a_limit_of_rows(storage, monkeypatch):
+    monkeypatch.setattr(writing, "ROW_GROUP_ROWS", 1000)
+    table = pa.Table.from_arrays([pa.array(range(1005))], schema=arrow_schema(NUMBERS))
     (file,) = write_files(storage, NUMBERS, [table])
     metadata = footer(storage, file)
-    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [ROW_GROUP_ROWS, 5]
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [1000, 5]
+
+
+def row_group_sizes(storage, file):
+    """What row groups take in a file, compressed."""
+    metadata = footer(storage, file)
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    return [sum(group.column(n).total_compressed_size for n in range(group.num_columns)) for group in groups]
+
+
+def random_rows(row_count, text):
+    numbers = np.random.default_rng(7).integers(0, 2**62, row_count)
+    columns = [pa.array(numbers), pa.repeat(text, row_count)]
+    return pa.Table.from_arrays(columns, schema=arrow_schema(WORDS))
+
+
+@pytest.mark.parametrize("text", ["", "x" * 200])
+@pytest.mark.parametrize("table_rows", [50_000, 2_000_000])
+def test_a_row_group_is_as_large_in_the_file_as_the_property_says(storage, text, table_rows):
+    """FORMATS C5: whatever it takes in memory, however many rows it has, and the first one, too (C15)."""
+    size_bytes = 6 * 2**20
+    rows = random_rows(2_000_000, text)
+    tables = [rows.slice(start, table_rows) for start in range(0, rows.num_rows, table_rows)]
+    options = options_for(row_group_size_bytes=size_bytes, target_file_size_bytes=2**40)
+    (file,) = write_files(storage, WORDS, tables, options)
+    *sizes, last = row_group_sizes(storage, file)
+    assert len(sizes) == 2
+    assert all(0.85 * size_bytes < size < 1.15 * size_bytes for size in sizes)
+    assert last < 1.15 * size_bytes
+
+
+def test_narrow_rows_are_not_cut_by_their_number(storage):
+    """FORMATS C5: a row group of a million rows of 8 bytes was too small to be copied later."""
+    rows = random_rows(3_000_000, "")
+    (file,) = write_files(storage, WORDS, [rows.slice(start, 100_000) for start in range(0, 3_000_000, 100_000)])
+    (size_bytes,) = row_group_sizes(storage, file)
+    assert size_bytes > 20 * 2**20
+
+
+def test_the_first_file_of_a_writer_is_cut_as_the_others(storage):
+    """FORMATS C15: by a guess that rows do not compress, it began with a row group of a fifth of its size."""
+    rows = random_rows(1_000_000, "x" * 30)
+    tables = [rows.slice(start, 20_000) for start in range(0, rows.num_rows, 20_000)]
+    files = write_files(storage, WORDS, tables, options_for(target_file_size_bytes=2**21))
+    sizes = [row_group_sizes(storage, file) for file in files]
+    assert len(files) > 2
+    assert [len(groups) for groups in sizes] == [1] * len(files)
+    assert all(0.8 * 2**21 < size < 1.25 * 2**21 for (size,) in sizes[:-1])
 
 
 def test_a_row_group_has_a_limit_of_memory(storage):
@@ -142,7 +192,6 @@ def test_a_row_group_has_a_limit_of_memory(storage):
     groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     assert len(groups) == 2
     assert groups[0] * len(text) <= limit_bytes < (groups[0] + 200) * len(text)
-    assert WriteOptions().row_group_arrow_bytes == 128 * 2**20
 
 
 def test_nan_is_counted_over_all_row_groups(storage):
@@ -213,8 +262,10 @@ def test_the_first_error_is_the_one_that_is_told():
 
 
 def test_a_block_that_ends_without_close_leaves_nothing(tmp_path):
-    with DataFileWriter(open_storage({}), NUMBERS, WriteOptions(), numbered(str(tmp_path))) as writer:
-        writer.write(scrambled(ROW_GROUP_ROWS))
+    with DataFileWriter(
+        open_storage({}), NUMBERS, options_for(row_group_size_bytes=1), numbered(str(tmp_path))
+    ) as writer:
+        writer.write(scrambled(1000))
         assert len(list(tmp_path.iterdir())) == 1
     assert list(tmp_path.iterdir()) == []
 
