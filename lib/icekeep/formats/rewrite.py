@@ -48,19 +48,22 @@ def rewrite(task: RewriteTask, storage: Storage) -> RewriteOutcome:
     task = numbered(task)
     spliced = rewrite_spliced(task, storage)
     if spliced is not None:
-        hash_in = hash_of_live_rows(task, storage)
-        return msgspec.structs.replace(spliced, hash_in=hash_in, hash_out=hash_of_written(task, spliced.files, storage))
+        moved = () if spliced.moves is None else spliced.moves.locations
+        with removed_on_failure([*(file.file_path for file in spliced.files), *moved], storage):
+            hash_in, hash_out = hash_of_live_rows(task, storage), hash_of_written(task, spliced.files, storage)
+        return msgspec.structs.replace(spliced, hash_in=hash_in, hash_out=hash_out)
     rows = TaskRows(task, storage)
     written = write_rows(task, rows.columns, rows, storage)
     with removed_on_failure(written.locations, storage):
         moves = reported_moves(task, storage, rows.pieces, written.origins)
+        hash_out = hash_of_written(task, written.files, storage)
     return RewriteOutcome(
         files=written.files,
         read_count=rows.read_count,
         live_count=rows.live_count,
         moves=moves,
         hash_in=rows.hash,
-        hash_out=hash_of_written(task, written.files, storage),
+        hash_out=hash_out,
         peak_bytes=peak_memory_bytes(),
     )
 
@@ -80,13 +83,14 @@ def rewrite_together(tasks: Sequence[RewriteTask], storage: Storage) -> RewriteO
     with removed_on_failure(written.locations, storage):
         noted = [piece for rows in read for piece in rows.pieces]
         moves = reported_moves(first, storage, noted, written.origins)
+        hash_out = hash_of_written(first, written.files, storage)
     return RewriteOutcome(
         files=written.files,
         read_count=sum(rows.read_count for rows in read),
         live_count=sum(rows.live_count for rows in read),
         moves=moves,
         hash_in=sum((rows.hash for rows in read if rows.hash is not None), RowSum()) if first.verifies else None,
-        hash_out=hash_of_written(first, written.files, storage),
+        hash_out=hash_out,
         peak_bytes=peak_memory_bytes(),
     )
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 import msgspec
 import pyarrow as pa
 
+from icekeep.errors import IcekeepError
 from icekeep.formats.memory import TaskMemory, task_memory_bytes
 from icekeep.formats.moves_report import spilled_location
 from icekeep.formats.origins import OriginsWriter
@@ -46,11 +47,12 @@ def together(parts: Iterable[Written]) -> Written:
 
 @contextmanager
 def removed_on_failure(locations: Sequence[str], storage: Storage) -> Iterator[None]:
-    """Unless the block ends well, the files that were written before it are not left."""
+    """Unless the block ends well, the files that were written before it are not left, but as evidence (`kept_files`)."""
     try:
         yield
-    except BaseException:
-        storage.delete_many(locations)
+    except BaseException as error:
+        if not (isinstance(error, IcekeepError) and error.facts.get("kept_files")):
+            storage.delete_many(locations)
         raise
 
 

@@ -8,6 +8,8 @@ import pyarrow.compute as pc
 import pytest
 from msgspec.structs import replace
 
+from icekeep.errors import IcekeepBug, UnavailableError
+from icekeep.formats import verifying
 from icekeep.formats.ordering import Curve, KeyRange, Ordering
 from icekeep.formats.rewrite import rewrite, rewrite_together
 from icekeep.formats.row_hash import RowHash
@@ -106,3 +108,39 @@ def test_a_value_that_a_writer_changes_shows(storage, tables, way):
 def test_nothing_is_hashed_where_nobody_asks(storage, tables):
     outcome = rewrite(replace(told(storage, tables), verifies=False), storage)
     assert (outcome.hash_in, outcome.hash_out) == (None, None)
+
+
+@pytest.mark.parametrize("way", ["in order", "pages moved", "ranges together"])
+@pytest.mark.parametrize("name", ["TaskRows", "hash_of_files"])
+def test_new_files_are_not_left_behind_where_the_store_fails_while_they_are_proved(
+    storage, tables, monkeypatch, way, name
+):
+    """FORMATS C11: what is left is evidence of a difference; of a store that is away it is an orphan."""
+    do, facts = WAYS[way]
+    task, before = told(storage, tables, **facts), set(storage.files)
+
+    def fail(*_, **__):
+        raise UnavailableError("the store is away")
+
+    monkeypatch.setattr(verifying, name, fail)
+    if name == "TaskRows" and way != "pages moved":
+        # The rows that go in are hashed as they are read.
+        assert do(task, storage)
+        return
+    with pytest.raises(UnavailableError):
+        do(task, storage)
+    assert set(storage.files) == before
+
+
+@pytest.mark.parametrize("way", ["in order", "pages moved", "ranges together"])
+def test_new_files_that_differ_are_left_as_evidence(storage, tables, monkeypatch, way):
+    do, facts = WAYS[way]
+    task, before = told(storage, tables, **facts), set(storage.files)
+
+    def differ(files, *_, **__):
+        raise verifying._differs("other rows", files)
+
+    monkeypatch.setattr(verifying, "hash_of_files", differ)
+    with pytest.raises(IcekeepBug) as error:
+        do(task, storage)
+    assert len(set(storage.files) - before) == len(error.value.facts["kept_files"]) > 0

@@ -130,14 +130,15 @@ def run_stitch(task: StitchTask, storage: Storage) -> RewriteOutcome:
         return rewrite(told, storage)
     with removed_on_failure([location], storage):
         moves = reported_moves(told, storage, whole_pieces(told), None)
+        hash_in, hash_out = hash_of_live_rows(told, storage), hash_of_written(told, (file,), storage)
     return RewriteOutcome(
         files=(file,),
         read_count=file.record_count,
         live_count=file.record_count,
         stitched_count=1,
         moves=moves,
-        hash_in=hash_of_live_rows(told, storage),
-        hash_out=hash_of_written(told, (file,), storage),
+        hash_in=hash_in,
+        hash_out=hash_out,
         peak_bytes=peak_memory_bytes(),
     )
 

@@ -3,6 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
+from icekeep.errors import UnavailableError
+from icekeep.formats import verifying
 from icekeep.maintenance.compaction.stitched import run_stitch, stitch_task
 from icekeep.planning.columns import METRICS
 from icekeep.spec.types import INT, LONG
@@ -36,3 +38,19 @@ def test_nothing_is_told_where_nobody_asks(storage):
     task = task_of(files, deleting(storage, files)[1])
     outcome = run_stitch(replace(task, rewrite=replace(task.rewrite, moves_directory=None)), storage)
     assert (outcome.stitched_count, outcome.moves) == (1, None)
+
+
+@pytest.mark.parametrize("name", ["TaskRows", "hash_of_files"])
+def test_a_stitched_file_is_not_left_behind_where_the_store_fails_while_it_is_proved(storage, monkeypatch, name):
+    """FORMATS C11."""
+    files = [OldFile(file=old_file(storage, 0, 30))]
+    task = task_of(files, deleting(storage, files)[1])
+    before = set(storage.files)
+
+    def fail(*_, **__):
+        raise UnavailableError("the store is away")
+
+    monkeypatch.setattr(verifying, name, fail)
+    with pytest.raises(UnavailableError):
+        run_stitch(replace(task, rewrite=replace(task.rewrite, verifies=True)), storage)
+    assert set(storage.files) == before
