@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import pyarrow as pa
 
+from icekeep.errors import UnsupportedError
 from icekeep.formats.live_rows import PIECE_BYTES, LivePiece, LiveRowsReader
 from icekeep.formats.memory import TaskMemory, task_memory_bytes
 from icekeep.formats.parquet import repeating_strings
@@ -25,12 +26,23 @@ _LARGE_BYTES = 16 * MIB
 
 
 def columns_to_write(task: RewriteTask) -> Schema:
-    """The table's columns, and the lineage of rows that have one: they keep it in their new file (spec, "Row Lineage")."""
+    """The table's columns, and the lineage of rows that have one: they keep it in their new file (spec, "Row Lineage").
+
+    Raises:
+        UnsupportedError: a column of the table has the name of one of lineage: no file can hold both.
+    """
     keeps_lineage = task.keeps_lineage
     if keeps_lineage is None:
         keeps_lineage = any(piece.first_row_id is not None for piece in task.pieces)
     if not keeps_lineage:
         return task.schema
+    for field in task.schema.fields:
+        if field.name in (ROW_ID.name, LAST_UPDATED_SEQUENCE_NUMBER.name):
+            raise UnsupportedError(
+                f"the table has a column of its own named {field.name!r}, under which data files of format version 3 keep the "
+                "lineage of rows: rename the column, then its data files can be rewritten",
+                column=field.name,
+            )
     return msgspec.structs.replace(task.schema, fields=(*task.schema.fields, ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER))
 
 

@@ -408,6 +408,20 @@ def test_rows_keep_their_ids_and_sequence_numbers_in_version_3(storage, descendi
     assert table["_row_id"].to_pylist() == [row_id for _, row_id, _ in found]
 
 
+@pytest.mark.parametrize("name", ["_row_id", "_last_updated_sequence_number"])
+def test_a_column_of_the_tables_own_named_as_lineage_is_refused_before_anything_is_written(storage, name):
+    """FORMATS C12: the new file had two columns of the name, and could not be read."""
+    schema = schema_of(column(1, "id", LONG), column(2, name, LONG))
+    pieces = old_files(storage, schema, [table_of(schema, [{"id": 1, name: 2}])])
+    before = set(storage.files)
+    with pytest.raises(UnsupportedError, match=f"a column of its own named '{name}'.* rename the column"):
+        rewritten(storage, [replace(pieces[0], first_row_id=0)], schema)
+    assert set(storage.files) == before
+    # Where rows have no lineage the name is free.
+    (file,) = rewritten(storage, pieces, schema)
+    assert read_files(storage, [file], schema).to_pylist() == [{"id": 1, name: 2}]
+
+
 def test_rows_of_older_versions_get_no_ids(storage):
     (file,) = rewritten(storage, old_files(storage, EVENTS, [events(0, 4)]), EVENTS)
     assert len(pq.ParquetFile(storage.open(file.file_path)).schema) == 3
