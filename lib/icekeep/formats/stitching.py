@@ -175,6 +175,9 @@ def _unsafe(footer: Footer, first_row_id: int | None) -> str | None:
         return "it has timestamps of 96 bits"
     if first_row_id is not None and not all(_is_without_nulls(footer, field_id) for field_id in LINEAGE_IDS):
         return "its rows inherit their row ids"
+    if first_row_id is None and any(leaf.field_id in LINEAGE_IDS for leaf in footer.stored.leaves):
+        # They count for nothing there, and would in a file that has a first row id.
+        return "it stores row ids that its manifest does not know of"
     return None
 
 

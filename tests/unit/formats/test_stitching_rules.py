@@ -161,10 +161,18 @@ def with_lineage(ids, numbers, required=False):
 )
 def test_rows_keep_their_lineage(storage, ids, numbers, facts, stitchable):
     file = put_table(storage, "memory:/t/f", with_lineage(ids, numbers), 2, **facts)
-    # Nothing is lost where the entry has no ids to inherit from.
-    assert isinstance(answer_for(storage, file, rules_for(PLAIN)), Stitchable)
     answer = answer_for(storage, file, rules_for(PLAIN), first_row_id=100)
     assert isinstance(answer, Stitchable) if stitchable else answer == NotStitchable("its rows inherit their row ids")
+
+
+def test_stored_lineage_does_not_come_back_where_the_entry_has_no_row_id(storage):
+    """FORMATS C13: such rows are read as rows without ids, and would have these again in a file with a first row id."""
+    file = put_table(storage, "memory:/t/f", with_lineage([5, 6, 7], [1, 1, 2]))
+    reason = "it stores row ids that its manifest does not know of"
+    assert reason_for(storage, file, rules_for(PLAIN)) == reason
+    with pytest.raises(UnsupportedError, match=reason):
+        stitching.stitch([file], storage, "memory:/t/new", schema=PLAIN)
+    assert "memory:/t/new" not in storage.files
 
 
 def test_rows_that_inherit_ids_are_not_stitched(storage):
