@@ -19,18 +19,20 @@ class DeleteCache:
     def __init__(self, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
         self._budget_bytes = budget_bytes
         self._entries: dict[Hashable, tuple[Any, int]] = {}
-        self._used: set[Hashable] = set()
+        self._used: dict[Hashable, None] = {}
+        self._idle: dict[Hashable, None] = {}
         self.held_bytes = 0
 
     def begin_file(self) -> None:
         """The next data file begins: what is not asked for again may go."""
+        self._idle |= self._used
         self._used.clear()
 
     def make_room(self, size_bytes: int) -> bool:
         """Whether a new entry of a size can be kept; what had to go for it is gone."""
-        for key in [key for key in self._entries if key not in self._used]:
-            if self.held_bytes + size_bytes <= self._budget_bytes:
-                break
+        while self._idle and self.held_bytes + size_bytes > self._budget_bytes:
+            key = next(iter(self._idle))
+            del self._idle[key]
             self.held_bytes -= self._entries.pop(key)[1]
         return self.held_bytes + size_bytes <= self._budget_bytes
 
@@ -38,12 +40,13 @@ class DeleteCache:
         """What is kept under a key, None if there is nothing."""
         if key not in self._entries:
             return None
-        self._used.add(key)
+        self._idle.pop(key, None)
+        self._used[key] = None
         return self._entries[key][0]
 
     def keep(self, key: Hashable, value: Any, size_bytes: int) -> None:
         """Keep a value if there is room for it."""
         if key not in self._entries and self.make_room(size_bytes):
             self._entries[key] = (value, size_bytes)
-            self._used.add(key)
+            self._used[key] = None
             self.held_bytes += size_bytes

@@ -7,6 +7,7 @@ given a range of paths of data files that bounds both.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import cached_property
 from itertools import count
 from typing import Any, Self
 
@@ -18,13 +19,13 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from icekeep.commit.changes.rewrite_deletes import NamedFile
-from icekeep.errors import IcekeepBug, InvalidTableError
+from icekeep.errors import IcekeepBug
 from icekeep.formats.arrow_schema import arrow_schema
 from icekeep.formats.delete_names import Granularity
-from icekeep.formats.deletes import BATCH_ROWS, delete_write_options, validate_plain
+from icekeep.formats.deletes import BATCH_ROWS, delete_write_options, position_tables
 from icekeep.formats.deletion_vectors import VectorTarget, write_deletion_vectors
 from icekeep.formats.projection import KEPT_DICTIONARY, cast_to_schema
-from icekeep.formats.reading import FileColumns, SourceFile, read_file
+from icekeep.formats.row_moves import bitmap_from
 from icekeep.formats.write_options import WriteOptions
 from icekeep.formats.writing import DataFileWriter
 from icekeep.spec.applicability import PathDigest, path_digest
@@ -149,16 +150,11 @@ class _Found:
 
     @property
     def kept_count(self) -> int:
-        return sum(map(len, self.positions().values())) + sum(map(len, self._with_values.values()))
+        return sum(map(len, self.positions.values())) + sum(map(len, self._with_values.values()))
 
     def add(self, rows: pa.Table, source: DeleteSource) -> None:
         """Take in some rows of a delete file."""
         positions = rows.column(1).to_numpy()
-        if len(positions) and positions.min() < 0:
-            raise InvalidTableError(
-                f"delete file {source.file.file_path!r} deletes a row at a position below 0",
-                location=source.file.file_path,
-            )
         has_values = None if rows.num_columns < 3 else pc.is_valid(rows.column(2)).to_numpy(zero_copy_only=False)
         for path, at in _by_path(rows.column(0)):
             if not self._task.takes(path):
@@ -173,8 +169,9 @@ class _Found:
             _gather(self._with_values, path, positions[at[valued]])
             self._values.append(rows.take(pa.array(at[valued])))
 
+    @cached_property
     def positions(self) -> dict[str, BitMap64]:
-        """What is kept without values, by path in order; what is there with values, too, is not."""
+        """What is kept without values, by path in order; what is there with values, too, is not. Asked for once all is read."""
         less = {
             path: some - self._with_values[path] if path in self._with_values else some
             for path, some in self._positions.items()
@@ -208,7 +205,10 @@ class _Found:
 
 def _gather(bitmaps: dict[str, BitMap64], path: str, positions: Positions) -> None:
     if len(positions):
-        bitmaps.setdefault(path, BitMap64()).update(positions.tolist())
+        found = bitmap_from(positions)
+        known = bitmaps.setdefault(path, found)
+        if known is not found:
+            known |= found
 
 
 def _by_path(paths: pa.ChunkedArray) -> Iterator[tuple[str, Positions]]:
@@ -227,12 +227,12 @@ def _by_path(paths: pa.ChunkedArray) -> Iterator[tuple[str, Positions]]:
 
 
 def _rows_of(file: DataFile, task: DeletesTask, storage: Storage) -> Iterator[pa.Table]:
-    """The rows of a delete file, with the values of what they delete if those are to be carried on."""
-    validate_plain(file)
+    """The rows of a delete file, with the values of what they delete if those are to be carried on.
+
+    Row groups that name no data file of the task's range of paths are left out: each range would read all of them.
+    """
     schema = _POSITIONS if task.makes_vectors else _with_values(task.schema, required=False)
-    columns = FileColumns(schema, kept_dictionaries=(DELETE_FILE_PATH.field_id,))
-    source = SourceFile(location=file.file_path, file_format=file.file_format)
-    return read_file(storage, source, columns, batch_rows=BATCH_ROWS)
+    return position_tables(storage, file, schema, task.first_path, task.end_path)
 
 
 def _with_values(schema: Schema, *, required: bool) -> Schema:
@@ -253,7 +253,7 @@ def _optional(struct: StructType) -> StructType:
 
 
 def _write_vectors(found: _Found, task: DeletesTask, storage: Storage) -> tuple[DataFile, ...]:
-    vectors = found.positions()
+    vectors = found.positions
     if not vectors:
         return ()
     targets = (
@@ -265,7 +265,7 @@ def _write_vectors(found: _Found, task: DeletesTask, storage: Storage) -> tuple[
 
 def _write_positions(found: _Found, task: DeletesTask, storage: Storage) -> tuple[DataFile, ...]:
     """Positions with values go to files of their own: in a file that has the column each row must have a value."""
-    tables = [(_POSITIONS, _tables(found.positions(), task.granularity))]
+    tables = [(_POSITIONS, _tables(found.positions, task.granularity))]
     values = found.values()
     if values is not None:
         schema = _with_values(task.schema, required=True)

@@ -10,7 +10,6 @@ from itertools import count, groupby
 import msgspec
 import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap64
 
 from icekeep.commit.changes.convert_deletes import EntryDigests, NamedFile
 from icekeep.commit.file_sets import entry_digest
@@ -23,6 +22,7 @@ from icekeep.formats.live_rows import LivePiece
 from icekeep.formats.memory import peak_memory_bytes
 from icekeep.formats.reaching_deletes import deleted_positions
 from icekeep.formats.reading import SourceFile
+from icekeep.formats.row_moves import bitmap_from
 from icekeep.spec.applicability import is_deletion_vector, partition_key
 from icekeep.spec.layout import data_layout
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
@@ -231,7 +231,7 @@ class _Work:
             vectors = _first_some(first, found, VECTORS_A_FILE)
             location = self._new_location(first[0], FILE_FORMAT)
             self.added += write_deletion_vectors(
-                self._storage, location, ((_target(file), BitMap64(positions)) for file, positions in vectors)
+                self._storage, location, ((_target(file), bitmap_from(positions)) for file, positions in vectors)
             )
 
     def _new_location(self, file: DataFile, file_format: str) -> str:

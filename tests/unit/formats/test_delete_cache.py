@@ -41,3 +41,28 @@ def test_a_second_value_of_one_key_is_not_counted_twice():
     cache.keep("a", "A", 6)
     cache.keep("a", "A", 3)
     assert cache.held_bytes == 6
+
+
+def test_a_full_cache_is_not_looked_through_for_each_file_that_asks():
+    """FORMATS C15: 20,000 small delete files cost 20,000 looks each."""
+
+    class Counted(str):
+        looks = 0
+
+        def __hash__(self):
+            Counted.looks += 1
+            return super().__hash__()
+
+    cache = DeleteCache(budget_bytes=1000)
+    for number in range(1000):
+        cache.keep(Counted(number), number, 1)
+    cache.begin_file()
+    used = [cache.get(Counted(number)) for number in range(1000)]
+    assert used == [*range(1000)]
+    Counted.looks = 0
+    assert not any(cache.make_room(1) for _ in range(1000))
+    assert Counted.looks == 0
+    cache.begin_file()
+    Counted.looks = 0
+    assert all(cache.make_room(1) for _ in range(1000))
+    assert Counted.looks < 10

@@ -1,8 +1,10 @@
 """What one task makes of delete files: positions in order, each once, and none that reaches nothing."""
 
+import io
 from collections import defaultdict
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,15 +16,17 @@ from pyroaring import BitMap64
 from icekeep.commit.changes.rewrite_deletes import NamedFile
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
 from icekeep.formats import delete_rewrite
+from icekeep.formats.arrow_schema import arrow_schema
 from icekeep.formats.delete_rewrite import DeleteSource, DeletesTask, LiveFile, rewrite_deletes
 from icekeep.formats.deletes import read_all_position_deletes, write_position_deletes
 from icekeep.formats.deletion_vectors import read_deletion_vector
 from icekeep.spec.applicability import path_digest
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS
+from icekeep.spec.schema import Schema
 from icekeep.spec.types import StructType
-from kit.storage import MemoryStorage
-from kit.tables import COLUMNS
+from kit.storage import HookedStorage, MemoryStorage
+from kit.tables import COLUMNS, data_file
 
 FORMATS = ("PARQUET", "ORC", "AVRO")
 Pairs = list[tuple[str, int]]
@@ -239,3 +243,42 @@ def test_what_is_deleted_in_each_data_file_stays_deleted_and_nothing_else(some, 
         if became is not None:
             assert became.problem(file.sequence_number, has_vector=file.has_vector, makes_vectors=makes_vectors) is None
             assert became.kept_from is None or became.kept_from <= newest
+
+
+def test_a_task_of_a_range_of_paths_reads_the_row_groups_of_its_range(storage):
+    """FORMATS C15: N ranges read every delete file N times."""
+    paths = [f"memory://lake/{n:03d}-{'x' * 200}" for n in range(100)]
+    numbers = np.random.default_rng(5).integers(0, 2**40, 100 * 500)
+    columns = [pa.array([path for path in paths for _ in range(500)]), pa.array(numbers)]
+    path, position = arrow_schema(Schema(fields=(DELETE_FILE_PATH, DELETE_FILE_POS)))
+    with storage.write("memory://lake/deletes") as stream:
+        table = pa.Table.from_arrays(columns, schema=pa.schema([path, position]))
+        pq.write_table(table, stream, row_group_size=5000, compression="none", use_dictionary=False)
+    file = replace(data_file("", 50_000), content=FileContent.POSITION_DELETES, file_path="memory://lake/deletes")
+    live = {path: LiveFile(1) for path in paths}
+    read: list[int] = []
+    counting = HookedStorage(storage)
+    counting.open = lambda location: _Counting(storage.read(location), read)
+    whole = task(DeleteSource(file, 5), live=live, makes_vectors=True)
+    parts = [(None, paths[20]), (paths[20], paths[60]), (paths[60], None)]
+    done, shares = [], []
+    for first, end in parts:
+        read.clear()
+        done.append(rewrite_deletes(replace(whole, first_path=first, end_path=end, partition_id=len(done)), counting))
+        shares.append(sum(read) / len(storage.read(file.file_path)))
+    assert sum(outcome.read_count for outcome in done) == 50_000
+    assert [len(outcome.named) for outcome in done] == [20, 40, 40]
+    assert all(share < wanted for share, wanted in zip(shares, (0.3, 0.5, 0.5), strict=True))
+
+
+class _Counting(io.BytesIO):
+    """A stream that counts what is read of it."""
+
+    def __init__(self, data: bytes, read: list[int]) -> None:
+        super().__init__(data)
+        self._read = read
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
+        self._read.append(len(data))
+        return data
