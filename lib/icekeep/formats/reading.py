@@ -289,7 +289,12 @@ def _fact(field: NestedField, source: SourceFile, positions: range) -> pa.Array:
 
 
 def _inherited(stored: Any, field_id: int, source: SourceFile, first: int) -> Any:
-    """Row lineage: what the file stores of it, else what the row inherits; null where the file has no first row id."""
+    """Row lineage: what the file stores of it, else what the row inherits; null where the file has no first row id.
+
+    A row inherits the data sequence number, not the file's own (spec, "Row Lineage", "Reading Files With Row Lineage"). They
+    differ for files that a rewrite added under the number that it started from. Iceberg Java does the same since 1.12
+    (`PartitionUtil.constantsMap`, apache/iceberg#17039); up to 1.11 it took the file's.
+    """
     if source.first_row_id is None:
         return pa.nulls(len(stored), pa.int64())
     if field_id == LAST_UPDATED_SEQUENCE_NUMBER.field_id:
