@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from icekeep.errors import InvalidTableError, UnavailableError, UnsupportedError
 
+_OFFSET_BYTES = 4
+
 
 class PartSize(msgspec.Struct, frozen=True, kw_only=True):
     """What a part takes of memory, as far as a file's footer tells.
@@ -78,6 +80,14 @@ class FileReader(Protocol):
             InvalidTableError: a part is not there, or has not the rows that it should.
             UnsupportedError: the file holds something that we do not read.
         """
+
+
+def value_width(type_: pa.DataType) -> int:
+    """The bytes that a value takes in memory at least: a text takes an offset."""
+    try:
+        return int(type_.bit_width) // 8
+    except ValueError:
+        return _OFFSET_BYTES
 
 
 PartChoice = Callable[[FileReader], Sequence[int] | None]

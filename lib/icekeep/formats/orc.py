@@ -18,7 +18,7 @@ from pyarrow import orc
 
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
 from icekeep.formats.arrow_schema import FIELD_ID_KEY, field_id
-from icekeep.formats.base import FileMetrics, PartSize
+from icekeep.formats.base import FileMetrics, PartSize, value_width
 from icekeep.formats.file_ids import MICROSECONDS, STORED_AS_KEY, Metadata, child_fields, map_fields, storage_types
 from icekeep.formats.metrics import MetricsCollector
 from icekeep.formats.nested import elements, sink_nulls
@@ -57,12 +57,25 @@ class OrcReader:
         return None
 
     def largest_part(self, columns: Collection[str] | None = None) -> PartSize | None:
-        """Not known."""
-        return None
+        """The stripe that takes the most memory by what it takes at least: the footer does not say more."""
+        sizes = self._sizes(columns)
+        return max(sizes, key=lambda size: size.size_bytes, default=None)
 
     def held_bytes(self, part: int, columns: Collection[str] | None = None) -> int:
-        """Nothing that is known."""
-        return 0
+        """The stripe: pyarrow reads none in less."""
+        return self._sizes(columns)[part].size_bytes
+
+    def _sizes(self, columns: Collection[str] | None) -> list[PartSize]:
+        row_bytes = sum(value_width(field.type) for field in self.schema if columns is None or field.name in columns)
+        is_whole = columns is None or len(columns) == len(self.schema)
+        return [
+            PartSize(
+                number=number,
+                row_count=stripe.row_count,
+                size_bytes=max(stripe.row_count * row_bytes, stripe.data_bytes if is_whole else 0),
+            )
+            for number, stripe in enumerate(stripes_of(self._file))
+        ]
 
     def tables(
         self,
@@ -71,7 +84,7 @@ class OrcReader:
         kept_dictionaries: Sequence[str],
         batch_rows: int | None,
     ) -> Iterator[tuple[int, pa.Table]]:
-        """One table a stripe."""
+        """One table a stripe, or several of at most `batch_rows` that share its memory."""
         # pyarrow takes a dot for a path into a struct, and a stripe read without columns has no rows.
         selected = list(columns) if columns and not any("." in name for name in columns) else None
         stripes = stripes_of(self._file)
@@ -82,7 +95,10 @@ class OrcReader:
             expected = stripes[position].row_count
             if table.num_rows != expected:
                 raise InvalidTableError(f"stripe {position} has {table.num_rows} rows where the footer says {expected}")
-            yield sum(stripe.row_count for stripe in stripes[:position]), table
+            first = sum(stripe.row_count for stripe in stripes[:position])
+            step = batch_rows or max(1, table.num_rows)
+            for start in range(0, max(1, table.num_rows), step):
+                yield first + start, table.slice(start, step)
 
     def _stripe(self, position: int, columns: list[str] | None) -> pa.RecordBatch:
         try:
@@ -186,9 +202,10 @@ def _has_fraction_before_1970(column: Any) -> bool:
 
 
 class Stripe(msgspec.Struct, frozen=True):
-    """Where a stripe begins, and how many rows it has."""
+    """Where a stripe begins, what its data takes in the file, and how many rows it has."""
 
     offset: int
+    data_bytes: int
     row_count: int
 
 
@@ -199,7 +216,7 @@ def stripes_of(file: orc.ORCFile) -> list[Stripe]:
         InvalidTableError: the footer is not what ORC's specification says.
     """
     infos = _footer_messages(file, _FOOTER_STRIPES)
-    return [Stripe(info.get(_STRIPE_OFFSET, 0), info.get(_STRIPE_ROWS, 0)) for info in infos]
+    return [Stripe(info.get(_STRIPE_OFFSET, 0), info.get(_STRIPE_DATA, 0), info.get(_STRIPE_ROWS, 0)) for info in infos]
 
 
 def _validate_decimals(file: orc.ORCFile) -> None:
@@ -219,7 +236,7 @@ def _footer_messages(file: orc.ORCFile, tag: int) -> list[dict[int, Any]]:
 
 
 _TAIL_FOOTER = 2
-_FOOTER_STRIPES, _STRIPE_OFFSET, _STRIPE_ROWS = 3, 1, 5
+_FOOTER_STRIPES, _STRIPE_OFFSET, _STRIPE_DATA, _STRIPE_ROWS = 3, 1, 3, 5
 _FOOTER_TYPES, _TYPE_KIND, _TYPE_PRECISION, _TYPE_SCALE = 4, 1, 5, 6
 _DECIMAL = 14
 """Tags of ORC's protobuf messages `FileTail`, `Footer`, `StripeInformation` and `Type`, and a kind of type."""

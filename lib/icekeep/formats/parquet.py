@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.formats.arrow_schema import field_id
-from icekeep.formats.base import FileMetrics, PartSize, translated
+from icekeep.formats.base import FileMetrics, PartSize, translated, value_width
 from icekeep.formats.file_ids import INSTANT, STORED_AS_KEY, Metadata, map_fields
 from icekeep.formats.metrics import count_nans
 from icekeep.formats.parquet_columns import bloom_filters, with_dictionary, with_statistics
@@ -60,7 +60,7 @@ class ParquetReader:
         """The row group with the most data, whose columns are read page by page where it is read in batches."""
         metadata = self._file.metadata
         leaves = self._leaves(columns)
-        row_bytes = sum(_width(field.type) for field in self.schema if columns is None or field.name in columns)
+        row_bytes = sum(value_width(field.type) for field in self.schema if columns is None or field.name in columns)
 
         def stored_bytes(group: pq.RowGroupMetaData) -> int:
             if leaves is None:
@@ -241,14 +241,6 @@ def repeating_strings(storage: Storage, location: str) -> frozenset[int]:
             small = chunk.total_uncompressed_size <= chunk.num_values * _ENCODED_VALUE_BYTES
             (paying if chunk.has_dictionary_page and small else others).add(ids.get(chunk.path_in_schema))
     return frozenset(id_ for id_ in paying - others if id_ is not None)
-
-
-def _width(type_: pa.DataType) -> int:
-    """The bytes of a value, or of where a text begins."""
-    try:
-        return type_.bit_width // 8
-    except ValueError:
-        return _ENCODED_VALUE_BYTES
 
 
 def _held_bytes(chunk: pq.ColumnChunkMetaData) -> int:

@@ -11,7 +11,8 @@ from pyarrow import orc
 
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow_schema import arrow_schema
-from icekeep.formats.orc import column_numbers, orc_schema, stripes_of
+from icekeep.formats.memory import TaskMemory
+from icekeep.formats.orc import OrcReader, column_numbers, orc_schema, stripes_of
 from icekeep.spec.types import (
     BINARY,
     BOOLEAN,
@@ -271,3 +272,22 @@ def test_files_have_bloom_filters_of_the_columns_that_the_table_names(storage):
         (file,) = write_files(storage, NESTED, [table_of(NESTED, rows)], options, directory=f"memory:/{number}")
         assert bloom_filters(storage, file) == set(column_numbers(orc_schema(arrow_schema(NESTED)), names))
         assert read_table(storage, file.file_path, NESTED)["b"].to_pylist() == ["b"] * 1000
+
+
+def test_a_stripe_takes_at_least_what_its_footer_tells_and_is_handed_on_in_batches(storage):
+    """FORMATS C15: the memory of a stripe was not known at all, so a task that could not hold it died of it."""
+    schema = schema_of(column(1, "n", LONG), column(2, "s", STRING))
+    rows = table_of(schema, [{"n": n, "s": f"{n * 7919 % 10007:050}"} for n in range(4000)])
+    (file,) = write_files(storage, schema, [rows], options_for("ORC", compression="uncompressed"))
+    reader = OrcReader(storage.open(file.file_path))
+    part = reader.largest_part()
+    assert (part.number, part.row_count) == (0, 4000)
+    assert 4000 * 12 < part.size_bytes < file.file_size_in_bytes
+    assert reader.held_bytes(0) == part.size_bytes
+    assert reader.largest_part(["n"]).size_bytes == 4000 * 8
+    tables = [*reader.tables(["n"], None, (), 1500)]
+    assert [(first, table.num_rows) for first, table in tables] == [(0, 1500), (1500, 1500), (3000, 1000)]
+    assert pa.concat_tables([table for _, table in tables])["n"].to_pylist() == [*range(4000)]
+    with pytest.raises(UnsupportedError, match="row group 0 takes"):
+        TaskMemory(part.size_bytes).batch_rows(reader)
+    assert TaskMemory(100 * part.size_bytes).batch_rows(reader) is None
