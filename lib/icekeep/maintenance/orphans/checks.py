@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import InvalidTableError, SafetyError, TryAgainError, UsageError
+from icekeep.errors import ConflictError, InvalidTableError, SafetyError, UsageError
 from icekeep.maintenance.deletion.neighbours import Neighbours
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import Territory
@@ -98,7 +98,7 @@ def refuse_foreign(
 
     Raises:
         SafetyError: something is `foreign`, or there are `forks`.
-        TryAgainError: all that stands in the way is `unfinished`.
+        ConflictError: all that stands in the way is `unfinished`.
     """
     if foreign:
         raise SafetyError(
@@ -116,7 +116,7 @@ def refuse_foreign(
             files=[*forks],
         )
     if unfinished:
-        raise TryAgainError(
+        raise ConflictError(
             f"somebody is writing metadata of table {table.name!r}, or died at it a short time ago: {unfinished[0]}"
             f"{_and_more(unfinished)}; nothing is deleted; run it again later",
             files=[*unfinished],
