@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from icekeep.catalog.base import Conflict, Unknown
+from icekeep.catalog.base import Conflict
 from icekeep.commit import attempt as attempts
 from icekeep.commit import retry
 from icekeep.commit.attempt import CommitFiles
@@ -17,7 +17,7 @@ from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.changes.set_current_snapshot import RollbackToSnapshot
 from icekeep.commit.cleanup import remove_all
 from icekeep.commit.summary import SummaryBuilder
-from icekeep.errors import ConflictError
+from icekeep.errors import ConflictError, OutcomeUnknownError
 from icekeep.events import SILENT
 from icekeep.maintenance.deletion import earlier
 from icekeep.maintenance.deletion.reclaim import reclaim
@@ -56,10 +56,11 @@ def cleans_up_after_unknown() -> AbstractContextManager[Any]:
     """Removes what it wrote although it may have landed."""
 
     def swap(base: Any, updates: Any, snapshot_id: int, files: CommitFiles, runtime: Any) -> Any:
-        outcome = _swap(base, updates, snapshot_id, files, runtime)
-        if isinstance(outcome, Unknown):
+        try:
+            return _swap(base, updates, snapshot_id, files, runtime)
+        except OutcomeUnknownError:
             remove_all(files)
-        return outcome
+            raise
 
     return replaced(retry, "_swap", swap)
 
@@ -81,8 +82,10 @@ def takes_unknown_for_a_conflict() -> AbstractContextManager[Any]:
     """Tries again although the first attempt may have landed."""
 
     def swap(*arguments: Any) -> Any:
-        outcome = _swap(*arguments)
-        return Conflict("it seems") if isinstance(outcome, Unknown) else outcome
+        try:
+            return _swap(*arguments)
+        except OutcomeUnknownError:
+            return Conflict("it seems")
 
     return replaced(retry, "_swap", swap)
 

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.retry import commit
+<<<<<<< ours
 from icekeep.errors import (
     ConflictError,
     JobFailedError,
@@ -15,6 +16,9 @@ from icekeep.errors import (
     UnsupportedError,
     UsageError,
 )
+=======
+from icekeep.errors import ConflictError, JobFailedError, OutcomeUnknownError, SafetyError, UnavailableError, UsageError
+>>>>>>> theirs
 from icekeep.events import Warned
 from icekeep.maintenance.heartbeat import Heartbeat
 from icekeep.maintenance.start_tag import TAG_AGE_MS, TAG_PREFIX, hold_start
@@ -120,7 +124,7 @@ def test_the_tag_goes_whatever_comes_of_the_run_and_the_error_stays_what_it_is(t
     assert tags(catalog) == set()
 
 
-@pytest.mark.parametrize("how", [IS_UNKNOWN, fails(UnavailableError("out of reach")), fails(SafetyError("no"))])
+@pytest.mark.parametrize("how", [IS_UNKNOWN, fails(UsageError("denied")), fails(SafetyError("no"))])
 @pytest.mark.parametrize("error", [None, JobFailedError("no")])
 def test_a_tag_that_cannot_be_dropped_is_a_warning_that_names_it_and_hides_no_error(
     table, catalog, listener, how, error
@@ -269,7 +273,7 @@ def test_tags_of_dead_runs_go_and_those_of_living_runs_and_of_others_stay(table,
 
 def test_a_left_over_tag_that_cannot_be_dropped_hinders_no_run(table, catalog, listener):
     table = set_ref(table, f"{TAG_PREFIX}dead", table.metadata.current_snapshot_id, max_ref_age_ms=1)
-    catalog.follow(fails(UnavailableError("out of reach")))
+    catalog.follow(fails(UsageError("denied")))
     with held(table, listener) as name:
         assert tags(catalog) == {f"{TAG_PREFIX}dead", name}
     assert len(warnings(listener)) == 1

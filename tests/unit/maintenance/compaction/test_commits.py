@@ -11,8 +11,12 @@ from icekeep.errors import (
     IcekeepBug,
     JobFailedError,
     OutcomeUnknownError,
+<<<<<<< ours
     SafetyError,
     UnavailableError,
+=======
+    UsageError,
+>>>>>>> theirs
 )
 from icekeep.events import Warned
 from icekeep.formats.rewrite_task import RewriteOutcome
@@ -565,11 +569,11 @@ def test_many_files_are_removed_by_a_set_in_storage_that_is_gone_afterwards(tabl
 
 
 @pytest.mark.usefixtures("few_are_held")
-@pytest.mark.parametrize("how", [IS_UNKNOWN, fails(UnavailableError("out of reach"))])
+@pytest.mark.parametrize("how", [IS_UNKNOWN, fails(UsageError("denied"))])
 def test_a_set_in_storage_is_gone_whatever_comes_of_the_commit(table, catalog, how):
     run = Run(table, "ab", "cd")
     catalog.follow(how)
-    with pytest.raises((OutcomeUnknownError, UnavailableError)):
+    with pytest.raises((OutcomeUnknownError, UsageError)):
         run.commit()
     assert not [at for at in stored(catalog) if ".icekeep" in at]
     assert bool(new_files(catalog)) is (how is IS_UNKNOWN)

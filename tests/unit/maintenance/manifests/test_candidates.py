@@ -10,7 +10,7 @@ from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
-from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, OptionError, UsageError
+from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, UsageError
 from icekeep.maintenance.manifests.candidates import Candidates, ManifestGroup, candidates
 from icekeep.maintenance.manifests.options import check_arguments
 from icekeep.planning.entry_keys import BoundPart, PartitionPart
@@ -252,7 +252,7 @@ def test_a_filter_that_is_none_is_an_error(where: str):
 
 
 def test_a_target_size_that_is_none_is_an_error():
-    with pytest.raises(OptionError, match="target-size-bytes"):
+    with pytest.raises(UsageError, match="target-size-bytes"):
         chosen(of_kinds("a", commit__manifest__target_size_bytes="0"))
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.errors import OptionError
+from icekeep.errors import UsageError
 from icekeep.maintenance.manifests.writing import RunWriter, sample_places
 from icekeep.planning.record_blocks import joined, record_lengths
 from icekeep.planning.records import RECORDS, Target
@@ -197,7 +197,7 @@ def test_a_table_s_properties_say_how_manifests_are_packed():
     "properties", [{"codec": "rar"}, {"level": "x"}, {"codec": "zstd", "level": "99"}, {"codec": "gzip", "level": "10"}]
 )
 def test_a_property_that_is_wrong_is_an_error_before_anything_is_written(properties: dict[str, str]):
-    with pytest.raises(OptionError, match="compression"):
+    with pytest.raises(UsageError, match="compression"):
         of_table(**properties)
 
 
