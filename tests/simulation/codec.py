@@ -9,10 +9,12 @@ import sys
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from msgspec.structs import replace
 
 from icekeep.catalog import metadata_files
+from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec import metadata_codec
 from icekeep.spec.manifests import decode, encode
@@ -157,6 +159,11 @@ def _read_manifest(
     return header, _inherited(data.value, manifest)
 
 
+def _header(self: StorageManifestReader, manifest: ManifestFile) -> decode.ManifestHeader:
+    self.storage.read(manifest.manifest_path)
+    return decode.ManifestHeader(manifest.partition_spec_id, manifest.content, frozenset())
+
+
 def _inherited(entries: Iterable[ManifestEntry], manifest: ManifestFile) -> Iterator[ManifestEntry]:
     with_row_id = RowIdInheritance(manifest)
     for entry in entries:
@@ -222,7 +229,8 @@ def values_in_place_of_bytes() -> Iterator[None]:
     for module, name, stand_in in uses:
         setattr(module, name, stand_in)
     try:
-        yield
+        with patch.object(StorageManifestReader, "header", _header):
+            yield
     finally:
         for module, name, original in before:
             setattr(module, name, original)

@@ -110,14 +110,15 @@ class PurgingWorld:
 
         real = catalog.drop
 
-        def drop(identifier: Any, *told: Any, **more: Any) -> None:
+        def drop(identifier: Any, *told: Any, **more: Any) -> str:
             fate = self.random.choice(["lands", "lands", "dies before", "dies after"])
             if fate == "dies before":
                 raise Killed
-            real(identifier, *told, **more)
+            location = real(identifier, *told, **more)
             self.dropped[table.metadata_location] = name[-1]
             if fate == "dies after":
                 raise Killed
+            return location
 
         self.storage.before, catalog.drop = before, drop  # type: ignore[method-assign]
         try:

@@ -5,7 +5,6 @@ from msgspec.structs import replace
 
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.retry import commit
-<<<<<<< ours
 from icekeep.errors import (
     ConflictError,
     JobFailedError,
@@ -16,9 +15,6 @@ from icekeep.errors import (
     UnsupportedError,
     UsageError,
 )
-=======
-from icekeep.errors import ConflictError, JobFailedError, OutcomeUnknownError, SafetyError, UnavailableError, UsageError
->>>>>>> theirs
 from icekeep.events import Warned
 from icekeep.maintenance.heartbeat import Heartbeat
 from icekeep.maintenance.start_tag import TAG_AGE_MS, TAG_PREFIX, hold_start

@@ -11,12 +11,8 @@ from icekeep.errors import (
     IcekeepBug,
     JobFailedError,
     OutcomeUnknownError,
-<<<<<<< ours
     SafetyError,
-    UnavailableError,
-=======
     UsageError,
->>>>>>> theirs
 )
 from icekeep.events import Warned
 from icekeep.formats.rewrite_task import RewriteOutcome

@@ -151,9 +151,9 @@ def drop_dies(table, *, lands):
     """A purge that is killed in the call by which the catalog forgets the table."""
     real = table.catalog.drop
 
-    def die(identifier):
+    def die(identifier, **meant):
         if lands:
-            real(identifier)
+            real(identifier, **meant)
         raise Killed
 
     table.catalog.drop = die
