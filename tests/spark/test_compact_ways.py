@@ -279,7 +279,7 @@ def test_what_spark_cannot_do_for_one_group_does_not_stop_the_others(
 
     monkeypatch.setattr(execution, "_run", failing)
     with pytest.raises(
-        JobFailedError, match="Spark failed: ModuleNotFoundError: No module named 'pyarrow'; the table is as"
+        JobFailedError, match="Spark failed: ModuleNotFoundError: No module named 'pyarrow'; its files are as they were"
     ):
         compact(table, spark_session)
     partial = {"partial-progress.enabled": "true"}
