@@ -51,7 +51,7 @@ def partition_tuples(partition: StructType) -> st.SearchStrategy[tuple[Any, ...]
 
 
 def data_files(partition: StructType, spec_id: int = 0) -> st.SearchStrategy[DataFile]:
-    """Data files of a spec with any of the metrics that format version 2 stores."""
+    """Data files of a spec with any of the metrics that format version 2 stores; the rows of a few can be added up."""
     counts = st.none() | st.dictionaries(_INTS, _LONGS, max_size=3)
     bounds = st.none() | st.dictionaries(_INTS, st.binary(max_size=20), max_size=3)
     return st.builds(
@@ -59,7 +59,7 @@ def data_files(partition: StructType, spec_id: int = 0) -> st.SearchStrategy[Dat
         file_path=_names(min_size=1),
         file_format=st.sampled_from(["PARQUET", "AVRO", "ORC"]),
         spec_id=st.just(spec_id),
-        record_count=_LONGS,
+        record_count=st.integers(0, 2**60),
         file_size_in_bytes=_LONGS,
         partition=partition_tuples(partition),
         column_sizes=counts,

@@ -120,9 +120,10 @@ def cut_weights(weights: Sequence[Weight], count: int) -> list[Sequence[Weight]]
     parts: list[Sequence[Weight]] = []
     for number in range(count):
         begin, end = ends[-1] * number // count, ends[-1] * (number + 1) // count
-        within = range(bisect_right(ends, begin) - 1, bisect_left(ends, end))
-        parts.append([_clipped(weights[place], ends[place], begin, end) for place in within])
-    return [part for part in parts if part]
+        if begin < end:
+            within = range(bisect_right(ends, begin) - 1, bisect_left(ends, end))
+            parts.append([_clipped(weights[place], ends[place], begin, end) for place in within])
+    return parts
 
 
 def _clipped(weight: Weight, start: int, begin: int, end: int) -> Weight:

@@ -80,15 +80,19 @@ def test_runs_expand_to_the_delete_files_that_reach_each_file(planned: Planned, 
 
 @given(tables())
 def test_tasks_make_the_same_group_as_the_driver(table: Entries) -> None:
-    data, deletes = table
-    # No table lists a delete file twice.
-    deletes = [*{(d.data_file.file_path, d.data_file.content_offset): d for d in deletes}.values()]
+    data, deletes = once_each(table)
     assert of_task(data, deletes) == of_driver(data, deletes)
+
+
+def once_each(table: Entries) -> Entries:
+    """No table lists a delete file twice."""
+    data, deletes = table
+    return data, [*{(d.data_file.file_path, d.data_file.content_offset): d for d in deletes}.values()]
 
 
 @given(tables())
 def test_the_files_that_a_commit_removes_have_the_deletes_that_reach_them(table: Entries) -> None:
-    data, deletes = table
+    data, deletes = once_each(table)
     found = {f.entry.data_file.file_path: f.applied_deletes for f in read_files(of_driver(data, deletes), TYPES)}
     assert found == {
         path: {*map(applied_delete, some)} for path, some in reaching_deletes(data, deletes, SPECS).items()
