@@ -17,7 +17,7 @@ from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.clock import store_now_ms
-from icekeep.maintenance.deletion.plans import HEAD
+from icekeep.maintenance.deletion.plans import FILES, HEAD
 from icekeep.maintenance.heartbeat import BEAT
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import own_directory
@@ -82,8 +82,14 @@ def _left_by_the_dead(table: Table, runtime: Runtime, keep: str) -> list[str]:
             waiting.add(run)
     for run in waiting:
         runs.pop(run, None)
-    newest_ms = {run: max(file.modified_ms for file in files) for run, files in runs.items()}
+    newest_ms = {run: max(_times(files)) for run, files in runs.items()}
     return [file.location for run in _dead(newest_ms, table, runtime) for file in runs[run]]
+
+
+def _times(files: Iterable[FileInfo]) -> list[int]:
+    """When files of one run were written; what it has moved to the trash keeps the time at which that was written once."""
+    written = [file.modified_ms for file in files if f"/{FILES}/" not in file.location]
+    return written or [file.modified_ms for file in files]
 
 
 def _dead(newest_ms: Mapping[str, int], table: Table, runtime: Runtime) -> list[str]:

@@ -100,6 +100,17 @@ def test_a_plan_with_a_head_waits_for_the_job_and_one_without_is_left_over(table
     assert left(table) == {*waiting}
 
 
+def test_what_a_run_has_just_moved_to_the_trash_is_as_young_as_the_run(table):
+    """MAINTENANCE 1.14: a move keeps a file's time, so that the trash of a run at work looked as if it were left over."""
+    moved, beside = ".icekeep/trash/at-work/files/data/a", ".icekeep/trash/at-work/files.jsonl"
+    leave(table, moved, older_ms=9 * DEAD_AFTER_MS)
+    leave(table, beside)
+    assert sweep_runs(table, SYSTEM, keep=OWN, listener=SILENT) == 0
+    table.storage.older_ms[beside] = DEAD_AFTER_MS + 60_000
+    assert sweep_runs(table, SYSTEM, keep=OWN, listener=SILENT) == 2
+    assert left(table) == set()
+
+
 @pytest.mark.parametrize("ahead_ms", [0, 40 * DEAD_AFTER_MS])
 def test_a_clock_of_ours_that_is_ahead_makes_no_run_dead(table, ahead_ms):
     leave(table, ".icekeep/runs/alive/moves-0", older_ms=YOUNG_MS)
