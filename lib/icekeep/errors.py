@@ -4,6 +4,7 @@
     |- UsageError                   2   fix the command or the file
     |   |- ConfigError              2
     |   |- OptionError              2
+    |   |- PropertyError            2   a table property, which the owner of the table sets right
     |   `- ExpressionError          2
     |- NotFoundError                2   the named catalog, table, ref, snapshot or column is not there
     |- InvalidTableError            1   the table breaks the spec
@@ -12,6 +13,7 @@
     |- SafetyError                  4   we will not: a check that guards data refused
     |- TryAgainError               75   nothing is broken, run it again
     |   |- ConflictError           75   another writer won
+    |   |- ClaimedError            75   another run is at work on the same plan of deletion
     |   `- UnavailableError        75   a catalog, a store or Spark is out of reach
     |- JobFailedError               1   work failed before anything was committed; what it wrote is removed
     |- OutcomeUnknownError          5   a commit may or may not have landed; nothing was deleted
@@ -89,6 +91,12 @@ class OptionError(UsageError):
         )
 
 
+class PropertyError(UsageError):
+    """A table property has a value that it cannot take: set it right on the table; every commit to it fails until then."""
+
+    kind = "property"
+
+
 class ExpressionError(UsageError):
     """A `where` text cannot be parsed, or cannot be bound to the table's schema."""
 
@@ -148,6 +156,12 @@ class ConflictError(TryAgainError):
     def __init__(self, message: str, *, data_files: frozenset[str] = frozenset(), **facts: Any) -> None:
         super().__init__(message, **facts)
         self.data_files = data_files
+
+
+class ClaimedError(TryAgainError):
+    """Another run is at work on a plan of deletion, or has taken it over."""
+
+    kind = "claimed"
 
 
 class UnavailableError(TryAgainError):

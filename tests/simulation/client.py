@@ -63,6 +63,8 @@ class Client:
         if operation == CREATE_VERSION and world.drags and world.random.random() < 0.05:
             world.seen["creations of a version that took days"] += 1
             fault, wait_ms = Fault.STALLED, _LONG_STALL_MS
+        elif world.is_out_of_reach():
+            fault = Fault.FAILED_BEFORE
         else:
             fault = world.faults.next(operation)
         if fault is Fault.STALLED:

@@ -184,8 +184,8 @@ def _encode_metadata(metadata: TableMetadata) -> Decoded:
     return Decoded(metadata)
 
 
-def _parse_metadata(data: Decoded, location: str) -> TableMetadata:
-    found = data.value
+def _parse_metadata(data: Any, location: str) -> TableMetadata:
+    found = data.value if isinstance(data, Decoded) else data
     assert isinstance(found, TableMetadata)
     return found
 

@@ -82,6 +82,7 @@ class Doing(Protocol):
     moves_refs: frozenset[str]
     changes: frozenset[str]
     expires: bool
+    restores: bool
     left: frozenset[str]
 
     def effect(self, model: "Model", before: TableMetadata, after: TableMetadata) -> Effect | None:

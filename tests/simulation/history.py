@@ -26,7 +26,7 @@ from simulation.operation import Operation
 from simulation.operations import OPERATIONS, Make
 from simulation.scheduler import Actor, Scheduler
 from simulation.serially import serially
-from simulation.snapshot_operations import ExpireAndReclaim, no_spark
+from simulation.snapshot_operations import ExpireAndReclaim, Restore, no_spark
 from simulation.world import CATALOGS, DIRECTORY, EVENTS, LOCATION, START_MS, World
 
 _DAYS_MS = 24 * 3600 * 1000
@@ -82,6 +82,10 @@ class History:
         self.world.seen[f"histories on a catalog of the kind {catalog!r}"] = 1
         self.model = Model(self.world)
         self.operations: list[Operation] = []
+        # Of its own, so that what else happens in a history does not depend on it.
+        outages = Random(f"outages {seed}")
+        if share and faults is None and outages.random() < 0.3:
+            self.world.outages = outages
         self._skewed = random.random() < 0.5
         self.world.drags = random.random() < 0.5
         # Each history likes some operations and leaves out others: so rare ones meet each other too.
@@ -138,6 +142,7 @@ class History:
     def _judge(self, actor: Actor) -> None:
         """The end: nothing goes wrong any more, and whoever comes now finds what was committed."""
         fired, self.world.faults, self.world.drags = self.world.faults, NoFaults(), False
+        self.world.outages = None
         table = self.client(actor).catalog.load(EVENTS)
         is_head = table.metadata_location == self.world.pointer
         self.model.require(is_head, "X1", f"{table.metadata_location!r} is loaded, not {self.world.pointer!r}")
@@ -239,7 +244,7 @@ class History:
         except Exception as error:  # noqa: BLE001 - an error that is not icekeep's is a finding
             self._broken(operation, error)
         # What the job did after its commit may have failed; that the snapshots are gone is then not undone.
-        after_commit = isinstance(operation, ExpireAndReclaim) and operation.landings
+        after_commit = isinstance(operation, ExpireAndReclaim | Restore) and operation.landings
         return Told.UNKNOWN if after_commit else Told.FAILED
 
     def _broken(self, operation: Operation, error: BaseException) -> Any:

@@ -153,7 +153,11 @@ class Model:
         for file in (location, *log, *_statistics(new)):
             self.require(file in self.world.disk.files, "G1", f"{file!r}, which metadata names, is not in storage")
         for snapshot in new.snapshots:
-            if snapshot.snapshot_id not in before.snapshots_by_id:
+            if snapshot.snapshot_id in before.snapshots_by_id:
+                continue
+            if doing.restores and snapshot.snapshot_id in self._views:
+                self._check_restored(snapshot)
+            else:
                 self._check_new(snapshot, before, new)
         self._check_history(doing, before, new)
         self._check_effect(doing, before, new)
@@ -305,6 +309,14 @@ class Model:
         view = self.view(snapshot)
         self._check_present(view, snapshot)
         self._ever_reachable |= view.files
+
+    def _check_restored(self, snapshot: Snapshot) -> None:
+        """It is what it was before it expired, and all of its files are back."""
+        known = self._views[snapshot.snapshot_id]
+        self._check_present(known, snapshot)
+        self._entries.clear()
+        self.require(self._viewed(snapshot) == known, "D7", f"snapshot {snapshot.snapshot_id} is not what it was")
+        self.world.seen["snapshots restored"] += 1
 
     def _manifests(self, snapshot: Snapshot) -> list[ManifestFile]:
         present = snapshot.manifest_list in self.world.disk.files

@@ -31,13 +31,14 @@ class Operation:
 
     `met_faults`: something went wrong at one of its calls. `hidden`: it landed and was reported as a conflict.
     `moves_refs`: the branches and tags that it may move. `changes`: which definitions of the table it may change.
-    `expires`: it may remove snapshots and refs. `began_ms`: when it was begun. `left`: files that it may leave
-    behind where it is refused.
+    `expires`: it may remove snapshots and refs. `restores`: it may bring back what had expired. `began_ms`: when it was
+    begun. `left`: files that it may leave behind where it is refused.
     """
 
     moves_refs: frozenset[str] = frozenset()
     changes: frozenset[str] = frozenset()
     expires = False
+    restores = False
     began_ms = 0
     makes_snapshot = False
 

@@ -12,6 +12,7 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.deletion import looks, neighbours, reachability
 from icekeep.maintenance.deletion.garbage import CONTENT_KINDS, GARBAGE
+from icekeep.maintenance.restoring import looking
 from icekeep.planning.location_keys import location_keys, path_keys
 from icekeep.planning.manifest_lists import ListedManifests
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
@@ -41,7 +42,8 @@ class SerialPool:
 def serially() -> Iterator[None]:
     """Whoever runs has the turn: nothing runs beside it."""
     with ExitStack() as stack:
-        stack.enter_context(patch.object(neighbours, "ThreadPoolExecutor", SerialPool))
+        for module in (neighbours, looking):
+            stack.enter_context(patch.object(module, "ThreadPoolExecutor", SerialPool))
         for module in (reachability, looks):
             stack.enter_context(patch.object(module, "listed_manifests", _listed_manifests))
         stack.enter_context(patch.object(reachability, "_read_here", _read_here))

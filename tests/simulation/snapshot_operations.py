@@ -6,7 +6,9 @@ from msgspec.structs import replace
 
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.changes.set_current_snapshot import RollbackToSnapshot, SetCurrentSnapshot
+from icekeep.errors import NotFoundError
 from icekeep.maintenance.expiration import expire_snapshots
+from icekeep.maintenance.restoring import restore
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.refs import is_ancestor
 from icekeep.spec.retention import RetentionPolicy, select_expired
@@ -84,6 +86,32 @@ class ExpireAndReclaim(Expire):
         # Ages are measured against a moment between the begin of the run and its commit, by one clock or the other.
         self.asked = replace(self.asked, now_ms=model.world.scheduler.now_ms + SKEW_MS)
         super().check(model, before, after)
+
+
+class _RestoredTags(frozenset[str]):
+    """The names of all tags under which snapshots come back."""
+
+    def __contains__(self, name: object) -> bool:
+        return str(name).startswith("restored-")
+
+
+class Restore(Operation):
+    """Brings back what the newest run has expired, whoever is at work on its files."""
+
+    restores = True
+    moves_refs = _RestoredTags()
+    changes = frozenset({"schemas", "partition_specs", "statistics", "partition_statistics"})
+
+    def run(self, client: Client) -> bool:
+        try:
+            done = restore(client.catalog.load(EVENTS), runtime=client)
+        except NotFoundError:
+            return False
+        client.world.seen["files brought back"] += done.restored_files_count
+        return done.restored_snapshots_count > 0
+
+    def effect(self, model: Model, before: TableMetadata, after: TableMetadata) -> None:
+        return None
 
 
 def no_spark() -> Any:

@@ -32,6 +32,7 @@ SEEN = (
     "dangling delete files removed",
     "expirations that left files for later",
     "files of earlier plans that were deleted",
+    "files brought back",
     "files that the trash was emptied of",
     "hints spoiled",
     "looks at a starting snapshot that is held",
@@ -42,7 +43,9 @@ SEEN = (
     "rewrites that carried deletes over",
     "snapshots published as they are",
     "snapshots replayed",
+    "snapshots restored",
     "times that days went by",
+    "times that everything was out of reach",
     "versions created behind the head",
 )
 """What `World.seen` counts."""
@@ -81,7 +84,8 @@ class Disk:
 class World:
     """What all share. `landed(owner, location, new)` is told of each metadata that becomes current, `went_astray` of each
     version that was created behind the head. `versions_kept`: how many a catalog in a directory keeps in any case;
-    `drags`: there a commit may take days. `seen` counts what came about, by what it is called in a report.
+    `drags`: there a commit may take days. `outages` decides when store and catalog are out of reach, null for never. `seen`
+    counts what came about, by what it is called in a report.
     """
 
     def __init__(self, random: Random, scheduler: Scheduler, faults: Faults, *, catalog: str) -> None:
@@ -90,6 +94,8 @@ class World:
         self.seen: Counter[str] = Counter()
         self.versions_kept = random.randint(2, 5)
         self.drags = False
+        self.outages: Random | None = None
+        self._back_ms = 0
         self.disk = Disk()
         self.pointer = ""
         self.published: set[str] = set()
@@ -102,6 +108,14 @@ class World:
     def applies_updates(self) -> bool:
         """Whether the catalog applies updates to metadata that its writer has not seen."""
         return self.catalog == UPDATES
+
+    def is_out_of_reach(self) -> bool:
+        """Whether nothing answers now: for seconds, as while a database fails over, or for minutes."""
+        now_ms = self.scheduler.now_ms
+        if self.outages is not None and now_ms >= self._back_ms and self.outages.random() < 0.002:
+            self._back_ms = now_ms + self.outages.choice([2_000, 20_000, 20_000, 300_000])
+            self.seen["times that everything was out of reach"] += 1
+        return self.outages is not None and now_ms < self._back_ms
 
     def new_uuid(self) -> uuid.UUID:
         return uuid.UUID(int=self.random.getrandbits(128), version=4)

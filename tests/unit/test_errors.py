@@ -18,6 +18,7 @@ TREE = {
     "UsageError": ("IcekeepError", 2, "usage"),
     "ConfigError": ("UsageError", 2, "config"),
     "OptionError": ("UsageError", 2, "option"),
+    "PropertyError": ("UsageError", 2, "property"),
     "ExpressionError": ("UsageError", 2, "expression"),
     "NotFoundError": ("IcekeepError", 2, "not-found"),
     "InvalidTableError": ("IcekeepError", 1, "invalid-table"),
@@ -26,6 +27,7 @@ TREE = {
     "SafetyError": ("IcekeepError", 4, "safety"),
     "TryAgainError": ("IcekeepError", 75, "try-again"),
     "ConflictError": ("TryAgainError", 75, "conflict"),
+    "ClaimedError": ("TryAgainError", 75, "claimed"),
     "UnavailableError": ("TryAgainError", 75, "unavailable"),
     "JobFailedError": ("IcekeepError", 1, "job-failed"),
     "OutcomeUnknownError": ("IcekeepError", 5, "outcome-unknown"),
@@ -69,7 +71,7 @@ def test_the_docstring_draws_the_same_tree():
 def test_exit_statuses_are_those_that_a_scheduler_knows():
     assert {cls.exit_status for cls in CLASSES.values()} == {1, 2, 4, 5, 75}
     retried = {name for name, cls in CLASSES.items() if cls.exit_status == 75}
-    assert retried == {"TryAgainError", "ConflictError", "UnavailableError"}
+    assert retried == {"TryAgainError", "ClaimedError", "ConflictError", "UnavailableError"}
 
 
 def test_what_is_not_there_can_be_caught_as_pythons_lookups_are():

@@ -94,7 +94,7 @@ class Heartbeat:
         """The change, applied only where new files of an old run are still there; they are looked at with each attempt."""
         return _Looking(change, tuple(locations), self)
 
-    def check_there(self, locations: Sequence[str], table_name: str) -> None:
+    def check_there(self, locations: Sequence[str]) -> None:
         """Look whether new files are there, if the run is old enough for somebody to have taken them for garbage.
 
         Raises:
@@ -107,9 +107,9 @@ class Heartbeat:
         lost = [location for location, file in zip(locations, found, strict=True) if file is None]
         if lost:
             raise SafetyError(
-                f"{len(lost)} of {len(locations)} new files of {table_name!r} are gone before their commit, "
+                f"{len(lost)} of {len(locations)} new files of {self._table.name!r} are gone before their commit, "
                 f"{', '.join(map(repr, lost[:_NAMED]))}: an orphan removal took them in the {max(spans) / 3_600_000:.0f} hours "
-                "that the run took; nothing is committed; let orphan removals leave younger files than that, and run it again",
+                "that the run took; they are not committed; let orphan removals leave younger files than that, and run it again",
                 locations=lost[:100],
             )
 
@@ -135,7 +135,7 @@ class _Looking(msgspec.Struct, frozen=True):
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
         updates = self.change.apply(base, attempt)
         if updates:
-            self.heartbeat.check_there(self.locations, base.location)
+            self.heartbeat.check_there(self.locations)
         return updates
 
 

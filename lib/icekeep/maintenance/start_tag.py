@@ -26,8 +26,8 @@ from icekeep.commit.retry import commit
 from icekeep.errors import (
     ConflictError,
     IcekeepError,
-    OptionError,
     OutcomeUnknownError,
+    PropertyError,
     UnavailableError,
     UnsupportedError,
     UsageError,
@@ -74,8 +74,8 @@ def hold_start(
     _drop_left_over(table, runtime, listener)
     try:
         _create(table, name, snapshot_id, runtime, listener)
-    except OptionError:
-        # A property of the table is wrong, which stops every commit.
+    except PropertyError:
+        # It stops every commit.
         raise
     except (UsageError, UnsupportedError) as error:
         listener.on(

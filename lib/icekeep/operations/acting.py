@@ -55,14 +55,15 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
     seams, runtime = surroundings.seams, surroundings.runtime
     reference = find_table(known_catalogs(command.conf, seams), command.table, command.catalog)
     function = resolve(verb.run)
+    available = {"listener": surroundings.listener, "runtime": runtime}
+    extras = {name: available[name] for name in verb.extras}
     if not verb.has_table:
         catalog_of = resolve(seams.open_catalog)(reference.catalog, runtime=runtime)
-        result = function(catalog_of, parse_identifier(reference.name), **command.arguments, runtime=runtime)
+        result = function(catalog_of, parse_identifier(reference.name), **command.arguments, **extras)
         return Outcome(job=command.name, table=reference.full_name, dry_run=False, status="done", result=result)
     table: Table = resolve(seams.load_table)(reference, runtime=runtime)
     if not verb.changes:
-        available = {"listener": surroundings.listener, "runtime": runtime}
-        result = function(table, **command.arguments, **{name: available[name] for name in verb.extras})
+        result = function(table, **command.arguments, **extras)
         status = getattr(result, "status", "done")
     else:
         status = "planned" if command.dry_run else "done"

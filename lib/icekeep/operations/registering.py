@@ -3,8 +3,8 @@
 import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier
+from icekeep.events import SILENT, Listener
 from icekeep.maintenance.registering import register_table
-from icekeep.runtime import Runtime
 
 
 class TableRegistered(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,10 +22,11 @@ class TableRegistered(msgspec.Struct, frozen=True, kw_only=True):
     snapshots_count: int
 
 
-def register(catalog: Catalog, identifier: Identifier, *, metadata_location: str, runtime: Runtime) -> TableRegistered:
+def register(
+    catalog: Catalog, identifier: Identifier, *, metadata_location: str, listener: Listener = SILENT
+) -> TableRegistered:
     """Take in a table by its metadata file; raises what `register_table` raises."""
-    del runtime
-    table = register_table(catalog, identifier, metadata_location)
+    table = register_table(catalog, identifier, metadata_location, listener=listener)
     return TableRegistered(
         metadata_location=table.metadata_location,
         table_uuid=table.metadata.table_uuid,

@@ -152,6 +152,7 @@ VERBS: Mapping[str, Verb] = {
             ),
         ),
         changes=False,
+        extras=("listener",),
         has_table=False,
     ),
 }

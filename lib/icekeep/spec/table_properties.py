@@ -3,24 +3,25 @@
 import re
 from collections.abc import Mapping
 
-from icekeep.errors import UsageError
+from icekeep.errors import PropertyError
 
 
 def boolean_property(properties: Mapping[str, str], key: str, default: bool) -> bool:
-    """`true` or `false` in any case, the default where the table says nothing; raises `UsageError` for anything else."""
+    """`true` or `false` in any case, the default where the table says nothing; raises `PropertyError` for anything else."""
     text = properties.get(key)
     if text is None:
         return default
     value = {"true": True, "false": False}.get(text.strip().lower())
     if value is None:
-        raise UsageError(f"table property {key!r} is {text!r}; set 'true' or 'false'", property=key)
+        raise PropertyError(f"table property {key!r} is {text!r}; set 'true' or 'false'", property=key)
     return value
 
 
 def whole_number(properties: Mapping[str, str], key: str, default: int, least: int | None = 0) -> int:
-    """A whole number, the default where the table says nothing; raises `UsageError` for anything else, or for less than `least`.
+    """A whole number, the default where the table says nothing; written as Java reads one: digits, with a sign if need be.
 
-    Written as Java reads one: digits, with a sign if need be, and no spaces.
+    Raises:
+        PropertyError: it is anything else, or less than `least`.
     """
     text = properties.get(key)
     if text is None:
@@ -28,7 +29,7 @@ def whole_number(properties: Mapping[str, str], key: str, default: int, least: i
     value = int(text) if re.fullmatch("[+-]?[0-9]+", text) else None
     if value is None or (least is not None and value < least):
         wanted = "a whole number" if least is None else f"a whole number, {least} or more"
-        raise UsageError(f"table property {key!r} is {text!r}; set {wanted}", property=key)
+        raise PropertyError(f"table property {key!r} is {text!r}; set {wanted}", property=key)
     return value
 
 

@@ -172,7 +172,7 @@ def test_a_file_that_cannot_be_deleted_is_told_of(tmp_path):
                 for outcome in super().delete_many(locations)
             ]
 
-    storage._runtime = SYSTEM
+    storage.runtime = SYSTEM
     denying = replace(table, storage=Denying(storage), metadata=replace(table.metadata, location=location))
     heard = Recorder()
     assert sweep_runs(denying, SYSTEM, keep=OWN, listener=heard) == 1

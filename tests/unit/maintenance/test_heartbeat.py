@@ -169,8 +169,8 @@ def test_new_files_are_looked_at_once_the_run_is_as_old_as_orphan_removal_wants_
     table.storage.create(locations[0], b"x")
     heartbeat = heartbeat_of(table)
     table.catalog.runtime.pass_ms(LOOK_AFTER_MS - 1)
-    heartbeat.check_there(locations, "t")
+    heartbeat.check_there(locations)
     table.catalog.runtime.pass_ms(1)
-    heartbeat.check_there(locations[:1], "t")
-    with pytest.raises(SafetyError, match=r"4 of 5 new files of 't' are gone .*/b', .*/c', .*/d': .* 23 hours"):
-        heartbeat.check_there(locations, "t")
+    heartbeat.check_there(locations[:1])
+    with pytest.raises(SafetyError, match=r"4 of 5 new files of 'db.events' are gone .*/b', .*/c', .*/d': .* 23 hours"):
+        heartbeat.check_there(locations)

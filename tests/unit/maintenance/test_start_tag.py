@@ -8,8 +8,8 @@ from icekeep.commit.retry import commit
 from icekeep.errors import (
     ConflictError,
     JobFailedError,
-    OptionError,
     OutcomeUnknownError,
+    PropertyError,
     SafetyError,
     UnavailableError,
     UnsupportedError,
@@ -199,7 +199,7 @@ def test_a_catalog_that_refuses_tags_for_good_is_warned_of_and_the_run_goes_on(t
 def test_a_property_that_is_wrong_stops_the_run_before_it_has_begun(catalog, listener):
     table = add(memory_table(catalog), "a")
     wrong = replace(table.metadata, properties={"commit.retry.num-retries": "many"})
-    with pytest.raises(OptionError), held(replace(table, metadata=wrong), listener):
+    with pytest.raises(PropertyError), held(replace(table, metadata=wrong), listener):
         pytest.fail("the block began")
 
 
@@ -245,7 +245,7 @@ def test_a_tag_that_cannot_be_renewed_is_told_of_once_and_tried_again(table, cat
         before = catalog.load(EVENTS).metadata.refs[name].max_ref_age_ms
         catalog.runtime.pass_ms(TAG_AGE_MS // 2)
         for _ in range(2):
-            catalog.follow(fails(UnavailableError("out of reach")))
+            catalog.follow(fails(SafetyError("not now")))
             heartbeat.beat()
         assert len(warnings(listener)) == 1
         heartbeat.beat()

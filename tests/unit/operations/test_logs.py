@@ -71,7 +71,7 @@ def test_each_event_is_a_line_with_its_time_and_its_weight(capsys):
         "DEBUG icekeep.events: deleting files: 1000 more",
         "INFO icekeep.events: deleting files: done, 1000 files",
         "WARNING icekeep.events: 100% odd",
-        "INFO icekeep.events: db.t: attempt 1 to commit met a conflict (others were faster); again in 1.5 s",
+        "INFO icekeep.events: db.t: attempt 1 to commit did not land (others were faster); again in 1.5 s",
         "INFO icekeep.events: db.t: committed snapshot 7",
     ]
 

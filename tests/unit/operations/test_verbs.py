@@ -15,7 +15,7 @@ def test_a_command_s_settings_are_arguments_of_its_function(words):
     settings = verb.settings + verb.one_of
     taken = {setting.argument for setting in settings}
     assert len(taken) == len(settings)
-    about = {"table", *verb.extras} if verb.has_table else {"catalog", "identifier", "runtime"}
+    about = {*verb.extras} | ({"table"} if verb.has_table else {"catalog", "identifier"})
     assert taken | about == parameters.keys()
     must = {name for name, p in parameters.items() if p.default is p.empty} - about
     assert must == {s.argument for s in settings if s.is_positional or s.is_required}

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 
 import msgspec
 
-from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, TryAgainError
+from icekeep.errors import ClaimedError, IcekeepError, InvalidTableError, MissingFileError
 from icekeep.maintenance.processes import has_ended, process_name
 from icekeep.runtime import Runtime
 from icekeep.storage.base import FileInfo, Storage
@@ -27,10 +27,6 @@ RESTORE = "restore"
 
 CLAIMS = "claims"
 """The directory of claims in that of a plan."""
-
-
-class ClaimedError(TryAgainError):
-    """Another run is at work on a plan, or has taken it over."""
 
 
 class _Content(msgspec.Struct, frozen=True):
@@ -142,7 +138,8 @@ def take_claim(
             if not takes_over(content.job):
                 minutes = LEASE_MS // 60_000
                 raise ClaimedError(
-                    f"{content.job!r} is at work on plan {directory!r}, or ended less than {minutes} minutes ago without a word"
+                    f"plan {directory!r} is in use by {content.job!r}, or that run died less than {minutes} minutes ago; run it "
+                    "again then"
                 )
     claim = Claim(
         directory=directory,
@@ -155,7 +152,7 @@ def take_claim(
     try:
         _create(directory, number + 1, claim._content, storage)
     except FileExistsError:
-        raise ClaimedError(f"another run has just begun with plan {directory!r}") from None
+        raise ClaimedError(f"another run has just begun with plan {directory!r}; run it again later") from None
     return claim
 
 
@@ -207,4 +204,6 @@ def _read(directory: str, number: int, storage: Storage) -> _Content:
     except MissingFileError:
         raise ClaimedError(f"plan {directory!r} is gone: another run has finished it") from None
     except msgspec.MsgspecError as error:
-        raise InvalidTableError(f"claim {location!r} cannot be read: {error}", location=location) from None
+        raise InvalidTableError(
+            f"claim {location!r} cannot be read: {error}; remove it if no run is at work on the plan", location=location
+        ) from None

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError
+from icekeep.errors import ClaimedError, IcekeepError, InvalidTableError, MissingFileError
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.deletion.claims import Claim, ClaimedError, new_claim, released, take_claim
+from icekeep.maintenance.deletion.claims import Claim, new_claim, released, take_claim
 from icekeep.maintenance.deletion.garbage import GARBAGE
 from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.deletion.options import DAY_MS, ReclaimOptions
@@ -45,7 +45,7 @@ from icekeep.planning.tasks import dataframe_from_tasks, streamed
 from icekeep.runtime import Runtime
 from icekeep.storage.base import Storage
 
-_FINISHING = "finishing what earlier runs left"
+_FINISHING = "a run that finishes what earlier ones left"
 
 
 class Earlier(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,8 +137,8 @@ def finish_earlier(
         try:
             total = _sum(total, _finish(directory, proofs, spark, now_ms, told, listener, runtime))
         except IcekeepError as error:
-            problems.append(error.message)
-            listener.on(Warned(f"what plan {directory!r} names is not deleted: {error.message}"))
+            problems.append(f"plan {directory!r} is not carried out: {error.message}")
+            listener.on(Warned(problems[-1]))
     return msgspec.structs.replace(total, problems=(*total.problems, *problems))
 
 

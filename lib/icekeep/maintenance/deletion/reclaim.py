@@ -64,7 +64,7 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
         deleted: by kind; in the trash, if the plan says so.
         missing_count: files that were gone already.
         kept_count: files that are in use by now, and stay.
-        unmoved: files that no move leads to the trash: written down, to be deleted when their days in it would be over.
+        unmoved: files that cannot be moved to the trash: written down, to be deleted when their days in it would be over.
         failed: the first of those that could not be deleted, each with the reason.
         stopped: why it ended before the end of the plan; empty where it did not.
     """

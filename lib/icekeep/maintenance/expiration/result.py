@@ -23,7 +23,7 @@ class ExpireSnapshotsResult(msgspec.Struct, frozen=True, kw_only=True):
         untotalled_snapshots_count: retained snapshots whose summaries have no totals to hold their manifest lists against.
         finished_files_count, emptied_trash_files_count, kept_again_files_count: what came of plans of earlier runs.
         problems: why plans of earlier runs that are due were not carried out.
-        unmoved_files_count: files that no move leads to the trash; they stay where they are for as long, and go then.
+        unmoved_files_count: files that cannot be moved to the trash; they stay in their places for its days, and go then.
         plan_location: where the plan lies, or the ledger of the trash: `icekeep restore` takes its last name.
         hash: of the plan.
     """

@@ -21,7 +21,7 @@ class RemoveOrphanFilesResult(msgspec.Struct, frozen=True, kw_only=True):
         accepted_unreadable: tables that cannot be loaded and were accepted by name (`accept_unreadable`).
         untotalled_snapshots_count: snapshots that do not say how many files they have, so that nothing proves their manifest
             lists whole but the store's word.
-        unmoved_files_count: files that no move leads to the trash; they stay where they are for as long, and go then.
+        unmoved_files_count: files that cannot be moved to the trash; they stay in their places for its days, and go then.
         finished_files_count, emptied_files_count: what earlier runs had left to be deleted, and what left the trash.
         kept_again_files_count: files that earlier runs were to delete, and that the table leads to again.
         problems: why it, or what earlier runs left, was not carried out to its end; the next run tries again.

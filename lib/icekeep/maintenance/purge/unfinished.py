@@ -8,9 +8,9 @@ same warehouse may serve another, in which the table lives.
 from collections.abc import Sequence
 
 from icekeep.catalog.base import Table, parse_identifier
-from icekeep.errors import IcekeepError, MissingFileError, NotFoundError, SafetyError
+from icekeep.errors import ClaimedError, IcekeepError, MissingFileError, NotFoundError, SafetyError
 from icekeep.events import SILENT, Listener, Warned
-from icekeep.maintenance.deletion.claims import Claim, ClaimedError, released, take_claim
+from icekeep.maintenance.deletion.claims import Claim, released, take_claim
 from icekeep.maintenance.deletion.clock import clock_below
 from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier
 from icekeep.maintenance.deletion.looks import DroppedLook
@@ -111,8 +111,8 @@ def finish_others(
             # Another run has just finished it.
             continue
         except IcekeepError as error:
-            problems.append(error.message)
-            listener.on(Warned(f"a purge that was not finished stays in {directory!r}: {error.message}"))
+            problems.append(f"a purge that was not finished stays in {directory!r}: {error.message}")
+            listener.on(Warned(problems[-1]))
         else:
             finished += done.deleted_count
             failed += done.failed_count
@@ -127,7 +127,7 @@ def _finish(
     plan = read_plan(directory, storage)
     if plan.catalog != catalog.identity:
         if not plan.catalog:
-            raise SafetyError("it does not say of which catalog it is; look at it and remove it")
+            raise SafetyError("its plan does not name its catalog, so nobody carries it out; look at it and remove it")
         # Its own catalog knows whether the table lives.
         return Reclaimed()
     now_ms = clock_below(directory.rpartition("/")[0], storage, runtime)

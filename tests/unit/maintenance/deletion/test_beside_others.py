@@ -244,7 +244,7 @@ def test_a_restore_beside_a_run_that_deletes_for_good_is_to_be_tried_again(world
     refused = []
 
     def restore():
-        with pytest.raises(Exception, match="is at work on plan") as error:
+        with pytest.raises(Exception, match="is in use by") as error:
             world.restore()
         refused.append(error.value.exit_status)
 

@@ -4,10 +4,10 @@ import pickle
 
 import pytest
 
+from icekeep.errors import ClaimedError
 from icekeep.maintenance.deletion.claims import (
     CLAIMS,
     LEASE_MS,
-    ClaimedError,
     last_job,
     new_claim,
     released,
@@ -36,7 +36,7 @@ def taken(storage, runtime, job="other", **told):
 
 def test_one_of_two_gets_a_plan(storage, runtime):
     first = taken(storage, runtime, "expire_snapshots")
-    with pytest.raises(ClaimedError, match="'expire_snapshots' is at work on plan") as refused:
+    with pytest.raises(ClaimedError, match="is in use by 'expire_snapshots'") as refused:
         taken(storage, runtime)
     assert refused.value.exit_status == 75
     first.check(storage, runtime)

@@ -13,13 +13,20 @@ from icekeep.operations.settings import JOB_SETTINGS
 
 TAKEN = {
     "expire_snapshots": {"grace", "keep-writer-progress", "max-deletes-per-second", "reclaim.roots"},
-    "remove_orphan_files": {"grace", "max-orphan-ratio", "max-deletes-per-second", "reclaim.roots"},
+    "remove_orphan_files": {
+        "grace",
+        "max-orphan-ratio",
+        "ignore-metadata-of",
+        "max-deletes-per-second",
+        "reclaim.roots",
+    },
     "drop": {"max-deletes-per-second", "reclaim.roots"},
 }
 VALUES = {
     "grace": "7d",
     "keep-writer-progress": "30d",
     "max-orphan-ratio": "0.01",
+    "ignore-metadata-of": "3e1b4a7c-0f4f-4b56-9b43-0d8c2a5f7e11",
     "max-deletes-per-second": "10",
     "reclaim.roots": "s3://bucket/old",
 }
