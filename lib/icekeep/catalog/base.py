@@ -49,11 +49,13 @@ class Description(msgspec.Struct, frozen=True):
         location: of the table.
         properties: those of the table that the catalog knows, such as `write.data.path`.
         elsewhere: other places that it names.
+        is_whole: whether the table can have no files elsewhere: then the properties are those of its metadata.
     """
 
     location: str
     properties: Mapping[str, str] = {}
     elsewhere: tuple[str, ...] = ()
+    is_whole: bool = False
 
 
 class Committed(msgspec.Struct, frozen=True):

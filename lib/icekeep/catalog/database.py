@@ -100,7 +100,12 @@ class Database:
     def address(self) -> str:
         """Where the database is, without the names of users and their passwords."""
         url = self._url
-        return URL.create(url.drivername, host=url.host, port=url.port, database=url.database).render_as_string()
+        # Of what follows the address this alone may lead to other tables.
+        query = {name: value for name, value in url.query.items() if name in ("options", "currentSchema")}
+        database = self._sqlite_path and os.path.abspath(self._sqlite_path)
+        return URL.create(
+            url.drivername, host=url.host, port=url.port, database=database or url.database, query=query
+        ).render_as_string()
 
     @property
     def is_there(self) -> bool:

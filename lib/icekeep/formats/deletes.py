@@ -20,7 +20,7 @@ from icekeep.formats.file_ids import field_ids
 from icekeep.formats.leaves import leaf_path
 from icekeep.formats.projection import cast_to_schema
 from icekeep.formats.reading import FileColumns, SourceFile, read_file
-from icekeep.formats.write_options import WriteOptions, write_options
+from icekeep.formats.write_options import MIB, WriteOptions, write_options
 from icekeep.formats.writing import DataFileWriter
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS, deleted_row_column
@@ -33,6 +33,8 @@ BATCH_ROWS = 65_536
 """Rows of a delete file that are decoded at one time, where its format can do that."""
 
 Positions = NDArray[np.int64]
+
+_ROW_GROUP_ARROW_BYTES = 16 * MIB
 
 _POSITION_COLUMNS = Schema(fields=(DELETE_FILE_PATH, DELETE_FILE_POS))
 
@@ -338,7 +340,9 @@ def delete_write_options(
         if key.startswith(_DELETE_PREFIX)
     }
     merged = {**properties, **own, "write.format.default": file_format}
-    return write_options(merged, schema, target_file_size_bytes=target_file_size_bytes)
+    options = write_options(merged, schema, target_file_size_bytes=target_file_size_bytes)
+    # Small row groups: who wants the deletes of one data file leaves out the others.
+    return msgspec.structs.replace(options, row_group_arrow_bytes=_ROW_GROUP_ARROW_BYTES)
 
 
 def _write(

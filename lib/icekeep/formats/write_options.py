@@ -95,7 +95,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     target_file_size_bytes: int = 512 * MIB
     encoding: ParquetOptions | OrcOptions | AvroOptions = ParquetOptions()
     metrics_modes: Mapping[int, MetricsMode] | None = None
-    row_group_arrow_bytes: int = 1024 * MIB
+    row_group_arrow_bytes: int = 256 * MIB
 
     @property
     def file_format(self) -> str:

@@ -27,8 +27,8 @@ from icekeep.spec.metrics_modes import metrics_modes
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
 
-ROW_GROUP_ROWS = 64 * 1024 * 1024
-"""The most rows of a row group: pyarrow writes no more into one."""
+ROW_GROUP_ROWS = 8 * 1024 * 1024
+"""The most rows of a row group: a reader may hold one as a whole, however well it is packed."""
 
 _SAMPLE_ARROW_BYTES = 16 * MIB
 """How much of a writer's first row group is encoded to see how well its rows compress."""
@@ -108,7 +108,7 @@ class DataFileWriter:
         if not table.num_rows:
             return
         table = self._conform(table)
-        bytes_per_row = max(table.nbytes, 1) / table.num_rows
+        bytes_per_row = max(_plain_bytes(table), 1) / table.num_rows
         start = 0
         while start < table.num_rows:
             free_bytes = self._row_group_limit_bytes() - self._row_group.arrow_bytes
@@ -166,7 +166,7 @@ class DataFileWriter:
             return False
         sample = self._row_group.first(_SAMPLE_ARROW_BYTES)
         encoded_bytes = row_group_bytes(sample, encoding, repeating_columns(sample))
-        self._sampled_ratio = encoded_bytes / max(1, sample.nbytes)
+        self._sampled_ratio = encoded_bytes / max(1, _plain_bytes(sample))
         has_rows_left = self._row_group.row_count < ROW_GROUP_ROWS
         return has_rows_left and self._row_group_limit_bytes() > self._row_group.arrow_bytes
 
@@ -241,3 +241,16 @@ class _RowGroup:
         self.row_count = 0
         self.arrow_bytes = 0.0
         return table, arrow_bytes
+
+
+def _plain_bytes(table: pa.Table) -> float:
+    """What rows take in memory, each value by itself: so a reader holds them that keeps no dictionaries."""
+    total = 0.0
+    for column in table.columns:
+        if not pa.types.is_dictionary(column.type):
+            total += column.nbytes
+            continue
+        for chunk in column.chunks:
+            entries = chunk.dictionary
+            total += len(chunk) * (4 + entries.nbytes / max(1, len(entries)))
+    return total

@@ -15,14 +15,14 @@ its new files are still there (`Heartbeat.looking`), and the snapshot that a run
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.base import Change
-from icekeep.errors import SafetyError
+from icekeep.errors import IcekeepError, SafetyError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.figures import line_of
 from icekeep.maintenance.restoring.looking import seen
@@ -87,7 +87,8 @@ class Heartbeat:
 
     def end(self) -> None:
         """Remove the beats; what stays of them ages."""
-        self._table.storage.delete_many(self._written)
+        with suppress(IcekeepError):
+            self._table.storage.delete_many(self._written)
         self._written = []
 
     def looking(self, change: Change, locations: Sequence[str]) -> Change:

@@ -23,7 +23,16 @@ def has_ended(name: str) -> bool:
     pid = number.partition("@")[0]
     if not where or not pid.isdecimal() or where != _where():
         return False
-    return _name(int(pid)) != name
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        # It is there, and somebody else's.
+        pass
+    # What cannot be looked at may be the one that is meant.
+    found = _name(int(pid))
+    return found not in ("", name)
 
 
 def _name(pid: int) -> str:

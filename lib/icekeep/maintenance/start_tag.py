@@ -20,6 +20,7 @@ from contextlib import contextmanager
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.catalog.metadata_files import compression_suffix
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.manage_refs import CreateRef, DropRef
 from icekeep.commit.retry import commit
@@ -71,6 +72,8 @@ def hold_start(
         IcekeepError: as `commit` raises it, where the table is another one, for example; the block has not begun.
     """
     name = f"{TAG_PREFIX}{run_id}"
+    # What would stop the run's own commit stops it now: a codec that metadata cannot be written with.
+    compression_suffix(table.metadata)
     _drop_left_over(table, runtime, listener)
     try:
         _create(table, name, snapshot_id, runtime, listener)

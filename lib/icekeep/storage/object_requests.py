@@ -8,7 +8,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import ObjectStore
 
-from icekeep.errors import MissingFileError
+from icekeep.errors import IcekeepError, MissingFileError
 from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus
 from icekeep.storage.many import answer_each
 from icekeep.storage.object_errors import (
@@ -83,6 +83,9 @@ def _deleted_together(targets: Sequence[Target]) -> list[DeleteOutcome]:
             return [_not_deleted(target, error) for target in targets]
         # What is not there now may have gone by the request that failed.
         return _deleted_singly(targets, stores.once, DeleteStatus.DELETED)
+    except IcekeepError as error:
+        # The credentials have ended, and the catalog gives no others now.
+        return [DeleteOutcome(target.location, DeleteStatus.FAILED, error.message) for target in targets]
     return [DeleteOutcome(target.location, DeleteStatus.DELETED) for target in targets]
 
 
@@ -96,6 +99,8 @@ def _deleted_singly(targets: Sequence[Target], store: ObjectStore, if_absent: De
             return _not_deleted(target, error)
         except STORE_ERRORS as error:
             return _not_deleted(target, error)
+        except IcekeepError as error:
+            return DeleteOutcome(target.location, DeleteStatus.FAILED, error.message)
         return DeleteOutcome(target.location, DeleteStatus.DELETED)
 
     return answer_each(delete, targets, lambda target: target.key, _SINGLE_REQUESTS_AT_ONCE)

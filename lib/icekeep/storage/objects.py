@@ -149,6 +149,13 @@ class ObjectStorage(ObjectDirectories, ObjectListing):
                     raise _not_created(error, location) from error
                 problem = self._unsettled(target, stamp, error)
                 is_in_doubt = is_in_doubt or not is_collision(error, target.key)
+            except FileExistsError:
+                raise
+            except IcekeepError as error:
+                # The credentials have ended, and the catalog gives no others now.
+                if is_in_doubt:
+                    raise _unknown(location, error.message) from error
+                raise
             if not problem:
                 return
         raise _unknown(location, problem)

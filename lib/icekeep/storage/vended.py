@@ -91,8 +91,12 @@ class VendedProperties:
                 try:
                     self._renew()
                 except IcekeepError:
-                    # They hold for a while yet; once a store refuses them, the error is raised.
-                    self._next_ms = now_ms + _PAUSE_MS
+                    # They hold for a while yet; once a store refuses them, the error is raised. A catalog that takes
+                    # minutes not to answer is not asked more than half of the time.
+                    took_ms = self._runtime.now_ms() - now_ms
+                    self._next_ms = self._runtime.now_ms() + max(_PAUSE_MS, took_ms)
+                else:
+                    self._next_ms = self._runtime.now_ms() + _PAUSE_MS
             return self._held
 
     def _renewed_after(self, used: "_Held") -> bool:

@@ -294,3 +294,11 @@ def test_every_format_version_takes_the_tag(catalog, listener, format_version):
     with held(table, listener) as name:
         assert tags(catalog) == {name}
     assert tags(catalog) == set()
+
+
+def test_a_codec_that_metadata_cannot_be_written_with_stops_the_run_before_it_has_begun(catalog, listener):
+    """All groups were rewritten, and then no commit could land."""
+    table = add(memory_table(catalog), "a")
+    wrong = replace(table.metadata, properties={"write.metadata.compression-codec": "zstd"})
+    with pytest.raises(UnsupportedError, match="zstd"), held(replace(table, metadata=wrong), listener):
+        pytest.fail("the block began")

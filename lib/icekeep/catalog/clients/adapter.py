@@ -9,6 +9,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from urllib.parse import urlsplit
@@ -123,6 +124,11 @@ class ClientCatalog(ABC):
         address = said._replace(netloc=said.netloc.rpartition("@")[2], query="", fragment="").geturl().rstrip("/")
         parts = (type(self).__name__.removesuffix("Catalog").lower(), address, *map(self._properties.get, _PARTS))
         return " ".join(part for part in parts if part)
+
+    @property
+    def digest(self) -> str:
+        """A hash of all properties, secrets included: of two principals one must not get what the other is handed out."""
+        return blake2b(repr(sorted(self._properties.items())).encode(), digest_size=16).hexdigest()
 
     @property
     def warehouse(self) -> str | None:

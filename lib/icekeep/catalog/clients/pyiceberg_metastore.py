@@ -92,7 +92,8 @@ class StagingHiveCatalog(HiveCatalog):  # type: ignore[misc]
             # One that does not know the question.
             return False
         major = version.partition(".")[0]
-        return major.isdecimal() and int(major) >= _FIRST_COMPARING_HIVE
+        # The previews of version 4 came before it.
+        return major.isdecimal() and int(major) >= _FIRST_COMPARING_HIVE and "alpha" not in version
 
     def describe(self, identifier: Identifier) -> Description | None:
         """What the entry of a table says of its places, whatever its format."""

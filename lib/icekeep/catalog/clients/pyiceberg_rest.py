@@ -92,7 +92,7 @@ class BoundedRestCatalog(RestCatalog):  # type: ignore[misc]
             return None
         properties = metadata.get("properties")
         given = properties if isinstance(properties, dict) else {}
-        return Description(metadata["location"], given, (file,) if isinstance(file, str) else ())
+        return Description(metadata["location"], given, (file,) if isinstance(file, str) else (), is_whole=True)
 
     @retry(**_RETRY_ARGS)  # type: ignore[untyped-decorator]
     def load_credentials(self, identifier: Identifier, location: str | None = None) -> dict[str, str]:

@@ -241,7 +241,7 @@ class TableCredentials:
         self._catalog = catalog
         self._identifier = identifier
         self._location = location
-        self.key: Hashable = (catalog.name, catalog.uri, identifier)
+        self.key: Hashable = (catalog.identity, catalog.digest, identifier, location.partition("/metadata/")[0])
 
     def properties(self) -> Mapping[str, str]:
         """See `Renewal`; the location decides which of several credentials is meant."""

@@ -12,6 +12,7 @@ losing the claim: it is of a thousand files, and takes seconds.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from threading import Event, Thread
 
 import msgspec
 
@@ -45,7 +46,8 @@ class Claim(msgspec.Struct, kw_only=True):
         owner: of this claim and of no other.
         number: of the newest claim of the owner that is known here.
         since_ms: when that was made or seen, by the monotonic clock of this process.
-        preempted: the job that was at work, from which the claim was taken over; empty if there was none.
+        process: that began the work. Tasks renew the claim for it: they end, and the work goes on.
+        preempted: the job that was at work, or ended without a word, from which the claim was taken over; empty for none.
     """
 
     directory: str
@@ -53,6 +55,7 @@ class Claim(msgspec.Struct, kw_only=True):
     job: str
     number: int
     since_ms: int
+    process: str
     preempted: str = ""
 
     def arrived(self, runtime: Runtime) -> "Claim":
@@ -69,8 +72,7 @@ class Claim(msgspec.Struct, kw_only=True):
         if newest is None or newest[0] < self.number:
             raise ClaimedError(f"plan {self.directory!r} is gone: another run has finished it")
         number, info = newest
-        if number != self.number:
-            self._follow(number, storage, runtime)
+        self._follow(number, storage, runtime)
         age_ms = max(runtime.now_ms() - info.modified_ms, runtime.monotonic_ms() - self.since_ms)
         if age_ms > LEASE_MS // 2:
             try:
@@ -90,21 +92,20 @@ class Claim(msgspec.Struct, kw_only=True):
 
     @property
     def _content(self) -> _Content:
-        return _Content(self.owner, self.job, process_name())
+        return _Content(self.owner, self.job, self.process)
 
     def _follow(self, number: int, storage: Storage, runtime: Runtime) -> None:
         """Go on with a newer claim, if it is of the same owner."""
         content = _read(self.directory, number, storage)
         if content.owner != self.owner:
             raise ClaimedError(f"plan {self.directory!r} was taken over by {content.job or 'another run'!r}")
-        self.number, self.since_ms = number, runtime.monotonic_ms()
+        if number != self.number:
+            self.number, self.since_ms = number, runtime.monotonic_ms()
 
 
 def new_claim(directory: str, job: str, storage: Storage, runtime: Runtime) -> Claim:
     """The claim on a plan that is about to be written: there is none before it."""
-    claim = Claim(
-        directory=directory, owner=str(runtime.new_uuid()), job=job, number=1, since_ms=runtime.monotonic_ms()
-    )
+    claim = _made(directory, job, 1, runtime)
     _create(directory, 1, claim._content, storage)
     return claim
 
@@ -132,23 +133,16 @@ def take_claim(
     if newest is not None:
         number, info = newest
         content = _read(directory, number, storage)
-        is_alive = now_ms - info.modified_ms <= LEASE_MS and not has_ended(content.process)
-        if content.owner and is_alive:
+        if content.owner and not has_ended(content.process):
+            # One whose time is over may be in the middle of a call all the same.
             preempted = content.job
-            if not takes_over(content.job):
+            if now_ms - info.modified_ms <= LEASE_MS and not takes_over(content.job):
                 minutes = LEASE_MS // 60_000
                 raise ClaimedError(
                     f"plan {directory!r} is in use by {content.job!r}, or that run died less than {minutes} minutes ago; run it "
                     "again then"
                 )
-    claim = Claim(
-        directory=directory,
-        owner=str(runtime.new_uuid()),
-        job=job,
-        number=number + 1,
-        since_ms=runtime.monotonic_ms(),
-        preempted=preempted,
-    )
+    claim = _made(directory, job, number + 1, runtime, preempted)
     try:
         _create(directory, number + 1, claim._content, storage)
     except FileExistsError:
@@ -163,19 +157,48 @@ def last_job(directory: str, storage: Storage) -> str:
 
 
 @contextmanager
-def released(claim: Claim, storage: Storage) -> Iterator[Claim]:
-    """Release a claim when the block ends, unless the process dies in it.
+def released(claim: Claim, storage: Storage, runtime: Runtime) -> Iterator[Claim]:
+    """Keep a claim while the block lasts, and release it when that ends, unless the process dies in it.
 
-    Where it cannot be released the next run waits for its end.
+    A thread renews it, whatever takes long: a proof, a commit, looking at millions of files. Where it cannot be released the
+    next run waits for its end.
     """
+    over = Event()
+    Thread(target=_keep, args=(claim, storage, runtime, over), name="claim", daemon=True).start()
     try:
         yield claim
     except (Exception, KeyboardInterrupt, SystemExit):
+        over.set()
         with suppress(IcekeepError):
             claim.release(storage)
         raise
+    finally:
+        over.set()
     with suppress(IcekeepError):
         claim.release(storage)
+
+
+def _keep(claim: Claim, storage: Storage, runtime: Runtime, over: Event) -> None:
+    while not over.wait(LEASE_MS / 4000):
+        try:
+            claim.check(storage, runtime)
+        except ClaimedError:
+            # Whoever works by it finds out before the next call.
+            return
+        except IcekeepError:
+            continue
+
+
+def _made(directory: str, job: str, number: int, runtime: Runtime, preempted: str = "") -> Claim:
+    return Claim(
+        directory=directory,
+        owner=str(runtime.new_uuid()),
+        job=job,
+        number=number,
+        since_ms=runtime.monotonic_ms(),
+        process=process_name(),
+        preempted=preempted,
+    )
 
 
 def _newest(directory: str, storage: Storage) -> tuple[int, FileInfo] | None:

@@ -7,7 +7,7 @@ is a day old. So is a plan that another run has claimed.
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from enum import Enum
 
 import msgspec
@@ -24,8 +24,8 @@ from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.deletion.options import DAY_MS, ReclaimOptions
 from icekeep.maintenance.deletion.plans import (
     DONE,
+    EMPTYING,
     FILES,
-    HEAD,
     DeletionPlan,
     PlanPart,
     forget_plan,
@@ -97,7 +97,6 @@ class DeletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         skips_trash: the operator wants files to go at once, also those of plans that wait to be moved to the trash.
         other_places: directories of other tables inside this one's, whose files are theirs.
-        accepted: names of tables that cannot be loaded, and of which the operator knows that they lie elsewhere.
     """
 
     options: ReclaimOptions
@@ -105,7 +104,6 @@ class DeletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     trust_totals: bool
     skips_trash: bool = False
     other_places: tuple[str, ...] = ()
-    accepted: tuple[str, ...] = ()
 
 
 def finish_earlier(
@@ -151,7 +149,7 @@ def settle_plan(
     """
     if done.unmoved:
         _write_unmoved(plan, done, table, runtime, listener)
-    if not done.is_complete and not (is_emptied and not done.stopped):
+    if done.stopped or (done.failed_count and not is_emptied) or (done.kept_count and is_emptied):
         return
     if plan.is_trash and not is_emptied and done.deleted_count + done.missing_count:
         _mark_done(plan, table.storage)
@@ -207,7 +205,7 @@ def _finish(
     except ClaimedError as error:
         listener.on(Warned(f"{error.message}; it is left alone"))
         return Earlier()
-    with released(claim, storage):
+    with released(claim, storage, runtime):
         # Another run may have finished it, or an operator taken it back, since it was looked at.
         due = _due(directory, proofs.load(), now_ms, listener)
         if due is None:
@@ -234,11 +232,12 @@ def _due(directory: str, table: Table, now_ms: int, listener: Listener) -> _Due 
     if not is_committed(plan, table):
         is_old = now_ms - plan.created_ms > DAY_MS and not any(storage.list(f"{directory}/{FILES}"))
         return _Due(plan, _ToDo.FORGET) if is_old else None
-    is_done = plan.is_trash and storage.head(f"{directory}/{DONE}") is not None
-    if not is_done:
+    done = storage.head(f"{directory}/{DONE}") if plan.is_trash else None
+    if done is None or plan.trash_until_ms is None:
         return _Due(plan, _ToDo.FINISH) if plan.not_before_ms <= now_ms else None
-    is_over = plan.trash_until_ms is not None and plan.trash_until_ms <= now_ms
-    return _Due(plan, _ToDo.EMPTY_TRASH) if is_over else None
+    # A run that died may have been finished days later: its files are in the trash since then.
+    until_ms = max(plan.trash_until_ms, done.modified_ms + plan.trash_until_ms - plan.not_before_ms)
+    return _Due(plan, _ToDo.EMPTY_TRASH) if until_ms <= now_ms else None
 
 
 def _carried_out(
@@ -257,10 +256,11 @@ def _carried_out(
         _tell_kept(due, again_count, listener)
         return Earlier(kept_count=again_count)
     if due.empties_trash:
+        claim.check(table.storage, runtime)
         # From now on nobody can ask for it back.
-        table.storage.delete_many([f"{plan.directory}/{HEAD}"])
+        _mark(plan, EMPTYING, table.storage)
     goes_at_once = told.skips_trash and plan.is_trash and not due.empties_trash
-    with released(claim, table.storage):
+    with released(claim, table.storage, runtime), _back_from_emptying(due, table.storage):
         done = reclaim(
             msgspec.structs.replace(plan, trash_until_ms=None) if goes_at_once else plan,
             claim,
@@ -356,8 +356,23 @@ def _write_unmoved(plan: DeletionPlan, done: Reclaimed, table: Table, runtime: R
 
 
 def _mark_done(plan: DeletionPlan, storage: Storage) -> None:
+    _mark(plan, DONE, storage)
+
+
+def _mark(plan: DeletionPlan, name: str, storage: Storage) -> None:
     with suppress(FileExistsError):
-        storage.create(f"{plan.directory}/{DONE}", b"{}")
+        storage.create(f"{plan.directory}/{name}", b"{}")
+
+
+@contextmanager
+def _back_from_emptying(due: _Due, storage: Storage) -> Iterator[None]:
+    """Where another run has the plan before the first file is gone, what is in the trash can be brought back again."""
+    try:
+        yield
+    except IcekeepError:
+        if due.empties_trash:
+            storage.delete_many([f"{due.plan.directory}/{EMPTYING}"])
+        raise
 
 
 def _directories(table: Table) -> list[str]:

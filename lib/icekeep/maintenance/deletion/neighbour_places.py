@@ -12,7 +12,7 @@ import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Pointer, format_identifier, one_line
 from icekeep.catalog.version_files import parse_version_name
-from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, NotFoundError
+from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, NotFoundError, UnsupportedError
 from icekeep.maintenance.deletion.territory import place_of
 from icekeep.spec.layout import data_directory, metadata_directory
 from icekeep.spec.metadata import TableMetadata
@@ -32,12 +32,16 @@ class Places(msgspec.Struct, frozen=True):
 
 
 class Neighbour(msgspec.Struct, frozen=True):
-    """Another table; `problem` says why it cannot be loaded. Then `places` is what the catalog tells, null where it does not."""
+    """Another table; `problem` says why it cannot be loaded. Then `places` is what the catalog tells, null where it does not.
+
+    What a catalog tells of a place may be less than all: `write.data.path` need not be among it.
+    """
 
     identifier: Identifier
     metadata_location: str = ""
     places: Places | None = None
     problem: str = ""
+    may_lie_elsewhere: bool = False
 
     @property
     def name(self) -> str:
@@ -67,7 +71,10 @@ def look_at(catalog: Catalog, identifier: Identifier) -> Neighbour | None:
     except NotFoundError as error:
         return Neighbour(identifier, problem=one_line(error)) if _is_listed(catalog, identifier) else None
     except IcekeepError as error:
-        return Neighbour(identifier, places=_told_places(catalog, identifier), problem=one_line(error))
+        places, is_whole = _told_places(catalog, identifier)
+        # A table of another format has no properties that could lead elsewhere.
+        may_lie_elsewhere = not is_whole and not isinstance(error, UnsupportedError)
+        return Neighbour(identifier, places=places, problem=one_line(error), may_lie_elsewhere=may_lie_elsewhere)
 
 
 def forget_places() -> None:
@@ -75,15 +82,15 @@ def forget_places() -> None:
     _KNOWN.clear()
 
 
-def _told_places(catalog: Catalog, identifier: Identifier) -> Places | None:
-    """Where the catalog says that a table is whose metadata cannot be read."""
+def _told_places(catalog: Catalog, identifier: Identifier) -> tuple[Places | None, bool]:
+    """Where the catalog says that a table is whose metadata cannot be read, and whether it can be nowhere else."""
     try:
         told = catalog.describe(identifier)
         if told is None or place_of(told.location) is None:
-            return None
-        return _places_of(_Document(told.location, None, dict(told.properties)), *told.elsewhere)
+            return None, False
+        return _places_of(_Document(told.location, None, dict(told.properties)), *told.elsewhere), told.is_whole
     except IcekeepError:
-        return None
+        return None, False
 
 
 def _is_listed(catalog: Catalog, identifier: Identifier) -> bool:

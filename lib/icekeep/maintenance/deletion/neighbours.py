@@ -95,7 +95,7 @@ def neighbours(
         listener.on(Warned(f"tables that are not known may lie where table {table.name!r} does: {unlisted_reason}"))
     for neighbour in found:
         _tell_problem(neighbour, accepted, listener)
-    unknown = [n.name for n in found if n.places is None]
+    unknown = [n.name for n in found if n.places is None or n.may_lie_elsewhere]
     return Neighbours(
         unlisted_reason=unlisted_reason,
         unreadable=tuple(name for name in unknown if name not in accepted),

@@ -34,6 +34,9 @@ FILES = "files"
 DONE = "done.json"
 """Beside the head of a plan in the trash: its run is over, and all of its files are there."""
 
+EMPTYING = "emptying.json"
+"""Beside the head of a plan whose files leave the trash for good: nothing can be brought back any more."""
+
 DROPPED = "dropped.json"
 """Beside the head of a purge's plan: the catalog has said that it forgot the table."""
 

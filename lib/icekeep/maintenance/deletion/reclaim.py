@@ -264,8 +264,9 @@ def _carry_out_part(part: PlanPart, work: _Work, pace: "_Pace", look: Look) -> I
         for start in range(0, rows.num_rows, pace.most_at_once):
             some = rows.slice(start, pace.most_at_once)
             pace.wait_for(some.num_rows)
-            work.claim.check(work.storage, work.runtime)
             in_use = np.isin(path_keys(some["location"]), look())
+            # The look may take longer than the claim holds: this comes last.
+            work.claim.check(work.storage, work.runtime)
             done, stayed = _removed(kind, some.filter(pa.array(~in_use)), work)
             unmoved += [stayed] if stayed.num_rows else []
             yield msgspec.structs.replace(done, kept_count=int(np.count_nonzero(in_use)))

@@ -106,6 +106,7 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
         grace_ms=told.grace_ms(compares_metadata=table.catalog.compares_metadata),
         trash_days_ms=days * DAY_MS,
         now_ms=now_ms,
+        began_ms=runtime.monotonic_ms(),
     )
     done = None
     is_tried = not expired.is_empty or clean_expired_metadata or approve is not None

@@ -7,7 +7,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.retry import CommitResult, commit
-from icekeep.errors import ConflictError, IcekeepError, MissingFileError, OutcomeUnknownError, SafetyError
+from icekeep.errors import ClaimedError, ConflictError, IcekeepError, MissingFileError, OutcomeUnknownError, SafetyError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier import DeletionRequest, settle_plan
@@ -40,6 +40,13 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     grace_ms: int
     trash_days_ms: int
     now_ms: int
+    began_ms: int
+
+    def waiting(self, draft: PlanDraft, runtime: Runtime) -> PlanDraft:
+        """A draft whose times count from now, when its proof is made and the commit follows, not from the begin of the run."""
+        at_ms = self.now_ms + runtime.monotonic_ms() - self.began_ms + self.grace_ms
+        until_ms = at_ms + self.trash_days_ms if self.trash_days_ms else None
+        return msgspec.structs.replace(draft, not_before_ms=at_ms, trash_until_ms=until_ms)
 
 
 class Expiration(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,7 +196,10 @@ def _written(  # noqa: PLR0913 - the parts of one run
             raise
     plan = claim = None
     if found.parts:
-        claim = claims.enter_context(released(new_claim(directory, JOB, table.storage, runtime), table.storage))
+        claim = claims.enter_context(
+            released(new_claim(directory, JOB, table.storage, runtime), table.storage, runtime)
+        )
+        draft = wish.waiting(draft, runtime)
         plan = write_plan(found, draft, table, runtime, base=msgspec.structs.replace(table, metadata=before))
     return _Planned(found, draft, plan, claim, made.retained.manifest_keys, made.garbage.untotalled_count)
 
@@ -225,10 +235,17 @@ def _reclaimed(  # noqa: PLR0913 - the parts of one run
             _forget(planned.plan, latest)
             reason = "what is garbage now is not what was approved; the next run deletes it"
             return _expiration(before, committed, planned, old.plan, kept_reason=reason)
+        if old.claim is not None:
+            try:
+                old.claim.check(latest.storage, runtime)
+            except ClaimedError:
+                # Another run is at the first plan, and what it moves comes back by that alone.
+                _forget(planned.plan, latest)
+                raise
         _forget(old.plan, latest)
     plan, claim = planned.plan, planned.claim
     reclaimed = None
-    if plan is not None and claim is not None and plan.not_before_ms <= wish.now_ms:
+    if plan is not None and claim is not None and not wish.grace_ms:
         reclaimed = reclaim(
             plan,
             claim,

@@ -152,5 +152,5 @@ def _parts(
     table = candidates.table
     draft = draft_of(candidates, search, str(runtime.new_uuid()))
     directory = plan_directory(table, draft)
-    claim = claims.enter_context(released(new_claim(directory, JOB, table.storage, runtime), table.storage))
+    claim = claims.enter_context(released(new_claim(directory, JOB, table.storage, runtime), table.storage, runtime))
     return draft, claim, sort_files(candidates.garbage, candidates.territory, directory, table.storage)

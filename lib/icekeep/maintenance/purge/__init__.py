@@ -144,7 +144,6 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
         options=told,
         max_concurrent_deletes=max_concurrent_deletes,
         trust_totals=False,
-        accepted=accepted_names(accept_unreadable),
     )
     done = _deleted(plan, claim, table, spark, deleting, listener, runtime)
     # What is approved is all that goes.
@@ -251,7 +250,7 @@ def _deleted(
 ) -> Reclaimed:
     """Delete the files of a table that the catalog has forgotten; no error says from here on that nothing was dropped."""
     try:
-        with released(claim, table.storage):
+        with released(claim, table.storage, runtime):
             _mark_dropped(plan, table, listener)
             return carry_out(plan, claim, table, spark, told, listener, runtime)
     except IcekeepError as error:

@@ -13,16 +13,26 @@ from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.deletion.claims import Claim, released, take_claim
 from icekeep.maintenance.deletion.clock import clock_below
 from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier
+from icekeep.maintenance.deletion.garbage import FileKind
 from icekeep.maintenance.deletion.looks import DroppedLook
 from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
 from icekeep.maintenance.deletion.options import DAY_MS
-from icekeep.maintenance.deletion.plans import BEFORE, DROPPED, DeletionPlan, forget_plan, plans_below, read_plan
+from icekeep.maintenance.deletion.plans import (
+    BEFORE,
+    DROPPED,
+    DeletionPlan,
+    forget_plan,
+    plans_below,
+    read_part,
+    read_plan,
+)
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.planning.sessions import SparkSource
 from icekeep.runtime import Runtime
-from icekeep.spec.layout import OWN_DIRECTORY
+from icekeep.spec.layout import OWN_DIRECTORY, metadata_directory
 from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.storage.locations import canonical
 
 JOB = "drop"
 
@@ -133,7 +143,7 @@ def _finish(
     now_ms = clock_below(directory.rpartition("/")[0], storage, runtime)
     now_ms = runtime.now_ms() if now_ms is None else min(now_ms, runtime.now_ms())
     claim = take_claim(directory, JOB, storage, runtime, now_ms)
-    with released(claim, storage):
+    with released(claim, storage, runtime):
         plan = read_plan(directory, storage)
         metadata = parse_metadata(storage.read(f"{directory}/{BEFORE}"), f"{directory}/{BEFORE}")
         gone = Table(
@@ -146,8 +156,9 @@ def _finish(
         if storage.head(f"{directory}/{DROPPED}") is None:
             _forget_or_refuse(plan, gone, now_ms)
             return Reclaimed()
+        _refuse_newer_metadata(plan, gone)
         DroppedLook(gone)()
-        look_around(gone, SILENT, told.accepted, is_dropped=True)
+        look_around(gone, SILENT, is_dropped=True)
         return carry_out(plan, claim, gone, spark, told, listener, runtime)
 
 
@@ -164,3 +175,15 @@ def _forget_or_refuse(plan: DeletionPlan, gone: Table, now_ms: int) -> None:
         )
     if now_ms - plan.created_ms > DAY_MS:
         forget_plan(plan, gone.storage)
+
+
+def _refuse_newer_metadata(plan: DeletionPlan, gone: Table) -> None:
+    """Raise where there is table metadata that the plan does not name: the table lives on, under another name or elsewhere."""
+    parts = [part for part in plan.parts if any(files.kind is FileKind.METADATA for files in part.files)]
+    named = {canonical(at) for part in parts for at in read_part(part, gone.storage)["location"].to_pylist()}
+    for file in gone.storage.list(metadata_directory(gone.metadata)):
+        if file.location.endswith(".metadata.json") and canonical(file.location) not in named:
+            raise SafetyError(
+                f"there is newer metadata of table {gone.name!r}, {file.location!r}: it lives on under another name, or in "
+                "another catalog; remove the plan"
+            )

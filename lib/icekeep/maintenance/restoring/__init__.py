@@ -14,11 +14,11 @@ from contextlib import suppress
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.restore_snapshots import RestoreExpired, restored_tag
 from icekeep.commit.retry import commit
-from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, NotFoundError, SafetyError
+from icekeep.errors import ClaimedError, IcekeepError, InvalidTableError, MissingFileError, NotFoundError, SafetyError
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted
 from icekeep.maintenance.deletion.claims import CLAIMS, RESTORE, Claim, released, take_claim
 from icekeep.maintenance.deletion.clock import earlier_clock_ms
-from icekeep.maintenance.deletion.plans import BEFORE, HEAD, DeletionPlan, forget_plan, remove_draft
+from icekeep.maintenance.deletion.plans import BEFORE, EMPTYING, HEAD, DeletionPlan, forget_plan, remove_draft
 from icekeep.maintenance.restoring.files import STEP, Returned, check_places, move_back
 from icekeep.maintenance.restoring.ledgers import chosen_plan, close_plan, plans_of
 from icekeep.maintenance.restoring.needs import check_needs
@@ -62,14 +62,23 @@ def restore(
 
     now_ms = earlier_clock_ms(table, runtime)
     claim = take_claim(plan.directory, RESTORE, storage, runtime, now_ms, takes_over=takes_over)
-    with released(claim, storage):
+    with released(claim, storage, runtime):
+        if storage.head(f"{plan.directory}/{EMPTYING}") is not None:
+            raise NotFoundError(f"the trash of run {plan.run!r} is being emptied: nothing of it comes back")
         if storage.head(f"{plan.directory}/{HEAD}") is None:
             remove_draft(f"{plan.directory}/{CLAIMS}", storage)
             raise NotFoundError(
                 f"run {plan.run!r} is not there any more: it was restored, or its files deleted, just now"
             )
-        # Others may have committed until the plan was ours.
-        return _restored(table.catalog.load(table.identifier), plan, claim, runtime, listener)
+        try:
+            # Others may have committed until the plan was ours.
+            return _restored(table.catalog.load(table.identifier), plan, claim, runtime, listener)
+        except MissingFileError as error:
+            if storage.head(f"{plan.directory}/{HEAD}") is not None:
+                raise
+            raise ClaimedError(
+                f"run {plan.run!r} cannot be restored: another run has just finished deleting its files; nothing was restored"
+            ) from error
 
 
 def _restored(table: Table, plan: DeletionPlan, claim: Claim, runtime: Runtime, listener: Listener) -> RestoreResult:
@@ -78,7 +87,7 @@ def _restored(table: Table, plan: DeletionPlan, claim: Claim, runtime: Runtime, 
     if change is not None:
         change.check(table.metadata)
     listener.on(StepStarted(STEP, plan.files_count, "files"))
-    check_places(plan, storage)
+    check_places(plan, claim, storage, runtime)
     if change is not None:
         check_needs(plan, change.before, table)
     returned = move_back(plan, claim, storage, runtime, listener)
@@ -121,10 +130,11 @@ def _ended(plan: DeletionPlan, claim: Claim, late: Returned, storage: Storage) -
     """Forget a plan of which everything is back; one whose run may be in the middle of a call is left for what that moves."""
     if not late.is_complete:
         return []
-    if claim.preempted in ("", RESTORE) or not plan.is_trash:
+    if claim.preempted in ("", RESTORE):
         forget_plan(plan, storage)
         return []
-    close_plan(plan, storage)
+    if plan.is_trash:
+        close_plan(plan, storage)
     return [f"run {plan.run!r} may be at work still; restore it once more when it is over"]
 
 

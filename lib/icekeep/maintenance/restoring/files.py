@@ -65,15 +65,17 @@ class Returned(msgspec.Struct, frozen=True):
         return said
 
 
-def check_places(plan: DeletionPlan, storage: Storage) -> None:
+def check_places(plan: DeletionPlan, claim: Claim, storage: Storage, runtime: Runtime) -> None:
     """Look at every file of a plan before the first is moved.
 
     Raises:
         SafetyError: the path of one is in use again, or one is neither in the trash nor in its place.
+        ClaimedError: another run has taken the plan over.
     """
     missing: list[str] = []
     taken: list[str] = []
     for part in plan.parts:
+        claim.check(storage, runtime)
         files = _files(plan, part, storage)
         places = seen([file.place for file in files], storage)
         trashed = seen([file.trash for file in files], storage)
@@ -124,12 +126,21 @@ def _moved(files: list[_File], storage: Storage) -> Returned:
     outcomes = list(zip(files, storage.move_many((file.trash, file.place) for file in files), strict=True))
     moved = [file for file, outcome in outcomes if outcome.status is MoveStatus.MOVED]
     absent = [file for file, outcome in outcomes if outcome.status is MoveStatus.MISSING]
+    stuck = [
+        (file, outcome) for file, outcome in outcomes if outcome.status in (MoveStatus.FAILED, MoveStatus.IMPOSSIBLE)
+    ]
+    # What could not be moved to the trash is in its place, where no move leads either.
+    away = {*_looked_at([file for file, _ in stuck], storage).missing}
     return Returned(
         moved_count=len(moved),
         moved_bytes=sum(file.size_bytes or 0 for file in moved),
         missing=_looked_at(absent, storage).missing,
         taken=tuple(file.place for file, outcome in outcomes if outcome.status is MoveStatus.TAKEN),
-        failed=tuple(f"{file.place!r}: {o.reason}" for file, o in outcomes if o.status is MoveStatus.FAILED),
+        failed=tuple(
+            f"{file.place!r}: {outcome.reason}"
+            for file, outcome in stuck
+            if outcome.status is MoveStatus.FAILED or file.place in away
+        ),
     )
 
 

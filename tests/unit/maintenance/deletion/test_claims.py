@@ -88,7 +88,7 @@ def test_tasks_of_one_run_renew_it_together(storage, runtime):
 
 
 def test_a_released_plan_is_free_at_once_and_its_last_job_is_known(storage, runtime):
-    with released(taken(storage, runtime, "restore"), storage) as first:
+    with released(taken(storage, runtime, "restore"), storage, runtime) as first:
         assert last_job(PLAN, storage) == "restore"
     assert last_job(PLAN, storage) == "restore"
     second = taken(storage, runtime)
@@ -104,7 +104,7 @@ def test_a_run_that_fails_releases_and_one_that_dies_does_not(storage, runtime):
         pass
 
     for error, is_free in ((ValueError, True), (KeyboardInterrupt, True), (Killed, False)):
-        with pytest.raises(error), released(taken(storage, runtime), storage):
+        with pytest.raises(error), released(taken(storage, runtime), storage, runtime):
             raise error
         if is_free:
             continue

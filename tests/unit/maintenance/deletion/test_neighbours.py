@@ -474,7 +474,7 @@ def test_a_table_that_cannot_be_loaded_is_judged_by_where_the_catalog_says_that_
     if not is_found:
         lake.failing["find", ("db", "broken")] = UsageError("denied")
     told = Told()
-    lake.described["db", "broken"] = Description(f"{WAREHOUSE}/db/broken")
+    lake.described["db", "broken"] = Description(f"{WAREHOUSE}/db/broken", is_whole=True)
     assert neighbours(ours, listener=told) == Neighbours()
     (warning,) = told.warnings
     assert f"is judged by where the catalog says that it lies, '{WAREHOUSE}/db/broken': " in warning
@@ -485,6 +485,9 @@ def test_a_table_that_cannot_be_loaded_is_judged_by_where_the_catalog_says_that_
     ):
         lake.described["db", "broken"] = described
         assert f"contains '{WAREHOUSE}/db/ours/x" in refused(ours).message
+    # A catalog that does not know of `write.data.path` may say where a table lies, and never that it lies nowhere else.
+    lake.described["db", "broken"] = Description(f"{WAREHOUSE}/db/broken")
+    assert neighbours(ours) == Neighbours(unreadable=("db.broken",))
     lake.described["db", "broken"] = Description("nowhere")
     assert neighbours(ours) == Neighbours(unreadable=("db.broken",))
 

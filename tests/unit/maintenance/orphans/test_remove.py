@@ -328,7 +328,7 @@ def test_a_neighbour_that_cannot_be_read_is_judged_by_what_the_catalog_says(worl
     world.catalog.described["db", "broken"] = Description(f"{ROOT}/inner")
     with pytest.raises(SafetyError, match=r"contains .*/inner' of table 'db\.broken'"):
         world.run()
-    world.catalog.described["db", "broken"] = Description(f"{ROOT}2")
+    world.catalog.described["db", "broken"] = Description(f"{ROOT}2", is_whole=True)
     assert world.run().orphan_file_locations == (stray,)
 
 
