@@ -68,6 +68,8 @@ class Hdfs:
     def pause(self) -> None:
         """Let the NameNode and the DataNode do nothing, while their connections stand, until `go_on`."""
         self._process.send_signal(signal.SIGSTOP)
+        # On a busy machine its threads run on for a while, and may answer still.
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
 
     def go_on(self) -> None:
         """End a pause."""
