@@ -150,10 +150,10 @@ def take_claim(
     return claim
 
 
-def last_job(directory: str, storage: Storage) -> str:
-    """The job that was, or is, at work on a plan last; empty if none was."""
+def last_job(directory: str, storage: Storage) -> tuple[str, int]:
+    """The job that was, or is, at work on a plan last, and when it said so, epoch milliseconds; empty and 0 if none was."""
     newest = _newest(directory, storage)
-    return "" if newest is None else _read(directory, newest[0], storage).job
+    return ("", 0) if newest is None else (_read(directory, newest[0], storage).job, newest[1].modified_ms)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from icekeep.catalog.base import Table
 from icekeep.errors import ClaimedError, IcekeepError, InvalidTableError, MissingFileError
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.deletion.claims import Claim, new_claim, released, take_claim
+from icekeep.maintenance.deletion.claims import RESTORE, Claim, last_job, new_claim, released, take_claim
 from icekeep.maintenance.deletion.garbage import GARBAGE
 from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.deletion.options import DAY_MS, ReclaimOptions
@@ -236,7 +236,12 @@ def _due(directory: str, table: Table, now_ms: int, listener: Listener) -> _Due 
     if done is None or plan.trash_until_ms is None:
         return _Due(plan, _ToDo.FINISH) if plan.not_before_ms <= now_ms else None
     # A run that died may have been finished days later: its files are in the trash since then.
-    until_ms = max(plan.trash_until_ms, done.modified_ms + plan.trash_until_ms - plan.not_before_ms)
+    days_ms = plan.trash_until_ms - plan.not_before_ms
+    until_ms = max(plan.trash_until_ms, done.modified_ms + days_ms)
+    job, at_ms = last_job(directory, storage)
+    if job == RESTORE and storage.head(f"{directory}/{EMPTYING}") is None:
+        # One that was cut off has moved files back, and this plan alone says whose they are.
+        until_ms = max(until_ms, at_ms + days_ms)
     return _Due(plan, _ToDo.EMPTY_TRASH) if until_ms <= now_ms else None
 
 

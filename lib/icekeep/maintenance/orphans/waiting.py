@@ -75,7 +75,7 @@ def _plans(table: Table) -> Iterator[DeletionPlan]:
     for above in (plans_directory(table.metadata), trash_directory(table.metadata)):
         for directory in plans_below(above, storage):
             is_in_trash = storage.head(f"{directory}/{DONE}") is not None
-            if is_in_trash and last_job(directory, storage) != RESTORE:
+            if is_in_trash and last_job(directory, storage)[0] != RESTORE:
                 continue
             try:
                 yield read_plan(directory, storage)

@@ -1,13 +1,15 @@
 """Deletion beside others: who commits, restores, expires or purges while a plan waits or is carried out."""
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.retry import commit
-from icekeep.errors import OutcomeUnknownError, SafetyError
-from icekeep.maintenance.deletion import reclaim
+from icekeep.errors import NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError
+from icekeep.maintenance.deletion import earlier, looks, reclaim
+from icekeep.maintenance.expiration import execute
 from icekeep.maintenance.orphans import plan_remove_orphan_files
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus
 from kit.expired_tables import ExpiredWorld, Killed, OneByOne, no_spark
@@ -285,3 +287,135 @@ def test_files_of_an_earlier_run_that_cannot_be_deleted_make_a_removal_of_orphan
     world.pass_days(1)
     result = world.remove_orphans()
     assert (result.status, result.failed_files_count, result.finished_files_count) == ("partial", 1, 6)
+
+
+class OneWay(OneByOne):
+    """Files go to the trash, and no move leads back, as where links to the files of others are forbidden."""
+
+    def move_many(self, moves):
+        return [
+            MoveOutcome(move[0], MoveStatus.IMPOSSIBLE, "operation not permitted")
+            if "/.icekeep/trash/" in move[0]
+            else super(OneWay, self).move_many([move])[0]
+            for move in moves
+        ]
+
+
+def test_what_cannot_be_moved_back_is_not_taken_for_back():
+    world = ExpiredWorld(OneWay)
+    world.expire(trash=3)
+    with pytest.raises(UnavailableError, match="could not be moved back"):
+        world.restore()
+    assert len(world.table.metadata.snapshots) == 1
+    assert [name for name in world.own() if name.endswith("plan.json")]
+
+
+@pytest.mark.parametrize("trash", [0, 3])
+def test_a_look_that_takes_longer_than_the_claim_deletes_nothing(world, monkeypatch, trash):
+    """Somebody restores meanwhile: the claim is looked at after the catalog, right before the call."""
+    before = world.files()
+    world.expire(trash=trash, options={"grace": "1h"})
+    world.pass_days(1)
+    restored = []
+    real = looks.TableLook.__call__
+
+    def look(self):
+        if not restored:
+            world.pass_a_lease()
+            restored.append(world.restore())
+        return np.empty(0, np.int64) if len(restored) == 1 else real(self)
+
+    monkeypatch.setattr(looks.TableLook, "__call__", look)
+    result = world.finish(trash=trash)
+    assert (result.status, result.finished_files_count) == ("partial", 0)
+    assert restored[0].restored_snapshots_count == 3
+    assert world.files() >= before
+
+
+def test_a_restore_that_is_cut_off_while_the_trash_is_about_to_be_emptied_can_be_done_again(world, monkeypatch):
+    """The head went before the claim was looked at, and with it what keeps the files from being orphans."""
+    before = world.files()
+    world.expire(trash=3)
+    run = next(name for name in world.own() if name.endswith("/plan.json")).split("/")[1]
+    world.pass_days(3.1)
+    real, cut_off = earlier.still_garbage, []
+
+    def prove(*arguments):
+        garbage = real(*arguments)
+        if not cut_off:
+            world.catalog.follow(fails(Killed()))
+            with pytest.raises(OutcomeUnknownError) as error:
+                world.restore(run)
+            cut_off.append(error)
+        return garbage
+
+    monkeypatch.setattr(earlier, "still_garbage", prove)
+    assert world.finish(trash=3).emptied_trash_files_count == 0
+    assert world.remove_orphans().kept.waiting_count == 7
+    assert world.restore(run).restored_snapshots_count == 3
+    assert world.files() == before
+
+
+def test_a_trash_that_is_being_emptied_gives_nothing_back(world):
+    world.expire(trash=3)
+    run = next(name for name in world.own() if name.endswith("/plan.json")).split("/")[1]
+    world.pass_days(3.1)
+
+    def die():
+        raise Killed
+
+    world.once(die, "delete_many", "/files/data/b")
+    with pytest.raises(Killed):
+        world.finish()
+    world.pass_a_lease()
+    with pytest.raises(NotFoundError, match="is being emptied"):
+        world.restore(run)
+    world.pass_a_lease()
+    assert world.finish().status == "done"
+    assert world.own() == set()
+
+
+def test_a_plan_that_another_run_has_taken_is_not_forgotten(world, one_by_one, monkeypatch):
+    """What that run has moved comes back by that plan alone; without a head it was swept at the end of the same run."""
+    before, real, landed = world.files(), execute._written, execute.commit
+
+    def commit_and_others(*arguments, **named):
+        result = landed(*arguments, **named)
+        add(world.table, "zz")
+        return result
+
+    def written(*arguments, after_metadata=None):
+        if after_metadata is None:
+            world.pass_a_lease()
+            world.once(die, "move_many", "/data/b")
+            with pytest.raises(Killed):
+                world.finish(trash=3)
+        return real(*arguments, after_metadata=after_metadata)
+
+    def die():
+        raise Killed
+
+    monkeypatch.setattr(execute, "commit", commit_and_others)
+    monkeypatch.setattr(execute, "_written", written)
+    assert world.expire(trash=3).status == "partial"
+    monkeypatch.undo()
+    world.pass_a_lease()
+    assert world.restore().restored_snapshots_count == 3
+    assert world.files() >= before
+
+
+def test_days_in_the_trash_count_from_the_move(world):
+    """A run that died after its commit may be finished days later: its files were in the trash for minutes."""
+
+    def die():
+        raise Killed
+
+    world.once(die, "move_many", "/data/a")
+    with pytest.raises(Killed):
+        world.expire(trash=3)
+    world.pass_days(4)
+    assert world.finish(trash=3).finished_files_count == 7
+    world.pass_days(1)
+    assert world.finish(trash=3).emptied_trash_files_count == 0
+    world.pass_days(2.1)
+    assert world.finish(trash=3).emptied_trash_files_count == 7

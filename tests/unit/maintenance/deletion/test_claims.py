@@ -89,8 +89,8 @@ def test_tasks_of_one_run_renew_it_together(storage, runtime):
 
 def test_a_released_plan_is_free_at_once_and_its_last_job_is_known(storage, runtime):
     with released(taken(storage, runtime, "restore"), storage, runtime) as first:
-        assert last_job(PLAN, storage) == "restore"
-    assert last_job(PLAN, storage) == "restore"
+        assert last_job(PLAN, storage)[0] == "restore"
+    assert last_job(PLAN, storage)[0] == "restore"
     second = taken(storage, runtime)
     assert second.preempted == ""
     with pytest.raises(ClaimedError):

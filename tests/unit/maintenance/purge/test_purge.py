@@ -256,6 +256,19 @@ def test_a_purge_that_died_is_not_finished_by_one_who_may_not_list_every_namespa
     assert data_file("ab").file_path in stored(table)
 
 
+def test_a_purge_that_died_is_not_finished_where_the_table_lives_on_elsewhere():
+    """Its owner has registered it in another catalog since, where somebody commits to it."""
+    catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
+    table = killed_purge(catalog, "/data/ab")
+    time_passes(catalog)
+    newer = table.metadata_location.replace("/00003-", "/00004-")
+    table.storage.create(newer, b"{}")
+    result = purged(another(catalog))
+    assert (result.status, result.finished_files_count) == ("partial", 0)
+    assert f"there is newer metadata of table 'db.events', {newer!r}" in result.problems[0]
+    assert data_file("ab").file_path in stored(table)
+
+
 def test_an_approved_purge_finishes_no_other():
     """MAINTENANCE 1.9: what is approved is all that goes."""
     catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
