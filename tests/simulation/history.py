@@ -86,6 +86,7 @@ class History:
         outages = Random(f"outages {seed}")
         if share and faults is None and outages.random() < 0.3:
             self.world.outages = outages
+        self._restores = Random(f"restores {seed}") if outages.random() < 0.3 else None
         self._skewed = random.random() < 0.5
         self.world.drags = random.random() < 0.5
         # Each history likes some operations and leaves out others: so rare ones meet each other too.
@@ -198,6 +199,8 @@ class History:
         while self._left > 0:
             self._left -= 1
             (make,) = self.random.choices([*OPERATIONS], self._weights)
+            if self._restores is not None and self._restores.random() < 0.1:
+                make = Restore
             if self.world.catalog == DIRECTORY:
                 self._pass_time()
             self.perform(client, make)

@@ -41,7 +41,7 @@ from simulation.ref_operations import (
     MoveBranchOrTag,
     RenameABranch,
 )
-from simulation.snapshot_operations import Expire, ExpireAndReclaim, Restore, Rollback, SetCurrent
+from simulation.snapshot_operations import Expire, ExpireAndReclaim, Rollback, SetCurrent
 
 Make = Callable[..., Operation]
 OPERATIONS: dict[Make, int] = {
@@ -78,6 +78,5 @@ OPERATIONS: dict[Make, int] = {
     Rollback: 4,
     SetCurrent: 2,
     FastForward: 4,
-    Restore: 4,
 }
 """Each operation and how often it is chosen."""

@@ -66,6 +66,8 @@ def test_histories_of_real_bytes_are_among_them():
 def test_every_kind_of_catalog_and_what_is_hard_on_it_is_among_them(simulated: tuple[Tally, list[str]]):
     tally, _ = simulated
     rare = {
+        "files brought back",
+        "snapshots restored",
         "rewrites refused since rows that they left out are back",
         "rewrites that carried deletes over in a later attempt",
         "versions created behind the head",

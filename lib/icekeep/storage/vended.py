@@ -96,7 +96,9 @@ class VendedProperties:
                     took_ms = self._runtime.now_ms() - now_ms
                     self._next_ms = self._runtime.now_ms() + max(_PAUSE_MS, took_ms)
                 else:
-                    self._next_ms = self._runtime.now_ms() + _PAUSE_MS
+                    if self._held.ends_soon(self._runtime.now_ms()):
+                        # Handed out as if they had ended: by another clock, or for less time than a request takes.
+                        self._next_ms = self._runtime.now_ms() + _PAUSE_MS
             return self._held
 
     def _renewed_after(self, used: "_Held") -> bool:

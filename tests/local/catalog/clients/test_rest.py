@@ -87,7 +87,7 @@ class TestRestCatalog(CatalogContract):
         table = create(**{"write.data.path": "s3://data/x"})
         described = catalog.describe(EVENTS)
         assert described == Description(
-            table.metadata.location, {"write.data.path": "s3://data/x"}, (table.metadata_location,)
+            table.metadata.location, {"write.data.path": "s3://data/x"}, (table.metadata_location,), is_whole=True
         )
         with pytest.raises(NotFoundError):
             catalog.describe(("db", "none"))
