@@ -95,10 +95,6 @@ class VendedProperties:
                     # minutes not to answer is not asked more than half of the time.
                     took_ms = self._runtime.now_ms() - now_ms
                     self._next_ms = self._runtime.now_ms() + max(_PAUSE_MS, took_ms)
-                else:
-                    if self._held.ends_soon(self._runtime.now_ms()):
-                        # Handed out as if they had ended: by another clock, or for less time than a request takes.
-                        self._next_ms = self._runtime.now_ms() + _PAUSE_MS
             return self._held
 
     def _renewed_after(self, used: "_Held") -> bool:
