@@ -19,8 +19,17 @@ from icekeep.maintenance.deletion.reachability import (
 )
 from icekeep.planning.manifest_lists import listed_manifests
 from icekeep.planning.sessions import SparkSource
+from icekeep.spec.metadata import TableMetadata
 
 _NONE = np.empty(0, np.int64)
+
+
+def is_gc_enabled(metadata: TableMetadata) -> bool:
+    """Whether the property `gc.enabled` lets files of a table be deleted.
+
+    Iceberg takes every text but "true" for false; here that is the safe side as well.
+    """
+    return metadata.properties.get("gc.enabled", "true").lower() == "true"
 
 
 class Look(Protocol):
@@ -64,7 +73,7 @@ class TableLook:
         before, metadata = self._seen.metadata, now.metadata
         if metadata.table_uuid != before.table_uuid:
             raise SafetyError(f"{now.name!r} is another table by now; what was not deleted yet stays")
-        if metadata.properties.get("gc.enabled", "true").lower() != "true":
+        if not is_gc_enabled(metadata):
             raise SafetyError(f"table {now.name!r} has gc.enabled=false by now; what was not deleted yet stays")
         newer = [s for s in metadata.snapshots if s.snapshot_id not in self._snapshot_ids]
         try:

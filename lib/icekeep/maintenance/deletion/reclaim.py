@@ -21,7 +21,7 @@ from icekeep.errors import IcekeepBug, IcekeepError, MissingFileError, SafetyErr
 from icekeep.events import Listener, StepAdvanced, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim
 from icekeep.maintenance.deletion.garbage import FileKind, FilesOfKind, added
-from icekeep.maintenance.deletion.looks import Look
+from icekeep.maintenance.deletion.looks import Look, is_gc_enabled
 from icekeep.maintenance.deletion.options import ReclaimOptions
 from icekeep.maintenance.deletion.plans import (
     DeletionPlan,
@@ -112,12 +112,10 @@ class _Work(msgspec.Struct, frozen=True, kw_only=True):
 
 def refuse_if_gc_is_disabled(metadata: TableMetadata) -> None:
     """Raise `SafetyError` where the property `gc.enabled` is false: other tables may share the files."""
-    enabled = metadata.properties.get("gc.enabled", "true")
-    # Iceberg takes every text but "true" for false; here that is the safe side as well.
-    if enabled.lower() != "true":
+    if not is_gc_enabled(metadata):
         raise SafetyError(
-            f"the table at {metadata.location!r} has gc.enabled={enabled}: its files may belong to other tables too, so nothing "
-            "is expired or deleted"
+            f"the table at {metadata.location!r} has gc.enabled={metadata.properties['gc.enabled']}: "
+            "its files may belong to other tables too, so nothing is expired or deleted"
         )
 
 
