@@ -289,6 +289,31 @@ def test_files_of_an_earlier_run_that_cannot_be_deleted_make_a_removal_of_orphan
     assert (result.status, result.failed_files_count, result.finished_files_count) == ("partial", 1, 6)
 
 
+class HoldingHeads(OneByOne):
+    """The store fails when the head of a plan is to go."""
+
+    def delete_many(self, locations):
+        return [
+            DeleteOutcome(location, DeleteStatus.FAILED, "slow down")
+            if location.endswith("/plan.json")
+            else super(HoldingHeads, self).delete_many([location])[0]
+            for location in locations
+        ]
+
+
+@pytest.mark.parametrize("trash", [0, 3])
+def test_a_plan_whose_head_cannot_be_removed_stays_whole_for_the_next_run(trash):
+    """The rest of it was removed, and such a plan was neither carried out nor forgotten, however often jobs ran."""
+    world = ExpiredWorld(HoldingHeads)
+    world.expire(trash=trash)
+    world.pass_days(4)
+    world.finish()
+    world.storage = world.catalog.storage = OneByOne(world.memory)
+    world.pass_days(4)
+    result = world.finish()
+    assert (result.status, world.own()) == ("done", set())
+
+
 class OneWay(OneByOne):
     """Files go to the trash, and no move leads back, as where links to the files of others are forbidden."""
 
