@@ -107,7 +107,7 @@ simulate: $(READY) ## Run 100,000 histories of concurrent writers with faults, 5
 	$(BIN)/python tests/simulation/run.py --streaming 5000
 	$(BIN)/python -m pytest tests/unit/maintenance/expiration/test_generated_histories.py --cases 8
 
-mutants: $(READY) ## Break the library in 77 ways, one at a time, and print which invariant each breaks
+mutants: $(READY) ## Break the library on purpose, in one place after the other, and print which invariant each breaks
 	$(BIN)/python tests/simulation/run.py --mutants
 
 kills: $(READY) java-env ## Kill fifty compactions with -9 at random moments and check the table after each, ten minutes

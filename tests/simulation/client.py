@@ -2,9 +2,11 @@
 
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from icekeep.errors import IcekeepError, UnavailableError
+from simulation.credentials import Wallet
 from simulation.faults import CREATE_VERSION, Fault
 from simulation.scheduler import Actor
 from simulation.stores import AFTER, DirectoryCatalog, SimulatedCatalog, SimulatedStorage
@@ -36,6 +38,7 @@ class Client:
         in_directory = world.catalog == DIRECTORY
         self.catalog = DirectoryCatalog(self) if in_directory else SimulatedCatalog(self)
         self._skew_ms = skew_ms
+        self._wallet = None if world.credentials is None else Wallet(self, world.credentials)
 
     def now_ms(self) -> int:
         return self.world.scheduler.now_ms + self._skew_ms
@@ -76,7 +79,14 @@ class Client:
         return fault
 
     def call(self, operation: str, location: str, effect: Callable[[], T], lost: type[IcekeepError]) -> T:
-        """One call to the world; `lost` is what an answer that did not arrive is told as."""
+        """One call to the store; `lost` is what an answer that did not arrive is told as."""
+        request = partial(self.request, operation, location, effect, lost)
+        return request() if self._wallet is None else self._wallet.ask(request)
+
+    def request(
+        self, operation: str, location: str, effect: Callable[[], T], lost: type[IcekeepError] = UnavailableError
+    ) -> T:
+        """One call to the store or the catalog, by whomever."""
         fault = self.draw(operation, location)
         if fault in (Fault.NONE, Fault.STALLED):
             return effect()

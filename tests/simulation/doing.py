@@ -90,3 +90,6 @@ class Doing(Protocol):
 
     def check(self, model: "Model", before: TableMetadata, after: TableMetadata) -> None:
         """What else must hold of it."""
+
+    def deletes(self, model: "Model", location: str) -> None:
+        """What must hold of a file that it is about to delete, beside what holds of all."""

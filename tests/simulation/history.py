@@ -15,21 +15,26 @@ from icekeep.errors import IcekeepBug, IcekeepError, InvalidTableError, MissingF
 from icekeep.events import SILENT
 from icekeep.maintenance.deletion.earlier import DeletionRequest, finish_earlier
 from icekeep.maintenance.deletion.options import ReclaimOptions
+from icekeep.maintenance.orphans import remove_orphan_files
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.spec.metadata import new_table_metadata
 from kit.tables import BY_KIND, COLUMNS, UNPARTITIONED
 from simulation.client import Client, Crashed
+from simulation.credentials import Credentials
 from simulation.doing import FINDINGS, NOT_ICEKEEPS, NOTICED, Told, Violation
 from simulation.faults import Fault, Faults, NoFaults, RandomFaults
 from simulation.model import Model
 from simulation.operation import Operation
 from simulation.operations import OPERATIONS, Make
+from simulation.orphan_operations import ExpireAndWait, RemoveOrphans, RestoreBeside
 from simulation.scheduler import Actor, Scheduler
 from simulation.serially import serially
 from simulation.snapshot_operations import ExpireAndReclaim, Restore, no_spark
 from simulation.world import CATALOGS, DIRECTORY, EVENTS, LOCATION, START_MS, World
 
 _DAYS_MS = 24 * 3600 * 1000
+_BESIDE_ORPHANS: tuple[Make, ...] = (RemoveOrphans, RemoveOrphans, ExpireAndWait, ExpireAndWait, RestoreBeside)
+"""Where orphans are removed these are strewn in, and so is whatever of them a history likes."""
 
 
 @dataclass
@@ -67,8 +72,14 @@ class History:
         share: float | None = None,
         catalog: str | None = None,
         likes: tuple[Make, ...] = (),
+        with_orphans: bool = False,
+        with_credentials: bool = False,
     ) -> None:
-        """What is not said is drawn; `likes` are operations to choose far more often than others."""
+        """What is not said is drawn; `likes` are operations to choose far more often than others.
+
+        `with_orphans`: orphans are removed too; nothing but real bytes will do then. `with_credentials`: those
+        of the store hold for a while.
+        """
         self.random = random = Random(f"history {seed}")
         drawn = random.choices(CATALOGS, [53, 35, 12])[0]
         catalog = catalog or drawn
@@ -87,8 +98,14 @@ class History:
         if share and faults is None and outages.random() < 0.3:
             self.world.outages = outages
         self._restores = Random(f"restores {seed}") if outages.random() < 0.3 else None
+        self._orphans = Random(f"orphans {seed}") if with_orphans else None
+        self._strewn = [*_BESIDE_ORPHANS, *4 * [make for make in likes if make in _BESIDE_ORPHANS]]
+        self.world.credentials = Credentials(Random(f"credentials {seed}")) if with_credentials else None
+        self._at_work: set[Actor] = set()
+        self._is_waiting = False
         self._skewed = random.random() < 0.5
-        self.world.drags = random.random() < 0.5
+        # Who takes days for a commit must not be beside somebody who removes orphans.
+        self.world.drags = random.random() < 0.5 and not with_orphans
         # Each history likes some operations and leaves out others: so rare ones meet each other too.
         self._weights = [
             weight * random.choice([0, 1, 1, 5]) + (40 if make in likes else 0) for make, weight in OPERATIONS.items()
@@ -154,7 +171,8 @@ class History:
     def _finish_earlier(self, actor: Actor) -> None:
         """Days later: what runs had planned is deleted, the trash emptied, and nothing is left of runs that died."""
         client = Client(self.world, actor)
-        for _ in range(3):
+        # As many days as a grace and then the trash may take.
+        for _ in range(3 if self._orphans is None else 6):
             self.scheduler.now_ms += 2 * _DAYS_MS
             table = client.catalog.load(EVENTS)
             told = DeletionRequest(options=ReclaimOptions(), max_concurrent_deletes=None, trust_totals=False)
@@ -163,6 +181,12 @@ class History:
             sweep_runs(table, client, keep="", listener=SILENT)
         left = [location for location in self.world.disk.files if "/.icekeep/" in location]
         self.model.require(not left, "X3", f"{left} are left where nobody looks for orphans")
+        if self._orphans is not None:
+            table = client.catalog.load(EVENTS)
+            # Metadata that some commit could not swap may be further on than what is current.
+            dead = {"ignore-metadata-of": table.metadata.table_uuid}
+            remove_orphan_files(table, no_spark, trash=0, force=True, options=dead, runtime=client)
+            self.model.check_nothing_else_is_left()
 
     def tally(self) -> Tally:
         """What it was made of."""
@@ -201,9 +225,23 @@ class History:
             (make,) = self.random.choices([*OPERATIONS], self._weights)
             if self._restores is not None and self._restores.random() < 0.1:
                 make = Restore
+            if self._orphans is not None and self._orphans.random() < 0.3:
+                make = self._orphans.choice(self._strewn)
             if self.world.catalog == DIRECTORY:
                 self._pass_time()
+            while self._is_waiting:
+                self.scheduler.pause(actor, _DAYS_MS)
+            self._at_work.add(actor)
             self.perform(client, make)
+            self._at_work.remove(actor)
+
+    def _pass_days_without_work(self, actor: Actor) -> None:
+        """Wait until all others are done with what they do, and two days more; nobody begins anything then."""
+        self._is_waiting = True
+        while self._at_work - {actor}:
+            self.scheduler.pause(actor, 60_000)
+        self.scheduler.pause(actor, 2 * _DAYS_MS)
+        self._is_waiting = False
 
     def _pass_time(self) -> None:
         """What is hard on a catalog in a directory: days go by while somebody is in the middle of a commit; spoiled hints."""
@@ -216,6 +254,8 @@ class History:
     def perform(self, client: Client, make: Callable[..., Operation]) -> Operation:
         """Run one operation; the writer is told, or is gone and starts again."""
         operation = make(len(self.operations), self.random, self.model)
+        if operation.waits:
+            self._pass_days_without_work(client.actor)
         self.operations.append(operation)
         client.owner, client.is_down, client.faults_met = operation, False, 0
         operation.began_ms = self.scheduler.now_ms

@@ -1,8 +1,8 @@
 """What must be true of the table after every step, whatever writers do and whatever goes wrong.
 
 The letters and numbers are those of the invariants: G of garbage, C of commits, D of content, R of retention, X of crashes.
-H are those of a catalog in a directory. E are errors that no writer may be told of: E1 that the library is broken or the
-table is damaged, E2 one that is not icekeep's.
+H are those of a catalog in a directory, V of credentials that end. E are errors that no writer may be told of: E1 that the
+library is broken or the table is damaged, E2 one that is not icekeep's.
 """
 
 from collections import Counter, defaultdict
@@ -174,8 +174,8 @@ class Model:
             at = self._parents.get(at)
         return at == snapshot_id
 
-    def deleted(self, location: str) -> None:
-        """A file is about to be deleted."""
+    def deleted(self, location: str, doing: Doing | None) -> None:
+        """A file is about to be deleted, or moved elsewhere."""
         self.checks_count += 1
         new = self.current
         if new is None:
@@ -193,6 +193,8 @@ class Model:
             self.require(is_old, "H2", f"version {location!r} is deleted at an age of {age_ms} ms")
             behind = file_version(self.world.pointer) - file_version(location)
             self.require(behind >= self.world.versions_kept, "H2", f"{location!r} is deleted, {behind} behind the head")
+        if doing is not None:
+            doing.deletes(self, location)
 
     def went_astray(self, doing: Doing, location: str) -> None:
         """A version was created that nobody reads, since there are newer ones: only somebody very slow may do that."""
@@ -424,6 +426,15 @@ class Model:
             self.require(first is not None and first >= at, "D5", f"{path!r} has row ids from {first}, below {at}")
             at = first + count
         self.require(at <= (new.next_row_id or 0), "D5", f"row ids up to {at} are given out again")
+
+    def check_nothing_else_is_left(self) -> None:
+        """After orphans were removed there is no file of rows to which no snapshot leads."""
+        assert self.current is not None
+        reached = {path for snapshot in self.current.snapshots for path in self.view(snapshot).files}
+        left = sorted(
+            path for path in self.world.disk.files if path.startswith(f"{LOCATION}/data/") and path not in reached
+        )
+        self.require(not left, "X4", f"{left} are left, to which nothing leads")
 
     def next_row(self, kind: str | None = None) -> int:
         """A number that no row has yet, nor any after it; of a kind where one is asked for."""

@@ -4,7 +4,7 @@ A mutant is a context manager: within it the library is wrong as its docstring s
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from simulation import (
@@ -13,9 +13,11 @@ from simulation import (
     broken_commits,
     broken_compaction,
     broken_deletes,
+    broken_deletion,
     broken_following,
     broken_streaming,
 )
+from simulation.codec import values_in_place_of_bytes
 from simulation.compaction_operations import Compact, CompactAndClean, CompactHoldingItsStart, CompactIntoAnotherSpec
 from simulation.definition_operations import ChangePartitioning, SetStatistics, Upgrade
 from simulation.delete_operations import ConvertByValue, MergeDeletes
@@ -31,6 +33,7 @@ from simulation.file_operations import (
 from simulation.history import History
 from simulation.manifest_operations import MergeManifests, MergeManifestsAndClean
 from simulation.operations import Make
+from simulation.orphan_operations import RemoveOrphans, RestoreBeside
 from simulation.publishing_operations import Publish, Stage
 from simulation.ref_operations import MakeBranchOrTag, MoveBranchOrTag, RenameABranch
 from simulation.snapshot_operations import Expire, ExpireAndReclaim, Rollback, SetCurrent
@@ -46,7 +49,8 @@ Mutant = Callable[[], AbstractContextManager[Any]]
 class Hunt(NamedTuple):
     """What a mutant is meant to break, by the letters and numbers of `model`, and where to look for a history that shows it.
 
-    `at` is a history that has shown it: it is tried first. All else that is not said is drawn.
+    `at` is a history that has shown it: it is tried first. With `streams`, `orphans` or `credentials` it is one of those
+    histories. All else that is not said is drawn.
     """
 
     breaks: str
@@ -55,12 +59,21 @@ class Hunt(NamedTuple):
     share: float | None = None
     likes: tuple[Make, ...] = ()
     streams: bool = False
+    orphans: bool = False
+    credentials: bool = False
 
     def history(self, number: int) -> History | StreamingHistory:
         """One of the histories to look at."""
         if self.streams:
             return StreamingHistory(number)
-        return History(number, catalog=self.catalog, share=self.share, likes=self.likes)
+        return History(
+            number,
+            catalog=self.catalog,
+            share=self.share,
+            likes=self.likes,
+            with_orphans=self.orphans,
+            with_credentials=self.credentials,
+        )
 
 
 DELETES_COME = (Compact, DeleteRows)
@@ -147,6 +160,14 @@ MUTANTS: dict[Mutant, Hunt] = {
     broken_following.finds_dangling_deletes_once: Hunt(
         "D4", at=123, likes=(DeleteByValue, Compact, MergeManifestsAndClean)
     ),
+    broken_deletion.forgets_what_waits: Hunt("G2", at=1, orphans=True),
+    broken_deletion.takes_a_trash_that_comes_back_for_moved: Hunt(
+        "G2", at=7, catalog=POINTER, share=0.01, likes=(RestoreBeside, RemoveOrphans), orphans=True
+    ),
+    broken_deletion.carries_on_whoever_took_over: Hunt(
+        "G1", at=142, catalog=POINTER, share=0.0, likes=(RestoreBeside,), orphans=True
+    ),
+    broken_deletion.asks_for_no_new_credentials: Hunt("V1", at=2, credentials=True),
     broken_streaming.refuses_what_has_changed: Hunt("C11", streams=True),
     broken_streaming.carries_no_positions: Hunt("D4", streams=True),
     broken_streaming.reads_deletes_once_a_data_file: Hunt("D4", at=1, streams=True),
@@ -179,7 +200,7 @@ def caught_by(mutant: Mutant, histories: int = HISTORIES_MAX) -> Caught | None:
     hunt = MUTANTS[mutant]
     for number in dict.fromkeys((hunt.at, *range(histories))):
         # Each history has a mutant of its own: some remember what they have met.
-        with mutant():
+        with nullcontext() if hunt.orphans else values_in_place_of_bytes(), mutant():
             invariant = broken_invariant(hunt.history(number))
         if invariant in hunt.breaks.split():
             return Caught(number, invariant)

@@ -31,14 +31,16 @@ class Operation:
 
     `met_faults`: something went wrong at one of its calls. `hidden`: it landed and was reported as a conflict.
     `moves_refs`: the branches and tags that it may move. `changes`: which definitions of the table it may change.
-    `expires`: it may remove snapshots and refs. `restores`: it may bring back what had expired. `began_ms`: when it was
-    begun. `left`: files that it may leave behind where it is refused.
+    `expires`: it may remove snapshots and refs. `restores`: it may bring back what had expired. `waits`: it is done when
+    two days have gone by in which nobody did anything. `began_ms`: when it was begun. `left`: files that it may leave behind
+    where it is refused.
     """
 
     moves_refs: frozenset[str] = frozenset()
     changes: frozenset[str] = frozenset()
     expires = False
     restores = False
+    waits = False
     began_ms = 0
     makes_snapshot = False
 
@@ -70,6 +72,9 @@ class Operation:
         return Effect(self.branch, self.removed, self.added)
 
     def check(self, model: Model, before: TableMetadata, after: TableMetadata) -> None:
+        """Nothing more."""
+
+    def deletes(self, model: Model, location: str) -> None:
         """Nothing more."""
 
     def commit(self, client: Client, table: Table, change: Any) -> bool:

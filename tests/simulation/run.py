@@ -4,12 +4,13 @@
     python tests/simulation/run.py --streaming 2000 --seed 0
     python tests/simulation/run.py --mutants
 
-Each history has two to five writers and 20 to 60 operations; one in a hundred goes through real bytes. Then every call of
-every operation is the last before a crash, and fails in every other way. Prints what was done and what went wrong on
-purpose; exits with 1 if an invariant was violated, and has printed the command that replays it, or if a run of 2,000
-histories or more has never met something that it is there to meet. With `--streaming` it runs so many histories of a
-compaction beside writers that never stop, and no others. With `--mutants` it breaks the library on purpose, in one place
-after the other, and prints which invariant each fault breaks; exits with 1 if one breaks none that it is meant to.
+Each history has two to five writers and 20 to 60 operations; two in a hundred go through real bytes, and in one of
+them orphans are removed; in one of twenty the credentials of the store end after a while. Then every call of every operation
+is the last before a crash, and fails in every other way. Prints what was done and what went wrong on purpose; exits with 1 if
+an invariant was violated, and has printed the command that replays it, or if a run of 2,000 histories or more has never met
+something that it is there to meet. With `--streaming` it runs so many histories of a compaction beside writers that never
+stop, and no others. With `--mutants` it breaks the library on purpose, in one place after the other, and prints which
+invariant each fault breaks; exits with 1 if one breaks none that it is meant to.
 """
 
 import argparse
@@ -42,7 +43,7 @@ _LONG = 2000
 def simulate(seed: int, tell: Callable[[str], None] | None = None) -> History:
     """Run the history of a seed to its end and tell all that happened; a violation says how to replay it."""
     with nullcontext() if through_bytes(seed) else values_in_place_of_bytes():
-        history = History(seed)
+        history = History(seed, with_orphans=removes_orphans(seed), with_credentials=seed % 20 == 13)
         try:
             history.run()
         except BaseException as error:
@@ -57,7 +58,12 @@ def simulate(seed: int, tell: Callable[[str], None] | None = None) -> History:
 
 def through_bytes(seed: int) -> bool:
     """Whether the history of a seed writes and reads real Avro and JSON."""
-    return seed % 100 == 99
+    return seed % 100 == 99 or removes_orphans(seed)
+
+
+def removes_orphans(seed: int) -> bool:
+    """Whether orphans are removed in the history of a seed."""
+    return seed % 100 == 49
 
 
 def run(seeds: Iterable[int]) -> tuple[Tally, list[str]]:
@@ -129,12 +135,11 @@ def run_all_streaming(first: int, count: int, processes: int) -> list[str]:
 def report_mutants() -> int:
     """Print which invariant each broken library breaks and in which history; how many break none that they are meant to."""
     missed = 0
-    with values_in_place_of_bytes():
-        for mutant, hunt in MUTANTS.items():
-            caught = caught_by(mutant)
-            missed += caught is None
-            found = "NOT CAUGHT" if caught is None else f"breaks {caught.invariant:4} in history {caught.history}"
-            print(f"{kind_of(mutant):11} {mutant.__name__:42} is to break {hunt.breaks:7} {found}", flush=True)
+    for mutant, hunt in MUTANTS.items():
+        caught = caught_by(mutant)
+        missed += caught is None
+        found = "NOT CAUGHT" if caught is None else f"breaks {caught.invariant:4} in history {caught.history}"
+        print(f"{kind_of(mutant):11} {mutant.__name__:42} is to break {hunt.breaks:7} {found}", flush=True)
     print(f"{len(MUTANTS)} mutants, {missed} not caught")
     return missed
 

@@ -1,6 +1,7 @@
 """The jobs in one thread, and without Arrow: metadata of the simulated world is not written as Avro, so nothing decodes it."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -12,7 +13,9 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.deletion import looks, neighbours, reachability
 from icekeep.maintenance.deletion.garbage import CONTENT_KINDS, GARBAGE
+from icekeep.maintenance.orphans import listing, metadata_files, reaching, waiting
 from icekeep.maintenance.restoring import looking
+from icekeep.planning import entries
 from icekeep.planning.location_keys import location_keys, path_keys
 from icekeep.planning.manifest_lists import ListedManifests
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
@@ -34,6 +37,17 @@ class SerialPool:
     def __exit__(self, *raised: object) -> None:
         """Nothing is left to be done."""
 
+    def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(work(*arguments))
+        except Exception as error:  # noqa: BLE001 - as a thread would end
+            done.set_exception(error)
+        return done
+
+    def shutdown(self, **how: Any) -> None:
+        """Nothing is left to be done."""
+
     def map(self, work: Callable[..., Any], *items: Iterable[Any]) -> Iterator[Any]:
         return map(work, *items)
 
@@ -42,9 +56,9 @@ class SerialPool:
 def serially() -> Iterator[None]:
     """Whoever runs has the turn: nothing runs beside it."""
     with ExitStack() as stack:
-        for module in (neighbours, looking):
+        for module in (neighbours, looking, listing, metadata_files, reaching, waiting, entries):
             stack.enter_context(patch.object(module, "ThreadPoolExecutor", SerialPool))
-        for module in (reachability, looks):
+        for module in (reachability, looks, reaching):
             stack.enter_context(patch.object(module, "listed_manifests", _listed_manifests))
         stack.enter_context(patch.object(reachability, "_read_here", _read_here))
         stack.enter_context(patch.object(reachability, "_live_keys", _live_keys))

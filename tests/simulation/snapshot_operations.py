@@ -61,6 +61,9 @@ class ExpireAndReclaim(Expire):
     An error of its own after the commit says nothing about the commit.
     """
 
+    grace: tuple[str, ...] = ("0", "0", "10s")
+    trash: tuple[int, ...] = (0, 0, 1)
+
     def run(self, client: Client) -> bool:
         change = self.change(client)
         done = expire_snapshots(
@@ -69,8 +72,8 @@ class ExpireAndReclaim(Expire):
             older_than=change.policy.older_than_ms,
             retain_last=change.policy.retain_last,
             clean_expired_metadata=change.clean_expired_metadata,
-            trash=self.random.choice([0, 0, 1]),
-            options={"grace": self.random.choice(["0", "0", "10s"]), "keep-writer-progress": "0"},
+            trash=self.random.choice(self.trash),
+            options={"grace": self.random.choice(self.grace), "keep-writer-progress": "0"},
             runtime=client,
         )
         seen = client.world.seen

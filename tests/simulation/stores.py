@@ -65,8 +65,7 @@ class SimulatedStorage:
 
     def move(self, source: str, target: str) -> None:
         def effect() -> None:
-            self._create(target, self._disk.read(source))
-            self._disk.delete(source)
+            self._disk.move(source, target, self._client.owner)
 
         self._client.call("move", source, effect, UnavailableError)
 
@@ -153,7 +152,9 @@ class SimulatedStorage:
 
     def _delete(self, location: str) -> DeleteOutcome:
         try:
-            status = self._client.call("delete", location, lambda: self._disk.delete(location), UnavailableError)
+            status = self._client.call(
+                "delete", location, lambda: self._disk.delete(location, self._client.owner), UnavailableError
+            )
         except IcekeepError as error:
             return DeleteOutcome(location, DeleteStatus.FAILED, error.message)
         return DeleteOutcome(location, status)
@@ -226,7 +227,7 @@ class SimulatedCatalog:
         return read_current(self, EVENTS, lambda: self.find(EVENTS))
 
     def find(self, identifier: Identifier | str) -> Pointer:
-        location = self._client.call("load", "", lambda: self._world.pointer, UnavailableError)
+        location = self._client.request("load", "", lambda: self._world.pointer)
         if not location:
             raise no_such_table(self, EVENTS)
         return Pointer(location, self._client.storage)

@@ -209,7 +209,7 @@ class StreamingTable:
         # No snapshot expires, so all that was ever committed is there, but for the file that is about to be current.
         self.require(not gone, "G1", f"{gone} are named and not in storage")
 
-    def _deleted(self, location: str) -> None:
+    def _deleted(self, location: str, owner: Any) -> None:
         self.require(location not in self.seen_files, "G1", f"{location!r} is deleted, which snapshots lead to")
 
     def _live_entries(self, manifest: ManifestFile, metadata: TableMetadata) -> list[ManifestEntry]:

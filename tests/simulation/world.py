@@ -12,6 +12,8 @@ from icekeep.catalog.version_files import HINT, parse_version_name
 from icekeep.errors import InvalidTableError, MissingFileError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import DeleteStatus
+from simulation.credentials import Credentials
+from simulation.doing import Violation
 from simulation.faults import Faults
 from simulation.scheduler import Scheduler
 
@@ -33,10 +35,13 @@ SEEN = (
     "expirations that left files for later",
     "files of earlier plans that were deleted",
     "files brought back",
+    "files removed as orphans",
+    "files that are no orphans since a plan names them",
     "files that the trash was emptied of",
     "hints spoiled",
     "looks at a starting snapshot that is held",
     "retained snapshots with files of another spec than the current one",
+    "renewals of credentials",
     "rewrites of manifests that others had changed",
     "rewrites refused since rows that they left out are back",
     "rewrites that carried deletes over in a later attempt",
@@ -52,12 +57,12 @@ SEEN = (
 
 
 class Disk:
-    """Files by location, as they really are. `deleted(location)` is told before a file goes, `written` after one came."""
+    """Files by location, as they really are. `deleted(location, owner)` is told before a file goes, and by whom."""
 
     def __init__(self) -> None:
         self.files: dict[str, tuple[Any, int]] = {}
         self.owners: dict[str, Any] = {}
-        self.deleted: Callable[[str], None] = lambda location: None
+        self.deleted: Callable[[str, Any], None] = lambda location, owner: None
 
     def read(self, location: str, length_bytes: int | None = None) -> Any:
         if location not in self.files:
@@ -73,10 +78,16 @@ class Disk:
         self.files[location] = (data, now_ms)
         self.owners[location] = owner
 
-    def delete(self, location: str) -> DeleteStatus:
+    def move(self, source: str, target: str, owner: Any) -> None:
+        """A file that is moved is as old as before."""
+        data, modified_ms = self.read(source), self.files[source][1]
+        self.create(target, data, modified_ms, owner)
+        self.delete(source, owner)
+
+    def delete(self, location: str, owner: Any) -> DeleteStatus:
         if location not in self.files:
             return DeleteStatus.MISSING
-        self.deleted(location)
+        self.deleted(location, owner)
         del self.files[location]
         return DeleteStatus.DELETED
 
@@ -84,8 +95,10 @@ class Disk:
 class World:
     """What all share. `landed(owner, location, new)` is told of each metadata that becomes current, `went_astray` of each
     version that was created behind the head. `versions_kept`: how many a catalog in a directory keeps in any case;
-    `drags`: there a commit may take days. `outages` decides when store and catalog are out of reach, null for never. `seen`
-    counts what came about, by what it is called in a report.
+    `drags`: there a commit may take days. `outages` decides when store and catalog are out of reach, null for never;
+    `credentials` are those of the store, null where it asks for none; `removing_orphans` are the
+    operations that are at it. `seen` counts what came about, by what it is called in a
+    report.
     """
 
     def __init__(self, random: Random, scheduler: Scheduler, faults: Faults, *, catalog: str) -> None:
@@ -95,6 +108,8 @@ class World:
         self.versions_kept = random.randint(2, 5)
         self.drags = False
         self.outages: Random | None = None
+        self.credentials: Credentials | None = None
+        self.removing_orphans: set[Any] = set()
         self._back_ms = 0
         self.disk = Disk()
         self.pointer = ""
@@ -116,6 +131,10 @@ class World:
             self._back_ms = now_ms + self.outages.choice([2_000, 20_000, 20_000, 300_000])
             self.seen["times that everything was out of reach"] += 1
         return self.outages is not None and now_ms < self._back_ms
+
+    def refused(self, owner: Any, error: Exception) -> None:
+        """A store refused the credentials of a job although the catalog hands out new ones."""
+        self.scheduler.fail(Violation("V1", f"{getattr(owner, 'name', 'somebody')}: {error}"))
 
     def new_uuid(self) -> uuid.UUID:
         return uuid.UUID(int=self.random.getrandbits(128), version=4)
