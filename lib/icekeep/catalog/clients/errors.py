@@ -71,6 +71,12 @@ def read_failure(error: BaseException, catalog_name: str, secrets: Mapping[str, 
     )
 
 
+def was_sent_before(error: BaseException) -> bool:
+    """Whether Amazon's client had sent the request before the one that was answered so: that one may land still."""
+    answers = (getattr(link, "response", None) for link in _chain(error))
+    return any(isinstance(a, dict) and a.get("ResponseMetadata", {}).get("RetryAttempts", 0) for a in answers)
+
+
 def is_bad_request(error: BaseException) -> bool:
     """Whether a REST server answered that a request makes no sense to it (400)."""
     response = _response(error)
@@ -138,8 +144,7 @@ def _kind_of_glue_error(error: BaseException) -> type[IcekeepError] | None:
         answer = getattr(link, "response", None)
         if isinstance(answer, dict) and "Error" in answer:
             # An attempt before this one may have landed and only its answer have been lost.
-            is_first = answer.get("ResponseMetadata", {}).get("RetryAttempts", 0) == 0
-            return _BY_GLUE_CODE.get(answer["Error"].get("Code", "")) if is_first else None
+            return None if was_sent_before(error) else _BY_GLUE_CODE.get(answer["Error"].get("Code", ""))
     return None
 
 

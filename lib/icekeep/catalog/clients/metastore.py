@@ -25,7 +25,7 @@ from icekeep.catalog.base import (
     validate_table_identifier,
 )
 from icekeep.catalog.clients.adapter import ClientCatalog
-from icekeep.catalog.clients.errors import is_model_error, proved_rejection, read_failure
+from icekeep.catalog.clients.errors import is_model_error, proved_rejection, read_failure, was_sent_before
 from icekeep.catalog.metadata_files import (
     dropped_from_log,
     file_version,
@@ -250,6 +250,8 @@ class MetastoreCatalog(ClientCatalog):
             pointer = self._pointer(staged.identifier)
             if pointer == location:
                 return None
+            if pointer == staged.base_location and was_sent_before(error):
+                return Unknown(f"{reason}; an earlier sending of the same request may land still", location)
             if pointer is not None:
                 now = read_table(self, staged.identifier, pointer, self._storage())
                 landed = has_landed(now, staged.base_location, location)

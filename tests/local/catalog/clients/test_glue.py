@@ -232,6 +232,26 @@ def test_a_conflict_with_our_own_request_is_no_conflict(catalog, table):
     assert catalog.load(EVENTS).metadata.properties[COUNTER] == "1"
 
 
+def test_a_refusal_beside_an_earlier_sending_of_the_request_deletes_nothing(catalog, table):
+    """The client sends again by itself; what it sent first may land after Glue refused the second, and needs its file."""
+    meanwhile(catalog, answer("ConcurrentModificationException", 1))
+    outcome = catalog.swap(table, [], set_counter(1))
+    assert isinstance(outcome, Committed)
+    assert catalog.load(EVENTS).metadata.properties[COUNTER] == "1"
+
+    always = answer("ConcurrentModificationException", 1)
+    events = catalog._client().glue.meta.events
+
+    def refuse(**_):
+        return always()
+
+    events.register("before-call.glue.UpdateTable", refuse)
+    unknown = catalog.swap(outcome.table, [], set_counter(2))
+    events.unregister("before-call.glue.UpdateTable", refuse)
+    assert isinstance(unknown, Unknown)
+    assert table.storage.head(unknown.metadata_location) is not None
+
+
 def test_a_lost_answer_is_settled_by_sending_it_again_core_c16(catalog, table):
     meanwhile(catalog, fail, "needs-retry.glue.UpdateTable")
     outcome = catalog.swap(table, [], set_counter(1))
