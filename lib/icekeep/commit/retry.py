@@ -76,7 +76,8 @@ class _Patience:
     """What one commit has seen go wrong, and whether it goes on.
 
     Conflicts are counted, since they cost work that others' work made useless. An outage is measured from its first failure
-    on, since it says nothing about its own length, and ends with the first answer.
+    on, since it says nothing about its own length: one in which the change cannot be applied ends when it was, one in which
+    the catalog takes no swap with the first answer to a swap.
     """
 
     def __init__(
@@ -86,18 +87,25 @@ class _Patience:
         self._runtime, self._listener = runtime, listener
         self._began_ms = runtime.monotonic_ms()
         self._conflicts_count = 0
-        self._failures_count = 0
-        self._away_since_ms = 0
+        self._applying, self._swapping = _Outage(), _Outage()
+
+    def applied(self) -> None:
+        """The table was loaded and the change applied to it: whatever kept that from being done is over."""
+        self._applying = _Outage()
+
+    def after_refusal(self, number: int, error: UnavailableError) -> int:
+        """The same as `after`, where the change could not be applied."""
+        return self._after_failure(number, error, self._applying)
 
     def after(self, number: int, outcome: Conflict | UnavailableError) -> int:
         """How long to wait after attempt `number`, in milliseconds; where it was the last raises, with nothing left of any."""
         if isinstance(outcome, Conflict):
             return self._after_conflict(number, outcome.reason)
-        return self._after_failure(number, outcome)
+        return self._after_failure(number, outcome, self._swapping)
 
     def _after_conflict(self, number: int, reason: str) -> int:
         self._conflicts_count += 1
-        self._failures_count = 0
+        self._swapping = _Outage()
         elapsed_ms = self._runtime.monotonic_ms() - self._began_ms
         is_late = self._conflicts_count > 1 and elapsed_ms > self._policy.total_timeout_ms
         if is_late or self._conflicts_count > self._policy.num_retries:
@@ -108,21 +116,28 @@ class _Patience:
             )
         return self._told(number, self._policy.wait_ms(self._conflicts_count, self._runtime), reason)
 
-    def _after_failure(self, number: int, error: UnavailableError) -> int:
+    def _after_failure(self, number: int, error: UnavailableError, outage: "_Outage") -> int:
         now_ms = self._runtime.monotonic_ms()
-        if not self._failures_count:
-            self._away_since_ms = now_ms
-        self._failures_count += 1
-        if self._runtime.is_abandoned() or now_ms - self._away_since_ms > self._policy.total_timeout_ms:
+        if not outage.failures_count:
+            outage.since_ms = now_ms
+        outage.failures_count += 1
+        if self._runtime.is_abandoned() or now_ms - outage.since_ms > self._policy.total_timeout_ms:
             remove_all(self._files)
             raise error
-        least_ms = min(_OUTAGE_WAIT_MS * 2 ** (self._failures_count - 1), _OUTAGE_WAIT_MAX_MS)
-        wait_ms = max(least_ms, self._policy.wait_ms(self._failures_count, self._runtime))
+        least_ms = min(_OUTAGE_WAIT_MS * 2 ** (outage.failures_count - 1), _OUTAGE_WAIT_MAX_MS)
+        wait_ms = max(least_ms, self._policy.wait_ms(outage.failures_count, self._runtime))
         return self._told(number, wait_ms, error.message)
 
     def _told(self, number: int, wait_ms: int, reason: str) -> int:
         self._listener.on(CommitRetried(self._table.name, number, wait_ms, reason))
         return wait_ms
+
+
+class _Outage(msgspec.Struct):
+    """Failures in a row, and when the first was, by the monotonic clock."""
+
+    failures_count: int = 0
+    since_ms: int = 0
 
 
 class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,12 +198,13 @@ def commit(
             attempt = Attempt(base.metadata, number, snapshot_id, files, entries, runtime)
             updates = change.apply(base.metadata, attempt)
         except UnavailableError as error:
-            wait_ms = patience.after(number, error)
+            wait_ms = patience.after_refusal(number, error)
             continue
         except BaseException:
             # Nothing of this attempt was shown to the catalog, and earlier ones were rejected.
             remove_all(files)
             raise
+        patience.applied()
         if not updates:
             remove_all(files)
             return CommitResult(table=base, base=base, snapshot_id=None, changed=False)

@@ -108,6 +108,17 @@ def test_the_time_is_that_of_one_outage_and_not_of_the_work_before_it():
     assert run(table, ONE).changed
 
 
+def test_two_short_outages_far_from_each_other_are_two():
+    """The change is applied for half an hour between them: nothing was out of reach for longer than seconds."""
+    catalog = MemoryCatalog()
+    table = add(memory_table(catalog), "old")
+    catalog.failing_loads = 1
+
+    slow = Applying(ONE, attempt_1=lambda: catalog.runtime.pass_ms(31 * A_MINUTE_MS))
+    catalog.follow(fails(AWAY))
+    assert live(run(table, slow).table) == {"old": 1, "new": 1}
+
+
 def test_a_conflict_after_an_outage_is_tried_again_and_counted_apart():
     catalog = MemoryCatalog()
     table = add(memory_table(catalog, **{"commit.retry.num_retries": "1"}), "old")
