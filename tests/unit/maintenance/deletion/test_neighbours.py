@@ -269,7 +269,7 @@ def test_tables_of_any_version_and_in_gzip_have_a_place(lake):
         b'{"location": ""}',
         b'{"location": "x:/\\u0000"}',
         b"\x1f\x8bgarbage",
-        gzip.compress(b'{"location": "memory://lake/x"}')[:-9],
+        gzip.compress(mtime=0, data=b'{"location": "memory://lake/x"}')[:-9],
         b'{"location": ' + b"[" * 100_000,
         b'{"location": "memory://lake/x", "properties": 7}',
         None,
