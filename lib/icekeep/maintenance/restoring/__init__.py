@@ -12,6 +12,7 @@ restore stops before its commit.
 from contextlib import suppress
 
 from icekeep.catalog.base import Table
+from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.restore_snapshots import RestoreExpired, restored_tag
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError, IcekeepError, InvalidTableError, MissingFileError, NotFoundError, SafetyError
@@ -26,6 +27,7 @@ from icekeep.maintenance.restoring.result import Restorable, RestoreResult, desc
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
 
 
@@ -89,15 +91,14 @@ def _restored(table: Table, plan: DeletionPlan, claim: Claim, runtime: Runtime, 
     listener.on(StepStarted(STEP, plan.files_count, "files"))
     check_places(plan, claim, storage, runtime)
     if change is not None:
-        check_needs(plan, change.before, table)
+        check_needs(plan, change.before, table.metadata, storage)
     returned = move_back(plan, claim, storage, runtime, listener)
     returned.refuse_incomplete(plan)
     listener.on(StepFinished(STEP, f"{returned.moved_count} files"))
     snapshot_ids: tuple[int, ...] = ()
     late, notes = Returned(), _no_snapshots(table, plan, change)
     if change is not None:
-        claim.check(storage, runtime)
-        landed = commit(table, change, runtime=runtime, listener=listener)
+        landed = commit(table, _Held(change, plan, claim, storage, runtime), runtime=runtime, listener=listener)
         snapshot_ids = _back(plan, landed.base.metadata, landed.table.metadata)
     try:
         if change is not None:
@@ -126,6 +127,23 @@ def _restored(table: Table, plan: DeletionPlan, claim: Claim, runtime: Runtime, 
     )
 
 
+class _Held:
+    """The change, as long as the files are ours: proved at each attempt, since a catalog may be away for half an hour."""
+
+    def __init__(
+        self, change: RestoreExpired, plan: DeletionPlan, claim: Claim, storage: Storage, runtime: Runtime
+    ) -> None:
+        self._change, self._plan, self._claim = change, plan, claim
+        self._storage, self._runtime = storage, runtime
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        updates = self._change.apply(base, attempt)
+        if updates:
+            check_needs(self._plan, self._change.before, base, self._storage)
+            self._claim.check(self._storage, self._runtime)
+        return updates
+
+
 def _ended(plan: DeletionPlan, claim: Claim, late: Returned, storage: Storage) -> list[str]:
     """Forget a plan of which everything is back; one whose run may be in the middle of a call is left for what that moves."""
     if not late.is_complete:
@@ -151,6 +169,9 @@ def _change(table: Table, plan: DeletionPlan) -> RestoreExpired | None:
     try:
         before = parse_metadata(table.storage.read(location), location)
     except MissingFileError as error:
+        if table.storage.head(f"{plan.directory}/{HEAD}") is None:
+            # Another run has just finished with the plan.
+            raise
         if not table.metadata.snapshots_by_id.keys() >= {*plan.snapshot_ids}:
             raise InvalidTableError(
                 f"the snapshots of run {plan.run!r} cannot be restored: its copy of the table's metadata, {location!r}, is not "

@@ -4,12 +4,13 @@ import pytest
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.errors import SafetyError
+from icekeep.errors import ClaimedError, SafetyError, UnavailableError
+from icekeep.maintenance.deletion.claims import LEASE_MS, take_claim
 from icekeep.maintenance.deletion.plans import DeletionPlan
 from icekeep.maintenance.restoring import restore
 from icekeep.spec.retention import RetentionPolicy
 from kit.changes import run as commit_change
-from kit.memory_catalog import MemoryCatalog
+from kit.memory_catalog import MemoryCatalog, after, fails
 from kit.storage import HookedStorage, MemoryStorage, contents
 from kit.tables import EVENTS, add, data_file, live, memory_table
 from kit.trash import expired, moves_of
@@ -63,8 +64,8 @@ def test_what_a_later_run_has_removed_has_to_come_back_first(format_version: int
     world = World(format_version=format_version)
     manifest = next(place for place, _ in moves_of(world.newer, world.storage) if place.endswith("-m0.avro"))
     assert world.refused() == (
-        f"cannot restore run 'run-1': its snapshots need 1 files that later runs have removed, {manifest!r} among them; "
-        "restore those runs first, the newest before the others; nothing was restored"
+        f"cannot restore run 'run-1': its snapshots need 1 files that later runs have removed, or are about to remove, "
+        f"{manifest!r} among them; restore those runs first, the newest before the others; no snapshot was restored"
     )
     assert restore(world.load(), run="run-2", runtime=world.catalog.runtime).status == "done"
     assert restore(world.load(), run="run-1", runtime=world.catalog.runtime).status == "done"
@@ -101,13 +102,56 @@ def test_files_that_a_snapshot_only_notes_as_deleted_are_not_needed():
     assert restore(table, run="run-1", runtime=catalog.runtime).restored_tags == (f"restored-{second}",)
 
 
-def test_a_data_file_that_is_gone_is_seen_in_manifests_that_are_there():
+def test_what_lies_in_its_place_and_belongs_to_no_snapshot_is_about_to_be_removed():
     world = World()
-    restored = {place for place, _ in moves_of(world.newer, world.storage) if not place.endswith("/data/a")}
     for place, trash in moves_of(world.newer, world.storage):
-        if place in restored:
-            world.storage.move(trash, place)
-    assert f"need 1 files that later runs have removed, '{LOCATION}/data/a' among them" in world.refused()
+        world.storage.move(trash, place)
+    assert "need 1 files that later runs have removed, or are about to remove, " in world.refused()
+
+
+def test_what_the_snapshots_need_may_go_while_the_catalog_is_away():
+    """A later run expired what held the file, between two attempts of the commit: the snapshot came back without it."""
+    catalog = MemoryCatalog(HookedStorage(MemoryStorage()))
+    table = memory_table(catalog)
+    for name in "ab":
+        catalog.storage.create(f"{LOCATION}/data/{name}", name.encode())
+        table = add(table, name)
+    table = commit_change(table, DeleteFiles(paths=frozenset({data_file("a").file_path}))).table
+    first, *_ = table.metadata.snapshots_by_id
+    sizes = {f"{LOCATION}/data/{name}": 1 for name in "ab"}
+    run, all_others = (
+        RetentionPolicy(older_than_ms=0, snapshot_ids=(first,)),
+        RetentionPolicy(older_than_ms=2**62, retain_last=1),
+    )
+    table, _ = expired(table, policy=run, run="run-1", runtime=catalog.runtime, sizes=sizes)
+    later: list[Table] = []
+
+    def expire_the_others() -> None:
+        later.append(expired(table, policy=all_others, run="run-2", runtime=catalog.runtime, sizes=sizes)[0])
+
+    catalog.follow(after(expire_the_others, then=fails(UnavailableError("the catalog is out of reach"))))
+    with pytest.raises(SafetyError, match="need 1 files that later runs have removed, or are about to remove"):
+        restore(table, run="run-1", runtime=catalog.runtime)
+    assert catalog.load(EVENTS).metadata == later[0].metadata
+    assert restore(table, run="run-2", runtime=catalog.runtime).status == "done"
+    assert restore(table, run="run-1", runtime=catalog.runtime).status == "done"
+
+
+def test_a_claim_that_ended_while_the_catalog_was_away_is_seen_before_the_commit():
+    """Another run had deleted the files by then, and the snapshot came back without them."""
+    world = World()
+    before = world.load().metadata
+    plan = world.newer.directory
+
+    def take_over() -> None:
+        world.catalog.runtime.pass_ms(LEASE_MS + 1)
+        now_ms = world.catalog.runtime.now_ms()
+        take_claim(plan, "somebody else", world.storage, world.catalog.runtime, now_ms, takes_over=lambda _: True)
+
+    world.catalog.follow(after(take_over, then=fails(UnavailableError("the catalog is out of reach"))))
+    with pytest.raises(ClaimedError, match="was taken over by 'somebody else'"):
+        restore(world.load(), run="run-2", runtime=world.catalog.runtime)
+    assert world.load().metadata == before
 
 
 def test_a_list_and_manifests_are_read_from_the_trash_before_they_are_moved():
