@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from icekeep.catalog.base import Table
+from icekeep.commit.changes.manage_refs import DropRef
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.retry import commit
 from icekeep.maintenance.deletion.claims import LEASE_MS
@@ -80,6 +81,21 @@ class ExpiredWorld:
         """The job as it is run to keep one snapshot and delete at once."""
         arguments = {"older_than": self.runtime.now_ms(), "retain_last": 1, "trash": 0} | told
         return expire_snapshots(self.table, no_spark, listener=self.heard, runtime=self.runtime, **arguments)
+
+    def expired_twice(self) -> None:
+        """The same snapshots are in two plans: the older is due and was cut off when it was forgotten, the younger waits."""
+        self.expire(options={"grace": "1h"})
+        run = next(name for name in self.own() if name.endswith("/plan.json")).split("/")[1]
+        older = {at: file for at, file in self.memory.files.items() if f"/{run}/" in at}
+        self.restore()
+        self.memory.files |= older
+        for name, ref in self.table.metadata.refs.items():
+            if ref.type == "tag":
+                change = DropRef(name=name, type="tag", expected_id=ref.snapshot_id)
+                commit(self.table, change, runtime=self.runtime)
+        self.pass_days(0.1)
+        self.expire(options={"grace": "5d"})
+        self.pass_days(1)
 
     def finish(self, **told: Any) -> ExpireSnapshotsResult:
         """A run that expires nothing of its own."""

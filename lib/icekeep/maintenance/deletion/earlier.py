@@ -19,19 +19,18 @@ from icekeep.catalog.base import Table
 from icekeep.errors import ClaimedError, IcekeepError, InvalidTableError, MissingFileError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.claims import RESTORE, Claim, last_job, new_claim, released, take_claim
-from icekeep.maintenance.deletion.garbage import GARBAGE
 from icekeep.maintenance.deletion.looks import TableLook
+from icekeep.maintenance.deletion.named_files import plan_files, without_younger
 from icekeep.maintenance.deletion.options import DAY_MS, ReclaimOptions
 from icekeep.maintenance.deletion.plans import (
     DONE,
     EMPTYING,
     FILES,
     DeletionPlan,
-    PlanPart,
     forget_plan,
+    is_committed,
     plans_below,
     plans_directory,
-    read_part,
     read_plan,
     trash_directory,
     trash_location,
@@ -40,8 +39,8 @@ from icekeep.maintenance.deletion.reachability import Retained, read_retained, s
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import Territory, territory
 from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, plan_directory, sort_files, write_plan
-from icekeep.planning.sessions import SparkSource, started
-from icekeep.planning.tasks import dataframe_from_tasks, streamed
+from icekeep.planning.sessions import SparkSource
+from icekeep.planning.tasks import streamed
 from icekeep.runtime import Runtime
 from icekeep.storage.base import Storage
 
@@ -69,9 +68,6 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
     def is_complete(self) -> bool:
         """Whether nothing that is due is left."""
         return not self.failed_count and not self.problems
-
-
-_DRIVER_FILES = 200_000
 
 
 class _ToDo(Enum):
@@ -229,7 +225,7 @@ def _due(directory: str, table: Table, now_ms: int, listener: Listener) -> _Due 
     if plan.table_uuid != table.metadata.table_uuid:
         listener.on(Warned(f"plan {directory!r} is of another table; look at it and remove it"))
         return None
-    if not is_committed(plan, table):
+    if not is_committed(plan, table.metadata):
         is_old = now_ms - plan.created_ms > DAY_MS and not any(storage.list(f"{directory}/{FILES}"))
         return _Due(plan, _ToDo.FORGET) if is_old else None
     done = storage.head(f"{directory}/{DONE}") if plan.is_trash else None
@@ -303,8 +299,10 @@ def _proved(
 ) -> tuple[DeletionPlan | None, Claim, int]:
     """What of a plan is garbage by the newest metadata, as a plan, the claim on it, and how many files are in use again."""
     plan, storage = due.plan, table.storage
-    files = _files(plan, storage, spark)
+    files = plan_files(plan, storage, spark)
     garbage = still_garbage(files, retained, storage, spark)
+    if not due.empties_trash:
+        garbage = without_younger(garbage, plan, table, spark)
     found = sort_files(garbage, places, None, storage)
     again_count = plan.files_count - sum(f.files_count for f in found.files)
     if not again_count:
@@ -396,11 +394,6 @@ def _tell_kept(due: _Due, again_count: int, listener: Listener) -> None:
         )
 
 
-def is_committed(plan: DeletionPlan, table: Table) -> bool:
-    """Whether all snapshots are gone that were to go with a plan's files; they may have come back since."""
-    return not table.metadata.snapshots_by_id.keys() & set(plan.snapshot_ids)
-
-
 def _difference(files: pa.Table | DataFrame, fewer: pa.Table | DataFrame) -> list[str]:
     """The locations of files that are in the one and not in the other."""
     if isinstance(files, pa.Table) and isinstance(fewer, pa.Table):
@@ -410,17 +403,6 @@ def _difference(files: pa.Table | DataFrame, fewer: pa.Table | DataFrame) -> lis
     assert not isinstance(fewer, pa.Table)
     rows = files.select("location").join(fewer.select("location"), on="location", how="left_anti")
     return [row["location"] for row in streamed(rows)]
-
-
-def _files(plan: DeletionPlan, storage: Storage, spark: SparkSource) -> pa.Table | DataFrame:
-    if plan.files_count <= _DRIVER_FILES:
-        return pa.concat_tables([GARBAGE.empty_table(), *(read_part(part, storage) for part in plan.parts)])
-    payloads = [(part, storage) for part in plan.parts]
-    return dataframe_from_tasks(started(spark), payloads, _read_part, GARBAGE)
-
-
-def _read_part(payload: tuple[PlanPart, Storage]) -> Iterator[pa.RecordBatch]:
-    yield from read_part(*payload).to_batches()
 
 
 def _sum(one: Earlier, other: Earlier) -> Earlier:

@@ -237,6 +237,11 @@ def plans_below(directory: str, storage: Storage) -> Iterator[str]:
     yield from sorted(heads)
 
 
+def is_committed(plan: DeletionPlan, metadata: TableMetadata) -> bool:
+    """Whether all snapshots are gone that were to go with a plan's files; they may have come back since."""
+    return not metadata.snapshots_by_id.keys() & set(plan.snapshot_ids)
+
+
 def forget_plan(plan: DeletionPlan, storage: Storage) -> None:
     """Remove a plan and all that lies in its directory but the files that it has in the trash.
 

@@ -289,6 +289,16 @@ def test_files_of_an_earlier_run_that_cannot_be_deleted_make_a_removal_of_orphan
     assert (result.status, result.failed_files_count, result.finished_files_count) == ("partial", 1, 6)
 
 
+def test_what_a_younger_plan_keeps_is_not_deleted_by_an_older_one(world):
+    """Snapshots that came back and expired again: the older plan, cut off before it was forgotten, deleted them for good."""
+    before = world.files()
+    world.expired_twice()
+    assert world.finish().finished_files_count == 0
+    assert world.files() >= before
+    assert world.restore().restored_snapshots_count == 3
+    assert world.files() >= before
+
+
 class HoldingHeads(OneByOne):
     """The store fails when the head of a plan is to go."""
 
