@@ -7,7 +7,7 @@ import numpy as np
 
 from icekeep.maintenance.deletion import claims, earlier
 from icekeep.maintenance.deletion.looks import TableLook
-from icekeep.maintenance.orphans import execute, waiting
+from icekeep.maintenance.orphans import waiting
 from icekeep.storage.vended import VendedProperties
 from simulation.replacing import replaced
 
@@ -29,20 +29,9 @@ def carries_on_whoever_took_over() -> AbstractContextManager[Any]:
     return _both(_looks_once(), replaced(claims.Claim, "check", lambda self, storage, runtime: None))
 
 
-def proves_on_what_it_saw_first() -> AbstractContextManager[Any]:
-    """Proves the plans of earlier runs on metadata from before it claimed them, and does not look again (MAINTENANCE 1.3)."""
-    return _both(_looks_once(), replaced(earlier._Proofs, "load", lambda self: self.table))
-
-
-def believes_its_first_listing() -> AbstractContextManager[Any]:
-    """Deletes orphans without another look at the metadata (MAINTENANCE 1.12)."""
-    again = replaced(execute, "still_unnamed", lambda candidates, now, spark, search: (candidates, 0))
-    return _both(_looks_once(), again)
-
-
-def does_not_say_that_it_empties() -> AbstractContextManager[Any]:
-    """Empties the trash while a restore may still begin (MAINTENANCE 1.14)."""
-    return replaced(earlier, "EMPTYING", "unknown.json")
+def deletes_what_a_younger_plan_keeps() -> AbstractContextManager[Any]:
+    """Carries out a plan although another run's plan names its files, and keeps them for longer."""
+    return replaced(earlier, "without_younger", lambda garbage, plan, table, spark: garbage)
 
 
 def asks_for_no_new_credentials() -> AbstractContextManager[Any]:
