@@ -29,9 +29,9 @@ def carries_on_whoever_took_over() -> AbstractContextManager[Any]:
     return _both(_looks_once(), replaced(claims.Claim, "check", lambda self, storage, runtime: None))
 
 
-def deletes_what_a_younger_plan_keeps() -> AbstractContextManager[Any]:
-    """Carries out a plan although another run's plan names its files, and keeps them for longer."""
-    return replaced(earlier, "without_younger", lambda garbage, plan, table, spark: garbage)
+def deletes_what_another_plan_keeps() -> AbstractContextManager[Any]:
+    """Carries out a plan although another plan keeps some of its files for longer."""
+    return replaced(earlier, "keys_kept_by_others", lambda plan, table, now_ms: _NOTHING_IN_USE)
 
 
 def asks_for_no_new_credentials() -> AbstractContextManager[Any]:

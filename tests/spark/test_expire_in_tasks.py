@@ -14,15 +14,13 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.maintenance.compaction import compact
 from icekeep.maintenance.deletion import looks, named_files, reachability, reclaim, writing
-from icekeep.maintenance.deletion.plans import DeletionPlan, plans_below, plans_directory, read_part, read_plan
+from icekeep.maintenance.deletion.plans import read_part
 from icekeep.maintenance.expiration import ExpireSnapshotsResult, expire_snapshots, holdings, plan_expire_snapshots
 from icekeep.maintenance.restoring import restore
-from icekeep.planning.tasks import arrow_dataframe
 from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.tables.append import append
 from icekeep.tables.refs import create_tag
-from kit.expired_tables import ExpiredWorld
 from kit.lake import Lake, events
 
 
@@ -139,28 +137,3 @@ def due(lake: Lake, moment: str, spark: SparkSession) -> ExpireSnapshotsResult:
     head.unlink()
     head.write_text(plan)
     return expire_snapshots(lake.load(), spark, trash=1)
-
-
-@pytest.mark.parametrize("is_garbage_many", [True, False])
-@pytest.mark.parametrize("are_names_many", [True, False])
-def test_what_a_younger_plan_keeps_is_not_deleted_by_an_older_one_in_tasks_either(
-    is_garbage_many: bool, are_names_many: bool, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = ExpiredWorld()
-    world.expired_twice()
-    storage, real = world.table.storage, named_files.plan_files
-
-    def many(plan: DeletionPlan, storage: Any, spark: Any) -> Any:
-        return arrow_dataframe(spark_session, real(plan, storage, spark))
-
-    if are_names_many:
-        monkeypatch.setattr(named_files, "plan_files", many)
-    directories = plans_below(plans_directory(world.table.metadata), storage)
-    older, younger = sorted((read_plan(one, storage) for one in directories), key=lambda plan: plan.created_ms)
-    for plan, left_count in ((older, 0), (younger, 7)):
-        files = real(plan, storage, spark_session)
-        garbage = arrow_dataframe(spark_session, files) if is_garbage_many else files
-        left = named_files.without_younger(garbage, plan, world.table, spark_session)
-        assert isinstance(left, type(garbage))
-        rows = left.toArrow() if is_garbage_many else left
-        assert (rows.num_rows, rows.column_names) == (left_count, files.column_names)

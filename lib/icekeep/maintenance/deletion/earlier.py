@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from enum import Enum
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
@@ -20,7 +21,7 @@ from icekeep.errors import ClaimedError, IcekeepError, InvalidTableError, Missin
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.claims import RESTORE, Claim, last_job, new_claim, released, take_claim
 from icekeep.maintenance.deletion.looks import TableLook
-from icekeep.maintenance.deletion.named_files import plan_files, without_younger
+from icekeep.maintenance.deletion.named_files import keys_kept_by_others, plan_files
 from icekeep.maintenance.deletion.options import DAY_MS, ReclaimOptions
 from icekeep.maintenance.deletion.plans import (
     DONE,
@@ -29,6 +30,7 @@ from icekeep.maintenance.deletion.plans import (
     DeletionPlan,
     forget_plan,
     is_committed,
+    is_forgotten,
     plans_below,
     plans_directory,
     read_plan,
@@ -39,6 +41,7 @@ from icekeep.maintenance.deletion.reachability import Retained, read_retained, s
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import Territory, territory
 from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, plan_directory, sort_files, write_plan
+from icekeep.planning.location_keys import Keys
 from icekeep.planning.sessions import SparkSource
 from icekeep.planning.tasks import streamed
 from icekeep.runtime import Runtime
@@ -122,7 +125,7 @@ def finish_earlier(
         now_ms: the earlier of the clocks, epoch milliseconds.
         but: the directory of a plan that the run has just carried out itself.
     """
-    proofs = _Proofs(table, spark, trust_totals=told.trust_totals)
+    proofs = _Proofs(table, spark, now_ms, trust_totals=told.trust_totals)
     total = Earlier()
     problems: list[str] = []
     for directory in _directories(table):
@@ -156,8 +159,8 @@ def settle_plan(
 class _Proofs:
     """The table as it is, and what it retains, read anew where it has moved on."""
 
-    def __init__(self, table: Table, spark: SparkSource, *, trust_totals: bool) -> None:
-        self.table = table
+    def __init__(self, table: Table, spark: SparkSource, now_ms: int, *, trust_totals: bool) -> None:
+        self.table, self.now_ms = table, now_ms
         self._spark, self._trust_totals = spark, trust_totals
         self._retained: Retained | None = None
 
@@ -228,6 +231,8 @@ def _due(directory: str, table: Table, now_ms: int, listener: Listener) -> _Due 
     if not is_committed(plan, table.metadata):
         is_old = now_ms - plan.created_ms > DAY_MS and not any(storage.list(f"{directory}/{FILES}"))
         return _Due(plan, _ToDo.FORGET) if is_old else None
+    if is_forgotten(plan, storage):
+        return _Due(plan, _ToDo.FORGET)
     done = storage.head(f"{directory}/{DONE}") if plan.is_trash else None
     if done is None or plan.trash_until_ms is None:
         return _Due(plan, _ToDo.FINISH) if plan.not_before_ms <= now_ms else None
@@ -260,12 +265,15 @@ def _carried_out(
         claim.check(table.storage, runtime)
         # From now on nobody can ask for it back.
         _mark(plan, EMPTYING, table.storage)
+    look = TableLook(table, retained.manifest_keys, spark, trust_totals=told.trust_totals)
+    # What is in the trash of a plan is its own.
+    kept = np.empty(0, np.int64) if due.empties_trash else keys_kept_by_others(plan, table, proofs.now_ms)
     goes_at_once = told.skips_trash and plan.is_trash and not due.empties_trash
     with released(claim, table.storage, runtime), _back_from_emptying(due, table.storage):
         done = reclaim(
             msgspec.structs.replace(plan, trash_until_ms=None) if goes_at_once else plan,
             claim,
-            TableLook(table, retained.manifest_keys, spark, trust_totals=told.trust_totals),
+            _KeptToo(look, kept),
             table,
             places,
             spark,
@@ -288,6 +296,16 @@ def _carried_out(
     )
 
 
+class _KeptToo:
+    """What is in use by now, and what other plans keep."""
+
+    def __init__(self, look: TableLook, kept: Keys) -> None:
+        self._look, self._kept = look, kept
+
+    def __call__(self) -> Keys:
+        return np.union1d(self._look(), self._kept)
+
+
 def _proved(
     due: _Due,
     claim: Claim,
@@ -301,8 +319,6 @@ def _proved(
     plan, storage = due.plan, table.storage
     files = plan_files(plan, storage, spark)
     garbage = still_garbage(files, retained, storage, spark)
-    if not due.empties_trash:
-        garbage = without_younger(garbage, plan, table, spark)
     found = sort_files(garbage, places, None, storage)
     again_count = plan.files_count - sum(f.files_count for f in found.files)
     if not again_count:

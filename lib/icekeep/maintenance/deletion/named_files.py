@@ -1,20 +1,21 @@
-"""The files that plans name, and of two plans that name one file the younger, which decides: it stays for that one's days.
+"""The files that plans name, and which of them other plans keep: what two plans name stays for as long as either says.
 
 A snapshot that came back and expired again is in the plans of both runs, and so is a file that was adopted in between. The
-older plan would delete for good what the younger one keeps, so that it can come back.
+plan that is due first would delete for good what the other one keeps, so that it can come back.
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from icekeep.catalog.base import Table
-from icekeep.errors import MissingFileError
+from icekeep.errors import InvalidTableError, MissingFileError
+from icekeep.maintenance.deletion.claims import RESTORE, last_job
 from icekeep.maintenance.deletion.garbage import GARBAGE
 from icekeep.maintenance.deletion.plans import (
+    DONE,
     DeletionPlan,
     PlanPart,
     is_committed,
@@ -24,61 +25,76 @@ from icekeep.maintenance.deletion.plans import (
     read_plan,
     trash_directory,
 )
+from icekeep.planning.location_keys import Keys, path_keys
 from icekeep.planning.sessions import SparkSource, started
-from icekeep.planning.tasks import arrow_dataframe, dataframe_from_tasks
+from icekeep.planning.tasks import dataframe_from_tasks
 from icekeep.storage.base import Storage
 
 _DRIVER_FILES = 200_000
 
 
 def plan_files(plan: DeletionPlan, storage: Storage, spark: SparkSource) -> pa.Table | DataFrame:
-    """The files of a plan, rows of `garbage.GARBAGE`.
-
-    Raises:
-        MissingFileError: a part of it is gone, since another run has just finished it.
-        InvalidTableError: a part is not what was written.
-    """
+    """The files of a plan, rows of `garbage.GARBAGE`; raises `InvalidTableError` where a part is not what was written."""
     if plan.files_count <= _DRIVER_FILES:
         return pa.concat_tables([GARBAGE.empty_table(), *(read_part(part, storage) for part in plan.parts)])
     payloads = [(part, storage) for part in plan.parts]
     return dataframe_from_tasks(started(spark), payloads, _read_part, GARBAGE)
 
 
+def keys_kept_by_others(plan: DeletionPlan, table: Table, now_ms: int) -> Keys:
+    """Path keys of the files that other plans of a table keep for longer than now, or until they are in the trash.
+
+    A plan that cannot be read keeps nothing here; whoever comes to it says so.
+    """
+    keys = [np.empty(0, np.int64)]
+    for other in other_plans(plan, table):
+        if (other.is_trash or other.not_before_ms > now_ms) and is_committed(other, table.metadata):
+            keys += _keys(other, table.storage)
+    return np.unique(np.concatenate(keys))
+
+
+def plans_that_share(plan: DeletionPlan, table: Table) -> list[DeletionPlan]:
+    """The other plans of a table that name files of this one, and whose files may lie in their places."""
+    keys = np.concatenate([np.empty(0, np.int64), *_keys(plan, table.storage)])
+    return [
+        other
+        for other in other_plans(plan, table)
+        if any(np.isin(some, keys).any() for some in _keys(other, table.storage))
+    ]
+
+
+def keys_of_others(plan: DeletionPlan, table: Table) -> Keys:
+    """Path keys of all files that other plans name, whose files may lie in their places."""
+    keys = [np.empty(0, np.int64)]
+    for other in other_plans(plan, table):
+        keys += _keys(other, table.storage)
+    return np.unique(np.concatenate(keys))
+
+
+def other_plans(plan: DeletionPlan, table: Table) -> Iterator[DeletionPlan]:
+    """The other plans of a table but for those whose files are in the trash for certain."""
+    storage = table.storage
+    for above in (plans_directory(table.metadata), trash_directory(table.metadata)):
+        for directory in plans_below(above, storage):
+            if directory == plan.directory:
+                continue
+            if storage.head(f"{directory}/{DONE}") is not None and last_job(directory, storage)[0] != RESTORE:
+                continue
+            try:
+                other = read_plan(directory, storage)
+            except (MissingFileError, InvalidTableError):
+                continue
+            if other.table_uuid == plan.table_uuid:
+                yield other
+
+
+def _keys(plan: DeletionPlan, storage: Storage) -> Iterator[Keys]:
+    for part in plan.parts:
+        try:
+            yield path_keys(read_part(part, storage)["location"])
+        except (MissingFileError, InvalidTableError):
+            continue
+
+
 def _read_part(payload: tuple[PlanPart, Storage]) -> Iterator[pa.RecordBatch]:
     yield from read_part(*payload).to_batches()
-
-
-def without_younger(
-    garbage: pa.Table | DataFrame, plan: DeletionPlan, table: Table, spark: SparkSource
-) -> pa.Table | DataFrame:
-    """The garbage of a plan without what a younger plan names, rows of `garbage.GARBAGE`.
-
-    Raises:
-        InvalidTableError: a plan cannot be read, so that it is not known what it names.
-    """
-    for younger in _younger(plan, table):
-        try:
-            named = plan_files(younger, table.storage, spark)
-        except MissingFileError:
-            continue
-        if isinstance(garbage, pa.Table) and isinstance(named, pa.Table):
-            is_named = pc.is_in(garbage["location"], value_set=named["location"].combine_chunks())
-            garbage = garbage.filter(pc.invert(is_named))
-            continue
-        session = started(spark)
-        rows = arrow_dataframe(session, garbage) if isinstance(garbage, pa.Table) else garbage
-        names = arrow_dataframe(session, named) if isinstance(named, pa.Table) else named
-        left = rows.join(names.select("location"), on="location", how="left_anti").select(*GARBAGE.names)
-        garbage = left.toArrow().cast(GARBAGE) if isinstance(garbage, pa.Table) else left
-    return garbage
-
-
-def _younger(plan: DeletionPlan, table: Table) -> list[DeletionPlan]:
-    found = []
-    for above in (plans_directory(table.metadata), trash_directory(table.metadata)):
-        for directory in plans_below(above, table.storage):
-            # Where there is no head its run has just finished it.
-            with suppress(MissingFileError):
-                found.append(read_plan(directory, table.storage))
-    # What was not committed yet may never be.
-    return [other for other in found if other.created_ms > plan.created_ms and is_committed(other, table.metadata)]

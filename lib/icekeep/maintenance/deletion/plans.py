@@ -25,7 +25,7 @@ from icekeep.errors import InvalidTableError, SafetyError
 from icekeep.maintenance.deletion.garbage import GARBAGE, FilesOfKind, added, counted
 from icekeep.spec.layout import own_directory
 from icekeep.spec.metadata import TableMetadata
-from icekeep.storage.base import DeleteStatus, Storage
+from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical, is_under, parse_location
 
 HEAD = "plan.json"
@@ -242,15 +242,18 @@ def is_committed(plan: DeletionPlan, metadata: TableMetadata) -> bool:
     return not metadata.snapshots_by_id.keys() & set(plan.snapshot_ids)
 
 
+def is_forgotten(plan: DeletionPlan, storage: Storage) -> bool:
+    """Whether a part is gone: then somebody has forgotten the plan, and could not remove its head."""
+    return any(storage.head(part.location) is None for part in plan.parts)
+
+
 def forget_plan(plan: DeletionPlan, storage: Storage) -> None:
     """Remove a plan and all that lies in its directory but the files that it has in the trash.
 
-    The head goes first, so that what a crash leaves does not count. Where it cannot be removed all of it stays: a head without
-    its parts could neither be carried out nor be forgotten, and a later run removes it.
+    The head goes first, so that what a crash leaves does not count. Where it cannot be removed the rest goes all the same: a
+    plan without its parts deletes nothing, and is forgotten by a later run (`is_forgotten`).
     """
-    (head,) = storage.delete_many([f"{plan.directory}/{HEAD}"])
-    if head.status is DeleteStatus.FAILED:
-        return
+    storage.delete_many([f"{plan.directory}/{HEAD}"])
     kept = f"{plan.directory}/{FILES}/"
     storage.delete_many([f.location for f in storage.list(plan.directory) if not f.location.startswith(kept)])
 

@@ -177,7 +177,11 @@ def reclaim(  # noqa: PLR0913 - what a run was told
     for failure in total.failed:
         listener.on(Warned(f"could not delete {failure}"))
     if total.kept_count:
-        listener.on(Warned(f"{total.kept_count} files of plan {plan.directory!r} are in use by now and stay"))
+        listener.on(
+            Warned(
+                f"{total.kept_count} files of plan {plan.directory!r} are in use by now, or kept by another plan, and stay"
+            )
+        )
     listener.on(StepFinished(STEP, f"{total.deleted_count} files"))
     return total
 

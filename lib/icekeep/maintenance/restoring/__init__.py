@@ -9,7 +9,9 @@ the head of the plan first: then there is nothing to be restored, or, where that
 restore stops before its commit.
 """
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+
+import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
@@ -19,6 +21,7 @@ from icekeep.errors import ClaimedError, IcekeepError, InvalidTableError, Missin
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted
 from icekeep.maintenance.deletion.claims import CLAIMS, RESTORE, Claim, released, take_claim
 from icekeep.maintenance.deletion.clock import earlier_clock_ms
+from icekeep.maintenance.deletion.named_files import plans_that_share
 from icekeep.maintenance.deletion.plans import BEFORE, EMPTYING, HEAD, DeletionPlan, forget_plan, remove_draft
 from icekeep.maintenance.restoring.files import STEP, Returned, check_places, move_back
 from icekeep.maintenance.restoring.ledgers import chosen_plan, close_plan, plans_of
@@ -50,7 +53,8 @@ def restore(
         InvalidTableError: a snapshot, schema or partition spec has another content in the table by now.
         UsageError: a tag of such a name points elsewhere.
         ConflictError, OutcomeUnknownError: as `commit` raises them. The files are back in their places, and the plan stays.
-        ClaimedError: a run is deleting the files for good at this moment, or another one has taken the plan over.
+        ClaimedError: a run is deleting the files for good at this moment, by this plan or by another that names them too, or
+            another one has taken the plan over.
         UnavailableError: the store failed; run it again.
     """
     table = table.catalog.load(table.identifier)
@@ -60,11 +64,11 @@ def restore(
 
     def takes_over(job: str) -> bool:
         # What is deleted for good cannot be looked for afterwards; two restores do the same.
-        return plan.is_trash or job == RESTORE
+        return plan.is_trash or _is_restore(job)
 
     now_ms = earlier_clock_ms(table, runtime)
     claim = take_claim(plan.directory, RESTORE, storage, runtime, now_ms, takes_over=takes_over)
-    with released(claim, storage, runtime):
+    with released(claim, storage, runtime), ExitStack() as others:
         if storage.head(f"{plan.directory}/{EMPTYING}") is not None:
             raise NotFoundError(f"the trash of run {plan.run!r} is being emptied: nothing of it comes back")
         if storage.head(f"{plan.directory}/{HEAD}") is None:
@@ -73,6 +77,10 @@ def restore(
                 f"run {plan.run!r} is not there any more: it was restored, or its files deleted, just now"
             )
         try:
+            for other in plans_that_share(plan, table):
+                # A run that deletes by that plan would not see in time that the files are in use again.
+                held = take_claim(other.directory, RESTORE, storage, runtime, now_ms, takes_over=_is_restore)
+                others.enter_context(released(held, storage, runtime))
             # Others may have committed until the plan was ours.
             return _restored(table.catalog.load(table.identifier), plan, claim, runtime, listener)
         except MissingFileError as error:
@@ -83,6 +91,10 @@ def restore(
             ) from error
 
 
+def _is_restore(job: str) -> bool:
+    return job == RESTORE
+
+
 def _restored(table: Table, plan: DeletionPlan, claim: Claim, runtime: Runtime, listener: Listener) -> RestoreResult:
     storage = table.storage
     change = _change(table, plan)
@@ -91,14 +103,14 @@ def _restored(table: Table, plan: DeletionPlan, claim: Claim, runtime: Runtime, 
     listener.on(StepStarted(STEP, plan.files_count, "files"))
     check_places(plan, claim, storage, runtime)
     if change is not None:
-        check_needs(plan, change.before, table.metadata, storage)
+        check_needs(plan, change.before, table)
     returned = move_back(plan, claim, storage, runtime, listener)
     returned.refuse_incomplete(plan)
     listener.on(StepFinished(STEP, f"{returned.moved_count} files"))
     snapshot_ids: tuple[int, ...] = ()
     late, notes = Returned(), _no_snapshots(table, plan, change)
     if change is not None:
-        landed = commit(table, _Held(change, plan, claim, storage, runtime), runtime=runtime, listener=listener)
+        landed = commit(table, _Held(change, plan, claim, table, runtime), runtime=runtime, listener=listener)
         snapshot_ids = _back(plan, landed.base.metadata, landed.table.metadata)
     try:
         if change is not None:
@@ -131,16 +143,21 @@ class _Held:
     """The change, as long as the files are ours: proved at each attempt, since a catalog may be away for half an hour."""
 
     def __init__(
-        self, change: RestoreExpired, plan: DeletionPlan, claim: Claim, storage: Storage, runtime: Runtime
+        self, change: RestoreExpired, plan: DeletionPlan, claim: Claim, proved: Table, runtime: Runtime
     ) -> None:
+        """Begin with the table on which `check_needs` was done last."""
         self._change, self._plan, self._claim = change, plan, claim
-        self._storage, self._runtime = storage, runtime
+        self._proved, self._runtime = proved, runtime
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
         updates = self._change.apply(base, attempt)
         if updates:
-            check_needs(self._plan, self._change.before, base, self._storage)
-            self._claim.check(self._storage, self._runtime)
+            # A proof holds for as long as the table has what it was made by; to look again takes as long as a commit may.
+            if not self._proved.metadata.snapshots_by_id.keys() <= base.snapshots_by_id.keys():
+                now = msgspec.structs.replace(self._proved, metadata=base)
+                check_needs(self._plan, self._change.before, now)
+                self._proved = now
+            self._claim.check(self._proved.storage, self._runtime)
         return updates
 
 

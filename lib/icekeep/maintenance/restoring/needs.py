@@ -2,7 +2,8 @@
 
 A file that an older and a younger snapshot share is not in the plan of the run that expired the older one. It goes with the
 younger one, and may be in another trash, or nowhere. That it is in its place proves nothing: the run that expired the younger
-one may be about to delete it. So what is needed must be live in a snapshot that the table has at the commit.
+one may be about to delete it. So what is needed must be live in a snapshot that the table has at the commit, or lie where no
+run plans to delete it, as files do that were imported and left alone.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,37 +12,39 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
+from icekeep.catalog.base import Table
 from icekeep.commit.manifests import ManifestReader, StorageManifestReader
 from icekeep.errors import SafetyError
+from icekeep.maintenance.deletion.named_files import keys_of_others
 from icekeep.maintenance.deletion.plans import DeletionPlan, read_part, trash_location
 from icekeep.maintenance.deletion.reachability import live_path_keys
+from icekeep.maintenance.restoring.looking import seen
 from icekeep.planning.location_keys import path_keys
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
-from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical
 
 
-def check_needs(plan: DeletionPlan, before: TableMetadata, base: TableMetadata, storage: Storage) -> None:
-    """Prove that whatever the plan's snapshots lead to is the plan's own or held by a snapshot of `base`.
+def check_needs(plan: DeletionPlan, before: TableMetadata, table: Table) -> None:
+    """Prove that whatever the plan's snapshots lead to is the plan's own, held by a snapshot of the table, or left alone.
 
     Where all snapshots that the run left are still there, so are their files, and nothing is read.
 
     Args:
         before: the table before the run.
-        base: the table to which the snapshots come back.
+        table: to which the snapshots come back, as it is.
 
     Raises:
         SafetyError: something is not.
     """
-    now = base.snapshots_by_id
+    now, storage = table.metadata.snapshots_by_id, table.storage
     expired = {*plan.snapshot_ids}
     if before.snapshots_by_id.keys() - expired <= now.keys():
         return
     gone = [s for s in before.snapshots if s.snapshot_id in expired and s.snapshot_id not in now]
     planned = {canonical(place) for part in plan.parts for place in read_part(part, storage)["location"].to_pylist()}
-    missing = _Needs(plan, before, base, storage, planned).missing(gone)
+    missing = _Needs(plan, before, table, planned).missing(gone)
     if missing:
         raise SafetyError(
             f"cannot restore run {plan.run!r}: its snapshots need {len(missing)} files that later runs have removed, "
@@ -54,12 +57,10 @@ def check_needs(plan: DeletionPlan, before: TableMetadata, base: TableMetadata, 
 class _Needs:
     """Looks through snapshots whose files may be in the trash of a plan still."""
 
-    def __init__(
-        self, plan: DeletionPlan, before: TableMetadata, base: TableMetadata, storage: Storage, planned: set[str]
-    ) -> None:
-        self._plan, self._before, self._base, self._planned = plan, before, base, planned
-        self._storage = storage
-        self._reader: ManifestReader = StorageManifestReader(storage)
+    def __init__(self, plan: DeletionPlan, before: TableMetadata, table: Table, planned: set[str]) -> None:
+        self._plan, self._before, self._base, self._planned = plan, before, table.metadata, planned
+        self._table, self._storage = table, table.storage
+        self._reader: ManifestReader = StorageManifestReader(table.storage)
 
     def missing(self, snapshots: Iterable[Snapshot]) -> list[str]:
         """Files that the snapshots lead to and that are neither the plan's nor held by a snapshot of the table."""
@@ -77,7 +78,16 @@ class _Needs:
         if not len(needed):
             return lost
         live = live_path_keys(self._base, [*held.values()], self._storage)
-        return lost + [str(path) for path in needed.filter(pa.array(~np.isin(path_keys(needed), live)))]
+        unheld = [str(path) for path in needed.filter(pa.array(~np.isin(path_keys(needed), live)))]
+        return lost + self._not_left_alone(unheld)
+
+    def _not_left_alone(self, files: list[str]) -> list[str]:
+        """Of data and delete files that no snapshot holds those that are gone, or that another run is going to delete."""
+        if not files:
+            return files
+        named = np.isin(path_keys(pa.array(files, pa.string())), keys_of_others(self._plan, self._table))
+        there = seen(files, self._storage)
+        return [path for path, is_named, found in zip(files, named, there, strict=True) if is_named or found is None]
 
     def _live(self, manifest: ManifestFile) -> Iterator[str]:
         where = self._where(manifest.manifest_path)

@@ -7,10 +7,11 @@ from msgspec.structs import replace
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.retry import commit
-from icekeep.errors import NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError
+from icekeep.errors import ClaimedError, NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.maintenance.deletion import earlier, looks, reclaim
 from icekeep.maintenance.expiration import execute
 from icekeep.maintenance.orphans import plan_remove_orphan_files
+from icekeep.maintenance.restoring import list_restorable
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus
 from kit.expired_tables import ExpiredWorld, Killed, OneByOne, no_spark
 from kit.memory_catalog import fails
@@ -289,7 +290,7 @@ def test_files_of_an_earlier_run_that_cannot_be_deleted_make_a_removal_of_orphan
     assert (result.status, result.failed_files_count, result.finished_files_count) == ("partial", 1, 6)
 
 
-def test_what_a_younger_plan_keeps_is_not_deleted_by_an_older_one(world):
+def test_what_another_plan_keeps_is_not_deleted_by_one_that_is_due(world):
     """Snapshots that came back and expired again: the older plan, cut off before it was forgotten, deleted them for good."""
     before = world.files()
     world.expired_twice()
@@ -297,6 +298,75 @@ def test_what_a_younger_plan_keeps_is_not_deleted_by_an_older_one(world):
     assert world.files() >= before
     assert world.restore().restored_snapshots_count == 3
     assert world.files() >= before
+
+
+def test_a_restore_beside_a_run_that_deletes_by_another_plan_of_the_same_files_is_to_be_tried_again(world):
+    """The snapshots came back, and that run deleted their files after it."""
+    world.expired_twice()
+    older = list_restorable(world.table)[1].run
+    world.pass_days(5)
+    refused = []
+
+    def restore():
+        with pytest.raises(ClaimedError) as error:
+            world.restore(older)
+        refused.append(error.value.exit_status)
+
+    world.once(restore, "delete_many", "/data/a")
+    world.finish()
+    assert refused == [75]
+    assert len(world.table.metadata.snapshots) == 1
+
+
+def test_a_file_of_two_plans_is_one_however_it_is_spelled(world):
+    world.expire(options={"grace": "1h"})
+    odd = replace(data_file("a"), file_path=f"{world.table.metadata.location}//data/a")
+    add(world.table, odd)
+    world.runtime.pass_ms(1000)
+    commit(world.table, DeleteFiles(paths=frozenset({odd.file_path})), runtime=world.runtime)
+    world.pass_days(0.01)
+    world.expire(options={"grace": "5d"})
+    world.pass_days(1)
+    world.finish()
+    assert "a" in world.data()
+
+
+def test_a_plan_that_cannot_be_read_does_not_keep_others_from_being_finished(world):
+    world.expire(options={"grace": "1h"})
+    world.memory.create(f"{world.table.metadata.location}/.icekeep/trash/0-old/plan.json", b"")
+    world.pass_days(1)
+    assert world.finish().finished_files_count == 7
+
+
+class InTwoBuckets(OneByOne):
+    """Data files cannot be moved to the trash, and the first move of a manifest fails."""
+
+    has_failed = False
+
+    def move_many(self, moves):
+        outcomes = []
+        for source, target in moves:
+            self.inner.runtime.pass_ms(1000)
+            if "/data/" in source and "/.icekeep/" not in source:
+                outcomes.append(MoveOutcome(source, MoveStatus.IMPOSSIBLE, "another bucket"))
+            elif not self.has_failed and source.endswith("-m0.avro"):
+                self.has_failed = True
+                outcomes.append(MoveOutcome(source, MoveStatus.FAILED, "slow down"))
+            else:
+                outcomes += self.inner.move_many([(source, target)])
+        return outcomes
+
+
+def test_a_run_that_goes_on_and_what_it_could_not_move_come_back_together():
+    world = ExpiredWorld(InTwoBuckets)
+    before = world.files()
+    assert world.expire(trash=3).status == "partial"
+    world.pass_a_lease()
+    assert world.finish(trash=3).status == "done"
+    world.pass_days(0.1)
+    run = next(plan.run for plan in list_restorable(world.table) if plan.snapshots_count)
+    assert world.restore(run).restored_snapshots_count == 3
+    assert world.files() == before
 
 
 class HoldingHeads(OneByOne):
@@ -312,8 +382,8 @@ class HoldingHeads(OneByOne):
 
 
 @pytest.mark.parametrize("trash", [0, 3])
-def test_a_plan_whose_head_cannot_be_removed_stays_whole_for_the_next_run(trash):
-    """The rest of it was removed, and such a plan was neither carried out nor forgotten, however often jobs ran."""
+def test_a_plan_whose_head_cannot_be_removed_is_forgotten_by_a_later_run(trash):
+    """The rest of it is removed; such a plan was neither carried out nor forgotten, however often jobs ran."""
     world = ExpiredWorld(HoldingHeads)
     world.expire(trash=trash)
     world.pass_days(4)
@@ -322,6 +392,19 @@ def test_a_plan_whose_head_cannot_be_removed_stays_whole_for_the_next_run(trash)
     world.pass_days(4)
     result = world.finish()
     assert (result.status, world.own()) == ("done", set())
+
+
+def test_files_that_came_back_stay_although_the_head_of_their_plan_could_not_be_removed():
+    """Where a catalog takes no snapshots back nothing else protects them."""
+    world = ExpiredWorld(HoldingHeads)
+    before = world.files()
+    world.catalog.restores_snapshots = False
+    world.expire(options={"grace": "1h"})
+    assert world.restore().status == "done"
+    world.storage = world.catalog.storage = OneByOne(world.memory)
+    world.pass_days(1)
+    assert world.finish().finished_files_count == 0
+    assert (world.files(), world.own()) == (before, set())
 
 
 class OneWay(OneByOne):

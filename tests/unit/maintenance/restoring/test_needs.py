@@ -1,15 +1,17 @@
 """Runs one after the other: what an older one's snapshots need may have gone with a newer one."""
 
 import pytest
+from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.errors import ClaimedError, SafetyError, UnavailableError
 from icekeep.maintenance.deletion.claims import LEASE_MS, take_claim
 from icekeep.maintenance.deletion.plans import DeletionPlan
-from icekeep.maintenance.restoring import restore
+from icekeep.maintenance.restoring import list_restorable, restore
 from icekeep.spec.retention import RetentionPolicy
 from kit.changes import run as commit_change
+from kit.expired_tables import ExpiredWorld
 from kit.memory_catalog import MemoryCatalog, after, fails
 from kit.storage import HookedStorage, MemoryStorage, contents
 from kit.tables import EVENTS, add, data_file, live, memory_table
@@ -174,3 +176,20 @@ def test_nothing_is_read_where_all_that_the_run_left_is_still_there():
     )
     restore(world.load(), run="run-1", runtime=world.catalog.runtime)
     assert not any(location.endswith(".avro") for location in opened)
+
+
+def test_a_file_that_no_run_deletes_is_there_although_no_snapshot_holds_it():
+    """It was imported from elsewhere and left alone; that its last snapshot has expired as well does not take it away."""
+    world = ExpiredWorld()
+    elsewhere = replace(data_file("x"), file_path="memory://lake/imported/x")
+    world.memory.create(elsewhere.file_path, b"x" * 100)
+    add(world.table, elsewhere)
+    world.runtime.pass_ms(1000)
+    commit_change(world.table, DeleteFiles(paths=frozenset({elsewhere.file_path})))
+    world.runtime.pass_ms(1000)
+    for name, told in (("d", {"retain_last": 2, "trash": 3}), ("e", {"trash": 0})):
+        add(world.table, name)
+        world.memory.create(data_file(name).file_path, name.encode() * 100)
+        world.runtime.pass_ms(1000)
+        world.expire(**told)
+    assert world.restore(list_restorable(world.table)[-1].run).status == "done"
