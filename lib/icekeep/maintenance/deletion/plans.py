@@ -243,8 +243,9 @@ def is_committed(plan: DeletionPlan, metadata: TableMetadata) -> bool:
 
 
 def is_forgotten(plan: DeletionPlan, storage: Storage) -> bool:
-    """Whether a part is gone: then somebody has forgotten the plan, and could not remove its head."""
-    return any(storage.head(part.location) is None for part in plan.parts)
+    """Whether a part is gone and nothing is in the trash: somebody has forgotten the plan, and could not remove its head."""
+    is_cut = any(storage.head(part.location) is None for part in plan.parts)
+    return is_cut and not any(storage.list(f"{plan.directory}/{FILES}"))
 
 
 def forget_plan(plan: DeletionPlan, storage: Storage) -> None:
