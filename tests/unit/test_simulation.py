@@ -72,12 +72,14 @@ def test_orphans_are_removed_beside_plans_that_wait_and_files_that_come_back():
         seen += history.world.seen
     assert seen["files removed as orphans"] > 0
     assert seen["files that are no orphans since a plan names them"] > 0
+    assert seen["files of earlier plans that were deleted"] > 0
 
 
 def test_every_kind_of_catalog_and_what_is_hard_on_it_is_among_them(simulated: tuple[Tally, list[str]]):
     tally, _ = simulated
     rare = {
         "files brought back",
+        "files of earlier plans that were deleted",
         "files removed as orphans",
         "files that are no orphans since a plan names them",
         "snapshots restored",
