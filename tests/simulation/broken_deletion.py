@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from icekeep.maintenance.deletion import claims, earlier
+from icekeep.maintenance.deletion import claims, earlier, named_files
 from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.orphans import waiting
 from icekeep.storage.vended import VendedProperties
@@ -21,7 +21,7 @@ def forgets_what_waits() -> AbstractContextManager[Any]:
 
 def takes_a_trash_that_comes_back_for_moved() -> AbstractContextManager[Any]:
     """Takes files for orphans that a restore has brought back and not committed (MAINTENANCE 1.2)."""
-    return replaced(waiting, "last_job", lambda directory, storage: ("", 0))
+    return replaced(named_files, "last_job", lambda directory, storage: ("", 0))
 
 
 def carries_on_whoever_took_over() -> AbstractContextManager[Any]:

@@ -4,7 +4,7 @@ A snapshot that came back and expired again is in the plans of both runs, and so
 plan that is due first would delete for good what the other one keeps, so that it can come back.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -46,16 +46,17 @@ def keys_kept_by_others(plan: DeletionPlan, table: Table, now_ms: int) -> Keys:
 
     A plan that cannot be read keeps nothing here; whoever comes to it says so.
     """
-    keys = [np.empty(0, np.int64)]
-    for other in other_plans(plan, table):
-        if (other.is_trash or other.not_before_ms > now_ms) and is_committed(other, table.metadata):
-            keys += _keys(other, table.storage)
-    return np.unique(np.concatenate(keys))
+    keeping = (
+        other
+        for other in other_plans(plan, table)
+        if (other.is_trash or other.not_before_ms > now_ms) and is_committed(other, table.metadata)
+    )
+    return _keys_of(keeping, table.storage)
 
 
 def plans_that_share(plan: DeletionPlan, table: Table) -> list[DeletionPlan]:
     """The other plans of a table that name files of this one, and whose files may lie in their places."""
-    keys = np.concatenate([np.empty(0, np.int64), *_keys(plan, table.storage)])
+    keys = _keys_of([plan], table.storage)
     return [
         other
         for other in other_plans(plan, table)
@@ -65,27 +66,35 @@ def plans_that_share(plan: DeletionPlan, table: Table) -> list[DeletionPlan]:
 
 def keys_of_others(plan: DeletionPlan, table: Table) -> Keys:
     """Path keys of all files that other plans name, whose files may lie in their places."""
-    keys = [np.empty(0, np.int64)]
-    for other in other_plans(plan, table):
-        keys += _keys(other, table.storage)
-    return np.unique(np.concatenate(keys))
+    return _keys_of(other_plans(plan, table), table.storage)
 
 
 def other_plans(plan: DeletionPlan, table: Table) -> Iterator[DeletionPlan]:
-    """The other plans of a table but for those whose files are in the trash for certain."""
+    """The other plans of a table that can be read, but for those whose files are in the trash for certain."""
+    for directory in directories_in_place(table, but=plan.directory):
+        try:
+            other = read_plan(directory, table.storage)
+        except (MissingFileError, InvalidTableError):
+            continue
+        if other.table_uuid == plan.table_uuid:
+            yield other
+
+
+def directories_in_place(table: Table, but: str = "") -> Iterator[str]:
+    """The directories of plans whose files may lie in their places: all but those whose files are in the trash for certain."""
     storage = table.storage
     for above in (plans_directory(table.metadata), trash_directory(table.metadata)):
         for directory in plans_below(above, storage):
-            if directory == plan.directory:
+            if directory == but:
                 continue
-            if storage.head(f"{directory}/{DONE}") is not None and last_job(directory, storage)[0] != RESTORE:
-                continue
-            try:
-                other = read_plan(directory, storage)
-            except (MissingFileError, InvalidTableError):
-                continue
-            if other.table_uuid == plan.table_uuid:
-                yield other
+            is_in_trash = storage.head(f"{directory}/{DONE}") is not None
+            if not is_in_trash or last_job(directory, storage)[0] == RESTORE:
+                yield directory
+
+
+def _keys_of(plans: Iterable[DeletionPlan], storage: Storage) -> Keys:
+    keys = [some for plan in plans for some in _keys(plan, storage)]
+    return np.unique(np.concatenate([np.empty(0, np.int64), *keys]))
 
 
 def _keys(plan: DeletionPlan, storage: Storage) -> Iterator[Keys]:

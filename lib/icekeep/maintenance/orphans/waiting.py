@@ -12,17 +12,8 @@ import pyarrow as pa
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, MissingFileError, SafetyError
-from icekeep.maintenance.deletion.claims import RESTORE, last_job
-from icekeep.maintenance.deletion.plans import (
-    DONE,
-    DeletionPlan,
-    PlanPart,
-    plans_below,
-    plans_directory,
-    read_part,
-    read_plan,
-    trash_directory,
-)
+from icekeep.maintenance.deletion.named_files import directories_in_place
+from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_part, read_plan
 from icekeep.maintenance.orphans.listing import Rows
 from icekeep.planning.location_keys import Keys, path_keys
 from icekeep.planning.sessions import SparkSource, started
@@ -70,24 +61,19 @@ def without_waiting(files: Rows, files_count: int, table: Table, spark: SparkSou
 
 
 def _plans(table: Table) -> Iterator[DeletionPlan]:
-    """The plans whose files may lie in their places: all but those whose files are in the trash for certain."""
-    storage = table.storage
-    for above in (plans_directory(table.metadata), trash_directory(table.metadata)):
-        for directory in plans_below(above, storage):
-            is_in_trash = storage.head(f"{directory}/{DONE}") is not None
-            if is_in_trash and last_job(directory, storage)[0] != RESTORE:
-                continue
-            try:
-                yield read_plan(directory, storage)
-            except MissingFileError:
-                # Its run has just finished it.
-                continue
-            except InvalidTableError as error:
-                raise SafetyError(
-                    f"{error.message}; files that it names would look like orphans, so nothing is deleted; look at it, and "
-                    f"remove {directory!r} if nobody needs it",
-                    location=directory,
-                ) from error
+    """The plans whose files may lie in their places; fails closed where one cannot be read."""
+    for directory in directories_in_place(table):
+        try:
+            yield read_plan(directory, table.storage)
+        except MissingFileError:
+            # Its run has just finished it.
+            continue
+        except InvalidTableError as error:
+            raise SafetyError(
+                f"{error.message}; files that it names would look like orphans, so nothing is deleted; look at it, and "
+                f"remove {directory!r} if nobody needs it",
+                location=directory,
+            ) from error
 
 
 def _keys_of(parts: list[PlanPart], storage: Storage) -> Keys:
