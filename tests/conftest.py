@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--cases",
         type=float,
         default=0.2,
-        help="by how much to multiply the number of generated cases of every test (default: 0.2; `make nightly`: 4)",
+        help="by how much to multiply the number of generated cases of every test (default: 0.2; `make nightly`: 2)",
     )
 
 

@@ -11,7 +11,7 @@ from kit.cases import scaled
 from kit.lake import EVENTS, Lake
 from kit.racing import check_race, conflicts_of, names, racing_table, start_appending
 
-WRITERS, COMMITS = 8, scaled(50, least=10)
+WRITERS, COMMITS = 8, scaled(25, least=10)
 
 
 @pytest.fixture(params=["filesystem", "sqlite", "postgresql"])
