@@ -1,12 +1,17 @@
 """Deletion of files beside others who delete or bring back, broken on purpose: see `mutants`."""
 
 from contextlib import AbstractContextManager, ExitStack
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from icekeep.maintenance.deletion import claims, earlier, named_files
+from icekeep.maintenance.deletion import earlier, keeping, named_files
+from icekeep.maintenance.deletion.claims import Claim, LastWork
+from icekeep.maintenance.deletion.keeping import Kept
 from icekeep.maintenance.deletion.looks import TableLook
+from icekeep.maintenance.expiration import execute as expiring
+from icekeep.maintenance.orphans import execute as removing
 from icekeep.maintenance.orphans import waiting
 from icekeep.storage.vended import VendedProperties
 from simulation.replacing import replaced
@@ -16,22 +21,28 @@ _NOTHING_IN_USE = np.empty(0, np.int64)
 
 def forgets_what_waits() -> AbstractContextManager[Any]:
     """Takes files for orphans that a plan names (MAINTENANCE 1.2)."""
-    return replaced(waiting, "_plans", lambda table: iter(()))
+    return _all(replaced(waiting, "_plans", lambda table: iter(())), _asks_no_other_plan(removing))
 
 
 def takes_a_trash_that_comes_back_for_moved() -> AbstractContextManager[Any]:
     """Takes files for orphans that a restore has brought back and not committed (MAINTENANCE 1.2)."""
-    return replaced(named_files, "last_job", lambda directory, storage: ("", 0))
+    return _all(*(replaced(at, "last_work", lambda directory, storage: LastWork()) for at in (named_files, keeping)))
 
 
 def carries_on_whoever_took_over() -> AbstractContextManager[Any]:
     """Looks neither at the claim nor at the table while it deletes (MAINTENANCE 1.3)."""
-    return _both(_looks_once(), replaced(claims.Claim, "check", lambda self, storage, runtime: None))
+    names = ("check", "begin_deleting")
+    return _all(_looks_once(), *(replaced(Claim, name, lambda self, storage, runtime: None) for name in names))
+
+
+def says_not_that_it_deletes_for_good() -> AbstractContextManager[Any]:
+    """Leaves a restore to find out that the files of a plan are being deleted."""
+    return replaced(Claim, "begin_deleting", lambda self, storage, runtime: None)
 
 
 def deletes_what_another_plan_keeps() -> AbstractContextManager[Any]:
     """Carries out a plan although another plan keeps some of its files for longer."""
-    return replaced(earlier, "keys_kept_by_others", lambda plan, table, now_ms: _NOTHING_IN_USE)
+    return _all(*(_asks_no_other_plan(at) for at in (earlier, expiring, removing)))
 
 
 def asks_for_no_new_credentials() -> AbstractContextManager[Any]:
@@ -44,8 +55,12 @@ def _looks_once() -> AbstractContextManager[Any]:
     return replaced(TableLook, "__call__", lambda self: _NOTHING_IN_USE)
 
 
-def _both(one: AbstractContextManager[Any], other: AbstractContextManager[Any]) -> AbstractContextManager[Any]:
+def _asks_no_other_plan(at: ModuleType) -> AbstractContextManager[Any]:
+    return replaced(at, "kept_by_others", lambda plan, table, now_ms, *, goes_for_good: Kept(_NOTHING_IN_USE))
+
+
+def _all(*several: AbstractContextManager[Any]) -> AbstractContextManager[Any]:
     stack = ExitStack()
-    stack.enter_context(one)
-    stack.enter_context(other)
+    for one in several:
+        stack.enter_context(one)
     return stack

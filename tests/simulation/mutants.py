@@ -167,6 +167,7 @@ MUTANTS: dict[Mutant, Hunt] = {
     broken_deletion.carries_on_whoever_took_over: Hunt(
         "G1", at=142, catalog=POINTER, share=0.0, likes=(RestoreBeside,), orphans=True
     ),
+    broken_deletion.says_not_that_it_deletes_for_good: Hunt("G1", at=6457),
     broken_deletion.deletes_what_another_plan_keeps: Hunt("G2", at=52549, orphans=True),
     broken_deletion.asks_for_no_new_credentials: Hunt("V1", at=2, credentials=True),
     broken_streaming.refuses_what_has_changed: Hunt("C11", streams=True),

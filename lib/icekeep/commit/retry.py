@@ -75,9 +75,8 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 class _Patience:
     """What one commit has seen go wrong, and whether it goes on.
 
-    Conflicts are counted, since they cost work that others' work made useless. An outage is measured from its first failure
-    on, since it says nothing about its own length: one in which the change cannot be applied ends when it was, one in which
-    the catalog takes no swap with the first answer to a swap.
+    Conflicts are counted: each costs work. An outage is timed from its first failure on. Two are timed apart: one in which the
+    change cannot be applied ends when it is applied, one in which the catalog takes no swap ends when it answers one.
     """
 
     def __init__(
@@ -92,13 +91,18 @@ class _Patience:
     def applied(self) -> None:
         """The table was loaded and the change applied to it: whatever kept that from being done is over."""
         self._applying = _Outage()
+        # However long that took, it says nothing about a catalog that takes no swap.
+        self._swapping.leave_out_work(self._runtime.monotonic_ms())
 
-    def after_refusal(self, number: int, error: UnavailableError) -> int:
-        """The same as `after`, where the change could not be applied."""
+    def after_failed_apply(self, number: int, error: UnavailableError) -> int:
+        """How long to wait after attempt `number`, in milliseconds, where the table could not be loaded or the change applied.
+
+        Raises where no attempt is left; the files of all attempts are removed then.
+        """
         return self._after_failure(number, error, self._applying)
 
     def after(self, number: int, outcome: Conflict | UnavailableError) -> int:
-        """How long to wait after attempt `number`, in milliseconds; where it was the last raises, with nothing left of any."""
+        """The same after a swap that was refused, or that the catalog did not take."""
         if isinstance(outcome, Conflict):
             return self._after_conflict(number, outcome.reason)
         return self._after_failure(number, outcome, self._swapping)
@@ -126,6 +130,7 @@ class _Patience:
             raise error
         least_ms = min(_OUTAGE_WAIT_MS * 2 ** (outage.failures_count - 1), _OUTAGE_WAIT_MAX_MS)
         wait_ms = max(least_ms, self._policy.wait_ms(outage.failures_count, self._runtime))
+        outage.waits_until_ms = now_ms + wait_ms
         return self._told(number, wait_ms, error.message)
 
     def _told(self, number: int, wait_ms: int, reason: str) -> int:
@@ -134,10 +139,15 @@ class _Patience:
 
 
 class _Outage(msgspec.Struct):
-    """Failures in a row, and when the first was, by the monotonic clock."""
+    """Failures in a row, when the first was, and until when the last one is waited for, by the monotonic clock."""
 
     failures_count: int = 0
     since_ms: int = 0
+    waits_until_ms: int = 0
+
+    def leave_out_work(self, now_ms: int) -> None:
+        """Move the beginning by what has passed since the last wait."""
+        self.since_ms += max(0, now_ms - self.waits_until_ms)
 
 
 class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,7 +208,7 @@ def commit(
             attempt = Attempt(base.metadata, number, snapshot_id, files, entries, runtime)
             updates = change.apply(base.metadata, attempt)
         except UnavailableError as error:
-            wait_ms = patience.after_refusal(number, error)
+            wait_ms = patience.after_failed_apply(number, error)
             continue
         except BaseException:
             # Nothing of this attempt was shown to the catalog, and earlier ones were rejected.

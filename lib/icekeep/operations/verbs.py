@@ -134,7 +134,11 @@ VERBS: Mapping[str, Verb] = {
         summary="bring back what a run removed: files from the trash, expired snapshots under tags",
         run="icekeep.operations.history:restore",
         settings=(
-            Setting("run", Kind.NAME, "the run (default: the newest that removed something)"),
+            Setting(
+                "run",
+                Kind.NAME,
+                "the run, as --list names it (default: the newest that can come back); newer ones first",
+            ),
             Setting("list", Kind.SWITCH, "show the runs that can be brought back, and change nothing", keyword="lists"),
         ),
         changes=False,

@@ -119,6 +119,14 @@ def test_two_short_outages_far_from_each_other_are_two():
     assert live(run(table, slow).table) == {"old": 1, "new": 1}
 
 
+def test_two_swaps_that_failed_with_half_an_hour_of_work_between_them_are_one_short_outage():
+    catalog = MemoryCatalog()
+    table = add(memory_table(catalog), "old")
+    slow = Applying(ONE, attempt_2=lambda: catalog.runtime.pass_ms(31 * A_MINUTE_MS))
+    catalog.follow(fails(AWAY), fails(AWAY))
+    assert live(run(table, slow).table) == {"old": 1, "new": 1}
+
+
 def test_a_conflict_after_an_outage_is_tried_again_and_counted_apart():
     catalog = MemoryCatalog()
     table = add(memory_table(catalog, **{"commit.retry.num_retries": "1"}), "old")

@@ -251,7 +251,10 @@ class MetastoreCatalog(ClientCatalog):
             if pointer == location:
                 return None
             if pointer == staged.base_location and was_sent_before(error):
-                return Unknown(f"{reason}; an earlier sending of the same request may land still", location)
+                return Unknown(
+                    f"{reason}; the client sent this request before, and that may still be carried out: look again later",
+                    location,
+                )
             if pointer is not None:
                 now = read_table(self, staged.identifier, pointer, self._storage())
                 landed = has_landed(now, staged.base_location, location)

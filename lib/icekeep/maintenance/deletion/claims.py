@@ -1,13 +1,14 @@
 """Who is at work on a plan: one at a time, whether it deletes the plan's files or brings them back.
 
-    <plan>/claims/000001.json   {"owner": "<uuid>", "job": "expire_snapshots", "process": "..."}
+    <plan>/claims/000001.json   {"owner": "<uuid>", "job": "expire_snapshots", "process": "...", "deletes": false}
 
 A claim is a file that is created, so that of two runs one gets it. The claim of the highest number counts, for as long as
 `LEASE_MS` after the store made it; whoever works for longer makes the next number in time, and so does who ends, with no
 owner. A process that is gone from this machine has no claim any more, without a wait.
 
 Before each call that deletes, the owner looks whether the highest claim is still its own. A call under way is not undone by
-losing the claim: it is of a thousand files, and takes seconds.
+losing the claim, and may take effect much later. So whoever is about to delete files for good says so in a claim first
+(`deletes`), and all later claims on the plan repeat it: nothing of such a plan comes back.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +25,8 @@ from icekeep.storage.base import FileInfo, Storage
 LEASE_MS = 10 * 60 * 1000
 
 RESTORE = "restore"
-"""The job that brings a plan's files back; where it died some of them are in their places, and nothing leads to them yet."""
+"""The job that brings a plan's files back, by this plan or by another that names some of them: where it died some are in their
+places, and nothing leads to them yet."""
 
 CLAIMS = "claims"
 """The directory of claims in that of a plan."""
@@ -36,6 +38,18 @@ class _Content(msgspec.Struct, frozen=True):
     owner: str = ""
     job: str = ""
     process: str = ""
+    deletes: bool = False
+
+
+class LastWork(msgspec.Struct, frozen=True):
+    """The job that was, or is, at work on a plan last, and when it said so, epoch milliseconds; empty and 0 if none was.
+
+    `deletes` says that files of the plan have been deleted for good, or were about to be.
+    """
+
+    job: str = ""
+    at_ms: int = 0
+    deletes: bool = False
 
 
 class Claim(msgspec.Struct, kw_only=True):
@@ -48,6 +62,7 @@ class Claim(msgspec.Struct, kw_only=True):
         since_ms: when that was made or seen, by the monotonic clock of this process.
         process: that began the work. Tasks renew the claim for it: they end, and the work goes on.
         preempted: the job that was at work, or ended without a word, from which the claim was taken over; empty for none.
+        deletes: whether files of the plan have been deleted for good, by whomever, or are about to be.
     """
 
     directory: str
@@ -57,6 +72,7 @@ class Claim(msgspec.Struct, kw_only=True):
     since_ms: int
     process: str
     preempted: str = ""
+    deletes: bool = False
 
     def arrived(self, runtime: Runtime) -> "Claim":
         """The same claim in another process, which has a monotonic clock of its own."""
@@ -83,22 +99,40 @@ class Claim(msgspec.Struct, kw_only=True):
             else:
                 self.number, self.since_ms = number + 1, runtime.monotonic_ms()
 
+    def begin_deleting(self, storage: Storage, runtime: Runtime) -> None:
+        """Say, before the first call that deletes for good, that nothing of the plan comes back.
+
+        Raises:
+            ClaimedError: the claim does not hold.
+        """
+        while not self.deletes:
+            self.check(storage, runtime)
+            content = msgspec.structs.replace(self._content, deletes=True)
+            # Where the name is taken this run has just renewed its claim, or has lost it.
+            with suppress(FileExistsError):
+                _create(self.directory, self.number + 1, content, storage)
+                self._follow(self.number + 1, storage, runtime)
+
     def release(self, storage: Storage) -> None:
         """Let others have the plan; nothing is done where the claim is lost, or the plan gone."""
         newest = _newest(self.directory, storage)
-        if newest is not None and _read(self.directory, newest[0], storage).owner == self.owner:
+        if newest is None:
+            return
+        content = _read(self.directory, newest[0], storage)
+        if content.owner == self.owner:
             with suppress(FileExistsError):
-                _create(self.directory, newest[0] + 1, _Content(job=self.job), storage)
+                _create(self.directory, newest[0] + 1, _Content(job=self.job, deletes=content.deletes), storage)
 
     @property
     def _content(self) -> _Content:
-        return _Content(self.owner, self.job, self.process)
+        return _Content(self.owner, self.job, self.process, self.deletes)
 
     def _follow(self, number: int, storage: Storage, runtime: Runtime) -> None:
         """Go on with a newer claim, if it is of the same owner."""
         content = _read(self.directory, number, storage)
         if content.owner != self.owner:
-            raise ClaimedError(f"plan {self.directory!r} was taken over by {content.job or 'another run'!r}")
+            raise ClaimedError(f"plan {self.directory!r} was taken over by {content.job or 'another run'}")
+        self.deletes = self.deletes or content.deletes
         if number != self.number:
             self.number, self.since_ms = number, runtime.monotonic_ms()
 
@@ -129,20 +163,21 @@ def take_claim(
         ClaimedError: another run is at work on it.
     """
     newest = _newest(directory, storage)
-    number, preempted = 0, ""
+    number, preempted, deletes = 0, "", False
     if newest is not None:
         number, info = newest
         content = _read(directory, number, storage)
+        deletes = content.deletes
         if content.owner and not has_ended(content.process):
             # One whose time is over may be in the middle of a call all the same.
             preempted = content.job
             if now_ms - info.modified_ms <= LEASE_MS and not takes_over(content.job):
                 minutes = LEASE_MS // 60_000
                 raise ClaimedError(
-                    f"plan {directory!r} is in use by {content.job!r}, or that run died less than {minutes} minutes ago; run it "
-                    "again then"
+                    f"plan {directory!r} is in use by {content.job}, or that run died less than {minutes} minutes ago; try again "
+                    f"when it has ended, or in {minutes} minutes"
                 )
-    claim = _made(directory, job, number + 1, runtime, preempted)
+    claim = msgspec.structs.replace(_made(directory, job, number + 1, runtime), preempted=preempted, deletes=deletes)
     try:
         _create(directory, number + 1, claim._content, storage)
     except FileExistsError:
@@ -150,10 +185,13 @@ def take_claim(
     return claim
 
 
-def last_job(directory: str, storage: Storage) -> tuple[str, int]:
-    """The job that was, or is, at work on a plan last, and when it said so, epoch milliseconds; empty and 0 if none was."""
+def last_work(directory: str, storage: Storage) -> LastWork:
+    """Who was, or is, at work on a plan last."""
     newest = _newest(directory, storage)
-    return ("", 0) if newest is None else (_read(directory, newest[0], storage).job, newest[1].modified_ms)
+    if newest is None:
+        return LastWork()
+    content = _read(directory, newest[0], storage)
+    return LastWork(content.job, newest[1].modified_ms, content.deletes)
 
 
 @contextmanager
@@ -189,7 +227,7 @@ def _keep(claim: Claim, storage: Storage, runtime: Runtime, over: Event) -> None
             continue
 
 
-def _made(directory: str, job: str, number: int, runtime: Runtime, preempted: str = "") -> Claim:
+def _made(directory: str, job: str, number: int, runtime: Runtime) -> Claim:
     return Claim(
         directory=directory,
         owner=str(runtime.new_uuid()),
@@ -197,7 +235,6 @@ def _made(directory: str, job: str, number: int, runtime: Runtime, preempted: st
         number=number,
         since_ms=runtime.monotonic_ms(),
         process=process_name(),
-        preempted=preempted,
     )
 
 

@@ -6,12 +6,9 @@ whose snapshots are still in the table was never committed, or its run is at it 
 is a day old. So is a plan that another run has claimed.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from enum import Enum
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
@@ -19,29 +16,28 @@ from pyspark.sql import DataFrame
 from icekeep.catalog.base import Table
 from icekeep.errors import ClaimedError, IcekeepError, InvalidTableError, MissingFileError
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.deletion.claims import RESTORE, Claim, last_job, new_claim, released, take_claim
-from icekeep.maintenance.deletion.looks import TableLook
-from icekeep.maintenance.deletion.named_files import keys_kept_by_others, plan_files
+from icekeep.maintenance.deletion.claims import Claim, last_work, new_claim, released, take_claim
+from icekeep.maintenance.deletion.keeping import days_in_trash_end_ms, keeper_of_trash, kept_by_others
+from icekeep.maintenance.deletion.looks import LookBesidePlans, TableLook
+from icekeep.maintenance.deletion.named_files import plan_files
 from icekeep.maintenance.deletion.options import DAY_MS, ReclaimOptions
 from icekeep.maintenance.deletion.plans import (
     DONE,
-    EMPTYING,
     FILES,
     DeletionPlan,
     forget_plan,
     is_committed,
     is_forgotten,
-    plans_below,
-    plans_directory,
+    mark_done,
+    metadata_before,
+    plan_directories,
     read_plan,
-    trash_directory,
     trash_location,
 )
 from icekeep.maintenance.deletion.reachability import Retained, read_retained, still_garbage
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import Territory, territory
 from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, plan_directory, sort_files, write_plan
-from icekeep.planning.location_keys import Keys
 from icekeep.planning.sessions import SparkSource
 from icekeep.planning.tasks import streamed
 from icekeep.runtime import Runtime
@@ -56,7 +52,7 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         finished_count: files of plans that had not been carried out to their end.
         emptied_count: files that were in the trash for long enough.
-        kept_count: files of such plans that the table leads to again; they stay where they are.
+        kept_count: files of such plans that the table leads to again, or that another plan keeps; they stay where they are.
         failed_count: files that could not be deleted.
         problems: why plans that are due were not carried out to their end; the next run tries again.
     """
@@ -128,7 +124,7 @@ def finish_earlier(
     proofs = _Proofs(table, spark, now_ms, trust_totals=told.trust_totals)
     total = Earlier()
     problems: list[str] = []
-    for directory in _directories(table):
+    for directory in plan_directories(table.metadata, table.storage):
         if directory == but:
             continue
         try:
@@ -150,8 +146,8 @@ def settle_plan(
         _write_unmoved(plan, done, table, runtime, listener)
     if done.stopped or (done.failed_count and not is_emptied) or (done.kept_count and is_emptied):
         return
-    if plan.is_trash and not is_emptied and done.deleted_count + done.missing_count:
-        _mark_done(plan, table.storage)
+    if plan.is_trash and not is_emptied and done.deleted_count + done.missing_count + done.unmoved_count:
+        mark_done(plan, done.missing_count + done.kept_count + done.unmoved_count, table.storage)
         return
     forget_plan(plan, table.storage)
 
@@ -202,7 +198,7 @@ def _finish(
     try:
         claim = take_claim(directory, _FINISHING, storage, runtime, now_ms)
     except ClaimedError as error:
-        listener.on(Warned(f"{error.message}; it is left alone"))
+        listener.on(Warned(f"what an earlier run left is not finished now: {error.message}"))
         return Earlier()
     with released(claim, storage, runtime):
         # Another run may have finished it, or an operator taken it back, since it was looked at.
@@ -234,16 +230,10 @@ def _due(directory: str, table: Table, now_ms: int, listener: Listener) -> _Due 
     if is_forgotten(plan, storage):
         return _Due(plan, _ToDo.FORGET)
     done = storage.head(f"{directory}/{DONE}") if plan.is_trash else None
-    if done is None or plan.trash_until_ms is None:
+    if done is None:
         return _Due(plan, _ToDo.FINISH) if plan.not_before_ms <= now_ms else None
-    # A run that died may have been finished days later: its files are in the trash since then.
-    days_ms = plan.trash_until_ms - plan.not_before_ms
-    until_ms = max(plan.trash_until_ms, done.modified_ms + days_ms)
-    job, at_ms = last_job(directory, storage)
-    if job == RESTORE and storage.head(f"{directory}/{EMPTYING}") is None:
-        # One that was cut off has moved files back, and this plan alone says whose they are.
-        until_ms = max(until_ms, at_ms + days_ms)
-    return _Due(plan, _ToDo.EMPTY_TRASH) if until_ms <= now_ms else None
+    is_over = days_in_trash_end_ms(plan, done, last_work(directory, storage)) <= now_ms
+    return _Due(plan, _ToDo.EMPTY_TRASH) if is_over else None
 
 
 def _carried_out(
@@ -261,19 +251,20 @@ def _carried_out(
     if plan is None:
         _tell_kept(due, again_count, listener)
         return Earlier(kept_count=again_count)
-    if due.empties_trash:
-        claim.check(table.storage, runtime)
-        # From now on nobody can ask for it back.
-        _mark(plan, EMPTYING, table.storage)
     look = TableLook(table, retained.manifest_keys, spark, trust_totals=told.trust_totals)
-    # What is in the trash of a plan is its own.
-    kept = np.empty(0, np.int64) if due.empties_trash else keys_kept_by_others(plan, table, proofs.now_ms)
     goes_at_once = told.skips_trash and plan.is_trash and not due.empties_trash
-    with released(claim, table.storage, runtime), _back_from_emptying(due, table.storage):
+    if due.empties_trash:
+        kept = keeper_of_trash(plan, table, proofs.now_ms)
+    else:
+        kept = kept_by_others(plan, table, proofs.now_ms, goes_for_good=goes_at_once or not plan.is_trash)
+    if kept.reason:
+        listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {kept.reason}"))
+        return Earlier(kept_count=again_count)
+    with released(claim, table.storage, runtime):
         done = reclaim(
             msgspec.structs.replace(plan, trash_until_ms=None) if goes_at_once else plan,
             claim,
-            _KeptToo(look, kept),
+            LookBesidePlans(look, kept.keys),
             table,
             places,
             spark,
@@ -294,16 +285,6 @@ def _carried_out(
         failed_count=done.failed_count,
         problems=(done.stopped,) if done.stopped else (),
     )
-
-
-class _KeptToo:
-    """What is in use by now, and what other plans keep."""
-
-    def __init__(self, look: TableLook, kept: Keys) -> None:
-        self._look, self._kept = look, kept
-
-    def __call__(self) -> Keys:
-        return np.union1d(self._look(), self._kept)
 
 
 def _proved(
@@ -337,33 +318,39 @@ def _proved(
 def _rest(
     plan: DeletionPlan, garbage: pa.Table | DataFrame, places: Territory, table: Table, runtime: Runtime
 ) -> tuple[DeletionPlan, Claim]:
-    """A plan of what is left of one that counts no more, and the claim on it."""
+    """A plan of what is left of one that counts no more, with the snapshots of that, and the claim on it."""
+    storage = table.storage
+    before = metadata_before(plan, storage)
     draft = PlanDraft(
         job=plan.job,
         run=str(runtime.new_uuid()),
+        snapshot_ids=plan.snapshot_ids if before is not None else (),
+        ref_names=plan.ref_names if before is not None else (),
         not_before_ms=plan.not_before_ms,
         trash_until_ms=plan.trash_until_ms,
+        keeps_before=before is not None,
         roots=plan.roots,
     )
     directory = plan_directory(table, draft)
-    claim = new_claim(directory, _FINISHING, table.storage, runtime)
-    return write_plan(sort_files(garbage, places, directory, table.storage), draft, table, runtime), claim
+    claim = new_claim(directory, _FINISHING, storage, runtime)
+    base = table if before is None else msgspec.structs.replace(table, metadata=before)
+    return write_plan(sort_files(garbage, places, directory, storage), draft, table, runtime, base=base), claim
 
 
 def _end(plan: DeletionPlan, storage: Storage) -> None:
     """Nothing is left to be done of a plan; what it has moved already waits for its day."""
     if any(storage.list(f"{plan.directory}/{FILES}")):
-        _mark_done(plan, storage)
+        mark_done(plan, plan.files_count, storage)
     else:
         forget_plan(plan, storage)
 
 
 def _write_unmoved(plan: DeletionPlan, done: Reclaimed, table: Table, runtime: Runtime, listener: Listener) -> None:
     assert plan.trash_until_ms is not None
+    # A plan that is finished late gives its files their days all the same.
+    until_ms = max(plan.trash_until_ms, runtime.now_ms() + plan.trash_until_ms - plan.not_before_ms)
     directory = done.unmoved[0].location.rpartition("/")[0]
-    draft = PlanDraft(
-        job=plan.job, run=directory.rpartition("/")[2], not_before_ms=plan.trash_until_ms, roots=plan.roots
-    )
+    draft = PlanDraft(job=plan.job, run=directory.rpartition("/")[2], not_before_ms=until_ms, roots=plan.roots)
     write_plan(Sorted(parts=done.unmoved), draft, table, runtime)
     count = sum(part.files_count for part in done.unmoved)
     listener.on(
@@ -374,38 +361,12 @@ def _write_unmoved(plan: DeletionPlan, done: Reclaimed, table: Table, runtime: R
     )
 
 
-def _mark_done(plan: DeletionPlan, storage: Storage) -> None:
-    _mark(plan, DONE, storage)
-
-
-def _mark(plan: DeletionPlan, name: str, storage: Storage) -> None:
-    with suppress(FileExistsError):
-        storage.create(f"{plan.directory}/{name}", b"{}")
-
-
-@contextmanager
-def _back_from_emptying(due: _Due, storage: Storage) -> Iterator[None]:
-    """Where another run has the plan before the first file is gone, what is in the trash can be brought back again."""
-    try:
-        yield
-    except IcekeepError:
-        if due.empties_trash:
-            storage.delete_many([f"{due.plan.directory}/{EMPTYING}"])
-        raise
-
-
-def _directories(table: Table) -> list[str]:
-    """Where plans lie when the run begins; what it writes itself is not among them."""
-    above = (plans_directory(table.metadata), trash_directory(table.metadata))
-    return [directory for one in above for directory in plans_below(one, table.storage)]
-
-
 def _tell_kept(due: _Due, again_count: int, listener: Listener) -> None:
     if due.empties_trash:
         listener.on(
             Warned(
-                f"{again_count} files of {due.plan.directory!r} are in use again and in the trash: all of it stays; see whether "
-                "`icekeep restore` should bring it back, or remove it"
+                f"{again_count} files of {due.plan.directory!r} are in the trash, and the table leads to them again: all of it "
+                f"stays; where reads of the table fail, run `icekeep restore --run {due.plan.run}`, else remove it"
             )
         )
 

@@ -22,6 +22,7 @@ from icekeep.planning.sessions import SparkSource
 from icekeep.spec.metadata import TableMetadata
 
 _NONE = np.empty(0, np.int64)
+_STAYS = "what was not deleted yet stays"
 
 
 def is_gc_enabled(metadata: TableMetadata) -> bool:
@@ -36,7 +37,7 @@ class Look(Protocol):
     """Asked on the driver, as often as it takes."""
 
     def __call__(self) -> Keys:
-        """Path keys of what is in use by now, and was not when the plan was proved.
+        """Path keys of files that must stay: in use by now, which they were not when the plan was proved, or kept by others.
 
         Raises:
             SafetyError: nothing more of the plan may be deleted.
@@ -72,16 +73,16 @@ class TableLook:
     def _follow(self, now: Table) -> None:
         before, metadata = self._seen.metadata, now.metadata
         if metadata.table_uuid != before.table_uuid:
-            raise SafetyError(f"{now.name!r} is another table by now; what was not deleted yet stays")
+            raise SafetyError(f"{now.name!r} is another table by now; {_STAYS}")
         if not is_gc_enabled(metadata):
-            raise SafetyError(f"table {now.name!r} has gc.enabled=false by now; what was not deleted yet stays")
+            raise SafetyError(f"table {now.name!r} has gc.enabled=false by now; {_STAYS}")
         newer = [s for s in metadata.snapshots if s.snapshot_id not in self._snapshot_ids]
         try:
             listed = listed_manifests(
                 now.storage, self._spark, newer, check=True, trust=self._trust_totals, without=self._manifest_keys
             )
         except IcekeepError as error:
-            raise unproved(error) from error
+            raise unproved(error, _STAYS) from error
         names = [
             now.metadata_location,
             *(entry.metadata_file for entry in metadata.metadata_log),
@@ -89,11 +90,21 @@ class TableLook:
             *(s.manifest_list for s in newer if s.manifest_list),
             *(manifest.manifest_path for manifest in listed.manifests),
         ]
-        live = live_path_keys(metadata, listed.manifests, now.storage)
+        live = live_path_keys(metadata, listed.manifests, now.storage, stays=_STAYS)
         self._in_use = np.unique(np.concatenate([self._in_use, path_keys_of(names), live]))
         self._manifest_keys = np.union1d(self._manifest_keys, listed.keys)
         self._snapshot_ids |= frozenset(metadata.snapshots_by_id)
         self._seen = now
+
+
+class LookBesidePlans:
+    """Adds to what is in use by now the files that other plans keep."""
+
+    def __init__(self, look: Look, kept: Keys) -> None:
+        self._look, self._kept = look, kept
+
+    def __call__(self) -> Keys:
+        return np.union1d(self._look(), self._kept)
 
 
 class DroppedLook:

@@ -17,14 +17,16 @@ The hash is of the set: of what the run is to do, and of each file's kind and lo
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 import msgspec
 import pyarrow as pa
 
-from icekeep.errors import InvalidTableError, SafetyError
+from icekeep.errors import InvalidTableError, MissingFileError, SafetyError
 from icekeep.maintenance.deletion.garbage import GARBAGE, FilesOfKind, added, counted
 from icekeep.spec.layout import own_directory
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical, is_under, parse_location
 
@@ -32,16 +34,20 @@ HEAD = "plan.json"
 BEFORE = "before.json"
 FILES = "files"
 DONE = "done.json"
-"""Beside the head of a plan in the trash: its run is over, and all of its files are there."""
-
-EMPTYING = "emptying.json"
-"""Beside the head of a plan whose files leave the trash for good: nothing can be brought back any more."""
+"""Beside the head of a plan in the trash: no run goes on with it, and its days are counted. It says how many of the files are
+not in the trash: in use, kept by another plan, or gone."""
 
 DROPPED = "dropped.json"
 """Beside the head of a purge's plan: the catalog has said that it forgot the table."""
 
 _DIGEST_BYTES = 16
 _MODULUS = 1 << (8 * _DIGEST_BYTES)
+
+
+class _Done(msgspec.Struct, frozen=True, rename="kebab"):
+    """What `DONE` says; one that does not say it may lack any of its files."""
+
+    absent_count: int = -1
 
 
 class PlanPart(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -226,6 +232,21 @@ def read_plan(directory: str, storage: Storage) -> DeletionPlan:
     return plan
 
 
+def metadata_before(plan: DeletionPlan, storage: Storage) -> TableMetadata | None:
+    """The table's metadata before the run, null where the plan has none; raises `InvalidTableError` as `parse_metadata`."""
+    location = f"{plan.directory}/{BEFORE}"
+    try:
+        return parse_metadata(storage.read(location), location)
+    except MissingFileError:
+        return None
+
+
+def plan_directories(metadata: TableMetadata, storage: Storage) -> list[str]:
+    """The directories of all plans of a table that have a head; those whose files go to the trash come last."""
+    above = (plans_directory(metadata), trash_directory(metadata))
+    return [directory for one in above for directory in plans_below(one, storage)]
+
+
 def plans_below(directory: str, storage: Storage) -> Iterator[str]:
     """The directories of the plans below one of `plans_directory` and `trash_directory`, those with a head, sorted."""
     above = directory.rstrip("/")
@@ -237,9 +258,23 @@ def plans_below(directory: str, storage: Storage) -> Iterator[str]:
     yield from sorted(heads)
 
 
+def mark_done(plan: DeletionPlan, absent_count: int, storage: Storage) -> None:
+    """Mark a plan as the ledger of what is in the trash, where all its files are but so many."""
+    with suppress(FileExistsError):
+        storage.create(f"{plan.directory}/{DONE}", msgspec.json.encode(_Done(absent_count)))
+
+
+def is_whole_in_trash(directory: str, storage: Storage) -> bool:
+    """Whether a plan is done, and all its files are in the trash."""
+    try:
+        return msgspec.json.decode(storage.read(f"{directory}/{DONE}"), type=_Done).absent_count == 0
+    except (MissingFileError, msgspec.MsgspecError):
+        return False
+
+
 def is_committed(plan: DeletionPlan, metadata: TableMetadata) -> bool:
-    """Whether all snapshots are gone that were to go with a plan's files; they may have come back since."""
-    return not metadata.snapshots_by_id.keys() & set(plan.snapshot_ids)
+    """Whether a plan counts: the snapshots that were to go with its files went, though some may be back since."""
+    return not plan.snapshot_ids or not metadata.snapshots_by_id.keys() >= {*plan.snapshot_ids}
 
 
 def is_forgotten(plan: DeletionPlan, storage: Storage) -> bool:

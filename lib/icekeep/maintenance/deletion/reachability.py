@@ -231,11 +231,15 @@ def statistics_files(metadata: TableMetadata) -> dict[str, int]:
     return sizes
 
 
-def unproved(error: IcekeepError) -> IcekeepError:
-    """An error of the proof; what may pass by itself stays what it is."""
+def unproved(error: IcekeepError, stays: str = "nothing is deleted") -> IcekeepError:
+    """An error of the proof; what may pass by itself stays what it is.
+
+    Args:
+        stays: what is not done for want of the proof.
+    """
     if not isinstance(error, InvalidTableError):
         return error
-    return SafetyError(f"nothing is deleted, since not everything can be read: {error.message}", **error.facts)
+    return SafetyError(f"{stays}, since not everything can be read: {error.message}", **error.facts)
 
 
 def path_keys_of(locations: Sequence[str]) -> Keys:
@@ -251,16 +255,16 @@ def _without_keys(files: pa.Table, retained: Keys) -> pa.Table:
     return each.filter(pa.array(~is_retained)).select(GARBAGE.names)
 
 
-def live_path_keys(metadata: TableMetadata, manifests: Sequence[ManifestFile], storage: Storage) -> Keys:
+def live_path_keys(metadata: TableMetadata, manifests: Sequence[ManifestFile], storage: Storage, *, stays: str) -> Keys:
     """Path keys of the live entries of some manifests.
 
     Raises:
-        SafetyError: one of the manifests could not be read whole.
+        SafetyError: one of the manifests could not be read whole, so that what `stays` says is not done.
     """
     try:
         return _live_keys(_content_task(metadata, manifests, storage, _KEY_COLUMNS), np.empty(0, np.int64))
     except IcekeepError as error:
-        raise unproved(error) from error
+        raise unproved(error, stays) from error
 
 
 def _content_task(

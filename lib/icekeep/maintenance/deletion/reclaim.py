@@ -63,7 +63,7 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         deleted: by kind; in the trash, if the plan says so.
         missing_count: files that were gone already.
-        kept_count: files that are in use by now, and stay.
+        kept_count: files that are in use by now, or that another plan keeps: they stay.
         unmoved: files that cannot be moved to the trash: written down, to be deleted when their days in it would be over.
         failed: the first of those that could not be deleted, each with the reason.
         stopped: why it ended before the end of the plan; empty where it did not.
@@ -150,6 +150,9 @@ def reclaim(  # noqa: PLR0913 - what a run was told
     if plan.table_uuid != table.metadata.table_uuid:
         raise IcekeepBug("the plan is of another table")
     listener.on(StepStarted(STEP, plan.files_count, "files"))
+    if empties_trash or not plan.is_trash:
+        look()
+        claim.begin_deleting(table.storage, runtime)
     work = _Work(
         plan=plan,
         claim=claim,

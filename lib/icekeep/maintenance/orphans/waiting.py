@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, MissingFileError, SafetyError
-from icekeep.maintenance.deletion.named_files import directories_in_place
+from icekeep.maintenance.deletion.named_files import plans_with_files_in_place
 from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_part, read_plan
 from icekeep.maintenance.orphans.listing import Rows
 from icekeep.planning.location_keys import Keys, path_keys
@@ -62,7 +62,7 @@ def without_waiting(files: Rows, files_count: int, table: Table, spark: SparkSou
 
 def _plans(table: Table) -> Iterator[DeletionPlan]:
     """The plans whose files may lie in their places; fails closed where one cannot be read."""
-    for directory in directories_in_place(table):
+    for directory in plans_with_files_in_place(table):
         try:
             yield read_plan(directory, table.storage)
         except MissingFileError:

@@ -1,14 +1,15 @@
 """Take back what a run has removed: its files from the trash, and the snapshots that it expired.
 
-    plan, claimed -> look at every file's place -> files move back -> one commit -> looked at once more -> the plan goes
+    the plan, and those that share its files, claimed -> look at every file's place -> files move back -> one commit
+        -> looked at once more -> the plan goes
 
 The claim takes the trash over from a run that is at work on it, which stops before its next call; what it had begun by then
 is looked for after the commit. A restore that was interrupted is started again: what is back already is fine at each of these
-steps. Files come first, so that no snapshot is ever in the table whose files are not. Somebody who empties the trash removes
-the head of the plan first: then there is nothing to be restored, or, where that was read before, files are missing and the
-restore stops before its commit.
+steps. Files come first, so that no snapshot is ever in the table whose files are not. Whoever deletes the plan's files for
+good says so in a claim before: from then on nothing of the plan comes back.
 """
 
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 
 import msgspec
@@ -22,14 +23,21 @@ from icekeep.events import SILENT, Listener, StepFinished, StepStarted
 from icekeep.maintenance.deletion.claims import CLAIMS, RESTORE, Claim, released, take_claim
 from icekeep.maintenance.deletion.clock import earlier_clock_ms
 from icekeep.maintenance.deletion.named_files import plans_that_share
-from icekeep.maintenance.deletion.plans import BEFORE, EMPTYING, HEAD, DeletionPlan, forget_plan, remove_draft
+from icekeep.maintenance.deletion.plans import (
+    BEFORE,
+    HEAD,
+    DeletionPlan,
+    forget_plan,
+    mark_done,
+    metadata_before,
+    remove_draft,
+)
 from icekeep.maintenance.restoring.files import STEP, Returned, check_places, move_back
-from icekeep.maintenance.restoring.ledgers import chosen_plan, close_plan, plans_of
+from icekeep.maintenance.restoring.ledgers import chosen_plan, plans_of
 from icekeep.maintenance.restoring.needs import check_needs
 from icekeep.maintenance.restoring.result import Restorable, RestoreResult, described
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
 
@@ -48,13 +56,13 @@ def restore(
     Raises:
         NotFoundError: there is no such run, or none with anything to bring back.
         SafetyError: the path of a file is in use again, or a file is neither in the trash nor in its place, or later runs have
-            removed what the snapshots need besides; nothing was moved, unless others took it away at this very moment. Or the
-            plan is of another table.
+            removed what the snapshots need besides; no snapshot was restored, and files that were moved back stay in their
+            places. Or the plan is of another table.
         InvalidTableError: a snapshot, schema or partition spec has another content in the table by now.
         UsageError: a tag of such a name points elsewhere.
         ConflictError, OutcomeUnknownError: as `commit` raises them. The files are back in their places, and the plan stays.
-        ClaimedError: a run is deleting the files for good at this moment, by this plan or by another that names them too, or
-            another one has taken the plan over.
+        ClaimedError: a run deletes the files for good by this plan, or is at work on another plan that names some of them; or
+            another run has taken one of these plans over.
         UnavailableError: the store failed; run it again.
     """
     table = table.catalog.load(table.identifier)
@@ -64,39 +72,66 @@ def restore(
 
     def takes_over(job: str) -> bool:
         # What is deleted for good cannot be looked for afterwards; two restores do the same.
-        return plan.is_trash or _is_restore(job)
+        return plan.is_trash or job == RESTORE
 
     now_ms = earlier_clock_ms(table, runtime)
     claim = take_claim(plan.directory, RESTORE, storage, runtime, now_ms, takes_over=takes_over)
     with released(claim, storage, runtime), ExitStack() as others:
-        if storage.head(f"{plan.directory}/{EMPTYING}") is not None:
-            raise NotFoundError(f"the trash of run {plan.run!r} is being emptied: nothing of it comes back")
+        if claim.deletes:
+            raise NotFoundError(f"the files of run {plan.run!r} are being deleted for good: nothing of it comes back")
         if storage.head(f"{plan.directory}/{HEAD}") is None:
             remove_draft(f"{plan.directory}/{CLAIMS}", storage)
             raise NotFoundError(
                 f"run {plan.run!r} is not there any more: it was restored, or its files deleted, just now"
             )
         try:
-            for other in plans_that_share(plan, table):
-                # A run that deletes by that plan would not see in time that the files are in use again.
-                held = take_claim(other.directory, RESTORE, storage, runtime, now_ms, takes_over=_is_restore)
-                others.enter_context(released(held, storage, runtime))
+            sharing = plans_that_share(plan, table)
+            shared = (_share(other, plan, storage, runtime, now_ms, others) for other in sharing)
+            held = [claim, *filter(None, shared)]
             # Others may have committed until the plan was ours.
-            return _restored(table.catalog.load(table.identifier), plan, claim, runtime, listener)
+            return _restored(table.catalog.load(table.identifier), plan, held, runtime, listener)
         except MissingFileError as error:
             if storage.head(f"{plan.directory}/{HEAD}") is not None:
                 raise
             raise ClaimedError(
-                f"run {plan.run!r} cannot be restored: another run has just finished deleting its files; nothing was restored"
+                f"run {plan.run!r} cannot be restored: another run has just finished with it, so it was restored, or its files "
+                "are deleted; no snapshot was restored by this run; see `icekeep restore --list`"
             ) from error
 
 
-def _is_restore(job: str) -> bool:
-    return job == RESTORE
+def _share(
+    other: DeletionPlan, plan: DeletionPlan, storage: Storage, runtime: Runtime, now_ms: int, claims: ExitStack
+) -> Claim | None:
+    """Claim another plan that names files of this one: a run at work on it would not see in time that they are in use again.
+
+    Null where it is gone by then.
+
+    Raises:
+        ClaimedError: a run is at work on it, or may be in the middle of a call that deletes for good.
+    """
+    cannot = f"run {plan.run!r} cannot be restored now, since run {other.run!r} names some of its files too"
+    try:
+        claim = take_claim(other.directory, RESTORE, storage, runtime, now_ms)
+    except ClaimedError as error:
+        raise ClaimedError(f"{cannot}: {error.message}; nothing was restored") from error
+    claims.enter_context(released(claim, storage, runtime))
+    if storage.head(f"{other.directory}/{HEAD}") is None:
+        # Another run has just finished it; what it deleted is seen to be missing.
+        remove_draft(f"{other.directory}/{CLAIMS}", storage)
+        return None
+    if claim.preempted and claim.deletes:
+        raise ClaimedError(
+            f"{cannot}, and ended without a word while it deleted its files for good; nothing was restored; let the next "
+            "`expire_snapshots` finish it first"
+        )
+    return claim
 
 
-def _restored(table: Table, plan: DeletionPlan, claim: Claim, runtime: Runtime, listener: Listener) -> RestoreResult:
-    storage = table.storage
+def _restored(
+    table: Table, plan: DeletionPlan, claims: Sequence[Claim], runtime: Runtime, listener: Listener
+) -> RestoreResult:
+    """Restore a plan by the claims on it, which comes first, and on those that name some of its files."""
+    claim, storage = claims[0], table.storage
     change = _change(table, plan)
     if change is not None:
         change.check(table.metadata)
@@ -110,7 +145,7 @@ def _restored(table: Table, plan: DeletionPlan, claim: Claim, runtime: Runtime, 
     snapshot_ids: tuple[int, ...] = ()
     late, notes = Returned(), _no_snapshots(table, plan, change)
     if change is not None:
-        landed = commit(table, _Held(change, plan, claim, table, runtime), runtime=runtime, listener=listener)
+        landed = commit(table, _ProvedChange(change, plan, claims, table, runtime), runtime=runtime, listener=listener)
         snapshot_ids = _back(plan, landed.base.metadata, landed.table.metadata)
     try:
         if change is not None:
@@ -124,7 +159,7 @@ def _restored(table: Table, plan: DeletionPlan, claim: Claim, runtime: Runtime, 
         if not snapshot_ids:
             raise
         notes.append(
-            f"the snapshots are back, and it could not be seen whether all files are: {error.message}; restore once more"
+            f"the snapshots are back, and it could not be seen whether all files are: {error.message}; {_once_more(plan)}"
         )
         is_complete = False
     return RestoreResult(
@@ -139,14 +174,17 @@ def _restored(table: Table, plan: DeletionPlan, claim: Claim, runtime: Runtime, 
     )
 
 
-class _Held:
-    """The change, as long as the files are ours: proved at each attempt, since a catalog may be away for half an hour."""
+class _ProvedChange:
+    """The change, for as long as all plans are ours and the files are there: a catalog may be away for half an hour.
+
+    The claims are looked at in each attempt, the files only where snapshots are gone since the last look.
+    """
 
     def __init__(
-        self, change: RestoreExpired, plan: DeletionPlan, claim: Claim, proved: Table, runtime: Runtime
+        self, change: RestoreExpired, plan: DeletionPlan, claims: Sequence[Claim], proved: Table, runtime: Runtime
     ) -> None:
         """Begin with the table on which `check_needs` was done last."""
-        self._change, self._plan, self._claim = change, plan, claim
+        self._change, self._plan, self._claims = change, plan, claims
         self._proved, self._runtime = proved, runtime
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
@@ -157,7 +195,8 @@ class _Held:
                 now = msgspec.structs.replace(self._proved, metadata=base)
                 check_needs(self._plan, self._change.before, now)
                 self._proved = now
-            self._claim.check(self._proved.storage, self._runtime)
+            for claim in self._claims:
+                claim.check(self._proved.storage, self._runtime)
         return updates
 
 
@@ -169,8 +208,13 @@ def _ended(plan: DeletionPlan, claim: Claim, late: Returned, storage: Storage) -
         forget_plan(plan, storage)
         return []
     if plan.is_trash:
-        close_plan(plan, storage)
-    return [f"run {plan.run!r} may be at work still; restore it once more when it is over"]
+        # It holds what that run still moves to the trash, and no later run goes on with it.
+        mark_done(plan, plan.files_count, storage)
+    return [f"run {plan.run!r} may be at work still: when it has ended, {_once_more(plan)}"]
+
+
+def _once_more(plan: DeletionPlan) -> str:
+    return f"run `icekeep restore --run {plan.run}` again"
 
 
 def list_restorable(table: Table) -> tuple[Restorable, ...]:
@@ -182,19 +226,17 @@ def _change(table: Table, plan: DeletionPlan) -> RestoreExpired | None:
     """The change that brings the plan's snapshots back; null where there are none, or the catalog takes none."""
     if not plan.snapshot_ids or not table.catalog.restores_snapshots:
         return None
-    location = f"{plan.directory}/{BEFORE}"
-    try:
-        before = parse_metadata(table.storage.read(location), location)
-    except MissingFileError as error:
+    before = metadata_before(plan, table.storage)
+    if before is None:
+        location = f"{plan.directory}/{BEFORE}"
         if table.storage.head(f"{plan.directory}/{HEAD}") is None:
-            # Another run has just finished with the plan.
-            raise
+            raise MissingFileError(f"another run has just finished with plan {plan.directory!r}", location=location)
         if not table.metadata.snapshots_by_id.keys() >= {*plan.snapshot_ids}:
             raise InvalidTableError(
                 f"the snapshots of run {plan.run!r} cannot be restored: its copy of the table's metadata, {location!r}, is not "
-                "there",
+                f"there; nothing was restored, and its files are still in {plan.directory!r}",
                 location=location,
-            ) from error
+            )
         return None
     return RestoreExpired(before=before, snapshot_ids=plan.snapshot_ids)
 

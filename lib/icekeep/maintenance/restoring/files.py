@@ -92,8 +92,9 @@ def check_places(plan: DeletionPlan, claim: Claim, storage: Storage, runtime: Ru
         )
     if missing:
         raise SafetyError(
-            f"cannot restore run {plan.run!r}: {len(missing)} files are neither in the trash nor in their places, {missing[0]!r} "
-            "among them; nothing was restored",
+            f"cannot restore run {plan.run!r}: {len(missing)} files are neither in its trash nor in their places, {missing[0]!r} "
+            "among them; if a later run has them in its trash, restore that one first (`icekeep restore --list`), else they are "
+            "gone; nothing was restored",
             locations=missing[:100],
         )
 

@@ -1,14 +1,13 @@
 """The plans of runs whose files are in the trash, or have not been deleted yet, and which of them is meant."""
 
 from collections.abc import Iterable
-from contextlib import suppress
 
 from icekeep.catalog.base import Table
 from icekeep.errors import MissingFileError, NotFoundError
+from icekeep.maintenance.deletion.claims import last_work
 from icekeep.maintenance.deletion.plans import (
-    DONE,
     DeletionPlan,
-    plans_below,
+    plan_directories,
     plans_directory,
     read_plan,
     trash_directory,
@@ -17,17 +16,11 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
 
-_RESTORED = b'{"restored": true}'
-
 
 def plans_of(table: Table) -> list[DeletionPlan]:
     """All plans of a table that count, the newest first; raises `InvalidTableError` where one cannot be read."""
-    plans = []
-    for above in _above(table.metadata):
-        for directory in plans_below(above, table.storage):
-            plan = _plan(directory, table.storage)
-            if plan is not None:
-                plans.append(plan)
+    found = (_plan(directory, table.storage) for directory in plan_directories(table.metadata, table.storage))
+    plans = [plan for plan in found if plan is not None]
     return sorted(plans, key=lambda plan: (plan.created_ms, plan.run), reverse=True)
 
 
@@ -39,11 +32,12 @@ def chosen_plan(table: Table, run: str | None) -> DeletionPlan:
     """
     if run is None:
         plans = plans_of(table)
-        for plan in plans:
+        # What is being deleted for good comes last: the newest of it is chosen to say so.
+        for plan in sorted(plans, key=lambda plan: last_work(plan.directory, table.storage).deletes):
             if _has_something(plan, table.metadata):
                 return plan
         raise NotFoundError(f"there is nothing to restore for table {table.name!r}{_known(plans)}")
-    for above in _above(table.metadata) if _is_name(run) else ():
+    for above in (trash_directory(table.metadata), plans_directory(table.metadata)) if _is_name(run) else ():
         found = _plan(join(above, run), table.storage)
         if found is not None:
             return found
@@ -52,18 +46,8 @@ def chosen_plan(table: Table, run: str | None) -> DeletionPlan:
     )
 
 
-def close_plan(plan: DeletionPlan, storage: Storage) -> None:
-    """Leave a plan whose run may be at work to hold what that still moves to the trash, and have no later run go on with it."""
-    with suppress(FileExistsError):
-        storage.create(f"{plan.directory}/{DONE}", _RESTORED)
-
-
 def _is_name(run: str) -> bool:
     return "/" not in run and run not in ("", ".", "..")
-
-
-def _above(metadata: TableMetadata) -> tuple[str, str]:
-    return trash_directory(metadata), plans_directory(metadata)
 
 
 def _plan(directory: str, storage: Storage) -> DeletionPlan | None:

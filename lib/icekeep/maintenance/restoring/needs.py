@@ -2,8 +2,8 @@
 
 A file that an older and a younger snapshot share is not in the plan of the run that expired the older one. It goes with the
 younger one, and may be in another trash, or nowhere. That it is in its place proves nothing: the run that expired the younger
-one may be about to delete it. So what is needed must be live in a snapshot that the table has at the commit, or lie where no
-run plans to delete it, as files do that were imported and left alone.
+one may be about to delete it. So each file that is needed must be in the plan, or live in a snapshot that the table has at the
+commit. Data and delete files may also lie outside the table's own places, where no run deletes them, as imported files do.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,8 @@ from icekeep.commit.manifests import ManifestReader, StorageManifestReader
 from icekeep.errors import SafetyError
 from icekeep.maintenance.deletion.named_files import keys_of_others
 from icekeep.maintenance.deletion.plans import DeletionPlan, read_part, trash_location
-from icekeep.maintenance.deletion.reachability import live_path_keys
+from icekeep.maintenance.deletion.reachability import live_path_keys, path_keys_of
+from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.restoring.looking import seen
 from icekeep.planning.location_keys import path_keys
 from icekeep.spec.manifests.structs import ManifestFile
@@ -27,7 +28,7 @@ from icekeep.storage.locations import canonical
 
 
 def check_needs(plan: DeletionPlan, before: TableMetadata, table: Table) -> None:
-    """Prove that whatever the plan's snapshots lead to is the plan's own, held by a snapshot of the table, or left alone.
+    """Prove that each file to which the plan's snapshots lead is there, and stays when they are back.
 
     Where all snapshots that the run left are still there, so are their files, and nothing is read.
 
@@ -36,7 +37,7 @@ def check_needs(plan: DeletionPlan, before: TableMetadata, table: Table) -> None
         table: to which the snapshots come back, as it is.
 
     Raises:
-        SafetyError: something is not.
+        SafetyError: one is not, or not everything that the table leads to can be read.
     """
     now, storage = table.metadata.snapshots_by_id, table.storage
     expired = {*plan.snapshot_ids}
@@ -47,15 +48,15 @@ def check_needs(plan: DeletionPlan, before: TableMetadata, table: Table) -> None
     missing = _Needs(plan, before, table, planned).missing(gone)
     if missing:
         raise SafetyError(
-            f"cannot restore run {plan.run!r}: its snapshots need {len(missing)} files that later runs have removed, "
-            f"or are about to remove, {missing[0]!r} among them; restore those runs first, the newest before the others; no "
-            "snapshot was restored",
+            f"cannot restore run {plan.run!r}: its snapshots need {len(missing)} files that later runs have removed, or are "
+            f"about to remove, {missing[0]!r} among them; restore later runs first, the newest before the others (`icekeep "
+            "restore --list`); where there is none the files are gone; no snapshot was restored",
             locations=missing[:100],
         )
 
 
 class _Needs:
-    """Looks through snapshots whose files may be in the trash of a plan still."""
+    """Finds what snapshots need and lack; their own metadata files may be in the trash of the plan still."""
 
     def __init__(self, plan: DeletionPlan, before: TableMetadata, table: Table, planned: set[str]) -> None:
         self._plan, self._before, self._base, self._planned = plan, before, table.metadata, planned
@@ -66,28 +67,37 @@ class _Needs:
         """Files that the snapshots lead to and that are neither the plan's nor held by a snapshot of the table."""
         held_lists = {canonical(s.manifest_list) for s in self._base.snapshots if s.manifest_list is not None}
         named = [(s, s.manifest_list) for s in snapshots]
-        lists = [s for s, at in named if at is None or canonical(at) in self._planned | held_lists]
-        lost = [at for s, at in named if at is not None and s not in lists]
-        manifests = {canonical(m.manifest_path): m for s in lists for m in self._reader.manifests(self._found(s))}
+        there = self._planned | held_lists
+        readable = [s for s, at in named if at is None or canonical(at) in there]
+        lost = [at for _, at in named if at is not None and canonical(at) not in there]
+        manifests = {canonical(m.manifest_path): m for s in readable for m in self._reader.manifests(self._found(s))}
         held = {canonical(m.manifest_path): m for s in self._base.snapshots for m in self._reader.manifests(s)}
         others = [m for key, m in manifests.items() if key not in held]
         lost += [m.manifest_path for m in others if canonical(m.manifest_path) not in self._planned]
-        whole = [m for m in others if m.manifest_path not in lost]
+        whole = [m for m in others if canonical(m.manifest_path) in self._planned]
         files = {canonical(path): path for manifest in whole for path in self._live(manifest)}
         needed = pa.array([path for key, path in files.items() if key not in self._planned], pa.string())
         if not len(needed):
             return lost
-        live = live_path_keys(self._base, [*held.values()], self._storage)
+        live = live_path_keys(self._base, [*held.values()], self._storage, stays="no snapshot is restored")
         unheld = [str(path) for path in needed.filter(pa.array(~np.isin(path_keys(needed), live)))]
-        return lost + self._not_left_alone(unheld)
+        return lost + self._gone_or_planned(unheld)
 
-    def _not_left_alone(self, files: list[str]) -> list[str]:
-        """Of data and delete files that no snapshot holds those that are gone, or that another run is going to delete."""
+    def _gone_or_planned(self, files: list[str]) -> list[str]:
+        """Of data and delete files that no snapshot holds all but those that nobody deletes, and that are there.
+
+        In the table's own places an engine of others may be deleting them.
+        """
         if not files:
             return files
-        named = np.isin(path_keys(pa.array(files, pa.string())), keys_of_others(self._plan, self._table))
+        is_ours = territory(self._base, self._plan.roots, ()).mask(pa.chunked_array([pa.array(files, pa.string())]))
+        named = np.isin(path_keys_of(files), keys_of_others(self._plan, self._table))
         there = seen(files, self._storage)
-        return [path for path, is_named, found in zip(files, named, there, strict=True) if is_named or found is None]
+        return [
+            path
+            for path, *may_go, found in zip(files, is_ours, named, there, strict=True)
+            if any(may_go) or found is None
+        ]
 
     def _live(self, manifest: ManifestFile) -> Iterator[str]:
         where = self._where(manifest.manifest_path)

@@ -8,7 +8,7 @@ from icekeep.errors import ClaimedError
 from icekeep.maintenance.deletion.claims import (
     CLAIMS,
     LEASE_MS,
-    last_job,
+    last_work,
     new_claim,
     released,
     take_claim,
@@ -36,7 +36,7 @@ def taken(storage, runtime, job="other", **told):
 
 def test_one_of_two_gets_a_plan(storage, runtime):
     first = taken(storage, runtime, "expire_snapshots")
-    with pytest.raises(ClaimedError, match="is in use by 'expire_snapshots'") as refused:
+    with pytest.raises(ClaimedError, match="is in use by expire_snapshots,") as refused:
         taken(storage, runtime)
     assert refused.value.exit_status == 75
     first.check(storage, runtime)
@@ -63,7 +63,7 @@ def test_a_claim_ends_when_nobody_renews_it(storage, runtime):
     runtime.pass_ms(1)
     second = taken(storage, runtime, "second")
     second.check(storage, runtime)
-    with pytest.raises(ClaimedError, match="taken over by 'second'"):
+    with pytest.raises(ClaimedError, match="taken over by second"):
         first.check(storage, runtime)
 
 
@@ -89,8 +89,8 @@ def test_tasks_of_one_run_renew_it_together(storage, runtime):
 
 def test_a_released_plan_is_free_at_once_and_its_last_job_is_known(storage, runtime):
     with released(taken(storage, runtime, "restore"), storage, runtime) as first:
-        assert last_job(PLAN, storage)[0] == "restore"
-    assert last_job(PLAN, storage)[0] == "restore"
+        assert last_work(PLAN, storage).job == "restore"
+    assert last_work(PLAN, storage).job == "restore"
     second = taken(storage, runtime)
     assert second.preempted == ""
     with pytest.raises(ClaimedError):
@@ -147,3 +147,45 @@ def test_only_a_process_of_this_machine_and_container_is_known_to_have_ended():
     assert has_ended(f"{own.rpartition(':')[0]}:{2**22 + 1}@{began}")
     assert not has_ended(own.replace("boot:", "boot:another-"))
     assert not has_ended("")
+
+
+def test_what_a_run_is_about_to_delete_for_good_all_later_claims_repeat(storage, runtime):
+    """A call may take effect long after its run has lost the plan; a restore must know of it."""
+    first = taken(storage, runtime, "expire_snapshots")
+    assert not last_work(PLAN, storage).deletes
+    first.begin_deleting(storage, runtime)
+    assert last_work(PLAN, storage).deletes
+    runtime.pass_ms(LEASE_MS + 1)
+    second = taken(storage, runtime, "restore")
+    assert second.deletes
+    second.release(storage)
+    assert taken(storage, runtime, "expire_snapshots").deletes
+
+
+def test_a_claim_that_is_lost_begins_no_deletion(storage, runtime):
+    first = taken(storage, runtime, "expire_snapshots")
+    runtime.pass_ms(LEASE_MS + 1)
+    assert not taken(storage, runtime, "restore").deletes
+    with pytest.raises(ClaimedError):
+        first.begin_deleting(storage, runtime)
+    assert not last_work(PLAN, storage).deletes
+
+
+def test_a_claim_that_is_renewed_at_the_same_moment_begins_a_deletion_all_the_same(runtime):
+    class Renewing(MemoryStorage):
+        """A thread of the run renews the claim between the look at it and the next claim."""
+
+        claim = None
+
+        def create(self, location, data):
+            claim, self.claim = self.claim, None
+            if claim is not None:
+                runtime.pass_ms(LEASE_MS // 2 + 1)
+                claim.check(self, runtime)
+            super().create(location, data)
+
+    storage = Renewing(runtime)
+    claim = taken(storage, runtime, "expire_snapshots")
+    storage.claim = claim
+    claim.begin_deleting(storage, runtime)
+    assert (claim.deletes, claim.number, last_work(PLAN, storage).deletes) == (True, 3, True)

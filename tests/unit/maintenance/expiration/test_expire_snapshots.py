@@ -158,7 +158,7 @@ def test_what_is_in_the_trash_and_in_use_again_stays_there():
     heard = Recorder()
     result = expired(latest(table), listener=heard)
     assert (result.emptied_trash_files_count, result.kept_again_files_count) == (0, 1)
-    assert [e for e in heard.events if isinstance(e, Warned) and "in use again" in e.message]
+    assert [e for e in heard.events if isinstance(e, Warned) and "leads to them again" in e.message]
     assert table.storage.read(data_file("a").file_path) == b"other rows"
     assert len([name for name in own(table) if "/files/data/" in name]) == 2
 

@@ -290,7 +290,7 @@ def test_a_file_that_is_nowhere_stops_the_restore_before_anything_moves():
     world.storage.delete_many([trash for _, trash in lost])
 
     def act() -> None:
-        with pytest.raises(SafetyError, match="2 files are neither in the trash nor in their places") as raised:
+        with pytest.raises(SafetyError, match="2 files are neither in its trash nor in their places") as raised:
             world.restore()
         assert repr(lost[0][0]) in raised.value.message
 
@@ -361,7 +361,7 @@ def test_a_plan_that_was_begun_without_trash_cannot_be_taken_back():
     world.storage.delete_many([f"{LOCATION}/data/a"])
 
     def act() -> None:
-        with pytest.raises(SafetyError, match="1 files are neither in the trash nor in their places"):
+        with pytest.raises(SafetyError, match="1 files are neither in its trash nor in their places"):
             world.restore()
 
     untouched(world, act)
@@ -511,7 +511,7 @@ def test_the_plan_of_a_run_that_may_be_at_work_stays():
     world.storage.delete_many([f"{world.plan.directory}/done.json"])
     new_claim(world.plan.directory, "expire_snapshots", world.storage, world.catalog.runtime)
     result = world.restore()
-    assert result.note == "run 'run-1' may be at work still; restore it once more when it is over"
+    assert result.note == "run 'run-1' may be at work still: when it has ended, run `icekeep restore --run run-1` again"
     assert f"{world.plan.directory}/{HEAD}" in world.present()
     # What it moves to the trash even now can come back.
     place, trash = moves_of(world.plan, world.storage)[0]
@@ -529,7 +529,8 @@ def test_orphans_of_a_run_that_may_be_at_work_come_back_and_no_later_run_goes_on
     runtime = world.catalog.runtime
     plan = written_plan(world.load(), [orphan], run="run-2", job="remove_orphan_files", runtime=runtime)
     new_claim(plan.directory, "remove_orphan_files", world.storage, runtime)
-    assert world.restore().note == "run 'run-2' may be at work still; restore it once more when it is over"
+    note = "run 'run-2' may be at work still: when it has ended, run `icekeep restore --run run-2` again"
+    assert world.restore().note == note
     # The mark by which later runs see that there is nothing to be done.
     assert f"{plan.directory}/{DONE}" in world.present()
     assert world.storage.read(f"{LOCATION}/data/orphan") == b"123"

@@ -1,0 +1,299 @@
+"""Files of two plans: they go with the plan that keeps them longest, whoever deletes, moves or restores meanwhile."""
+
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
+from icekeep.commit.changes.manage_refs import DropRef
+from icekeep.commit.retry import commit
+from icekeep.errors import ClaimedError, SafetyError, UnavailableError
+from icekeep.maintenance.orphans import candidates, execute
+from icekeep.maintenance.restoring import list_restorable
+from icekeep.spec.retention import RetentionPolicy
+from icekeep.storage.base import MoveOutcome, MoveStatus
+from kit.expired_tables import ExpiredWorld, Killed, OneByOne
+from kit.memory_catalog import after, fails
+from kit.tables import add, data_file
+from kit.trash import files_of
+
+AWAY = UnavailableError("the catalog is away")
+
+
+@pytest.fixture
+def world():
+    return ExpiredWorld()
+
+
+def adopt_and_delete(world: ExpiredWorld, *names: str) -> None:
+    """Files of an earlier plan come into the table, and go again."""
+    for name in names:
+        add(world.table, name)
+        world.runtime.pass_ms(1000)
+    commit(world.table, DeleteFiles(paths=frozenset(data_file(n).file_path for n in names)), runtime=world.runtime)
+    world.pass_days(0.01)
+
+
+def plan_of_snapshots(world: ExpiredWorld) -> str:
+    """The run that expired snapshots, of which there is one."""
+    (run,) = (one.run for one in list_restorable(world.table) if one.snapshots_count)
+    return run
+
+
+def restored_and_cut_off(world: ExpiredWorld, run: str) -> None:
+    """The restore of a run was cut off before it forgot the plan, and its tags were dropped."""
+    plan = {at: file for at, file in world.memory.files.items() if f"/{run}/" in at}
+    world.restore(run)
+    world.memory.files |= plan
+    drop_tags(world)
+
+
+def drop_tags(world: ExpiredWorld) -> None:
+    """What came back can expire again."""
+    for name, ref in world.table.metadata.refs.items():
+        if ref.type == "tag":
+            commit(world.table, DropRef(name=name, type="tag", expected_id=ref.snapshot_id), runtime=world.runtime)
+    world.runtime.pass_ms(1000)
+
+
+def beside(world: ExpiredWorld, act: Callable[[], Any]) -> None:
+    """Let something happen while a catalog is away for the first time."""
+    world.catalog.follow(after(act, then=fails(AWAY)))
+
+
+@pytest.mark.parametrize("trash", [0, 3])
+def test_a_run_leaves_by_its_own_plan_what_an_older_one_keeps_for_longer(world, trash):
+    world.expire(options={"grace": "5d"})
+    run = plan_of_snapshots(world)
+    adopt_and_delete(world, "a")
+    world.expire(trash=trash)
+    assert "a" in world.data()
+    world.pass_days(4)
+    world.finish()
+    assert world.restore(run).restored_snapshots_count == 3
+    assert world.data() == ["a", "ab", "b", "c"]
+
+
+def test_in_the_end_nothing_is_left_of_two_plans_of_one_file(world):
+    world.expire(options={"grace": "5d"})
+    adopt_and_delete(world, "a")
+    world.expire(trash=3)
+    for _ in range(7):
+        world.pass_days(1)
+        world.finish()
+    assert (world.data(), world.own()) == (["ab", "c"], set())
+
+
+def test_an_expiration_beside_a_restore_leaves_what_that_brings_back(world):
+    """It made its plan after the restore had looked for others; the restore looked at its own files no more."""
+    world.expire(options={"grace": "5d"})
+    run = plan_of_snapshots(world)
+    adopt_and_delete(world, "a")
+    newest = sorted(world.table.metadata.snapshots, key=lambda snapshot: snapshot.timestamp_ms)[-2].snapshot_id
+    beside(world, lambda: world.expire(older_than=0, retain_last=100, snapshot_ids=[newest], trash=0))
+    assert world.restore(run).restored_snapshots_count == 3
+    assert world.data() == ["a", "ab", "b", "c"]
+
+
+def test_a_removal_of_orphans_beside_a_restore_leaves_what_that_brings_back(world, monkeypatch):
+    """It asked for plans while the files were in the trash, and had no plan of its own yet when the restore asked."""
+    before, list_files, write = world.files(), candidates._listing, execute._written
+    in_swap, may_go_on, restored = Event(), Event(), []
+
+    def list_and_expire(*arguments):
+        found = list_files(*arguments)
+        world.expire(trash=3)
+        return found
+
+    def write_beside_a_restore(*arguments):
+        def wait():
+            in_swap.set()
+            may_go_on.wait(60)
+
+        beside(world, wait)
+        restoring.start()
+        assert in_swap.wait(60)
+        return write(*arguments)
+
+    restoring = Thread(target=lambda: restored.append(world.restore()))
+    monkeypatch.setattr(candidates, "_listing", list_and_expire)
+    monkeypatch.setattr(execute, "_written", write_beside_a_restore)
+    assert world.remove_orphans().deleted_files_count == 0
+    may_go_on.set()
+    restoring.join(60)
+    assert restored[0].restored_snapshots_count == 3
+    assert world.files() >= before
+
+
+def test_a_plan_that_a_restore_holds_for_another_is_not_taken_over_by_a_second_restore(world):
+    """That one ended, the plan was free, and a nightly run deleted what the first restore was bringing back."""
+    world.memory.create(data_file("z").file_path, b"z" * 100)
+    world.pass_days(4)
+    world.remove_orphans(options={"grace": "20d"})
+    orphans = list_restorable(world.table)[0].run
+    world.expire(options={"grace": "1h"})
+    older = plan_of_snapshots(world)
+    restored_and_cut_off(world, older)
+    adopt_and_delete(world, "z")
+    world.expire(options={"grace": "5d"})
+    world.pass_days(6)
+    refused = []
+
+    def restore_orphans_and_finish():
+        with pytest.raises(ClaimedError) as error:
+            world.restore(orphans)
+        refused.append(error.value.exit_status)
+        world.finish()
+
+    beside(world, restore_orphans_and_finish)
+    assert world.restore(older).restored_snapshots_count == 3
+    assert refused == [75]
+    assert world.data() == ["a", "ab", "b", "c", "z"]
+
+
+def test_a_file_in_the_table_s_places_that_no_snapshot_holds_may_be_deleted_by_another_engine(world):
+    """It expired the snapshot that held the file, and had not come to the file yet; no plan of ours says so."""
+    world.memory.create(data_file("x").file_path, b"x" * 100)
+    for _ in range(2):
+        adopt_and_delete(world, "x")
+    add(world.table, "x")
+    world.runtime.pass_ms(1000)
+    first, _ = sorted(world.table.metadata.snapshots, key=lambda snapshot: snapshot.sequence_number)[4:6]
+    world.pass_days(1)
+    world.expire(older_than=0, retain_last=100, snapshot_ids=[first.snapshot_id], trash=3)
+    run = plan_of_snapshots(world)
+    commit(world.table, DeleteFiles(paths=frozenset({data_file("x").file_path})), runtime=world.runtime)
+    world.runtime.pass_ms(1000)
+    policy = RetentionPolicy(older_than_ms=2**62, retain_last=1)
+    before = world.table
+    change = ExpireSnapshots(policy=policy, now_ms=world.runtime.now_ms())
+    after_engine = commit(before, change, runtime=world.runtime).table
+    gone = files_of(before.metadata, world.storage).keys() - files_of(after_engine.metadata, world.storage).keys()
+    with pytest.raises(SafetyError, match=r"need 1 files .*/data/x'"):
+        world.restore(run)
+    world.storage.delete_many(gone)
+    assert len(world.table.metadata.snapshots) == 1
+
+
+class TwoBuckets(OneByOne):
+    """Data files lie in another bucket than the trash; or the process dies before the first move."""
+
+    dies = False
+
+    def move_many(self, moves):
+        if self.dies:
+            raise Killed
+        outcomes = []
+        for source, target in moves:
+            if "/data/" in source and "/.icekeep/" not in source:
+                outcomes.append(MoveOutcome(source, MoveStatus.IMPOSSIBLE, "another bucket"))
+            else:
+                outcomes += self.inner.move_many([(source, target)])
+        return outcomes
+
+
+def test_what_cannot_be_moved_has_its_days_from_when_the_plan_was_finished():
+    """It was deleted a second later, while the trash offered the run for three days more."""
+    world = ExpiredWorld(TwoBuckets)
+    world.storage.dies = True
+    with pytest.raises(Killed):
+        world.expire(trash=3)
+    world.storage.dies = False
+    world.pass_days(4)
+    run = plan_of_snapshots(world)
+    assert world.finish(trash=3).finished_files_count == 5
+    world.pass_days(2)
+    assert world.finish(trash=3).finished_files_count == 0
+    assert world.restore(run).restored_snapshots_count == 3
+    assert world.data() == ["a", "ab", "b", "c"]
+
+
+def test_snapshots_come_back_by_what_is_left_of_a_plan_of_which_a_file_is_in_use_again():
+    world = ExpiredWorld(TwoBuckets)
+    world.storage.dies = True
+    with pytest.raises(Killed):
+        world.expire(trash=3)
+    world.storage.dies = False
+    add(world.table, "a")
+    world.pass_days(0.5)
+    world.finish(trash=3)
+    assert world.restore(plan_of_snapshots(world)).restored_snapshots_count == 3
+
+
+class NoTrash(OneByOne):
+    """No move leads to the trash."""
+
+    def move_many(self, moves):
+        return [MoveOutcome(source, MoveStatus.IMPOSSIBLE, "another zone") for source, _ in moves]
+
+
+def test_where_nothing_can_be_moved_to_the_trash_the_snapshots_come_back_all_the_same():
+    world = ExpiredWorld(NoTrash)
+    before = world.files()
+    world.expire(trash=3)
+    assert world.restore().restored_snapshots_count == 3
+    assert world.files() == before
+    drop_tags(world)
+    world.expire(trash=3)
+    for _ in range(5):
+        world.pass_days(1)
+        world.finish(trash=3)
+    assert (world.data(), world.own()) == (["ab", "c"], set())
+
+
+def test_a_file_that_stayed_in_its_place_has_the_days_of_the_plan_that_is_in_the_trash(world):
+    """Another plan that named it deleted it for good, on the second of seven days."""
+    world.expire(trash=7, options={"grace": "12h"})
+    run = plan_of_snapshots(world)
+    adopt_and_delete(world, "a")
+    world.expire(trash=0, options={"grace": "24h"})
+    for days in (0.6, 1, 3):
+        world.pass_days(days)
+        world.finish(trash=7)
+    assert world.restore(run).restored_snapshots_count == 3
+    assert "a" in world.data()
+
+
+def test_trash_is_not_emptied_of_what_another_plan_keeps_for_longer(world):
+    world.expire(trash=3)
+    run = plan_of_snapshots(world)
+    restored_and_cut_off(world, run)
+    world.expire(options={"grace": "20d"})
+    younger = list_restorable(world.table)[0].run
+    assert younger != run
+    world.pass_days(10)
+    world.finish(trash=3)
+    assert world.restore(younger).restored_snapshots_count == 3
+
+
+def test_a_plan_of_which_some_snapshots_came_back_keeps_the_files_of_the_others(world):
+    """It was taken for one that never committed, and forgotten."""
+    world.expire(options={"grace": "20d"})
+    older = plan_of_snapshots(world)
+    restored_and_cut_off(world, older)
+    world.memory.create(data_file("d").file_path, b"d" * 100)
+    add(world.table, "d")
+    world.runtime.pass_ms(1000)
+    joined = next(at for at in world.memory.files if at.endswith("/data/ab"))
+    commit(world.table, DeleteFiles(paths=frozenset({joined})), runtime=world.runtime)
+    world.pass_days(0.1)
+    world.expire(options={"grace": "20d"})
+    younger = list_restorable(world.table)[0].run
+    world.pass_days(0.1)
+    world.restore(older)
+    world.pass_days(5)
+    world.finish()
+    assert world.remove_orphans().deleted_files_count == 0
+    assert world.restore(younger).status == "done"
+
+
+def test_a_table_whose_location_is_spelled_anew_has_no_other_plan_of_its_own(world):
+    world.expire(trash=3)
+    run = plan_of_snapshots(world)
+    for at, (data, when) in [*world.memory.files.items()]:
+        if at.endswith("/plan.json"):
+            world.memory.files[at] = (data.replace(b"/events/.icekeep", b"//events/.icekeep"), when)
+    assert world.restore(run).status == "done"
