@@ -44,8 +44,8 @@ class RemoveOrphans(Operation):
         raise NotImplementedError("it never commits")
 
     def deletes(self, model: Model, location: str) -> None:
-        """Nothing goes as an orphan that a plan names, unless some run carries that plan out."""
-        for directory, names in waiting_plans(model.world.disk):
+        """Nothing goes as an orphan that a plan names, unless its time has come, or some run carries it out."""
+        for directory, names in waiting_plans(model.world.disk, model.world.scheduler.now_ms):
             model.require(
                 location not in names, "G2", f"{location!r} is deleted as an orphan; plan {directory!r} names it"
             )
@@ -71,11 +71,13 @@ class RestoreBeside(Restore):
         return super().run(client)
 
 
-def waiting_plans(disk: Disk) -> Iterator[tuple[str, set[str]]]:
-    """The plans of expirations that nobody carries out at the moment, and the files that each names."""
+def waiting_plans(disk: Disk, now_ms: int) -> Iterator[tuple[str, set[str]]]:
+    """The plans of expirations that wait or are being restored, and the files that each names."""
     for directory, job, _ in claimed_plans(disk):
         plan = json.loads(disk.files[f"{directory}/plan.json"][0])
         if plan["job"] != "expire_snapshots" or job not in ("expire_snapshots", "restore"):
+            continue
+        if job == "expire_snapshots" and plan["trash-until-ms"] is None and plan["not-before-ms"] <= now_ms:
             continue
         names: set[str] = set()
         for part in plan["parts"]:
