@@ -1,6 +1,6 @@
 """A store in memory that takes locations of the local disk, which have more spellings than others."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO
 
@@ -51,6 +51,9 @@ class LocalInMemory:
         start = len(_inside(prefix_location).rstrip("/"))
         for info in self.inner.list(_inside(prefix_location)):
             yield replace(info, location=prefix_location.rstrip("/") + info.location[start:])
+
+    def child_names(self, location: str) -> Sequence[str]:
+        return self.inner.child_names(_inside(location))
 
     def head(self, location: str) -> Any:
         found = self.inner.head(_inside(location))

@@ -1,7 +1,7 @@
 """Files in memory beside a storage: some that were read as a whole already, and some that are only written to be read."""
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO
 
@@ -62,6 +62,9 @@ class HeldFiles(Storage):
 
     def list(self, prefix_location: str) -> Iterator[FileInfo]:
         return self._storage.list(prefix_location)
+
+    def child_names(self, location: str) -> Sequence[str]:
+        return self._storage.child_names(location)
 
     def head(self, location: str) -> FileInfo | None:
         return self._storage.head(location)

@@ -202,6 +202,9 @@ class RehearsalStorage:
     def list(self, prefix_location: str) -> Iterator[FileInfo]:
         return self._storage.list(prefix_location)
 
+    def child_names(self, location: str) -> Sequence[str]:
+        return self._storage.child_names(location)
+
     def head(self, location: str) -> FileInfo | None:
         return self._storage.head(location)
 

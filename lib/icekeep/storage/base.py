@@ -198,6 +198,9 @@ class Storage(Protocol):
         may be in it or not; all others are in it once.
         """
 
+    def child_names(self, location: str) -> Sequence[str]:
+        """Names of everything right in a directory, sorted; none if it is not there."""
+
     def head(self, location: str) -> FileInfo | None:
         """Describe a file; null if there is none."""
 
@@ -209,7 +212,7 @@ class Directories(Protocol):
     """Directories by location, which a catalog in a directory takes for namespaces; errors as those of `Storage`.
 
     A store that knows only keys has a directory where a key lies below it, and keeps an empty one by a marker that neither
-    `Storage.list` nor `child_names` shows.
+    `Storage.list` nor `Storage.child_names` shows.
     """
 
     def directory_exists(self, location: str) -> bool:
@@ -223,9 +226,6 @@ class Directories(Protocol):
 
     def child_directories(self, location: str) -> Sequence[str]:
         """Names of the directories right in a directory, sorted, without hidden ones and links; none if it is not there."""
-
-    def child_names(self, location: str) -> Sequence[str]:
-        """Names of everything right in a directory, sorted; none if it is not there."""
 
 
 class DirectoryStorage(Storage, Directories, Protocol):

@@ -7,8 +7,8 @@ A claim is a file that is created, so that of two runs one gets it. The claim of
 owner. A process that is gone from this machine has no claim any more, without a wait.
 
 Before each call that deletes, the owner looks whether the highest claim is still its own. A call under way is not undone by
-losing the claim, and may take effect much later. So whoever is about to delete files for good says so in a claim first
-(`deletes`), and all later claims on the plan repeat it: nothing of such a plan comes back.
+losing the claim, nor by the end of the process, and may take effect much later. So whoever is about to delete files for good
+says so in a claim first (`deletes`), and all later claims on the plan repeat it: nothing of such a plan comes back.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,8 +25,7 @@ from icekeep.storage.base import FileInfo, Storage
 LEASE_MS = 10 * 60 * 1000
 
 RESTORE = "restore"
-"""The job that brings a plan's files back, by this plan or by another that names some of them: where it died some are in their
-places, and nothing leads to them yet."""
+"""The job that brings a plan's files back, by this plan or by another that names some of them."""
 
 CLAIMS = "claims"
 """The directory of claims in that of a plan."""
@@ -168,10 +167,11 @@ def take_claim(
         number, info = newest
         content = _read(directory, number, storage)
         deletes = content.deletes
-        if content.owner and not has_ended(content.process):
-            # One whose time is over may be in the middle of a call all the same.
+        if content.owner:
+            # One whose time is over, or whose process is gone, may have a call under way all the same.
             preempted = content.job
-            if now_ms - info.modified_ms <= LEASE_MS and not takes_over(content.job):
+            is_alive = now_ms - info.modified_ms <= LEASE_MS and not has_ended(content.process)
+            if is_alive and not takes_over(content.job):
                 minutes = LEASE_MS // 60_000
                 raise ClaimedError(
                     f"plan {directory!r} is in use by {content.job}, or that run died less than {minutes} minutes ago; try again "

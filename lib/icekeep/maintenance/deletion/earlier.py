@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame
 from icekeep.catalog.base import Table
 from icekeep.errors import ClaimedError, IcekeepError, InvalidTableError, MissingFileError
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.deletion.claims import Claim, last_work, new_claim, released, take_claim
-from icekeep.maintenance.deletion.keeping import days_in_trash_end_ms, keeper_of_trash, kept_by_others
-from icekeep.maintenance.deletion.looks import LookBesidePlans, TableLook
+from icekeep.maintenance.deletion.claims import Claim, released, take_claim
+from icekeep.maintenance.deletion.keeping import days_in_trash_end_ms, keeper_of_trash, later_keeper, restore_ends_ms
+from icekeep.maintenance.deletion.looks import LookBesideProof, TableLook
 from icekeep.maintenance.deletion.named_files import plan_files
 from icekeep.maintenance.deletion.options import DAY_MS, ReclaimOptions
 from icekeep.maintenance.deletion.plans import (
@@ -29,15 +29,14 @@ from icekeep.maintenance.deletion.plans import (
     is_committed,
     is_forgotten,
     mark_done,
-    metadata_before,
     plan_directories,
     read_plan,
     trash_location,
 )
-from icekeep.maintenance.deletion.reachability import Retained, read_retained, still_garbage
+from icekeep.maintenance.deletion.reachability import Retained, path_keys_of, read_retained, still_garbage
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import Territory, territory
-from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, plan_directory, sort_files, write_plan
+from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, write_plan
 from icekeep.planning.sessions import SparkSource
 from icekeep.planning.tasks import streamed
 from icekeep.runtime import Runtime
@@ -52,7 +51,7 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         finished_count: files of plans that had not been carried out to their end.
         emptied_count: files that were in the trash for long enough.
-        kept_count: files of such plans that the table leads to again, or that another plan keeps; they stay where they are.
+        kept_count: files of such plans that the table leads to again; they stay where they are.
         failed_count: files that could not be deleted.
         problems: why plans that are due were not carried out to their end; the next run tries again.
     """
@@ -193,7 +192,8 @@ def _finish(
 ) -> Earlier:
     """One plan, if it is due and nobody is at it."""
     storage = proofs.table.storage
-    if _due(directory, proofs.table, now_ms, listener) is None:
+    due = _due(directory, proofs.table, now_ms, listener)
+    if due is None or restore_ends_ms(due.plan, storage) > now_ms:
         return Earlier()
     try:
         claim = take_claim(directory, _FINISHING, storage, runtime, now_ms)
@@ -232,8 +232,7 @@ def _due(directory: str, table: Table, now_ms: int, listener: Listener) -> _Due 
     done = storage.head(f"{directory}/{DONE}") if plan.is_trash else None
     if done is None:
         return _Due(plan, _ToDo.FINISH) if plan.not_before_ms <= now_ms else None
-    is_over = days_in_trash_end_ms(plan, done, last_work(directory, storage)) <= now_ms
-    return _Due(plan, _ToDo.EMPTY_TRASH) if is_over else None
+    return _Due(plan, _ToDo.EMPTY_TRASH) if days_in_trash_end_ms(plan, done) <= now_ms else None
 
 
 def _carried_out(
@@ -245,96 +244,62 @@ def _carried_out(
     listener: Listener,
     runtime: Runtime,
 ) -> Earlier:
-    table, retained = proofs.table, proofs.retained()
-    places = territory(table.metadata, (*due.plan.roots, *told.options.roots), told.other_places)
-    plan, claim, again_count = _proved(due, claim, retained, table, places, spark, runtime)
-    if plan is None:
-        _tell_kept(due, again_count, listener)
-        return Earlier(kept_count=again_count)
+    table, retained, plan = proofs.table, proofs.retained(), due.plan
+    if due.empties_trash:
+        keeper = keeper_of_trash(plan, table, proofs.now_ms)
+    else:
+        keeper = later_keeper(plan, table, proofs.now_ms, skips_trash=told.skips_trash)
+    if keeper is not None:
+        listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {keeper.reason}"))
+        return Earlier()
+    places = territory(table.metadata, (*plan.roots, *told.options.roots), told.other_places)
+    again = _in_use_again(due, retained, table, places, spark)
+    if due.empties_trash and any(table.storage.head(trash_location(plan, location)) for location in again):
+        _tell_kept(due, claim, len(again), listener)
+        return Earlier(kept_count=len(again))
     look = TableLook(table, retained.manifest_keys, spark, trust_totals=told.trust_totals)
     goes_at_once = told.skips_trash and plan.is_trash and not due.empties_trash
-    if due.empties_trash:
-        kept = keeper_of_trash(plan, table, proofs.now_ms)
+    done = reclaim(
+        msgspec.structs.replace(plan, trash_until_ms=None) if goes_at_once else plan,
+        claim,
+        # What is in use and was never moved has nothing to do with what is in the trash.
+        look if due.empties_trash else LookBesideProof(look, path_keys_of(again)),
+        table,
+        places,
+        spark,
+        options=told.options,
+        max_concurrent_deletes=told.max_concurrent_deletes,
+        listener=listener,
+        runtime=runtime,
+        empties_trash=due.empties_trash,
+    )
+    if goes_at_once and done.is_complete:
+        _end(plan, table.storage)
     else:
-        kept = kept_by_others(plan, table, proofs.now_ms, goes_for_good=goes_at_once or not plan.is_trash)
-    if kept.reason:
-        listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {kept.reason}"))
-        return Earlier(kept_count=again_count)
-    with released(claim, table.storage, runtime):
-        done = reclaim(
-            msgspec.structs.replace(plan, trash_until_ms=None) if goes_at_once else plan,
-            claim,
-            LookBesidePlans(look, kept.keys),
-            table,
-            places,
-            spark,
-            options=told.options,
-            max_concurrent_deletes=told.max_concurrent_deletes,
-            listener=listener,
-            runtime=runtime,
-            empties_trash=due.empties_trash,
-        )
-        if goes_at_once and done.is_complete:
-            _end(plan, table.storage)
-        else:
-            settle_plan(plan, done, table, runtime, listener, is_emptied=due.empties_trash)
+        settle_plan(plan, done, table, runtime, listener, is_emptied=due.empties_trash)
     return Earlier(
         finished_count=0 if due.empties_trash else done.deleted_count,
         emptied_count=done.deleted_count if due.empties_trash else 0,
-        kept_count=again_count + done.kept_count,
+        kept_count=done.kept_count,
         failed_count=done.failed_count,
         problems=(done.stopped,) if done.stopped else (),
     )
 
 
-def _proved(
-    due: _Due,
-    claim: Claim,
-    retained: Retained,
-    table: Table,
-    places: Territory,
-    spark: SparkSource,
-    runtime: Runtime,
-) -> tuple[DeletionPlan | None, Claim, int]:
-    """What of a plan is garbage by the newest metadata, as a plan, the claim on it, and how many files are in use again."""
-    plan, storage = due.plan, table.storage
-    files = plan_files(plan, storage, spark)
-    garbage = still_garbage(files, retained, storage, spark)
-    found = sort_files(garbage, places, None, storage)
-    again_count = plan.files_count - sum(f.files_count for f in found.files)
-    if not again_count:
-        return plan, claim, 0
-    if due.empties_trash:
-        in_trash = (storage.head(trash_location(plan, location)) for location in _difference(files, garbage))
-        # What is in use and was never moved has nothing to do with what is in the trash.
-        return (None if any(in_trash) else plan), claim, again_count
-    rest = None
-    if found.parts:
-        rest, claim = _rest(plan, garbage, places, table, runtime)
-    _end(plan, storage)
-    return rest, claim, again_count
+def _in_use_again(due: _Due, retained: Retained, table: Table, places: Territory, spark: SparkSource) -> list[str]:
+    """The files of a plan that are no garbage by the newest metadata, or lie outside the table's places by now."""
+    files = plan_files(due.plan, table.storage, spark)
+    garbage = still_garbage(files, retained, table.storage, spark)
+    return _difference(files, garbage if due.empties_trash else _inside(garbage, places))
 
 
-def _rest(
-    plan: DeletionPlan, garbage: pa.Table | DataFrame, places: Territory, table: Table, runtime: Runtime
-) -> tuple[DeletionPlan, Claim]:
-    """A plan of what is left of one that counts no more, with the snapshots of that, and the claim on it."""
-    storage = table.storage
-    before = metadata_before(plan, storage)
-    draft = PlanDraft(
-        job=plan.job,
-        run=str(runtime.new_uuid()),
-        snapshot_ids=plan.snapshot_ids if before is not None else (),
-        ref_names=plan.ref_names if before is not None else (),
-        not_before_ms=plan.not_before_ms,
-        trash_until_ms=plan.trash_until_ms,
-        keeps_before=before is not None,
-        roots=plan.roots,
-    )
-    directory = plan_directory(table, draft)
-    claim = new_claim(directory, _FINISHING, storage, runtime)
-    base = table if before is None else msgspec.structs.replace(table, metadata=before)
-    return write_plan(sort_files(garbage, places, directory, storage), draft, table, runtime, base=base), claim
+def _inside(files: pa.Table | DataFrame, places: Territory) -> pa.Table | DataFrame:
+    def keep(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.filter(pa.array(places.mask(batch["location"]), pa.bool_()))
+
+    if isinstance(files, pa.Table):
+        return pa.Table.from_batches(map(keep, files.to_batches()), files.schema)
+    return files.mapInArrow(lambda batches: map(keep, batches), files.schema)
 
 
 def _end(plan: DeletionPlan, storage: Storage) -> None:
@@ -361,14 +326,17 @@ def _write_unmoved(plan: DeletionPlan, done: Reclaimed, table: Table, runtime: R
     )
 
 
-def _tell_kept(due: _Due, again_count: int, listener: Listener) -> None:
-    if due.empties_trash:
-        listener.on(
-            Warned(
-                f"{again_count} files of {due.plan.directory!r} are in the trash, and the table leads to them again: all of it "
-                f"stays; where reads of the table fail, run `icekeep restore --run {due.plan.run}`, else remove it"
-            )
+def _tell_kept(due: _Due, claim: Claim, again_count: int, listener: Listener) -> None:
+    directory = due.plan.directory
+    remedy = (
+        f"move them back from {directory}/{FILES}" if claim.deletes else f"run `icekeep restore --run {due.plan.run}`"
+    )
+    listener.on(
+        Warned(
+            f"{again_count} files of {directory!r} are in the trash, and the table leads to them again: all of it stays; where "
+            f"reads of the table fail, {remedy}, else remove it"
         )
+    )
 
 
 def _difference(files: pa.Table | DataFrame, fewer: pa.Table | DataFrame) -> list[str]:

@@ -78,6 +78,7 @@ class DeletionPlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         hash: what `--approve` demands.
         roots: where files may be deleted beside the table's own places, as the run was told (`reclaim.roots`).
         catalog: what tells the table's catalog from others (`Catalog.identity`).
+        newer_snapshot_ids: of the table when the plan was proved, those that it did not have before the run.
     """
 
     job: str
@@ -97,6 +98,7 @@ class DeletionPlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     hash: str
     roots: tuple[str, ...] = ()
     catalog: str = ""
+    newer_snapshot_ids: tuple[int, ...] = ()
 
     @property
     def files(self) -> tuple[FilesOfKind, ...]:
@@ -250,18 +252,21 @@ def plan_directories(metadata: TableMetadata, storage: Storage) -> list[str]:
 def plans_below(directory: str, storage: Storage) -> Iterator[str]:
     """The directories of the plans below one of `plans_directory` and `trash_directory`, those with a head, sorted."""
     above = directory.rstrip("/")
-    heads = set()
-    for file in storage.list(above):
-        run, _, name = file.location[len(above) :].lstrip("/").partition("/")
-        if name == HEAD:
-            heads.add(f"{above}/{run}")
-    yield from sorted(heads)
+    for run in sorted(storage.child_names(above)):
+        if storage.head(f"{above}/{run}/{HEAD}") is not None:
+            yield f"{above}/{run}"
 
 
 def mark_done(plan: DeletionPlan, absent_count: int, storage: Storage) -> None:
-    """Mark a plan as the ledger of what is in the trash, where all its files are but so many."""
+    """Mark a plan as the ledger of what is in the trash, where all its files are but so many; its days begin now."""
+    mark_undone(plan, storage)
     with suppress(FileExistsError):
         storage.create(f"{plan.directory}/{DONE}", msgspec.json.encode(_Done(absent_count)))
+
+
+def mark_undone(plan: DeletionPlan, storage: Storage) -> None:
+    """Say before files of a plan leave the trash that it is done no more: a later run moves them there again."""
+    storage.delete_many([f"{plan.directory}/{DONE}"])
 
 
 def is_whole_in_trash(directory: str, storage: Storage) -> bool:

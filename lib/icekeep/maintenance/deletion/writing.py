@@ -144,6 +144,8 @@ def write_plan(
         base: the table whose metadata is kept with the plan, if it is another.
         directory: where the plan lies, if not below the table's location.
     """
+    before = base or table
+    newer = table.metadata.snapshots_by_id.keys() - before.metadata.snapshots_by_id.keys()
     plan = DeletionPlan(
         job=draft.job,
         run=draft.run,
@@ -162,9 +164,10 @@ def write_plan(
         hash=found.hash(table, draft),
         roots=draft.roots,
         catalog=table.catalog.identity,
+        newer_snapshot_ids=tuple(sorted(newer)),
     )
     if draft.keeps_before:
-        table.storage.create(f"{plan.directory}/{BEFORE}", format_metadata((base or table).metadata))
+        table.storage.create(f"{plan.directory}/{BEFORE}", format_metadata(before.metadata))
     write_head(plan, table.storage)
     return plan
 

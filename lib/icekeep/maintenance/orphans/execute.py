@@ -9,8 +9,8 @@ from icekeep.errors import IcekeepError, SafetyError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier, finish_earlier, settle_plan
-from icekeep.maintenance.deletion.keeping import kept_by_others
-from icekeep.maintenance.deletion.looks import LookBesidePlans, TableLook
+from icekeep.maintenance.deletion.keeping import later_keeper
+from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.deletion.plans import DeletionPlan, refuse_unapproved, remove_draft
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, plan_directory, sort_files, write_plan
@@ -76,15 +76,14 @@ def remove_orphans(table: Table, spark: SparkSource, search: Search, listener: L
             remove_draft(written.claim.directory, written.now.storage)
         if plan is None or plan.not_before_ms > candidates.now_ms:
             return Removal(planned=planned, plan=plan, adopted_count=adopted_count, earlier=earlier)
-        kept = kept_by_others(plan, written.now, candidates.now_ms, goes_for_good=not plan.is_trash)
-        if kept.reason:
-            listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {kept.reason}"))
+        keeper = later_keeper(plan, written.now, candidates.now_ms, skips_trash=search.trash == 0)
+        if keeper is not None:
+            listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {keeper.reason}"))
             return Removal(planned=planned, plan=plan, adopted_count=adopted_count, earlier=earlier)
-        look = TableLook(written.now, candidates.reached.manifest_keys, spark, trust_totals=search.trust_totals)
         reclaimed = reclaim(
             plan,
             written.claim,
-            LookBesidePlans(look, kept.keys),
+            TableLook(written.now, candidates.reached.manifest_keys, spark, trust_totals=search.trust_totals),
             written.now,
             candidates.territory,
             spark,

@@ -23,8 +23,7 @@ class RemoveOrphanFilesResult(msgspec.Struct, frozen=True, kw_only=True):
             lists whole but the store's word.
         unmoved_files_count: files that cannot be moved to the trash; they stay in their places for its days, and go then.
         finished_files_count, emptied_files_count: what earlier runs had left to be deleted, and what left the trash.
-        kept_again_files_count: files that earlier runs were to delete, and that the table leads to again,
-            or another plan keeps.
+        kept_again_files_count: files that earlier runs were to delete, and that the table leads to again.
         problems: why it, or what earlier runs left, was not carried out to its end; the next run tries again.
         too_many: of a dry run: why a run would refuse to delete so great a share of the files.
         hash: what `approve` demands.

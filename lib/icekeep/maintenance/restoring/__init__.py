@@ -29,6 +29,7 @@ from icekeep.maintenance.deletion.plans import (
     DeletionPlan,
     forget_plan,
     mark_done,
+    mark_undone,
     metadata_before,
     remove_draft,
 )
@@ -139,6 +140,9 @@ def _restored(
     check_places(plan, claim, storage, runtime)
     if change is not None:
         check_needs(plan, change.before, table)
+    if plan.is_trash:
+        claim.check(storage, runtime)
+        mark_undone(plan, storage)
     returned = move_back(plan, claim, storage, runtime, listener)
     returned.refuse_incomplete(plan)
     listener.on(StepFinished(STEP, f"{returned.moved_count} files"))

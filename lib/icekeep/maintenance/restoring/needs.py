@@ -30,7 +30,8 @@ from icekeep.storage.locations import canonical
 def check_needs(plan: DeletionPlan, before: TableMetadata, table: Table) -> None:
     """Prove that each file to which the plan's snapshots lead is there, and stays when they are back.
 
-    Where all snapshots that the run left are still there, so are their files, and nothing is read.
+    Where all snapshots are still there that the table had beside these when the plan was proved, so are their files, and
+    nothing is read.
 
     Args:
         before: the table before the run.
@@ -41,7 +42,7 @@ def check_needs(plan: DeletionPlan, before: TableMetadata, table: Table) -> None
     """
     now, storage = table.metadata.snapshots_by_id, table.storage
     expired = {*plan.snapshot_ids}
-    if before.snapshots_by_id.keys() - expired <= now.keys():
+    if (before.snapshots_by_id.keys() - expired) | {*plan.newer_snapshot_ids} <= now.keys():
         return
     gone = [s for s in before.snapshots if s.snapshot_id in expired and s.snapshot_id not in now]
     planned = {canonical(place) for part in plan.parts for place in read_part(part, storage)["location"].to_pylist()}

@@ -135,7 +135,8 @@ def test_the_claim_of_a_process_that_has_ended_on_this_machine_is_over_at_once(s
     monkeypatch.setattr("icekeep.maintenance.deletion.claims.process_name", lambda: f"{where}@1")
     taken(storage, runtime)
     monkeypatch.undo()
-    assert taken(storage, runtime).preempted == ""
+    # What it had begun may take effect all the same.
+    assert taken(storage, runtime).preempted == "other"
 
 
 def test_only_a_process_of_this_machine_and_container_is_known_to_have_ended():

@@ -5,12 +5,16 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.changes.manage_refs import DropRef
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError, SafetyError, UnavailableError
+from icekeep.maintenance.deletion import keeping
+from icekeep.maintenance.expiration import execute as expiring
 from icekeep.maintenance.orphans import candidates, execute
 from icekeep.maintenance.restoring import list_restorable
 from icekeep.spec.retention import RetentionPolicy
@@ -297,3 +301,152 @@ def test_a_table_whose_location_is_spelled_anew_has_no_other_plan_of_its_own(wor
         if at.endswith("/plan.json"):
             world.memory.files[at] = (data.replace(b"/events/.icekeep", b"//events/.icekeep"), when)
     assert world.restore(run).status == "done"
+
+
+def test_what_a_younger_snapshot_kept_from_a_plan_is_needed_by_the_snapshots_of_that_plan(world, monkeypatch):
+    """A file was adopted right after the commit, and went with the snapshot that had adopted it: nobody looked for it."""
+    real = expiring._reclaimed
+
+    def adopt_first(*arguments):
+        add(world.table, "a")
+        world.runtime.pass_ms(1000)
+        return real(*arguments)
+
+    monkeypatch.setattr(expiring, "_reclaimed", adopt_first)
+    world.expire(trash=3)
+    monkeypatch.undo()
+    run = plan_of_snapshots(world)
+    adopting = world.table.metadata.current_snapshot_id
+    commit(world.table, DeleteFiles(paths=frozenset({data_file("a").file_path})), runtime=world.runtime)
+    world.pass_days(0.1)
+    world.expire(older_than=0, retain_last=100, snapshot_ids=[adopting], trash=0)
+    with pytest.raises(SafetyError, match=r"need 1 files .*/data/a'"):
+        world.restore(run)
+
+
+def test_a_file_that_was_in_use_again_for_a_while_stays_with_the_plan_that_names_it(world):
+    """What was left of the plan named it no more, and a restore did not look for it."""
+    world.expire(trash=3, options={"grace": "1h"})
+    run = plan_of_snapshots(world)
+    add(world.table, "a")
+    adopting = world.table.metadata.current_snapshot_id
+    world.pass_days(0.1)
+    assert world.finish(trash=3).kept_again_files_count == 1
+    commit(world.table, DeleteFiles(paths=frozenset({data_file("a").file_path})), runtime=world.runtime)
+    world.pass_days(0.1)
+    world.expire(older_than=0, retain_last=100, snapshot_ids=[adopting], trash=0)
+    assert world.restore(run).restored_snapshots_count == 3
+    assert world.data() == ["a", "ab", "b", "c"]
+
+
+class DiesAfter(OneByOne):
+    """The process dies before it has moved more files than these."""
+
+    left: int | None = None
+
+    def move_many(self, moves):
+        outcomes = []
+        for move in moves:
+            if self.left is not None:
+                if not self.left:
+                    raise Killed
+                self.left -= 1
+            outcomes += self.inner.move_many([move])
+        return outcomes
+
+
+def test_a_plan_that_was_cut_off_and_of_which_a_file_is_in_use_again_comes_back_as_one():
+    """It was split in two, and each half asked for the other to be restored first."""
+    world = ExpiredWorld(DiesAfter)
+    world.storage.left = 1
+    with pytest.raises(Killed):
+        world.expire(trash=3)
+    world.storage.left = None
+    add(world.table, "b")
+    world.pass_days(0.5)
+    assert world.finish(trash=3).kept_again_files_count == 1
+    assert world.restore().restored_snapshots_count == 3
+    assert world.data() == ["a", "ab", "b", "c"]
+
+
+def test_trash_is_emptied_though_its_files_lay_outside_what_are_the_table_s_places_by_now(world):
+    """The property `write.data.path` led elsewhere when the run was; each night was partial, and nothing came back."""
+    elsewhere = "memory://lake/elsewhere"
+    commit(world.table, ChangeProperties(updates={"write.data.path": elsewhere}), runtime=world.runtime)
+    stray = f"{elsewhere}/x"
+    world.memory.create(stray, b"rows x")
+    add(world.table, replace(data_file("x"), file_path=stray))
+    world.runtime.pass_ms(1000)
+    commit(world.table, DeleteFiles(paths=frozenset({stray})), runtime=world.runtime)
+    world.runtime.pass_ms(1000)
+    world.expire(trash=3)
+    assert stray not in world.memory.files
+    commit(world.table, ChangeProperties(removals=("write.data.path",)), runtime=world.runtime)
+    world.pass_days(3.1)
+    assert world.finish(trash=3).status == "done"
+    assert world.own() == set()
+
+
+def test_what_a_restore_moved_back_and_did_not_commit_goes_to_the_trash_again(world):
+    """The plan was forgotten when its days were over, and the files stayed."""
+    world.expire(trash=3)
+    run = plan_of_snapshots(world)
+    world.catalog.follow(fails(SafetyError("the catalog refuses")))
+    with pytest.raises(SafetyError):
+        world.restore(run)
+    world.pass_days(2)
+    assert (world.finish(trash=3).finished_files_count, world.data()) == (0, ["a", "ab", "b", "c"])
+    world.pass_days(1.1)
+    assert (world.finish(trash=3).finished_files_count, world.data()) == (7, ["ab", "c"])
+    world.pass_days(2)
+    assert world.restore(run).restored_snapshots_count == 3
+    drop_tags(world)
+    world.expire(trash=3)
+    world.pass_days(3.1)
+    world.finish(trash=3)
+    assert (world.data(), world.own()) == (["ab", "c"], set())
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(7, 3), (3, 0), (3, 3)])
+def test_of_two_expirations_of_the_same_snapshots_one_deletes_their_files(world, outer, inner):
+    """The commit of the one was refused; the other left the files to its plan, and then both plans were forgotten."""
+
+    def expire_too():
+        world.runtime.pass_ms(1000)
+        assert world.expire(trash=inner).expired_snapshots_count == 3
+
+    world.catalog.follow(fails(SafetyError("refused once")))
+    world.once(expire_too, "delete_many", "plan.json")
+    with pytest.raises(SafetyError, match="refused once"):
+        world.expire(trash=outer)
+    if inner:
+        run = plan_of_snapshots(world)
+        assert world.restore(run).restored_snapshots_count == 3
+        drop_tags(world)
+        world.expire(trash=inner)
+    for _ in range(8):
+        world.pass_days(1)
+        world.finish(trash=inner)
+    assert (world.data(), world.own()) == (["ab", "c"], set())
+
+
+def test_a_plan_that_appears_while_another_run_looks_who_keeps_its_files_is_seen(world, monkeypatch):
+    """One plan may take the place of another between the listing of plans and the reading of what is listed."""
+    world.expired_twice()
+    younger, older = list_restorable(world.table)
+    plan = {at: file for at, file in world.memory.files.items() if f"/{younger.run}/" in at}
+    for at in plan:
+        del world.memory.files[at]
+    real, listings = keeping.plan_directories, []
+
+    def list_and_appear(metadata, storage):
+        found = real(metadata, storage)
+        listings.append(len(found))
+        world.memory.files |= plan
+        return found
+
+    monkeypatch.setattr(keeping, "plan_directories", list_and_appear)
+    assert world.finish().finished_files_count == 0
+    assert listings[:3] == [1, 2, 2]
+    assert world.data() == ["a", "ab", "b", "c"]
+    assert {one.run for one in list_restorable(world.table)} == {younger.run, older.run}
