@@ -21,7 +21,6 @@ class RemoveOrphans(Operation):
     """
 
     waits = True
-    _trash = 0
 
     def run(self, client: Client) -> bool:
         client.world.removing_orphans.add(self)
@@ -30,7 +29,7 @@ class RemoveOrphans(Operation):
                 client.catalog.load(EVENTS),
                 no_spark,
                 older_than=client.now_ms() - DAY_MS,
-                trash=self._choose_trash(),
+                trash=self.random.choice([0, 0, 1]),
                 force=True,
                 runtime=client,
             )
@@ -41,17 +40,12 @@ class RemoveOrphans(Operation):
         seen["files that are no orphans since a plan names them"] += done.kept.waiting_count
         return False
 
-    def _choose_trash(self) -> int:
-        self._trash = self.random.choice([0, 0, 1])
-        return self._trash
-
     def effect(self, model: Model, before: object, after: object) -> Effect | None:
         raise NotImplementedError("it never commits")
 
     def deletes(self, model: Model, location: str) -> None:
         """Nothing goes as an orphan that a plan names, unless its time has come, or some run carries it out."""
-        now_ms = model.world.scheduler.now_ms
-        for directory, names in waiting_plans(model.world.disk, now_ms, skips_trash=not self._trash):
+        for directory, names in waiting_plans(model.world.disk, model.world.scheduler.now_ms):
             model.require(
                 location not in names, "G2", f"{location!r} is deleted as an orphan; plan {directory!r} names it"
             )
@@ -77,18 +71,17 @@ class RestoreBeside(Restore):
         return super().run(client)
 
 
-def waiting_plans(disk: Disk, now_ms: int, *, skips_trash: bool) -> Iterator[tuple[str, set[str]]]:
-    """The plans of expirations that wait or are being restored, and the files that each names.
+def waiting_plans(disk: Disk, now_ms: int) -> Iterator[tuple[str, set[str]]]:
+    """The plans of expirations that wait, are done or are being restored, and the files that each names.
 
-    Who skips the trash does so for what other runs were to move there as well.
+    A file of two plans whose time has come goes by either of them, to the trash of the one that keeps it for longer.
     """
     for directory, job, _ in claimed_plans(disk):
         plan = json.loads(disk.files[f"{directory}/plan.json"][0])
         if plan["job"] != "expire_snapshots" or job not in ("expire_snapshots", "restore"):
             continue
-        is_due = job == "expire_snapshots" and plan["not-before-ms"] <= now_ms
-        goes_at_once = plan["trash-until-ms"] is None or (skips_trash and f"{directory}/done.json" not in disk.files)
-        if is_due and goes_at_once:
+        is_done = f"{directory}/done.json" in disk.files
+        if job == "expire_snapshots" and plan["not-before-ms"] <= now_ms and not is_done:
             continue
         names: set[str] = set()
         for part in plan["parts"]:
