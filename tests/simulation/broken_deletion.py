@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from icekeep.maintenance import restoring
-from icekeep.maintenance.deletion import earlier
-from icekeep.maintenance.deletion.claims import Claim
+from icekeep.maintenance.deletion import earlier, keeping, named_files
+from icekeep.maintenance.deletion.claims import Claim, LastWork
+from icekeep.maintenance.deletion.keeping import Kept
 from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.expiration import execute as expiring
 from icekeep.maintenance.orphans import execute as removing
@@ -26,7 +27,10 @@ def forgets_what_waits() -> AbstractContextManager[Any]:
 
 def takes_a_trash_that_comes_back_for_moved() -> AbstractContextManager[Any]:
     """Takes files for orphans that a restore has brought back and not committed (MAINTENANCE 1.2)."""
-    return replaced(restoring, "mark_undone", lambda plan, storage: None)
+    return _all(
+        replaced(restoring, "mark_undone", lambda plan, storage: None),
+        *(replaced(at, "last_work", lambda directory, storage: LastWork()) for at in (named_files, keeping)),
+    )
 
 
 def carries_on_whoever_took_over() -> AbstractContextManager[Any]:
@@ -56,7 +60,7 @@ def _looks_once() -> AbstractContextManager[Any]:
 
 
 def _asks_no_other_plan(at: ModuleType) -> AbstractContextManager[Any]:
-    return replaced(at, "later_keeper", lambda plan, table, now_ms, *, skips_trash: None)
+    return replaced(at, "kept_by_others", lambda plan, table, now_ms, *, skips_trash: Kept(_NOTHING_IN_USE))
 
 
 def _all(*several: AbstractContextManager[Any]) -> AbstractContextManager[Any]:

@@ -1,6 +1,6 @@
 """Who is at work on a plan: one at a time, whether it deletes the plan's files or brings them back.
 
-    <plan>/claims/000001.json   {"owner": "<uuid>", "job": "expire_snapshots", "process": "...", "deletes": false}
+    <plan>/claims/000001.json   {"owner": "<uuid>", "job": "expire_snapshots", "process": "...", ...}
 
 A claim is a file that is created, so that of two runs one gets it. The claim of the highest number counts, for as long as
 `LEASE_MS` after the store made it; whoever works for longer makes the next number in time, and so does who ends, with no
@@ -24,6 +24,9 @@ from icekeep.storage.base import FileInfo, Storage
 
 LEASE_MS = 10 * 60 * 1000
 
+_CALL_MS = 24 * 60 * 60 * 1000
+"""For so long a call may be under way whose run has lost the plan."""
+
 RESTORE = "restore"
 """The job that brings a plan's files back, by this plan or by another that names some of them."""
 
@@ -32,23 +35,30 @@ CLAIMS = "claims"
 
 
 class _Content(msgspec.Struct, frozen=True):
-    """What a claim says; without an owner the plan is free again, and `job` is who was at work last."""
+    """What a claim says; without an owner the plan is free again, and `job` is who was at work last.
+
+    `deletes` and, for a day, `preempted` are repeated by all later claims.
+    """
 
     owner: str = ""
     job: str = ""
     process: str = ""
     deletes: bool = False
+    preempted: str = ""
+    preempted_ms: int = 0
 
 
 class LastWork(msgspec.Struct, frozen=True):
     """The job that was, or is, at work on a plan last, and when it said so, epoch milliseconds; empty and 0 if none was.
 
-    `deletes` says that files of the plan have been deleted for good, or were about to be.
+    `deletes` says that files of the plan have been deleted for good, or were about to be; `is_held`, that the job has not said
+    that it has ended.
     """
 
     job: str = ""
     at_ms: int = 0
     deletes: bool = False
+    is_held: bool = False
 
 
 class Claim(msgspec.Struct, kw_only=True):
@@ -60,7 +70,9 @@ class Claim(msgspec.Struct, kw_only=True):
         number: of the newest claim of the owner that is known here.
         since_ms: when that was made or seen, by the monotonic clock of this process.
         process: that began the work. Tasks renew the claim for it: they end, and the work goes on.
-        preempted: the job that was at work, or ended without a word, from which the claim was taken over; empty for none.
+        preempted: the job other than a restore from which the plan was taken over, at `preempted_ms`, or that ended without a
+            word, within the last day: a call of it may be under way. Empty for none.
+        previous: who was at work before.
         deletes: whether files of the plan have been deleted for good, by whomever, or are about to be.
     """
 
@@ -71,7 +83,9 @@ class Claim(msgspec.Struct, kw_only=True):
     since_ms: int
     process: str
     preempted: str = ""
+    preempted_ms: int = 0
     deletes: bool = False
+    previous: LastWork = LastWork()
 
     def arrived(self, runtime: Runtime) -> "Claim":
         """The same claim in another process, which has a monotonic clock of its own."""
@@ -106,11 +120,11 @@ class Claim(msgspec.Struct, kw_only=True):
         """
         while not self.deletes:
             self.check(storage, runtime)
-            content = msgspec.structs.replace(self._content, deletes=True)
-            # Where the name is taken this run has just renewed its claim, or has lost it.
+            # A thread renews the claim meanwhile.
+            number = self.number + 1
             with suppress(FileExistsError):
-                _create(self.directory, self.number + 1, content, storage)
-                self._follow(self.number + 1, storage, runtime)
+                _create(self.directory, number, msgspec.structs.replace(self._content, deletes=True), storage)
+                self._follow(number, storage, runtime)
 
     def release(self, storage: Storage) -> None:
         """Let others have the plan; nothing is done where the claim is lost, or the plan gone."""
@@ -120,11 +134,12 @@ class Claim(msgspec.Struct, kw_only=True):
         content = _read(self.directory, newest[0], storage)
         if content.owner == self.owner:
             with suppress(FileExistsError):
-                _create(self.directory, newest[0] + 1, _Content(job=self.job, deletes=content.deletes), storage)
+                free = msgspec.structs.replace(content, owner="", process="")
+                _create(self.directory, newest[0] + 1, free, storage)
 
     @property
     def _content(self) -> _Content:
-        return _Content(self.owner, self.job, self.process, self.deletes)
+        return _Content(self.owner, self.job, self.process, self.deletes, self.preempted, self.preempted_ms)
 
     def _follow(self, number: int, storage: Storage, runtime: Runtime) -> None:
         """Go on with a newer claim, if it is of the same owner."""
@@ -162,22 +177,30 @@ def take_claim(
         ClaimedError: another run is at work on it.
     """
     newest = _newest(directory, storage)
-    number, preempted, deletes = 0, "", False
+    number, content, at_ms = 0, _Content(), 0
     if newest is not None:
-        number, info = newest
+        number, at_ms = newest[0], newest[1].modified_ms
         content = _read(directory, number, storage)
-        deletes = content.deletes
-        if content.owner:
-            # One whose time is over, or whose process is gone, may have a call under way all the same.
-            preempted = content.job
-            is_alive = now_ms - info.modified_ms <= LEASE_MS and not has_ended(content.process)
-            if is_alive and not takes_over(content.job):
-                minutes = LEASE_MS // 60_000
-                raise ClaimedError(
-                    f"plan {directory!r} is in use by {content.job}, or that run died less than {minutes} minutes ago; try again "
-                    f"when it has ended, or in {minutes} minutes"
-                )
-    claim = msgspec.structs.replace(_made(directory, job, number + 1, runtime), preempted=preempted, deletes=deletes)
+    is_alive = bool(content.owner) and now_ms - at_ms <= LEASE_MS and not has_ended(content.process)
+    if is_alive and not takes_over(content.job):
+        minutes = LEASE_MS // 60_000
+        raise ClaimedError(
+            f"plan {directory!r} is in use by {content.job}, or that run died less than {minutes} minutes ago; try again "
+            f"when it has ended, or in {minutes} minutes"
+        )
+    preempted, preempted_ms = content.preempted, content.preempted_ms
+    if content.owner and content.job != RESTORE:
+        # One whose time is over, or whose process is gone, may have a call under way all the same.
+        preempted, preempted_ms = content.job, at_ms
+    if preempted and now_ms - preempted_ms > _CALL_MS:
+        preempted, preempted_ms = "", 0
+    claim = msgspec.structs.replace(
+        _made(directory, job, number + 1, runtime),
+        preempted=preempted,
+        preempted_ms=preempted_ms,
+        deletes=content.deletes,
+        previous=LastWork(content.job, at_ms, content.deletes),
+    )
     try:
         _create(directory, number + 1, claim._content, storage)
     except FileExistsError:
@@ -186,12 +209,15 @@ def take_claim(
 
 
 def last_work(directory: str, storage: Storage) -> LastWork:
-    """Who was, or is, at work on a plan last."""
+    """Who was, or is, at work on a plan last; nobody where the claim cannot be read, or the plan goes at this moment."""
     newest = _newest(directory, storage)
     if newest is None:
         return LastWork()
-    content = _read(directory, newest[0], storage)
-    return LastWork(content.job, newest[1].modified_ms, content.deletes)
+    try:
+        content = _read(directory, newest[0], storage)
+    except (ClaimedError, InvalidTableError):
+        return LastWork()
+    return LastWork(content.job, newest[1].modified_ms, content.deletes, bool(content.owner))
 
 
 @contextmanager

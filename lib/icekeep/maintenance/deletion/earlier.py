@@ -9,6 +9,7 @@ is a day old. So is a plan that another run has claimed.
 from enum import Enum
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
@@ -16,13 +17,18 @@ from pyspark.sql import DataFrame
 from icekeep.catalog.base import Table
 from icekeep.errors import ClaimedError, IcekeepError, InvalidTableError, MissingFileError
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.deletion.claims import Claim, released, take_claim
-from icekeep.maintenance.deletion.keeping import days_in_trash_end_ms, keeper_of_trash, later_keeper, restore_ends_ms
-from icekeep.maintenance.deletion.looks import LookBesideProof, TableLook
+from icekeep.maintenance.deletion.claims import Claim, LastWork, last_work, released, take_claim
+from icekeep.maintenance.deletion.keeping import (
+    days_in_trash_end_ms,
+    done_file,
+    kept_by_others,
+    kept_in_trash,
+    restore_ends_ms,
+)
+from icekeep.maintenance.deletion.looks import LookAndKeep, TableLook
 from icekeep.maintenance.deletion.named_files import plan_files
 from icekeep.maintenance.deletion.options import DAY_MS, ReclaimOptions
 from icekeep.maintenance.deletion.plans import (
-    DONE,
     FILES,
     DeletionPlan,
     forget_plan,
@@ -51,7 +57,7 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         finished_count: files of plans that had not been carried out to their end.
         emptied_count: files that were in the trash for long enough.
-        kept_count: files of such plans that the table leads to again; they stay where they are.
+        kept_count: files of such plans that the table leads to again, or that another plan keeps; they stay.
         failed_count: files that could not be deleted.
         problems: why plans that are due were not carried out to their end; the next run tries again.
     """
@@ -135,16 +141,29 @@ def finish_earlier(
 
 
 def settle_plan(
-    plan: DeletionPlan, done: Reclaimed, table: Table, runtime: Runtime, listener: Listener, *, is_emptied: bool = False
+    plan: DeletionPlan,
+    claim: Claim,
+    done: Reclaimed,
+    table: Table,
+    runtime: Runtime,
+    listener: Listener,
+    *,
+    is_emptied: bool = False,
 ) -> None:
     """After a plan was carried out: forget it, or mark it as the ledger of what is in the trash; keep it where files failed.
 
-    What could not be moved to the trash waits in its place, by a plan of its own.
+    What could not be moved to the trash waits in its place, by a plan of its own. Where another run has taken the plan over,
+    all that is left to that.
     """
-    if done.unmoved:
-        _write_unmoved(plan, done, table, runtime, listener)
     if done.stopped or (done.failed_count and not is_emptied) or (done.kept_count and is_emptied):
         return
+    try:
+        claim.check(table.storage, runtime)
+    except ClaimedError as error:
+        listener.on(Warned(error.message))
+        return
+    if done.unmoved:
+        _write_unmoved(plan, done, table, runtime, listener)
     if plan.is_trash and not is_emptied and done.deleted_count + done.missing_count + done.unmoved_count:
         mark_done(plan, done.missing_count + done.kept_count + done.unmoved_count, table.storage)
         return
@@ -192,8 +211,7 @@ def _finish(
 ) -> Earlier:
     """One plan, if it is due and nobody is at it."""
     storage = proofs.table.storage
-    due = _due(directory, proofs.table, now_ms, listener)
-    if due is None or restore_ends_ms(due.plan, storage) > now_ms:
+    if _due(directory, proofs.table, now_ms, last_work(directory, storage), listener) is None:
         return Earlier()
     try:
         claim = take_claim(directory, _FINISHING, storage, runtime, now_ms)
@@ -202,7 +220,7 @@ def _finish(
         return Earlier()
     with released(claim, storage, runtime):
         # Another run may have finished it, or an operator taken it back, since it was looked at.
-        due = _due(directory, proofs.load(), now_ms, listener)
+        due = _due(directory, proofs.load(), now_ms, claim.previous, listener)
         if due is None:
             return Earlier()
         if due.to_do is _ToDo.FORGET:
@@ -211,8 +229,12 @@ def _finish(
         return _carried_out(due, claim, proofs, spark, told, listener, runtime)
 
 
-def _due(directory: str, table: Table, now_ms: int, listener: Listener) -> _Due | None:
-    """What is to be done with a plan; null where it is not due, or gone."""
+def _due(directory: str, table: Table, now_ms: int, work: LastWork, listener: Listener) -> _Due | None:
+    """What is to be done with a plan; null where it is not due, being restored, or gone.
+
+    Args:
+        work: who was at work on it before this run.
+    """
     storage = table.storage
     try:
         plan = read_plan(directory, storage)
@@ -229,7 +251,9 @@ def _due(directory: str, table: Table, now_ms: int, listener: Listener) -> _Due 
         return _Due(plan, _ToDo.FORGET) if is_old else None
     if is_forgotten(plan, storage):
         return _Due(plan, _ToDo.FORGET)
-    done = storage.head(f"{directory}/{DONE}") if plan.is_trash else None
+    done = done_file(plan, work, storage)
+    if restore_ends_ms(plan, work) > now_ms:
+        return None
     if done is None:
         return _Due(plan, _ToDo.FINISH) if plan.not_before_ms <= now_ms else None
     return _Due(plan, _ToDo.EMPTY_TRASH) if days_in_trash_end_ms(plan, done) <= now_ms else None
@@ -246,11 +270,11 @@ def _carried_out(
 ) -> Earlier:
     table, retained, plan = proofs.table, proofs.retained(), due.plan
     if due.empties_trash:
-        keeper = keeper_of_trash(plan, table, proofs.now_ms)
+        kept = kept_in_trash(plan, table, proofs.now_ms)
     else:
-        keeper = later_keeper(plan, table, proofs.now_ms, skips_trash=told.skips_trash)
-    if keeper is not None:
-        listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {keeper.reason}"))
+        kept = kept_by_others(plan, table, proofs.now_ms, skips_trash=told.skips_trash)
+    if kept.reason:
+        listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {kept.reason}"))
         return Earlier()
     places = territory(table.metadata, (*plan.roots, *told.options.roots), told.other_places)
     again = _in_use_again(due, retained, table, places, spark)
@@ -263,7 +287,7 @@ def _carried_out(
         msgspec.structs.replace(plan, trash_until_ms=None) if goes_at_once else plan,
         claim,
         # What is in use and was never moved has nothing to do with what is in the trash.
-        look if due.empties_trash else LookBesideProof(look, path_keys_of(again)),
+        look if due.empties_trash else LookAndKeep(look, np.union1d(path_keys_of(again), kept.keys)),
         table,
         places,
         spark,
@@ -276,7 +300,7 @@ def _carried_out(
     if goes_at_once and done.is_complete:
         _end(plan, table.storage)
     else:
-        settle_plan(plan, done, table, runtime, listener, is_emptied=due.empties_trash)
+        settle_plan(plan, claim, done, table, runtime, listener, is_emptied=due.empties_trash)
     return Earlier(
         finished_count=0 if due.empties_trash else done.deleted_count,
         emptied_count=done.deleted_count if due.empties_trash else 0,

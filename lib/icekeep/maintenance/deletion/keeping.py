@@ -1,50 +1,90 @@
-"""Until when a plan keeps its files, and whether another plan keeps files of one for longer.
+"""Until when a plan keeps its files, and which of a plan's files others keep for longer.
 
 One file can be in two plans: a snapshot came back and expired again. If the first of them to come due deleted it for good, a
-restore of the other could not bring it back. So a plan waits while another one keeps any of its files for longer than it will.
+restore of the other could not bring it back. So a file goes with the plan that keeps it longest.
 
     a plan that waits       keeps its files until its time has come
     whose files are moved   until their days in the trash are over
     that is being restored  for a day, or its days in the trash, after its restore said so last
     that deletes for good   not at all
 
+The plan that is due leaves such a file to the other one. Where that will not delete it, the first plan waits as a whole: the
+other is in the trash already, or being restored, or a run is at work that may forget it.
+
 Two plans may become each other's neighbours at any moment. So a run asks after the head of its own plan is written, and
 `restore` looks for plans that share its files after it has claimed its own: one of the two sees the other.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
 from icekeep.catalog.base import Table
-from icekeep.errors import InvalidTableError, MissingFileError
-from icekeep.maintenance.deletion.claims import RESTORE, last_work
-from icekeep.maintenance.deletion.named_files import plan_keys
+from icekeep.errors import InvalidTableError
+from icekeep.maintenance.deletion.claims import RESTORE, LastWork, last_work
+from icekeep.maintenance.deletion.named_files import is_in_trash_for_certain, plan_keys
 from icekeep.maintenance.deletion.options import DAY_MS
 from icekeep.maintenance.deletion.plans import (
     DONE,
     DeletionPlan,
     is_committed,
-    is_whole_in_trash,
+    is_restored,
     plan_directories,
+    read_part,
     read_plan,
+    trash_location,
 )
+from icekeep.planning.location_keys import Keys, path_keys
 from icekeep.spec.iso8601 import format_timestamp
 from icekeep.storage.base import FileInfo, Storage
 from icekeep.storage.locations import canonical
 
+_NONE = np.empty(0, np.int64)
+_LOOKED_AT_FILES = 10_000
+"""Where two plans share more, the one waits for the other without a look at each file."""
 
-class Keeper(msgspec.Struct, frozen=True):
-    """Another plan, and until when it keeps its files, epoch milliseconds."""
 
-    plan: DeletionPlan
-    until_ms: int
+class Kept(msgspec.Struct, frozen=True):
+    """What others keep of a plan's files.
+
+    Attributes:
+        keys: path keys of the files that stay, since another plan deletes them later.
+        until_ms: epoch milliseconds until which all of the plan has to wait, or longer; null: it need not.
+        run: for which it waits.
+    """
+
+    keys: Keys
+    until_ms: int | None = None
+    run: str = ""
 
     @property
     def reason(self) -> str:
-        """Why files have to wait."""
-        return f"run {self.plan.run!r} keeps some of the files until {format_timestamp(self.until_ms, 1000)} UTC"
+        """Why the plan has to wait; empty where it need not."""
+        if self.until_ms is None:
+            return ""
+        return f"run {self.run!r} keeps some of the files until {format_timestamp(self.until_ms, 1000)} UTC"
+
+
+class _Keeper(msgspec.Struct, frozen=True):
+    """Another plan, until when it keeps its files, epoch milliseconds, and whether it will delete them then."""
+
+    plan: DeletionPlan
+    until_ms: int
+    will_delete: bool
+
+
+def done_file(plan: DeletionPlan, work: LastWork, storage: Storage) -> FileInfo | None:
+    """The mark that a plan's files are in the trash, if there is one.
+
+    It does not count after a restore that said nothing of it: a run wrote it that the restore had taken the plan from.
+    """
+    if not plan.is_trash:
+        return None
+    is_overtaken = work.job == RESTORE and not work.deletes and not is_restored(plan.directory, storage)
+    return None if is_overtaken else storage.head(f"{plan.directory}/{DONE}")
 
 
 def days_in_trash_end_ms(plan: DeletionPlan, done: FileInfo) -> int:
@@ -57,56 +97,68 @@ def days_in_trash_end_ms(plan: DeletionPlan, done: FileInfo) -> int:
     return max(plan.trash_until_ms, done.modified_ms + _days_ms(plan))
 
 
-def restore_ends_ms(plan: DeletionPlan, storage: Storage) -> int:
+def restore_ends_ms(plan: DeletionPlan, work: LastWork) -> int:
     """Until when a restore of a plan may be under way, epoch milliseconds: its commit may land long after it said so last."""
-    work = last_work(plan.directory, storage)
     return work.at_ms + max(DAY_MS, _days_ms(plan)) if work.job == RESTORE and not work.deletes else 0
 
 
-def later_keeper(plan: DeletionPlan, table: Table, now_ms: int, *, skips_trash: bool) -> Keeper | None:
-    """The plan that keeps files of a plan which is due for longest, if it keeps them for longer than that one will.
+def kept_by_others(plan: DeletionPlan, table: Table, now_ms: int, *, skips_trash: bool) -> Kept:
+    """Which files of a plan that is due other plans of the table keep for longer than that one will.
 
     Args:
         now_ms: the earlier of the clocks, epoch milliseconds.
         skips_trash: what is not in the trash yet is deleted at once, also what other plans were to move there.
     """
     own_ms = now_ms + (0 if skips_trash else _days_ms(plan))
-    return _last_keeper(plan, table, now_ms, own_ms, skips_trash=skips_trash)
-
-
-def keeper_of_trash(plan: DeletionPlan, table: Table, now_ms: int) -> Keeper | None:
-    """The same for a plan whose days in the trash are over."""
-    return _last_keeper(plan, table, now_ms, now_ms, skips_trash=False)
-
-
-def _last_keeper(plan: DeletionPlan, table: Table, now_ms: int, own_ms: int, *, skips_trash: bool) -> Keeper | None:
     while True:
         directories = plan_directories(table.metadata, table.storage)
-        try:
-            found = [
-                keeper
-                for keeper in _keepers(plan, directories, table, now_ms, skips_trash=skips_trash)
-                if keeper.until_ms > now_ms and (keeper.until_ms, keeper.plan.run) > (own_ms, plan.run)
-            ]
-            last = _last_that_shares(plan, found, table.storage)
-        except MissingFileError:
-            # It was forgotten just now, and another plan may stand for it.
-            continue
-        if last is not None or {*plan_directories(table.metadata, table.storage)} <= {*directories}:
-            return last
+        keepers = [*_later(plan, directories, table, now_ms, own_ms, skips_trash=skips_trash)]
+        kept = _kept(plan, keepers, table.storage)
+        if {*plan_directories(table.metadata, table.storage)} <= {*directories}:
+            return kept
 
 
-def _last_that_shares(plan: DeletionPlan, keepers: list[Keeper], storage: Storage) -> Keeper | None:
-    keys = plan_keys(plan, storage) if keepers else np.empty(0, np.int64)
+def kept_in_trash(plan: DeletionPlan, table: Table, now_ms: int) -> Kept:
+    """Whether a plan whose days in the trash are over has files there that another one lacks: it waits for that as a whole."""
+    directories = plan_directories(table.metadata, table.storage)
+    keepers = [*_later(plan, directories, table, now_ms, now_ms, skips_trash=False)]
     for keeper in sorted(keepers, key=lambda keeper: keeper.until_ms, reverse=True):
-        if np.isin(keys, plan_keys(keeper.plan, storage)).any():
-            return keeper
-    return None
+        if _lacks_files_of(keeper.plan, plan, table.storage):
+            return Kept(_NONE, keeper.until_ms, keeper.plan.run)
+    return Kept(_NONE)
 
 
-def _keepers(
-    plan: DeletionPlan, directories: list[str], table: Table, now_ms: int, *, skips_trash: bool
-) -> Iterator[Keeper]:
+def _kept(plan: DeletionPlan, keepers: list[_Keeper], storage: Storage) -> Kept:
+    if not keepers:
+        return Kept(_NONE)
+    own = plan_keys(plan, storage)
+    shared = {keeper.plan.run: own[np.isin(own, plan_keys(keeper.plan, storage))] for keeper in keepers}
+    left = np.unique(np.concatenate([_NONE, *(shared[k.plan.run] for k in keepers if k.will_delete)]))
+    for keeper in sorted(keepers, key=lambda keeper: keeper.until_ms, reverse=True):
+        if not keeper.will_delete and not np.isin(shared[keeper.plan.run], left).all():
+            return Kept(left, keeper.until_ms, keeper.plan.run)
+    return Kept(left)
+
+
+def _lacks_files_of(keeper: DeletionPlan, plan: DeletionPlan, storage: Storage) -> bool:
+    """Whether a plan names files that are in the trash of another, and neither in its own nor in their places."""
+    theirs = plan_keys(keeper, storage)
+    if np.count_nonzero(np.isin(plan_keys(plan, storage), theirs)) > _LOOKED_AT_FILES:
+        return True
+    for part in plan.parts:
+        with suppress(InvalidTableError):
+            locations = read_part(part, storage)["location"]
+            for location in locations.filter(pa.array(np.isin(path_keys(locations), theirs))).to_pylist():
+                is_elsewhere = storage.head(location) or storage.head(trash_location(keeper, location))
+                if is_elsewhere is None and storage.head(trash_location(plan, location)) is not None:
+                    return True
+    return False
+
+
+def _later(
+    plan: DeletionPlan, directories: list[str], table: Table, now_ms: int, own_ms: int, *, skips_trash: bool
+) -> Iterator[_Keeper]:
+    """The other plans that keep their files for longer, until `own_ms`, and those that are being restored."""
     storage = table.storage
     for directory in directories:
         # The table's location may be spelled in another way by now.
@@ -118,21 +170,30 @@ def _keepers(
             # One damaged plan must not stop all others; whoever comes to it says so.
             continue
         is_meant = other.table_uuid == plan.table_uuid and is_committed(other, table.metadata)
-        if is_meant and not is_whole_in_trash(directory, storage):
-            yield Keeper(other, _until_ms(other, now_ms, storage, skips_trash=skips_trash))
+        if not is_meant or is_in_trash_for_certain(directory, storage):
+            continue
+        keeper = _keeper(other, now_ms, storage, skips_trash=skips_trash)
+        restore_ms = restore_ends_ms(other, last_work(directory, storage))
+        if restore_ms > now_ms:
+            yield _Keeper(other, max(keeper.until_ms, restore_ms), will_delete=False)
+        elif keeper.until_ms > now_ms and (keeper.until_ms, other.run) > (own_ms, plan.run):
+            yield keeper
 
 
-def _until_ms(plan: DeletionPlan, now_ms: int, storage: Storage, *, skips_trash: bool) -> int:
-    if last_work(plan.directory, storage).deletes:
-        return 0
-    done = storage.head(f"{plan.directory}/{DONE}") if plan.is_trash else None
-    if done is not None:
+def _keeper(plan: DeletionPlan, now_ms: int, storage: Storage, *, skips_trash: bool) -> _Keeper:
+    work = last_work(plan.directory, storage)
+    done = done_file(plan, work, storage)
+    if work.deletes:
+        until_ms = 0
+    elif done is not None:
         until_ms = days_in_trash_end_ms(plan, done)
     elif plan.is_trash and not skips_trash:
         until_ms = max(plan.not_before_ms, now_ms) + _days_ms(plan)
     else:
         until_ms = plan.not_before_ms
-    return max(until_ms, restore_ends_ms(plan, storage))
+    # The run that made it may not have committed, and forget it.
+    is_settled = not work.is_held or work.job != plan.job or now_ms - work.at_ms > DAY_MS
+    return _Keeper(plan, until_ms, will_delete=done is None and is_settled)
 
 
 def _days_ms(plan: DeletionPlan) -> int:

@@ -37,7 +37,7 @@ class Look(Protocol):
     """Asked on the driver, as often as it takes."""
 
     def __call__(self) -> Keys:
-        """Path keys of what is in use by now, and was not when the plan was proved.
+        """Path keys of files that stay: in use by now, though they were not when the plan was proved, or kept by others.
 
         Raises:
             SafetyError: nothing more of the plan may be deleted.
@@ -97,14 +97,14 @@ class TableLook:
         self._seen = now
 
 
-class LookBesideProof:
-    """Adds files of a plan that were in use when it was proved to what is in use by now."""
+class LookAndKeep:
+    """Adds files that stay in any case to what is in use by now: in use when the plan was proved, or kept by other plans."""
 
-    def __init__(self, look: Look, in_use: Keys) -> None:
-        self._look, self._in_use = look, in_use
+    def __init__(self, look: Look, kept: Keys) -> None:
+        self._look, self._kept = look, kept
 
     def __call__(self) -> Keys:
-        return np.union1d(self._look(), self._in_use)
+        return np.union1d(self._look(), self._kept)
 
 
 class DroppedLook:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, MissingFileError
+from icekeep.maintenance.deletion.claims import RESTORE, last_work
 from icekeep.maintenance.deletion.garbage import GARBAGE
 from icekeep.maintenance.deletion.plans import (
     DeletionPlan,
@@ -40,11 +41,7 @@ def plan_files(plan: DeletionPlan, storage: Storage, spark: SparkSource) -> pa.T
 
 
 def plan_keys(plan: DeletionPlan, storage: Storage) -> Keys:
-    """Path keys of the files of a plan, those of parts left out that cannot be read.
-
-    Raises:
-        MissingFileError: a part is gone: the plan was forgotten just now.
-    """
+    """Path keys of the files of a plan, those of parts left out that cannot be read."""
     keys = [np.empty(0, np.int64)]
     for part in plan.parts:
         with suppress(InvalidTableError):
@@ -56,28 +53,26 @@ def plans_that_share(plan: DeletionPlan, table: Table) -> list[DeletionPlan]:
     """The other plans of a table that name files of this one, and whose files may lie in their places."""
     others = [*_others_in_place(plan, table)]
     keys = plan_keys(plan, table.storage) if others else np.empty(0, np.int64)
-    return [other for other in others if np.isin(keys, _keys_if_there(other, table.storage)).any()]
+    return [other for other in others if np.isin(keys, plan_keys(other, table.storage)).any()]
 
 
 def keys_of_others(plan: DeletionPlan, table: Table) -> Keys:
     """Path keys of all files that other plans name, whose files may lie in their places."""
-    keys = [_keys_if_there(other, table.storage) for other in _others_in_place(plan, table)]
+    keys = [plan_keys(other, table.storage) for other in _others_in_place(plan, table)]
     return np.unique(np.concatenate([np.empty(0, np.int64), *keys]))
-
-
-def _keys_if_there(plan: DeletionPlan, storage: Storage) -> Keys:
-    try:
-        return plan_keys(plan, storage)
-    except MissingFileError:
-        return np.empty(0, np.int64)
 
 
 def plans_with_files_in_place(table: Table) -> Iterator[str]:
     """The directories of plans whose files may lie in their places: all but those whose files are in the trash for certain."""
     storage = table.storage
     for directory in plan_directories(table.metadata, storage):
-        if not is_whole_in_trash(directory, storage):
+        if not is_in_trash_for_certain(directory, storage):
             yield directory
+
+
+def is_in_trash_for_certain(directory: str, storage: Storage) -> bool:
+    """Whether all files of a plan are in the trash, and no restore is bringing them back."""
+    return is_whole_in_trash(directory, storage) and last_work(directory, storage).job != RESTORE
 
 
 def _others_in_place(plan: DeletionPlan, table: Table) -> Iterator[DeletionPlan]:

@@ -22,12 +22,12 @@ from contextlib import suppress
 import msgspec
 import pyarrow as pa
 
-from icekeep.errors import InvalidTableError, MissingFileError, SafetyError
+from icekeep.errors import InvalidTableError, MissingFileError, SafetyError, UnavailableError
 from icekeep.maintenance.deletion.garbage import GARBAGE, FilesOfKind, added, counted
 from icekeep.spec.layout import own_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
-from icekeep.storage.base import Storage
+from icekeep.storage.base import DeleteStatus, Storage
 from icekeep.storage.locations import canonical, is_under, parse_location
 
 HEAD = "plan.json"
@@ -45,9 +45,10 @@ _MODULUS = 1 << (8 * _DIGEST_BYTES)
 
 
 class _Done(msgspec.Struct, frozen=True, rename="kebab"):
-    """What `DONE` says; one that does not say it may lack any of its files."""
+    """What `DONE` says; one that does not say it may lack any of its files. `restored`: a restore has said it."""
 
     absent_count: int = -1
+    restored: bool = False
 
 
 class PlanPart(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -257,24 +258,43 @@ def plans_below(directory: str, storage: Storage) -> Iterator[str]:
             yield f"{above}/{run}"
 
 
-def mark_done(plan: DeletionPlan, absent_count: int, storage: Storage) -> None:
-    """Mark a plan as the ledger of what is in the trash, where all its files are but so many; its days begin now."""
+def mark_done(plan: DeletionPlan, absent_count: int, storage: Storage, *, restored: bool = False) -> None:
+    """Mark a plan as the ledger of what is in the trash, where all its files are but so many; its days begin now.
+
+    Args:
+        restored: a restore says so, after which a run that it took the plan from may move files to the trash still.
+    """
     mark_undone(plan, storage)
     with suppress(FileExistsError):
-        storage.create(f"{plan.directory}/{DONE}", msgspec.json.encode(_Done(absent_count)))
+        storage.create(f"{plan.directory}/{DONE}", msgspec.json.encode(_Done(absent_count, restored)))
 
 
 def mark_undone(plan: DeletionPlan, storage: Storage) -> None:
-    """Say before files of a plan leave the trash that it is done no more: a later run moves them there again."""
-    storage.delete_many([f"{plan.directory}/{DONE}"])
+    """Say before files of a plan leave the trash that it is done no more: a later run moves them there again.
+
+    Raises:
+        UnavailableError: the store does not take that.
+    """
+    for outcome in storage.delete_many([f"{plan.directory}/{DONE}"]):
+        if outcome.status is DeleteStatus.FAILED:
+            raise UnavailableError(f"cannot delete {outcome.location!r}: {outcome.reason}", location=outcome.location)
 
 
 def is_whole_in_trash(directory: str, storage: Storage) -> bool:
     """Whether a plan is done, and all its files are in the trash."""
+    return _done(directory, storage).absent_count == 0
+
+
+def is_restored(directory: str, storage: Storage) -> bool:
+    """Whether a restore has brought all files of a plan back, and left it to hold what another run moves even then."""
+    return _done(directory, storage).restored
+
+
+def _done(directory: str, storage: Storage) -> _Done:
     try:
-        return msgspec.json.decode(storage.read(f"{directory}/{DONE}"), type=_Done).absent_count == 0
+        return msgspec.json.decode(storage.read(f"{directory}/{DONE}"), type=_Done)
     except (MissingFileError, msgspec.MsgspecError):
-        return False
+        return _Done()
 
 
 def is_committed(plan: DeletionPlan, metadata: TableMetadata) -> bool:

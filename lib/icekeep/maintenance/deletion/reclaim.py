@@ -63,7 +63,7 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         deleted: by kind; in the trash, if the plan says so.
         missing_count: files that were gone already.
-        kept_count: files that are in use by now, and stay.
+        kept_count: files that are in use by now, or that another plan keeps: they stay.
         unmoved: files that cannot be moved to the trash: written down, to be deleted when their days in it would be over.
         failed: the first of those that could not be deleted, each with the reason.
         stopped: why it ended before the end of the plan; empty where it did not.
@@ -180,7 +180,11 @@ def reclaim(  # noqa: PLR0913 - what a run was told
     for failure in total.failed:
         listener.on(Warned(f"could not delete {failure}"))
     if total.kept_count:
-        listener.on(Warned(f"{total.kept_count} files of plan {plan.directory!r} are in use by now, and stay"))
+        listener.on(
+            Warned(
+                f"{total.kept_count} files of plan {plan.directory!r} are in use by now, or kept by another plan, and stay"
+            )
+        )
     listener.on(StepFinished(STEP, f"{total.deleted_count} files"))
     return total
 

@@ -11,8 +11,8 @@ from icekeep.errors import ClaimedError, ConflictError, IcekeepError, MissingFil
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier import DeletionRequest, settle_plan
-from icekeep.maintenance.deletion.keeping import later_keeper
-from icekeep.maintenance.deletion.looks import TableLook
+from icekeep.maintenance.deletion.keeping import kept_by_others
+from icekeep.maintenance.deletion.looks import LookAndKeep, TableLook
 from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan, refuse_unapproved
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import Territory
@@ -247,13 +247,14 @@ def _reclaimed(  # noqa: PLR0913 - the parts of one run
     plan, claim = planned.plan, planned.claim
     reclaimed = None
     if plan is not None and claim is not None and not wish.grace_ms:
-        keeper = later_keeper(plan, latest, wish.now_ms, skips_trash=wish.told.skips_trash)
-        if keeper is not None:
-            return _expiration(before, committed, planned, plan, kept_reason=keeper.reason)
+        kept = kept_by_others(plan, latest, wish.now_ms, skips_trash=wish.told.skips_trash)
+        if kept.reason:
+            return _expiration(before, committed, planned, plan, kept_reason=kept.reason)
+        look = TableLook(latest, planned.manifest_keys, spark, trust_totals=wish.told.trust_totals)
         reclaimed = reclaim(
             plan,
             claim,
-            TableLook(latest, planned.manifest_keys, spark, trust_totals=wish.told.trust_totals),
+            LookAndKeep(look, kept.keys),
             latest,
             wish.territory,
             spark,
@@ -262,7 +263,7 @@ def _reclaimed(  # noqa: PLR0913 - the parts of one run
             listener=listener,
             runtime=runtime,
         )
-        settle_plan(plan, reclaimed, latest, runtime, listener)
+        settle_plan(plan, claim, reclaimed, latest, runtime, listener)
     return _expiration(before, committed, planned, plan, reclaimed)
 
 

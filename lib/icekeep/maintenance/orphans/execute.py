@@ -9,8 +9,8 @@ from icekeep.errors import IcekeepError, SafetyError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier, finish_earlier, settle_plan
-from icekeep.maintenance.deletion.keeping import later_keeper
-from icekeep.maintenance.deletion.looks import TableLook
+from icekeep.maintenance.deletion.keeping import Kept, kept_by_others
+from icekeep.maintenance.deletion.looks import LookAndKeep, TableLook
 from icekeep.maintenance.deletion.plans import DeletionPlan, refuse_unapproved, remove_draft
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, plan_directory, sort_files, write_plan
@@ -33,6 +33,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
         plan: on disk, before it was carried out; null where there was nothing to do.
         reclaimed: null where the plan waits for its time.
         adopted_count: files that metadata led to when it was read again.
+        kept: by which other run files of the plan are kept, so that all of it waits; null where it does not.
         earlier: what earlier runs had left to be done.
     """
 
@@ -40,6 +41,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
     plan: DeletionPlan | None = None
     reclaimed: Reclaimed | None = None
     adopted_count: int = 0
+    kept: Kept | None = None
     earlier: Earlier = Earlier()
 
 
@@ -76,14 +78,15 @@ def remove_orphans(table: Table, spark: SparkSource, search: Search, listener: L
             remove_draft(written.claim.directory, written.now.storage)
         if plan is None or plan.not_before_ms > candidates.now_ms:
             return Removal(planned=planned, plan=plan, adopted_count=adopted_count, earlier=earlier)
-        keeper = later_keeper(plan, written.now, candidates.now_ms, skips_trash=search.trash == 0)
-        if keeper is not None:
-            listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {keeper.reason}"))
-            return Removal(planned=planned, plan=plan, adopted_count=adopted_count, earlier=earlier)
+        kept = kept_by_others(plan, written.now, candidates.now_ms, skips_trash=search.trash == 0)
+        if kept.reason:
+            listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {kept.reason}"))
+            return Removal(planned=planned, plan=plan, adopted_count=adopted_count, kept=kept, earlier=earlier)
+        look = TableLook(written.now, candidates.reached.manifest_keys, spark, trust_totals=search.trust_totals)
         reclaimed = reclaim(
             plan,
             written.claim,
-            TableLook(written.now, candidates.reached.manifest_keys, spark, trust_totals=search.trust_totals),
+            LookAndKeep(look, kept.keys),
             written.now,
             candidates.territory,
             spark,
@@ -92,7 +95,7 @@ def remove_orphans(table: Table, spark: SparkSource, search: Search, listener: L
             listener=listener,
             runtime=runtime,
         )
-        settle_plan(plan, reclaimed, written.now, runtime, listener)
+        settle_plan(plan, written.claim, reclaimed, written.now, runtime, listener)
     return Removal(planned=planned, plan=plan, reclaimed=reclaimed, adopted_count=adopted_count, earlier=earlier)
 
 

@@ -23,11 +23,14 @@ class RemoveOrphanFilesResult(msgspec.Struct, frozen=True, kw_only=True):
             lists whole but the store's word.
         unmoved_files_count: files that cannot be moved to the trash; they stay in their places for its days, and go then.
         finished_files_count, emptied_files_count: what earlier runs had left to be deleted, and what left the trash.
-        kept_again_files_count: files that earlier runs were to delete, and that the table leads to again.
+        kept_again_files_count: files that earlier runs were to delete, and that the table leads to again,
+            or another plan keeps.
         problems: why it, or what earlier runs left, was not carried out to its end; the next run tries again.
         too_many: of a dry run: why a run would refuse to delete so great a share of the files.
         hash: what `approve` demands.
-        waits_until_ms: where the option `grace` says so, the moment from which a later run deletes the files.
+        waits_until_ms: where the option `grace` says so, or another run keeps some of the files, the moment from which a later
+            run deletes them.
+        left_reason: why they wait, empty if that is for the grace only.
         plan_location: the list of what went, as long as it can come back from the trash; of what was to go, where files
             failed or wait.
     """
@@ -58,6 +61,7 @@ class RemoveOrphanFilesResult(msgspec.Struct, frozen=True, kw_only=True):
     too_many: str | None = None
     hash: str | None = None
     waits_until_ms: int | None = None
+    left_reason: str = ""
     plan_location: str | None = None
 
 
@@ -79,6 +83,12 @@ def planned_result(planned: OrphanPlan) -> RemoveOrphanFilesResult:
     )
 
 
+def _waits_until_ms(removal: Removal) -> int | None:
+    if removal.plan is None or removal.reclaimed is not None:
+        return None
+    return removal.plan.not_before_ms if removal.kept is None else removal.kept.until_ms
+
+
 def result(removal: Removal) -> RemoveOrphanFilesResult:
     """What a run did."""
     found, plan, done = planned_result(removal.planned), removal.plan, removal.reclaimed
@@ -92,7 +102,7 @@ def result(removal: Removal) -> RemoveOrphanFilesResult:
         deleted_files_count=done.deleted_count,
         deleted_metadata_files_count=metadata_count,
         deleted_bytes=done.deleted_bytes,
-        is_trashed=plan is not None and plan.is_trash,
+        is_trashed=plan is not None and plan.is_trash and removal.reclaimed is not None,
         missing_files_count=done.missing_count,
         failed_files_count=done.failed_count + earlier.failed_count,
         failed_files=done.failed,
@@ -102,6 +112,7 @@ def result(removal: Removal) -> RemoveOrphanFilesResult:
         kept_again_files_count=earlier.kept_count + done.kept_count,
         unmoved_files_count=done.unmoved_count,
         problems=(*((done.stopped,) if done.stopped else ()), *earlier.problems),
-        waits_until_ms=plan.not_before_ms if plan is not None and removal.reclaimed is None else None,
+        left_reason=removal.kept.reason if removal.kept is not None else "",
+        waits_until_ms=_waits_until_ms(removal),
         plan_location=plan.directory if plan is not None and (is_left or plan.is_trash) else None,
     )

@@ -157,7 +157,8 @@ def _restored(
             # the plan is gone by now, another restore was here and has seen to that.
             with suppress(MissingFileError):
                 late = move_back(plan, claim, storage, runtime, SILENT)
-        notes += [*late.notes(), *_ended(plan, claim, late, storage)]
+        has_changed = bool(returned.moved_count or snapshot_ids) or not plan.snapshot_ids
+        notes += [*late.notes(), *_ended(plan, claim, late, storage, has_changed=has_changed)]
         is_complete = late.is_complete
     except IcekeepError as error:
         if not snapshot_ids:
@@ -204,16 +205,16 @@ class _ProvedChange:
         return updates
 
 
-def _ended(plan: DeletionPlan, claim: Claim, late: Returned, storage: Storage) -> list[str]:
+def _ended(plan: DeletionPlan, claim: Claim, late: Returned, storage: Storage, *, has_changed: bool) -> list[str]:
     """Forget a plan of which everything is back; one whose run may be in the middle of a call is left for what that moves."""
     if not late.is_complete:
         return []
-    if claim.preempted in ("", RESTORE):
+    if not claim.preempted:
         forget_plan(plan, storage)
         return []
-    if plan.is_trash:
+    if plan.is_trash and has_changed:
         # It holds what that run still moves to the trash, and no later run goes on with it.
-        mark_done(plan, plan.files_count, storage)
+        mark_done(plan, plan.files_count, storage, restored=True)
     return [f"run {plan.run!r} may be at work still: when it has ended, {_once_more(plan)}"]
 
 

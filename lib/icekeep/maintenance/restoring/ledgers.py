@@ -7,6 +7,7 @@ from icekeep.errors import MissingFileError, NotFoundError
 from icekeep.maintenance.deletion.claims import last_work
 from icekeep.maintenance.deletion.plans import (
     DeletionPlan,
+    is_committed,
     plan_directories,
     plans_directory,
     read_plan,
@@ -58,9 +59,10 @@ def _plan(directory: str, storage: Storage) -> DeletionPlan | None:
 
 
 def _has_something(plan: DeletionPlan, metadata: TableMetadata) -> bool:
-    if plan.is_trash and plan.files_count:
-        return True
-    return not metadata.snapshots_by_id.keys() >= {*plan.snapshot_ids}
+    """Whether a plan has snapshots that the table lacks, or files of no snapshot in the trash."""
+    if plan.snapshot_ids:
+        return is_committed(plan, metadata)
+    return plan.is_trash and bool(plan.files_count)
 
 
 def _known(plans: Iterable[DeletionPlan]) -> str:

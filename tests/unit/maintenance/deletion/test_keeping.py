@@ -433,7 +433,7 @@ def test_of_two_expirations_of_the_same_snapshots_one_deletes_their_files(world,
 def test_a_plan_that_appears_while_another_run_looks_who_keeps_its_files_is_seen(world, monkeypatch):
     """One plan may take the place of another between the listing of plans and the reading of what is listed."""
     world.expired_twice()
-    younger, older = list_restorable(world.table)
+    younger, _ = list_restorable(world.table)
     plan = {at: file for at, file in world.memory.files.items() if f"/{younger.run}/" in at}
     for at in plan:
         del world.memory.files[at]
@@ -447,6 +447,6 @@ def test_a_plan_that_appears_while_another_run_looks_who_keeps_its_files_is_seen
 
     monkeypatch.setattr(keeping, "plan_directories", list_and_appear)
     assert world.finish().finished_files_count == 0
-    assert listings[:3] == [1, 2, 2]
+    assert listings == [1, 2, 2, 2]
     assert world.data() == ["a", "ab", "b", "c"]
-    assert {one.run for one in list_restorable(world.table)} == {younger.run, older.run}
+    assert [one.run for one in list_restorable(world.table)] == [younger.run]

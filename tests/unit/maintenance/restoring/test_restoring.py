@@ -517,8 +517,8 @@ def test_the_plan_of_a_run_that_may_be_at_work_stays():
     place, trash = moves_of(world.plan, world.storage)[0]
     world.storage.move(place, trash)
     again = world.restore("run-1")
-    assert (again.restored_files_count, again.note) == (1, None)
-    world.check_restored()
+    assert (again.restored_files_count, again.note) == (1, result.note)
+    assert world.table_files() == world.files
 
 
 def test_orphans_of_a_run_that_may_be_at_work_come_back_and_no_later_run_goes_on_with_it():
