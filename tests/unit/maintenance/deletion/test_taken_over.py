@@ -1,0 +1,232 @@
+"""Plans that a restore takes from a run that is at work, whose calls may take effect at any time after that."""
+
+from collections.abc import Callable
+from threading import Event, Thread
+
+import pytest
+
+from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.retry import commit
+from icekeep.errors import NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError
+from icekeep.maintenance.deletion import claims, earlier
+from icekeep.maintenance.restoring import list_restorable
+from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus
+from kit.expired_tables import ExpiredWorld, OneByOne
+from kit.memory_catalog import after, fails, lands_late
+from kit.tables import add, data_file
+
+AWAY = UnavailableError("the catalog is away")
+
+
+@pytest.fixture
+def world():
+    return ExpiredWorld()
+
+
+def held_before_its_mark(world: ExpiredWorld) -> Callable[[], None]:
+    """An expiration that stands before it marks its plan as done; call what this returns to let it go on to its end."""
+    stands, may_go_on = Event(), Event()
+
+    def wait(what: str, location: str) -> None:
+        if what == "create" and location.endswith("done.json") and not stands.is_set():
+            stands.set()
+            may_go_on.wait(60)
+
+    def go_on() -> None:
+        world.storage.before = lambda *_: None
+        may_go_on.set()
+        expiring.join(60)
+
+    world.storage.before = wait
+    expiring = Thread(target=lambda: world.expire(trash=3))
+    expiring.start()
+    assert stands.wait(60)
+    return go_on
+
+
+def test_a_mark_that_comes_after_a_restore_has_taken_the_plan_says_nothing(world):
+    """It said that all files were in the trash; those that the restore had moved back were taken for orphans."""
+    go_on = held_before_its_mark(world)
+    removed = []
+
+    def go_on_and_remove_orphans() -> None:
+        go_on()
+        removed.append(world.remove_orphans().deleted_files_count)
+
+    world.catalog.follow(after(go_on_and_remove_orphans, then=fails(AWAY)))
+    assert world.restore().restored_snapshots_count == 3
+    assert (removed, world.data()) == ([0], ["a", "ab", "b", "c"])
+
+
+def test_after_a_restore_that_was_refused_such_a_mark_does_not_hide_what_it_moved_back(world):
+    """The trash was emptied of nothing, the plan was forgotten, and the files stayed."""
+    go_on = held_before_its_mark(world)
+    world.catalog.follow(after(go_on, then=fails(SafetyError("refused"))))
+    with pytest.raises(SafetyError, match="refused"):
+        world.restore()
+    for _ in range(8):
+        world.pass_days(1)
+        world.finish(trash=3)
+    assert (world.data(), world.own()) == (["ab", "c"], set())
+
+
+class KeepsMarks(OneByOne):
+    """The store does not delete the mark of a plan that is done, from some moment on."""
+
+    keeps = False
+
+    def delete_many(self, locations):
+        return [
+            DeleteOutcome(location, DeleteStatus.FAILED, "SlowDown")
+            if self.keeps and location.endswith("/done.json")
+            else super(KeepsMarks, self).delete_many([location])[0]
+            for location in locations
+        ]
+
+
+def test_where_the_mark_of_a_plan_cannot_be_removed_nothing_is_moved_back():
+    world = ExpiredWorld(KeepsMarks)
+    world.expire(trash=3)
+    world.storage.keeps = True
+    with pytest.raises(UnavailableError, match=r"cannot delete .*/done.json': SlowDown"):
+        world.restore()
+    assert world.data() == ["ab", "c"]
+
+
+def test_a_second_restore_knows_too_that_a_call_of_the_run_before_may_be_under_way(world):
+    """It forgot the plan, and what the call moved to the trash after that was swept as a dead run's."""
+
+    def restore_twice() -> None:
+        world.catalog.follow(fails(SafetyError("refused")))
+        with pytest.raises(SafetyError, match="refused"):
+            world.restore()
+        assert world.restore().restored_snapshots_count == 3
+
+    world.once(restore_twice, "move_many", "/data/b")
+    assert world.expire(trash=3).status == "partial"
+    assert "b" not in world.data()
+    run = list_restorable(world.table)[0].run
+    world.pass_days(2)
+    world.finish(trash=3)
+    assert world.restore(run).restored_files_count == 1
+    assert world.data() == ["a", "ab", "b", "c"]
+
+
+def test_a_restore_that_ends_unknown_while_a_run_is_about_to_claim_its_plan_is_left_alone(world, monkeypatch):
+    """The run had looked before, deleted the files for good, and then the commit landed."""
+    world.expire(options={"grace": "1h"})
+    world.pass_days(0.5)
+    real, ended = earlier.take_claim, []
+
+    def take_after_a_restore(*arguments, **named):
+        if not ended:
+            world.catalog.follow(lands_late(6))
+            with pytest.raises(OutcomeUnknownError) as error:
+                world.restore()
+            ended.append(error)
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(earlier, "take_claim", take_after_a_restore)
+    assert world.finish().finished_files_count == 0
+    for _ in range(20):
+        assert world.table
+    assert (len(world.table.metadata.snapshots), world.data()) == (4, ["a", "ab", "b", "c"])
+
+
+def test_a_claim_that_its_thread_follows_at_once_begins_a_deletion_all_the_same(world, monkeypatch):
+    """The number was read after the thread had moved it on: the claim looked lost, and the plan could not come back."""
+    real, begun, claimed = claims._create, claims.Claim.begin_deleting, []
+
+    def begin(self, storage, runtime):
+        claimed.append(self)
+        begun(self, storage, runtime)
+
+    def create_and_follow(directory, number, content, storage):
+        real(directory, number, content, storage)
+        if content.deletes and len(claimed) == 1:
+            claimed.append(None)
+            claimed[0].check(storage, world.runtime)
+
+    monkeypatch.setattr(claims.Claim, "begin_deleting", begin)
+    monkeypatch.setattr(claims, "_create", create_and_follow)
+    assert (world.expire(trash=0).status, world.data()) == ("done", ["ab", "c"])
+
+
+def test_a_plan_whose_commit_is_still_to_come_is_none_to_be_restored(world):
+    """It was marked as done, and the run could not carry it out after its commit."""
+
+    def restore() -> None:
+        with pytest.raises(NotFoundError, match="nothing to restore"):
+            world.restore()
+
+    world.catalog.follow(after(restore))
+    result = world.expire(trash=3)
+    assert (result.status, result.expired_snapshots_count, world.data()) == ("done", 3, ["ab", "c"])
+
+
+@pytest.mark.parametrize("grace", ["1d", "3d"])
+def test_a_path_that_comes_and_goes_each_night_does_not_keep_the_plans_of_earlier_nights(world, grace):
+    """Each waited for the next one, for ever."""
+    for night in range(12):
+        names = ("same", f"night-{night:02}")
+        for name in names:
+            if data_file(name).file_path not in world.memory.files:
+                world.memory.create(data_file(name).file_path, b"x" * 100)
+            add(world.table, name)
+            world.runtime.pass_ms(1000)
+        gone = frozenset(data_file(name).file_path for name in names)
+        commit(world.table, DeleteFiles(paths=gone), runtime=world.runtime)
+        world.pass_days(0.5)
+        world.expire(options={"grace": grace})
+        world.pass_days(0.5)
+    assert len(list_restorable(world.table)) <= 3
+    assert len(world.data()) <= 6
+
+
+class HalfTrash(OneByOne):
+    """No data file can be moved to the trash, and of the others one never is."""
+
+    denied: str | None = None
+
+    def move_many(self, moves):
+        outcomes = []
+        for source, target in moves:
+            if "/.icekeep/" not in source and "/data/" in source:
+                outcomes.append(MoveOutcome(source, MoveStatus.IMPOSSIBLE, "another bucket"))
+            elif "/.icekeep/" not in source and self.denied in (None, source):
+                self.denied = source
+                outcomes.append(MoveOutcome(source, MoveStatus.FAILED, "denied"))
+            else:
+                outcomes += self.inner.move_many([(source, target)])
+        return outcomes
+
+
+def test_a_plan_that_fails_each_night_writes_no_plan_each_night():
+    world = ExpiredWorld(HalfTrash)
+    world.expire(trash=3)
+    for _ in range(5):
+        world.pass_days(1)
+        assert world.finish(trash=3).status == "partial"
+    assert len(list_restorable(world.table)) == 1
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_the_claims_of_another_plan_do_not_fail_a_run(world, is_gone):
+    """That plan was forgotten at this moment, or one of its claims is not whole."""
+    world.expire(options={"grace": "20d"})
+    run = list_restorable(world.table)[0].run
+    world.memory.create(data_file("stray").file_path, b"stray")
+    world.pass_days(4)
+    own = [at for at in world.memory.files if f"/{run}/" in at]
+
+    def forget() -> None:
+        for at in own:
+            del world.memory.files[at]
+
+    if is_gone:
+        world.once(forget, "read", "/claims/000002.json")
+    else:
+        claim = next(at for at in own if at.endswith("/claims/000002.json"))
+        world.memory.files[claim] = (b"", world.memory.files[claim][1])
+    result = world.remove_orphans()
+    assert (result.status, "stray" in world.data()) == ("done", False)
