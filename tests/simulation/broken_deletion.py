@@ -39,11 +39,6 @@ def carries_on_whoever_took_over() -> AbstractContextManager[Any]:
     return _all(_looks_once(), *(replaced(Claim, name, lambda self, storage, runtime: None) for name in names))
 
 
-def says_not_that_it_deletes_for_good() -> AbstractContextManager[Any]:
-    """Leaves a restore to find out that the files of a plan are being deleted."""
-    return replaced(Claim, "begin_deleting", lambda self, storage, runtime: None)
-
-
 def deletes_what_another_plan_keeps() -> AbstractContextManager[Any]:
     """Carries out a plan although another plan keeps some of its files for longer."""
     return _all(*(_asks_no_other_plan(at) for at in (earlier, expiring, removing)))

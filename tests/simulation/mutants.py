@@ -162,12 +162,11 @@ MUTANTS: dict[Mutant, Hunt] = {
     ),
     broken_deletion.forgets_what_waits: Hunt("G2", at=1, orphans=True),
     broken_deletion.takes_a_trash_that_comes_back_for_moved: Hunt(
-        "G2", at=7, catalog=POINTER, share=0.01, likes=(RestoreBeside, RemoveOrphans), orphans=True
+        "G2", at=372, catalog=POINTER, share=0.01, likes=(RestoreBeside, RemoveOrphans), orphans=True
     ),
     broken_deletion.carries_on_whoever_took_over: Hunt(
-        "G1", at=142, catalog=POINTER, share=0.0, likes=(RestoreBeside,), orphans=True
+        "G1", at=311, catalog=POINTER, share=0.0, likes=(RestoreBeside,), orphans=True
     ),
-    broken_deletion.says_not_that_it_deletes_for_good: Hunt("G1", at=6457),
     broken_deletion.deletes_what_another_plan_keeps: Hunt("G2", at=52549, orphans=True),
     broken_deletion.asks_for_no_new_credentials: Hunt("V1", at=2, credentials=True),
     broken_streaming.refuses_what_has_changed: Hunt("C11", streams=True),
