@@ -126,6 +126,10 @@ class Claim(msgspec.Struct, kw_only=True):
                 _create(self.directory, number, msgspec.structs.replace(self._content, deletes=True), storage)
                 self._follow(number, storage, runtime)
 
+    def stand_back(self) -> None:
+        """Leave the plan as it was found: whoever was at work before stays the last one."""
+        self.job = self.previous.job or self.job
+
     def release(self, storage: Storage) -> None:
         """Let others have the plan; nothing is done where the claim is lost, or the plan gone."""
         newest = _newest(self.directory, storage)
@@ -134,7 +138,7 @@ class Claim(msgspec.Struct, kw_only=True):
         content = _read(self.directory, newest[0], storage)
         if content.owner == self.owner:
             with suppress(FileExistsError):
-                free = msgspec.structs.replace(content, owner="", process="")
+                free = msgspec.structs.replace(content, owner="", process="", job=self.job)
                 _create(self.directory, newest[0] + 1, free, storage)
 
     @property

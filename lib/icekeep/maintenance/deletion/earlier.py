@@ -35,6 +35,7 @@ from icekeep.maintenance.deletion.plans import (
     is_committed,
     is_forgotten,
     mark_done,
+    mark_undone,
     plan_directories,
     read_plan,
     trash_location,
@@ -222,6 +223,7 @@ def _finish(
         # Another run may have finished it, or an operator taken it back, since it was looked at.
         due = _due(directory, proofs.load(), now_ms, claim.previous, listener)
         if due is None:
+            claim.stand_back()
             return Earlier()
         if due.to_do is _ToDo.FORGET:
             forget_plan(due.plan, storage)
@@ -247,8 +249,14 @@ def _due(directory: str, table: Table, now_ms: int, work: LastWork, listener: Li
         listener.on(Warned(f"plan {directory!r} is of another table; look at it and remove it"))
         return None
     if not is_committed(plan, table.metadata):
-        is_old = now_ms - plan.created_ms > DAY_MS and not any(storage.list(f"{directory}/{FILES}"))
-        return _Due(plan, _ToDo.FORGET) if is_old else None
+        if now_ms - plan.created_ms <= DAY_MS:
+            return None
+        if any(storage.list(f"{directory}/{FILES}")):
+            listener.on(
+                Warned(f"snapshots are back whose files are in {directory!r}; run `icekeep restore --run {plan.run}`")
+            )
+            return None
+        return _Due(plan, _ToDo.FORGET)
     if is_forgotten(plan, storage):
         return _Due(plan, _ToDo.FORGET)
     done = done_file(plan, work, storage)
@@ -275,12 +283,16 @@ def _carried_out(
         kept = kept_by_others(plan, table, proofs.now_ms, skips_trash=told.skips_trash)
     if kept.reason:
         listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {kept.reason}"))
+        claim.stand_back()
         return Earlier()
     places = territory(table.metadata, (*plan.roots, *told.options.roots), told.other_places)
     again = _in_use_again(due, retained, table, places, spark)
     if due.empties_trash and any(table.storage.head(trash_location(plan, location)) for location in again):
         _tell_kept(due, claim, len(again), listener)
         return Earlier(kept_count=len(again))
+    if plan.is_trash and not due.empties_trash:
+        claim.check(table.storage, runtime)
+        mark_undone(plan, table.storage)
     look = TableLook(table, retained.manifest_keys, spark, trust_totals=told.trust_totals)
     goes_at_once = told.skips_trash and plan.is_trash and not due.empties_trash
     done = reclaim(

@@ -120,7 +120,7 @@ def test_a_restore_that_ends_unknown_while_a_run_is_about_to_claim_its_plan_is_l
 
     def take_after_a_restore(*arguments, **named):
         if not ended:
-            world.catalog.follow(lands_late(6))
+            world.catalog.follow(lands_late(60))
             with pytest.raises(OutcomeUnknownError) as error:
                 world.restore()
             ended.append(error)
@@ -128,7 +128,10 @@ def test_a_restore_that_ends_unknown_while_a_run_is_about_to_claim_its_plan_is_l
 
     monkeypatch.setattr(earlier, "take_claim", take_after_a_restore)
     assert world.finish().finished_files_count == 0
-    for _ in range(20):
+    world.pass_days(0.1)
+    assert world.finish().finished_files_count == 0
+    assert len(world.table.metadata.snapshots) == 1
+    for _ in range(80):
         assert world.table
     assert (len(world.table.metadata.snapshots), world.data()) == (4, ["a", "ab", "b", "c"])
 
