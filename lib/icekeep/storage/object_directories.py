@@ -5,13 +5,15 @@ consoles make an object whose name ends with a slash; those are seen, and cannot
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import obstore
 
 from icekeep.errors import MissingFileError, UnavailableError, UnsupportedError
+from icekeep.storage.base import FileInfo
 from icekeep.storage.object_errors import translated
+from icekeep.storage.object_roots import has_empty_parts
 from icekeep.storage.object_stores import Stores
 
 MARKER = ".icekeep-directory"
@@ -23,6 +25,10 @@ class ObjectDirectories(ABC):
     @abstractmethod
     def create(self, location: str, data: bytes) -> None:
         """As `Storage.create`."""
+
+    @abstractmethod
+    def list(self, prefix_location: str) -> Iterator[FileInfo]:
+        """As `Storage.list`."""
 
     @abstractmethod
     def _directory(self, location: str) -> tuple[Stores, str]:
@@ -69,6 +75,11 @@ class ObjectDirectories(ABC):
         return sorted(name for name in directories if not name.startswith("."))
 
     def child_names(self, location: str) -> Sequence[str]:
+        _, prefix = self._directory(location)
+        if has_empty_parts(prefix):
+            # The client cannot ask for one level of such names.
+            start = len(location.rstrip("/")) + 1
+            return sorted({info.location[start:].partition("/")[0] for info in self.list(location)})
         directories, files = self._children(location)
         return sorted(directories | files)
 

@@ -64,7 +64,7 @@ _COMPARED_BYTES = 8 * 1024 * 1024
 _UNSENDABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
-class ObjectStorage(ObjectDirectories, ObjectListing):
+class ObjectStorage(ObjectListing, ObjectDirectories):
     """Storage on object stores; `properties` are those of the catalog, `vended` the same if it renews them.
 
     Names are taken as they are spelled. Those that the client would change or cannot send are refused: with `.` or `..` as a

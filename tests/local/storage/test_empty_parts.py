@@ -141,6 +141,19 @@ def test_deletions_of_all_kinds_are_answered_in_order(storage, bucket, store):
     assert store.keys(bucket) == ["db/b"]
 
 
+def test_names_right_below_an_empty_part_are_those_of_a_directory(storage, bucket):
+    root = f"s3://{bucket}/db"
+    for name in (
+        "/events/plans/run-1/plan.json",
+        "/events/plans/run-2/files/a",
+        "/events/plans/note",
+        "events/plans/beside",
+    ):
+        storage.create(f"{root}/{name}", b"x")
+    assert storage.child_names(f"{root}//events/plans") == ["note", "run-1", "run-2"]
+    assert storage.child_names(f"{root}//events/none") == []
+
+
 def test_what_a_store_can_do_is_proved_below_an_empty_part(storage, bucket, store):
     assert storage.capabilities(f"s3://{bucket}/db//t") == Capabilities(exclusive_create=True, move=True)
     assert store.keys(bucket) == []
