@@ -37,7 +37,8 @@ CLAIMS = "claims"
 class _Content(msgspec.Struct, frozen=True):
     """What a claim says; without an owner the plan is free again, and `job` is who was at work last.
 
-    `deletes` and, for a day, `preempted` are repeated by all later claims.
+    `deletes` and, for a day, `preempted` are repeated by all later claims. `at_ms` is when that job was at work, where it is not
+    when the claim was made.
     """
 
     owner: str = ""
@@ -46,6 +47,7 @@ class _Content(msgspec.Struct, frozen=True):
     deletes: bool = False
     preempted: str = ""
     preempted_ms: int = 0
+    at_ms: int = 0
 
 
 class LastWork(msgspec.Struct, frozen=True):
@@ -73,6 +75,7 @@ class Claim(msgspec.Struct, kw_only=True):
         preempted: the job other than a restore from which the plan was taken over, at `preempted_ms`, or that ended without a
             word, within the last day: a call of it may be under way. Empty for none.
         previous: who was at work before.
+        stands_back: the plan is left as it was found: `previous` stays the last work.
         deletes: whether files of the plan have been deleted for good, by whomever, or are about to be.
     """
 
@@ -86,6 +89,7 @@ class Claim(msgspec.Struct, kw_only=True):
     preempted_ms: int = 0
     deletes: bool = False
     previous: LastWork = LastWork()
+    stands_back: bool = False
 
     def arrived(self, runtime: Runtime) -> "Claim":
         """The same claim in another process, which has a monotonic clock of its own."""
@@ -126,10 +130,6 @@ class Claim(msgspec.Struct, kw_only=True):
                 _create(self.directory, number, msgspec.structs.replace(self._content, deletes=True), storage)
                 self._follow(number, storage, runtime)
 
-    def stand_back(self) -> None:
-        """Leave the plan as it was found: whoever was at work before stays the last one."""
-        self.job = self.previous.job or self.job
-
     def release(self, storage: Storage) -> None:
         """Let others have the plan; nothing is done where the claim is lost, or the plan gone."""
         newest = _newest(self.directory, storage)
@@ -138,7 +138,8 @@ class Claim(msgspec.Struct, kw_only=True):
         content = _read(self.directory, newest[0], storage)
         if content.owner == self.owner:
             with suppress(FileExistsError):
-                free = msgspec.structs.replace(content, owner="", process="", job=self.job)
+                job, at_ms = (self.previous.job, self.previous.at_ms) if self.stands_back else (self.job, 0)
+                free = msgspec.structs.replace(content, owner="", process="", job=job, at_ms=at_ms)
                 _create(self.directory, newest[0] + 1, free, storage)
 
     @property
@@ -203,7 +204,7 @@ def take_claim(
         preempted=preempted,
         preempted_ms=preempted_ms,
         deletes=content.deletes,
-        previous=LastWork(content.job, at_ms, content.deletes),
+        previous=LastWork(content.job, content.at_ms or at_ms, content.deletes),
     )
     try:
         _create(directory, number + 1, claim._content, storage)
@@ -221,7 +222,7 @@ def last_work(directory: str, storage: Storage) -> LastWork:
         content = _read(directory, newest[0], storage)
     except (ClaimedError, InvalidTableError):
         return LastWork()
-    return LastWork(content.job, newest[1].modified_ms, content.deletes, bool(content.owner))
+    return LastWork(content.job, content.at_ms or newest[1].modified_ms, content.deletes, bool(content.owner))
 
 
 @contextmanager

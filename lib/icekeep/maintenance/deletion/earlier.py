@@ -223,7 +223,7 @@ def _finish(
         # Another run may have finished it, or an operator taken it back, since it was looked at.
         due = _due(directory, proofs.load(), now_ms, claim.previous, listener)
         if due is None:
-            claim.stand_back()
+            claim.stands_back = True
             return Earlier()
         if due.to_do is _ToDo.FORGET:
             forget_plan(due.plan, storage)
@@ -283,7 +283,7 @@ def _carried_out(
         kept = kept_by_others(plan, table, proofs.now_ms, skips_trash=told.skips_trash)
     if kept.reason:
         listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {kept.reason}"))
-        claim.stand_back()
+        claim.stands_back = True
         return Earlier()
     places = territory(table.metadata, (*plan.roots, *told.options.roots), told.other_places)
     again = _in_use_again(due, retained, table, places, spark)

@@ -12,6 +12,7 @@ from functools import partial
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
@@ -259,7 +260,7 @@ def _carry_out_part(part: PlanPart, work: _Work, pace: "_Pace", look: Look) -> I
         yield Reclaimed(missing_count=part.files_count)
         return
     # Where a file is in the trash says the plan's own directory.
-    if not work.empties_trash and not work.territory.mask(files["location"]).all():
+    if not work.empties_trash and not (work.territory.mask(files["location"]) | _are_kept(files, look)).all():
         raise SafetyError(
             f"plan {part.location!r} names files outside the places of table {work.plan.table!r}; nothing of it is deleted",
             location=part.location,
@@ -270,7 +271,7 @@ def _carry_out_part(part: PlanPart, work: _Work, pace: "_Pace", look: Look) -> I
         for start in range(0, rows.num_rows, pace.most_at_once):
             some = rows.slice(start, pace.most_at_once)
             pace.wait_for(some.num_rows)
-            in_use = np.isin(path_keys(some["location"]), look())
+            in_use = _are_kept(some, look)
             # The look may take longer than the claim holds: this comes last.
             work.claim.check(work.storage, work.runtime)
             done, stayed = _removed(kind, some.filter(pa.array(~in_use)), work)
@@ -280,6 +281,10 @@ def _carry_out_part(part: PlanPart, work: _Work, pace: "_Pace", look: Look) -> I
         location = f"{work.unmoved_directory}/files-{work.runtime.new_uuid()}.jsonl"
         written = write_part(pa.concat_tables(unmoved), location, work.storage)
         yield Reclaimed(unmoved=(written,))
+
+
+def _are_kept(files: pa.Table, look: Look) -> npt.NDArray[np.bool_]:
+    return np.isin(path_keys(files["location"]), look())
 
 
 def _removed(kind: FileKind, files: pa.Table, work: _Work) -> tuple[Reclaimed, pa.Table]:

@@ -20,7 +20,7 @@ from icekeep.commit.changes.restore_snapshots import RestoreExpired, restored_ta
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError, IcekeepError, InvalidTableError, MissingFileError, NotFoundError, SafetyError
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted
-from icekeep.maintenance.deletion.claims import CLAIMS, RESTORE, Claim, released, take_claim
+from icekeep.maintenance.deletion.claims import CLAIMS, RESTORE, Claim, last_work, released, take_claim
 from icekeep.maintenance.deletion.clock import earlier_clock_ms
 from icekeep.maintenance.deletion.named_files import plans_that_share
 from icekeep.maintenance.deletion.plans import (
@@ -159,12 +159,13 @@ def _restored(
                 late = move_back(plan, claim, storage, runtime, SILENT)
         has_changed = bool(returned.moved_count or snapshot_ids) or not plan.snapshot_ids
         notes += [*late.notes(), *_ended(plan, claim, late, storage, has_changed=has_changed)]
+        notes += [_may_be_at_work(held.directory.rpartition("/")[2]) for held in claims[1:] if held.preempted]
         is_complete = late.is_complete
     except IcekeepError as error:
         if not snapshot_ids:
             raise
         notes.append(
-            f"the snapshots are back, and it could not be seen whether all files are: {error.message}; {_once_more(plan)}"
+            f"the snapshots are back, and it could not be seen whether all files are: {error.message}; {_once_more(plan.run)}"
         )
         is_complete = False
     return RestoreResult(
@@ -215,16 +216,24 @@ def _ended(plan: DeletionPlan, claim: Claim, late: Returned, storage: Storage, *
     if plan.is_trash and has_changed:
         # It holds what that run still moves to the trash, and no later run goes on with it.
         mark_done(plan, plan.files_count, storage, restored=True)
-    return [f"run {plan.run!r} may be at work still: when it has ended, {_once_more(plan)}"]
+    return [_may_be_at_work(plan.run)]
 
 
-def _once_more(plan: DeletionPlan) -> str:
-    return f"run `icekeep restore --run {plan.run}` again"
+def _may_be_at_work(run: str) -> str:
+    return f"run {run!r} may be at work still: when it has ended, {_once_more(run)}"
+
+
+def _once_more(run: str) -> str:
+    return f"run `icekeep restore --run {run}` again"
 
 
 def list_restorable(table: Table) -> tuple[Restorable, ...]:
-    """The runs of which files are in the trash, or wait for their deletion, the newest first."""
-    return tuple(described(plan, table.metadata) for plan in plans_of(table))
+    """The runs of which files are in the trash, or wait for their deletion, the newest first.
+
+    Those are not among them whose files are being deleted for good.
+    """
+    plans = (plan for plan in plans_of(table) if not last_work(plan.directory, table.storage).deletes)
+    return tuple(described(plan, table.metadata) for plan in plans)
 
 
 def _change(table: Table, plan: DeletionPlan) -> RestoreExpired | None:

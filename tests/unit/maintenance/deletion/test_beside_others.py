@@ -268,6 +268,7 @@ def test_a_plan_whose_files_may_still_be_deleted_for_good_does_not_come_back(wor
         with pytest.raises(NotFoundError, match="are being deleted for good: nothing of it comes back") as error:
             world.restore(run)
         refused.append(error.value.exit_status)
+        assert list_restorable(world.table) == ()
 
     world.once(restore, "delete_many", "/data/a")
     world.finish()

@@ -387,6 +387,40 @@ def test_trash_is_emptied_though_its_files_lay_outside_what_are_the_table_s_plac
     assert world.own() == set()
 
 
+def test_a_plan_of_which_a_file_lies_outside_the_table_s_places_by_now_goes_but_for_that(world):
+    """A property was changed while the plan waited: it was refused as a whole each night."""
+    elsewhere = "memory://lake/elsewhere"
+    commit(world.table, ChangeProperties(updates={"write.data.path": elsewhere}), runtime=world.runtime)
+    stray = f"{elsewhere}/x"
+    world.memory.create(stray, b"rows x")
+    add(world.table, replace(data_file("x"), file_path=stray))
+    world.runtime.pass_ms(1000)
+    commit(world.table, DeleteFiles(paths=frozenset({stray})), runtime=world.runtime)
+    world.runtime.pass_ms(1000)
+    world.expire(options={"grace": "1d"})
+    commit(world.table, ChangeProperties(removals=("write.data.path",)), runtime=world.runtime)
+    world.pass_days(1.1)
+    result = world.finish()
+    assert (result.status, result.finished_files_count, result.kept_again_files_count) == ("done", 12, 1)
+    assert (world.data(), stray in world.memory.files, world.own()) == (["ab", "c"], True, set())
+
+
+def test_two_plans_of_one_restore_that_failed_do_not_wait_for_each_other():
+    """Each run that looked at one of them and left it made the restore younger by that, for the other one."""
+    world = ExpiredWorld(TwoBuckets)
+    world.expire(trash=3)
+    run = plan_of_snapshots(world)
+    world.pass_days(1.5)
+    world.catalog.follow(fails(SafetyError("the catalog refuses")))
+    with pytest.raises(SafetyError, match="the catalog refuses"):
+        world.restore(run)
+    world.pass_days(0.5)
+    for _ in range(10):
+        world.finish(trash=3)
+        world.pass_days(1)
+    assert (world.data(), world.own()) == (["ab", "c"], set())
+
+
 def test_what_a_restore_moved_back_and_did_not_commit_goes_to_the_trash_again(world):
     """The plan was forgotten when its days were over, and the files stayed."""
     world.expire(trash=3)

@@ -6,6 +6,7 @@ from threading import Event, Thread
 import pytest
 
 from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.manage_refs import DropRef
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.maintenance.deletion import claims, earlier
@@ -110,6 +111,29 @@ def test_a_second_restore_knows_too_that_a_call_of_the_run_before_may_be_under_w
     world.finish(trash=3)
     assert world.restore(run).restored_files_count == 1
     assert world.data() == ["a", "ab", "b", "c"]
+
+
+def test_a_restore_says_that_a_run_may_be_at_work_on_another_plan_of_its_files(world):
+    """That moved them to its own trash after the snapshots were back."""
+    world.expire(options={"grace": "1d"})
+    older = list_restorable(world.table)[0].run
+    plan = {at: file for at, file in world.memory.files.items() if f"/{older}/" in at}
+    world.restore(older)
+    world.memory.files |= plan
+    for name, ref in world.table.metadata.refs.items():
+        if ref.type == "tag":
+            commit(world.table, DropRef(name=name, type="tag", expected_id=ref.snapshot_id), runtime=world.runtime)
+    world.runtime.pass_ms(1000)
+    restored = []
+
+    def restore() -> None:
+        world.pass_a_lease()
+        restored.append(world.restore(older))
+
+    world.once(restore, "move_many", "/data/a")
+    younger = world.expire(trash=3).plan_location.rpartition("/")[2]
+    note = f"run '{younger}' may be at work still: when it has ended, run `icekeep restore --run {younger}` again"
+    assert restored[0].note == note
 
 
 def test_a_restore_that_ends_unknown_while_a_run_is_about_to_claim_its_plan_is_left_alone(world, monkeypatch):
