@@ -5,11 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepError, MissingFileError
-from icekeep.maintenance.deletion.garbage import FileKind, GarbageFile, garbage_table
+from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError
+from icekeep.maintenance.deletion.garbage import GARBAGE, FileKind, GarbageFile, garbage_table
+from icekeep.maintenance.deletion.plans import plan_directories, read_part, read_plan
 from icekeep.maintenance.deletion.reachability import Candidates, Garbage, Retained, garbage_of, statistics_files
 from icekeep.planning.manifest_lists import listed_manifests
 from icekeep.planning.sessions import SparkSource
@@ -59,9 +62,13 @@ def read_history(table: Table) -> History:
 
 
 def all_garbage(table: Table, spark: SparkSource) -> Garbage:
-    """Every file that the table's metadata leads to, now or in its history; what cannot be read is told and stays."""
+    """Every file that the table's metadata leads to, now or in its history, and what waits for its deletion.
+
+    What cannot be read is told and stays.
+    """
     history = read_history(table)
     snapshots = [*_snapshots(history)]
+    waiting, unreadable = _waiting(table, {snapshot.snapshot_id for snapshot in snapshots})
     listed = listed_manifests(table.storage, spark, snapshots, check=False)
     sizes = {path: size for one in history.metadata for path, size in statistics_files(one).items()}
     files = [
@@ -80,10 +87,32 @@ def all_garbage(table: Table, spark: SparkSource) -> Garbage:
     candidates = Candidates(
         metadata=_with_all_specs(history),
         manifests=listed.manifests,
-        files=garbage_table(files),
-        unreadable=(*history.unreadable, *_still_there(listed.unreadable, table.storage)),
+        files=pa.concat_tables([garbage_table(files), waiting]),
+        unreadable=(*history.unreadable, *_still_there(listed.unreadable, table.storage), *unreadable),
     )
-    return garbage_of(candidates, retained, table.storage, spark)
+    garbage = garbage_of(candidates, retained, table.storage, spark)
+    if isinstance(garbage.content, pa.Table):
+        # What a plan names and manifests lead to is counted once.
+        is_content = pc.is_in(garbage.named["location"], value_set=garbage.content["location"].combine_chunks())
+        garbage = replace(garbage, named=garbage.named.filter(pc.invert(is_content)))
+    return garbage
+
+
+def _waiting(table: Table, known_ids: set[int]) -> tuple[pa.Table, list[str]]:
+    """The files of plans to which no snapshot of the history leads any more, and the plans that cannot be read."""
+    rows, unreadable = [GARBAGE.empty_table()], []
+    for directory in plan_directories(table.metadata, table.storage):
+        try:
+            plan = read_plan(directory, table.storage)
+            is_own = plan.table_uuid == table.metadata.table_uuid
+            if is_own and (not plan.snapshot_ids or not known_ids >= {*plan.snapshot_ids}):
+                rows += [read_part(part, table.storage) for part in plan.parts]
+        except MissingFileError:
+            # Its run has just finished it.
+            continue
+        except InvalidTableError:
+            unreadable.append(directory)
+    return pa.concat_tables(rows), unreadable
 
 
 def _read(location: str, storage: Storage) -> TableMetadata | IcekeepError | None:

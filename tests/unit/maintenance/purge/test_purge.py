@@ -26,16 +26,13 @@ from icekeep.maintenance.purge import drop_table, plan_drop_table
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.storage.local import LocalStorage
 from kit.changes import Recorder
+from kit.expired_tables import ExpiredWorld, no_spark
 from kit.memory_catalog import MemoryCatalog
 from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import COLUMNS, EVENTS, add, data_file, entries_of, files, memory_table
 
 WAREHOUSE = "memory://lake/wh"
-
-
-def no_spark():
-    raise AssertionError("Spark has no part in this")
 
 
 def history(catalog=None, **properties):
@@ -101,6 +98,36 @@ def test_metadata_of_the_history_leads_to_what_the_newest_does_not_name_any_more
     assert len(locations) == 4
     purged(table)
     assert stored(table) == set()
+
+
+def test_files_that_wait_for_their_deletion_go_with_a_table_whose_metadata_names_them_no_more():
+    """Metadata from before the expiration had left the log; the plan was the only list of them, and went without them."""
+    world = ExpiredWorld()
+    short = {"write.metadata.previous-versions-max": "2", "write.metadata.delete-after-commit.enabled": "true"}
+    commit(world.table, ChangeProperties(updates=short), runtime=world.runtime)
+    assert world.expire(options={"grace": "1d"}).left_files_count == 7
+    add(world.table, "a")
+    for number in range(4):
+        commit(world.table, ChangeProperties(updates={"number": str(number)}), runtime=world.runtime)
+    table = world.table
+    kept = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+    for at in [at for at in world.memory.files if at.endswith(".metadata.json") and "/.icekeep/" not in at]:
+        if at not in kept:
+            del world.memory.files[at]
+    result = drop_table(table, no_spark, purge=True, runtime=world.runtime)
+    # Metadata that the log names, and that an engine removed.
+    assert (result.status, result.missing_files_count) == ("done", 2)
+    assert sum(kind.files_count for kind in result.deleted_files if kind.kind.is_content) == 4
+    assert not world.memory.files
+
+
+def test_a_waiting_plan_that_cannot_be_read_is_told_by_a_purge():
+    world = ExpiredWorld()
+    world.expire(options={"grace": "1d"})
+    head = next(at for at in world.memory.files if at.endswith("/plan.json"))
+    world.memory.files[head] = (b"{", 0)
+    result = drop_table(world.table, no_spark, purge=True, runtime=world.runtime)
+    assert result.unreadable == (head.rpartition("/")[0],)
 
 
 def test_the_plan_is_beside_the_tables_until_it_is_carried_out():
