@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from icekeep.maintenance import restoring
-from icekeep.maintenance.deletion import earlier, keeping, named_files
-from icekeep.maintenance.deletion.claims import Claim, LastWork
+from icekeep.maintenance.deletion import earlier
+from icekeep.maintenance.deletion.claims import Claim
 from icekeep.maintenance.deletion.keeping import Kept
 from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.expiration import execute as expiring
@@ -23,14 +22,6 @@ _NOTHING_IN_USE = np.empty(0, np.int64)
 def forgets_what_waits() -> AbstractContextManager[Any]:
     """Takes files for orphans that a plan names (MAINTENANCE 1.2)."""
     return _all(replaced(waiting, "_plans", lambda table: iter(())), _asks_no_other_plan(removing))
-
-
-def takes_a_trash_that_comes_back_for_moved() -> AbstractContextManager[Any]:
-    """Takes files for orphans that a restore has brought back and not committed (MAINTENANCE 1.2)."""
-    return _all(
-        replaced(restoring, "mark_undone", lambda plan, storage: None),
-        *(replaced(at, "last_work", lambda directory, storage: LastWork()) for at in (named_files, keeping)),
-    )
 
 
 def carries_on_whoever_took_over() -> AbstractContextManager[Any]:

@@ -33,7 +33,7 @@ from simulation.file_operations import (
 from simulation.history import History
 from simulation.manifest_operations import MergeManifests, MergeManifestsAndClean
 from simulation.operations import Make
-from simulation.orphan_operations import RemoveOrphans, RestoreBeside
+from simulation.orphan_operations import RestoreBeside
 from simulation.publishing_operations import Publish, Stage
 from simulation.ref_operations import MakeBranchOrTag, MoveBranchOrTag, RenameABranch
 from simulation.snapshot_operations import Expire, ExpireAndReclaim, Rollback, SetCurrent
@@ -161,9 +161,6 @@ MUTANTS: dict[Mutant, Hunt] = {
         "D4", at=123, likes=(DeleteByValue, Compact, MergeManifestsAndClean)
     ),
     broken_deletion.forgets_what_waits: Hunt("G2", at=1, orphans=True),
-    broken_deletion.takes_a_trash_that_comes_back_for_moved: Hunt(
-        "G2", at=372, catalog=POINTER, share=0.01, likes=(RestoreBeside, RemoveOrphans), orphans=True
-    ),
     broken_deletion.carries_on_whoever_took_over: Hunt(
         "G1", at=311, catalog=POINTER, share=0.0, likes=(RestoreBeside,), orphans=True
     ),
