@@ -85,17 +85,25 @@ class ExpiredWorld:
     def expired_twice(self) -> None:
         """The same snapshots are in two plans: the older is due and was cut off when it was forgotten, the younger waits."""
         self.expire(options={"grace": "1h"})
-        run = next(name for name in self.own() if name.endswith("/plan.json")).split("/")[1]
-        older = {at: file for at, file in self.memory.files.items() if f"/{run}/" in at}
-        self.restore()
-        self.memory.files |= older
+        self.restored_and_cut_off(next(name for name in self.own() if name.endswith("/plan.json")).split("/")[1])
+        self.pass_days(0.1)
+        self.expire(options={"grace": "5d"})
+        self.pass_days(1)
+
+    def restored_and_cut_off(self, run: str) -> None:
+        """The restore of a run was cut off before it forgot the plan, and its tags were dropped."""
+        plan = {at: file for at, file in self.memory.files.items() if f"/{run}/" in at}
+        self.restore(run)
+        self.memory.files |= plan
+        self.drop_tags()
+
+    def drop_tags(self) -> None:
+        """What came back can expire again."""
         for name, ref in self.table.metadata.refs.items():
             if ref.type == "tag":
                 change = DropRef(name=name, type="tag", expected_id=ref.snapshot_id)
                 commit(self.table, change, runtime=self.runtime)
-        self.pass_days(0.1)
-        self.expire(options={"grace": "5d"})
-        self.pass_days(1)
+        self.runtime.pass_ms(1000)
 
     def finish(self, **told: Any) -> ExpireSnapshotsResult:
         """A run that expires nothing of its own."""

@@ -18,13 +18,14 @@ from threading import Event, Thread
 import msgspec
 
 from icekeep.errors import ClaimedError, IcekeepError, InvalidTableError, MissingFileError
+from icekeep.maintenance.deletion.options import DAY_MS
 from icekeep.maintenance.processes import has_ended, process_name
 from icekeep.runtime import Runtime
 from icekeep.storage.base import FileInfo, Storage
 
 LEASE_MS = 10 * 60 * 1000
 
-_CALL_MS = 24 * 60 * 60 * 1000
+_CALL_MS = DAY_MS
 """For so long a call may be under way whose run has lost the plan."""
 
 RESTORE = "restore"

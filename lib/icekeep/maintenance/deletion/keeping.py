@@ -25,7 +25,7 @@ import pyarrow as pa
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.deletion.claims import RESTORE, LastWork, last_work
-from icekeep.maintenance.deletion.named_files import is_in_trash_for_certain, plan_keys
+from icekeep.maintenance.deletion.named_files import is_in_trash_for_certain, other_plans, plan_keys
 from icekeep.maintenance.deletion.options import DAY_MS
 from icekeep.maintenance.deletion.plans import (
     DONE,
@@ -34,13 +34,11 @@ from icekeep.maintenance.deletion.plans import (
     is_restored,
     plan_directories,
     read_part,
-    read_plan,
     trash_location,
 )
 from icekeep.planning.location_keys import Keys, path_keys
 from icekeep.spec.iso8601 import format_timestamp
 from icekeep.storage.base import FileInfo, Storage
-from icekeep.storage.locations import canonical
 
 _NONE = np.empty(0, np.int64)
 _LOOKED_AT_FILES = 10_000
@@ -160,28 +158,19 @@ def _later(
 ) -> Iterator[_Keeper]:
     """The other plans that keep their files for longer, until `own_ms`, and those that are being restored."""
     storage = table.storage
-    for directory in directories:
-        # The table's location may be spelled in another way by now.
-        if canonical(directory) == canonical(plan.directory):
+    for other in other_plans(plan, directories, table):
+        if not is_committed(other, table.metadata) or is_in_trash_for_certain(other.directory, storage):
             continue
-        try:
-            other = read_plan(directory, storage)
-        except InvalidTableError:
-            # One damaged plan must not stop all others; whoever comes to it says so.
-            continue
-        is_meant = other.table_uuid == plan.table_uuid and is_committed(other, table.metadata)
-        if not is_meant or is_in_trash_for_certain(directory, storage):
-            continue
-        keeper = _keeper(other, now_ms, storage, skips_trash=skips_trash)
-        restore_ms = restore_ends_ms(other, last_work(directory, storage))
+        work = last_work(other.directory, storage)
+        keeper = _keeper(other, work, now_ms, storage, skips_trash=skips_trash)
+        restore_ms = restore_ends_ms(other, work)
         if restore_ms > now_ms:
             yield _Keeper(other, max(keeper.until_ms, restore_ms), will_delete=False)
         elif keeper.until_ms > now_ms and (keeper.until_ms, other.run) > (own_ms, plan.run):
             yield keeper
 
 
-def _keeper(plan: DeletionPlan, now_ms: int, storage: Storage, *, skips_trash: bool) -> _Keeper:
-    work = last_work(plan.directory, storage)
+def _keeper(plan: DeletionPlan, work: LastWork, now_ms: int, storage: Storage, *, skips_trash: bool) -> _Keeper:
     done = done_file(plan, work, storage)
     if work.deletes:
         until_ms = 0

@@ -4,7 +4,7 @@ Where one plan is asked about others, plans and parts that cannot be read are pa
 others. Whoever comes to that plan says so.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from icekeep.catalog.base import Table
-from icekeep.errors import InvalidTableError, MissingFileError
+from icekeep.errors import InvalidTableError
 from icekeep.maintenance.deletion.claims import RESTORE, last_work
 from icekeep.maintenance.deletion.garbage import GARBAGE
 from icekeep.maintenance.deletion.plans import (
@@ -75,18 +75,20 @@ def is_in_trash_for_certain(directory: str, storage: Storage) -> bool:
     return is_whole_in_trash(directory, storage) and last_work(directory, storage).job != RESTORE
 
 
-def _others_in_place(plan: DeletionPlan, table: Table) -> Iterator[DeletionPlan]:
-    """The other plans of a table that can be read, and whose files may lie in their places."""
-    for directory in plans_with_files_in_place(table):
+def other_plans(plan: DeletionPlan, directories: Iterable[str], table: Table) -> Iterator[DeletionPlan]:
+    """The other plans of a table that can be read, among those of some directories."""
+    for directory in directories:
         # The table's location may be spelled in another way by now.
         if canonical(directory) == canonical(plan.directory):
             continue
-        try:
+        with suppress(InvalidTableError):
             other = read_plan(directory, table.storage)
-        except (MissingFileError, InvalidTableError):
-            continue
-        if other.table_uuid == plan.table_uuid:
-            yield other
+            if other.table_uuid == plan.table_uuid:
+                yield other
+
+
+def _others_in_place(plan: DeletionPlan, table: Table) -> Iterator[DeletionPlan]:
+    return other_plans(plan, plans_with_files_in_place(table), table)
 
 
 def _read_part(payload: tuple[PlanPart, Storage]) -> Iterator[pa.RecordBatch]:

@@ -260,7 +260,8 @@ def _carry_out_part(part: PlanPart, work: _Work, pace: "_Pace", look: Look) -> I
         yield Reclaimed(missing_count=part.files_count)
         return
     # Where a file is in the trash says the plan's own directory.
-    if not work.empties_trash and not (work.territory.mask(files["location"]) | _are_kept(files, look)).all():
+    is_ours = np.ones(files.num_rows, np.bool_) if work.empties_trash else work.territory.mask(files["location"])
+    if not is_ours.all() and not (is_ours | _are_kept(files, look)).all():
         raise SafetyError(
             f"plan {part.location!r} names files outside the places of table {work.plan.table!r}; nothing of it is deleted",
             location=part.location,

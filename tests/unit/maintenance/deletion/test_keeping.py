@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
-from icekeep.commit.changes.manage_refs import DropRef
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError, SafetyError, UnavailableError
 from icekeep.maintenance.deletion import keeping
@@ -47,20 +46,17 @@ def plan_of_snapshots(world: ExpiredWorld) -> str:
     return run
 
 
-def restored_and_cut_off(world: ExpiredWorld, run: str) -> None:
-    """The restore of a run was cut off before it forgot the plan, and its tags were dropped."""
-    plan = {at: file for at, file in world.memory.files.items() if f"/{run}/" in at}
-    world.restore(run)
-    world.memory.files |= plan
-    drop_tags(world)
-
-
-def drop_tags(world: ExpiredWorld) -> None:
-    """What came back can expire again."""
-    for name, ref in world.table.metadata.refs.items():
-        if ref.type == "tag":
-            commit(world.table, DropRef(name=name, type="tag", expected_id=ref.snapshot_id), runtime=world.runtime)
+def file_outside_for_a_while(world: ExpiredWorld) -> str:
+    """A file that was written, and removed again, while `write.data.path` led elsewhere."""
+    elsewhere = "memory://lake/elsewhere"
+    commit(world.table, ChangeProperties(updates={"write.data.path": elsewhere}), runtime=world.runtime)
+    stray = f"{elsewhere}/x"
+    world.memory.create(stray, b"rows x")
+    add(world.table, replace(data_file("x"), file_path=stray))
     world.runtime.pass_ms(1000)
+    commit(world.table, DeleteFiles(paths=frozenset({stray})), runtime=world.runtime)
+    world.runtime.pass_ms(1000)
+    return stray
 
 
 def beside(world: ExpiredWorld, act: Callable[[], Any]) -> None:
@@ -140,7 +136,7 @@ def test_a_plan_that_a_restore_holds_for_another_is_not_taken_over_by_a_second_r
     orphans = list_restorable(world.table)[0].run
     world.expire(options={"grace": "1h"})
     older = plan_of_snapshots(world)
-    restored_and_cut_off(world, older)
+    world.restored_and_cut_off(older)
     adopt_and_delete(world, "z")
     world.expire(options={"grace": "5d"})
     world.pass_days(6)
@@ -240,7 +236,7 @@ def test_where_nothing_can_be_moved_to_the_trash_the_snapshots_come_back_all_the
     world.expire(trash=3)
     assert world.restore().restored_snapshots_count == 3
     assert world.files() == before
-    drop_tags(world)
+    world.drop_tags()
     world.expire(trash=3)
     for _ in range(5):
         world.pass_days(1)
@@ -264,7 +260,7 @@ def test_a_file_that_stayed_in_its_place_has_the_days_of_the_plan_that_is_in_the
 def test_trash_is_not_emptied_of_what_another_plan_keeps_for_longer(world):
     world.expire(trash=3)
     run = plan_of_snapshots(world)
-    restored_and_cut_off(world, run)
+    world.restored_and_cut_off(run)
     world.expire(options={"grace": "20d"})
     younger = list_restorable(world.table)[0].run
     assert younger != run
@@ -277,7 +273,7 @@ def test_a_plan_of_which_some_snapshots_came_back_keeps_the_files_of_the_others(
     """It was taken for one that never committed, and forgotten."""
     world.expire(options={"grace": "20d"})
     older = plan_of_snapshots(world)
-    restored_and_cut_off(world, older)
+    world.restored_and_cut_off(older)
     world.memory.create(data_file("d").file_path, b"d" * 100)
     add(world.table, "d")
     world.runtime.pass_ms(1000)
@@ -371,14 +367,7 @@ def test_a_plan_that_was_cut_off_and_of_which_a_file_is_in_use_again_comes_back_
 
 def test_trash_is_emptied_though_its_files_lay_outside_what_are_the_table_s_places_by_now(world):
     """The property `write.data.path` led elsewhere when the run was; each night was partial, and nothing came back."""
-    elsewhere = "memory://lake/elsewhere"
-    commit(world.table, ChangeProperties(updates={"write.data.path": elsewhere}), runtime=world.runtime)
-    stray = f"{elsewhere}/x"
-    world.memory.create(stray, b"rows x")
-    add(world.table, replace(data_file("x"), file_path=stray))
-    world.runtime.pass_ms(1000)
-    commit(world.table, DeleteFiles(paths=frozenset({stray})), runtime=world.runtime)
-    world.runtime.pass_ms(1000)
+    stray = file_outside_for_a_while(world)
     world.expire(trash=3)
     assert stray not in world.memory.files
     commit(world.table, ChangeProperties(removals=("write.data.path",)), runtime=world.runtime)
@@ -389,14 +378,7 @@ def test_trash_is_emptied_though_its_files_lay_outside_what_are_the_table_s_plac
 
 def test_a_plan_of_which_a_file_lies_outside_the_table_s_places_by_now_goes_but_for_that(world):
     """A property was changed while the plan waited: it was refused as a whole each night."""
-    elsewhere = "memory://lake/elsewhere"
-    commit(world.table, ChangeProperties(updates={"write.data.path": elsewhere}), runtime=world.runtime)
-    stray = f"{elsewhere}/x"
-    world.memory.create(stray, b"rows x")
-    add(world.table, replace(data_file("x"), file_path=stray))
-    world.runtime.pass_ms(1000)
-    commit(world.table, DeleteFiles(paths=frozenset({stray})), runtime=world.runtime)
-    world.runtime.pass_ms(1000)
+    stray = file_outside_for_a_while(world)
     world.expire(options={"grace": "1d"})
     commit(world.table, ChangeProperties(removals=("write.data.path",)), runtime=world.runtime)
     world.pass_days(1.1)
@@ -434,7 +416,7 @@ def test_what_a_restore_moved_back_and_did_not_commit_goes_to_the_trash_again(wo
     assert (world.finish(trash=3).finished_files_count, world.data()) == (7, ["ab", "c"])
     world.pass_days(2)
     assert world.restore(run).restored_snapshots_count == 3
-    drop_tags(world)
+    world.drop_tags()
     world.expire(trash=3)
     world.pass_days(3.1)
     world.finish(trash=3)
@@ -456,7 +438,7 @@ def test_of_two_expirations_of_the_same_snapshots_one_deletes_their_files(world,
     if inner:
         run = plan_of_snapshots(world)
         assert world.restore(run).restored_snapshots_count == 3
-        drop_tags(world)
+        world.drop_tags()
         world.expire(trash=inner)
     for _ in range(8):
         world.pass_days(1)

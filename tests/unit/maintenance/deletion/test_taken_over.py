@@ -6,7 +6,6 @@ from threading import Event, Thread
 import pytest
 
 from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.manage_refs import DropRef
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.maintenance.deletion import claims, earlier
@@ -117,13 +116,7 @@ def test_a_restore_says_that_a_run_may_be_at_work_on_another_plan_of_its_files(w
     """That moved them to its own trash after the snapshots were back."""
     world.expire(options={"grace": "1d"})
     older = list_restorable(world.table)[0].run
-    plan = {at: file for at, file in world.memory.files.items() if f"/{older}/" in at}
-    world.restore(older)
-    world.memory.files |= plan
-    for name, ref in world.table.metadata.refs.items():
-        if ref.type == "tag":
-            commit(world.table, DropRef(name=name, type="tag", expected_id=ref.snapshot_id), runtime=world.runtime)
-    world.runtime.pass_ms(1000)
+    world.restored_and_cut_off(older)
     restored = []
 
     def restore() -> None:
