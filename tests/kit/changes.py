@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.retry import CommitResult, commit
-from icekeep.events import Event
+from icekeep.events import Event, Warned
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import Update
 from kit.sharing import SharingReader, stored
@@ -22,6 +22,10 @@ class Recorder:
 
     def on(self, event: Event) -> None:
         self.events.append(event)
+
+    @property
+    def warnings(self) -> list[str]:
+        return [event.message for event in self.events if isinstance(event, Warned)]
 
 
 class Applying:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from icekeep.catalog.base import Table
+from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.changes.manage_refs import DropRef
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.retry import commit
@@ -103,6 +104,25 @@ class ExpiredWorld:
             if ref.type == "tag":
                 change = DropRef(name=name, type="tag", expected_id=ref.snapshot_id)
                 commit(self.table, change, runtime=self.runtime)
+        self.runtime.pass_ms(1000)
+
+    def leave(self, *names: str) -> None:
+        """Files that no snapshot names are written, as a writer leaves them, and are old enough to be orphans."""
+        for name in names:
+            self.memory.create(data_file(name).file_path, name.ljust(100).encode())
+        self.pass_days(4)
+
+    def adopt(self, *names: str) -> None:
+        """Another writer appends files by their paths."""
+        for name in names:
+            add(self.table, name)
+            self.runtime.pass_ms(1000)
+
+    def adopt_and_delete(self, *names: str) -> None:
+        """The same, and then takes them out of the table: the next expiration finds them to be garbage again."""
+        self.adopt(*names)
+        change = DeleteFiles(paths=frozenset(data_file(name).file_path for name in names))
+        commit(self.table, change, runtime=self.runtime)
         self.runtime.pass_ms(1000)
 
     def finish(self, **told: Any) -> ExpireSnapshotsResult:

@@ -5,7 +5,9 @@ Two runs may be alive at once on one table, so a directory goes only when its ru
 for a day, no beat either (`heartbeat.py`): a living run writes one every few minutes. Where a run could write none for a day,
 it fails for want of a file and commits nothing.
 
-A plan of deletion that has a head is not left over: it waits to be carried out, or is the ledger of what is in the trash.
+A plan of deletion that has a head is not left over: it waits to be carried out, or is the ledger of what is in the trash. Files
+in the trash never go with the rest. Where their plan is gone, a move came too late that was taken for one that failed: the table
+may lead to them.
 
 Data files and manifests of dead runs are not looked for: no metadata names them, so they are orphans like any others.
 """
@@ -45,12 +47,19 @@ def sweep_runs(table: Table, runtime: Runtime, *, keep: str, listener: Listener)
         How many files are gone; the listener is warned of those that could not be removed or looked for.
     """
     try:
-        left = _left_by_the_dead(table, runtime, keep)
+        left, strays = _left_by_the_dead(table, runtime, keep)
         _LOG.info("%s: dead runs have left %d files below %s", table.name, len(left), own_directory(table.metadata, ""))
         outcomes = table.storage.delete_many(left)
     except IcekeepError as error:
         listener.on(Warned(f"what runs that died have left below {table.metadata.location!r} stays: {error.message}"))
         return 0
+    if strays:
+        listener.on(
+            Warned(
+                f"{len(strays)} files in the trash are of no plan, {strays[0]!r} among them: they stay; where the table leads to "
+                "one, move it back to its place, else remove it"
+            )
+        )
     for outcome in outcomes:
         if outcome.status is DeleteStatus.FAILED:
             listener.on(Warned(f"could not delete {outcome.location!r}, left by a run that died: {outcome.reason}"))
@@ -73,7 +82,8 @@ def living_runs(table: Table, runtime: Runtime) -> frozenset[str]:
     return frozenset(newest_ms.keys() - _dead(newest_ms, table, runtime))
 
 
-def _left_by_the_dead(table: Table, runtime: Runtime, keep: str) -> list[str]:
+def _left_by_the_dead(table: Table, runtime: Runtime, keep: str) -> tuple[list[str], list[str]]:
+    """What goes, and the files in the trash to which no plan leads."""
     runs: dict[str, list[FileInfo]] = {}
     waiting = {keep}
     for run, file in _files(table):
@@ -82,14 +92,15 @@ def _left_by_the_dead(table: Table, runtime: Runtime, keep: str) -> list[str]:
             waiting.add(run)
     for run in waiting:
         runs.pop(run, None)
-    newest_ms = {run: max(_times(files)) for run, files in runs.items()}
-    return [file.location for run in _dead(newest_ms, table, runtime) for file in runs[run]]
+    trash = own_directory(table.metadata, "trash")
+    written = {run: [file for file in files if not _is_trashed(file, trash, run)] for run, files in runs.items()}
+    newest_ms = {run: max(file.modified_ms for file in files) for run, files in written.items() if files}
+    left = [file.location for run in _dead(newest_ms, table, runtime) for file in written[run]]
+    return left, [file.location for run, files in runs.items() if run not in newest_ms for file in files]
 
 
-def _times(files: Iterable[FileInfo]) -> list[int]:
-    """When files of one run were written; what it has moved to the trash keeps the time at which that was written once."""
-    written = [file.modified_ms for file in files if f"/{FILES}/" not in file.location]
-    return written or [file.modified_ms for file in files]
+def _is_trashed(file: FileInfo, trash: str, run: str) -> bool:
+    return file.location.startswith(f"{trash}/{run}/{FILES}/")
 
 
 def _dead(newest_ms: Mapping[str, int], table: Table, runtime: Runtime) -> list[str]:

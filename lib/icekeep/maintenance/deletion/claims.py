@@ -8,7 +8,8 @@ owner. A process that is gone from this machine has no claim any more, without a
 
 Before each call that deletes, the owner looks whether the highest claim is still its own. A call under way is not undone by
 losing the claim, nor by the end of the process, and may take effect much later. So whoever is about to delete files for good
-says so in a claim first (`deletes`), and all later claims on the plan repeat it: nothing of such a plan comes back.
+says so in a claim first (`deletes`), and all later claims on the plan repeat it: nothing of such a plan comes back. That a
+restore was at work is repeated too (`restored_ms`), until a run has made sure that nothing came back and goes on.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,8 +39,7 @@ CLAIMS = "claims"
 class _Content(msgspec.Struct, frozen=True):
     """What a claim says; without an owner the plan is free again, and `job` is who was at work last.
 
-    `deletes` and, for a day, `preempted` are repeated by all later claims. `at_ms` is when that job was at work, where it is not
-    when the claim was made.
+    `deletes`, `restored_ms` and, for a day, `preempted` are repeated by all later claims.
     """
 
     owner: str = ""
@@ -48,20 +48,23 @@ class _Content(msgspec.Struct, frozen=True):
     deletes: bool = False
     preempted: str = ""
     preempted_ms: int = 0
-    at_ms: int = 0
+    restored_ms: int = 0
 
 
 class LastWork(msgspec.Struct, frozen=True):
-    """The job that was, or is, at work on a plan last, and when it said so, epoch milliseconds; empty and 0 if none was.
+    """What the claims say of the work on a plan; nothing if there is none.
 
-    `deletes` says that files of the plan have been deleted for good, or were about to be; `is_held`, that the job has not said
-    that it has ended.
+    Attributes:
+        at_ms: when the job that was, or is, at work on it last said so, epoch milliseconds.
+        deletes: files of the plan have been deleted for good, or were about to be.
+        is_held: the job has not said that it has ended.
+        restored_ms: when a restore said last that it is at work, if no run has carried the plan out since; 0 if not.
     """
 
-    job: str = ""
     at_ms: int = 0
     deletes: bool = False
     is_held: bool = False
+    restored_ms: int = 0
 
 
 class Claim(msgspec.Struct, kw_only=True):
@@ -74,9 +77,9 @@ class Claim(msgspec.Struct, kw_only=True):
         since_ms: when that was made or seen, by the monotonic clock of this process.
         process: that began the work. Tasks renew the claim for it: they end, and the work goes on.
         preempted: the job other than a restore from which the plan was taken over, at `preempted_ms`, or that ended without a
-            word, within the last day: a call of it may be under way. Empty for none.
-        previous: who was at work before.
-        stands_back: the plan is left as it was found: `previous` stays the last work.
+            word, or one of whose calls failed, within the last day: a call of it may be under way. Empty for none.
+        restored_ms: as in `LastWork`. A run that carries the plan out sets it to 0.
+        is_unchanged: a restore has touched nothing: when it ends, no restore was here.
         deletes: whether files of the plan have been deleted for good, by whomever, or are about to be.
     """
 
@@ -89,8 +92,8 @@ class Claim(msgspec.Struct, kw_only=True):
     preempted: str = ""
     preempted_ms: int = 0
     deletes: bool = False
-    previous: LastWork = LastWork()
-    stands_back: bool = False
+    restored_ms: int = 0
+    is_unchanged: bool = False
 
     def arrived(self, runtime: Runtime) -> "Claim":
         """The same claim in another process, which has a monotonic clock of its own."""
@@ -131,6 +134,10 @@ class Claim(msgspec.Struct, kw_only=True):
                 _create(self.directory, number, msgspec.structs.replace(self._content, deletes=True), storage)
                 self._follow(number, storage, runtime)
 
+    def note_failed_call(self, runtime: Runtime) -> None:
+        """A call of this job has failed: it may take effect all the same, and much later."""
+        self.preempted, self.preempted_ms = self.job, runtime.now_ms()
+
     def release(self, storage: Storage) -> None:
         """Let others have the plan; nothing is done where the claim is lost, or the plan gone."""
         newest = _newest(self.directory, storage)
@@ -139,13 +146,23 @@ class Claim(msgspec.Struct, kw_only=True):
         content = _read(self.directory, newest[0], storage)
         if content.owner == self.owner:
             with suppress(FileExistsError):
-                job, at_ms = (self.previous.job, self.previous.at_ms) if self.stands_back else (self.job, 0)
-                free = msgspec.structs.replace(content, owner="", process="", job=job, at_ms=at_ms)
+                job = "" if self.is_unchanged else self.job
+                free = msgspec.structs.replace(
+                    self._content, owner="", process="", job=job, deletes=self.deletes or content.deletes
+                )
                 _create(self.directory, newest[0] + 1, free, storage)
 
     @property
     def _content(self) -> _Content:
-        return _Content(self.owner, self.job, self.process, self.deletes, self.preempted, self.preempted_ms)
+        return _Content(
+            owner=self.owner,
+            job=self.job,
+            process=self.process,
+            deletes=self.deletes,
+            preempted=self.preempted,
+            preempted_ms=self.preempted_ms,
+            restored_ms=self.restored_ms,
+        )
 
     def _follow(self, number: int, storage: Storage, runtime: Runtime) -> None:
         """Go on with a newer claim, if it is of the same owner."""
@@ -205,7 +222,7 @@ def take_claim(
         preempted=preempted,
         preempted_ms=preempted_ms,
         deletes=content.deletes,
-        previous=LastWork(content.job, content.at_ms or at_ms, content.deletes),
+        restored_ms=at_ms if content.job == RESTORE else content.restored_ms,
     )
     try:
         _create(directory, number + 1, claim._content, storage)
@@ -215,7 +232,7 @@ def take_claim(
 
 
 def last_work(directory: str, storage: Storage) -> LastWork:
-    """Who was, or is, at work on a plan last; nobody where the claim cannot be read, or the plan goes at this moment."""
+    """What the claims on a plan say; nothing where the newest cannot be read, or the plan goes at this moment."""
     newest = _newest(directory, storage)
     if newest is None:
         return LastWork()
@@ -223,7 +240,13 @@ def last_work(directory: str, storage: Storage) -> LastWork:
         content = _read(directory, newest[0], storage)
     except (ClaimedError, InvalidTableError):
         return LastWork()
-    return LastWork(content.job, content.at_ms or newest[1].modified_ms, content.deletes, bool(content.owner))
+    at_ms = newest[1].modified_ms
+    return LastWork(
+        at_ms=at_ms,
+        deletes=content.deletes,
+        is_held=bool(content.owner),
+        restored_ms=at_ms if content.job == RESTORE else content.restored_ms,
+    )
 
 
 @contextmanager

@@ -17,15 +17,16 @@ from pyspark.sql import DataFrame
 from icekeep.catalog.base import Table
 from icekeep.errors import ClaimedError, IcekeepError, InvalidTableError, MissingFileError
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.deletion.claims import Claim, LastWork, last_work, released, take_claim
+from icekeep.maintenance.deletion.claims import Claim, last_work, released, take_claim
 from icekeep.maintenance.deletion.keeping import (
+    LookBesideOthers,
     days_in_trash_end_ms,
     done_file,
     kept_by_others,
     kept_in_trash,
     restore_ends_ms,
 )
-from icekeep.maintenance.deletion.looks import LookAndKeep, TableLook
+from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.deletion.named_files import plan_files
 from icekeep.maintenance.deletion.options import DAY_MS, ReclaimOptions
 from icekeep.maintenance.deletion.plans import (
@@ -156,7 +157,7 @@ def settle_plan(
     What could not be moved to the trash waits in its place, by a plan of its own. Where another run has taken the plan over,
     all that is left to that.
     """
-    if done.stopped or (done.failed_count and not is_emptied) or (done.kept_count and is_emptied):
+    if done.stopped or done.failed_count or (done.kept_count and is_emptied):
         return
     try:
         claim.check(table.storage, runtime)
@@ -165,8 +166,10 @@ def settle_plan(
         return
     if done.unmoved:
         _write_unmoved(plan, done, table, runtime, listener)
-    if plan.is_trash and not is_emptied and done.deleted_count + done.missing_count + done.unmoved_count:
-        mark_done(plan, done.missing_count + done.kept_count + done.unmoved_count, table.storage)
+    absent_count = done.missing_count + done.kept_count + done.unmoved_count
+    has_moved = done.deleted_count + done.missing_count + done.unmoved_count or _holds_files(plan, table.storage)
+    if plan.is_trash and not is_emptied and has_moved:
+        mark_done(plan, absent_count, table.storage)
         return
     forget_plan(plan, table.storage)
 
@@ -212,7 +215,7 @@ def _finish(
 ) -> Earlier:
     """One plan, if it is due and nobody is at it."""
     storage = proofs.table.storage
-    if _due(directory, proofs.table, now_ms, last_work(directory, storage), listener) is None:
+    if _due(directory, proofs.table, now_ms, listener) is None:
         return Earlier()
     try:
         claim = take_claim(directory, _FINISHING, storage, runtime, now_ms)
@@ -221,9 +224,8 @@ def _finish(
         return Earlier()
     with released(claim, storage, runtime):
         # Another run may have finished it, or an operator taken it back, since it was looked at.
-        due = _due(directory, proofs.load(), now_ms, claim.previous, listener)
+        due = _due(directory, proofs.load(), now_ms, listener)
         if due is None:
-            claim.stands_back = True
             return Earlier()
         if due.to_do is _ToDo.FORGET:
             forget_plan(due.plan, storage)
@@ -231,12 +233,8 @@ def _finish(
         return _carried_out(due, claim, proofs, spark, told, listener, runtime)
 
 
-def _due(directory: str, table: Table, now_ms: int, work: LastWork, listener: Listener) -> _Due | None:
-    """What is to be done with a plan; null where it is not due, being restored, or gone.
-
-    Args:
-        work: who was at work on it before this run.
-    """
+def _due(directory: str, table: Table, now_ms: int, listener: Listener) -> _Due | None:
+    """What is to be done with a plan; null where it is not due, being restored, or gone."""
     storage = table.storage
     try:
         plan = read_plan(directory, storage)
@@ -251,7 +249,7 @@ def _due(directory: str, table: Table, now_ms: int, work: LastWork, listener: Li
     if not is_committed(plan, table.metadata):
         if now_ms - plan.created_ms <= DAY_MS:
             return None
-        if any(storage.list(f"{directory}/{FILES}")):
+        if _holds_files(plan, storage):
             listener.on(
                 Warned(f"snapshots are back whose files are in {directory!r}; run `icekeep restore --run {plan.run}`")
             )
@@ -259,6 +257,7 @@ def _due(directory: str, table: Table, now_ms: int, work: LastWork, listener: Li
         return _Due(plan, _ToDo.FORGET)
     if is_forgotten(plan, storage):
         return _Due(plan, _ToDo.FORGET)
+    work = last_work(directory, storage)
     done = done_file(plan, work, storage)
     if restore_ends_ms(plan, work) > now_ms:
         return None
@@ -276,30 +275,47 @@ def _carried_out(
     listener: Listener,
     runtime: Runtime,
 ) -> Earlier:
-    table, retained, plan = proofs.table, proofs.retained(), due.plan
+    table, plan = proofs.table, due.plan
     if due.empties_trash:
         kept = kept_in_trash(plan, table, proofs.now_ms)
     else:
         kept = kept_by_others(plan, table, proofs.now_ms, skips_trash=told.skips_trash)
     if kept.reason:
         listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {kept.reason}"))
-        claim.stands_back = True
         return Earlier()
     places = territory(table.metadata, (*plan.roots, *told.options.roots), told.other_places)
-    again = _in_use_again(due, retained, table, places, spark)
-    if due.empties_trash and any(table.storage.head(trash_location(plan, location)) for location in again):
+    retained = proofs.retained()
+    again, strays = _staying(due, retained, table, places, spark)
+    if plan.is_trash and _are_in_trash(plan, again, table.storage):
         _tell_kept(due, claim, len(again), listener)
         return Earlier(kept_count=len(again))
+    if strays:
+        listener.on(
+            Warned(
+                f"{len(strays)} files of plan {plan.directory!r} lie outside the places of table {table.name!r} by now, "
+                f"{strays[0]!r} among them: they stay, and no plan names them any more"
+            )
+        )
     if plan.is_trash and not due.empties_trash:
         claim.check(table.storage, runtime)
         mark_undone(plan, table.storage)
+    # By now it is proved that nothing came back.
+    claim.restored_ms = 0
     look = TableLook(table, retained.manifest_keys, spark, trust_totals=told.trust_totals)
+    beside = LookBesideOthers(
+        look,
+        plan,
+        table,
+        np.union1d(path_keys_of([*again, *strays]), kept.keys),
+        proofs.now_ms,
+        skips_trash=told.skips_trash,
+    )
     goes_at_once = told.skips_trash and plan.is_trash and not due.empties_trash
     done = reclaim(
         msgspec.structs.replace(plan, trash_until_ms=None) if goes_at_once else plan,
         claim,
         # What is in use and was never moved has nothing to do with what is in the trash.
-        look if due.empties_trash else LookAndKeep(look, np.union1d(path_keys_of(again), kept.keys)),
+        look if due.empties_trash else beside,
         table,
         places,
         spark,
@@ -322,11 +338,25 @@ def _carried_out(
     )
 
 
-def _in_use_again(due: _Due, retained: Retained, table: Table, places: Territory, spark: SparkSource) -> list[str]:
-    """The files of a plan that are no garbage by the newest metadata, or lie outside the table's places by now."""
+def _staying(
+    due: _Due, retained: Retained, table: Table, places: Territory, spark: SparkSource
+) -> tuple[list[str], list[str]]:
+    """The files of a plan that are no garbage by the newest metadata, and those that lie outside the table's places by now.
+
+    Where a file is in the trash says the plan alone, so none of these lies outside.
+    """
     files = plan_files(due.plan, table.storage, spark)
     garbage = still_garbage(files, retained, table.storage, spark)
-    return _difference(files, garbage if due.empties_trash else _inside(garbage, places))
+    strays = [] if due.empties_trash else _difference(garbage, _inside(garbage, places))
+    return _difference(files, garbage), strays
+
+
+def _are_in_trash(plan: DeletionPlan, locations: list[str], storage: Storage) -> bool:
+    """Whether any of some files of a plan is in the trash."""
+    if not locations:
+        return False
+    trashed = {trash_location(plan, location) for location in locations}
+    return any(file.location in trashed for file in storage.list(f"{plan.directory}/{FILES}"))
 
 
 def _inside(files: pa.Table | DataFrame, places: Territory) -> pa.Table | DataFrame:
@@ -340,10 +370,14 @@ def _inside(files: pa.Table | DataFrame, places: Territory) -> pa.Table | DataFr
 
 def _end(plan: DeletionPlan, storage: Storage) -> None:
     """Nothing is left to be done of a plan; what it has moved already waits for its day."""
-    if any(storage.list(f"{plan.directory}/{FILES}")):
+    if _holds_files(plan, storage):
         mark_done(plan, plan.files_count, storage)
     else:
         forget_plan(plan, storage)
+
+
+def _holds_files(plan: DeletionPlan, storage: Storage) -> bool:
+    return any(storage.list(f"{plan.directory}/{FILES}"))
 
 
 def _write_unmoved(plan: DeletionPlan, done: Reclaimed, table: Table, runtime: Runtime, listener: Listener) -> None:

@@ -9,10 +9,11 @@ restore of the other could not bring it back. So a file goes with the plan that 
     that deletes for good   not at all
 
 The plan that is due leaves such a file to the other one. Where that will not delete it, the first plan waits as a whole: the
-other is in the trash already, or being restored, or a run is at work that may forget it.
+other is in the trash already, or being restored, or a run is at work on it, which may forget it, or leave files to this one.
 
 Two plans may become each other's neighbours at any moment. So a run asks after the head of its own plan is written, and
-`restore` looks for plans that share its files after it has claimed its own: one of the two sees the other.
+`restore` looks for plans that share its files after it has claimed its own: one of the two sees the other. Whoever deletes for
+hours asks again when others have committed.
 """
 
 from collections.abc import Iterator
@@ -23,8 +24,9 @@ import numpy as np
 import pyarrow as pa
 
 from icekeep.catalog.base import Table
-from icekeep.errors import InvalidTableError
-from icekeep.maintenance.deletion.claims import RESTORE, LastWork, last_work
+from icekeep.errors import InvalidTableError, SafetyError
+from icekeep.maintenance.deletion.claims import LastWork, last_work
+from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.deletion.named_files import is_in_trash_for_certain, other_plans, plan_keys
 from icekeep.maintenance.deletion.options import DAY_MS
 from icekeep.maintenance.deletion.plans import (
@@ -81,7 +83,7 @@ def done_file(plan: DeletionPlan, work: LastWork, storage: Storage) -> FileInfo 
     """
     if not plan.is_trash:
         return None
-    is_overtaken = work.job == RESTORE and not work.deletes and not is_restored(plan.directory, storage)
+    is_overtaken = work.restored_ms and not work.deletes and not is_restored(plan.directory, storage)
     return None if is_overtaken else storage.head(f"{plan.directory}/{DONE}")
 
 
@@ -97,7 +99,7 @@ def days_in_trash_end_ms(plan: DeletionPlan, done: FileInfo) -> int:
 
 def restore_ends_ms(plan: DeletionPlan, work: LastWork) -> int:
     """Until when a restore of a plan may be under way, epoch milliseconds: its commit may land long after it said so last."""
-    return work.at_ms + max(DAY_MS, _days_ms(plan)) if work.job == RESTORE and not work.deletes else 0
+    return work.restored_ms + max(DAY_MS, _days_ms(plan)) if work.restored_ms and not work.deletes else 0
 
 
 def kept_by_others(plan: DeletionPlan, table: Table, now_ms: int, *, skips_trash: bool) -> Kept:
@@ -114,6 +116,35 @@ def kept_by_others(plan: DeletionPlan, table: Table, now_ms: int, *, skips_trash
         kept = _kept(plan, keepers, table.storage)
         if {*plan_directories(table.metadata, table.storage)} <= {*directories}:
             return kept
+
+
+class LookBesideOthers:
+    """Looks at the table, and at other plans where it has changed: one of them may wait by now for a file of this plan.
+
+    A plan has its head on disk before its commit, so who sees no commit has no need to look for it.
+    """
+
+    def __init__(
+        self, look: TableLook, plan: DeletionPlan, asked: Table, kept: Keys, now_ms: int, *, skips_trash: bool
+    ):
+        """Begin with the files that stay in any case.
+
+        Args:
+            asked: the table as it was when others were asked last (`kept_by_others`).
+        """
+        self._look, self._plan, self._asked = look, plan, asked
+        self._kept, self._now_ms, self._skips_trash = kept, now_ms, skips_trash
+
+    def __call__(self) -> Keys:
+        in_use, table = self._look(), self._look.table
+        if table.metadata_location != self._asked.metadata_location:
+            kept = kept_by_others(self._plan, table, self._now_ms, skips_trash=self._skips_trash)
+            if kept.reason:
+                raise SafetyError(
+                    f"{kept.reason}; what was not deleted yet of plan {self._plan.directory!r} stays for now"
+                )
+            self._kept, self._asked = np.union1d(self._kept, kept.keys), table
+        return np.union1d(in_use, self._kept)
 
 
 def kept_in_trash(plan: DeletionPlan, table: Table, now_ms: int) -> Kept:
@@ -180,8 +211,8 @@ def _keeper(plan: DeletionPlan, work: LastWork, now_ms: int, storage: Storage, *
         until_ms = max(plan.not_before_ms, now_ms) + _days_ms(plan)
     else:
         until_ms = plan.not_before_ms
-    # The run that made it may not have committed, and forget it.
-    is_settled = not work.is_held or work.job != plan.job or now_ms - work.at_ms > DAY_MS
+    # A run at work may not have committed, and forget it; or it has left files to the plan that asks.
+    is_settled = not work.is_held or now_ms - work.at_ms > DAY_MS
     return _Keeper(plan, until_ms, will_delete=done is None and is_settled)
 
 

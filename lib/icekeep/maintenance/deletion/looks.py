@@ -59,6 +59,11 @@ class TableLook:
         self._spark, self._trust_totals = spark, trust_totals
         self._in_use = _NONE
 
+    @property
+    def table(self) -> Table:
+        """The table as it was seen last."""
+        return self._seen
+
     def __call__(self) -> Keys:
         catalog, identifier = self._seen.catalog, self._seen.identifier
         try:
@@ -95,16 +100,6 @@ class TableLook:
         self._manifest_keys = np.union1d(self._manifest_keys, listed.keys)
         self._snapshot_ids |= frozenset(metadata.snapshots_by_id)
         self._seen = now
-
-
-class LookAndKeep:
-    """Adds files that stay in any case to what is in use by now: in use when the plan was proved, or kept by other plans."""
-
-    def __init__(self, look: Look, kept: Keys) -> None:
-        self._look, self._kept = look, kept
-
-    def __call__(self) -> Keys:
-        return np.union1d(self._look(), self._kept)
 
 
 class DroppedLook:

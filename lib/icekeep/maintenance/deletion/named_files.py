@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError
-from icekeep.maintenance.deletion.claims import RESTORE, last_work
+from icekeep.maintenance.deletion.claims import last_work
 from icekeep.maintenance.deletion.garbage import GARBAGE
 from icekeep.maintenance.deletion.plans import (
     DeletionPlan,
@@ -72,7 +72,7 @@ def plans_with_files_in_place(table: Table) -> Iterator[str]:
 
 def is_in_trash_for_certain(directory: str, storage: Storage) -> bool:
     """Whether all files of a plan are in the trash, and no restore is bringing them back."""
-    return is_whole_in_trash(directory, storage) and last_work(directory, storage).job != RESTORE
+    return is_whole_in_trash(directory, storage) and not last_work(directory, storage).restored_ms
 
 
 def other_plans(plan: DeletionPlan, directories: Iterable[str], table: Table) -> Iterator[DeletionPlan]:

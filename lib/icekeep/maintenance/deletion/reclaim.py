@@ -8,6 +8,7 @@ Files that are gone already are fine, so that a plan may be carried out again.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import msgspec
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepBug, IcekeepError, MissingFileError, SafetyError
+from icekeep.errors import ClaimedError, IcekeepBug, IcekeepError, MissingFileError, SafetyError
 from icekeep.events import Listener, StepAdvanced, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim
 from icekeep.maintenance.deletion.garbage import FileKind, FilesOfKind, added
@@ -64,7 +65,7 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         deleted: by kind; in the trash, if the plan says so.
         missing_count: files that were gone already.
-        kept_count: files that are in use by now, or that another plan keeps: they stay.
+        kept_count: files that are in use by now, or that another plan keeps, or of whose name another is in the trash: they stay.
         unmoved: files that cannot be moved to the trash: written down, to be deleted when their days in it would be over.
         failed: the first of those that could not be deleted, each with the reason.
         stopped: why it ended before the end of the plan; empty where it did not.
@@ -168,26 +169,46 @@ def reclaim(  # noqa: PLR0913 - what a run was told
     done: list[Reclaimed] = []
     stopped = ""
     try:
-        for parts in _stages(plan.parts):
-            for some in _carried_out(work, parts, look, spark, max_concurrent_deletes):
-                done.append(some)
-            listener.on(StepAdvanced(STEP, sum(part.files_count for part in parts)))
+        with _failed_calls_noted(claim, runtime):
+            for parts in _stages(plan.parts):
+                for some in _carried_out(work, parts, look, spark, max_concurrent_deletes):
+                    done.append(some)
+                listener.on(StepAdvanced(STEP, sum(part.files_count for part in parts)))
     except IcekeepError as error:
         if not any(one.deleted_count or one.unmoved for one in done):
             raise
         stopped = error.message
         listener.on(Warned(f"not all files of plan {plan.directory!r} were deleted: {stopped}"))
     total = msgspec.structs.replace(_sum(done), stopped=stopped)
+    if total.failed_count:
+        claim.note_failed_call(runtime)
+    _tell(total, plan, listener)
+    listener.on(StepFinished(STEP, f"{total.deleted_count} files"))
+    return total
+
+
+@contextmanager
+def _failed_calls_noted(claim: Claim, runtime: Runtime) -> Iterator[None]:
+    """Note what ends the block, if it may be a call that takes effect all the same."""
+    try:
+        yield
+    except (SafetyError, ClaimedError):
+        raise
+    except BaseException:
+        claim.note_failed_call(runtime)
+        raise
+
+
+def _tell(total: Reclaimed, plan: DeletionPlan, listener: Listener) -> None:
     for failure in total.failed:
         listener.on(Warned(f"could not delete {failure}"))
     if total.kept_count:
         listener.on(
             Warned(
-                f"{total.kept_count} files of plan {plan.directory!r} are in use by now, or kept by another plan, and stay"
+                f"{total.kept_count} files of plan {plan.directory!r} stay: they are in use by now, another plan keeps them, or "
+                "one of their name is in the trash already"
             )
         )
-    listener.on(StepFinished(STEP, f"{total.deleted_count} files"))
-    return total
 
 
 def _carried_out(
@@ -277,7 +298,7 @@ def _carry_out_part(part: PlanPart, work: _Work, pace: "_Pace", look: Look) -> I
             work.claim.check(work.storage, work.runtime)
             done, stayed = _removed(kind, some.filter(pa.array(~in_use)), work)
             unmoved += [stayed] if stayed.num_rows else []
-            yield msgspec.structs.replace(done, kept_count=int(np.count_nonzero(in_use)))
+            yield msgspec.structs.replace(done, kept_count=done.kept_count + int(np.count_nonzero(in_use)))
     if unmoved:
         location = f"{work.unmoved_directory}/files-{work.runtime.new_uuid()}.jsonl"
         written = write_part(pa.concat_tables(unmoved), location, work.storage)
@@ -308,13 +329,14 @@ def _removed(kind: FileKind, files: pa.Table, work: _Work) -> tuple[Reclaimed, p
     done = Reclaimed(
         deleted=(FilesOfKind(kind=kind, files_count=status[_GONE], bytes=size_bytes),) if status[_GONE] else (),
         missing_count=status[_MISSING],
+        kept_count=status[_TAKEN],
         failed_count=len(failed),
         failed=tuple(failed[:NAMED_COUNT]),
     )
     return done, files.filter(pa.array([answer == _UNMOVED for answer, _ in answers], pa.bool_()))
 
 
-_GONE, _MISSING, _UNMOVED, _FAILED = "gone", "missing", "unmoved", "failed"
+_GONE, _MISSING, _UNMOVED, _TAKEN, _FAILED = "gone", "missing", "unmoved", "taken", "failed"
 _AFTER_DELETE = {DeleteStatus.DELETED: _GONE, DeleteStatus.MISSING: _MISSING, DeleteStatus.FAILED: _FAILED}
 
 
@@ -332,8 +354,11 @@ def _moved(storage: Storage, moves: list[tuple[str, str]]) -> list[tuple[str, st
                 answers.append((_MISSING, ""))
             case MoveStatus.IMPOSSIBLE:
                 answers.append((_UNMOVED, outcome.reason))
-            case _:
-                answers.append((_FAILED, outcome.reason or "there is another file of its name in the trash"))
+            case MoveStatus.TAKEN:
+                # The plan's file is in the trash already: what lies in its place is another one, which is in no plan.
+                answers.append((_TAKEN, ""))
+            case MoveStatus.FAILED:
+                answers.append((_FAILED, outcome.reason))
     return answers
 
 

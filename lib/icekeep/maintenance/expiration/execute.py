@@ -11,8 +11,8 @@ from icekeep.errors import ClaimedError, ConflictError, IcekeepError, MissingFil
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier import DeletionRequest, settle_plan
-from icekeep.maintenance.deletion.keeping import kept_by_others
-from icekeep.maintenance.deletion.looks import LookAndKeep, TableLook
+from icekeep.maintenance.deletion.keeping import LookBesideOthers, kept_by_others
+from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan, refuse_unapproved
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import Territory
@@ -254,7 +254,7 @@ def _reclaimed(  # noqa: PLR0913 - the parts of one run
         reclaimed = reclaim(
             plan,
             claim,
-            LookAndKeep(look, kept.keys),
+            LookBesideOthers(look, plan, latest, kept.keys, wish.now_ms, skips_trash=wish.told.skips_trash),
             latest,
             wish.territory,
             spark,

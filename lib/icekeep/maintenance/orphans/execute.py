@@ -9,8 +9,8 @@ from icekeep.errors import IcekeepError, SafetyError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier, finish_earlier, settle_plan
-from icekeep.maintenance.deletion.keeping import Kept, kept_by_others
-from icekeep.maintenance.deletion.looks import LookAndKeep, TableLook
+from icekeep.maintenance.deletion.keeping import Kept, LookBesideOthers, kept_by_others
+from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.deletion.plans import DeletionPlan, refuse_unapproved, remove_draft
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, plan_directory, sort_files, write_plan
@@ -86,7 +86,7 @@ def remove_orphans(table: Table, spark: SparkSource, search: Search, listener: L
         reclaimed = reclaim(
             plan,
             written.claim,
-            LookAndKeep(look, kept.keys),
+            LookBesideOthers(look, plan, written.now, kept.keys, candidates.now_ms, skips_trash=search.trash == 0),
             written.now,
             candidates.territory,
             spark,

@@ -79,11 +79,12 @@ def draft_of(candidates: Candidates, search: Search, run: str) -> PlanDraft:
     There is no commit to wait after, so that files go at once unless the option `grace` says otherwise.
     """
     days = trash_days(search.trash, parse_location(candidates.table.metadata.location).scheme)
+    not_before_ms = candidates.now_ms + search.options.grace_ms(compares_metadata=True)
     return PlanDraft(
         job=JOB,
         run=run,
-        not_before_ms=candidates.now_ms + search.options.grace_ms(compares_metadata=True),
-        trash_until_ms=candidates.now_ms + days * DAY_MS if days else None,
+        not_before_ms=not_before_ms,
+        trash_until_ms=not_before_ms + days * DAY_MS if days else None,
         roots=search.options.roots,
         accepted=candidates.accepted,
     )

@@ -77,6 +77,7 @@ def restore(
 
     now_ms = earlier_clock_ms(table, runtime)
     claim = take_claim(plan.directory, RESTORE, storage, runtime, now_ms, takes_over=takes_over)
+    claim.is_unchanged = True
     with released(claim, storage, runtime), ExitStack() as others:
         if claim.deletes:
             raise NotFoundError(f"the files of run {plan.run!r} are being deleted for good: nothing of it comes back")
@@ -115,6 +116,7 @@ def _share(
         claim = take_claim(other.directory, RESTORE, storage, runtime, now_ms)
     except ClaimedError as error:
         raise ClaimedError(f"{cannot}: {error.message}; nothing was restored") from error
+    claim.is_unchanged = True
     claims.enter_context(released(claim, storage, runtime))
     if storage.head(f"{other.directory}/{HEAD}") is None:
         # Another run has just finished it; what it deleted is seen to be missing.
@@ -140,8 +142,10 @@ def _restored(
     check_places(plan, claim, storage, runtime)
     if change is not None:
         check_needs(plan, change.before, table)
+    claim.check(storage, runtime)
+    for held in claims:
+        held.is_unchanged = False
     if plan.is_trash:
-        claim.check(storage, runtime)
         mark_undone(plan, storage)
     returned = move_back(plan, claim, storage, runtime, listener)
     returned.refuse_incomplete(plan)

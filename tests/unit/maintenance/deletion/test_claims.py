@@ -87,10 +87,17 @@ def test_tasks_of_one_run_renew_it_together(storage, runtime):
     assert (one.number, other.number, first.number) == (2, 2, 2)
 
 
-def test_a_released_plan_is_free_at_once_and_its_last_job_is_known(storage, runtime):
+def test_a_released_plan_is_free_at_once_and_a_restore_is_known_until_a_run_goes_on(storage, runtime):
     with released(taken(storage, runtime, "restore"), storage, runtime) as first:
-        assert last_work(PLAN, storage).job == "restore"
-    assert last_work(PLAN, storage).job == "restore"
+        assert last_work(PLAN, storage).restored_ms == runtime.now_ms()
+    restored_ms = last_work(PLAN, storage).restored_ms
+    assert restored_ms == runtime.now_ms()
+    runtime.pass_ms(1000)
+    with released(taken(storage, runtime), storage, runtime):
+        assert last_work(PLAN, storage).restored_ms == restored_ms
+    with released(taken(storage, runtime), storage, runtime) as going_on:
+        going_on.restored_ms = 0
+    assert last_work(PLAN, storage).restored_ms == 0
     second = taken(storage, runtime)
     assert second.preempted == ""
     with pytest.raises(ClaimedError):

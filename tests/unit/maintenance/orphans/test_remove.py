@@ -693,6 +693,18 @@ def test_where_a_grace_is_asked_for_a_later_run_deletes(world):
     assert stray not in world.memory.files
 
 
+def test_days_in_the_trash_begin_when_the_grace_is_over(world):
+    """With as many days of grace as in the trash, the run after the one that moved the files emptied it."""
+    world.put("x")
+    world.run(trash=3, options={"grace": "3d"})
+    world.pass_days(3.01)
+    assert world.run(trash=3).finished_files_count == 1
+    world.pass_days(2.9)
+    assert world.run(trash=3).emptied_files_count == 0
+    world.pass_days(0.2)
+    assert world.run(trash=3).emptied_files_count == 1
+
+
 def test_a_table_that_became_another_one_meanwhile_is_left_alone(world):
     table, stray = world.table, world.put("x")
     world.catalog.drop(EVENTS)

@@ -1,0 +1,78 @@
+"""Plans that come to name a file while another plan that names it is carried out."""
+
+import pytest
+
+from icekeep.maintenance.deletion import earlier, reclaim
+from icekeep.maintenance.restoring import list_restorable
+from kit.expired_tables import ExpiredWorld
+
+
+def runs(world):
+    return [plan.run for plan in list_restorable(world.table)]
+
+
+@pytest.mark.parametrize("when", ["during the proof", "between two calls"])
+def test_a_plan_that_begins_to_wait_keeps_its_files(when, monkeypatch):
+    """Others were asked before the proof and never again, and the table itself did not lead to the file any more."""
+    world = ExpiredWorld()
+    world.expire(options={"grace": "1h"})
+    first = runs(world)
+    world.pass_days(0.5)
+
+    def others():
+        monkeypatch.undo()
+        world.adopt_and_delete("b")
+        world.expire(options={"grace": "5d"})
+
+    proves, removes = earlier.still_garbage, reclaim._removed
+
+    def proved(*arguments):
+        others()
+        return proves(*arguments)
+
+    def removed(*arguments):
+        outcome = removes(*arguments)
+        others()
+        return outcome
+
+    if when == "during the proof":
+        monkeypatch.setattr(earlier, "still_garbage", proved)
+    else:
+        monkeypatch.setattr(reclaim, "_CALL_FILES", 1)
+        monkeypatch.setattr(reclaim, "_removed", removed)
+    world.finish()
+    (younger,) = [run for run in runs(world) if run not in first]
+    assert "b" in world.data()
+    assert world.restore(younger).restored_snapshots_count
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_plans_that_are_carried_out_at_once_do_not_leave_a_file_to_each_other(seed, monkeypatch):
+    """The one was not due when the other asked, and the other was at work, so not waiting, when the one did."""
+    world = ExpiredWorld()
+    for _ in range(seed):
+        world.runtime.new_uuid()
+    world.expire(trash=3, options={"grace": "2h"})
+    world.adopt_and_delete("a")
+    world.pass_days(1.25 / 24)
+    world.expire(trash=3, options={"grace": "2h"})
+    world.pass_days(1.5 / 24)
+    real, done = earlier.reclaim, []
+
+    def slow(plan, claim, *arguments, **named):
+        if not done:
+            done.append(plan.run)
+            # It has many files, and takes an hour.
+            for _ in range(20):
+                world.pass_days(3 / 24 / 60)
+                claim.check(world.storage, world.runtime)
+            world.finish(trash=3)
+        return real(plan, claim, *arguments, **named)
+
+    monkeypatch.setattr(earlier, "reclaim", slow)
+    world.finish(trash=3)
+    monkeypatch.undo()
+    for _ in range(10):
+        world.pass_days(1)
+        world.finish(trash=3)
+    assert (world.data(), world.own()) == (["ab", "c"], set())
