@@ -41,7 +41,7 @@ class PurgingWorld:
         self.catalogs = [MemoryCatalog(self.storage, self.runtime, name=name) for name in ("first", "second")]
         for catalog in self.catalogs:
             catalog.create_namespace(NAMESPACE)
-        self.dropped: dict[str, str] = {}
+        self.dropped: dict[str, tuple[MemoryCatalog, str]] = {}
         self.told: list[str] = []
         self.deaths_count = self.finished_count = 0
 
@@ -77,6 +77,9 @@ class PurgingWorld:
         catalog, name = self.random.choice(self.living())
         other = next(one for one in self.catalogs if one is not catalog)
         location = catalog.find(name).metadata_location
+        if self._is_being_purged(location):
+            # No other catalog than its own is asked about a table whose purge has begun.
+            return
         if name not in other.list_tables(NAMESPACE):
             other._locations[name] = location
             catalog.drop(name)
@@ -84,8 +87,9 @@ class PurgingWorld:
     def register_again(self) -> None:
         """Somebody takes a table back that was dropped, if all its files are there."""
         for location in [*self.dropped]:
-            name = (*NAMESPACE, self.dropped[location])
-            catalog = self.random.choice(self.catalogs)
+            dropped_from, last_name = self.dropped[location]
+            name = (*NAMESPACE, last_name)
+            catalog = dropped_from if self._is_being_purged(location) else self.random.choice(self.catalogs)
             if location not in self.memory.files or name in {other for _, other in self.living()}:
                 continue
             catalog._locations[name] = location
@@ -93,6 +97,12 @@ class PurgingWorld:
                 del catalog._locations[name]
             del self.dropped[location]
             return
+
+    def _is_being_purged(self, metadata_location: str) -> bool:
+        """Whether a plan on disk says that the drop of this table landed."""
+        heads = [at for at in self.memory.files if at.endswith("/plan.json")]
+        named = [at for at in heads if metadata_location.encode() in self.memory.read(at)]
+        return any(at.replace("plan.json", "dropped.json") in self.memory.files for at in named)
 
     def purge(self) -> None:
         """A purge that may die at any call of the store, or in the drop before or after it took effect."""
@@ -115,7 +125,7 @@ class PurgingWorld:
             if fate == "dies before":
                 raise Killed
             location = real(identifier, *told, **more)
-            self.dropped[table.metadata_location] = name[-1]
+            self.dropped[table.metadata_location] = (catalog, name[-1])
             if fate == "dies after":
                 raise Killed
             return location

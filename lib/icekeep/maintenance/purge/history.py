@@ -11,7 +11,9 @@ from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError
+from icekeep.maintenance.deletion.claims import last_work
 from icekeep.maintenance.deletion.garbage import GARBAGE, FileKind, GarbageFile, garbage_table
+from icekeep.maintenance.deletion.keeping import done_file
 from icekeep.maintenance.deletion.plans import plan_directories, read_part, read_plan
 from icekeep.maintenance.deletion.reachability import Candidates, Garbage, Retained, garbage_of, statistics_files
 from icekeep.planning.manifest_lists import listed_manifests
@@ -99,12 +101,20 @@ def all_garbage(table: Table, spark: SparkSource) -> Garbage:
 
 
 def _waiting(table: Table, known_ids: set[int]) -> tuple[pa.Table, list[str]]:
-    """The files of plans to which no snapshot of the history leads any more, and the plans that cannot be read."""
+    """The files of plans that wait, to which no snapshot of the history leads any more, and the plans that cannot be read.
+
+    What a plan in the trash is marked as done without is in use, in another plan, or gone. Orphans that were restored are
+    somebody's files.
+    """
     rows, unreadable = [GARBAGE.empty_table()], []
     for directory in plan_directories(table.metadata, table.storage):
         try:
             plan = read_plan(directory, table.storage)
             is_own = plan.table_uuid == table.metadata.table_uuid
+            work = last_work(directory, table.storage)
+            is_over = done_file(plan, work, table.storage) is not None or (work.restored_ms and not plan.snapshot_ids)
+            if is_over:
+                continue
             if is_own and (not plan.snapshot_ids or not known_ids >= {*plan.snapshot_ids}):
                 rows += [read_part(part, table.storage) for part in plan.parts]
         except MissingFileError:

@@ -2,10 +2,13 @@
 
 A plan lies beside the tables from before the drop. It is worth nothing until `dropped.json` lies with it: before that the
 table may live, or have been dropped by somebody who keeps its files. And it is worth something in its own catalog only: the
-same warehouse may serve another, in which the table lives.
+same warehouse may serve another, in which the table lives. Whoever registers a table in another catalog after its purge has
+begun loses its files: no catalog but its own is asked.
 """
 
 from collections.abc import Sequence
+
+import msgspec
 
 from icekeep.catalog.base import Table, parse_identifier
 from icekeep.errors import ClaimedError, IcekeepError, MissingFileError, NotFoundError, SafetyError
@@ -26,12 +29,13 @@ from icekeep.maintenance.deletion.plans import (
     read_part,
     read_plan,
 )
-from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
+from icekeep.maintenance.deletion.reclaim import NAMED_COUNT, Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.planning.sessions import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import OWN_DIRECTORY, metadata_directory
 from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.storage.base import DeleteStatus
 from icekeep.storage.locations import canonical
 
 JOB = "drop"
@@ -79,10 +83,11 @@ def carry_out(
     runtime: Runtime,
 ) -> Reclaimed:
     """Delete the files of a plan and icekeep's own below the table's location; raises as `reclaim` does."""
+    look = DroppedLook(table)
     done = reclaim(
         plan,
         claim,
-        DroppedLook(table),
+        look,
         table,
         territory(table.metadata, (*plan.roots, *told.options.roots)),
         spark,
@@ -91,11 +96,29 @@ def carry_out(
         listener=listener,
         runtime=runtime,
     )
-    if done.is_complete:
-        own = f"{table.metadata.location.rstrip('/')}/{OWN_DIRECTORY}"
-        table.storage.delete_many([file.location for file in table.storage.list(own)])
+    if not done.is_complete:
+        return done
+    try:
+        failed = _own_removed(claim, look, table, runtime)
+    except IcekeepError as error:
+        listener.on(Warned(f"what icekeep keeps below {table.metadata.location!r} stays: {error.message}"))
+        return msgspec.structs.replace(done, stopped=error.message)
+    for failure in failed[:NAMED_COUNT]:
+        listener.on(Warned(f"could not delete {failure}"))
+    if not failed:
         forget_plan(plan, table.storage)
-    return done
+    return msgspec.structs.replace(done, failed_count=len(failed), failed=tuple(failed[:NAMED_COUNT]))
+
+
+def _own_removed(claim: Claim, look: DroppedLook, table: Table, runtime: Runtime) -> list[str]:
+    """Delete icekeep's own files, the trash among them; says of which that failed, and why."""
+    own = f"{table.metadata.location.rstrip('/')}/{OWN_DIRECTORY}"
+    left = [file.location for file in table.storage.list(own)]
+    # As in `reclaim`: the listing may have taken hours.
+    look()
+    claim.check(table.storage, runtime)
+    outcomes = table.storage.delete_many(left)
+    return [f"{o.location!r}: {o.reason}" for o in outcomes if o.status is DeleteStatus.FAILED]
 
 
 def finish_others(
@@ -156,6 +179,12 @@ def _finish(
         if storage.head(f"{directory}/{DROPPED}") is None:
             _forget_or_refuse(plan, gone, now_ms)
             return Reclaimed()
+        if _lives(plan, gone):
+            listener.on(
+                Warned(f"table {gone.name!r} is registered again: its purge is given up, what was deleted stays so")
+            )
+            forget_plan(plan, storage)
+            return Reclaimed()
         _refuse_newer_metadata(plan, gone)
         DroppedLook(gone)()
         look_around(gone, SILENT, is_dropped=True)
@@ -164,17 +193,21 @@ def _finish(
 
 def _forget_or_refuse(plan: DeletionPlan, gone: Table, now_ms: int) -> None:
     """Forget a plan whose table was never dropped; raise where it may have been, since nobody knows by whom."""
-    try:
-        lives = gone.catalog.load(gone.identifier).metadata.table_uuid == plan.table_uuid
-    except NotFoundError:
-        lives = False
-    if not lives:
+    if not _lives(plan, gone):
         raise SafetyError(
             f"it is not known whether this purge dropped table {gone.name!r}, or somebody who keeps its files; to delete them "
             f"register the table again from {plan.metadata_location!r} and purge it, else remove the plan"
         )
     if now_ms - plan.created_ms > DAY_MS:
         forget_plan(plan, gone.storage)
+
+
+def _lives(plan: DeletionPlan, gone: Table) -> bool:
+    """Whether the catalog has the very table of a plan, under its name."""
+    try:
+        return gone.catalog.load(gone.identifier).metadata.table_uuid == plan.table_uuid
+    except NotFoundError:
+        return False
 
 
 def _refuse_newer_metadata(plan: DeletionPlan, gone: Table) -> None:

@@ -24,9 +24,10 @@ from icekeep.maintenance.deletion.options import DAY_MS
 from icekeep.maintenance.expiration import expire_snapshots
 from icekeep.maintenance.purge import drop_table, plan_drop_table
 from icekeep.spec.metadata import new_table_metadata
+from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from icekeep.storage.local import LocalStorage
 from kit.changes import Recorder
-from kit.expired_tables import ExpiredWorld, no_spark
+from kit.expired_tables import ExpiredWorld, OneByOne, no_spark
 from kit.memory_catalog import MemoryCatalog
 from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage, MemoryStorage
@@ -118,6 +119,70 @@ def test_files_that_wait_for_their_deletion_go_with_a_table_whose_metadata_names
     # Metadata that the log names, and that an engine removed.
     assert (result.status, result.missing_files_count) == ("done", 2)
     assert sum(kind.files_count for kind in result.deleted_files if kind.kind.is_content) == 4
+    assert not world.memory.files
+
+
+def test_orphans_that_were_restored_stay_when_their_table_is_purged():
+    """Their plan is still there, since the run that it was taken from may be at work."""
+    world = ExpiredWorld()
+    world.leave("y", "z")
+    world.once(world.restore, "move_many", "/data/z")
+    world.remove_orphans(trash=3)
+    world.pass_days(0.1)
+    world.restore()
+    assert {"y", "z"} <= {*world.data()}
+    assert any(at.endswith("/plan.json") for at in world.own())
+    drop_table(world.table, no_spark, purge=True, runtime=world.runtime)
+    assert world.data() == ["y", "z"]
+
+
+def test_what_lies_at_the_path_of_a_file_in_the_trash_is_somebody_elses():
+    world = ExpiredWorld()
+    world.leave("z")
+    assert world.remove_orphans(trash=3).status == "done"
+    world.memory.create(data_file("z").file_path, b"somebody else's")
+    drop_table(world.table, no_spark, purge=True, runtime=world.runtime)
+    assert [*world.memory.files] == [data_file("z").file_path]
+
+
+def test_a_table_that_comes_back_at_the_end_of_its_purge_keeps_what_waits_in_its_trash():
+    """What icekeep keeps of a table went without a look at the catalog."""
+    world = ExpiredWorld()
+    world.expire(trash=3)
+    table = world.table
+    own = f"{table.metadata.location}/.icekeep"
+    trashed = {at for at in world.memory.files if at.startswith(f"{own}/trash/")}
+
+    def come_back(what: str, location: str) -> None:
+        if what == "list" and location == own:
+            world.catalog._locations[EVENTS] = table.metadata_location
+
+    world.storage.before = come_back
+    result = drop_table(table, no_spark, purge=True, runtime=world.runtime)
+    assert (result.status, trashed <= {*world.memory.files}) == ("partial", True)
+    assert "is in the catalog again" in result.problems[0]
+
+
+def test_a_purge_whose_table_s_trash_cannot_be_deleted_is_finished_by_the_next():
+    class Denied(OneByOne):
+        is_denied = True
+
+        def delete_many(self, locations):
+            denied = [at for at in locations if self.is_denied and "/.icekeep/trash/" in at]
+            return [
+                *(DeleteOutcome(at, DeleteStatus.FAILED, "SlowDown") for at in denied),
+                *super().delete_many([at for at in locations if at not in denied]),
+            ]
+
+    world = ExpiredWorld(Denied)
+    world.expire(trash=3)
+    result = drop_table(world.table, no_spark, purge=True, runtime=world.runtime)
+    assert result.status == "partial"
+    assert result.failed_files_count > 0
+    assert result.plan_location is not None
+    world.storage.is_denied = False
+    world.pass_a_lease()
+    assert purged(another(world.catalog)).status == "done"
     assert not world.memory.files
 
 
@@ -321,6 +386,21 @@ def test_a_table_that_comes_back_while_it_is_purged_keeps_the_rest_of_its_files(
     assert result.status == "partial"
     assert "is in the catalog again" in result.problems[0]
     assert table.metadata.current_snapshot.manifest_list in stored(table)
+
+
+def test_a_purge_whose_table_was_registered_again_is_given_up():
+    """It waited, and went on when the table was moved to another catalog later."""
+    catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
+    table = killed_purge(catalog, "/data/ab")
+    catalog._locations[EVENTS] = table.metadata_location
+    time_passes(catalog)
+    heard = Recorder()
+    assert purged(another(catalog), listener=heard).status == "done"
+    assert heard.warnings[-1].startswith("table 'db.events' is registered again: its purge is given up")
+    second_catalog(catalog, table)
+    catalog.drop(EVENTS)
+    assert purged(another(catalog, "more")).finished_files_count == 0
+    assert table.metadata_location in stored(table)
 
 
 def test_a_purge_that_cannot_go_on_after_the_drop_says_what_is_done():
