@@ -6,7 +6,6 @@ rows stay as they are, and where it pays.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from math import ceil
 from types import TracebackType
 from typing import Self
 
@@ -27,7 +26,7 @@ from icekeep.formats.spliced_file import MovedChunks, Shape, SplicedFile
 from icekeep.formats.task_rows import TaskRows, columns_to_write
 from icekeep.formats.task_writer import FileNames, removed_on_failure, task_options
 from icekeep.formats.write_options import MIB, ParquetOptions, WriteOptions
-from icekeep.formats.writing import ROW_GROUP_ROWS, DataFileWriter
+from icekeep.formats.writing import ROW_GROUP_ROWS, DataFileWriter, next_row_group_bytes
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metrics_modes import metrics_modes
 from icekeep.spec.schema import Schema
@@ -212,7 +211,7 @@ class _Splicer:
         return (
             row_count <= ROW_GROUP_ROWS
             and arrow_bytes <= self._options.row_group_arrow_bytes
-            and size_bytes <= remaining_bytes / ceil(remaining_bytes / full_bytes)
+            and size_bytes <= next_row_group_bytes(remaining_bytes, full_bytes)
         )
 
     def _write_row_group(

@@ -33,8 +33,21 @@ ROW_GROUP_ROWS = 8 * 1024 * 1024
 _SAMPLE_ARROW_BYTES = 16 * MIB
 """How much of a writer's first row group is encoded to see how well its rows compress."""
 
+_EVEN_SHARE = 0.75
+"""How small row groups of a file may get, as a share of the full size, so that all of them are of one size."""
+
 PIECE_ARROW_BYTES = 4 * MIB
 """Of ORC and Avro files, whose encoders gather rows themselves: how much they are given at a time."""
+
+
+def next_row_group_bytes(remaining_bytes: float, full_bytes: float) -> float:
+    """How large to make a row group where so much is left until its file is full.
+
+    Row groups are of one size and end where the file shall end, unless they got small for that: the rows may end long before,
+    and a file of small row groups cannot be copied later.
+    """
+    even_bytes = remaining_bytes / math.ceil(remaining_bytes / full_bytes)
+    return even_bytes if even_bytes >= min(remaining_bytes, _EVEN_SHARE * full_bytes) else full_bytes
 
 
 class DataFileWriter:
@@ -156,8 +169,7 @@ class DataFileWriter:
         full_bytes = min(self._options.row_group_arrow_bytes, encoding.row_group_size_bytes / ratio)
         written_bytes = self._file.written_bytes if self._file is not None else 0
         remaining_bytes = max(1, self._options.target_file_size_bytes - written_bytes) / ratio
-        # Row groups of one size that end where the file shall end, not large ones and a small rest.
-        return remaining_bytes / math.ceil(remaining_bytes / full_bytes)
+        return next_row_group_bytes(remaining_bytes, full_bytes)
 
     def _may_grow(self) -> bool:
         """Whether a row group that is full by a guess has room by a sample of it: there is nothing else to go by at first."""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow_schema import arrow_schema
-from icekeep.formats.writing import DataFileWriter
+from icekeep.formats.writing import DataFileWriter, next_row_group_bytes
 from icekeep.spec.metrics_modes import metrics_modes
 from icekeep.spec.types import (
     DOUBLE,
@@ -293,3 +293,17 @@ def test_a_timestamp_that_orc_could_not_be_read_with_is_refused_and_leaves_nothi
     assert storage.files == {}
     (file,) = write_files(storage, schema, [far], options_for("PARQUET"))
     assert read_table(storage, file.file_path, schema).equals(far)
+
+
+@pytest.mark.parametrize(
+    ("remaining", "full", "next_one"),
+    [
+        pytest.param(30, 100, 30, id="the rest fits"),
+        pytest.param(150, 100, 75, id="two of one size"),
+        pytest.param(122, 100, 100, id="two would be small, and the rows may end with the first"),
+        pytest.param(950, 100, 95, id="ten of one size"),
+    ],
+)
+def test_row_groups_end_where_the_file_shall_end_unless_they_got_small_for_it(remaining, full, next_one):
+    """Of lineitem, compacted to files of 64 MiB, they were too small on average to be copied by a later compaction."""
+    assert next_row_group_bytes(remaining, full) == next_one
