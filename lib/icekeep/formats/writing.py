@@ -43,8 +43,8 @@ PIECE_ARROW_BYTES = 4 * MIB
 def next_row_group_bytes(remaining_bytes: float, full_bytes: float) -> float:
     """How large to make a row group where so much is left until its file is full.
 
-    Row groups are of one size and end where the file shall end, unless they got small for that: the rows may end long before,
-    and a file of small row groups cannot be copied later.
+    Row groups are of one size and end where the file shall end, unless that makes them smaller than `_EVEN_SHARE` of the full
+    size: the rows may end long before, and a file of small row groups cannot be copied later.
     """
     even_bytes = remaining_bytes / math.ceil(remaining_bytes / full_bytes)
     return even_bytes if even_bytes >= min(remaining_bytes, _EVEN_SHARE * full_bytes) else full_bytes

@@ -56,8 +56,8 @@ def sweep_runs(table: Table, runtime: Runtime, *, keep: str, listener: Listener)
     if strays:
         listener.on(
             Warned(
-                f"{len(strays)} files in the trash are of no plan, {strays[0]!r} among them: they stay; where the table leads to "
-                "one, move it back to its place, else remove it"
+                f"{len(strays)} files in the trash belong to no plan, {strays[0]!r} among them: they stay. If readers of the "
+                f"table miss one, move it back (its path is that without `.icekeep/trash/<run>/{FILES}/`), else delete it"
             )
         )
     for outcome in outcomes:

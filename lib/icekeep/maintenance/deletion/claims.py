@@ -76,10 +76,10 @@ class Claim(msgspec.Struct, kw_only=True):
         number: of the newest claim of the owner that is known here.
         since_ms: when that was made or seen, by the monotonic clock of this process.
         process: that began the work. Tasks renew the claim for it: they end, and the work goes on.
-        preempted: the job other than a restore from which the plan was taken over, at `preempted_ms`, or that ended without a
-            word, or one of whose calls failed, within the last day: a call of it may be under way. Empty for none.
+        preempted: the job other than a restore of which a call may be under way, noted at `preempted_ms` within the last day: the
+            plan was taken over from it, it ended without a word, or a call of it failed. Empty for none.
         restored_ms: as in `LastWork`. A run that carries the plan out sets it to 0.
-        is_unchanged: a restore has touched nothing: when it ends, no restore was here.
+        is_unchanged: this restore has changed nothing yet; if it ends so, it does not count as one.
         deletes: whether files of the plan have been deleted for good, by whomever, or are about to be.
     """
 

@@ -286,14 +286,15 @@ def _carried_out(
     places = territory(table.metadata, (*plan.roots, *told.options.roots), told.other_places)
     retained = proofs.retained()
     again, strays = _staying(due, retained, table, places, spark)
-    if plan.is_trash and _are_in_trash(plan, again, table.storage):
-        _tell_kept(due, claim, len(again), listener)
+    trashed = _in_trash(due, again, table.storage)
+    if trashed:
+        _tell_kept(due, claim, trashed, listener)
         return Earlier(kept_count=len(again))
     if strays:
         listener.on(
             Warned(
                 f"{len(strays)} files of plan {plan.directory!r} lie outside the places of table {table.name!r} by now, "
-                f"{strays[0]!r} among them: they stay, and no plan names them any more"
+                f"{strays[0]!r} among them: they stay, and icekeep does not look for them any more"
             )
         )
     if plan.is_trash and not due.empties_trash:
@@ -351,12 +352,14 @@ def _staying(
     return _difference(files, garbage), strays
 
 
-def _are_in_trash(plan: DeletionPlan, locations: list[str], storage: Storage) -> bool:
-    """Whether any of some files of a plan is in the trash."""
-    if not locations:
-        return False
-    trashed = {trash_location(plan, location) for location in locations}
-    return any(file.location in trashed for file in storage.list(f"{plan.directory}/{FILES}"))
+def _in_trash(due: _Due, locations: list[str], storage: Storage) -> list[str]:
+    """Which of some files are in the trash, and not in their places, where a plan is to be carried out to its end."""
+    plan = due.plan
+    if not plan.is_trash or not locations:
+        return []
+    trashed = {trash_location(plan, location): location for location in locations}
+    found = [trashed[f.location] for f in storage.list(f"{plan.directory}/{FILES}") if f.location in trashed]
+    return [location for location in found if due.empties_trash or storage.head(location) is None]
 
 
 def _inside(files: pa.Table | DataFrame, places: Territory) -> pa.Table | DataFrame:
@@ -396,15 +399,14 @@ def _write_unmoved(plan: DeletionPlan, done: Reclaimed, table: Table, runtime: R
     )
 
 
-def _tell_kept(due: _Due, claim: Claim, again_count: int, listener: Listener) -> None:
-    directory = due.plan.directory
-    remedy = (
-        f"move them back from {directory}/{FILES}" if claim.deletes else f"run `icekeep restore --run {due.plan.run}`"
-    )
+def _tell_kept(due: _Due, claim: Claim, trashed: list[str], listener: Listener) -> None:
+    plan = due.plan
+    back = "move them back" if claim.deletes else f"run `icekeep restore --run {plan.run}`"
     listener.on(
         Warned(
-            f"{again_count} files of {directory!r} are in the trash, and the table leads to them again: all of it stays; where "
-            f"reads of the table fail, {remedy}, else remove it"
+            f"{len(trashed)} files are in the trash, and the table leads to them again, {trashed[0]!r} among them: nothing of "
+            f"run {plan.run!r} is deleted; if they are missing in their places, {back}, else delete them in "
+            f"{plan.directory}/{FILES}"
         )
     )
 

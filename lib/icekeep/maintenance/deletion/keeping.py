@@ -119,9 +119,9 @@ def kept_by_others(plan: DeletionPlan, table: Table, now_ms: int, *, skips_trash
 
 
 class LookBesideOthers:
-    """Looks at the table, and at other plans where it has changed: one of them may wait by now for a file of this plan.
+    """Looks at the table and, if the table has changed, at other plans: one of them may keep a file of this plan by now.
 
-    A plan has its head on disk before its commit, so who sees no commit has no need to look for it.
+    An expiration writes its plan before it commits. So where nobody has committed there is no such plan.
     """
 
     def __init__(

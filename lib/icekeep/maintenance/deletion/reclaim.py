@@ -8,7 +8,7 @@ Files that are gone already are fine, so that a plan may be carried out again.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import msgspec
@@ -65,7 +65,7 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         deleted: by kind; in the trash, if the plan says so.
         missing_count: files that were gone already.
-        kept_count: files that are in use by now, or that another plan keeps, or of whose name another is in the trash: they stay.
+        kept_count: files that are in use by now, or that another plan keeps, or of whose path another is in the trash.
         unmoved: files that cannot be moved to the trash: written down, to be deleted when their days in it would be over.
         failed: the first of those that could not be deleted, each with the reason.
         stopped: why it ended before the end of the plan; empty where it did not.
@@ -169,19 +169,20 @@ def reclaim(  # noqa: PLR0913 - what a run was told
     done: list[Reclaimed] = []
     stopped = ""
     try:
-        with _failed_calls_noted(claim, runtime):
-            for parts in _stages(plan.parts):
-                for some in _carried_out(work, parts, look, spark, max_concurrent_deletes):
-                    done.append(some)
-                listener.on(StepAdvanced(STEP, sum(part.files_count for part in parts)))
+        for parts in _stages(plan.parts):
+            for some in _carried_out(work, parts, look, spark, max_concurrent_deletes):
+                done.append(some)
+            listener.on(StepAdvanced(STEP, sum(part.files_count for part in parts)))
     except IcekeepError as error:
         if not any(one.deleted_count or one.unmoved for one in done):
             raise
         stopped = error.message
         listener.on(Warned(f"not all files of plan {plan.directory!r} were deleted: {stopped}"))
+    finally:
+        # What was to be deleted for good, and was refused, stands in nobody's way.
+        if not claim.deletes and any(one.failed_count for one in done):
+            claim.note_failed_call(runtime)
     total = msgspec.structs.replace(_sum(done), stopped=stopped)
-    if total.failed_count:
-        claim.note_failed_call(runtime)
     _tell(total, plan, listener)
     listener.on(StepFinished(STEP, f"{total.deleted_count} files"))
     return total
@@ -189,7 +190,7 @@ def reclaim(  # noqa: PLR0913 - what a run was told
 
 @contextmanager
 def _failed_calls_noted(claim: Claim, runtime: Runtime) -> Iterator[None]:
-    """Note what ends the block, if it may be a call that takes effect all the same."""
+    """Note a call of the store that does not answer: it may take effect all the same."""
     try:
         yield
     except (SafetyError, ClaimedError):
@@ -206,7 +207,7 @@ def _tell(total: Reclaimed, plan: DeletionPlan, listener: Listener) -> None:
         listener.on(
             Warned(
                 f"{total.kept_count} files of plan {plan.directory!r} stay: they are in use by now, another plan keeps them, or "
-                "one of their name is in the trash already"
+                "another file with the same path is in the trash already"
             )
         )
 
@@ -224,8 +225,12 @@ def _carried_out(
     tries = max_task_failures(session)
     for some in _rounds(parts, work.files_per_second, parallelism(session)):
         tasks = _tasks(msgspec.structs.replace(work, in_use=look()), some, max_concurrent_deletes, session)
-        reports, errors = read_reports(dataframe_from_tasks(session, tasks, partial(_run, tries=tries), REPORT))
+        with _failed_calls_noted(work.claim, work.runtime):
+            reports, errors = read_reports(dataframe_from_tasks(session, tasks, partial(_run, tries=tries), REPORT))
         yield from reports
+        for error in errors:
+            with suppress(IcekeepError), _failed_calls_noted(work.claim, work.runtime):
+                raise error
         if errors:
             raise errors[0]
 
@@ -296,7 +301,8 @@ def _carry_out_part(part: PlanPart, work: _Work, pace: "_Pace", look: Look) -> I
             in_use = _are_kept(some, look)
             # The look may take longer than the claim holds: this comes last.
             work.claim.check(work.storage, work.runtime)
-            done, stayed = _removed(kind, some.filter(pa.array(~in_use)), work)
+            with _failed_calls_noted(work.claim, work.runtime):
+                done, stayed = _removed(kind, some.filter(pa.array(~in_use)), work)
             unmoved += [stayed] if stayed.num_rows else []
             yield msgspec.structs.replace(done, kept_count=done.kept_count + int(np.count_nonzero(in_use)))
     if unmoved:

@@ -103,8 +103,7 @@ def all_garbage(table: Table, spark: SparkSource) -> Garbage:
 def _waiting(table: Table, known_ids: set[int]) -> tuple[pa.Table, list[str]]:
     """The files of plans that wait, to which no snapshot of the history leads any more, and the plans that cannot be read.
 
-    What a plan in the trash is marked as done without is in use, in another plan, or gone. Orphans that were restored are
-    somebody's files.
+    Of a plan that is done all files are in the trash, or in use, in another plan, or gone, or they were restored.
     """
     rows, unreadable = [GARBAGE.empty_table()], []
     for directory in plan_directories(table.metadata, table.storage):
@@ -112,8 +111,7 @@ def _waiting(table: Table, known_ids: set[int]) -> tuple[pa.Table, list[str]]:
             plan = read_plan(directory, table.storage)
             is_own = plan.table_uuid == table.metadata.table_uuid
             work = last_work(directory, table.storage)
-            is_over = done_file(plan, work, table.storage) is not None or (work.restored_ms and not plan.snapshot_ids)
-            if is_over:
+            if done_file(plan, work, table.storage) is not None:
                 continue
             if is_own and (not plan.snapshot_ids or not known_ids >= {*plan.snapshot_ids}):
                 rows += [read_part(part, table.storage) for part in plan.parts]

@@ -7,6 +7,7 @@ begun loses its files: no catalog but its own is asked.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -102,6 +103,11 @@ def carry_out(
         failed = _own_removed(claim, look, table, runtime)
     except IcekeepError as error:
         listener.on(Warned(f"what icekeep keeps below {table.metadata.location!r} stays: {error.message}"))
+        with suppress(IcekeepError):
+            if isinstance(error, SafetyError) and not _lives(plan, table):
+                # Another table has the name, and perhaps the place: there is nothing left to be done for this one.
+                forget_plan(plan, table.storage)
+                return done
         return msgspec.structs.replace(done, stopped=error.message)
     for failure in failed[:NAMED_COUNT]:
         listener.on(Warned(f"could not delete {failure}"))
@@ -180,10 +186,13 @@ def _finish(
             _forget_or_refuse(plan, gone, now_ms)
             return Reclaimed()
         if _lives(plan, gone):
+            storage.delete_many([f"{directory}/{DROPPED}"])
             listener.on(
-                Warned(f"table {gone.name!r} is registered again: its purge is given up, what was deleted stays so")
+                Warned(
+                    f"table {gone.name!r} is registered again: its purge is given up; what was deleted before is lost, the "
+                    "other files stay"
+                )
             )
-            forget_plan(plan, storage)
             return Reclaimed()
         _refuse_newer_metadata(plan, gone)
         DroppedLook(gone)()

@@ -124,8 +124,8 @@ def _share(
         return None
     if claim.preempted and claim.deletes:
         raise ClaimedError(
-            f"{cannot}, and ended without a word while it deleted its files for good; nothing was restored; let the next "
-            "`expire_snapshots` finish it first"
+            f"{cannot}, and may still be deleting its files for good; nothing was restored; let the next `expire_snapshots` "
+            "finish it first"
         )
     return claim
 
@@ -224,7 +224,7 @@ def _ended(plan: DeletionPlan, claim: Claim, late: Returned, storage: Storage, *
 
 
 def _may_be_at_work(run: str) -> str:
-    return f"run {run!r} may be at work still: when it has ended, {_once_more(run)}"
+    return f"a call of run {run!r} may still move files to the trash: tomorrow, {_once_more(run)}"
 
 
 def _once_more(run: str) -> str:

@@ -77,10 +77,28 @@ def test_what_lies_at_the_path_of_a_file_in_the_trash_stays_and_the_plan_ends():
     world.memory.create(data_file("z").file_path, b"another")
     world.pass_a_lease()
     assert world.finish(trash=3).status == "done"
-    assert world.heard.warnings[-1].endswith("or one of their name is in the trash already")
+    assert world.heard.warnings[-1].endswith("or another file with the same path is in the trash already")
     world.pass_days(3.1)
     assert world.finish(trash=3).emptied_trash_files_count == 1
     assert (world.own(), "z" in world.data()) == (set(), True)
+
+
+def test_a_path_that_the_table_uses_again_does_not_keep_the_rest_of_a_plan():
+    world = ExpiredWorld()
+    world.leave("w", "x", "y")
+
+    def die():
+        raise Killed
+
+    world.once(die, "move_many", "/data/x")
+    with pytest.raises(Killed):
+        world.remove_orphans(trash=3)
+    world.memory.create(data_file("w").file_path, b"another".ljust(100))
+    world.adopt("w")
+    world.pass_a_lease()
+    assert world.finish(trash=3).finished_files_count == 2
+    assert "w" in world.data()
+    assert not {"x", "y"} & {*world.data()}
 
 
 def test_a_trash_that_cannot_be_emptied_keeps_its_plan():

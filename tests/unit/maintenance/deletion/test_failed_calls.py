@@ -2,8 +2,12 @@
 
 import pytest
 
+from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.retry import commit
 from icekeep.errors import UnavailableError
-from icekeep.storage.base import MoveOutcome, MoveStatus
+from icekeep.maintenance.deletion import looks, reclaim
+from icekeep.maintenance.restoring import list_restorable
+from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus
 from kit.expired_tables import ExpiredWorld, OneByOne
 
 
@@ -36,7 +40,7 @@ def test_a_restore_says_that_a_call_may_be_under_way_and_what_that_moves_comes_b
     world.pass_days(days)
     back = world.restore()
     assert (back.status, back.restored_snapshots_count) == ("done", 3)
-    assert "may be at work still" in back.note
+    assert "may still move files to the trash" in back.note
     world.memory.move(*world.storage.late)
     world.runtime.pass_ms(60_000)
     world.finish(trash=3)
@@ -55,4 +59,80 @@ def test_files_in_the_trash_that_are_of_no_plan_stay_and_are_told():
     world.finish(trash=3)
     target = world.storage.late[1]
     assert target in world.memory.files
-    assert world.heard.warnings[-1].startswith(f"1 files in the trash are of no plan, {target!r} among them: they stay")
+    assert world.heard.warnings[-1].startswith(
+        f"1 files in the trash belong to no plan, {target!r} among them: they stay"
+    )
+
+
+class _ANeverGoes(OneByOne):
+    """File `a` can never be deleted for good."""
+
+    def delete_many(self, locations):
+        denied = [at for at in locations if at.endswith("/data/a") and "/.icekeep/" not in at]
+        answers = super().delete_many([at for at in locations if at not in denied])
+        return [*answers, *(DeleteOutcome(at, DeleteStatus.FAILED, "denied") for at in denied)]
+
+
+def younger_plan(world):
+    """A plan of file `b`, which an older one that is due names too; says its run."""
+    world.expire(options={"grace": "1h"})
+    first = {plan.run for plan in list_restorable(world.table)}
+    world.pass_days(0.5)
+    world.adopt_and_delete("b")
+    world.expire(options={"grace": "5d"})
+    (run,) = {plan.run for plan in list_restorable(world.table)} - first
+    return run
+
+
+def test_a_file_that_is_never_deleted_does_not_keep_another_run_from_being_restored():
+    world = ExpiredWorld(_ANeverGoes)
+    run = younger_plan(world)
+    for _ in range(3):
+        world.finish()
+        world.pass_days(0.9)
+    assert world.restore(run).status == "done"
+
+
+def test_a_catalog_that_is_away_between_two_calls_is_no_call_of_the_store(monkeypatch):
+    monkeypatch.setattr(reclaim, "_CALL_FILES", 1)
+    world = ExpiredWorld()
+    look, count = looks.TableLook.__call__, [0]
+
+    def away(self):
+        count[0] += 1
+        if count[0] == 3:
+            raise UnavailableError("the catalog is away")
+        return look(self)
+
+    monkeypatch.setattr(looks.TableLook, "__call__", away)
+    run = younger_plan(world)
+    assert count[0] >= 3
+    world.pass_days(0.1)
+    assert world.restore(run).status == "done"
+
+
+def test_calls_that_failed_are_known_although_the_run_was_ended_by_something_else(monkeypatch):
+    monkeypatch.setattr(reclaim, "_CALL_FILES", 1)
+
+    class OneFails(_LateMove):
+        def move_many(self, moves):
+            before = self.late
+            outcomes = super().move_many(moves)
+            if before is None and self.late is not None:
+                disable("false")
+            return outcomes
+
+    world = ExpiredWorld(OneFails)
+
+    def disable(value):
+        commit(world.table, ChangeProperties(updates={"gc.enabled": value}), runtime=world.runtime)
+
+    world.expire(trash=3)
+    disable("true")
+    world.pass_days(0.1)
+    back = world.restore()
+    assert "may still move files" in back.note
+    world.memory.move(*world.storage.late)
+    world.finish(trash=3)
+    world.restore(back.run)
+    assert world.data() == ["a", "ab", "b", "c"]

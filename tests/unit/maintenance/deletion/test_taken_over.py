@@ -125,7 +125,7 @@ def test_a_restore_says_that_a_run_may_be_at_work_on_another_plan_of_its_files(w
 
     world.once(restore, "move_many", "/data/a")
     younger = world.expire(trash=3).plan_location.rpartition("/")[2]
-    note = f"run '{younger}' may be at work still: when it has ended, run `icekeep restore --run {younger}` again"
+    note = f"a call of run '{younger}' may still move files to the trash: tomorrow, run `icekeep restore --run {younger}` again"
     assert restored[0].note == note
 
 

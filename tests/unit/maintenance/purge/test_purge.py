@@ -23,6 +23,7 @@ from icekeep.maintenance.deletion.neighbour_places import forget_places
 from icekeep.maintenance.deletion.options import DAY_MS
 from icekeep.maintenance.expiration import expire_snapshots
 from icekeep.maintenance.purge import drop_table, plan_drop_table
+from icekeep.maintenance.restoring import list_restorable
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from icekeep.storage.local import LocalStorage
@@ -401,6 +402,57 @@ def test_a_purge_whose_table_was_registered_again_is_given_up():
     catalog.drop(EVENTS)
     assert purged(another(catalog, "more")).finished_files_count == 0
     assert table.metadata_location in stored(table)
+
+
+def test_an_answer_of_the_catalog_that_is_out_of_date_does_not_forget_a_purge(monkeypatch):
+    """It has not heard of the drop: the plan stays, and says that nobody knows."""
+    catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
+    table = killed_purge(catalog, "/data/ab")
+    time_passes(catalog)
+    other = another(catalog)
+    load = catalog.load
+
+    def out_of_date(identifier):
+        if identifier != EVENTS:
+            return load(identifier)
+        monkeypatch.undo()
+        return table
+
+    monkeypatch.setattr(catalog, "load", out_of_date)
+    assert purged(other).status == "done"
+    time_passes(catalog)
+    result = purged(another(catalog, "more"))
+    assert "it is not known whether this purge dropped table 'db.events'" in result.problems[0]
+
+
+def test_orphans_that_wait_go_with_the_table_though_another_run_was_restored():
+    world = ExpiredWorld()
+    world.leave("x", "y", "z")
+    world.remove_orphans(options={"grace": "9d"}, trash=0)
+    first = {plan.run for plan in list_restorable(world.table)}
+    world.adopt_and_delete("y")
+    world.expire(options={"grace": "9d"})
+    (younger,) = {plan.run for plan in list_restorable(world.table)} - first
+    world.restore(younger)
+    drop_table(world.table, no_spark, purge=True, runtime=world.runtime)
+    assert world.data() == []
+
+
+def test_a_purge_ends_although_another_table_has_the_name_by_then():
+    world = ExpiredWorld()
+    world.expire(trash=3)
+    own = f"{world.table.metadata.location}/.icekeep"
+    new = another(world.catalog, "fresh")
+
+    def come(what, location):
+        if what == "list" and location == own:
+            world.catalog._locations[EVENTS] = world.catalog._locations.pop(new.identifier)
+
+    world.storage.before = come
+    drop_table(world.table, no_spark, purge=True, runtime=world.runtime)
+    world.storage.before = lambda *_: None
+    world.pass_days(1)
+    assert purged(another(world.catalog, "more")).status == "done"
 
 
 def test_a_purge_that_cannot_go_on_after_the_drop_says_what_is_done():

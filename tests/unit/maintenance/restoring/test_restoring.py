@@ -511,7 +511,10 @@ def test_the_plan_of_a_run_that_may_be_at_work_stays():
     world.storage.delete_many([f"{world.plan.directory}/done.json"])
     new_claim(world.plan.directory, "expire_snapshots", world.storage, world.catalog.runtime)
     result = world.restore()
-    assert result.note == "run 'run-1' may be at work still: when it has ended, run `icekeep restore --run run-1` again"
+    assert (
+        result.note
+        == "a call of run 'run-1' may still move files to the trash: tomorrow, run `icekeep restore --run run-1` again"
+    )
     assert f"{world.plan.directory}/{HEAD}" in world.present()
     # What it moves to the trash even now can come back.
     place, trash = moves_of(world.plan, world.storage)[0]
@@ -529,7 +532,7 @@ def test_orphans_of_a_run_that_may_be_at_work_come_back_and_no_later_run_goes_on
     runtime = world.catalog.runtime
     plan = written_plan(world.load(), [orphan], run="run-2", job="remove_orphan_files", runtime=runtime)
     new_claim(plan.directory, "remove_orphan_files", world.storage, runtime)
-    note = "run 'run-2' may be at work still: when it has ended, run `icekeep restore --run run-2` again"
+    note = "a call of run 'run-2' may still move files to the trash: tomorrow, run `icekeep restore --run run-2` again"
     assert world.restore().note == note
     # The mark by which later runs see that there is nothing to be done.
     assert f"{plan.directory}/{DONE}" in world.present()
