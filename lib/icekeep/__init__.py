@@ -6,7 +6,7 @@
     compact(table, spark, where="month >= 6")
 
 This is the door; each name is imported when it is first used, so that `import icekeep` needs neither Spark nor Arrow.
-Reading order: `catalog/base.py` (a table), `spec/metadata.py`, `planning/scan.py`, `maintenance/`, `commit/retry.py`.
+Reading order: `catalog/base.py` (a table), `spec/metadata.py`, `planning/scan/plan.py`, `maintenance/`, `commit/retry.py`.
 """
 
 from importlib import import_module
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from icekeep.maintenance.restoring import list_restorable, restore
     from icekeep.operations.loading import load_catalog
     from icekeep.operations.session import build_session
-    from icekeep.planning.explain import explain_file
-    from icekeep.planning.report import plan_scan
-    from icekeep.planning.scan_tasks import plan_tasks
+    from icekeep.planning.scan.explain import explain_file
+    from icekeep.planning.scan.report import plan_scan
+    from icekeep.planning.scan.task_groups import plan_tasks
     from icekeep.spec.evolution.partition_evolution import (
         AddPartitionField,
         RemovePartitionField,
@@ -177,7 +177,7 @@ _HOMES = {
     "drop_table": "icekeep.maintenance.purge",
     "drop_tag": "icekeep.tables.refs",
     "expire_snapshots": "icekeep.maintenance.expiration",
-    "explain_file": "icekeep.planning.explain",
+    "explain_file": "icekeep.planning.scan.explain",
     "fast_forward": "icekeep.tables.refs",
     "list_restorable": "icekeep.maintenance.restoring",
     "load_catalog": "icekeep.operations.loading",
@@ -188,8 +188,8 @@ _HOMES = {
     "plan_remove_orphan_files": "icekeep.maintenance.orphans",
     "plan_rewrite_manifests": "icekeep.maintenance.manifests",
     "plan_rewrite_position_deletes": "icekeep.maintenance.position_deletes",
-    "plan_scan": "icekeep.planning.report",
-    "plan_tasks": "icekeep.planning.scan_tasks",
+    "plan_scan": "icekeep.planning.scan.report",
+    "plan_tasks": "icekeep.planning.scan.task_groups",
     "publish_changes": "icekeep.tables.rollback",
     "register_table": "icekeep.maintenance.registering",
     "remove_orphan_files": "icekeep.maintenance.orphans",

@@ -31,7 +31,7 @@ from icekeep.runtime import SYSTEM, Runtime
 # All that is imported late, when a job's turn has come: help and mistakes answer at once and need no Spark.
 JOBS: Mapping[str, Job] = {
     "plan_scan": Job(
-        run="icekeep.planning.report:plan_scan_job", run_extras=("runtime",), starts_spark_when_needed=True
+        run="icekeep.planning.scan.report:plan_scan_job", run_extras=("runtime",), starts_spark_when_needed=True
     ),
     "compact": Job(
         plan="icekeep.maintenance.compaction:plan_compaction",

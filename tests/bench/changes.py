@@ -36,12 +36,12 @@ from icekeep.catalog.base import Catalog, Table
 from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
-from icekeep.formats.deletes import write_equality_deletes, write_position_deletes
-from icekeep.formats.deletion_vectors import VectorTarget, write_deletion_vectors
-from icekeep.formats.projection import cast_to_schema
-from icekeep.formats.transformed import transformed
+from icekeep.formats.arrow.projection import cast_to_schema
+from icekeep.formats.deletes.files import write_equality_deletes, write_position_deletes
+from icekeep.formats.puffin.deletion_vectors import VectorTarget, write_deletion_vectors
+from icekeep.formats.rolling_writer import DataFileWriter
+from icekeep.formats.sort.transforms import transformed
 from icekeep.formats.write_options import write_options
-from icekeep.formats.writing import DataFileWriter
 from icekeep.spec.layout import data_directory
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.schema import Schema

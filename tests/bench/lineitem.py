@@ -33,8 +33,8 @@ from icekeep.catalog.base import Catalog, Table
 from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
-from icekeep.formats.deletes import write_equality_deletes, write_position_deletes
-from icekeep.formats.projection import cast_to_schema
+from icekeep.formats.arrow.projection import cast_to_schema
+from icekeep.formats.deletes.files import write_equality_deletes, write_position_deletes
 from icekeep.spec.layout import data_directory
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.schema import Schema

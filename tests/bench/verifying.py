@@ -19,10 +19,10 @@ if __name__ == "__main__":
 
 from bench.lineitem import CACHE, lineitem_lake, parse_name
 from icekeep.catalog.base import Table
-from icekeep.formats.ordering import Ordering
-from icekeep.formats.rewrite import rewrite
-from icekeep.formats.rewrite_task import FilePiece, RewriteTask
-from icekeep.formats.verifying import problem_of_rows
+from icekeep.formats.rewrite.run import rewrite
+from icekeep.formats.rewrite.task import FilePiece, RewriteTask
+from icekeep.formats.rewrite.verify import problem_of_rows
+from icekeep.formats.sort.ordering import Ordering
 from icekeep.spec.sorting import SortField
 from icekeep.spec.transforms import Identity
 from kit.written_deletes import data_files

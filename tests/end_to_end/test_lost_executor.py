@@ -14,14 +14,15 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
-from icekeep.planning import deletes, entries
+from icekeep.planning.deletes import delete_join
+from icekeep.planning.entries import read as entries
 from icekeep.tables.scan import scan
 from kit.lake import Lake
 from kit.written_deletes import data_files, delete_positions
 
 def main(directory):
     # Planned in tasks and joined with the deletes, as if both were many.
-    entries.DRIVER_ENTRIES_COUNT = deletes.BROADCAST_MAX_COUNT = 0
+    entries.DRIVER_ENTRIES_COUNT = delete_join.BROADCAST_MAX_COUNT = 0
     names = {"read__split__target_size": "1", "read__split__open_file_cost": "1"}
     table = Lake(directory).filled(commits=4, files=6, rows=5, **names)
     for file in data_files(table)[::4]:

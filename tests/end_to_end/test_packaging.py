@@ -13,7 +13,7 @@ import icekeep, pyspark
 from pyspark.sql import SparkSession
 
 def where(_):
-    import icekeep.formats.rewrite
+    import icekeep.formats.rewrite.run
     return [icekeep.__file__]
 
 spark = SparkSession.builder.config("spark.ui.enabled", "false").getOrCreate()

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from icekeep.formats.stitching import STITCH_FLOOR_BYTES
+from icekeep.formats.rewrite.stitching import STITCH_FLOOR_BYTES
 from icekeep.maintenance.compaction import compact
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table

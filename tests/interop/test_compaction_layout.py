@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from icekeep.formats.arrow_schema import arrow_schema
-from icekeep.formats.curves import curve_bytes, curve_values
-from icekeep.formats.ordering import Curve
+from icekeep.formats.arrow.schema import arrow_schema
+from icekeep.formats.sort.ordering import Curve
+from icekeep.formats.sort.space_filling import curve_bytes, curve_values
 from icekeep.maintenance.compaction import compact
 from icekeep.spec.layout import data_layout
 from icekeep.spec.manifests.structs import DataFile

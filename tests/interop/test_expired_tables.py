@@ -30,7 +30,7 @@ from icekeep.commit.changes.set_current_snapshot import RollbackToSnapshot
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, SafetyError, UnsupportedError, UsageError
-from icekeep.formats.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
+from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.maintenance.expiration import expire_snapshots
 from icekeep.maintenance.restoring import restore
 from icekeep.runtime import SYSTEM

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.commit.retry import commit
-from icekeep.formats.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
+from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.maintenance.compaction import compact
 from icekeep.maintenance.expiration import expire_snapshots
 from icekeep.maintenance.manifests import rewrite_manifests

@@ -9,11 +9,11 @@ from urllib.parse import urlparse
 import pytest
 
 from icekeep.catalog.base import Table
-from icekeep.planning.manifest_batches import ManifestDecoder
-from icekeep.planning.manifest_lists import listed_manifests
-from icekeep.planning.records import RecordsTask, Target, live_records
-from icekeep.planning.report import plan_scan
+from icekeep.planning.manifests.lists import listed_manifests
+from icekeep.planning.manifests.reader import ManifestDecoder
+from icekeep.planning.scan.report import plan_scan
 from icekeep.planning.slow_reads import slow_reads
+from icekeep.planning.transcode.records import RecordsTask, Target, live_records
 from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.metadata_codec import format_metadata, metadata_to_json, parse_metadata
 from icekeep.spec.sorting import SortDirection

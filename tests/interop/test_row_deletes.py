@@ -18,11 +18,11 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.errors import InvalidTableError
-from icekeep.formats.deletes import write_equality_deletes, write_position_deletes
-from icekeep.formats.deletion_vectors import VectorTarget, write_deletion_vectors
-from icekeep.formats.leaves import leaf_schema
+from icekeep.formats.arrow.accessors import leaf_schema
+from icekeep.formats.deletes.files import write_equality_deletes, write_position_deletes
+from icekeep.formats.puffin.deletion_vectors import VectorTarget, write_deletion_vectors
+from icekeep.formats.rolling_writer import DataFileWriter
 from icekeep.formats.write_options import write_options
-from icekeep.formats.writing import DataFileWriter
 from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.evolution.partition_evolution import AddPartitionField
 from icekeep.spec.layout import data_directory

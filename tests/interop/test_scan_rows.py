@@ -12,7 +12,7 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.planning.scan_tasks import plan_tasks
+from icekeep.planning.scan.task_groups import plan_tasks
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.schema import Schema

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.retry import commit
-from icekeep.formats.rewrite_task import FilePiece
-from icekeep.formats.stitching import Stitchable, StitchRules, examine, stitch
+from icekeep.formats.rewrite.stitching import Stitchable, StitchRules, examine, stitch
+from icekeep.formats.rewrite.task import FilePiece
 from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction import compact
 from icekeep.runtime import SYSTEM

@@ -10,9 +10,9 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
-from icekeep.formats.parquet_footer import read_footer
-from icekeep.formats.rewrite_task import FilePiece
-from icekeep.formats.stitching import NotStitchable, Stitchable, StitchRules, examine, stitch
+from icekeep.formats.parquet.footer import read_footer
+from icekeep.formats.rewrite.stitching import NotStitchable, Stitchable, StitchRules, examine, stitch
+from icekeep.formats.rewrite.task import FilePiece
 from icekeep.formats.write_options import write_options
 from icekeep.runtime import SYSTEM
 from icekeep.spec.filters.parsing import parse_where

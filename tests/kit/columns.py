@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema as PyIcebergSchema
 
-from icekeep.formats.arrow_schema import arrow_schema
+from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.spec.numbers import decimal_from_unscaled, to_single
 from icekeep.spec.schema import Schema, schema_to_json
 from icekeep.spec.types import (

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import StorageManifestReader
-from icekeep.formats.deletion_vectors import read_deletion_vector
+from icekeep.formats.puffin.deletion_vectors import read_deletion_vector
 from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata

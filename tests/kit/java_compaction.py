@@ -9,7 +9,7 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.planning.scan_tasks import plan_tasks
+from icekeep.planning.scan.task_groups import plan_tasks
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.schema import Schema

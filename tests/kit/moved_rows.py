@@ -8,11 +8,11 @@ import msgspec
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from icekeep.formats.deletes import write_equality_deletes, write_position_deletes
-from icekeep.formats.deletion_vectors import VectorTarget, write_deletion_vectors
-from icekeep.formats.moved_positions import applied_positions, dropped_positions, new_positions
-from icekeep.formats.reading import open_reader
-from icekeep.formats.rewrite_task import FilePiece, RewriteOutcome, RewriteTask
+from icekeep.formats.deletes.files import write_equality_deletes, write_position_deletes
+from icekeep.formats.puffin.deletion_vectors import VectorTarget, write_deletion_vectors
+from icekeep.formats.read import open_reader
+from icekeep.formats.rewrite.moved_positions import applied_positions, dropped_positions, new_positions
+from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import UNPARTITIONED, build_spec
 from icekeep.spec.schema import Schema

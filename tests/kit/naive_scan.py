@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import StorageManifestReader
-from icekeep.formats.deletion_vectors import read_deletion_vector
-from icekeep.formats.reading import SourceFile, read_file
+from icekeep.formats.puffin.deletion_vectors import read_deletion_vector
+from icekeep.formats.read import SourceFile, read_file
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS, DELETED
 from icekeep.spec.name_mapping import name_mapping_of

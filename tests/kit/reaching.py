@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from icekeep.planning.columns import ENTRIES, REACHING_DELETES
+from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
 from icekeep.spec.applicability import reaching_deletes
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status

@@ -10,11 +10,11 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icekeep.formats import rewrite as rewriting
-from icekeep.formats import splicing
-from icekeep.formats.rewrite_task import FilePiece, RewriteTask
-from icekeep.formats.spliced_file import SplicedFile
-from icekeep.formats.thrift import LIST, STRUCT, Struct, struct_bytes, struct_list_bytes
+from icekeep.formats.parquet.thrift import LIST, STRUCT, Struct, struct_bytes, struct_list_bytes
+from icekeep.formats.rewrite import run as rewriting
+from icekeep.formats.rewrite.page_copy import splicing
+from icekeep.formats.rewrite.page_copy.spliced_file import SplicedFile
+from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.schema import Schema

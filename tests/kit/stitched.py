@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icekeep.formats.metrics import count_nans
-from icekeep.formats.parquet_footer import read_footer
-from icekeep.formats.parquet_metrics import file_metrics
-from icekeep.formats.rewrite_task import FilePiece
-from icekeep.formats.stitching import NotStitchable, Stitchable, StitchRules, examine, stitch
-from icekeep.formats.thrift import Struct
+from icekeep.formats.column_metrics import count_nans
+from icekeep.formats.parquet.footer import read_footer
+from icekeep.formats.parquet.footer_metrics import file_metrics
+from icekeep.formats.parquet.thrift import Struct
+from icekeep.formats.rewrite.stitching import NotStitchable, Stitchable, StitchRules, examine, stitch
+from icekeep.formats.rewrite.task import FilePiece
 from icekeep.formats.write_options import WriteOptions
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metrics_modes import metrics_modes

@@ -18,10 +18,10 @@ from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError
 from icekeep.events import CommitRetried, Event, StepAdvanced, StepStarted
-from icekeep.formats.deletes import write_position_deletes
-from icekeep.formats.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
+from icekeep.formats.deletes.files import write_position_deletes
+from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
+from icekeep.formats.rolling_writer import DataFileWriter
 from icekeep.formats.write_options import write_options
-from icekeep.formats.writing import DataFileWriter
 from icekeep.maintenance.compaction.execute import STEP
 from icekeep.spec.layout import data_directory
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry

@@ -9,9 +9,9 @@ from pyroaring import BitMap64
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
-from icekeep.formats.deletes import write_equality_deletes, write_position_deletes
-from icekeep.formats.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
-from icekeep.formats.projection import cast_to_schema
+from icekeep.formats.arrow.projection import cast_to_schema
+from icekeep.formats.deletes.files import write_equality_deletes, write_position_deletes
+from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.spec.layout import data_directory
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.schema import Schema

@@ -15,12 +15,12 @@ from icekeep.maintenance.deletion import looks, neighbours, reachability
 from icekeep.maintenance.deletion.garbage import CONTENT_KINDS, GARBAGE
 from icekeep.maintenance.orphans import listing, metadata_files, reaching, waiting
 from icekeep.maintenance.restoring import looking
-from icekeep.planning import entries
-from icekeep.planning.location_keys import location_keys, path_keys
-from icekeep.planning.manifest_lists import ListedManifests
+from icekeep.planning.entries import read as entries
+from icekeep.planning.manifests.lists import ListedManifests
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
+from icekeep.storage.location_keys import location_keys, path_keys
 
 _TOTALS = {"total-data-files": ManifestContent.DATA, "total-delete-files": ManifestContent.DELETES}
 

@@ -15,9 +15,9 @@ from pyroaring import BitMap64
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.events import SILENT, CommitRetried, Event, Warned
-from icekeep.formats.origins import OriginsWriter
-from icekeep.formats.rewrite_task import RewriteOutcome
-from icekeep.formats.row_moves import MovedPiece, RowMoves
+from icekeep.formats.rewrite.task import RewriteOutcome
+from icekeep.formats.row_mapping.origins import OriginsWriter
+from icekeep.formats.row_mapping.row_moves import MovedPiece, RowMoves
 from icekeep.maintenance.compaction.commits import Commits, commit_groups
 from icekeep.maintenance.compaction.execute import RewrittenGroup
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions

@@ -12,8 +12,8 @@ from icekeep.commit import retry
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.conflicts import Isolation
 from icekeep.errors import ConflictError
-from icekeep.formats.deletes import write_position_deletes
-from icekeep.formats.deletion_vectors import VectorTarget, write_deletion_vectors
+from icekeep.formats.deletes.files import write_position_deletes
+from icekeep.formats.puffin.deletion_vectors import VectorTarget, write_deletion_vectors
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.snapshots import MAIN

@@ -15,8 +15,8 @@ from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepError
 from icekeep.maintenance import compaction
 from icekeep.maintenance.compaction import commits
-from icekeep.planning import commit_reader
-from icekeep.planning.commit_reader import SparkManifestReader
+from icekeep.planning.transcode import commit_reader
+from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.manifests.structs import ManifestEntry
 from kit.lake import Lake

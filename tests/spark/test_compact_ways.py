@@ -18,7 +18,7 @@ from icekeep.events import Event, Warned
 from icekeep.maintenance import compaction
 from icekeep.maintenance.compaction import compact, ordered, plan_compaction, ways
 from icekeep.maintenance.compaction.estimate import Way
-from icekeep.planning.tasks import executor_slots
+from icekeep.planning.spark.tasks import executor_slots
 from icekeep.spec.sorting import SortKey
 from icekeep.spec.types import LONG, STRING
 from icekeep.tables.append import append

@@ -22,8 +22,8 @@ from icekeep.maintenance.compaction.plan import FileGroup, GroupFiles, RewritePl
 from icekeep.maintenance.compaction.planner import measured_overlap, plan
 from icekeep.maintenance.compaction.strategy import chosen_strategy
 from icekeep.maintenance.options import parse_options
-from icekeep.planning import scan as scan_room
-from icekeep.planning.scan import open_scan
+from icekeep.planning.scan import plan as scan_plan
+from icekeep.planning.scan.plan import open_scan
 from icekeep.spec.applicability import applied_delete
 from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
 from icekeep.spec.layout import own_directory
@@ -190,7 +190,7 @@ def test_deletes_that_reach_too_many_files_for_the_driver_are_matched_in_spark(
 ) -> None:
     table = generated(lake, 2)
     few = planned(table, spark_session)
-    monkeypatch.setattr(scan_room, "reaching", lambda *_: None)
+    monkeypatch.setattr(scan_plan, "reaching", lambda *_: None)
     many = planned(table, spark_session)
     assert {group.location for group in many.groups} == stored(table)
     assert files_of(many, table) == files_of(few, table)

@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from icekeep.errors import MissingFileError
-from icekeep.formats.arrow_schema import arrow_schema
-from icekeep.formats.deletes import write_position_deletes
-from icekeep.formats.key_ranges import sample_keys, split_points
-from icekeep.formats.moved_positions import moves_locations
-from icekeep.formats.ordering import Curve, Ordering
-from icekeep.formats.rewrite_task import FilePiece, RewriteTask
-from icekeep.formats.sort_keys import sort_keys
-from icekeep.formats.writing import DataFileWriter
+from icekeep.formats.arrow.schema import arrow_schema
+from icekeep.formats.deletes.files import write_position_deletes
+from icekeep.formats.rewrite.moved_positions import moves_locations
+from icekeep.formats.rewrite.task import FilePiece, RewriteTask
+from icekeep.formats.rolling_writer import DataFileWriter
+from icekeep.formats.sort.keys import sort_keys
+from icekeep.formats.sort.ordering import Curve, Ordering
+from icekeep.formats.sort.ranges import sample_keys, split_points
 from icekeep.maintenance.compaction import shuffle
 from icekeep.maintenance.compaction.shuffle import shuffled
 from icekeep.spec.manifests.structs import DataFile

@@ -23,7 +23,7 @@ from icekeep.maintenance.equality_deletes import (
     plan_convert_equality_deletes,
 )
 from icekeep.maintenance.equality_deletes.plan import plan
-from icekeep.planning.scan import open_scan
+from icekeep.planning.scan.plan import open_scan
 from icekeep.spec.evolution.partition_evolution import AddPartitionField
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID

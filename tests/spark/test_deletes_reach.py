@@ -1,4 +1,4 @@
-"""The joins of `planning.deletes` against the pure rule of `spec.applicability`."""
+"""The joins of `planning.deletes.delete_join` against the pure rule of `spec.applicability`."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
 
 from icekeep.errors import InvalidTableError
-from icekeep.planning.columns import ENTRIES, REACHING_DELETES
-from icekeep.planning.deletes import deletes_in_use, with_deletes
-from icekeep.planning.reaching import reaching
-from icekeep.planning.tasks import collected, dataframe_from_tasks, streamed
+from icekeep.planning.deletes.delete_index import reaching
+from icekeep.planning.deletes.delete_join import deletes_in_use, with_deletes
+from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
+from icekeep.planning.spark.tasks import collected, dataframe_from_tasks, streamed
 from icekeep.spec.applicability import reaching_deletes
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH

@@ -9,14 +9,14 @@ from pyspark.sql import SparkSession
 
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.compaction import compact
-from icekeep.planning import entries as seam
-from icekeep.planning import manifest_batches
-from icekeep.planning.columns import ENTRIES
-from icekeep.planning.decode import EntryFilter
-from icekeep.planning.entries import Place, Reading, chosen_reading, entries, folded
-from icekeep.planning.manifest_batches import ManifestDecoder
-from icekeep.planning.scan import FILE_COLUMNS, open_scan, planned_files
-from icekeep.planning.tally import COLUMNS, Tally
+from icekeep.planning.entries import read as entries_read
+from icekeep.planning.entries.decode import EntryFilter
+from icekeep.planning.entries.read import Place, Reading, chosen_reading, entries, folded
+from icekeep.planning.manifests import reader as manifest_reader
+from icekeep.planning.manifests.entry_schema import ENTRIES
+from icekeep.planning.manifests.reader import ManifestDecoder
+from icekeep.planning.scan.plan import FILE_COLUMNS, open_scan, planned_files
+from icekeep.planning.scan.tally import COLUMNS, Tally
 from icekeep.storage.local import LocalStorage
 from kit.lake import Lake
 from kit.naive_scan import live_entries
@@ -85,10 +85,10 @@ def test_few_entries_are_decoded_on_the_driver_and_many_in_tasks_and_the_plan_sa
     )
     assert many.reason.startswith("6 entries, and above 5 Spark tasks are faster")
     monkeypatch.setattr(
-        seam, "chosen_decoder", lambda: (ManifestDecoder.FASTAVRO, "package datafusion is not installed")
+        entries_read, "chosen_decoder", lambda: (ManifestDecoder.FASTAVRO, "package datafusion is not installed")
     )
     assert chosen_reading(opened).reason.endswith("; package datafusion is not installed")
-    assert manifest_batches.chosen_decoder()[0] is ManifestDecoder.DATAFUSION
+    assert manifest_reader.chosen_decoder()[0] is ManifestDecoder.DATAFUSION
 
 
 def test_a_list_that_does_not_count_entries_is_judged_by_its_bytes(lake: Lake) -> None:

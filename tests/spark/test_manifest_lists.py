@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from icekeep.errors import InvalidTableError, MissingFileError
-from icekeep.planning import manifest_lists
-from icekeep.planning.location_keys import location_keys
-from icekeep.planning.manifest_lists import ListedManifests, listed_manifests
+from icekeep.planning.manifests import lists as manifest_lists
+from icekeep.planning.manifests.lists import ListedManifests, listed_manifests
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.local import LocalStorage
+from icekeep.storage.location_keys import location_keys
 from kit.manifests import added, data_file, write_list, write_manifest
 
 LISTS_COUNT = 12

@@ -3,9 +3,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.errors import ExpressionError, NotFoundError
-from icekeep.planning import entries as seam
-from icekeep.planning.report import plan_scan
-from icekeep.planning.scan import open_scan, planned_files
+from icekeep.planning.entries import read as entries
+from icekeep.planning.scan.plan import open_scan, planned_files
+from icekeep.planning.scan.report import plan_scan
 from kit.lake import Lake
 from kit.written_deletes import data_files, delete_by_vector, delete_equal
 
@@ -90,7 +90,7 @@ def test_few_deletes_are_counted_without_spark_as_with_it(
         raise AssertionError("Spark was started")
 
     few = plan_scan(table, no_session)
-    monkeypatch.setattr(seam, "DRIVER_ENTRIES_COUNT", 0)
+    monkeypatch.setattr(entries, "DRIVER_ENTRIES_COUNT", 0)
     many = plan_scan(table, spark_session)
     assert few.deletes == many.deletes
     counts = (few.deletes.deletion_vectors_count, few.deletes.deletion_vectors_record_count)

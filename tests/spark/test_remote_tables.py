@@ -18,7 +18,7 @@ from icekeep.maintenance.compaction import compact
 from icekeep.maintenance.expiration import execute, expire_snapshots
 from icekeep.maintenance.manifests import rewrite_manifests
 from icekeep.maintenance.orphans import remove_orphan_files
-from icekeep.planning.report import plan_scan
+from icekeep.planning.scan.report import plan_scan
 from icekeep.runtime import SYSTEM, SystemRuntime
 from icekeep.spec.updates import SetProperties
 from icekeep.tables.append import append

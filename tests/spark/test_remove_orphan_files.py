@@ -33,8 +33,8 @@ from icekeep.maintenance.orphans.plan import plan_orphans
 from icekeep.maintenance.orphans.reaching import Reached
 from icekeep.maintenance.orphans.result import result
 from icekeep.maintenance.orphans.views import list_given
-from icekeep.planning.decode import EntryFilter
-from icekeep.planning.tasks import arrow_dataframe
+from icekeep.planning.entries.decode import EntryFilter
+from icekeep.planning.spark.tasks import arrow_dataframe
 from icekeep.runtime import SYSTEM
 from icekeep.storage.open import open_storage
 from icekeep.tables.append import append

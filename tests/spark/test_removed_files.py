@@ -14,8 +14,8 @@ from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, InvalidTableError
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, pack_group_files
 from icekeep.maintenance.compaction.removed_files import partition_types, read_files, store_removed_files
-from icekeep.planning import commit_reader
-from icekeep.planning.commit_reader import SparkManifestReader
+from icekeep.planning.transcode import commit_reader
+from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
 from kit.lake import Lake

@@ -12,9 +12,9 @@ from icekeep.errors import NotFoundError, UsageError
 from icekeep.events import Event, Warned
 from icekeep.maintenance.compaction import compact
 from icekeep.maintenance.manifests import plan_rewrite_manifests, rewrite_manifests
-from icekeep.planning.entries import Place, Reading, entries
-from icekeep.planning.manifest_batches import ManifestDecoder
-from icekeep.planning.scan import open_scan
+from icekeep.planning.entries.read import Place, Reading, entries
+from icekeep.planning.manifests.reader import ManifestDecoder
+from icekeep.planning.scan.plan import open_scan
 from icekeep.tables.append import append
 from icekeep.tables.refs import create_branch, create_tag
 from kit.lake import EVENTS, Lake, events, multiset

@@ -18,7 +18,7 @@ from icekeep.maintenance.manifests.execute import rewritten
 from icekeep.maintenance.manifests.options import check_arguments
 from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import Survey, survey
-from icekeep.planning import entries as planning_entries
+from icekeep.planning.entries import read as entries
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.local import LocalStorage
@@ -44,7 +44,7 @@ def table(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def in_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (execute, planning_entries):
+    for module in (execute, entries):
         monkeypatch.setattr(module, "DRIVER_FOLD_ENTRIES_COUNT", 10)
 
 
@@ -68,7 +68,7 @@ def work_of(table: Any, plan: Any) -> Any:
 def found(table: Any, plan: Any) -> Survey:
     work = work_of(table, plan)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planning_entries, "DRIVER_FOLD_ENTRIES_COUNT", 10_000)
+        patch.setattr(entries, "DRIVER_FOLD_ENTRIES_COUNT", 10_000)
         return survey(work.run.manifests, 0, work.run.target, table.storage, no_spark)
 
 
@@ -91,7 +91,7 @@ def test_tasks_write_the_entries_that_the_driver_writes_and_no_two_manifests_ove
     plan = chosen(table)
     [by_tasks] = rewritten(table, plan, spark_session, "run")
     with pytest.MonkeyPatch.context() as patch:
-        for module in (execute, planning_entries):
+        for module in (execute, entries):
             patch.setattr(module, "DRIVER_FOLD_ENTRIES_COUNT", 10_000)
         [on_driver] = rewritten(table, plan, no_spark, "run")
     assert told(table, by_tasks.added) == told(table, on_driver.added)

@@ -22,8 +22,8 @@ from icekeep.commit.live_files import live_manifests, remove
 from icekeep.commit.retry import commit
 from icekeep.errors import JobFailedError, OptionError, UsageError
 from icekeep.events import StepAdvanced, Warned
-from icekeep.formats.deletes import read_all_position_deletes, write_position_deletes
-from icekeep.formats.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
+from icekeep.formats.deletes.files import read_all_position_deletes, write_position_deletes
+from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.maintenance.compaction import compact
 from icekeep.maintenance.position_deletes import (
     RewritePositionDeletesResult,

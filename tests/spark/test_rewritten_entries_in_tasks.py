@@ -24,8 +24,8 @@ from icekeep.maintenance.manifests.candidates import ManifestGroup, ManifestRun,
 from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import survey
 from icekeep.maintenance.manifests.writing import RunWriter
-from icekeep.planning.manifest_batches import ManifestDecoder
-from icekeep.planning.records import RecordsTask
+from icekeep.planning.manifests.reader import ManifestDecoder
+from icekeep.planning.transcode.records import RecordsTask
 from icekeep.spec.manifests.structs import DataFile, ManifestFile
 from kit.lake import Lake
 from kit.rewritten_manifests import foreign_live_entries, our_live_entries

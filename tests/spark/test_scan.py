@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from icekeep.errors import NotFoundError, UnsupportedError, UsageError
-from icekeep.planning import entries as seam
-from icekeep.planning.scan_tasks import plan_tasks
+from icekeep.planning.entries import read as entries
+from icekeep.planning.scan.task_groups import plan_tasks
 from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn, RenameColumn, UpdateColumnType
 from icekeep.spec.types import DOUBLE, LONG
 from icekeep.tables.append import append
@@ -27,7 +27,7 @@ from kit.written_deletes import data_files, delete_by_vector, delete_equal, dele
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both places where manifests are decoded."""
     if request.param == "tasks":
-        monkeypatch.setattr(seam, "DRIVER_ENTRIES_COUNT", 0)
+        monkeypatch.setattr(entries, "DRIVER_ENTRIES_COUNT", 0)
     return str(request.param)
 
 

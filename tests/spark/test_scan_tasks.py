@@ -7,9 +7,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from icekeep.planning import deletes, scan_tasks
-from icekeep.planning import entries as seam
-from icekeep.planning.scan_tasks import plan_tasks
+from icekeep.planning.deletes import delete_join
+from icekeep.planning.entries import read as entries
+from icekeep.planning.scan import task_groups
+from icekeep.planning.scan.task_groups import plan_tasks
 from icekeep.tables.scan import scan
 from kit.lake import Lake
 from kit.written_deletes import data_files, delete_positions
@@ -20,8 +21,8 @@ PROPERTIES = {"read__split__target_size": "1", "read__split__open_file_cost": "1
 @pytest.fixture
 def lake(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """Planned in Spark tasks, and joined with the deletes as if these were many."""
-    monkeypatch.setattr(seam, "DRIVER_ENTRIES_COUNT", 0)
-    monkeypatch.setattr(deletes, "BROADCAST_MAX_COUNT", 0)
+    monkeypatch.setattr(entries, "DRIVER_ENTRIES_COUNT", 0)
+    monkeypatch.setattr(delete_join, "BROADCAST_MAX_COUNT", 0)
     return lake
 
 
@@ -38,9 +39,9 @@ def test_task_ids_do_not_depend_on_the_order_in_which_files_arrive(
 ) -> None:
     """FORMATS C1: rows of a shuffle arrive as blocks do; a partition that is computed again must give the same tasks."""
     table = with_deletes(lake, files=9)
-    planned = scan_tasks.planned_files_with_deletes
+    planned = task_groups.planned_files_with_deletes
     monkeypatch.setattr(
-        scan_tasks,
+        task_groups,
         "planned_files_with_deletes",
         lambda *args: planned(*args).coalesce(1).sortWithinPartitions(order("file_path")),
     )

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.open import open_catalog
 from icekeep.maintenance.compaction import compact
 from icekeep.maintenance.expiration import expire_snapshots
-from icekeep.planning.report import plan_scan
+from icekeep.planning.scan.report import plan_scan
 from icekeep.runtime import SYSTEM
 from icekeep.storage import vended
 from icekeep.tables.append import append

@@ -12,7 +12,7 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.maintenance.compaction import compact
 from icekeep.maintenance.expiration import expire_snapshots
 from icekeep.maintenance.manifests import rewrite_manifests
-from icekeep.planning.report import plan_scan
+from icekeep.planning.scan.report import plan_scan
 from icekeep.tables.append import append
 from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.lake import Lake, events

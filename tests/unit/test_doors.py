@@ -11,7 +11,7 @@ import icekeep
 from icekeep.cli import JOBS, SEAMS
 from icekeep.operations.running import resolve
 from icekeep.operations.settings import JOB_SETTINGS, MAINTENANCE_ORDER
-from icekeep.planning.versions import VERSION_ARGUMENTS
+from icekeep.planning.scan.versions import VERSION_ARGUMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 LIB = ROOT / "lib"

@@ -1,7 +1,7 @@
 """What the readers and writers of the file formats have in common, and how their errors are told.
 
-A reader gives the rows of one open file in the file's own columns, part by part (row group, stripe, block); `reading` turns
-them into a table's columns. A writer makes one file; `writing` decides when a file is full.
+A reader gives the rows of one open file in the file's own columns, part by part (row group, stripe, block); `read` turns
+them into a table's columns. A writer makes one file; `rolling_writer` decides when a file is full.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

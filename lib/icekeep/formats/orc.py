@@ -17,11 +17,18 @@ import pyarrow.compute as pc
 from pyarrow import orc
 
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
-from icekeep.formats.arrow_schema import FIELD_ID_KEY, field_id
+from icekeep.formats.arrow.field_ids import (
+    MICROSECONDS,
+    STORED_AS_KEY,
+    Metadata,
+    child_fields,
+    map_fields,
+    storage_types,
+)
+from icekeep.formats.arrow.nested import elements, sink_nulls
+from icekeep.formats.arrow.schema import FIELD_ID_KEY, field_id
 from icekeep.formats.base import FileMetrics, PartSize, value_width
-from icekeep.formats.file_ids import MICROSECONDS, STORED_AS_KEY, Metadata, child_fields, map_fields, storage_types
-from icekeep.formats.metrics import MetricsCollector
-from icekeep.formats.nested import elements, sink_nulls
+from icekeep.formats.column_metrics import MetricsCollector
 from icekeep.formats.write_options import OrcOptions
 from icekeep.storage.base import Storage
 

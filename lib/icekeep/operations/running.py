@@ -24,8 +24,8 @@ from icekeep.operations.interrupts import Interrupts
 from icekeep.operations.settings import JOB_SETTINGS, Kind
 from icekeep.operations.spark_conf import configured_properties
 from icekeep.operations.watchdog import ending_when_abandoned
+from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
 from icekeep.planning.slow_reads import told_slow_reads
-from icekeep.planning.versions import VERSION_ARGUMENTS, chosen_version
 from icekeep.runtime import Runtime
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression

@@ -2,7 +2,7 @@
 
 DataFusion's reader is the fast way. Where it fails, or what it gives is in doubt, the slow way gives the entries or the exact
 error; a release of it that always failed would show in nothing but time. Each process counts for itself, and what a Spark
-task counts comes to the driver with the task's report (`tasks.reported`).
+task counts comes to the driver with the task's report (`spark.tasks.reported`).
 """
 
 import threading

@@ -2,7 +2,7 @@
 
     length (4 bytes, big-endian, of magic and bitmap) | magic | bitmap | CRC-32 of magic and bitmap (4 bytes, big-endian)
 
-The bitmap itself is `formats/deletion_vectors.py`.
+The bitmap itself is `formats/puffin/deletion_vectors.py`.
 """
 
 import zlib

@@ -9,11 +9,11 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError, OutcomeUnknownError
-from icekeep.formats.partitioning import split_by_partition
-from icekeep.formats.projection import cast_to_schema
+from icekeep.formats.arrow.projection import cast_to_schema
+from icekeep.formats.partitioner import split_by_partition
+from icekeep.formats.rolling_writer import DataFileWriter
 from icekeep.formats.write_options import WriteOptions, write_options
-from icekeep.formats.writing import DataFileWriter
-from icekeep.planning.merging_reader import MergingManifestReader
+from icekeep.planning.transcode.merge_append import MergingManifestReader
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.layout import DataLayout, data_layout
 from icekeep.spec.manifests.structs import DataFile

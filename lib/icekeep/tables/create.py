@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from icekeep.catalog.base import Catalog, Identifier, Table, as_identifier
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError
-from icekeep.formats.arrow_schema import iceberg_schema
+from icekeep.formats.arrow.schema import iceberg_schema
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import SUPPORTED_FORMAT_VERSION, new_table_metadata
 from icekeep.spec.partitioning import build_spec

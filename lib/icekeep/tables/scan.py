@@ -11,14 +11,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.catalog.base import Table
 from icekeep.errors import NotFoundError, UsageError
-from icekeep.formats.live_rows import PIECE_BYTES, LivePiece, LiveRowsReader
+from icekeep.formats.deletes.merge_on_read import PIECE_BYTES, LivePiece, LiveRowsReader
 from icekeep.formats.memory import TaskMemory, task_memory_bytes
-from icekeep.formats.reading import SourceFile
-from icekeep.planning.rows import spark_columns, spark_rows
-from icekeep.planning.scan import open_scan
-from icekeep.planning.scan_tasks import PlannedRows, dealt_out, packed_tasks, planned_rows
-from icekeep.planning.tasks import dataframe_from_tasks, tasks_an_executor
-from icekeep.planning.versions import VersionArguments
+from icekeep.formats.read import SourceFile
+from icekeep.planning.scan.plan import open_scan
+from icekeep.planning.scan.task_groups import PlannedRows, dealt_out, packed_tasks, planned_rows
+from icekeep.planning.scan.versions import VersionArguments
+from icekeep.planning.spark.row_types import spark_columns, spark_rows
+from icekeep.planning.spark.tasks import dataframe_from_tasks, tasks_an_executor
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import DataFile, FileContent
@@ -57,7 +57,7 @@ def scan(
         where: a filter over the table's columns, as text or as an unbound expression.
         select: columns of the table in the order wanted, all if null. Also the metadata columns `_file`, `_pos`, `_spec_id`,
             `_partition`, `_row_id` and `_last_updated_sequence_number`.
-        version: see `icekeep.planning.versions.VersionArguments`.
+        version: see `icekeep.planning.scan.versions.VersionArguments`.
 
     Raises:
         ExpressionError, NotFoundError, UsageError: the filter, a column or the version does not fit the table, or a property
@@ -103,7 +103,7 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
     slots: int | None
 
     def read_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of the splits in batches of `scan_tasks.TASKS`."""
+        """The rows of the splits in batches of `task_groups.TASKS`."""
         pa.set_cpu_count(1)
         pa.set_io_thread_count(1)
         return self.read(split for batch in batches for split in batch.to_pylist())
@@ -152,7 +152,7 @@ def _read(task: _Task) -> Iterator[pa.RecordBatch]:
 
 
 def _delete_file(delete: Mapping[str, Any], known: PlannedRows) -> DataFile:
-    """The delete file of an element of `columns.REACHING_DELETES`."""
+    """The delete file of an element of `entry_schema.REACHING_DELETES`."""
     ids = delete["equality_ids"]
     return DataFile(
         content=FileContent(delete["content"]),

@@ -16,8 +16,8 @@ import pytest
 from icekeep.errors import UnsupportedError
 from icekeep.formats.base import PartSize
 from icekeep.formats.memory import BATCH_BYTES, COMFORTABLE_BYTES, TaskMemory, peak_memory_bytes, task_memory_bytes
-from icekeep.formats.parquet import ParquetReader
-from icekeep.formats.reading import SourceFile, read_file
+from icekeep.formats.parquet.reader import ParquetReader
+from icekeep.formats.read import SourceFile, read_file
 from icekeep.formats.write_options import MIB
 from icekeep.spec.types import LONG, STRING
 from kit.columns import column, parquet_bytes, schema_of, table_of
@@ -169,8 +169,8 @@ SCRIPT = """
     import json, resource, sys
     from pathlib import Path
     from icekeep.formats.memory import task_memory_bytes
-    from icekeep.formats.rewrite import rewrite
-    from icekeep.formats.rewrite_task import FilePiece, RewriteTask
+    from icekeep.formats.rewrite.run import rewrite
+    from icekeep.formats.rewrite.task import FilePiece, RewriteTask
     from icekeep.spec.partitioning import UNPARTITIONED
     from icekeep.spec.schema import Schema
     from icekeep.spec.types import LONG, STRING, NestedField

@@ -7,7 +7,7 @@ from uuid import UUID as UUIDValue
 import pytest
 from hypothesis import given
 
-from icekeep.formats.arrow_schema import arrow_schema
+from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.spec.metrics_modes import metrics_modes
 from icekeep.spec.schema import assign_fresh_ids
 from icekeep.spec.types import (

@@ -6,7 +6,7 @@ from icekeep.operations.failures import describe_error, one_line, our_error
 FROM_AN_EXECUTOR = """An error occurred while calling o63.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times
 Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
-  File "/lib/icekeep/planning/tasks.py", line 5, in read
+  File "/lib/icekeep/planning/spark/tasks.py", line 5, in read
     raise error
 icekeep.errors.MissingFileError: there is no file 's3://b/early'
 

@@ -9,14 +9,15 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.events import Event, Warned
-from icekeep.planning import avro_arrow, manifest_batches
-from icekeep.planning.avro_arrow import NotReadError
-from icekeep.planning.decode import DecodeTask, EntryFilter, SpecFilter, decode
-from icekeep.planning.entries import chosen_reading
-from icekeep.planning.manifest_lists import listed_manifests
-from icekeep.planning.report import _told_reading
+from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, decode
+from icekeep.planning.entries.read import chosen_reading
+from icekeep.planning.manifests import avro_decoder
+from icekeep.planning.manifests import reader as manifest_reader
+from icekeep.planning.manifests.avro_decoder import NotReadError
+from icekeep.planning.manifests.lists import listed_manifests
+from icekeep.planning.scan.report import _told_reading
 from icekeep.planning.slow_reads import slow_reads, told_slow_reads
-from icekeep.planning.tasks import read_reports, reported
+from icekeep.planning.spark.tasks import read_reports, reported
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.snapshots import Snapshot
 from kit.foreign_files import our_manifest, write_list_with_pyiceberg, write_with_pyiceberg
@@ -102,7 +103,7 @@ def task_of(store: ManifestStore, *rows: ManifestFile) -> DecodeTask:
         wanted=EntryFilter(specs={0: SpecFilter(DAY)}),
         columns=frozenset({"file_path", "file_size_in_bytes", "record_count", "partition", "lower_bounds"}),
         storage=store,
-        decoder=manifest_batches.ManifestDecoder.DATAFUSION,
+        decoder=manifest_reader.ManifestDecoder.DATAFUSION,
     )
 
 
@@ -144,7 +145,7 @@ def test_what_is_read_in_the_slow_way_is_counted_and_told_once(
     def fail(*_: Any) -> pa.RecordBatch:
         raise NotReadError("a release that\n reads nothing")
 
-    monkeypatch.setattr(avro_arrow, "_read_whole", fail)
+    monkeypatch.setattr(avro_decoder, "_read_whole", fail)
     before = slow_reads().count
     assert read(of_ours(2, "gzip")) == 4
     assert slow_reads().count - before == 2
@@ -156,7 +157,7 @@ def test_what_is_read_in_the_slow_way_is_counted_and_told_once(
 def test_slow_manifests_stand_in_the_steps_and_in_what_a_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
     store = of_ours(2, "gzip")
     assert sum(decoded.steps.slow_manifests_count for decoded in decode(task_of(store))) == 0
-    monkeypatch.setattr(avro_arrow, "_read_whole", None)
+    monkeypatch.setattr(avro_decoder, "_read_whole", None)
     found = [*decode(task_of(store))]
     assert sum(decoded.steps.slow_manifests_count for decoded in found) == 2
     assert sum(decoded.entries.num_rows for decoded in found) == 4
@@ -179,7 +180,7 @@ def test_batches_of_any_number_are_the_fast_way_too(told: list[Event], monkeypat
 
 def test_what_a_spark_task_counts_comes_with_its_report(told: list[Event], monkeypatch: pytest.MonkeyPatch) -> None:
     store = of_ours(2, "gzip")
-    monkeypatch.setattr(avro_arrow, "_read_whole", None)
+    monkeypatch.setattr(avro_decoder, "_read_whole", None)
     report = reported(lambda: by_manifests(store), 1)
     [quick] = reported(lambda: 1, 1).to_pylist()
     assert quick["slow_reads"] is None

@@ -11,7 +11,7 @@ from icekeep.commit.retry import RetryPolicy
 from icekeep.errors import UsageError
 from icekeep.formats.write_options import write_options
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions, delete_file_sizes
-from icekeep.planning.splits import read_options
+from icekeep.planning.scan.splits import read_options
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metrics_modes import metrics_modes
 from icekeep.spec.retention import RetentionPolicy, select_expired

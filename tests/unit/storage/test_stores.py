@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.maintenance.deletion.territory import Territory
-from icekeep.planning.location_keys import location_keys, loose_keys
 from icekeep.runtime import SYSTEM
+from icekeep.storage.location_keys import location_keys, loose_keys
 from icekeep.storage.locations import canonical, is_under, parse_location
 from icekeep.storage.object_stores import bucket_of, open_stores
 from icekeep.storage.open import open_storage

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 
 from icekeep.errors import UnsupportedError
-from icekeep.formats.live_rows import LiveRowsReader
+from icekeep.formats.deletes.merge_on_read import LiveRowsReader
 from icekeep.formats.write_options import MIB
-from icekeep.planning.rows import spark_columns
-from icekeep.planning.scan_tasks import PlannedRows
-from icekeep.planning.tasks import tasks_an_executor
+from icekeep.planning.scan.task_groups import PlannedRows
+from icekeep.planning.spark.row_types import spark_columns
+from icekeep.planning.spark.tasks import tasks_an_executor
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.partitioning import UNPARTITIONED

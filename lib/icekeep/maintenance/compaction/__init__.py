@@ -36,9 +36,9 @@ from icekeep.maintenance.heartbeat import beating
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
-from icekeep.planning.commit_reader import SparkManifestReader
-from icekeep.planning.scan import open_scan
-from icekeep.planning.tasks import executor_slots, is_local, parallelism
+from icekeep.planning.scan.plan import open_scan
+from icekeep.planning.spark.tasks import executor_slots, is_local, parallelism
+from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.layout import own_directory

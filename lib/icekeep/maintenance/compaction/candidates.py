@@ -7,8 +7,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions
-from icekeep.planning.reaching import Reaching
-from icekeep.planning.scan import FewFiles
+from icekeep.planning.deletes.delete_index import Reaching
+from icekeep.planning.scan.plan import FewFiles
 from icekeep.spec.manifests.structs import FileContent
 
 HAS_BAD_SIZE = "has_bad_size"

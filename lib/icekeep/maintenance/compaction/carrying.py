@@ -14,15 +14,15 @@ from pyroaring import BitMap64
 from icekeep.catalog.base import Table
 from icekeep.commit.carrying import Carried, ChangedDeletes
 from icekeep.errors import InvalidTableError
-from icekeep.formats.delete_names import DeleteFileNames, delete_format
-from icekeep.formats.deletes import (
+from icekeep.formats.deletes.files import (
     read_all_position_deletes,
     read_position_deletes,
     validate_plain,
     write_position_deletes,
 )
-from icekeep.formats.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
-from icekeep.formats.moved_positions import applied_positions, dropped_positions, new_positions
+from icekeep.formats.deletes.options import DeleteFileNames, delete_format
+from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
+from icekeep.formats.rewrite.moved_positions import applied_positions, dropped_positions, new_positions
 from icekeep.formats.write_options import MIB
 from icekeep.maintenance.compaction.execute import RewrittenGroup
 from icekeep.maintenance.compaction.plan import group_files

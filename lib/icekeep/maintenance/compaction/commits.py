@@ -17,7 +17,7 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import ConflictError, IcekeepBug, IcekeepError, JobFailedError, OutcomeUnknownError
 from icekeep.events import Listener, Warned
-from icekeep.formats.rewrite_task import RewriteOutcome
+from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.maintenance.compaction.carrying import CarriedDeletes
 from icekeep.maintenance.compaction.execute import (
     FailedGroup,

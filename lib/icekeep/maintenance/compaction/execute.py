@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
 from icekeep.events import Listener, StepAdvanced
-from icekeep.formats.moved_positions import moves_locations
-from icekeep.formats.rewrite_task import RewriteOutcome, RewriteTask
-from icekeep.formats.verifying import problem_of_rows
+from icekeep.formats.rewrite.moved_positions import moves_locations
+from icekeep.formats.rewrite.task import RewriteOutcome, RewriteTask
+from icekeep.formats.rewrite.verify import problem_of_rows
 from icekeep.maintenance.compaction.options import FileSizes
 from icekeep.maintenance.compaction.ordered import run_ordered
 from icekeep.maintenance.compaction.plan import FileGroup, GroupFiles, RewritePlan, group_files

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
-from icekeep.formats.ordering import Curve, Ordering
+from icekeep.formats.sort.ordering import Curve, Ordering
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metrics_modes import MetricsMode, metrics_modes
 from icekeep.spec.ordering import sort_key

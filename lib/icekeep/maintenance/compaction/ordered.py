@@ -17,10 +17,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from icekeep.errors import IcekeepBug, IcekeepError
-from icekeep.formats.key_ranges import KeySample, split_points
-from icekeep.formats.rewrite_task import RewriteTask
-from icekeep.formats.row_hash import RowSum
-from icekeep.formats.sampling import sample_task
+from icekeep.formats.rewrite.sampling import sample_task
+from icekeep.formats.rewrite.task import RewriteTask
+from icekeep.formats.row_hash.multiset import RowSum
+from icekeep.formats.sort.ranges import KeySample, split_points
 from icekeep.formats.write_options import MIB
 from icekeep.maintenance.compaction.estimate import Way
 from icekeep.maintenance.compaction.plan import FileGroup
@@ -28,7 +28,7 @@ from icekeep.maintenance.compaction.shuffle import shuffled
 from icekeep.maintenance.compaction.spark_tasks import Done, Ran, run_tasks
 from icekeep.maintenance.compaction.tasks import range_tasks
 from icekeep.maintenance.compaction.ways import ARROW_GROWTH
-from icekeep.planning.tasks import (
+from icekeep.planning.spark.tasks import (
     REPORT,
     dataframe_from_tasks,
     dealt,

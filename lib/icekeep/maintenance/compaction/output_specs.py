@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from icekeep.commit.manifest_writer import refuse_unknown_transforms
 from icekeep.errors import NotFoundError, UnsupportedError
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
-from icekeep.planning.decode import Decoded, EntryFilter, SpecFilter
-from icekeep.planning.entries import folded
-from icekeep.planning.manifests import delete_manifests
-from icekeep.planning.scan import Scan
+from icekeep.planning.entries.decode import Decoded, EntryFilter, SpecFilter
+from icekeep.planning.entries.read import folded
+from icekeep.planning.entries.select_manifests import delete_manifests
+from icekeep.planning.scan.plan import Scan
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata import TableMetadata
 

@@ -36,10 +36,10 @@ from icekeep.maintenance.compaction.planned_files import (
     many_planned_files,
 )
 from icekeep.maintenance.compaction.strategy import Strategy, snapshots_in_order
-from icekeep.planning.entries import DRIVER_ENTRIES_COUNT
-from icekeep.planning.reaching import EVERY_PAIR
-from icekeep.planning.scan import Scan, few_files, planned_files, planned_files_with_deletes
-from icekeep.planning.tasks import collected
+from icekeep.planning.deletes.delete_index import EVERY_PAIR
+from icekeep.planning.entries.read import DRIVER_ENTRIES_COUNT
+from icekeep.planning.scan.plan import Scan, few_files, planned_files, planned_files_with_deletes
+from icekeep.planning.spark.tasks import collected
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN

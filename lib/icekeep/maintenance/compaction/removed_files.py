@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from icekeep.catalog.base import Table
 from icekeep.commit.file_sets import ReadFile, StoredFileSet, StoredPart, store_part
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, group_files
-from icekeep.planning.tasks import (
+from icekeep.planning.spark.tasks import (
     REPORT,
     dataframe_from_tasks,
     dealt,

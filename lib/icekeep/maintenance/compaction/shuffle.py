@@ -1,7 +1,7 @@
 """The rows of a group that outgrows tasks, through Spark's shuffle: read by some tasks, ordered and written by others.
 
 Each row goes to the task of the range that its key falls in. Spark moves rows in types of its own that have the same
-bits: what is not a number, a string or a decimal crosses as one of these (`formats.plain_types`).
+bits: what is not a number, a string or a decimal crosses as one of these (`formats.arrow.plain_types`).
 """
 
 import pickle
@@ -20,21 +20,21 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
-from icekeep.formats.arrow_schema import stored_schema
-from icekeep.formats.crossing import crossed, crossing_types, returned
-from icekeep.formats.key_ranges import range_numbers
+from icekeep.formats.arrow.projection import project
+from icekeep.formats.arrow.schema import stored_schema
+from icekeep.formats.arrow.spark_types import crossed, crossing_types, returned
 from icekeep.formats.memory import peak_memory_bytes
-from icekeep.formats.moves_report import MOST_REPORTED_BYTES, reported_moves
-from icekeep.formats.projection import project
-from icekeep.formats.rewrite import one_thread, write_rows
-from icekeep.formats.rewrite_task import RewriteOutcome, RewriteTask, numbered
-from icekeep.formats.row_hash import RowSum
-from icekeep.formats.row_moves import ORIGIN, MovedPiece, RowMoves
-from icekeep.formats.sort_keys import sort_keys
-from icekeep.formats.task_rows import TaskRows, columns_to_write
-from icekeep.formats.verifying import hash_of_written
+from icekeep.formats.rewrite.input import TaskRows, columns_to_write
+from icekeep.formats.rewrite.moves_report import MOST_REPORTED_BYTES, reported_moves
+from icekeep.formats.rewrite.run import one_thread, write_rows
+from icekeep.formats.rewrite.task import RewriteOutcome, RewriteTask, numbered
+from icekeep.formats.rewrite.verify import hash_of_written
+from icekeep.formats.row_hash.multiset import RowSum
+from icekeep.formats.row_mapping.row_moves import ORIGIN, MovedPiece, RowMoves
+from icekeep.formats.sort.keys import sort_keys
+from icekeep.formats.sort.ranges import range_numbers
 from icekeep.maintenance.compaction.spark_tasks import Done, Ran, attempt_id
-from icekeep.planning.tasks import (
+from icekeep.planning.spark.tasks import (
     REPORT,
     dataframe_from_tasks,
     dealt,

@@ -9,10 +9,10 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from icekeep.errors import IcekeepError
-from icekeep.formats.rewrite import rewrite, rewrite_together
-from icekeep.formats.rewrite_task import RewriteOutcome, RewriteTask
+from icekeep.formats.rewrite.run import rewrite, rewrite_together
+from icekeep.formats.rewrite.task import RewriteOutcome, RewriteTask
 from icekeep.maintenance.compaction.stitched import StitchTask, run_stitch
-from icekeep.planning.tasks import REPORT, dataframe_from_tasks, max_task_failures, read_reports, reported
+from icekeep.planning.spark.tasks import REPORT, dataframe_from_tasks, max_task_failures, read_reports, reported
 from icekeep.runtime import process_cpu_ms
 from icekeep.storage.base import Storage
 

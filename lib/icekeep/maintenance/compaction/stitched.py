@@ -15,24 +15,24 @@ from pyspark.sql import SparkSession
 
 from icekeep.errors import ConflictError, UnsupportedError
 from icekeep.formats.memory import peak_memory_bytes
-from icekeep.formats.moves_report import reported_moves, whole_pieces
-from icekeep.formats.rewrite import rewrite
-from icekeep.formats.rewrite_task import RewriteOutcome, RewriteTask
-from icekeep.formats.stitching import stitch
-from icekeep.formats.task_writer import removed_on_failure
-from icekeep.formats.verifying import hash_of_live_rows, hash_of_written
+from icekeep.formats.rewrite.moves_report import reported_moves, whole_pieces
+from icekeep.formats.rewrite.output import removed_on_failure
+from icekeep.formats.rewrite.run import rewrite
+from icekeep.formats.rewrite.stitching import stitch
+from icekeep.formats.rewrite.task import RewriteOutcome, RewriteTask
+from icekeep.formats.rewrite.verify import hash_of_live_rows, hash_of_written
 from icekeep.formats.write_options import write_options
-from icekeep.planning.columns import METRICS
-from icekeep.planning.decode import Decoded
-from icekeep.planning.entries import folded
-from icekeep.planning.scan import Scan
+from icekeep.planning.entries.decode import Decoded
+from icekeep.planning.entries.read import folded
+from icekeep.planning.manifests.entry_schema import METRICS
+from icekeep.planning.scan.plan import Scan
 from icekeep.spec.layout import data_layout
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import partition_path
 from icekeep.storage.base import Storage
 
 Metrics = Mapping[str, Any]
-"""The fields of a data file that are of `columns.METRICS`, by name."""
+"""The fields of a data file that are of `entry_schema.METRICS`, by name."""
 
 _COLUMNS = frozenset({"file_path", *METRICS.names})
 

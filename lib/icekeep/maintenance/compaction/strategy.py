@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from icekeep.errors import OptionError, UnsupportedError, UsageError
-from icekeep.formats.ordering import Curve, Ordering
+from icekeep.formats.sort.ordering import Curve, Ordering
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.schema import Schema

@@ -5,9 +5,9 @@ from itertools import accumulate
 
 import msgspec
 
-from icekeep.formats.key_ranges import key_ranges
-from icekeep.formats.ordering import Ordering
-from icekeep.formats.rewrite_task import FilePiece, RewriteTask
+from icekeep.formats.rewrite.task import FilePiece, RewriteTask
+from icekeep.formats.sort.ordering import Ordering
+from icekeep.formats.sort.ranges import key_ranges
 from icekeep.maintenance.compaction.options import FileSizes
 from icekeep.maintenance.compaction.packing import expected_output_files, input_split_bytes, pack, shared_out
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles

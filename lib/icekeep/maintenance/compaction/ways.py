@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from icekeep.errors import UnsupportedError
-from icekeep.formats.stitching import (
+from icekeep.formats.rewrite.stitching import (
     MOST_ROW_GROUPS,
     MOST_STITCHED_FOOTER_BYTES,
     STITCH_FLOOR_BYTES,
@@ -28,7 +28,7 @@ from icekeep.maintenance.compaction.options import FileSizes, StitchChoice
 from icekeep.maintenance.compaction.packing import expected_output_files
 from icekeep.maintenance.compaction.plan import FileGroup, GroupFile, GroupFiles, RewritePlan, group_files
 from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, whole_pieces
-from icekeep.planning.tasks import (
+from icekeep.planning.spark.tasks import (
     REPORT,
     dataframe_from_tasks,
     dealt,

@@ -38,9 +38,9 @@ from icekeep.maintenance.deletion.plans import (
     read_part,
     trash_location,
 )
-from icekeep.planning.location_keys import Keys, path_keys
 from icekeep.spec.iso8601 import format_timestamp
 from icekeep.storage.base import FileInfo, Storage
+from icekeep.storage.location_keys import Keys, path_keys
 
 _NONE = np.empty(0, np.int64)
 _LOOKED_AT_FILES = 10_000

@@ -17,8 +17,8 @@ from icekeep.maintenance.deletion.reachability import (
     statistics_files,
     unproved,
 )
-from icekeep.planning.manifest_lists import listed_manifests
-from icekeep.planning.sessions import SparkSource
+from icekeep.planning.manifests.lists import listed_manifests
+from icekeep.planning.spark.sessions import SparkSource
 from icekeep.spec.metadata import TableMetadata
 
 _NONE = np.empty(0, np.int64)

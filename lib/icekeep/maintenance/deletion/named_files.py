@@ -23,10 +23,10 @@ from icekeep.maintenance.deletion.plans import (
     read_part,
     read_plan,
 )
-from icekeep.planning.location_keys import Keys, path_keys
-from icekeep.planning.sessions import SparkSource, started
-from icekeep.planning.tasks import dataframe_from_tasks
+from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.storage.base import Storage
+from icekeep.storage.location_keys import Keys, path_keys
 from icekeep.storage.locations import canonical
 
 _DRIVER_FILES = 200_000

@@ -23,15 +23,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.errors import IcekeepError, InvalidTableError, SafetyError
 from icekeep.maintenance.deletion.garbage import CONTENT_KINDS, GARBAGE, FileKind, GarbageFile, garbage_table
-from icekeep.planning.decode import DecodeTask, EntryFilter, SpecFilter, decode
-from icekeep.planning.entries import Place, chosen_reading, in_threads, manifest_chunks, shares
-from icekeep.planning.location_keys import location_keys, path_keys
-from icekeep.planning.manifest_lists import listed_manifests
-from icekeep.planning.sessions import SparkSource, started
-from icekeep.planning.tasks import arrow_dataframe, collected, dataframe_from_tasks, parallelism
+from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, decode
+from icekeep.planning.entries.read import Place, chosen_reading, in_threads, manifest_chunks, shares
+from icekeep.planning.manifests.lists import listed_manifests
+from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.spark.tasks import arrow_dataframe, collected, dataframe_from_tasks, parallelism
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import Storage
+from icekeep.storage.location_keys import location_keys, path_keys
 
 Keys: TypeAlias = NDArray[np.int64]
 

@@ -34,9 +34,8 @@ from icekeep.maintenance.deletion.plans import (
     write_part,
 )
 from icekeep.maintenance.deletion.territory import Territory
-from icekeep.planning.location_keys import Keys, path_keys
-from icekeep.planning.sessions import SparkSource, started
-from icekeep.planning.tasks import (
+from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.spark.tasks import (
     REPORT,
     dataframe_from_tasks,
     dealt,
@@ -48,6 +47,7 @@ from icekeep.planning.tasks import (
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import DeleteStatus, MoveStatus, Storage
+from icekeep.storage.location_keys import Keys, path_keys
 
 STEP = "deleting files"
 NAMED_COUNT = 100

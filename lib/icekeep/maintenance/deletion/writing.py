@@ -25,7 +25,7 @@ from icekeep.maintenance.deletion.plans import (
 )
 from icekeep.maintenance.deletion.reachability import UNREADABLE, Garbage
 from icekeep.maintenance.deletion.territory import Territory
-from icekeep.planning.tasks import REPORT, read_reports
+from icekeep.planning.spark.tasks import REPORT, read_reports
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata_codec import format_metadata
 from icekeep.storage.base import Storage

@@ -17,8 +17,8 @@ from icekeep.commit.changes.convert_deletes import ConvertDeletes, EntryDigests
 from icekeep.commit.retry import RetryPolicy, commit, reloaded
 from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
-from icekeep.formats.delete_names import delete_format
-from icekeep.formats.equality_conversion import ConversionOutcome
+from icekeep.formats.deletes.equality_to_positions import ConversionOutcome
+from icekeep.formats.deletes.options import delete_format
 from icekeep.maintenance.equality_deletes.execute import added_files, discard, execute, share_writer
 from icekeep.maintenance.equality_deletes.options import ConvertEqualityDeletesOptions, chosen_granularity
 from icekeep.maintenance.equality_deletes.plan import ConversionPlan, ConversionPreview, plan
@@ -27,8 +27,8 @@ from icekeep.maintenance.heartbeat import Heartbeat, beating
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
-from icekeep.planning.commit_reader import SparkManifestReader
-from icekeep.planning.scan import open_scan
+from icekeep.planning.scan.plan import open_scan
+from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.layout import data_layout

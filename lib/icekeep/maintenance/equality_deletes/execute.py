@@ -20,19 +20,26 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from icekeep.commit.filtering import without_history
 from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
 from icekeep.events import SILENT, Listener
-from icekeep.formats.delete_names import Granularity
-from icekeep.formats.equality_conversion import (
+from icekeep.formats.deletes.equality_to_positions import (
     ConversionOutcome,
     ConversionTask,
     ReachedFile,
     convert,
 )
+from icekeep.formats.deletes.options import Granularity
 from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.equality_deletes.plan import ConversionPlan, data_entry, delete_entry, partition_codecs
 from icekeep.maintenance.equality_deletes.reach import Reach
 from icekeep.maintenance.side_by_side import spark_failed
-from icekeep.planning.scan import refuse_encrypted_file
-from icekeep.planning.tasks import REPORT, dataframe_from_tasks, max_task_failures, parallelism, read_reports, reported
+from icekeep.planning.scan.plan import refuse_encrypted_file
+from icekeep.planning.spark.tasks import (
+    REPORT,
+    dataframe_from_tasks,
+    max_task_failures,
+    parallelism,
+    read_reports,
+    reported,
+)
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import Storage

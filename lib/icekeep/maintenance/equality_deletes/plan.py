@@ -18,15 +18,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.commit.manifest_writer import refuse_unknown_transforms
 from icekeep.maintenance.equality_deletes.reach import EqualityDelete, Place, Reach
-from icekeep.planning.columns import ENTRIES, REACHING_DELETES
-from icekeep.planning.decode import EntryFilter, SpecFilter
-from icekeep.planning.deletes import with_deletes
-from icekeep.planning.entries import DRIVER_ENTRIES_COUNT, chosen_reading, entries, few_entries
-from icekeep.planning.entries import Place as ReadingPlace
-from icekeep.planning.manifests import data_manifests, delete_manifests
-from icekeep.planning.reaching import reaching
-from icekeep.planning.scan import Scan, refuse_encrypted_file
-from icekeep.planning.tasks import collected
+from icekeep.planning.deletes.delete_index import reaching
+from icekeep.planning.deletes.delete_join import with_deletes
+from icekeep.planning.entries.decode import EntryFilter, SpecFilter
+from icekeep.planning.entries.read import DRIVER_ENTRIES_COUNT, chosen_reading, entries, few_entries
+from icekeep.planning.entries.read import Place as ReadingPlace
+from icekeep.planning.entries.select_manifests import data_manifests, delete_manifests
+from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
+from icekeep.planning.scan.plan import Scan, refuse_encrypted_file
+from icekeep.planning.spark.tasks import collected
 from icekeep.spec.applicability import greatest_reached
 from icekeep.spec.filters.evaluators import partition_matches
 from icekeep.spec.filters.expressions import ALWAYS_TRUE

@@ -30,8 +30,8 @@ from icekeep.maintenance.expiration.plan import (
 )
 from icekeep.maintenance.expiration.result import ExpireSnapshotsResult, result
 from icekeep.maintenance.runs import sweep_runs
-from icekeep.planning.scan import refuse_encrypted
-from icekeep.planning.sessions import SparkSource
+from icekeep.planning.scan.plan import refuse_encrypted
+from icekeep.planning.spark.sessions import SparkSource
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import select_expired

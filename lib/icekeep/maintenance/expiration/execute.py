@@ -18,12 +18,12 @@ from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, plan_directory, sort_garbage, write_plan
 from icekeep.maintenance.expiration.plan import JOB, after_expiration, garbage_between
-from icekeep.planning.location_keys import Keys
-from icekeep.planning.sessions import SparkSource
+from icekeep.planning.spark.sessions import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.retention import Expired, select_expired
+from icekeep.storage.location_keys import Keys
 from icekeep.storage.locations import canonical
 
 _PLANS_MAX = 10

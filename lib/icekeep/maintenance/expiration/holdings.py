@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from pyspark.sql import functions as F
 
 from icekeep.errors import InvalidTableError, SafetyError
-from icekeep.planning.decode import DecodeTask, EntryFilter, SpecFilter, decode
-from icekeep.planning.entries import Place, chosen_reading, in_threads, shares
-from icekeep.planning.location_keys import location_keys
-from icekeep.planning.manifest_lists import listed_manifests
-from icekeep.planning.sessions import SparkSource, started
-from icekeep.planning.tasks import collected, dataframe_from_tasks
+from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, decode
+from icekeep.planning.entries.read import Place, chosen_reading, in_threads, shares
+from icekeep.planning.manifests.lists import listed_manifests
+from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.spark.tasks import collected, dataframe_from_tasks
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import Storage
+from icekeep.storage.location_keys import location_keys
 
 Words: TypeAlias = NDArray[np.int64]
 

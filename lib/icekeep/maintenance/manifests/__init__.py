@@ -16,7 +16,7 @@ from icekeep.maintenance.manifests.options import RewriteManifestsOptions, check
 from icekeep.maintenance.manifests.plan import RewriteManifestsPlan, plan_rewrite_manifests
 from icekeep.maintenance.manifests.result import RewriteManifestsResult
 from icekeep.maintenance.manifests.rewriting import rewrite_once
-from icekeep.planning.sessions import SparkSource
+from icekeep.planning.spark.sessions import SparkSource
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.snapshots import MAIN

@@ -18,9 +18,9 @@ from icekeep.maintenance.manifests.ranges import (
 )
 from icekeep.maintenance.manifests.survey import survey
 from icekeep.maintenance.manifests.writing import RunWriter
-from icekeep.planning.entry_keys import PartitionPart, needs_bounds
-from icekeep.planning.records import Target
-from icekeep.planning.sessions import SparkSource
+from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.transcode.cluster_keys import PartitionPart, needs_bounds
+from icekeep.planning.transcode.records import Target
 from icekeep.spec.manifests.inspection import lacks_counts
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata

@@ -15,9 +15,9 @@ from icekeep.maintenance.manifests.overlap import sampled
 from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import Survey, survey
 from icekeep.maintenance.manifests.writing import RunWriter
-from icekeep.planning.entries import DRIVER_FOLD_ENTRIES_COUNT, Place, chosen_reading
-from icekeep.planning.records import RecordsTask
-from icekeep.planning.sessions import SparkSource, started
+from icekeep.planning.entries.read import DRIVER_FOLD_ENTRIES_COUNT, Place, chosen_reading
+from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.transcode.records import RecordsTask
 from icekeep.spec.manifests.structs import ManifestFile
 
 _Made: TypeAlias = tuple[Sequence[ManifestFile], Sequence[bytes]]

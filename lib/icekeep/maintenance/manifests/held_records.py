@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from icekeep.maintenance.manifests.overlap import sampled
 from icekeep.maintenance.manifests.writing import RunWriter, sample_places
-from icekeep.planning.entries import in_threads, threads_count
-from icekeep.planning.record_blocks import joined, record_lengths
-from icekeep.planning.records import RECORDS, RecordsTask, live_records
+from icekeep.planning.entries.read import in_threads, threads_count
+from icekeep.planning.transcode.blocks import joined, record_lengths
+from icekeep.planning.transcode.records import RECORDS, RecordsTask, live_records
 from icekeep.spec.manifests.structs import ManifestFile
 
 _HELD_BYTES = 256 << 20

@@ -13,7 +13,7 @@ from icekeep.maintenance.manifests.candidates import candidates
 from icekeep.maintenance.manifests.execute import Rewritten, foreseen
 from icekeep.maintenance.manifests.gains import FilterGain, GroupGain, filter_gains, group_gain, largest, measured_ms
 from icekeep.maintenance.manifests.options import RewriteManifestsOptions, Wish, check_arguments
-from icekeep.planning.sessions import SparkSource
+from icekeep.planning.spark.sessions import SparkSource
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import ManifestFile

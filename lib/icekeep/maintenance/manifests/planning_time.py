@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from icekeep.planning.decode import EntryFilter, SpecFilter
-from icekeep.planning.entries import folded
-from icekeep.planning.manifests import may_hold_matches
-from icekeep.planning.sessions import SparkSource
-from icekeep.planning.tally import COLUMNS, Tally
+from icekeep.planning.entries.decode import EntryFilter, SpecFilter
+from icekeep.planning.entries.read import folded
+from icekeep.planning.entries.select_manifests import may_hold_matches
+from icekeep.planning.scan.tally import COLUMNS, Tally
+from icekeep.planning.spark.sessions import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.spec.filters.expressions import BoundPredicate, Expression, Operation, conjunction
 from icekeep.spec.manifests.structs import ManifestFile

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icekeep.errors import IcekeepError
-from icekeep.planning.entry_keys import cluster_key
+from icekeep.planning.transcode.cluster_keys import cluster_key
 from icekeep.spec.manifests.structs import FieldSummary, ManifestFile
 from icekeep.spec.types import DOUBLE, FLOAT, NestedField, Type
 from icekeep.spec.values import value_from_bytes

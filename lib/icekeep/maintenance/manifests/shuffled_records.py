@@ -17,9 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.maintenance.manifests.survey import Survey, cut_weights
 from icekeep.maintenance.manifests.writing import RunWriter
-from icekeep.planning.record_blocks import joined, record_lengths
-from icekeep.planning.records import PLACES_A_MANIFEST, RECORDS, RecordsTask, live_records
-from icekeep.planning.tasks import (
+from icekeep.planning.spark.tasks import (
     REPORT,
     dataframe_from_tasks,
     dealt,
@@ -29,6 +27,8 @@ from icekeep.planning.tasks import (
     read_reports,
     reported,
 )
+from icekeep.planning.transcode.blocks import joined, record_lengths
+from icekeep.planning.transcode.records import PLACES_A_MANIFEST, RECORDS, RecordsTask, live_records
 from icekeep.spec.manifests.structs import ManifestFile
 
 _MANIFESTS_A_TASK = 8

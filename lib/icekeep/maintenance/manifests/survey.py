@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from icekeep.maintenance.manifests.overlap import sampled
-from icekeep.planning.decode import Decoded, EntryFilter, SpecFilter
-from icekeep.planning.entries import folded
-from icekeep.planning.entry_keys import entry_keys, needs_bounds
-from icekeep.planning.records import Target
-from icekeep.planning.sessions import SparkSource
+from icekeep.planning.entries.decode import Decoded, EntryFilter, SpecFilter
+from icekeep.planning.entries.read import folded
+from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.transcode.cluster_keys import entry_keys, needs_bounds
+from icekeep.planning.transcode.records import Target
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.base import Storage

@@ -8,8 +8,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icekeep.commit.manifest_writer import MANIFEST_CODEC, manifest_level
-from icekeep.planning.record_blocks import BLOCK_BYTES, fast_packer, record_blocks
-from icekeep.planning.records import Target
+from icekeep.planning.transcode.blocks import BLOCK_BYTES, fast_packer, record_blocks
+from icekeep.planning.transcode.records import Target
 from icekeep.runtime import SYSTEM
 from icekeep.spec.avro_packing import Packer
 from icekeep.spec.layout import metadata_directory

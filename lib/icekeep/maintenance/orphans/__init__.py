@@ -14,7 +14,7 @@ from icekeep.maintenance.orphans.execute import remove_orphans
 from icekeep.maintenance.orphans.options import Search, mismatch_mode, spelling
 from icekeep.maintenance.orphans.plan import OrphanPlan, plan_orphans
 from icekeep.maintenance.orphans.result import RemoveOrphanFilesResult, planned_result, result
-from icekeep.planning.sessions import SparkSource
+from icekeep.planning.spark.sessions import SparkSource
 from icekeep.runtime import SYSTEM, Runtime
 
 __all__ = ["KeptFiles", "OrphanPlan", "RemoveOrphanFilesResult", "plan_remove_orphan_files", "remove_orphan_files"]

@@ -19,11 +19,11 @@ from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.orphans.listing import LISTED, Rows, arrow_rows
 from icekeep.maintenance.orphans.options import Spelling
 from icekeep.maintenance.orphans.reaching import Reached
-from icekeep.planning.decode import Decoded, DecodeTask, decode
-from icekeep.planning.entries import Fold, folded, shares
-from icekeep.planning.location_keys import ANY_PREFIX, Keys, loose_keys
-from icekeep.planning.sessions import SparkSource, started
-from icekeep.planning.tasks import arrow_dataframe, collected, dataframe_from_tasks, parallelism
+from icekeep.planning.entries.decode import Decoded, DecodeTask, decode
+from icekeep.planning.entries.read import Fold, folded, shares
+from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.spark.tasks import arrow_dataframe, collected, dataframe_from_tasks, parallelism
+from icekeep.storage.location_keys import ANY_PREFIX, Keys, loose_keys
 from icekeep.storage.locations import parse_location
 
 NAMED_CONFLICTS = 10

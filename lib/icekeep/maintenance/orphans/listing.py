@@ -18,11 +18,11 @@ from pyspark.sql import functions as F
 
 from icekeep.maintenance.orphans.hidden import HiddenNames
 from icekeep.maintenance.orphans.options import DRIVER_ROWS, Spelling
-from icekeep.planning.location_keys import loose_keys
-from icekeep.planning.sessions import SparkSource, started
-from icekeep.planning.tasks import collected, dataframe_from_tasks, dealt, parallelism
+from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.spark.tasks import collected, dataframe_from_tasks, dealt, parallelism
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import FileInfo, ListingShare, Storage
+from icekeep.storage.location_keys import loose_keys
 from icekeep.storage.locations import parse_location
 
 Rows: TypeAlias = pa.Table | DataFrame

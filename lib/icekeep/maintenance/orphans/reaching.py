@@ -21,15 +21,15 @@ from icekeep.errors import InvalidTableError, MissingFileError, SafetyError, Uns
 from icekeep.maintenance.deletion.reachability import statistics_files
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.orphans.metadata_text import CutOffError, parse_metadata_text
-from icekeep.planning.decode import DecodeTask, EntryFilter, SpecFilter
-from icekeep.planning.location_keys import Keys
-from icekeep.planning.manifest_batches import chosen_decoder
-from icekeep.planning.manifest_lists import listed_manifests
-from icekeep.planning.sessions import SparkSource
+from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter
+from icekeep.planning.manifests.lists import listed_manifests
+from icekeep.planning.manifests.reader import chosen_decoder
+from icekeep.planning.spark.sessions import SparkSource
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
+from icekeep.storage.location_keys import Keys
 
 _THREADS = 16
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.errors import OutcomeUnknownError
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
-from icekeep.formats.delete_names import delete_format
+from icekeep.formats.deletes.options import delete_format
 from icekeep.maintenance import equality_deletes
 from icekeep.maintenance.figures import line_of
 from icekeep.maintenance.heartbeat import Heartbeat, beating
@@ -35,8 +35,8 @@ from icekeep.maintenance.position_deletes.result import RewritePositionDeletesRe
 from icekeep.maintenance.position_deletes.tasks import TaskContext
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
-from icekeep.planning.commit_reader import SparkManifestReader
-from icekeep.planning.scan import open_scan
+from icekeep.planning.scan.plan import open_scan
+from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.applicability import is_deletion_vector, path_digest
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression

@@ -16,12 +16,12 @@ from pyspark.sql import functions as F
 
 from icekeep.commit.file_sets import ReadFile
 from icekeep.errors import InvalidTableError
-from icekeep.formats.delete_rewrite import LiveFile
-from icekeep.planning.decode import EntryFilter
-from icekeep.planning.entries import Place, chosen_reading, entries, few_entries
-from icekeep.planning.manifests import ManifestSelection, delete_manifests, select_manifests
-from icekeep.planning.scan import Scan
-from icekeep.planning.tasks import arrow_dataframe
+from icekeep.formats.deletes.rewrite_positions import LiveFile
+from icekeep.planning.entries.decode import EntryFilter
+from icekeep.planning.entries.read import Place, chosen_reading, entries, few_entries
+from icekeep.planning.entries.select_manifests import ManifestSelection, delete_manifests, select_manifests
+from icekeep.planning.scan.plan import Scan
+from icekeep.planning.spark.tasks import arrow_dataframe
 from icekeep.spec.applicability import is_deletion_vector, named_range
 from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status

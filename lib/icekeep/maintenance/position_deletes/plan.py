@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from icekeep.commit.file_sets import Digest, ReadFile, entry_digest
-from icekeep.formats.delete_rewrite import LiveFile
+from icekeep.formats.deletes.rewrite_positions import LiveFile
 from icekeep.maintenance.equality_deletes.plan import ConversionPreview
 from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.manifests.structs import DataFile

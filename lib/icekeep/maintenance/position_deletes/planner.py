@@ -12,7 +12,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from icekeep.commit.manifest_writer import refuse_unknown_transforms
-from icekeep.formats.delete_names import Granularity, delete_granularity
+from icekeep.formats.deletes.options import Granularity, delete_granularity
 from icekeep.maintenance.compaction.options import FileSizes
 from icekeep.maintenance.compaction.packing import expected_output_files
 from icekeep.maintenance.position_deletes.candidates import Candidate, Partition, PositionDeletes, position_deletes
@@ -21,7 +21,7 @@ from icekeep.maintenance.position_deletes.options import (
     delete_file_sizes,
 )
 from icekeep.maintenance.position_deletes.plan import DeleteGroup, DeletesPlan
-from icekeep.planning.scan import Scan
+from icekeep.planning.scan.plan import Scan
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
 

@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 
 from icekeep.commit.file_sets import ReadFile
-from icekeep.formats.delete_names import Granularity
-from icekeep.formats.delete_rewrite import DeleteSource, DeletesTask
+from icekeep.formats.deletes.options import Granularity
+from icekeep.formats.deletes.rewrite_positions import DeleteSource, DeletesTask
 from icekeep.maintenance.compaction.options import FileSizes
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.spec.applicability import sequence_number

@@ -29,8 +29,8 @@ from icekeep.maintenance.purge.unfinished import (
     look_around,
     purges_directory,
 )
-from icekeep.planning.scan import refuse_encrypted
-from icekeep.planning.sessions import SparkSource
+from icekeep.planning.scan.plan import refuse_encrypted
+from icekeep.planning.spark.sessions import SparkSource
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
 

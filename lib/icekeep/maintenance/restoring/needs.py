@@ -20,10 +20,10 @@ from icekeep.maintenance.deletion.plans import DeletionPlan, read_part, trash_lo
 from icekeep.maintenance.deletion.reachability import live_path_keys, path_keys_of
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.restoring.looking import seen
-from icekeep.planning.location_keys import path_keys
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
+from icekeep.storage.location_keys import path_keys
 from icekeep.storage.locations import canonical
 
 

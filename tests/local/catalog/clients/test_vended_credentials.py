@@ -10,7 +10,7 @@ from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import UsageError
-from icekeep.planning.commit_reader import SparkManifestReader
+from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import SYSTEM
 from icekeep.storage import vended
 from icekeep.storage.base import DeleteStatus

@@ -15,7 +15,7 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.events import Warned
-from icekeep.formats.rewrite_task import RewriteOutcome
+from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.maintenance.compaction import commits as commits_module
 from icekeep.maintenance.compaction.commits import Commits, commit_groups
 from icekeep.maintenance.compaction.execute import FailedGroup, RewrittenGroup

@@ -16,8 +16,8 @@ from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOp
 from icekeep.maintenance.compaction.plan import group_files
 from icekeep.maintenance.compaction.planner import plan
 from icekeep.maintenance.compaction.strategy import chosen_strategy
-from icekeep.planning.reaching import Reaching, reaching
-from icekeep.planning.scan import FewFiles, few_files, open_scan
+from icekeep.planning.deletes.delete_index import Reaching, reaching
+from icekeep.planning.scan.plan import FewFiles, few_files, open_scan
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from kit.lake import Lake
 from kit.reaching import SPECS, entry, equality, positions, table_of, vector

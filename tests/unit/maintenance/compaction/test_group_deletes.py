@@ -18,9 +18,9 @@ from icekeep.maintenance.compaction.plan import GroupFiles, pack_group_files
 from icekeep.maintenance.compaction.planned_files import ManyPlannedFiles, few_planned_files, file_columns
 from icekeep.maintenance.compaction.removed_files import read_files
 from icekeep.maintenance.compaction.strategy import Strategy
-from icekeep.planning.columns import REACHING_DELETES
-from icekeep.planning.reaching import EVERY_PAIR, reaching
-from icekeep.planning.scan import FewFiles
+from icekeep.planning.deletes.delete_index import EVERY_PAIR, reaching
+from icekeep.planning.manifests.entry_schema import REACHING_DELETES
+from icekeep.planning.scan.plan import FewFiles
 from icekeep.spec.applicability import applied_delete, reaching_deletes
 from icekeep.spec.manifests.structs import ManifestEntry
 from icekeep.spec.position_runs import Part, positions_in, runs_of

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.formats.ordering import Curve, Ordering
+from icekeep.formats.sort.ordering import Curve, Ordering
 from icekeep.maintenance.compaction.key_ranges import (
     ColumnFacts,
     Ends,

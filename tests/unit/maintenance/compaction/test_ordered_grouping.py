@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.formats.ordering import Ordering
-from icekeep.formats.sort_keys import sort_keys
+from icekeep.formats.sort.keys import sort_keys
+from icekeep.formats.sort.ordering import Ordering
 from icekeep.maintenance.compaction.grouping import GroupRules, PlannedFile
 from icekeep.maintenance.compaction.key_ranges import ColumnFacts, ends_of, key_space
 from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions

@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import UnavailableError
-from icekeep.formats import verifying
+from icekeep.formats.rewrite import verify as verifying
 from icekeep.maintenance.compaction.stitched import run_stitch, stitch_task
-from icekeep.planning.columns import METRICS
+from icekeep.planning.manifests.entry_schema import METRICS
 from icekeep.spec.types import INT, LONG
 from kit.columns import schema_of
 from kit.moved_rows import MOVING, OldFile, check_moves, deleting, moving_task, old_file

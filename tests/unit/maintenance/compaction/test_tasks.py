@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.formats.ordering import Ordering
+from icekeep.formats.sort.ordering import Ordering
 from icekeep.maintenance.compaction.options import FileSizes
 from icekeep.maintenance.compaction.packing import expected_output_files, input_split_bytes
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles

@@ -13,8 +13,8 @@ from icekeep.commit.retry import commit
 from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, UsageError
 from icekeep.maintenance.manifests.candidates import Candidates, ManifestGroup, candidates
 from icekeep.maintenance.manifests.options import check_arguments
-from icekeep.planning.entry_keys import BoundPart, PartitionPart
-from icekeep.planning.records import Target
+from icekeep.planning.transcode.cluster_keys import BoundPart, PartitionPart
+from icekeep.planning.transcode.records import Target
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestFile
 from icekeep.spec.transforms import UnknownTransform

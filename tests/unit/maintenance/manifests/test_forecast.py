@@ -10,7 +10,7 @@ from icekeep.maintenance.manifests.candidates import Candidates, candidates
 from icekeep.maintenance.manifests.forecast import expected_manifests
 from icekeep.maintenance.manifests.options import check_arguments
 from icekeep.maintenance.manifests.survey import survey
-from icekeep.planning.entries import Place
+from icekeep.planning.entries.read import Place
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.structs import ManifestFile
 from kit.tables import BY_KIND, add, data_file, memory_table

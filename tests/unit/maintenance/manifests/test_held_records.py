@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from icekeep.errors import InvalidTableError, MissingFileError, UnavailableError
 from icekeep.maintenance.manifests import held_records
 from icekeep.maintenance.manifests.held_records import cut_evenly, foreseen_here, rewritten_here
-from icekeep.planning.manifest_batches import ManifestDecoder
-from icekeep.planning.records import Target
+from icekeep.planning.manifests.reader import ManifestDecoder
+from icekeep.planning.transcode.records import Target
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.ordering import sort_key
@@ -149,7 +149,7 @@ def test_entries_of_any_partition_type_come_out_as_they_were(data: st.DataObject
 def test_what_is_too_much_to_hold_lies_in_files_and_comes_out_the_same(
     held_bytes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    monkeypatch.setattr("icekeep.planning.entries._CHUNK_BYTES", 1)
+    monkeypatch.setattr("icekeep.planning.entries.read._CHUNK_BYTES", 1)
     store = filled()
     before = entries_in(store, rewrite(store), DAY)
     spilled: list[str] = []

@@ -25,8 +25,8 @@ SCRIPT = """
     from pathlib import Path
     from msgspec.structs import replace
     from icekeep.maintenance.manifests import held_records
-    from icekeep.planning.manifest_batches import ManifestDecoder
-    from icekeep.planning.records import RecordsTask
+    from icekeep.planning.manifests.reader import ManifestDecoder
+    from icekeep.planning.transcode.records import RecordsTask
     from icekeep.spec.manifests.structs import ManifestFile
     from icekeep.storage.open import open_storage
     from kit.manifest_records import target_of, writer_of

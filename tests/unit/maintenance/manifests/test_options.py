@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, OptionError, UsageError
 from icekeep.maintenance.manifests.options import RewriteManifestsOptions, Wish, check_arguments
-from icekeep.planning.entry_keys import BoundPart, PartitionPart
+from icekeep.planning.transcode.cluster_keys import BoundPart, PartitionPart
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.metadata import TableMetadata, new_table_metadata

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.manifests import survey as survey_module
 from icekeep.maintenance.manifests.survey import Survey, Weight, cut_weights, survey
-from icekeep.planning.decode import Decoded, Steps
-from icekeep.planning.entry_keys import BoundPart
-from icekeep.planning.records import Target
+from icekeep.planning.entries.decode import Decoded, Steps
+from icekeep.planning.transcode.cluster_keys import BoundPart
+from icekeep.planning.transcode.records import Target
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.types import INT, STRING, NestedField, StructType
 from kit.manifest_records import ManifestStore, target_of

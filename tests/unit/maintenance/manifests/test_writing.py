@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from icekeep.errors import UsageError
 from icekeep.maintenance.manifests.writing import RunWriter, sample_places
-from icekeep.planning.record_blocks import joined, record_lengths
-from icekeep.planning.records import RECORDS, Target
+from icekeep.planning.transcode.blocks import joined, record_lengths
+from icekeep.planning.transcode.records import RECORDS, Target
 from icekeep.spec.avro import read_blocks, read_header
 from icekeep.spec.manifests.encode import ManifestBuilder
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, Status

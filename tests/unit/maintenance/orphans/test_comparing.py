@@ -8,7 +8,7 @@ from icekeep.maintenance.orphans.comparing import Conflict, any_below, compare
 from icekeep.maintenance.orphans.listing import keyed_rows
 from icekeep.maintenance.orphans.options import spelling
 from icekeep.maintenance.orphans.reaching import Reached
-from icekeep.planning.decode import EntryFilter
+from icekeep.planning.entries.decode import EntryFilter
 from kit.storage import MemoryStorage
 
 

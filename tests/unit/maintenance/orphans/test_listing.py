@@ -5,7 +5,7 @@ from icekeep.errors import UnavailableError
 from icekeep.maintenance.orphans.hidden import hidden_names
 from icekeep.maintenance.orphans.listing import LISTED, expected_files_count, list_files
 from icekeep.maintenance.orphans.options import spelling
-from icekeep.planning.location_keys import loose_keys
+from icekeep.storage.location_keys import loose_keys
 from icekeep.storage.open import open_storage
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import add, memory_table

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError, SafetyError, UnavailableError, UnsupportedError, UsageError
 from icekeep.maintenance.orphans.reaching import fails_closed, read_newly_reached, read_reached
-from icekeep.planning.location_keys import location_keys
 from icekeep.spec.metadata_codec import metadata_to_json
 from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.updates import SetProperties
+from icekeep.storage.location_keys import location_keys
 from kit.memory_catalog import MemoryCatalog
 from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage, MemoryStorage

@@ -11,13 +11,13 @@ from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.live_files import live_manifests, remove
 from icekeep.commit.retry import commit
 from icekeep.errors import InvalidTableError
-from icekeep.formats.delete_rewrite import LiveFile
+from icekeep.formats.deletes.rewrite_positions import LiveFile
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.position_deletes import check_arguments, plan_rewrite_position_deletes
 from icekeep.maintenance.position_deletes.candidates import PositionDeletes, position_deletes
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions
 from icekeep.maintenance.position_deletes.planner import plan
-from icekeep.planning.scan import open_scan
+from icekeep.planning.scan.plan import open_scan
 from kit.deletes import AddDeleteFile
 from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of
 from kit.row_deletes import position_deletes as deletes_for

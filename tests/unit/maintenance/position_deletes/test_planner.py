@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from icekeep.commit.file_sets import ReadFile
 from icekeep.errors import OptionError, UsageError
-from icekeep.formats.delete_names import delete_granularity
-from icekeep.formats.delete_rewrite import LiveFile
+from icekeep.formats.deletes.options import delete_granularity
+from icekeep.formats.deletes.rewrite_positions import LiveFile
 from icekeep.maintenance.compaction.options import FileSizes
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.position_deletes.candidates import Candidate, PositionDeletes

@@ -1,0 +1,295 @@
+"""Arrow data of one schema into the columns of another.
+
+`project` matches by field id, for data read from the table's files (spec, "Column Projection"); `cast_to_schema`
+matches by name, for data that a caller hands in. Both promote types as "Schema Evolution" allows and nothing further: a
+value changes its representation, never what it says.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError, UsageError
+from icekeep.formats.arrow.field_ids import has_ids, is_list
+from icekeep.formats.arrow.literals import constant_array, without_nulls
+from icekeep.formats.arrow.nested import elements, null_mask, offsets
+from icekeep.formats.arrow.promotion import is_same, promoted
+from icekeep.formats.arrow.schema import arrow_field, arrow_schema, arrow_type, field_id
+from icekeep.spec.defaults import initial_value, write_value
+from icekeep.spec.schema import Schema
+from icekeep.spec.types import STRING, ListType, MapType, NestedField, StructType, Type, child_fields
+
+KEPT_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+"""What pyarrow reads a dictionary-encoded string column as when it is asked to keep the encoding."""
+
+
+def projected_columns(file_schema: pa.Schema, schema: Schema) -> list[str]:
+    """Names of the top-level columns of a file that `project` needs, in the file's order: read only these.
+
+    Raises:
+        UnsupportedError: the file carries no field ids.
+    """
+    _validate_ids(file_schema)
+    wanted = {field.field_id for field in schema.fields}
+    return [field.name for field in file_schema if field_id(field) in wanted]
+
+
+def project(data: pa.Table, schema: Schema, constants: Mapping[int, Any] | None = None) -> pa.Table:
+    """Give data read from a file the columns, order, names and types of a table's schema, going by field id.
+
+    A column that the data lacks takes its constant, else its `initial-default`, else null; one of type `unknown` is null
+    whatever is there; a column that the schema lacks is dropped. A top-level string column that was read as a dictionary
+    (`KEPT_DICTIONARY`) stays one, since decoding it only to encode it again is much of the work of a rewrite; every other
+    dictionary is decoded. Columns that fit already are not copied.
+
+    Args:
+        data: a table or a record batch whose fields carry the file's ids; the answer is of the same kind.
+        schema: the columns that are wanted.
+        constants: values by field id of columns that may be absent from the file because the partition says them
+            (identity transforms), in the representation of `spec`.
+
+    Raises:
+        UnsupportedError: the file carries no field ids.
+        InvalidTableError: a required column without a default is absent or has nulls, or a column's type cannot become
+            the table's.
+    """
+    _validate_ids(data.schema)
+    return _select(data, schema, arrow_schema(schema), _ByFieldId(constants or {}))
+
+
+def cast_to_schema(data: pa.Table, schema: Schema) -> pa.Table:
+    """Give a caller's data the columns, order and types of a table's schema, going by name at every level.
+
+    A missing column takes its `write-default`; an optional one without becomes null. Types convert where no value can
+    change: the promotions of the spec, smaller whole numbers, other units of time where every value is exact, large types,
+    dictionaries.
+
+    Raises:
+        UsageError: a required column has nulls, or is missing and has no default; a column is not in the schema or there
+            twice, or cannot become the schema's type without changing a value. The column is named.
+    """
+    matching = _ByName()
+    matching.validate(list(data.schema), schema.fields, "")
+    return _select(data, schema, arrow_schema(schema), matching)
+
+
+class _Matching(Protocol):
+    """How fields of the data are found, and what it means when one is not as it must be."""
+
+    def key(self, field: pa.Field) -> int | str | None:
+        """What a field of the data is known by."""
+
+    def wanted_key(self, wanted: NestedField) -> int | str:
+        """What the field that fits must be known by."""
+
+    def validate(self, fields: Sequence[pa.Field], wanted: Sequence[NestedField], path: str) -> None:
+        """Raise if the fields of a struct cannot be those of the wanted struct."""
+
+    def validate_child(self, field: pa.Field, wanted: NestedField, path: str) -> None:
+        """Raise if `field` is not the list element, map key or map value that is wanted."""
+
+    def absent_value(self, wanted: NestedField) -> Any:
+        """The value of a field that the data lacks, null where there is none."""
+
+    def error(self, path: str, problem: str) -> IcekeepError:
+        """The error for a column that is not as it must be."""
+
+
+class _ByFieldId(msgspec.Struct, frozen=True):
+    constants: Mapping[int, Any]
+
+    def key(self, field: pa.Field) -> int | str | None:
+        return field_id(field)
+
+    def wanted_key(self, wanted: NestedField) -> int | str:
+        return wanted.field_id
+
+    def validate(self, fields: Sequence[pa.Field], wanted: Sequence[NestedField], path: str) -> None:
+        """Fields that nobody wants were dropped from the schema."""
+
+    def validate_child(self, field: pa.Field, wanted: NestedField, path: str) -> None:
+        found = field_id(field)
+        if found is None:
+            raise UnsupportedError(
+                f"column {path!r} has no field id in a data file; rewrite the file with one", column=path
+            )
+        if found != wanted.field_id:
+            raise self.error(path, f"has field id {found} in a data file; the schema says {wanted.field_id}")
+
+    def absent_value(self, wanted: NestedField) -> Any:
+        if wanted.field_id in self.constants:
+            return self.constants[wanted.field_id]
+        return None if wanted.initial_default is None else initial_value(wanted)
+
+    def error(self, path: str, problem: str) -> IcekeepError:
+        return InvalidTableError(f"column {path!r} {problem}", column=path, section="Column Projection")
+
+
+class _ByName(msgspec.Struct, frozen=True):
+    def key(self, field: pa.Field) -> int | str | None:
+        return str(field.name)
+
+    def wanted_key(self, wanted: NestedField) -> int | str:
+        return wanted.name
+
+    def validate(self, fields: Sequence[pa.Field], wanted: Sequence[NestedField], path: str) -> None:
+        known = {field.name for field in wanted}
+        seen: set[str] = set()
+        for field in fields:
+            if field.name not in known:
+                raise self.error(
+                    _join(path, field.name), f"is not in the schema; its columns are {', '.join(sorted(known))}"
+                )
+            if field.name in seen:
+                raise self.error(_join(path, field.name), "is there twice in the data")
+            seen.add(field.name)
+
+    def validate_child(self, field: pa.Field, wanted: NestedField, path: str) -> None:
+        """Every writer names the inner fields of lists and maps as it likes."""
+
+    def absent_value(self, wanted: NestedField) -> Any:
+        return None if wanted.write_default is None else write_value(wanted)
+
+    def error(self, path: str, problem: str) -> IcekeepError:
+        return UsageError(f"column {path!r} {problem}", column=path)
+
+
+def _validate_ids(file_schema: pa.Schema) -> None:
+    if len(file_schema) and not has_ids(file_schema):
+        raise UnsupportedError(
+            "it has no field ids and the table has no name mapping; set the table property 'schema.name-mapping.default'"
+        )
+
+
+def _select(data: pa.Table, schema: Schema, target: pa.Schema, matching: _Matching) -> pa.Table:
+    sources = list(data.schema)
+    positions = _positions(sources, matching)
+    fields, columns = [], []
+    for wanted, target_field in zip(schema.fields, target, strict=True):
+        position = positions.get(matching.wanted_key(wanted))
+        if position is None:
+            column = _absent(wanted, wanted.name, data.num_rows, matching)
+        else:
+            column, target_field = _column(data.column(position), sources[position], wanted, target_field, matching)
+            _validate_no_nulls(column.null_count, wanted, wanted.name, matching)
+        columns.append(column)
+        fields.append(target_field)
+    return type(data).from_arrays(columns, schema=pa.schema(fields))
+
+
+def _positions(sources: Sequence[pa.Field], matching: _Matching) -> dict[int | str | None, int]:
+    return {matching.key(source): position for position, source in enumerate(sources)}
+
+
+def _column(
+    column: Any, source: pa.Field, wanted: NestedField, target: pa.Field, matching: _Matching
+) -> tuple[Any, pa.Field]:
+    """A top-level column in its target type, and the field that describes it."""
+    if isinstance(matching, _ByFieldId):
+        if is_same(source.type, target.type):
+            return column, target
+        if wanted.type == STRING and source.type == KEPT_DICTIONARY:
+            return column, target.with_type(KEPT_DICTIONARY)
+    if isinstance(column, pa.ChunkedArray):
+        chunks = [_convert(chunk, source, wanted.type, wanted.name, matching) for chunk in column.chunks]
+        return pa.chunked_array(chunks, type=target.type), target
+    return _convert(column, source, wanted.type, wanted.name, matching), target
+
+
+def _convert(array: pa.Array, source: pa.Field, type_: Type, path: str, matching: _Matching) -> pa.Array:
+    """Values in their target type. `source` describes them, as their own type may lack the ids below it."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), arrow_type(type_))
+    match type_:
+        case StructType():
+            return _struct(array, source, type_, path, matching)
+        case ListType():
+            return _list(array, source, type_, path, matching)
+        case MapType():
+            return _map(array, source, type_, path, matching)
+    error = partial(matching.error, path)
+    return promoted(array, source, type_, error, from_file=isinstance(matching, _ByFieldId))
+
+
+def _struct(array: pa.Array, source: pa.Field, type_: StructType, path: str, matching: _Matching) -> pa.Array:
+    if not pa.types.is_struct(array.type):
+        raise matching.error(path, f"holds '{array.type}', which cannot become '{type_}'")
+    sources = list(source.type)
+    matching.validate(sources, type_.fields, path)
+    positions = _positions(sources, matching)
+    children = []
+    for wanted in type_.fields:
+        child_path = _join(path, wanted.name)
+        position = positions.get(matching.wanted_key(wanted))
+        if position is None:
+            children.append(_absent(wanted, child_path, len(array), matching))
+            continue
+        child = _convert(array.field(position), sources[position], wanted.type, child_path, matching)
+        if wanted.required and child.null_count:
+            nulls = pc.and_(array.is_valid(), child.is_null())
+            _validate_no_nulls(pc.sum(nulls).as_py() or 0, wanted, child_path, matching)
+            child = without_nulls(child)
+        children.append(child)
+    mask = null_mask(array)
+    return pa.StructArray.from_arrays(children, fields=[arrow_field(f) for f in type_.fields], mask=mask)
+
+
+def _list(array: pa.Array, source: pa.Field, type_: ListType, path: str, matching: _Matching) -> pa.Array:
+    if not is_list(array.type):
+        raise matching.error(path, f"holds '{array.type}', which cannot become '{type_}'")
+    lists = _compact(array.cast(pa.list_(array.type.value_field)))
+    (wanted,) = child_fields(type_)
+    children = _child(elements(lists), source.type.value_field, wanted, path, matching)
+    mask = null_mask(array)
+    return pa.ListArray.from_arrays(offsets(lists), children, type=arrow_type(type_), mask=mask)
+
+
+def _map(array: pa.Array, source: pa.Field, type_: MapType, path: str, matching: _Matching) -> pa.Array:
+    if not pa.types.is_map(array.type):
+        raise matching.error(path, f"holds '{array.type}', which cannot become '{type_}'")
+    # Arrow's list functions do not take maps, and a map is a list of its entries.
+    entry = pa.struct([array.type.key_field, array.type.item_field])
+    lists = _compact(array.cast(pa.list_(pa.field("entries", entry, nullable=False))))
+    entries = elements(lists)
+    key, value = child_fields(type_)
+    keys = _child(entries.field(0), source.type.key_field, key, path, matching)
+    values = _child(entries.field(1), source.type.item_field, value, path, matching)
+    mask = null_mask(array)
+    return pa.MapArray.from_arrays(offsets(lists), keys, values, type=arrow_type(type_), mask=mask)
+
+
+def _child(array: pa.Array, source: pa.Field, wanted: NestedField, path: str, matching: _Matching) -> pa.Array:
+    """List elements, map keys or map values in their target type."""
+    child_path = _join(path, wanted.name)
+    matching.validate_child(source, wanted, child_path)
+    converted = _convert(array, source, wanted.type, child_path, matching)
+    _validate_no_nulls(converted.null_count, wanted, child_path, matching)
+    return converted
+
+
+def _compact(lists: pa.Array) -> pa.Array:
+    """The lists without elements that only null lists point at: those are no data, and may be anything."""
+    visible_count = pc.sum(pc.list_value_length(lists)).as_py() or 0
+    return lists if visible_count == len(elements(lists)) else lists.take(pa.array(range(len(lists)), pa.int64()))
+
+
+def _absent(wanted: NestedField, path: str, length: int, matching: _Matching) -> pa.Array:
+    value = matching.absent_value(wanted)
+    if value is None and wanted.required:
+        raise matching.error(path, "is required and missing from the data")
+    return constant_array(wanted.type, value, length)
+
+
+def _validate_no_nulls(null_count: int, wanted: NestedField, path: str, matching: _Matching) -> None:
+    if wanted.required and null_count:
+        raise matching.error(path, f"is required and has {null_count} nulls")
+
+
+def _join(parent: str, name: str) -> str:
+    return f"{parent}.{name}" if parent else name

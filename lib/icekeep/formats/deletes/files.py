@@ -1,0 +1,362 @@
+"""Position and equality delete files, written and read (spec, "Position Delete Files", "Equality Delete Files").
+
+Rows of data files are not touched here: `merge_on_read` leaves out what these files delete. Deletion vectors are
+`puffin.deletion_vectors`.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
+from icekeep.formats.arrow.accessors import leaf_path
+from icekeep.formats.arrow.field_ids import field_ids
+from icekeep.formats.arrow.projection import cast_to_schema
+from icekeep.formats.base import FileReader, PartChoice
+from icekeep.formats.read import FileColumns, SourceFile, read_file
+from icekeep.formats.rolling_writer import DataFileWriter
+from icekeep.formats.write_options import MIB, WriteOptions, write_options
+from icekeep.spec.manifests.structs import DataFile, FileContent
+from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS, deleted_row_column
+from icekeep.spec.metrics_modes import FULL, metrics_modes
+from icekeep.spec.schema import Schema
+from icekeep.spec.types import UNKNOWN, StructType
+from icekeep.storage.base import Storage
+
+BATCH_ROWS = 65_536
+"""Rows of a delete file that are decoded at one time, where its format can do that."""
+
+Positions = NDArray[np.int64]
+
+_ROW_GROUP_ARROW_BYTES = 16 * MIB
+
+_POSITION_COLUMNS = Schema(fields=(DELETE_FILE_PATH, DELETE_FILE_POS))
+
+
+def write_position_deletes(  # noqa: PLR0913 - what the caller knows and the entry says
+    storage: Storage,
+    location: str,
+    file_format: str,
+    positions: Iterable[tuple[str, int]] | pa.Table,
+    *,
+    spec_id: int,
+    partition: tuple[Any, ...] = (),
+    properties: Mapping[str, str] | None = None,
+    row_type: StructType | None = None,
+) -> DataFile:
+    """Write one position delete file; deletes that are there twice are written once.
+
+    Args:
+        storage: where the file goes.
+        location: of the new file.
+        file_format: `PARQUET`, `ORC` or `AVRO`.
+        positions: paths of data files, as their manifest entries write them, and positions in them, in any order; a table
+            has them as `file_path` and `pos`, and as `row` the values of the deleted rows.
+        spec_id: of the partition spec of the data files.
+        partition: of the data files.
+        properties: of the table; `write.delete.*` goes before `write.*`.
+        row_type: columns of the table that `row` holds, null where that is not stored.
+
+    Raises:
+        FileExistsError: the name is taken.
+        IcekeepBug: there is no position, or one is negative.
+        UsageError: a row's values are missing, though others are there, or a table property is wrong.
+    """
+    properties = properties or {}
+    fields = _POSITION_COLUMNS.fields
+    modes = {field.field_id: FULL for field in fields}
+    if row_type is not None:
+        fields = (*fields, msgspec.structs.replace(deleted_row_column(row_type), required=True))
+        modes |= metrics_modes(properties, Schema(fields=row_type.fields))
+    schema = Schema(fields=fields)
+    table = _sorted(cast_to_schema(_as_table(positions), schema))
+    options = msgspec.structs.replace(delete_write_options(properties, file_format, schema), metrics_modes=modes)
+    file = _write(storage, location, options, table, schema, spec_id, partition)
+    paths = pc.min_max(table.column(0))
+    single = paths["min"].as_py() if paths["min"] == paths["max"] else None
+    return msgspec.structs.replace(
+        file, content=FileContent.POSITION_DELETES, sort_order_id=None, referenced_data_file=single
+    )
+
+
+def write_equality_deletes(  # noqa: PLR0913 - what the caller knows and the entry says
+    storage: Storage,
+    location: str,
+    file_format: str,
+    rows: pa.Table,
+    equality_ids: Iterable[int],
+    schema: Schema,
+    *,
+    spec_id: int,
+    partition: tuple[Any, ...] = (),
+    properties: Mapping[str, str] | None = None,
+    sort_order_id: int = 0,
+) -> DataFile:
+    """Write one equality delete file, in the order of its rows.
+
+    Floating point columns may be compared, though the spec would not have them identify rows: other engines write such
+    deletes, and all agree on what they mean.
+
+    Args:
+        storage: where the file goes.
+        location: of the new file.
+        file_format: `PARQUET`, `ORC` or `AVRO`.
+        rows: one a delete, in the columns of `schema` as `project` or `cast_to_schema` gives them.
+        equality_ids: ids of the columns that a row must equal; the others only tell what was deleted.
+        schema: columns of the table that the file holds.
+        spec_id: of the partition spec of the data files; of an unpartitioned one for deletes in all partitions.
+        partition: of the data files.
+        properties: of the table; `write.delete.*` goes before `write.*`.
+        sort_order_id: of the table's order that the rows are in.
+
+    Raises:
+        FileExistsError: the name is taken.
+        IcekeepBug: there are no rows, or no ids, or an id is none of a single value in `schema`.
+        UsageError: a table property is wrong.
+    """
+    ids = tuple(dict.fromkeys(equality_ids))
+    _validate_equality_ids(ids, schema)
+    if not rows.num_rows:
+        raise IcekeepBug(f"an equality delete file without rows is not written: {location!r}")
+    options = delete_write_options(properties or {}, file_format, schema)
+    file = _write(storage, location, options, rows, schema, spec_id, partition)
+    return msgspec.structs.replace(
+        file, content=FileContent.EQUALITY_DELETES, equality_ids=ids, sort_order_id=sort_order_id
+    )
+
+
+def read_position_deletes(storage: Storage, file: DataFile, path: str) -> Positions:
+    """The positions that a position delete file deletes in one data file: ascending, each once.
+
+    Paths are compared as they are written, for a manifest's entry and a delete file must agree on each character.
+
+    Raises:
+        MissingFileError: there is no such file.
+        InvalidTableError: it is damaged, has not the rows that its manifest says, or is no position delete file.
+        UnsupportedError: it is encrypted, or its format is not known.
+    """
+    found = [
+        table.column(1).filter(pc.equal(table.column(0), path)).to_numpy()
+        for table in position_tables(storage, file, _POSITION_COLUMNS, path, f"{path}\0")
+    ]
+    return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+
+
+def read_all_position_deletes(storage: Storage, file: DataFile, limit_bytes: int) -> dict[str, Positions] | None:
+    """The positions that a position delete file deletes in each data file; None if they take more than a limit.
+
+    Raises:
+        As `read_position_deletes`.
+    """
+    found: dict[str, list[Positions]] = {}
+    held_bytes = 0
+    for table in position_tables(storage, file, _POSITION_COLUMNS):
+        held_bytes += 8 * table.num_rows
+        if held_bytes > limit_bytes:
+            return None
+        for path, positions in _by_path(table):
+            found.setdefault(path, []).append(positions)
+    return {path: np.unique(np.concatenate(parts)) for path, parts in found.items()}
+
+
+def read_equality_keys(
+    storage: Storage, file: DataFile, columns: Schema, *, batch_rows: int = BATCH_ROWS
+) -> Iterator[pa.Table]:
+    """The rows of an equality delete file in some columns, a batch at a time.
+
+    A column that the file lacks is read as in a data file, its `initial-default` or null, unless the file deletes by it:
+    then it would delete every row that has no value there.
+
+    Args:
+        storage: where the file is.
+        file: the delete file.
+        columns: the delete columns, as `leaf_schema` makes them.
+        batch_rows: the most rows of a batch, where the format can read less than a row group or stripe.
+
+    Raises:
+        MissingFileError: there is no such file.
+        InvalidTableError: it is damaged, lacks a column that it deletes by, has not the rows that its manifest says, or does
+            not fit the columns.
+        UnsupportedError: it is encrypted, or its format is not known.
+    """
+
+    def choose(reader: FileReader) -> None:
+        missing = set(file.equality_ids or ()) - field_ids(reader.schema)
+        if missing:
+            raise InvalidTableError(
+                f"it has no column with id {min(missing)}, though its manifest says that it deletes by it (equality_ids)"
+            )
+
+    return _counted(storage, file, columns, choose, batch_rows)
+
+
+def validate_plain(file: DataFile) -> None:
+    """Raise `UnsupportedError` if a delete file is encrypted."""
+    if file.key_metadata is not None:
+        raise UnsupportedError(
+            f"delete file {file.file_path!r} is encrypted, which icekeep does not read", location=file.file_path
+        )
+
+
+def position_tables(
+    storage: Storage, file: DataFile, columns: Schema, first_path: str | None = None, end_path: str | None = None
+) -> Iterator[pa.Table]:
+    """The rows of a position delete file, a batch at a time; parts that name no path of a range may be left out.
+
+    Args:
+        storage: where the file is.
+        file: the delete file.
+        columns: `file_path`, `pos` and perhaps more.
+        first_path, end_path: the range of paths that are asked for, the end not in it; null: no bound.
+
+    Raises:
+        As `read_position_deletes`.
+    """
+
+    def choose(reader: FileReader) -> Sequence[int] | None:
+        if first_path is None and end_path is None:
+            return None
+        return reader.parts_that_may_hold(DELETE_FILE_PATH.field_id, first_path, end_path)
+
+    # One path a thousand times is one text and a thousand numbers.
+    found = FileColumns(columns, kept_dictionaries=(DELETE_FILE_PATH.field_id,))
+    for table in _counted(storage, file, found, choose, BATCH_ROWS):
+        if table.num_rows and pc.min(table.column(1)).as_py() < 0:
+            raise InvalidTableError(
+                f"delete file {file.file_path!r} deletes a row at a position below 0", location=file.file_path
+            )
+        yield table
+
+
+def _counted(
+    storage: Storage, file: DataFile, columns: Schema | FileColumns, choose: PartChoice, batch_rows: int
+) -> Iterator[pa.Table]:
+    """The rows of a delete file, which must be as many as its manifest says: a row too few is a deleted row that comes back."""
+    row_count: int | None = None
+    leaves_out = False
+
+    def parts(reader: FileReader) -> Sequence[int] | None:
+        nonlocal row_count, leaves_out
+        row_count, chosen = reader.row_count(), choose(reader)
+        leaves_out = chosen is not None
+        return chosen
+
+    read_count = 0
+    for table in read_file(storage, _source(file), columns, parts, batch_rows=batch_rows):
+        _validate_count(file, row_count)
+        read_count += table.num_rows
+        yield table
+    _validate_count(file, row_count)
+    _validate_count(file, None if leaves_out else read_count)
+
+
+def _validate_count(file: DataFile, row_count: int | None) -> None:
+    if row_count not in (None, file.record_count):
+        raise InvalidTableError(
+            f"delete file {file.file_path!r} has {row_count} rows where its manifest says {file.record_count}: it was cut short "
+            "or replaced",
+            location=file.file_path,
+        )
+
+
+def _by_path(table: pa.Table) -> Iterator[tuple[str, Positions]]:
+    """The positions of each path; rows are sorted by path, so these are runs, but it need not be so."""
+    positions = table.column(1).to_numpy()
+    encoded = table.column(0).combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.unify_dictionaries().combine_chunks()
+    if not pa.types.is_dictionary(encoded.type):
+        encoded = encoded.dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    borders = np.flatnonzero(np.diff(codes[order])) + 1
+    for run in np.split(order, borders):
+        if len(run):
+            yield encoded.dictionary[int(codes[run[0]])].as_py(), positions[run]
+
+
+def _source(file: DataFile) -> SourceFile:
+    validate_plain(file)
+    return SourceFile(location=file.file_path, file_format=file.file_format)
+
+
+def _as_table(positions: Iterable[tuple[str, int]] | pa.Table) -> pa.Table:
+    if isinstance(positions, pa.Table):
+        return positions
+    pairs = list(positions)
+    columns = [[path for path, _ in pairs], [position for _, position in pairs]]
+    return pa.Table.from_arrays(
+        [pa.array(values, type_) for values, type_ in zip(columns, (pa.string(), pa.int64()), strict=True)],
+        names=[field.name for field in _POSITION_COLUMNS.fields],
+    )
+
+
+def _sorted(table: pa.Table) -> pa.Table:
+    """By path and position, each once; raises `IcekeepBug` for what cannot be deleted."""
+    if not table.num_rows:
+        raise IcekeepBug("a position delete file without positions is not written")
+    keys = [(DELETE_FILE_PATH.name, "ascending"), (DELETE_FILE_POS.name, "ascending")]
+    table = table.take(pc.sort_indices(table, sort_keys=keys))
+    positions = table.column(1).to_numpy()
+    if positions.min() < 0:
+        raise IcekeepBug(f"there is no row at position {positions.min()}")
+    paths = table.column(0)
+    again = pc.equal(paths.slice(1), paths.slice(0, len(paths) - 1)).to_numpy() & (np.diff(positions) == 0)
+    return table.take(pa.array(np.flatnonzero(np.concatenate([[True], ~again]))))
+
+
+def _validate_equality_ids(ids: tuple[int, ...], schema: Schema) -> None:
+    if not ids:
+        raise IcekeepBug("equality deletes without columns to compare would delete every row")
+    for id_ in ids:
+        try:
+            *_, leaf = leaf_path(id_, [schema])
+        except InvalidTableError as error:
+            raise IcekeepBug(f"equality deletes cannot be written: {error.message}") from error
+        if leaf.type == UNKNOWN:
+            raise IcekeepBug(f"equality deletes cannot be written: column {leaf.name!r} is of type 'unknown'")
+
+
+_DELETE_PREFIX, _PREFIX = "write.delete.", "write."
+
+
+def delete_write_options(
+    properties: Mapping[str, str], file_format: str, schema: Schema, *, target_file_size_bytes: int = sys.maxsize
+) -> WriteOptions:
+    """How the table wants delete files to be written: as data files, but for what it says of deletes alone.
+
+    Raises:
+        UsageError: a table property is wrong.
+    """
+    own = {
+        _PREFIX + key.removeprefix(_DELETE_PREFIX): value
+        for key, value in properties.items()
+        if key.startswith(_DELETE_PREFIX)
+    }
+    merged = {**properties, **own, "write.format.default": file_format}
+    options = write_options(merged, schema, target_file_size_bytes=target_file_size_bytes)
+    # Small row groups: who wants the deletes of one data file leaves out the others.
+    return msgspec.structs.replace(options, row_group_arrow_bytes=_ROW_GROUP_ARROW_BYTES)
+
+
+def _write(
+    storage: Storage,
+    location: str,
+    options: WriteOptions,
+    table: pa.Table,
+    schema: Schema,
+    spec_id: int,
+    partition: tuple[Any, ...],
+) -> DataFile:
+    with DataFileWriter(
+        storage, schema, options, lambda: location, spec_id=spec_id, partition=partition, sort_order_id=None
+    ) as writer:
+        writer.write(table)
+        (file,) = writer.close()
+    return file

@@ -1,0 +1,195 @@
+"""Metrics of a Parquet file from its footer (spec, "Data File Fields").
+
+Footers know sizes, counts, nulls and bounds; they do not count NaN, so the writer counts those while it has the data.
+A metric that a footer does not prove is left out: a reader takes that as unknown, while a wrong one would lose rows.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from uuid import UUID as UUIDValue
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from icekeep.errors import InvalidTableError
+from icekeep.formats.arrow.field_ids import child_fields
+from icekeep.formats.arrow.schema import arrow_type, field_id
+from icekeep.formats.base import FileMetrics
+from icekeep.spec.bounds import lower_bound, upper_bound
+from icekeep.spec.metrics_modes import NONE, MetricsMode
+from icekeep.spec.numbers import decimal_from_unscaled
+from icekeep.spec.schema import Schema
+from icekeep.spec.types import DOUBLE, LONG, UUID, DecimalType, PrimitiveType
+
+_STORED_AS = {(pa.int32(), LONG), (pa.float32(), DOUBLE), (pa.binary(16), UUID)}
+
+
+def file_metrics(
+    metadata: pq.FileMetaData,
+    schema: Schema,
+    modes: Mapping[int, MetricsMode],
+    nan_counts: Mapping[int, int] | None = None,
+) -> FileMetrics:
+    """Collect the metrics of a file that was written with `arrow_schema(schema)`.
+
+    Fields inside lists and maps get sizes alone: what a footer counts there are the values and nulls that the column
+    stores, an empty list being one null, which is neither rows nor values. Iceberg Java keeps none either.
+
+    Args:
+        metadata: the footer.
+        schema: the table's schema that the file was written with.
+        modes: what to keep of each column, by field id.
+        nan_counts: what `count_nans` found in all the file's rows, by field id.
+
+    Raises:
+        InvalidTableError: the file's columns are not those of its schema.
+    """
+    columns = {
+        leaf.field_id: _column_metrics(metadata, position, leaf)
+        for position, leaf in enumerate(_leaves(metadata, schema, modes))
+        if leaf.field_id is not None
+    }
+    counted = {id_: c for id_, c in columns.items() if c.value_count is not None}
+    return FileMetrics(
+        record_count=metadata.num_rows,
+        column_sizes={id_: c.size_bytes for id_, c in columns.items()},
+        value_counts={id_: c.value_count or 0 for id_, c in counted.items()},
+        null_value_counts={id_: c.null_count for id_, c in counted.items() if c.null_count is not None},
+        nan_value_counts={id_: count for id_, count in (nan_counts or {}).items() if id_ in counted},
+        lower_bounds={id_: c.lower_bound for id_, c in counted.items() if c.lower_bound is not None},
+        upper_bounds={id_: c.upper_bound for id_, c in counted.items() if c.upper_bound is not None},
+        split_offsets=split_offsets(metadata),
+    )
+
+
+def split_offsets(metadata: pq.FileMetaData) -> tuple[int, ...]:
+    """Where each row group starts in the file, ascending (spec, field 132)."""
+    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+    return tuple(sorted(row_group_offset(group) for group in groups if group.num_columns))
+
+
+def row_group_offset(group: pq.RowGroupMetaData) -> int:
+    """Where a row group starts in the file; one without columns takes no room, at 0."""
+    return _start(group.column(0)) if group.num_columns else 0
+
+
+class _Leaf(msgspec.Struct, frozen=True):
+    """A column of a file.
+
+    Attributes:
+        field_id: null where no metrics are kept of it.
+        type: null where it gets no bounds.
+        repeated: whether a list or a map lies above it.
+        length: the most code points or bytes of a bound.
+    """
+
+    field_id: int | None = None
+    type: PrimitiveType | None = None
+    repeated: bool = False
+    length: int | None = None
+
+
+class _ColumnMetrics(msgspec.Struct, frozen=True):
+    size_bytes: int
+    value_count: int | None = None
+    null_count: int | None = None
+    lower_bound: bytes | None = None
+    upper_bound: bytes | None = None
+
+
+def _leaves(metadata: pq.FileMetaData, schema: Schema, modes: Mapping[int, MetricsMode]) -> list[_Leaf]:
+    """What the file's columns are, in their order; pyarrow tells field ids only by way of an Arrow schema."""
+    found = [leaf for field in metadata.schema.to_arrow_schema() for leaf in _file_leaves(field, repeated=False)]
+    if len(found) != metadata.num_columns:
+        raise InvalidTableError(f"a data file has {metadata.num_columns} columns where its schema has {len(found)}")
+    return [_leaf(field, repeated, schema, modes) for field, repeated in found]
+
+
+def _leaf(stored: pa.Field, repeated: bool, schema: Schema, modes: Mapping[int, MetricsMode]) -> _Leaf:
+    field = schema.fields_by_id.get(field_id(stored) or 0)
+    if field is None or not isinstance(field.type, PrimitiveType):
+        return _Leaf()
+    mode = modes.get(field.field_id, NONE)
+    if not mode.counts:
+        return _Leaf()
+    bounded = mode.bounds and not repeated and _stores(stored.type, field.type)
+    return _Leaf(field.field_id, field.type if bounded else None, repeated, mode.length)
+
+
+def _file_leaves(field: pa.Field, *, repeated: bool) -> Iterator[tuple[pa.Field, bool]]:
+    """The leaves below a field, depth first, and whether a list or a map lies above them."""
+    if not field.type.num_fields:
+        yield field, repeated
+        return
+    for _, child in child_fields(field.type):
+        yield from _file_leaves(child, repeated=repeated or not pa.types.is_struct(field.type))
+
+
+def _stores(stored: pa.DataType, type_: PrimitiveType) -> bool:
+    """Whether statistics of a stored type are values of the column's type, perhaps from before it was promoted."""
+    if isinstance(type_, DecimalType):
+        return pa.types.is_decimal(stored) and stored.scale == type_.scale
+    return stored == arrow_type(type_) or (stored, type_) in _STORED_AS
+
+
+def _column_metrics(metadata: pq.FileMetaData, position: int, leaf: _Leaf) -> _ColumnMetrics:
+    chunks = [metadata.row_group(i).column(position) for i in range(metadata.num_row_groups)]
+    size_bytes = sum(chunk.total_compressed_size for chunk in chunks)
+    if leaf.repeated:
+        return _ColumnMetrics(size_bytes)
+    null_counts = [_null_count(chunk) for chunk in chunks]
+    lower, upper = _bounds(chunks, null_counts, leaf.type, leaf.length) if leaf.type is not None else (None, None)
+    return _ColumnMetrics(
+        size_bytes=size_bytes,
+        value_count=sum(chunk.num_values for chunk in chunks),
+        null_count=None if None in null_counts else sum(count or 0 for count in null_counts),
+        lower_bound=lower,
+        upper_bound=upper,
+    )
+
+
+def _null_count(chunk: pq.ColumnChunkMetaData) -> int | None:
+    if chunk.num_values == 0:
+        return 0
+    statistics = chunk.statistics
+    return statistics.null_count if statistics is not None and statistics.has_null_count else None
+
+
+def _bounds(
+    chunks: list[pq.ColumnChunkMetaData], null_counts: list[int | None], type_: PrimitiveType, length: int | None
+) -> tuple[bytes | None, bytes | None]:
+    """Both bounds of a column; none where it has no values, or a row group with values does not tell theirs."""
+    least: list[Any] = []
+    greatest: list[Any] = []
+    for chunk, null_count in zip(chunks, null_counts, strict=True):
+        statistics = chunk.statistics
+        if statistics is not None and statistics.has_min_max:
+            least.append(_value(type_, statistics.min_raw))
+            greatest.append(_value(type_, statistics.max_raw))
+        elif null_count != chunk.num_values:
+            return None, None
+    if not least or any(value is None or value != value for value in (*least, *greatest)):
+        return None, None
+    return lower_bound(type_, min(least), length), upper_bound(type_, max(greatest), length)
+
+
+def _value(type_: PrimitiveType, raw: Any) -> Any:
+    """A footer's physical value as the spec's value; None if the bytes are no text."""
+    if isinstance(type_, DecimalType):
+        number = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
+        return decimal_from_unscaled(number, type_.scale)
+    match type_.name:
+        case "string":
+            try:
+                return raw.decode()
+            except UnicodeDecodeError:
+                return None
+        case "uuid":
+            return UUIDValue(bytes=raw)
+    return raw
+
+
+def _start(chunk: pq.ColumnChunkMetaData) -> int:
+    offsets = (chunk.dictionary_page_offset, chunk.data_page_offset)
+    return min(offset for offset in offsets if offset is not None)

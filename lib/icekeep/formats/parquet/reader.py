@@ -1,0 +1,204 @@
+"""Parquet data files, read in row groups (spec, Appendix A "Parquet")."""
+
+import io
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from icekeep.errors import InvalidTableError
+from icekeep.formats.arrow.field_ids import INSTANT, STORED_AS_KEY, Metadata, map_fields
+from icekeep.formats.arrow.schema import field_id
+from icekeep.formats.base import PartSize, translated, value_width
+from icekeep.formats.parquet.footer_metrics import row_group_offset
+from icekeep.storage.base import Storage
+
+_SMALL_BYTES = 1024 * 1024
+_BUFFER_BYTES = 256 * 1024
+_PAGE_BYTES = 2 * 1024 * 1024
+
+_ENCODED_VALUE_BYTES = 4
+"""A string takes less as an entry of a dictionary, while its length alone takes as much outside of one."""
+
+
+class ParquetReader:
+    """A Parquet file; its parts are row groups."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._source = _at_once(stream)
+        self._is_remote = self._source is stream and not _is_local(stream)
+        self._file = _open_parquet(self._source, pre_buffer=self._is_remote)
+        self.schema = _with_instants(self._file)
+
+    def row_count(self) -> int | None:
+        """As the footer says."""
+        return int(self._file.metadata.num_rows)
+
+    def part_offsets(self) -> Sequence[int]:
+        """The bytes at which row groups begin."""
+        metadata = self._file.metadata
+        return [row_group_offset(metadata.row_group(i)) for i in range(metadata.num_row_groups)]
+
+    def parts_that_may_hold(self, column_id: int, first: str | None, end: str | None) -> Sequence[int] | None:
+        """The row groups whose bounds of the column meet the range."""
+        names = [field.name for field in self.schema if field_id(field) == column_id]
+        if len(names) != 1:
+            return None
+        lower, upper = (None if text is None else text.encode() for text in (first, end))
+        metadata = self._file.metadata
+        groups = map(metadata.row_group, range(metadata.num_row_groups))
+        return [n for n, group in enumerate(groups) if _may_hold(group, names[0], lower, upper)]
+
+    def largest_part(self, columns: Collection[str] | None = None) -> PartSize | None:
+        """The row group with the most data, whose columns are read page by page where it is read in batches."""
+        metadata = self._file.metadata
+        leaves = self._leaves(columns)
+        row_bytes = sum(value_width(field.type) for field in self.schema if columns is None or field.name in columns)
+
+        def stored_bytes(group: pq.RowGroupMetaData) -> int:
+            if leaves is None:
+                return int(group.total_byte_size)
+            return sum(group.column(position).total_uncompressed_size for position in leaves)
+
+        sizes = [
+            PartSize(
+                number=number,
+                row_count=group.num_rows,
+                size_bytes=max(stored_bytes(group), group.num_rows * row_bytes),
+            )
+            for number, group in enumerate(map(metadata.row_group, range(metadata.num_row_groups)))
+        ]
+        return max(sizes, key=lambda size: size.size_bytes, default=None)
+
+    def held_bytes(self, part: int, columns: Collection[str] | None = None) -> int:
+        """A page of each column, its dictionary, and what is read ahead."""
+        group, leaves = self._file.metadata.row_group(part), self._leaves(columns)
+        positions = range(group.num_columns) if leaves is None else leaves
+        return sum(_held_bytes(group.column(position)) for position in positions)
+
+    def _leaves(self, columns: Collection[str] | None) -> list[int] | None:
+        """Which column chunks of a row group top-level columns have; None for all."""
+        if columns is None or len(columns) == len(self.schema):
+            return None
+        stored = self._file.schema
+        paths = [stored.column(position).path for position in range(len(stored))]
+        return [n for n, path in enumerate(paths) if any(f"{path}.".startswith(f"{name}.") for name in columns)]
+
+    def tables(
+        self,
+        columns: Sequence[str],
+        parts: Sequence[int] | None,
+        kept_dictionaries: Sequence[str],
+        batch_rows: int | None,
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """One table a row group, or several of at most `batch_rows`."""
+        file = self._file
+        counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        asked = [*range(len(counts))] if parts is None else parts
+        in_batches = batch_rows is not None and any(counts[n] > batch_rows for n in asked if n < len(counts))
+        if kept_dictionaries or in_batches:
+            # A row group that is read in batches shall not be held whole for that.
+            file = _open_parquet(
+                self._source,
+                metadata=file.metadata,
+                read_dictionary=list(kept_dictionaries),
+                buffer_size=_BUFFER_BYTES if in_batches else 0,
+                pre_buffer=self._is_remote and not in_batches,
+            )
+        for position in asked:
+            if position >= len(counts):
+                raise InvalidTableError(f"there is no row group {position}, only {len(counts)}")
+            first = sum(counts[:position])
+            if not columns or batch_rows is None or counts[position] <= batch_rows:
+                table = file.read_row_group(position, columns=list(columns), use_threads=False)
+                if table.num_rows != counts[position]:
+                    raise InvalidTableError(
+                        f"row group {position} has {table.num_rows} rows where the footer says {counts[position]}"
+                    )
+                yield first, table
+                continue
+            for batch in file.iter_batches(batch_rows, [position], columns=list(columns), use_threads=False):
+                yield first, pa.Table.from_batches([batch])
+                first += batch.num_rows
+
+
+def _may_hold(group: pq.RowGroupMetaData, column: str, first: bytes | None, end: bytes | None) -> bool:
+    for chunk in map(group.column, range(group.num_columns)):
+        if chunk.path_in_schema == column:
+            bounds = chunk.statistics
+            if bounds is None or not bounds.has_min_max:
+                return True
+            lower, upper = bounds.min_raw, bounds.max_raw
+            # Some writers cut an upper bound and forget to increment it.
+            from_first = first is None or upper >= first or first.startswith(upper)
+            return bool(from_first and (end is None or lower < end))
+    return True
+
+
+def repeating_strings(storage: Storage, location: str) -> frozenset[int]:
+    """Field ids of the top-level string columns of a file whose values repeat so much that a dictionary pays.
+
+    Raises:
+        MissingFileError: there is no such file.
+        InvalidTableError: it is not a Parquet file.
+    """
+    with storage.open(location) as stream, translated(location):
+        file = _open_parquet(stream)
+        ids = {field.name: field_id(field) for field in file.schema_arrow if field.type == pa.string()}
+        metadata = file.metadata
+    paying: set[int | None] = set()
+    others: set[int | None] = set()
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for chunk in map(group.column, range(group.num_columns)):
+            small = chunk.total_uncompressed_size <= chunk.num_values * _ENCODED_VALUE_BYTES
+            (paying if chunk.has_dictionary_page and small else others).add(ids.get(chunk.path_in_schema))
+    return frozenset(id_ for id_ in paying - others if id_ is not None)
+
+
+def _held_bytes(chunk: pq.ColumnChunkMetaData) -> int:
+    """What reading a column page by page takes: a page, its dictionary and what was read ahead."""
+    size_bytes = chunk.total_uncompressed_size
+    value_bytes = size_bytes // max(1, chunk.num_values)
+    page_bytes = min(size_bytes, max(_PAGE_BYTES, 2 * value_bytes))
+    dictionary_bytes = min(size_bytes, _PAGE_BYTES) if chunk.has_dictionary_page else 0
+    return page_bytes + dictionary_bytes + min(_BUFFER_BYTES, chunk.total_compressed_size)
+
+
+def _at_once(stream: BinaryIO) -> Any:
+    """A small file as bytes, since each of its columns would take a reading of its own."""
+    size_bytes = stream.seek(0, io.SEEK_END)
+    stream.seek(0)
+    return pa.BufferReader(stream.read(size_bytes)) if size_bytes <= _SMALL_BYTES else stream
+
+
+def _is_local(stream: BinaryIO) -> bool:
+    """Whether reading costs no more than copying: then a column at a time is fastest, else columns that lie together."""
+    try:
+        stream.fileno()
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
+def _open_parquet(stream: Any, **options: Any) -> pq.ParquetFile:
+    """The file behind a stream, with its footer read, tuned for one thread that reads whole row groups."""
+    settings = {"pre_buffer": False, "coerce_int96_timestamp_unit": "us", "page_checksum_verification": True, **options}
+    return pq.ParquetFile(stream, **settings)
+
+
+def _with_instants(file: pq.ParquetFile) -> pa.Schema:
+    """The file's schema; timestamps stored as INT96, which are in UTC, are marked so."""
+    arrow, stored = file.schema_arrow, file.schema
+    leaves = [stored.column(position).physical_type for position in range(len(stored))]
+    if "INT96" not in leaves:
+        return arrow
+    kinds = iter(leaves)
+
+    def marked(field: pa.Field, _: object) -> Metadata:
+        metadata: dict[bytes, bytes] = dict(field.metadata or {})
+        if not field.type.num_fields and next(kinds, None) == "INT96":
+            metadata[STORED_AS_KEY] = INSTANT
+        return metadata
+
+    return map_fields(arrow, marked)

@@ -1,0 +1,211 @@
+"""What an executor does to compact a file group: old data files in, new ones out, with the rows that are live.
+
+A task is a value that can be pickled; the driver makes it, a Spark task (or the driver itself) runs it with `rewrite`.
+Nothing here commits: until the files that come back are committed, they belong to nobody. Where one task reads rows and
+another writes them, they use the two halves of it: `TaskRows` and `write_rows`. Tasks that take ranges of keys of the same
+rows can be done by one process, which then reads these once: `rewrite_together`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from tempfile import TemporaryDirectory
+
+import msgspec
+import pyarrow as pa
+
+from icekeep.errors import IcekeepBug
+from icekeep.formats.memory import TaskMemory, peak_memory_bytes, task_memory_bytes
+from icekeep.formats.rewrite.input import TaskRows, columns_to_write
+from icekeep.formats.rewrite.moves_report import reported_moves
+from icekeep.formats.rewrite.output import TaskWriter, Written, removed_on_failure, together
+from icekeep.formats.rewrite.page_copy.splicing import rewrite_spliced
+from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask, numbered
+from icekeep.formats.rewrite.verify import hash_of_live_rows, hash_of_written
+from icekeep.formats.row_hash.multiset import RowSum
+from icekeep.formats.sort.external_sort import RUN_BYTES, Sorter, WaitingRows, in_one
+from icekeep.formats.sort.keys import sort_keys
+from icekeep.formats.sort.ordering import KeyRange
+from icekeep.spec.schema import Schema
+from icekeep.storage.base import Storage
+
+
+def rewrite(task: RewriteTask, storage: Storage) -> RewriteOutcome:
+    """Stream the live rows of all pieces into new files; if anything fails, none of these is left.
+
+    Rows keep their order, or get that of the task. The process is set to one thread of Arrow each for computing and
+    reading: the slot of a task is the unit of parallelism.
+
+    Raises:
+        MissingFileError: a file of the table is not there.
+        InvalidTableError: a file is damaged, does not fit the schema, or has not the rows that its manifest says.
+        UnsupportedError: a file needs a feature of the format that we do not handle or more memory than there is, or code
+            of another engine says where the table's data files go.
+        UsageError: a table property of the writer is wrong.
+    """
+    one_thread()
+    task = numbered(task)
+    spliced = rewrite_spliced(task, storage)
+    if spliced is not None:
+        moved = () if spliced.moves is None else spliced.moves.locations
+        with removed_on_failure([*(file.file_path for file in spliced.files), *moved], storage):
+            hash_in, hash_out = hash_of_live_rows(task, storage), hash_of_written(task, spliced.files, storage)
+        return msgspec.structs.replace(spliced, hash_in=hash_in, hash_out=hash_out)
+    rows = TaskRows(task, storage)
+    written = write_rows(task, rows.columns, rows, storage)
+    with removed_on_failure(written.locations, storage):
+        moves = reported_moves(task, storage, rows.pieces, written.origins)
+        hash_out = hash_of_written(task, written.files, storage)
+    return RewriteOutcome(
+        files=written.files,
+        read_count=rows.read_count,
+        live_count=rows.live_count,
+        moves=moves,
+        hash_in=rows.hash,
+        hash_out=hash_out,
+        peak_bytes=peak_memory_bytes(),
+    )
+
+
+def rewrite_together(tasks: Sequence[RewriteTask], storage: Storage) -> RewriteOutcome:
+    """Do tasks that differ in their ranges of keys alone, by as many threads; each piece is read once. Raises as `rewrite`."""
+    one_thread()
+    tasks = [*map(numbered, tasks)]
+    first, pieces = tasks[0], iter(tasks[0].pieces)
+    columns = columns_to_write(first)
+    with ExitStack() as stack, ThreadPoolExecutor(len(tasks)) as pool:
+        writings = [stack.enter_context(_ordered_writing(task, columns, storage)) for task in tasks]
+        # Each thread begins with another range, so that they do not wait for each other.
+        turns = [writings[number:] + writings[:number] for number in range(len(writings))]
+        read = [*pool.map(partial(_read_into, task=first, pieces=pieces, columns=columns, storage=storage), turns)]
+        written = together(pool.map(_OrderedWriting.written, writings))
+    with removed_on_failure(written.locations, storage):
+        noted = [piece for rows in read for piece in rows.pieces]
+        moves = reported_moves(first, storage, noted, written.origins)
+        hash_out = hash_of_written(first, written.files, storage)
+    return RewriteOutcome(
+        files=written.files,
+        read_count=sum(rows.read_count for rows in read),
+        live_count=sum(rows.live_count for rows in read),
+        moves=moves,
+        hash_in=sum((rows.hash for rows in read if rows.hash is not None), RowSum()) if first.verifies else None,
+        hash_out=hash_out,
+        peak_bytes=peak_memory_bytes(),
+    )
+
+
+def write_rows(task: RewriteTask, columns: Schema, rows: Iterable[pa.Table], storage: Storage) -> Written:
+    """Write rows of a task, ordered and of its key range as it says, into new files, of which none is left on failure.
+
+    Args:
+        columns: of the rows, as `columns_to_write` gives them; origins come behind them.
+        rows: live rows, as `TaskRows` gives them.
+    """
+    if task.is_ordered:
+        with _ordered_writing(task, columns, storage) as writing:
+            for table in rows:
+                writing.add(table)
+            return writing.written()
+    with TaskWriter(task, columns, storage) as writer:
+        taken_count = 0
+        for table in rows:
+            taken_count += table.num_rows
+            writer.write(table)
+        return _checked(writer.close(), taken_count)
+
+
+def one_thread() -> None:
+    """Let Arrow compute and read with one thread each in this process."""
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+
+
+def _read_into(
+    writings: "Sequence[_OrderedWriting]",
+    task: RewriteTask,
+    pieces: Iterator[FilePiece],
+    columns: Schema,
+    storage: Storage,
+) -> TaskRows:
+    """Read those of some pieces that no other thread takes, and give their rows to all ranges."""
+    assert task.ordering is not None
+    rows = TaskRows(task, storage)
+    try:
+        for table in _gathered(rows.read(pieces)):
+            keys = sort_keys(table, task.ordering, columns)
+            for writing in writings:
+                writing.add(table, keys)
+    except BaseException:
+        # What the other threads would still read is of no use now.
+        for _ in pieces:
+            continue
+        raise
+    return rows
+
+
+def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in tables of about a run: they are put in one piece here, once for all ranges."""
+    waiting = WaitingRows(RUN_BYTES)
+    schema = None
+    for table in tables:
+        if waiting.row_count and not (waiting.has_room_for(table) and table.schema.equals(schema, check_metadata=True)):
+            yield in_one(waiting.take()).combine_chunks()
+        schema = table.schema
+        waiting.add(table)
+    if waiting.row_count:
+        yield in_one(waiting.take()).combine_chunks()
+
+
+class _OrderedWriting:
+    """The rows of a task's range of keys: taken by `add`, which several threads may call, then written in order."""
+
+    def __init__(self, task: RewriteTask, writer: TaskWriter, sorter: Sorter) -> None:
+        self._task, self._writer, self._sorter = task, writer, sorter
+        self.add = sorter.add
+
+    def written(self) -> Written:
+        """Write all rows that were taken."""
+        row_count, files_count = self._sorter.row_count, self._task.files_count
+        file_rows = None if files_count is None else max(1, -(-row_count // files_count))
+        for table, ends in _dealt(self._sorter.sorted_rows(), file_rows):
+            self._writer.write(table)
+            if ends:
+                self._writer.end_file()
+        return _checked(self._writer.close(), row_count)
+
+
+@contextmanager
+def _ordered_writing(task: RewriteTask, columns: Schema, storage: Storage) -> Iterator[_OrderedWriting]:
+    """Unless the block ends well none of the task's files is left."""
+    assert task.ordering is not None
+    budget_bytes = min(task.budget_bytes, TaskMemory(task_memory_bytes(task.slots)).row_group_bytes)
+    with (
+        TaskWriter(task, columns, storage) as writer,
+        TemporaryDirectory(prefix="icekeep-") as directory,
+        Sorter(task.ordering, columns, budget_bytes, directory, task.key_range or KeyRange()) as sorter,
+    ):
+        yield _OrderedWriting(task, writer, sorter)
+
+
+def _checked(written: Written, taken_count: int) -> Written:
+    written_count = sum(file.record_count for file in written.files)
+    if written_count != taken_count:
+        raise IcekeepBug(f"a rewrite took {taken_count} rows and wrote {written_count}; its files are deleted")
+    return written
+
+
+def _dealt(tables: Iterator[pa.Table], file_rows: int | None) -> Iterator[tuple[pa.Table, bool]]:
+    """Tables cut where a file shall end, and whether it ends there."""
+    free = file_rows or 0
+    for table in tables:
+        if file_rows is None:
+            yield table, False
+            continue
+        start = 0
+        while start < table.num_rows:
+            piece = table.slice(start, free)
+            start += piece.num_rows
+            free -= piece.num_rows
+            yield piece, free == 0
+            free = free or file_rows

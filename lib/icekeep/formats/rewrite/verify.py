@@ -1,0 +1,143 @@
+"""Proof that a rewrite changed no row: what went in against what stands in the new files.
+
+New files are read from storage again, by nothing that wrote them or read the old ones: not the projection that rows passed on
+their way in, not the metrics, not what the writer remembers. Of all that, only the thin readers of the three formats are used,
+which hand out a file's own columns; these are found by the field ids that the file itself carries, and hashed in the
+schema's types. A fault of the projection, of the writer, of the encoding, of memory or of storage thus shows; one that the
+format's library makes in the same way whenever it reads does not.
+"""
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+import pyarrow as pa
+
+from icekeep.errors import IcekeepBug, InvalidTableError
+from icekeep.formats.arrow.schema import FIELD_ID_KEY, field_id
+from icekeep.formats.base import FileReader
+from icekeep.formats.memory import TaskMemory, task_memory_bytes
+from icekeep.formats.parquet.reader import repeating_strings
+from icekeep.formats.read import open_reader
+from icekeep.formats.rewrite.input import TaskRows, columns_to_write
+from icekeep.formats.rewrite.task import RewriteTask
+from icekeep.formats.row_hash.lanes import CHUNK_ROWS
+from icekeep.formats.row_hash.multiset import RowHash, RowSum
+from icekeep.spec.manifests.structs import DataFile
+from icekeep.spec.schema import Schema
+from icekeep.storage.base import Storage
+from icekeep.storage.locations import parse_location
+
+_MOST_NAMED = 3
+
+_BATCH_ROWS = 16 * CHUNK_ROWS
+"""Rows of local files that are decoded at one time: they are still in the processor's cache when they are hashed. From far
+away whole row groups are read, in as few requests."""
+_NOTHING = pa.field("", pa.null(), metadata={FIELD_ID_KEY: b"0"})
+
+
+def hash_of_files(
+    files: Sequence[DataFile], columns: Schema, storage: Storage, *, slots: int = 1, is_local: bool = False
+) -> RowSum:
+    """The rows of new files as they stand in storage, one row group, stripe or batch at a time.
+
+    Args:
+        columns: that the files were written with, as `columns_to_write` gives them.
+        slots, is_local: as those of a `RewriteTask`.
+
+    Raises:
+        IcekeepBug: a file is not there, is damaged, has not the columns that it should or not as many rows as its entry
+            will say.
+        UnavailableError: storage is out of reach.
+        UnsupportedError: a row group needs more memory than there is.
+    """
+    rows = RowHash(columns)
+    for file in files:
+        before = rows.row_count
+        try:
+            with open_reader(storage, file.file_path, file.file_format) as reader:
+                kept: Collection[int] = ()
+                if file.file_format.upper() == "PARQUET":
+                    kept = repeating_strings(storage, file.file_path)
+                batch_rows = TaskMemory(task_memory_bytes(slots), is_local).batch_rows(reader)
+                if parse_location(file.file_path).scheme == "file":
+                    batch_rows = min(_BATCH_ROWS, batch_rows or _BATCH_ROWS)
+                _add_file(rows, reader, columns, kept, batch_rows)
+        except InvalidTableError as error:
+            raise _differs(f"what cannot be read as it was written, {error.message}", [file]) from error
+        found = rows.row_count - before
+        if found != file.record_count:
+            raise _differs(f"{found} rows where {file.record_count} were written", [file])
+    return rows.total
+
+
+def hash_of_live_rows(task: RewriteTask, storage: Storage) -> RowSum | None:
+    """The live rows of all pieces of a task, for one that moved data as it is and so decoded none; raises as `rewrite`.
+
+    None for a task that verifies nothing.
+    """
+    if not task.verifies:
+        return None
+    # Where rows went is not asked for here.
+    live = TaskRows(msgspec.structs.replace(task, moves_directory=None), storage)
+    for _ in live:
+        continue
+    return live.hash
+
+
+def hash_of_written(task: RewriteTask, files: Sequence[DataFile], storage: Storage) -> RowSum | None:
+    """The rows of a task's new files as they stand in storage, None for a task that verifies nothing.
+
+    Raises:
+        IcekeepError: as `hash_of_files`; the files are left where they are.
+    """
+    if not task.verifies:
+        return None
+    return hash_of_files(files, columns_to_write(task), storage, slots=task.slots, is_local=task.is_local)
+
+
+def problem_of_rows(read: Sequence[RowSum], written: Sequence[RowSum], files: Sequence[DataFile]) -> IcekeepBug | None:
+    """Why the rows of new files are not those that went in, if they are not.
+
+    The files must be kept then, and nothing committed; `kept_files` of the error's facts are their locations.
+
+    Args:
+        read: the live rows that went into the tasks of a group.
+        written: what `hash_of_written` found in the new files.
+        files: the new files.
+    """
+    rows_in, rows_out = sum(read, RowSum()), sum(written, RowSum())
+    if rows_in.row_count != rows_out.row_count:
+        return _differs(f"{rows_out.row_count} rows where {rows_in.row_count} live ones went in", files)
+    if rows_in != rows_out:
+        return _differs(f"{rows_out.row_count} rows, as many as went in, with other values", files)
+    return None
+
+
+def _differs(what: str, files: Sequence[DataFile]) -> IcekeepBug:
+    locations = [file.file_path for file in files]
+    named = ", ".join(repr(location) for location in locations[:_MOST_NAMED])
+    more = f" and {len(locations) - _MOST_NAMED} more" if len(locations) > _MOST_NAMED else ""
+    return IcekeepBug(
+        f"a rewrite was to keep every row, and its new files hold {what}; nothing was committed, the old files are as they were"
+        f" and the new ones are kept as evidence: {named or 'there are none'}{more}",
+        kept_files=locations,
+    )
+
+
+def _add_file(
+    rows: RowHash, reader: FileReader, columns: Schema, kept: Collection[int], batch_rows: int | None
+) -> None:
+    wanted = {field.field_id for field in columns.fields}
+    fields = [field for field in reader.schema if field_id(field) in wanted]
+    names = [field.name for field in fields]
+    encoded = [field.name for field in fields if field_id(field) in kept]
+    for _, data in reader.tables(names, None, encoded, batch_rows):
+        found = [data.column(name) for name in names]
+        # What the file says of its columns, with the ids below them; the types are those that values came in.
+        described = [
+            field.with_type(column.type) if pa.types.is_dictionary(column.type) else field
+            for field, column in zip(fields, found, strict=True)
+        ]
+        if not found:
+            found, described = [pa.nulls(data.num_rows)], [_NOTHING]
+        rows.add(pa.Table.from_arrays(found, schema=pa.schema(described)))

@@ -1,0 +1,105 @@
+"""Ranges of keys: how the rows of a group are shared out to tasks that each read all of it, or by a shuffle."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from icekeep.formats.sort.keys import sort_keys
+from icekeep.formats.sort.ordering import KeyRange, Ordering
+from icekeep.spec.schema import Schema
+
+SAMPLE_KEYS = 10_000
+"""The most keys of a sample: a hundred parts come out equal to about a tenth."""
+
+
+class KeySample(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys that stand for those of some rows.
+
+    Attributes:
+        keys: of rows that lie evenly spaced among the rows that were seen, each standing for as many of them.
+        row_count: the rows that were seen.
+        arrow_bytes: the memory that they take.
+    """
+
+    keys: tuple[bytes, ...]
+    row_count: int
+    arrow_bytes: int
+
+
+def keys_inside(keys: pa.Array, key_range: KeyRange) -> pa.Array | None:
+    """Which keys are in a range; null for all of them."""
+    inside = None
+    if key_range.lower is not None:
+        inside = pc.greater_equal(keys, pa.scalar(key_range.lower, keys.type))
+    if key_range.upper is not None:
+        below = pc.less(keys, pa.scalar(key_range.upper, keys.type))
+        inside = below if inside is None else pc.and_(inside, below)
+    return None if inside is None or inside.true_count == len(inside) else inside
+
+
+def sample_keys(
+    tables: Iterable[pa.Table], ordering: Ordering, schema: Schema, *, max_keys: int = SAMPLE_KEYS
+) -> KeySample:
+    """Sample the keys of tables that pass by, without chance: every so-manieth row, fewer the more there are.
+
+    Args:
+        tables: in the columns of `schema`, which may be those alone that the ordering needs.
+        max_keys: about how many keys are kept, and at least half of it where there are so many rows.
+    """
+    step, row_count, arrow_bytes = 1, 0, 0
+    keys: list[bytes] = []
+    for table in tables:
+        first = -row_count % step
+        chosen = table.take(pa.array(np.arange(first, table.num_rows, step, dtype=np.int64)))
+        keys += sort_keys(chosen, ordering, schema).to_pylist()
+        row_count += table.num_rows
+        arrow_bytes += table.nbytes
+        while len(keys) > max_keys:
+            keys = keys[::2]
+            step *= 2
+    return KeySample(keys=tuple(keys), row_count=row_count, arrow_bytes=arrow_bytes)
+
+
+def split_points(samples: Sequence[KeySample], parts: int) -> tuple[bytes, ...]:
+    """Keys that cut the rows of all samples into parts of about the same number: fewer parts where keys are equal.
+
+    The same samples, in any order, give the same keys. They rise; rows of one key are never cut apart.
+    """
+    weighted = sorted(
+        (key, sample.row_count / len(sample.keys)) for sample in samples if sample.keys for key in sample.keys
+    )
+    if not weighted:
+        return ()
+    sums = np.cumsum([weight for _, weight in weighted])
+    points: list[bytes] = []
+    for part in range(1, parts):
+        position = int(np.searchsorted(sums, sums[-1] * part / parts, side="right"))
+        key = weighted[min(position, len(weighted) - 1)][0]
+        # A part below the least key would be empty.
+        if key > (points[-1] if points else weighted[0][0]):
+            points.append(key)
+    return tuple(points)
+
+
+def key_ranges(points: Sequence[bytes]) -> tuple[KeyRange, ...]:
+    """The ranges between split points, in their order: together they are all keys."""
+    return tuple(
+        KeyRange(lower=lower, upper=upper) for lower, upper in zip((None, *points), (*points, None), strict=True)
+    )
+
+
+def range_numbers(keys: pa.Array, points: Sequence[bytes]) -> NDArray[np.int32]:
+    """For each key the number of its range among `key_ranges(points)`."""
+    bounds = pa.array(points, keys.type)
+    # Binary search, for all keys at once: how many points are not above a key lies from `low` to `high`.
+    low, high = np.zeros(len(keys), dtype=np.int32), np.full(len(keys), len(points), dtype=np.int32)
+    for _ in range(len(points).bit_length()):
+        middle = (low + high) // 2
+        candidates = bounds.take(pa.array(np.minimum(middle, len(points) - 1)))
+        reached = pc.greater_equal(keys, candidates).to_numpy(zero_copy_only=False) & (low < high)
+        low, high = np.where(reached, middle + 1, low), np.where(reached, high, middle)
+    return low

@@ -1,0 +1,265 @@
+"""Which entries of a batch a filter needs: `file_may_match` and `partition_matches` for many files at once."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from icekeep.formats.arrow.filter import evaluate, matches
+from icekeep.formats.arrow.masks import Mask, where_true
+from icekeep.planning.entries.bounds import decode_bounds, encode_literals, in_java_order
+from icekeep.spec.filters.expressions import UNARY_OPERATIONS, And, BoundPredicate, Expression, Operation, Or, chain
+from icekeep.spec.types import DOUBLE, FLOAT, UUID, NestedField
+
+_Counts = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+def files_that_may_match(bound: Expression, entries: pa.RecordBatch) -> Mask:
+    """Which files may hold a row that matches, as `evaluators.file_may_match` decides them one by one.
+
+    Args:
+        bound: a filter over rows.
+        entries: files with the columns that `columns_needed` names, of the types in `columns`.
+    """
+    record_counts = entries.column("record_count").to_numpy()
+    facts = {predicate.field.field_id: _Facts(entries, predicate.field) for predicate in _predicates(bound)}
+    may_match = evaluate(bound, lambda p: _may_match(p, facts[p.field.field_id]), entries.num_rows)
+    if (record_counts < 0).any():
+        may_match = np.where(record_counts < 0, evaluate(bound, lambda _: np.ones(1, np.bool_), 1), may_match)
+    return may_match & (record_counts != 0)
+
+
+def columns_needed(bound: Expression) -> frozenset[str]:
+    """The columns of entries that `files_that_may_match` looks at."""
+    needed = {"record_count"}
+    for predicate in _predicates(bound):
+        needed |= _columns_needed(predicate)
+    return frozenset(needed)
+
+
+def partitions_that_match(bound: Expression, fields: Sequence[NestedField], partitions: pa.StructArray) -> Mask:
+    """Which partition tuples match a projection, as `evaluators.partition_matches` decides them one by one.
+
+    Args:
+        bound: an expression from `project_inclusive` or `project_strict`.
+        fields: the fields of the partition type.
+        partitions: structs with these fields, each named by its field id, of the Arrow types of `formats.arrow.schema`.
+    """
+    columns = {field.field_id: partitions.field(str(field.field_id)) for field in fields}
+    return matches(bound, lambda predicate: columns[predicate.field.field_id], len(partitions))
+
+
+def _predicates(bound: Expression) -> Iterator[BoundPredicate]:
+    for term in chain(Or if isinstance(bound, Or) else And, [bound]):
+        if isinstance(term, BoundPredicate):
+            yield term
+        elif isinstance(term, And | Or):
+            yield from _predicates(term)
+
+
+_ASK_FOR_NULL = frozenset(
+    {Operation.IS_NULL, Operation.NOT_NAN, Operation.NOT_EQ, Operation.NOT_IN, Operation.NOT_STARTS_WITH}
+)
+_ASK_LEAST = frozenset({Operation.LT, Operation.LT_EQ})
+_ASK_GREATEST = frozenset({Operation.GT, Operation.GT_EQ})
+
+
+def _columns_needed(predicate: BoundPredicate) -> set[str]:
+    needed = {"null_value_counts"}
+    operation, type_ = predicate.operation, predicate.field.type
+    if type_ in (FLOAT, DOUBLE):
+        needed.add("nan_value_counts")
+    if operation in _ASK_FOR_NULL:
+        needed.add("value_counts")
+    is_ordering = operation in _ASK_LEAST | _ASK_GREATEST
+    if operation in UNARY_OPERATIONS or (is_ordering and type_ == UUID):
+        return needed
+    # NaN as one bound of floats says that the other cannot be relied on.
+    needs_one = is_ordering and type_ not in (FLOAT, DOUBLE)
+    if not needs_one or operation in _ASK_LEAST:
+        needed.add("lower_bounds")
+    if not needs_one or operation in _ASK_GREATEST:
+        needed.add("upper_bounds")
+    return needed
+
+
+class _Facts:
+    """What statistics tell about the values of one field; "values" are those that are neither null nor NaN."""
+
+    def __init__(self, entries: pa.RecordBatch, field: NestedField) -> None:
+        self._entries = entries
+        self._field = field
+        self._record_counts: _Counts = entries.column("record_count").to_numpy()
+
+    @cached_property
+    def may_hold_null(self) -> Mask:
+        nulls, nans = self._nulls_and_nans
+        values = self._counts("value_counts")
+        # Rows that a writer counted as no value at all are null: their struct is.
+        uncounted = (values >= 0) & (values < self._record_counts)
+        return ((nulls != 0) | uncounted) & (nans != self._record_counts)
+
+    @cached_property
+    def may_hold_nan(self) -> Mask:
+        nulls, nans = self._nulls_and_nans
+        return (nans != 0) & (nulls != self._record_counts)
+
+    @cached_property
+    def may_hold_values(self) -> Mask:
+        nulls, nans = self._nulls_and_nans
+        return np.maximum(nulls, 0) < self._record_counts - np.maximum(nans, 0)
+
+    @cached_property
+    def lower(self) -> pa.Array:
+        return self._reliable(self._decoded_lower)
+
+    @cached_property
+    def upper(self) -> pa.Array:
+        return self._reliable(self._decoded_upper)
+
+    @cached_property
+    def only_values(self) -> Mask:
+        """Whether neither null nor NaN may be there."""
+        return ~self.may_hold_null & ~self.may_hold_nan
+
+    @cached_property
+    def _nulls_and_nans(self) -> tuple[_Counts, _Counts]:
+        nulls = self._counts("null_value_counts")
+        if not self._is_floating:
+            return nulls, np.zeros_like(nulls)
+        nans = self._counts("nan_value_counts")
+        impossible = np.maximum(nulls, 0) > self._record_counts - np.maximum(nans, 0)
+        return np.where(impossible, -1, nulls), np.where(impossible, -1, nans)
+
+    @property
+    def is_of_uuids(self) -> bool:
+        return self._field.type == UUID
+
+    @property
+    def _is_floating(self) -> bool:
+        return self._field.type in (FLOAT, DOUBLE)
+
+    @cached_property
+    def _decoded_lower(self) -> pa.Array:
+        return self._decoded("lower_bounds")
+
+    @cached_property
+    def _decoded_upper(self) -> pa.Array:
+        return self._decoded("upper_bounds")
+
+    def _reliable(self, bounds: pa.Array) -> pa.Array:
+        """The bounds, null where either of a file's is NaN."""
+        if not self._is_floating:
+            return bounds
+        unreliable = where_true(pc.is_nan(self._decoded_lower)) | where_true(pc.is_nan(self._decoded_upper))
+        return pc.if_else(pa.array(unreliable), pa.scalar(None, bounds.type), bounds) if unreliable.any() else bounds
+
+    def _counts(self, name: str) -> _Counts:
+        """Counts of the field's values, -1 where one is missing or cannot be."""
+        maps = self._entries.column(name)
+        positions = _positions(maps, self._field.field_id)
+        found = np.flatnonzero(positions >= 0)
+        counts = np.full(len(maps), -1, np.int64)
+        counts[found] = pc.fill_null(maps.items.take(pa.array(positions[found])), -1).to_numpy()
+        return np.where((counts >= 0) & (counts <= self._record_counts), counts, -1)
+
+    def _decoded(self, name: str) -> pa.Array:
+        maps = self._entries.column(name)
+        positions = _positions(maps, self._field.field_id)
+        return decode_bounds(self._field.type, maps.items.take(pa.array(positions, mask=positions < 0)))
+
+
+def _positions(maps: pa.MapArray, key: int) -> _Counts:
+    """Where the item of a key lies among `maps.items`, the last where it is repeated; -1 where there is none."""
+    offsets = maps.offsets.to_numpy()
+    first, after = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    found = np.flatnonzero(maps.keys.to_numpy()[first:after] == key) + first
+    rows = np.searchsorted(offsets, found, side="right") - 1
+    positions = np.full(len(maps), -1, np.int64)
+    positions[rows] = found
+    if maps.null_count:
+        positions[np.asarray(maps.is_null())] = -1
+    return positions
+
+
+_Test = Callable[[_Facts, pa.Array], Mask]
+
+
+def _may_match(predicate: BoundPredicate, facts: _Facts) -> Mask:
+    if (test := _UNARY.get(predicate.operation)) is not None:
+        return test(facts)
+    return _TESTS[predicate.operation](facts, encode_literals(predicate.field.type, predicate.values))
+
+
+def _least(compare: Callable[[pa.Array, pa.Scalar], pa.Array]) -> _Test:
+    """Whether some value may compare so, by the least one; writers differ on the order of UUIDs."""
+    return lambda facts, values: _ordered(facts, lambda: compare(facts.lower, values[0]))
+
+
+def _greatest(compare: Callable[[pa.Array, pa.Scalar], pa.Array]) -> _Test:
+    return lambda facts, values: _ordered(facts, lambda: compare(facts.upper, values[0]))
+
+
+def _ordered(facts: _Facts, truths: Callable[[], pa.Array]) -> Mask:
+    return facts.may_hold_values if facts.is_of_uuids else facts.may_hold_values & _unless_false(truths())
+
+
+def _may_hold_some(facts: _Facts, values: pa.Array) -> Mask:
+    within = _some_within(facts.lower, values, facts.upper)
+    if facts.is_of_uuids:
+        ordered = in_java_order(values)
+        within |= _some_within(
+            in_java_order(facts.lower), ordered.take(pc.sort_indices(ordered)), in_java_order(facts.upper)
+        )
+    return facts.may_hold_values & within
+
+
+def _some_within(lower: pa.Array, values: pa.Array, upper: pa.Array) -> Mask:
+    """Whether one of `values`, which are sorted, lies within bounds; it does so where they are unknown."""
+    positions = pc.fill_null(pc.search_sorted(values, lower, side="left"), 0).to_numpy()
+    first = values.take(pa.array(np.minimum(positions, len(values) - 1)))
+    return (positions < len(values)) & _unless_false(pc.less_equal(first, upper))
+
+
+def _may_hold_others(facts: _Facts, values: pa.Array) -> Mask:
+    """Whether anything but `values` may be there, null included; nothing may where all is known to be one of them."""
+    is_one = where_true(pc.equal(facts.lower, facts.upper)) & where_true(pc.is_in(facts.lower, value_set=values))
+    return ~(facts.only_values & is_one)
+
+
+def _may_start_with(facts: _Facts, values: pa.Array) -> Mask:
+    prefix = values[0]
+    from_below = pc.or_(pc.less_equal(facts.lower, prefix), pc.starts_with(facts.lower, prefix.as_py()))
+    return facts.may_hold_values & _unless_false(from_below) & _unless_false(pc.greater_equal(facts.upper, prefix))
+
+
+def _may_start_otherwise(facts: _Facts, values: pa.Array) -> Mask:
+    all_start = [where_true(pc.starts_with(bounds, values[0].as_py())) for bounds in (facts.lower, facts.upper)]
+    return ~(facts.only_values & all_start[0] & all_start[1])
+
+
+def _unless_false(truths: pa.Array) -> Mask:
+    """A mask of truths, true where they are unknown."""
+    return pc.fill_null(truths, True).to_numpy(zero_copy_only=False)
+
+
+_UNARY: dict[Operation, Callable[[_Facts], Mask]] = {
+    Operation.IS_NULL: lambda facts: facts.may_hold_null,
+    Operation.NOT_NULL: lambda facts: facts.may_hold_values | facts.may_hold_nan,
+    Operation.IS_NAN: lambda facts: facts.may_hold_nan,
+    Operation.NOT_NAN: lambda facts: facts.may_hold_values | facts.may_hold_null,
+}
+_TESTS: dict[Operation, _Test] = {
+    Operation.LT: _least(pc.less),
+    Operation.LT_EQ: _least(pc.less_equal),
+    Operation.GT: _greatest(pc.greater),
+    Operation.GT_EQ: _greatest(pc.greater_equal),
+    Operation.EQ: _may_hold_some,
+    Operation.IN: _may_hold_some,
+    Operation.NOT_EQ: _may_hold_others,
+    Operation.NOT_IN: _may_hold_others,
+    Operation.STARTS_WITH: _may_start_with,
+    Operation.NOT_STARTS_WITH: _may_start_otherwise,
+}

@@ -1,0 +1,249 @@
+"""Entries of many manifests: the one seam that chooses where manifests are decoded, and by what.
+
+Few entries are decoded on the driver, in threads, since they are ready before a Spark task has begun; many in Spark tasks,
+each of which is given about the same number of bytes of manifests. Storage is never listed and never asked for lengths:
+the manifest list knows them.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from functools import partial
+from typing import Protocol, Self, TypeVar
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from icekeep.planning.entries.decode import Decoded, DecodeTask, EntryFilter, ManifestsTask, decode, entries_schema
+from icekeep.planning.manifests.reader import ManifestDecoder, chosen_decoder
+from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.spark.tasks import (
+    REPORT,
+    arrow_dataframe,
+    dataframe_from_tasks,
+    dealt,
+    max_task_failures,
+    parallelism,
+    read_reports,
+    reported,
+)
+from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.storage.base import Storage
+from icekeep.storage.locations import parse_location
+
+F = TypeVar("F", bound="Fold")
+R = TypeVar("R")
+T = TypeVar("T", bound=ManifestsTask)
+
+DRIVER_ENTRIES_COUNT = 200_000
+"""Up to so many entries are decoded on the driver where somebody wants their rows."""
+
+DRIVER_FOLD_ENTRIES_COUNT = 2_000_000
+"""The same where only a fold of them is wanted: no row is kept, and Spark takes seconds to begin."""
+
+_TASK_BYTES = 32 << 20
+_CHUNK_BYTES = 5 << 20
+_LEAST_ENTRY_BYTES = 50
+_REMOTE_THREADS = 16
+
+
+class Place(StrEnum):
+    """Where manifests are decoded."""
+
+    DRIVER = "driver"
+    TASKS = "tasks"
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """How manifests are read, and why so."""
+
+    place: Place
+    decoder: ManifestDecoder
+    reason: str
+
+
+class Fold(Protocol):
+    """What is worked out from entries as they are decoded, in any order; it is pickled, and keeps no rows."""
+
+    def add(self, decoded: Decoded) -> None:
+        """Take in some entries."""
+
+    def merge(self, other: Self) -> None:
+        """Take in what another fold of the same make has found."""
+
+
+def chosen_reading(manifests: Iterable[ManifestFile], driver_limit: int | None = None) -> Reading:
+    """Decide how manifests are read; a list of version 1 may not say how many entries it leads to, then their bytes do.
+
+    Args:
+        driver_limit: up to so many entries are read on the driver, by default `DRIVER_ENTRIES_COUNT`.
+    """
+    count = sum(map(_entries_count, manifests))
+    limit = DRIVER_ENTRIES_COUNT if driver_limit is None else driver_limit
+    decoder, why = chosen_decoder()
+    if count <= limit:
+        where = Place.DRIVER
+        reason = f"{count:,} entries, and up to {limit:,} are ready before Spark tasks would be"
+    else:
+        where = Place.TASKS
+        reason = f"{count:,} entries, and above {limit:,} Spark tasks are faster"
+    return Reading(place=where, decoder=decoder, reason=f"{reason}; {why}")
+
+
+def entries(
+    storage: Storage,
+    spark: SparkSession,
+    manifests: Sequence[ManifestFile],
+    wanted: EntryFilter,
+    columns: Iterable[str],
+    reading: Reading | None = None,
+) -> DataFrame:
+    """The wanted entries of some manifests; lazy where tasks decode them.
+
+    Args:
+        columns: names from `entry_schema.ENTRIES`; only what they need is decoded. The columns come in that schema's order.
+        reading: how to read; chosen by the number of entries if null.
+
+    Raises:
+        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole; at once, or in the tasks.
+    """
+    chosen = chosen_reading(manifests) if reading is None else reading
+    whole = DecodeTask(
+        manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=chosen.decoder
+    )
+    if chosen.place is Place.TASKS:
+        return dataframe_from_tasks(spark, shares(whole, spark), _decoded_rows, entries_schema(whole.columns))
+    return arrow_dataframe(spark, _held(whole))
+
+
+def few_entries(
+    storage: Storage,
+    manifests: Sequence[ManifestFile],
+    wanted: EntryFilter,
+    columns: Iterable[str],
+    decoder: ManifestDecoder,
+) -> pa.Table:
+    """The same as a table that the driver holds, for few manifests: no Spark has a part in it; raises as `entries` does."""
+    return _held(
+        DecodeTask(
+            manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=decoder
+        )
+    )
+
+
+def folded(
+    storage: Storage,
+    spark: SparkSource,
+    manifests: Sequence[ManifestFile],
+    wanted: EntryFilter,
+    columns: Iterable[str],
+    new: Callable[[], F],
+    reading: Reading | None = None,
+) -> F:
+    """Fold the wanted entries of some manifests into one value; no row reaches Spark, and few entries do not start it.
+
+    Args:
+        new: makes an empty fold; a class, or a function of a module.
+
+    Raises:
+        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole.
+    """
+    chosen = chosen_reading(manifests, DRIVER_FOLD_ENTRIES_COUNT) if reading is None else reading
+    whole = DecodeTask(
+        manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=chosen.decoder
+    )
+    total = new()
+    if chosen.place is Place.DRIVER:
+        for part in in_threads(whole, partial(_fold, new)):
+            total.merge(part)
+        return total
+    session = started(spark)
+    tries = max_task_failures(session)
+    tasks = [_FoldTask(share, new, tries) for share in shares(whole, session)]
+    parts, errors = read_reports(dataframe_from_tasks(session, tasks, _run_fold, REPORT))
+    if errors:
+        raise errors[0]
+    for part in parts:
+        total.merge(part)
+    return total
+
+
+class _FoldTask(msgspec.Struct, frozen=True):
+    share: DecodeTask
+    new: Callable[[], Fold]
+    max_failures: int
+
+
+def shares(whole: DecodeTask, spark: SparkSession) -> list[DecodeTask]:
+    """The same work in parts, one for each Spark task, balanced by the bytes of the manifests."""
+    total_bytes = sum(m.manifest_length for m in whole.manifests)
+    hands = max(parallelism(spark), total_bytes // _TASK_BYTES)
+    piles = dealt(whole.manifests, lambda m: m.manifest_length, min(hands, max(1, len(whole.manifests))))
+    return [msgspec.structs.replace(whole, manifests=tuple(pile)) for pile in piles]
+
+
+def _held(whole: DecodeTask) -> pa.Table:
+    batches = [batch for some in in_threads(whole, _rows_of) for batch in some if batch.num_rows]
+    return pa.Table.from_batches(batches, entries_schema(whole.columns))
+
+
+def _decoded_rows(task: DecodeTask) -> Iterator[pa.RecordBatch]:
+    return (decoded.entries for decoded in decode(task))
+
+
+def _rows_of(task: DecodeTask) -> list[pa.RecordBatch]:
+    return list(_decoded_rows(task))
+
+
+def _fold(new: Callable[[], F], task: DecodeTask) -> F:
+    fold = new()
+    for decoded in decode(task):
+        fold.add(decoded)
+    return fold
+
+
+def _run_fold(task: _FoldTask) -> Iterator[pa.RecordBatch]:
+    yield reported(partial(_fold, task.new, task.share), task.max_failures)
+
+
+def in_threads(whole: T, work: Callable[[T], R]) -> Iterator[R]:
+    """Do work on the manifests, some at a time, in threads of this process; results in the order of the manifests."""
+    tasks = [msgspec.structs.replace(whole, manifests=some) for some in manifest_chunks(whole.manifests)]
+    threads = threads_count(manifest.manifest_path for manifest in whole.manifests)
+    pool = ThreadPoolExecutor(min(threads, max(1, len(tasks))))
+    try:
+        yield from pool.map(work, tasks)
+    finally:
+        # After an error or an interrupt, manifests that were not begun are not read any more.
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def threads_count(locations: Iterable[str]) -> int:
+    """How many threads read or write files at once: as many as there are processors, more where they mostly wait."""
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if any(parse_location(location).scheme != "file" for location in locations):
+        return max(threads, _REMOTE_THREADS)
+    return threads
+
+
+def manifest_chunks(manifests: Iterable[ManifestFile]) -> Iterator[tuple[ManifestFile, ...]]:
+    """Neighbours of some megabytes together: little enough to be dealt out evenly, enough for small ones to go together."""
+    chunk: list[ManifestFile] = []
+    size_bytes = 0
+    for manifest in manifests:
+        if chunk and size_bytes + manifest.manifest_length > _CHUNK_BYTES:
+            yield tuple(chunk)
+            chunk, size_bytes = [], 0
+        chunk.append(manifest)
+        size_bytes += manifest.manifest_length
+    if chunk:
+        yield tuple(chunk)
+
+
+def _entries_count(manifest: ManifestFile) -> int:
+    counts = (manifest.live_files_count, manifest.deleted_files_count)
+    if None in counts:
+        return manifest.manifest_length // _LEAST_ENTRY_BYTES
+    return sum(count or 0 for count in counts)

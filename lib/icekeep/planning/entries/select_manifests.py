@@ -1,0 +1,94 @@
+"""The manifests of a snapshot, and which of them a filter needs. Rows of a manifest list; the driver holds these."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.commit.manifests import StorageManifestReader
+from icekeep.planning.entries.decode import SpecFilter
+from icekeep.spec.filters.evaluators import manifest_may_match
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.filters.projections import project_inclusive
+from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.schema import Schema
+from icekeep.spec.snapshots import Snapshot
+
+
+class ManifestSelection(msgspec.Struct, frozen=True, kw_only=True):
+    """Manifests to open, those that a filter let us skip, and what is asked of the partitions of each spec."""
+
+    opened: tuple[ManifestFile, ...] = ()
+    skipped: tuple[ManifestFile, ...] = ()
+    specs: dict[int, SpecFilter] = {}
+
+
+def snapshot_manifests(table: Table, snapshot: Snapshot | None) -> list[ManifestFile]:
+    """The manifests that have live files; none for a table without a snapshot."""
+    if snapshot is None:
+        return []
+    return [m for m in StorageManifestReader(table.storage).manifests(snapshot) if m.may_have_live_files]
+
+
+def data_manifests(manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
+    """Those that track data files."""
+    return [m for m in manifests if m.content is ManifestContent.DATA]
+
+
+def delete_manifests(manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
+    """Those that track delete files."""
+    return [m for m in manifests if m.content is ManifestContent.DELETES]
+
+
+def select_manifests(
+    metadata: TableMetadata, schema: Schema, manifests: Sequence[ManifestFile], rows: Expression
+) -> ManifestSelection:
+    """The manifests that may hold a file for a filter, by their partition summaries.
+
+    Args:
+        schema: of the scan.
+        rows: a filter over rows, bound to it. It is projected through each manifest's own spec.
+    """
+    specs = {
+        spec_id: _spec_filter(metadata, schema, spec_id, rows) for spec_id in {m.partition_spec_id for m in manifests}
+    }
+    opened: list[ManifestFile] = []
+    skipped: list[ManifestFile] = []
+    for manifest in manifests:
+        spec = specs[manifest.partition_spec_id]
+        (opened if may_hold_matches(manifest, spec) else skipped).append(manifest)
+    return ManifestSelection(opened=tuple(opened), skipped=tuple(skipped), specs=specs)
+
+
+def may_hold_matches(manifest: ManifestFile, spec: SpecFilter) -> bool:
+    """Whether a manifest of a spec may hold a file that a filter over its partitions matches, by the summaries."""
+    return manifest.partitions is None or manifest_may_match(spec.matches, spec.partition.fields, manifest.partitions)
+
+
+def select_delete_manifests(
+    metadata: TableMetadata,
+    schema: Schema,
+    manifests: Sequence[ManifestFile],
+    rows: Expression,
+    least_sequence_number: int,
+) -> ManifestSelection:
+    """The delete manifests that may hold a delete for data files of a filter.
+
+    Deletes of a partition reach only files of that partition, so the filter's projection says of them what it says of
+    data. A manifest has no newer deletes than its own sequence number.
+
+    Args:
+        least_sequence_number: no data file of the scan has a lower one.
+    """
+    selection = select_manifests(metadata, schema, manifests, rows)
+    newer = tuple(m for m in selection.opened if (m.sequence_number or 0) >= least_sequence_number)
+    older = tuple(m for m in selection.opened if (m.sequence_number or 0) < least_sequence_number)
+    return msgspec.structs.replace(selection, opened=newer, skipped=selection.skipped + older)
+
+
+def _spec_filter(metadata: TableMetadata, schema: Schema, spec_id: int, rows: Expression) -> SpecFilter:
+    partition = metadata.partition_type(spec_id)
+    if rows is ALWAYS_TRUE:
+        return SpecFilter(partition)
+    return SpecFilter(partition, project_inclusive(rows, metadata.specs_by_id[spec_id], schema))

@@ -1,0 +1,227 @@
+"""Plan a scan: which files a filter needs, and which deletes reach them.
+
+version -> manifest list -> manifests (by partition summaries) -> entries (by partition, by bounds) -> files with deletes
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Unpack
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from icekeep.catalog.base import Table
+from icekeep.errors import UnsupportedError
+from icekeep.planning.deletes.delete_index import MOST_PAIRS, Reaching, reaching
+from icekeep.planning.deletes.delete_join import with_deletes
+from icekeep.planning.entries.decode import EntryFilter
+from icekeep.planning.entries.read import Place, chosen_reading, entries, few_entries
+from icekeep.planning.entries.select_manifests import (
+    ManifestSelection,
+    data_manifests,
+    delete_manifests,
+    select_delete_manifests,
+    select_manifests,
+    snapshot_manifests,
+)
+from icekeep.planning.manifests.entry_schema import METRICS, STORED
+from icekeep.planning.scan.versions import Version, VersionArguments, chosen_version
+from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.filters.binding import bind
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.filters.parsing import parse_where
+from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.schema import Schema
+
+_MATCHED = frozenset({"file_path", "spec_id", "partition", "sequence_number"})
+_OF_DELETES = frozenset({"equality_ids", "referenced_data_file", "content_offset", "content_size_in_bytes"})
+
+FILE_COLUMNS = frozenset({"manifest_path", "spec_id", "partition", *STORED.names}) - {*METRICS.names} - _OF_DELETES
+"""What a plan says of each data file unless its caller asks for other columns."""
+
+_DELETE_COLUMNS = FILE_COLUMNS | _OF_DELETES | {"lower_bounds", "upper_bounds"}
+
+
+class Scan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be read of a table; the manifest list has been read, and no manifest.
+
+    Attributes:
+        rows: the filter, bound to the version's schema.
+        listed: all manifests with live files that the version has.
+        data: data manifests by whether the filter needs them.
+        deletes: delete manifests by whether their deletes may reach a file of `data`.
+    """
+
+    table: Table
+    version: Version
+    rows: Expression
+    listed: tuple[ManifestFile, ...]
+    data: ManifestSelection
+    deletes: ManifestSelection
+
+    @property
+    def wanted(self) -> EntryFilter:
+        """Which entries of the opened data manifests the scan needs."""
+        appended_by = self.version.appended_by
+        added_by = None if appended_by is None else frozenset(s.snapshot_id for s in appended_by)
+        return EntryFilter(specs=self.data.specs, rows=self.rows, added_by=added_by)
+
+
+def open_scan(
+    table: Table,
+    *,
+    where: str | Expression = ALWAYS_TRUE,
+    runtime: Runtime = SYSTEM,
+    **version: Unpack[VersionArguments],
+) -> Scan:
+    """Choose the version, read its manifest list and choose the manifests; needs no Spark.
+
+    Args:
+        where: a filter over the table's columns, as text or as an unbound expression.
+        version: see `VersionArguments`.
+
+    Raises:
+        ExpressionError, NotFoundError, UsageError: the filter or the version does not fit the table.
+        UnsupportedError: the table is encrypted.
+        InvalidTableError, MissingFileError: the manifest list cannot be read.
+    """
+    metadata = table.metadata
+    refuse_encrypted(metadata, "scan planning")
+    chosen = chosen_version(metadata, **version)
+    rows = bound_filter(where, metadata, chosen.schema, runtime.now_ms())
+    listed = _listed(table, chosen)
+    data = select_manifests(metadata, chosen.schema, data_manifests(listed), rows)
+    least = min((m.min_sequence_number or 0 for m in data.opened), default=0)
+    deletes = select_delete_manifests(metadata, chosen.schema, delete_manifests(listed), rows, least)
+    return Scan(table=table, version=chosen, rows=rows, listed=tuple(listed), data=data, deletes=deletes)
+
+
+class FewFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """The data files that a scan needs, held by the driver, with the columns that were asked for; and what reaches each.
+
+    `reaching` is null where nobody asked for it.
+    """
+
+    files: pa.Table
+    reaching: Reaching | None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each file; with what reaches it as `deletes`, rows that files share, if anybody asked for it."""
+        rows: list[dict[str, Any]] = self.files.to_pylist()
+        if self.reaching is not None:
+            deletes = self.reaching.deletes.to_pylist()
+            for number, row in enumerate(rows):
+                row["deletes"] = [deletes[position] for position in self.reaching.of_row(number)]
+        return rows
+
+
+def few_files(
+    scan: Scan,
+    columns: Iterable[str] = FILE_COLUMNS,
+    *,
+    deletes: bool = True,
+    driver_limit: int | None = None,
+    most_pairs: int = MOST_PAIRS,
+) -> FewFiles | None:
+    """The plan without Spark, where files are few; null where they are many, or many deletes reach many of them.
+
+    Args:
+        columns: of `entry_schema.ENTRIES`.
+        deletes: whether to look at them.
+        driver_limit: up to so many entries, deletes among them, are few; by default `entries.read.DRIVER_ENTRIES_COUNT`.
+        most_pairs: as for `reaching`; for one who asks `FewFiles.rows` no more than by default.
+
+    Raises:
+        InvalidTableError, MissingFileError, UnsupportedError: as `planned_files_with_deletes`, at once.
+    """
+    storage, manifests = scan.table.storage, scan.deletes.opened if deletes else ()
+    reading = chosen_reading([*scan.data.opened, *manifests], driver_limit)
+    if reading.place is not Place.DRIVER:
+        return None
+    columns = frozenset(columns)
+    wanted = columns | _MATCHED if deletes else columns
+    files = few_entries(storage, scan.data.opened, scan.wanted, wanted, reading.decoder)
+    if not deletes:
+        return FewFiles(files=files, reaching=None)
+    of_deletes = EntryFilter(specs=scan.deletes.specs)
+    found = reaching(
+        files,
+        few_entries(storage, manifests, of_deletes, _DELETE_COLUMNS, reading.decoder),
+        scan.table.metadata.specs_by_id,
+        most_pairs,
+    )
+    asked = files.select([name for name in files.column_names if name in columns])
+    return None if found is None else FewFiles(files=asked, reaching=found)
+
+
+def planned_files(scan: Scan, spark: SparkSession, columns: Iterable[str] = FILE_COLUMNS) -> DataFrame:
+    """The data files that the scan needs, with the columns of `ENTRIES` that are asked for; deletes are not looked at.
+
+    Raises:
+        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole; at once, or when Spark runs.
+    """
+    return entries(scan.table.storage, spark, scan.data.opened, scan.wanted, columns)
+
+
+def planned_files_with_deletes(scan: Scan, spark: SparkSession, columns: Iterable[str] = FILE_COLUMNS) -> DataFrame:
+    """The same with a column `deletes`: what a reader must apply to each file, as `entry_schema.REACHING_DELETES`.
+
+    Raises:
+        InvalidTableError: as `planned_files`; or deletes contradict one another or the data, when Spark runs.
+    """
+    files = planned_files(scan, spark, columns)
+    wanted = EntryFilter(specs=scan.deletes.specs)
+    deletes = entries(scan.table.storage, spark, scan.deletes.opened, wanted, _DELETE_COLUMNS)
+    counts = [m.live_files_count for m in scan.deletes.opened]
+    known_count = None if None in counts else sum(count or 0 for count in counts)
+    return with_deletes(files, deletes, scan.table.metadata.specs_by_id, deletes_count=known_count)
+
+
+def bound_filter(where: str | Expression, metadata: TableMetadata, schema: Schema, moment_ms: int) -> Expression:
+    """A filter given as text or as an expression, bound to a schema of the table.
+
+    Args:
+        moment_ms: what `now` in the text is, in epoch milliseconds.
+
+    Raises:
+        ExpressionError, NotFoundError: the filter does not fit the schema.
+    """
+    expression = parse_where(where, moment_ms) if isinstance(where, str) else where
+    return bind(expression, schema, metadata.partition_specs)
+
+
+def refuse_encrypted(metadata: TableMetadata, job: str) -> None:
+    """Refuse a table that a job could not read, before anything is planned; raises `UnsupportedError`."""
+    if metadata.is_encrypted:
+        raise UnsupportedError(
+            f"{job} refuses the table at {metadata.location!r}: it is encrypted, which is not supported yet"
+        )
+
+
+def refuse_encrypted_file(file: Mapping[str, Any] | Row) -> None:
+    """Refuse a planned data file that nobody here could read; raises `UnsupportedError`."""
+    if file["key_metadata"] is not None:
+        raise UnsupportedError(f"data file {file['file_path']!r} is encrypted, which is not supported yet")
+
+
+def refuse_delete_files(metadata: TableMetadata, manifests: Sequence[ManifestFile], job: str) -> None:
+    """Refuse a snapshot with row-level deletes; raises `UnsupportedError`."""
+    found = delete_manifests(manifests)
+    if found:
+        raise UnsupportedError(
+            f"{job} refuses the table at {metadata.location!r}: it has delete files (in {len(found)} manifests), which are "
+            "not supported yet"
+        )
+
+
+def _listed(table: Table, version: Version) -> list[ManifestFile]:
+    if version.appended_by is None:
+        return snapshot_manifests(table, version.snapshot)
+    # A file that was appended and then moved to another manifest, or deleted, is still in the manifest of its own commit.
+    return [
+        manifest
+        for snapshot in version.appended_by
+        for manifest in data_manifests(snapshot_manifests(table, snapshot))
+        if manifest.added_snapshot_id == snapshot.snapshot_id
+    ]

@@ -1,0 +1,237 @@
+"""The job `plan_scan`: what a scan would read, what pruning saves, which deletes are to be applied, how skewed it is."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Unpack
+
+import msgspec
+import pyarrow as pa
+
+from icekeep.catalog.base import Table
+from icekeep.planning.deletes.delete_index import EVERY_PAIR, Reaching
+from icekeep.planning.deletes.delete_join import deletes_in_use
+from icekeep.planning.entries.decode import Amount
+from icekeep.planning.entries.read import DRIVER_FOLD_ENTRIES_COUNT, Reading, chosen_reading, folded
+from icekeep.planning.scan.explain import Explanation, explain_file
+from icekeep.planning.scan.plan import Scan, few_files, open_scan, planned_files_with_deletes
+from icekeep.planning.scan.tally import COLUMNS, FileSize, SizeDistribution, Tally
+from icekeep.planning.scan.versions import VersionArguments
+from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.spark.tasks import collected
+from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.spec.manifests.structs import FileContent, ManifestFile
+from icekeep.spec.metadata import TableMetadata
+
+
+class DeletesInUse(msgspec.Struct, frozen=True, kw_only=True):
+    """Delete files that a scan must apply, each counted once; bytes of a deletion vector are those of its blob."""
+
+    deletion_vectors_count: int = 0
+    deletion_vectors_bytes: int = 0
+    deletion_vectors_record_count: int = 0
+    position_delete_files_count: int = 0
+    position_delete_files_bytes: int = 0
+    position_delete_files_record_count: int = 0
+    equality_delete_files_count: int = 0
+    equality_delete_files_bytes: int = 0
+    equality_delete_files_record_count: int = 0
+
+
+class PartitionSize(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition as its path (`day=2013-01-05`), and what the scan reads of it."""
+
+    partition: str
+    spec_id: int
+    files_count: int
+    bytes: int
+
+
+class PlanScanResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scan would read; sizes in bytes, counts of live data files before and after each pruning step.
+
+    Attributes:
+        manifests_count: of the version, delete manifests among them.
+        total_data_files_count: that the version has; null where a manifest list of version 1 does not say.
+        total_files_bytes: of its data and delete files, as far as the snapshot's summary says.
+        opened_...: listed by the manifests that were opened; then what entries' partitions and then their bounds dropped.
+        median_file_bytes, median_partition_bytes: to one percent.
+        file_skew, partition_skew: the largest divided by the median.
+        reading: where manifests were decoded, by what, and why.
+        slow_manifests_count: of the opened data manifests those that were decoded entry by entry, as the fast decoder failed.
+    """
+
+    snapshot_id: int | None
+    schema_id: int
+    manifests_count: int
+    opened_manifests_count: int
+    skipped_manifests_count: int
+    opened_delete_manifests_count: int
+    skipped_delete_manifests_count: int
+    total_data_files_count: int | None
+    total_files_bytes: int | None
+    opened_data_files_count: int
+    opened_data_files_bytes: int
+    pruned_by_partition_count: int
+    pruned_by_partition_bytes: int
+    pruned_by_metrics_count: int
+    pruned_by_metrics_bytes: int
+    data_files_count: int
+    data_files_bytes: int
+    record_count: int
+    deletes: DeletesInUse
+    partitions_count: int
+    smallest_file_bytes: int | None
+    median_file_bytes: int | None
+    largest_file_bytes: int | None
+    file_skew: float | None
+    median_partition_bytes: int | None
+    largest_partition_bytes: int | None
+    partition_skew: float | None
+    reading: str
+    slow_manifests_count: int = 0
+    planning_time_ms: int = 0
+    largest_files: tuple[FileSize, ...] = ()
+    largest_partitions: tuple[PartitionSize, ...] = ()
+
+
+def plan_scan(
+    table: Table,
+    spark: SparkSource,
+    *,
+    where: str | Expression = ALWAYS_TRUE,
+    runtime: Runtime = SYSTEM,
+    **version: Unpack[VersionArguments],
+) -> PlanScanResult:
+    """Say what a scan would read.
+
+    Args:
+        spark: a session, or a function that starts one: none is needed below two million entries, or 200,000 where there are
+            deletes.
+        where, version: as for `open_scan`, and so what it raises.
+
+    Raises:
+        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole, or deletes contradict the data.
+    """
+    began_ms = runtime.monotonic_ms()
+    scan = open_scan(table, where=where, runtime=runtime, **version)
+    result = _result(scan, spark)
+    return msgspec.structs.replace(result, planning_time_ms=runtime.monotonic_ms() - began_ms)
+
+
+def plan_scan_job(
+    table: Table,
+    spark: SparkSource,
+    *,
+    explain: str | None = None,
+    where: str | Expression = ALWAYS_TRUE,
+    runtime: Runtime = SYSTEM,
+    **version: Unpack[VersionArguments],
+) -> PlanScanResult | Explanation:
+    """What the job does: `plan_scan`, or `explain_file` where a file is named; raises what they raise."""
+    if explain is not None:
+        return explain_file(table, spark, explain, where=where, runtime=runtime, **version)
+    return plan_scan(table, spark, where=where, runtime=runtime, **version)
+
+
+def _result(scan: Scan, spark: SparkSource) -> PlanScanResult:
+    metadata = scan.table.metadata
+    reading = chosen_reading(scan.data.opened, DRIVER_FOLD_ENTRIES_COUNT)
+    tally = folded(scan.table.storage, spark, scan.data.opened, scan.wanted, COLUMNS, Tally, reading)
+    in_use = DeletesInUse()
+    if scan.deletes.opened and tally.files.files_count:
+        in_use = _deletes_in_use(scan, spark)
+    steps, sizes, partitions = tally.steps, tally.sizes, tally.partition_sizes()
+    return PlanScanResult(
+        snapshot_id=None if scan.version.snapshot is None else scan.version.snapshot.snapshot_id,
+        schema_id=scan.version.schema.schema_id,
+        manifests_count=len(scan.listed),
+        opened_manifests_count=len(scan.data.opened),
+        skipped_manifests_count=len(scan.data.skipped),
+        opened_delete_manifests_count=len(scan.deletes.opened),
+        skipped_delete_manifests_count=len(scan.deletes.skipped),
+        total_data_files_count=_live_files_count(scan.data.opened + scan.data.skipped),
+        total_files_bytes=_total_files_bytes(scan),
+        opened_data_files_count=steps.opened.files_count,
+        opened_data_files_bytes=steps.opened.bytes,
+        pruned_by_partition_count=steps.opened.files_count - steps.by_partition.files_count,
+        pruned_by_partition_bytes=steps.opened.bytes - steps.by_partition.bytes,
+        pruned_by_metrics_count=steps.by_partition.files_count - steps.by_metrics.files_count,
+        pruned_by_metrics_bytes=steps.by_partition.bytes - steps.by_metrics.bytes,
+        data_files_count=tally.files.files_count,
+        data_files_bytes=tally.files.bytes,
+        record_count=tally.record_count,
+        deletes=in_use,
+        partitions_count=tally.partitions_count,
+        smallest_file_bytes=sizes.least,
+        median_file_bytes=sizes.quantile(0.5),
+        largest_file_bytes=sizes.greatest,
+        file_skew=_skew(sizes),
+        median_partition_bytes=partitions.quantile(0.5),
+        largest_partition_bytes=partitions.greatest,
+        partition_skew=_skew(partitions),
+        reading=_told_reading(reading, steps.slow_manifests_count),
+        slow_manifests_count=steps.slow_manifests_count,
+        largest_files=tuple(tally.largest),
+        largest_partitions=_largest_partitions(tally, metadata),
+    )
+
+
+_FOR_DELETES = frozenset({"file_path", "spec_id", "partition", "sequence_number"})
+
+
+def _deletes_in_use(scan: Scan, spark: SparkSource) -> DeletesInUse:
+    few = few_files(scan, _FOR_DELETES, most_pairs=EVERY_PAIR)
+    if few is not None and few.reaching is not None:
+        return _counted(few.reaching)
+    [row] = collected(deletes_in_use(planned_files_with_deletes(scan, started(spark), _FOR_DELETES)))
+    return DeletesInUse(**row.asDict())
+
+
+def _counted(reaching: Reaching) -> DeletesInUse:
+    """What `deletes_in_use` says, of few."""
+    used = reaching.deletes.filter(pa.array(reaching.used)).to_pylist()
+    totals: Counter[str] = Counter()
+    for file in {(file["file_path"], file["content_offset"]): file for file in used}.values():
+        kind = "deletion_vectors" if file["file_format"].lower() == "puffin" else "position_delete_files"
+        if file["content"] == FileContent.EQUALITY_DELETES:
+            kind = "equality_delete_files"
+        totals[f"{kind}_count"] += 1
+        size_bytes = file["content_size_in_bytes" if kind == "deletion_vectors" else "file_size_in_bytes"]
+        totals[f"{kind}_bytes"] += size_bytes or 0
+        totals[f"{kind}_record_count"] += file["record_count"]
+    return DeletesInUse(**totals)
+
+
+def _told_reading(reading: Reading, slow_count: int) -> str:
+    text = f"{reading.decoder} on the {reading.place}: {reading.reason}"
+    return f"{text}; {slow_count} manifests by fastavro, as it failed on them" if slow_count else text
+
+
+def _skew(sizes: SizeDistribution) -> float | None:
+    median = sizes.quantile(0.5)
+    return round(sizes.greatest / median, 1) if median and sizes.greatest is not None else None
+
+
+def _largest_partitions(tally: Tally, metadata: TableMetadata) -> tuple[PartitionSize, ...]:
+    codecs = {spec_id: PartitionCodec(metadata.partition_type(spec_id)) for spec_id in metadata.specs_by_id}
+
+    def shown(spec_id: int, key: bytes, amount: Amount) -> PartitionSize:
+        path = metadata.partition_path(spec_id, codecs[spec_id].decode(key))
+        return PartitionSize(partition=path, spec_id=spec_id, files_count=amount.files_count, bytes=amount.bytes)
+
+    return tuple(shown(spec_id, key, amount) for (spec_id, key), amount in tally.largest_partitions())
+
+
+def _total_files_bytes(scan: Scan) -> int | None:
+    snapshot = scan.version.snapshot
+    if snapshot is None or scan.version.appended_by is not None:
+        return None
+    text = (snapshot.summary or {}).get("total-files-size", "")
+    return int(text) if text.isdecimal() else None
+
+
+def _live_files_count(manifests: Sequence[ManifestFile]) -> int | None:
+    counts = [m.live_files_count for m in manifests]
+    return None if None in counts else sum(c for c in counts if c is not None)

@@ -1,0 +1,236 @@
+"""A plan cut into tasks: splits of data files with what must be applied to them, packed as `read.split.*` asks.
+
+Few files are packed on the driver, many where they were planned, each share by itself.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, Unpack
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from icekeep.catalog.base import Table
+from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
+from icekeep.planning.scan.plan import (
+    Scan,
+    few_files,
+    open_scan,
+    planned_files,
+    planned_files_with_deletes,
+    refuse_encrypted_file,
+)
+from icekeep.planning.scan.splits import FileToSplit, ReadOptions, Split, adapted_target_size, read_options, split_tasks
+from icekeep.planning.scan.versions import VersionArguments
+from icekeep.planning.spark.tasks import arrow_dataframe, collected, hash_places, parallelism
+from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.filters.formatting import format_expression
+from icekeep.spec.filters.residuals import residual
+from icekeep.spec.manifests.encode import PartitionCodecs
+from icekeep.spec.partitioning import PartitionSpec
+from icekeep.spec.schema import Schema
+from icekeep.spec.types import StructType
+
+_FILE_COLUMNS = (
+    "file_path",
+    "file_format",
+    "spec_id",
+    "partition",
+    "sequence_number",
+    "first_row_id",
+    "record_count",
+    "file_size_in_bytes",
+)
+_PLANNED = frozenset({*_FILE_COLUMNS, "split_offsets", "key_metadata"})
+
+_PARTITION_BITS = 40
+"""Bits of a `task_id` that number the tasks of one Spark partition of a plan; those above say the partition."""
+
+TASKS = pa.schema(
+    [
+        pa.field("task_id", pa.int64(), nullable=False),
+        *(ENTRIES.field(name) for name in _FILE_COLUMNS),
+        pa.field("start", pa.int64(), nullable=False),
+        pa.field("length", pa.int64(), nullable=False),
+        pa.field("deletes", REACHING_DELETES, nullable=False),
+        pa.field("residual", pa.string(), nullable=False),
+    ]
+)
+"""Columns of planned tasks: a row for each split of a file; those with one `task_id` are read together.
+
+`start` and `length` are bytes of the file, `deletes` what a reader must apply to it (`entry_schema.REACHING_DELETES`), and
+`residual` is what is left of the filter to ask of its rows, as text.
+"""
+
+
+class PlannedRows(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """What every task of a scan must know: the filter, and what partitions say of it."""
+
+    rows: Expression
+    schema: Schema
+    specs: Mapping[int, PartitionSpec]
+    partition_types: Mapping[int, StructType]
+
+    @cached_property
+    def _codecs(self) -> PartitionCodecs:
+        return PartitionCodecs(self.partition_types)
+
+    @cached_property
+    def _residuals(self) -> dict[tuple[int, bytes], Expression]:
+        return {}
+
+    def partition(self, spec_id: int, key: bytes) -> tuple[Any, ...]:
+        """A partition tuple from its bytes."""
+        return self._codecs.decode(spec_id, key)
+
+    def residual(self, spec_id: int, key: bytes) -> Expression:
+        """What is left of the filter for the rows of a partition."""
+        if self.rows is ALWAYS_TRUE:
+            return ALWAYS_TRUE
+        found = self._residuals.get((spec_id, key))
+        if found is None:
+            found = residual(self.rows, self.specs[spec_id], self.schema, self.partition(spec_id, key))
+            self._residuals[spec_id, key] = found
+        return found
+
+
+class PackedTasks(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks of a scan: their rows where they are few, else a lazy DataFrame of them; one of the two is null."""
+
+    few: list[list[dict[str, Any]]] | None
+    many: DataFrame | None
+
+
+def plan_tasks(
+    table: Table,
+    spark: SparkSession,
+    *,
+    where: str | Expression = ALWAYS_TRUE,
+    runtime: Runtime = SYSTEM,
+    **version: Unpack[VersionArguments],
+) -> DataFrame:
+    """Plan the tasks that read the rows of a filter: splits of data files, deletes, residuals, as `TASKS`.
+
+    Tasks are made as the table's properties `read.split.target-size`, `read.split.planning-lookback`,
+    `read.split.open-file-cost` and `read.split.adaptive-size.enabled` say.
+
+    Args:
+        where, version: as for `open_scan`, and so what it raises.
+
+    Raises:
+        UsageError: a property has a value that it cannot take.
+        InvalidTableError, MissingFileError, UnsupportedError: as for `planned_files_with_deletes`.
+    """
+    scan = open_scan(table, where=where, runtime=runtime, **version)
+    packed = packed_tasks(scan, spark)
+    if packed.few is None:
+        assert packed.many is not None
+        return packed.many
+    rows = [row for task in packed.few for row in task]
+    return arrow_dataframe(spark, pa.Table.from_pylist(rows, TASKS))
+
+
+def planned_rows(scan: Scan) -> PlannedRows:
+    """What the tasks of a scan must know."""
+    metadata = scan.table.metadata
+    return PlannedRows(
+        rows=scan.rows,
+        schema=scan.version.schema,
+        specs=metadata.specs_by_id,
+        partition_types={spec_id: metadata.partition_type(spec_id) for spec_id in metadata.specs_by_id},
+    )
+
+
+def packed_tasks(scan: Scan, spark: SparkSession) -> PackedTasks:
+    """The tasks of a scan; raises as `plan_tasks` does."""
+    options, known = read_options(scan.table.metadata.properties), planned_rows(scan)
+    with_deletes = bool(scan.deletes.opened)
+    few = few_files(scan, _PLANNED, deletes=with_deletes)
+    if few is not None:
+        files = sorted(few.rows(), key=lambda file: file["file_path"])
+        target = adapted_target_size(options, sum(file["file_size_in_bytes"] for file in files), parallelism(spark))
+        return PackedTasks(few=list(_packed(files, known, options, target)), many=None)
+    planned = (planned_files_with_deletes if with_deletes else planned_files)(scan, spark, _PLANNED)
+    if with_deletes:
+        # Joins give the files of a partition in the order in which blocks of a shuffle arrive. A partition that is computed
+        # again, after an executor was lost, must give each file the same task: readers of the others are done already.
+        planned = planned.sortWithinPartitions("file_path", "sequence_number", "first_row_id")
+    many = planned.mapInArrow(_Packer(known, options), from_arrow_schema(TASKS))
+    return PackedTasks(few=None, many=many)
+
+
+def dealt_out(many: DataFrame) -> DataFrame:
+    """The rows of `PackedTasks.many`, those of one task in a Spark partition of their own; plans once to count the tasks."""
+    partition = F.shiftright("task_id", _PARTITION_BITS)
+    counts = collected(many.groupBy(partition.alias("partition")).agg(F.count_distinct("task_id").alias("tasks")))
+    tasks_count = sum(row["tasks"] for row in counts)
+    if not tasks_count:
+        return many.coalesce(1)
+    before = accumulate((row["tasks"] for row in counts), initial=0)
+    firsts = {str(row["partition"]): first for row, first in zip(counts, before, strict=False)}
+    # As texts, which Spark parses once: a plan with a node for each of thousands of tasks would be slow.
+    first = F.element_at(F.from_json(F.lit(json.dumps(firsts)), "map<string,bigint>"), partition.cast("string"))
+    number = (F.coalesce(first, F.lit(0)) + F.col("task_id").bitwiseAND((1 << _PARTITION_BITS) - 1)) % tasks_count
+    places = F.split(F.lit(",".join(map(str, hash_places(tasks_count)))), ",").cast("array<int>")
+    return many.repartition(tasks_count, F.get(places, number.cast("int")))
+
+
+class _Packer:
+    """Packs what one Spark partition of a plan holds; called by `mapInArrow`."""
+
+    def __init__(self, known: PlannedRows, options: ReadOptions) -> None:
+        self._known, self._options = known, options
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        first_id = 0 if context is None else context.partitionId() << _PARTITION_BITS
+        files = (file for batch in batches for file in batch.to_pylist())
+        for task in _packed(files, self._known, self._options, self._options.split_target_bytes, first_id):
+            yield pa.RecordBatch.from_pylist(task, TASKS)
+
+
+def _packed(
+    files: Iterable[Mapping[str, Any]], known: PlannedRows, options: ReadOptions, target: int, first_id: int = 0
+) -> Iterator[list[dict[str, Any]]]:
+    tasks = split_tasks(map(_file_to_split, files), options, target)
+    for number, splits in enumerate(tasks, start=first_id):
+        yield [_row(number, split, known) for split in splits]
+
+
+def _file_to_split(file: Mapping[str, Any]) -> FileToSplit[Mapping[str, Any]]:
+    refuse_encrypted_file(file)
+    deletes = file.get("deletes") or []
+    return FileToSplit(
+        file=file,
+        file_format=file["file_format"],
+        file_size_in_bytes=file["file_size_in_bytes"],
+        split_offsets=file["split_offsets"],
+        deletes_bytes=sum(_bytes_to_read(delete) for delete in deletes),
+        deletes_count=len(deletes),
+    )
+
+
+def _bytes_to_read(delete: Mapping[str, Any]) -> int:
+    """Of a delete file all, of the Puffin file of a deletion vector its blob."""
+    blob: int | None = delete["content_size_in_bytes"]
+    whole: int = delete["file_size_in_bytes"]
+    return whole if blob is None else blob
+
+
+def _row(task_id: int, split: Split[Mapping[str, Any]], known: PlannedRows) -> dict[str, Any]:
+    file = split.of.file
+    return {
+        "task_id": task_id,
+        **{name: file[name] for name in _FILE_COLUMNS},
+        "start": split.start,
+        "length": split.length,
+        "deletes": file.get("deletes") or [],
+        "residual": format_expression(known.residual(file["spec_id"], bytes(file["partition"]))),
+    }

@@ -1,0 +1,237 @@
+"""Entries as they are stored -> the same entries as existing ones, as encoded records that any new manifest can take.
+
+Most of a record is copied byte for byte: all that the table's other engines have written, whatever it is. Only what an
+existing entry must say and the stored one leaves to be inherited is encoded anew, in columns.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from icekeep.planning.manifests.avro_decoder import Layout, NotReadError, flat_schema, is_empty_record
+from icekeep.planning.transcode.avro_lengths import Lengths, encoded_lengths, varint_lengths
+from icekeep.spec.avro import avro_schema, without_logical_types
+from icekeep.spec.manifests.decode import record_field, stored_fields
+from icekeep.spec.manifests.structs import DATA_FILE_FIELD_ID
+from icekeep.spec.types import StructType
+
+_STATUS, _CONTENT, _BLOCK_SIZE = 0, 134, 105
+_EXISTING = b"\0"
+_ABSENT = {_CONTENT: b"\0", _BLOCK_SIZE: b"\x80\x80\x80\x40"}
+"""What a required field says that a manifest of an earlier or later version does not store: data, 64 MB."""
+
+INHERITED = {1: "snapshot_id", 3: "sequence_number", 4: "file_sequence_number", 142: "first_row_id"}
+"""Fields that a stored entry may leave to be inherited, by field id: they are told as columns of these names."""
+
+_NULL, _VALUE = b"\0", b"\2"
+_MOST_BYTES = (1 << 31) - 1
+
+
+class _Copied(NamedTuple):
+    """Neighbouring fields of the stored record, by their places: from one up to another, which is included."""
+
+    first: int
+    last: int
+
+
+_Piece: TypeAlias = _Copied | bytes | str
+
+
+class RecordLayout:
+    """How records of one Avro schema become records of another; what depends on the schemas alone is worked out once."""
+
+    def __init__(self, stored_json: bytes, target: StructType) -> None:
+        """Prepare for manifests with a schema, given as JSON, whose entries go into manifests of the struct `target`.
+
+        Raises:
+            NotReadError: the records cannot be taken apart; they must be decoded and encoded.
+        """
+        try:
+            stored = msgspec.json.decode(stored_json)
+            data_file, _ = record_field(stored, DATA_FILE_FIELD_ID)
+            flat, _, _ = flat_schema(stored, data_file)
+            fields = msgspec.json.decode(flat)["fields"]
+            self._types = [field["type"] for field in fields]
+            self._names = [field["name"] for field in fields]
+            self.layout = Layout(flat, tuple(self._names))
+            own, wanted = _flattened(stored), _flattened(avro_schema(target, "manifest_entry"))
+            self._pieces = _pieces(own, wanted)
+            types = dict(wanted)
+            pairs = zip(self._names, own, strict=True)
+            self._narrowed = [name for name, (field_id, type_) in pairs if _narrows(type_, types.get(field_id))]
+        except (KeyError, TypeError, ValueError) as error:
+            raise NotReadError(str(error)) from error
+
+    def records(
+        self,
+        stored: pa.RecordBatch,
+        blocks: Sequence[tuple[int, bytes]],
+        inherited: pa.RecordBatch,
+        rows: NDArray[np.int64],
+    ) -> pa.BinaryArray:
+        """Some of the entries of some blocks as records.
+
+        Args:
+            stored: the columns `layout.names` of all entries.
+            blocks: how many records each counts, and its bytes.
+            inherited: the columns of `INHERITED`, of all entries, with what was inherited filled in.
+            rows: which entries.
+
+        Raises:
+            NotReadError: a block is not encoded in the shortest way.
+        """
+        for name in self._narrowed:
+            _require_ints(stored[name])
+        lengths = [encoded_lengths(t, stored[name]) for t, name in zip(self._types, self._names, strict=True)]
+        starts = _record_starts(lengths, blocks)
+        payload = pa.py_buffer(b"".join(data for _, data in blocks))
+        if payload.size > _MOST_BYTES:
+            raise NotReadError("its blocks are more than Arrow's offsets reach")
+        before = [starts]
+        for length in lengths:
+            before.append(before[-1] + length)
+        parts: list[Any] = []
+        for piece in self._pieces:
+            if isinstance(piece, _Copied):
+                parts.append(_cut(payload, before[piece.first], before[piece.last + 1], rows))
+            elif isinstance(piece, bytes):
+                parts.append(pa.scalar(piece, pa.binary()))
+            else:
+                parts.append(optional_longs(inherited[piece].take(pa.array(rows))))
+        return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
+
+
+def optional_longs(numbers: pa.Array) -> pa.BinaryArray:
+    """Numbers as Avro writes them where they may be null."""
+    valid = np.asarray(numbers.is_valid())
+    values = np.asarray(numbers.fill_null(0), np.int64)
+    rest = ((values << 1) ^ (values >> 63)).view(np.uint64)
+    lengths = np.where(valid, varint_lengths(values), 0)
+    width = int(lengths.max()) if len(lengths) else 0
+    digits = np.empty((len(values), width + 1), np.uint8)
+    digits[:, 0] = np.where(valid, _VALUE[0], _NULL[0])
+    for place in range(1, width + 1):
+        more = np.where(place < lengths, 0x80, 0)
+        digits[:, place] = (rest & np.uint64(0x7F)) | more.astype(np.uint64)
+        rest = rest >> np.uint64(7)
+    kept = np.arange(width + 1) <= lengths[:, None]
+    offsets = np.concatenate(([0], np.cumsum(lengths + 1))).astype(np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(digits[kept].tobytes())]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
+
+
+def _record_starts(lengths: Sequence[Lengths], blocks: Sequence[tuple[int, bytes]]) -> Lengths:
+    """Where each record begins, if the blocks are as long as all their records should be."""
+    total = np.sum(lengths, axis=0)
+    ends = np.concatenate(([0], np.cumsum(total)))
+    counts = np.cumsum([count for count, _ in blocks])
+    sizes = np.cumsum([len(data) for _, data in blocks])
+    if counts[-1] != len(total) or (ends[counts] != sizes).any():
+        raise NotReadError("a block has another length than its records should have")
+    return ends[:-1]
+
+
+def _cut(payload: pa.Buffer, starts: Lengths, ends: Lengths, rows: NDArray[np.int64]) -> pa.BinaryArray:
+    """Pieces of the payload, one for each of some rows: every second part between all their ends."""
+    offsets = np.empty(2 * len(starts), np.int32)
+    offsets[0::2], offsets[1::2] = starts, ends
+    parts = pa.Array.from_buffers(pa.binary(), max(0, len(offsets) - 1), [None, pa.py_buffer(offsets), payload])
+    return parts.take(pa.array(rows * 2))
+
+
+def _flattened(entry: Any) -> list[tuple[int, Any]]:
+    """The fields of an entry's record with those of its file in its place: ids and plain schemas, in the order of bytes."""
+    fields: list[tuple[int, Any]] = []
+    for field in without_logical_types(entry)["fields"]:
+        if field["field-id"] == DATA_FILE_FIELD_ID:
+            stored_fields(field["type"])
+            fields += [(below["field-id"], below["type"]) for below in field["type"]["fields"]]
+        else:
+            fields.append((field["field-id"], field["type"]))
+    return [(field_id, type_) for field_id, type_ in fields if not is_empty_record(type_)]
+
+
+def _pieces(stored: Sequence[tuple[int, Any]], target: Iterable[tuple[int, Any]]) -> list[_Piece]:
+    """What the target's fields are made of, in their order."""
+    places = {field_id: place for place, (field_id, _) in enumerate(stored)}
+    pieces: list[_Piece] = []
+    for field_id, wanted in target:
+        if field_id == _STATUS:
+            _add(pieces, _EXISTING)
+        elif field_id in INHERITED:
+            _add(pieces, INHERITED[field_id])
+        elif field_id in places:
+            _copy(pieces, places[field_id], stored[places[field_id]][1], wanted)
+        elif field_id in _ABSENT:
+            _add(pieces, _ABSENT[field_id])
+        elif isinstance(wanted, list):
+            _add(pieces, _NULL)
+        else:
+            raise NotReadError(f"it lacks the field with id {field_id}")
+    return pieces
+
+
+def _copy(pieces: list[_Piece], place: int, stored: Any, wanted: Any) -> None:
+    if not _alike(stored, wanted):
+        if not isinstance(wanted, list) or not _alike(stored, wanted[1]):
+            raise NotReadError("a field is stored in another type than it is written in")
+        _add(pieces, _VALUE)
+    last = pieces[-1] if pieces else None
+    if isinstance(last, _Copied) and last.last + 1 == place:
+        pieces[-1] = _Copied(last.first, place)
+    else:
+        pieces.append(_Copied(place, place))
+
+
+def _add(pieces: list[_Piece], piece: bytes | str) -> None:
+    if isinstance(piece, bytes) and pieces and isinstance(last := pieces[-1], bytes):
+        pieces[-1] = last + piece
+    else:
+        pieces.append(piece)
+
+
+def _alike(stored: Any, wanted: Any) -> bool:
+    """Whether values of both Avro schemas have the same bytes and mean the same."""
+    if isinstance(stored, list) or isinstance(wanted, list):
+        both = isinstance(stored, list) and isinstance(wanted, list) and len(stored) == len(wanted)
+        return both and all(_alike(one, other) for one, other in zip(stored, wanted, strict=True))
+    if not isinstance(stored, dict) or not isinstance(wanted, dict):
+        kinds = [schema["type"] if isinstance(schema, dict) else schema for schema in (stored, wanted)]
+        return kinds[0] == kinds[1] or kinds == ["int", "long"]
+    if stored["type"] != wanted["type"]:
+        return [stored["type"], wanted["type"]] == ["int", "long"]
+    match stored["type"]:
+        case "fixed":
+            return bool(stored["size"] == wanted["size"])
+        case "array":
+            return _alike(stored["items"], wanted["items"]) or _narrows(stored, wanted)
+        case "record":
+            return _alike_fields(stored, wanted)
+    return True
+
+
+def _narrows(stored: Any, wanted: Any) -> bool:
+    """Whether an array of longs is to be one of ints, as PyIceberg stores equality ids: the same bytes, if they fit."""
+    arrays = [schema[1] if isinstance(schema, list) else schema for schema in (stored, wanted)]
+    if not all(isinstance(array, dict) and array["type"] == "array" for array in arrays):
+        return False
+    return [array["items"] for array in arrays] == ["long", "int"]
+
+
+def _require_ints(arrays: pa.ListArray) -> None:
+    try:
+        arrays.values.cast(pa.int32())
+    except pa.ArrowInvalid as error:
+        raise NotReadError(str(error)) from error
+
+
+def _alike_fields(stored: Any, wanted: Any) -> bool:
+    pairs = [*zip(stored["fields"], wanted["fields"], strict=False)]
+    if len(stored["fields"]) != len(wanted["fields"]):
+        return False
+    return all(a["field-id"] == b["field-id"] and _alike(a["type"], b["type"]) for a, b in pairs)

@@ -1,0 +1,555 @@
+from datetime import datetime, timedelta
+from decimal import Decimal
+from uuid import UUID as UUIDValue
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icekeep.errors import InvalidTableError, UnsupportedError, UsageError
+from icekeep.formats.arrow.projection import KEPT_DICTIONARY, cast_to_schema, project, projected_columns
+from icekeep.formats.arrow.schema import FIELD_ID_KEY, arrow_schema
+from icekeep.spec.schema import Schema
+from icekeep.spec.types import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMP_NS,
+    TIMESTAMPTZ,
+    UNKNOWN,
+    UUID,
+    ListType,
+    MapType,
+    NestedField,
+    StructType,
+    decimal,
+    fixed,
+)
+from kit.cases import cases
+from kit.columns import EVERY_TYPE, column, empty_table, parquet_file, rows, schema_of, table_of
+
+
+def one(type_, required=False):
+    return schema_of(column(1, "c", type_, required))
+
+
+def projected_one(array, source, target):
+    """A column of one schema, through a Parquet file, into another."""
+    table = pa.Table.from_arrays([pa.array(array, arrow_schema(one(source))[0].type)], schema=arrow_schema(one(source)))
+    return project(parquet_file(table).read(), one(target))
+
+
+def test_the_specs_example_renames_reorders_and_adds_a_column_of_nulls():
+    file_schema = schema_of(column(1, "a", INT), column(2, "b", STRING), column(3, "c", DOUBLE))
+    schema = schema_of(column(3, "measurement", DOUBLE), column(2, "name", STRING), column(4, "a", INT))
+    data = parquet_file(table_of(file_schema, [{"a": 7, "b": "x", "c": 1.5}, {"a": 8, "b": None, "c": 2.5}])).read()
+    projected = project(data, schema)
+    assert projected.schema.equals(arrow_schema(schema), check_metadata=True)
+    assert projected.to_pylist() == [
+        {"measurement": 1.5, "name": "x", "a": None},
+        {"measurement": 2.5, "name": None, "a": None},
+    ]
+
+
+def test_columns_that_fit_already_are_not_copied():
+    data = parquet_file(table_of(EVERY_TYPE, [{"key": 1, "counts": [("a", 1)], "numbers": [1]}])).read()
+    projected = project(data, EVERY_TYPE)
+    assert projected.schema.equals(arrow_schema(EVERY_TYPE), check_metadata=True)
+    for before, after in zip(data.columns, projected.columns, strict=True):
+        assert _addresses(after.chunk(0)) == _addresses(before.chunk(0))
+
+
+def _addresses(array):
+    return [buffer and buffer.address for buffer in array.buffers()]
+
+
+@cases(40)
+@given(rows(EVERY_TYPE), st.randoms(use_true_random=False))
+def test_reordered_and_renamed_columns_keep_their_values(data, random):
+    fields = list(EVERY_TYPE.fields)
+    random.shuffle(fields)
+    schema = Schema(fields=tuple(column(f.field_id, f.name.upper(), f.type, f.required) for f in fields))
+    table = parquet_file(table_of(EVERY_TYPE, data)).read()
+    projected = project(table, schema)
+    assert projected.schema.equals(arrow_schema(schema), check_metadata=True)
+    for field in EVERY_TYPE.fields:
+        assert str(projected[field.name.upper()].to_pylist()) == str(table[field.name].to_pylist())
+
+
+def test_a_record_batch_gives_a_record_batch():
+    batch = table_of(one(INT), [{"c": 1}, {"c": None}]).to_batches()[0]
+    projected = project(batch, one(LONG))
+    assert isinstance(projected, pa.RecordBatch)
+    assert projected.to_pydict() == {"c": [1, None]}
+
+
+def test_metadata_of_the_file_does_not_stick_to_the_data():
+    data = table_of(one(INT), [{"c": 1}]).replace_schema_metadata({"writer": "someone"})
+    assert project(data, one(INT)).schema.metadata is None
+    assert project(data, one(LONG)).schema.metadata is None
+
+
+PROMOTIONS = [
+    (INT, LONG, [2**31 - 1, None]),
+    (FLOAT, DOUBLE, [1.5, None]),
+    (decimal(9, 2), decimal(18, 2), [Decimal("-1.25"), None]),
+    (decimal(9, 2), decimal(38, 2), [Decimal("9999999.99"), None]),
+    (DATE, TIMESTAMP, [-1, 20_000, None]),
+    (DATE, TIMESTAMP_NS, [-1, 20_000, None]),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "values"), PROMOTIONS, ids=str)
+def test_a_promoted_type_keeps_the_values(source, target, values):
+    projected = projected_one(values, source, target)
+    assert projected.schema.equals(arrow_schema(one(target)))
+    expected = (
+        values if source != DATE else [None if v is None else datetime(1970, 1, 1) + timedelta(v) for v in values]
+    )
+    assert projected["c"].to_pylist() == expected
+
+
+@pytest.mark.parametrize(("source", "target", "values"), PROMOTIONS, ids=str)
+def test_types_are_promoted_in_structs_lists_and_maps_too(source, target, values):
+    def nested(type_):
+        return schema_of(
+            column(1, "s", StructType((column(2, "x", type_),))),
+            column(3, "l", ListType(element_id=4, element=type_)),
+            column(5, "m", MapType(key_id=6, key=INT, value_id=7, value=type_)),
+        )
+
+    rows_ = [{"s": {"x": value}, "l": [value], "m": [(1, value)]} for value in values]
+    projected = project(parquet_file(table_of(nested(source), rows_)).read(), nested(target))
+    expected = projected_one(values, source, target)["c"].to_pylist()
+    assert projected.schema.equals(arrow_schema(nested(target)))
+    assert projected.to_pylist() == [{"s": {"x": v}, "l": [v], "m": [(1, v)]} for v in expected]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (LONG, INT),
+        (DOUBLE, FLOAT),
+        (INT, DOUBLE),
+        (INT, STRING),
+        (STRING, BINARY),
+        (decimal(9, 2), decimal(8, 2)),
+        (decimal(9, 2), decimal(10, 3)),
+        (TIMESTAMP, TIMESTAMPTZ),
+        (DATE, TIMESTAMPTZ),
+        (fixed(3), fixed(4)),
+        (BOOLEAN, INT),
+        (INT, ListType(element_id=2, element=INT)),
+        (INT, MapType(key_id=2, key=INT, value_id=3, value=INT)),
+        (INT, StructType((column(2, "x", INT),))),
+        (StructType((column(2, "x", INT),)), INT),
+    ],
+    ids=str,
+)
+def test_a_type_that_the_spec_does_not_promote_is_an_invalid_table(source, target):
+    with pytest.raises(InvalidTableError, match="column 'c' holds"):
+        project(empty_table(one(source)), one(target))
+
+
+def test_types_that_other_writers_store_differently_are_understood():
+    ids = [{b"PARQUET:field_id": str(i).encode()} for i in range(1, 6)]
+    arrow = [pa.large_string(), pa.int16(), pa.timestamp("ms"), pa.time32("ms"), pa.binary(16)]
+    data = pa.table(
+        [
+            pa.array(["a"], arrow[0]),
+            pa.array([7], arrow[1]),
+            pa.array([3], arrow[2]),
+            pa.array([5], arrow[3]),
+            pa.array([b"0" * 16], arrow[4]),
+        ],
+        schema=pa.schema([pa.field(f"c{i}", t, metadata=m) for i, (t, m) in enumerate(zip(arrow, ids, strict=True))]),
+    )
+    schema = schema_of(
+        column(1, "s", STRING),
+        column(2, "i", INT),
+        column(3, "ts", TIMESTAMP),
+        column(4, "t", TIME),
+        column(5, "u", UUID),
+    )
+    projected = project(data, schema)
+    assert projected.schema.equals(arrow_schema(schema))
+    assert projected["ts"].cast(pa.int64()).to_pylist() == [3000]
+    assert projected["t"].cast(pa.int64()).to_pylist() == [5000]
+    assert projected["u"].to_pylist() == [UUIDValue(bytes=b"0" * 16)]
+
+
+def test_nanoseconds_that_are_not_whole_microseconds_are_not_rounded():
+    field = pa.field("c", pa.timestamp("ns"), metadata={b"PARQUET:field_id": b"1"})
+    exact = pa.table([pa.array([5000], field.type)], schema=pa.schema([field]))
+    assert project(exact, one(TIMESTAMP))["c"].cast(pa.int64()).to_pylist() == [5]
+    with pytest.raises(InvalidTableError, match="'c' has a value that is not exact as 'timestamp'"):
+        project(pa.table([pa.array([5001], field.type)], schema=pa.schema([field])), one(TIMESTAMP))
+
+
+def test_a_missing_required_column_is_an_invalid_table():
+    with pytest.raises(InvalidTableError, match="column 'd' is required and missing"):
+        project(empty_table(one(INT)), schema_of(column(2, "d", INT, required=True)))
+
+
+def test_nulls_in_a_required_column_are_an_invalid_table():
+    with pytest.raises(InvalidTableError, match="column 'c' is required and has 1 nulls"):
+        project(table_of(one(INT), [{"c": None}, {"c": 1}]), one(INT, required=True))
+
+
+def test_a_missing_column_that_the_partition_names_takes_its_value():
+    schema = schema_of(
+        column(1, "c", INT), column(2, "day", DATE), column(3, "who", UUID), column(4, "at", TIMESTAMPTZ)
+    )
+    who = UUIDValue(int=5)
+    projected = project(table_of(one(INT), [{"c": 1}, {"c": 2}]), schema, {1: 99, 2: 3, 3: who, 4: 7})
+    assert projected["c"].to_pylist() == [1, 2]
+    assert projected["day"].cast(pa.int32()).to_pylist() == [3, 3]
+    assert projected["who"].to_pylist() == [who, who]
+    assert projected["at"].cast(pa.int64()).to_pylist() == [7, 7]
+
+
+def test_a_missing_column_takes_its_initial_default():
+    schema = schema_of(
+        NestedField(field_id=2, name="n", type=INT, required=True, initial_default=5, write_default=6),
+        NestedField(field_id=3, name="who", type=UUID, initial_default="f79c3e09-677c-4bbd-a479-3f349cb785e7"),
+        NestedField(field_id=4, name="l", type=ListType(element_id=5, element=UUID), initial_default=[]),
+    )
+    (row,) = project(table_of(one(INT), [{"c": 1}]), schema).to_pylist()
+    assert row == {"n": 5, "who": UUIDValue("f79c3e09-677c-4bbd-a479-3f349cb785e7"), "l": []}
+
+
+def test_a_partition_value_goes_before_an_initial_default():
+    field = NestedField(field_id=2, name="d", type=INT, initial_default=5)
+    assert project(table_of(one(INT), [{"c": 1}]), schema_of(field), {2: 7})["d"].to_pylist() == [7]
+
+
+def defaulted_point(default):
+    """The spec's example: a column `point` whose fields default to 0."""
+    fields = [
+        NestedField(field_id=i, name=name, type=LONG, initial_default=0, write_default=0)
+        for i, name in ((2, "x"), (3, "y"))
+    ]
+    return NestedField(
+        field_id=1, name="point", type=StructType(tuple(fields)), initial_default=default, write_default=default
+    )
+
+
+POINTS = [
+    (None, None, None),
+    (None, {"x": 3}, {"x": 3, "y": 0}),
+    ({}, None, {"x": 0, "y": 0}),
+    ({}, {"y": -1}, {"x": 0, "y": -1}),
+]
+
+
+@pytest.mark.parametrize(("default", "given", "expected"), POINTS)
+def test_a_struct_takes_defaults_as_the_specs_table_says(default, given, expected):
+    schema = schema_of(defaulted_point(default), column(9, "k", LONG))
+    stored = [f for f in schema.fields[0].type.fields if given is not None and f.name in given]
+    file = schema_of(column(9, "k", LONG), *([column(1, "point", StructType(tuple(stored)))] if stored else []))
+    data = table_of(file, [{"k": 1, "point": given}])
+    assert project(data, schema)["point"].to_pylist() == [expected]
+    assert cast_to_schema(pa.Table.from_pylist(data.to_pylist()), schema)["point"].to_pylist() == [expected]
+
+
+def test_what_lies_below_a_null_struct_stays_null_beside_a_default():
+    schema = schema_of(defaulted_point(None))
+    file = schema_of(column(1, "point", StructType((column(2, "x", INT),))))
+    assert project(table_of(file, [{"point": None}, {"point": {"x": None}}]), schema)["point"].to_pylist() == [
+        None,
+        {"x": None, "y": 0},
+    ]
+
+
+def test_a_null_struct_whose_required_fields_are_null_too_can_be_written():
+    # pyarrow writes no nulls in a required column, though they lie below a null.
+    inner = StructType((column(3, "x", LONG, required=True), column(4, "u", UUID, required=True)))
+    struct = StructType((column(2, "inner", inner, required=True), column(5, "y", STRING, required=True)))
+    schema = schema_of(column(1, "s", struct))
+    child = pa.StructArray.from_arrays(
+        [pa.array([None, 1]), pa.array([None, b"u" * 16], pa.binary(16))],
+        names=["x", "u"],
+        mask=pa.array([True, False]),
+    )
+    array = pa.StructArray.from_arrays(
+        [child, pa.array([None, "a"])], names=["inner", "y"], mask=pa.array([True, False])
+    )
+    found = cast_to_schema(pa.table({"s": array}), schema)
+    expected = [None, {"inner": {"x": 1, "u": UUIDValue(bytes=b"u" * 16)}, "y": "a"}]
+    assert parquet_file(found).read()["s"].to_pylist() == expected
+
+
+def test_a_callers_missing_column_takes_its_write_default_and_a_null_stays_null():
+    field = NestedField(field_id=1, name="d", type=INT, initial_default=5, write_default=6)
+    schema = schema_of(field, column(2, "c", LONG))
+    assert cast_to_schema(pa.table({"c": [1]}), schema)["d"].to_pylist() == [6]
+    assert cast_to_schema(pa.table({"c": [1], "d": pa.nulls(1)}), schema)["d"].to_pylist() == [None]
+
+
+def test_a_callers_missing_required_column_without_a_write_default_is_named():
+    field = NestedField(field_id=1, name="d", type=INT, required=True, initial_default=5)
+    with pytest.raises(UsageError, match="column 'd' is required and missing"):
+        cast_to_schema(pa.table({"c": [1]}), schema_of(field, column(2, "c", INT)))
+
+
+@pytest.mark.parametrize(
+    "type_", [INT, STRING, StructType((column(7, "x", INT),)), ListType(element_id=7, element=INT)]
+)
+def test_a_column_of_type_unknown_is_read_as_null_whatever_is_there(type_):
+    data = table_of(one(type_), [{"c": None}])
+    assert project(data, one(UNKNOWN))["c"].equals(pa.chunked_array([pa.nulls(1)]))
+    nothing = pa.table([pa.nulls(2)], schema=pa.schema([pa.field("c", pa.null(), metadata={FIELD_ID_KEY: b"1"})]))
+    assert project(nothing, one(type_))["c"].to_pylist() == [None, None]
+
+
+def test_a_file_without_field_ids_is_refused():
+    data = pa.table({"c": [1]})
+    with pytest.raises(UnsupportedError, match="no field ids"):
+        project(data, one(LONG))
+    with pytest.raises(UnsupportedError, match="no field ids"):
+        projected_columns(data.schema, one(LONG))
+
+
+def test_a_list_element_without_field_id_is_refused_and_not_lost():
+    type_ = pa.list_(pa.field("element", pa.int32()))
+    field = pa.field("c", type_, metadata={b"PARQUET:field_id": b"1"})
+    data = pa.table([pa.array([[1]], type_)], schema=pa.schema([field]))
+    with pytest.raises(UnsupportedError, match=r"'c\.element' has no field id"):
+        project(data, one(ListType(element_id=2, element=INT)))
+
+
+def test_another_list_element_is_an_invalid_table():
+    source, target = ListType(element_id=2, element=INT), ListType(element_id=3, element=INT)
+    with pytest.raises(InvalidTableError, match=r"'c\.element' has field id 2"):
+        project(empty_table(one(source)), one(target))
+
+
+def test_structs_change_below_lists_and_maps():
+    before = MapType(
+        key_id=2,
+        key=INT,
+        value_id=3,
+        value=ListType(
+            element_id=4, element=StructType((column(5, "a", INT), column(6, "b", STRING), column(7, "c", FLOAT)))
+        ),
+    )
+    after = MapType(
+        key_id=2,
+        key=LONG,
+        value_id=3,
+        value=ListType(
+            element_id=4, element=StructType((column(7, "z", DOUBLE), column(8, "new", DATE), column(5, "a", LONG)))
+        ),
+    )
+    rows_before = [
+        {"c": [(1, [{"a": 1, "b": "x", "c": 0.5}, None]), (2, None), (3, [])]},
+        {"c": None},
+        {"c": []},
+        {"c": [(4, [{"a": None, "b": None, "c": None}])]},
+    ]
+    rows_after = [
+        {"c": [(1, [{"z": 0.5, "new": None, "a": 1}, None]), (2, None), (3, [])]},
+        {"c": None},
+        {"c": []},
+        {"c": [(4, [{"z": None, "new": None, "a": None}])]},
+    ]
+    data = parquet_file(table_of(one(before), rows_before)).read()
+    for start in range(4):
+        projected = project(data.slice(start), one(after))
+        projected.validate(full=True)
+        assert projected.schema.equals(arrow_schema(one(after)))
+        assert projected.to_pylist() == rows_after[start:]
+
+
+def test_elements_that_null_lists_hide_are_no_data():
+    values = pa.array(
+        [{"a": 1, "u": None}, None, {"a": 3, "u": b"3" * 16}], pa.struct([("a", pa.int32()), ("u", pa.binary(16))])
+    )
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), values, mask=pa.array([False, True, False]))
+    element = StructType((column(3, "a", LONG, required=True), column(4, "u", UUID)))
+    type_ = ListType(element_id=2, element=element, element_required=True)
+    expected = [{"c": [{"a": 1, "u": None}]}, {"c": None}, {"c": [{"a": 3, "u": UUIDValue(bytes=b"3" * 16)}]}]
+    for start in range(3):
+        cast = cast_to_schema(
+            pa.table({"c": lists.cast(pa.list_(pa.struct([("a", pa.int32()), ("u", pa.uuid())])))[start:]}), one(type_)
+        )
+        cast.validate(full=True)
+        assert cast.to_pylist() == expected[start:]
+
+
+def test_a_null_struct_may_hide_nulls_of_a_required_field():
+    type_ = StructType((column(2, "x", INT), column(3, "y", INT)))
+    wanted = StructType((column(3, "y", INT, required=True),))
+    data = table_of(one(type_), [{"c": {"x": 1, "y": 2}}, {"c": None}])
+    assert project(data, one(wanted)).to_pylist() == [{"c": {"y": 2}}, {"c": None}]
+    with pytest.raises(InvalidTableError, match=r"'c\.y' is required and has 1 nulls"):
+        project(table_of(one(type_), [{"c": {"x": 1, "y": None}}, {"c": None}]), one(wanted))
+
+
+def test_nulls_that_only_a_null_struct_hides_are_no_data():
+    hidden = pa.StructArray.from_arrays([pa.array([1, None])], names=["x"], mask=pa.array([False, True]))
+    schema = one(StructType((column(2, "x", LONG, required=True),)))
+    assert cast_to_schema(pa.table({"c": hidden}), schema).to_pylist() == [{"c": {"x": 1}}, {"c": None}]
+
+
+def test_a_field_of_a_struct_may_be_renamed():
+    data = table_of(one(StructType((column(2, "x", INT),))), [{"c": {"x": 1}}])
+    assert project(data, one(StructType((column(2, "y", INT),)))).to_pylist() == [{"c": {"y": 1}}]
+
+
+def test_a_missing_field_of_a_struct_takes_its_null_or_is_refused():
+    data = table_of(one(StructType((column(2, "x", INT),))), [{"c": {"x": 1}}])
+    assert project(data, one(StructType((column(3, "y", INT),)))).to_pylist() == [{"c": {"y": None}}]
+    with pytest.raises(InvalidTableError, match=r"'c\.y' is required and missing"):
+        project(data, one(StructType((column(3, "y", INT, required=True),))))
+
+
+@pytest.mark.parametrize("element", [INT, LONG], ids=str)
+def test_nulls_among_required_elements_are_an_invalid_table(element):
+    source, target = ListType(element_id=2, element=INT), ListType(element_id=2, element=element, element_required=True)
+    with pytest.raises(InvalidTableError, match=r"'c\.element' is required and has 1 nulls"):
+        project(table_of(one(source), [{"c": [1, None]}]), one(target))
+
+
+def test_a_string_column_read_as_a_dictionary_stays_one():
+    table = table_of(schema_of(column(1, "c", STRING), column(2, "n", INT)), [{"c": "x", "n": 1}, {"c": None, "n": 2}])
+    read = parquet_file(table).read()
+    data = read.set_column(0, read.schema.field(0).with_type(KEPT_DICTIONARY), read["c"].dictionary_encode())
+    projected = project(data, schema_of(column(2, "n", LONG), column(1, "s", STRING)))
+    assert projected.schema.field("s").type == KEPT_DICTIONARY
+    assert projected.schema.field("s").metadata == {b"PARQUET:field_id": b"1"}
+    assert projected.to_pydict() == {"n": [1, 2], "s": ["x", None]}
+
+
+def test_every_other_dictionary_is_decoded():
+    type_ = pa.dictionary(pa.int8(), pa.large_string())
+    field = pa.field("c", type_, metadata={b"PARQUET:field_id": b"1"})
+    data = pa.table([pa.array(["x", None, "x"], type_)], schema=pa.schema([field]))
+    assert project(data, one(STRING)).schema.equals(arrow_schema(one(STRING)))
+    assert project(data, one(STRING)).to_pydict() == {"c": ["x", None, "x"]}
+
+
+def test_only_the_columns_that_the_schema_has_are_read():
+    file_schema = arrow_schema(schema_of(column(1, "a", INT), column(2, "b", POINT), column(3, "c", INT)))
+    assert projected_columns(file_schema, schema_of(column(3, "a", INT), column(2, "x", POINT))) == ["b", "c"]
+    assert projected_columns(file_schema, schema_of(column(9, "a", INT))) == []
+
+
+POINT = StructType((column(10, "x", INT),))
+
+
+def test_columns_without_data_have_as_many_rows():
+    data = parquet_file(table_of(one(INT), [{"c": 1}, {"c": 2}])).read(columns=[])
+    assert project(data, schema_of(column(2, "new", POINT))).to_pydict() == {"new": [None, None]}
+
+
+@cases(40)
+@given(rows(EVERY_TYPE))
+def test_a_callers_data_of_any_shape_is_cast_by_name(data):
+    expected = table_of(EVERY_TYPE, data)
+    plain = pa.Table.from_arrays(
+        [_foreign(c.chunk(0) if c.num_chunks else c) for c in reversed(expected.columns)],
+        names=list(reversed(expected.column_names)),
+    )
+    cast = cast_to_schema(plain, EVERY_TYPE)
+    cast.validate(full=True)
+    assert cast.schema.equals(expected.schema, check_metadata=True)
+    assert str(cast.to_pylist()) == str(expected.to_pylist())
+
+
+def _foreign(array):
+    """The same values as another library hands them over."""
+    if pa.types.is_string(array.type):
+        return array.dictionary_encode()
+    if pa.types.is_list(array.type):
+        return array.cast(pa.large_list(pa.field("item", array.type.value_type)))
+    if pa.types.is_timestamp(array.type):
+        return array.cast(pa.timestamp("us", array.type.tz and "Asia/Tokyo"))
+    if pa.types.is_binary(array.type):
+        return array.cast(pa.large_binary())
+    return array
+
+
+EXACT = [
+    (pa.array([1, None], pa.int8()), LONG, [1, None]),
+    (pa.array([2**32 - 1], pa.uint32()), LONG, [2**32 - 1]),
+    (pa.array([65535], pa.uint16()), INT, [65535]),
+    (pa.array([0.5], pa.float32()), DOUBLE, [0.5]),
+    (pa.array(["a", None]).dictionary_encode(), STRING, ["a", None]),
+    (pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None])), STRING, ["a", None]),
+    (pa.array(["a"], pa.string_view()), STRING, ["a"]),
+    (pa.array([None, None]), DATE, [None, None]),
+    (pa.array([[1, 2], None], pa.list_(pa.int16(), 2)), ListType(element_id=2, element=INT), [[1, 2], None]),
+    (pa.array([Decimal("1.50")], pa.decimal256(5, 2)), decimal(9, 2), [Decimal("1.50")]),
+]
+
+
+@pytest.mark.parametrize(("array", "type_", "expected"), EXACT, ids=lambda value: str(getattr(value, "type", value)))
+def test_a_cast_that_keeps_every_value_is_made(array, type_, expected):
+    cast = cast_to_schema(pa.table({"c": array}), one(type_))
+    assert cast.schema.equals(arrow_schema(one(type_)))
+    assert cast["c"].to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("array", "type_"),
+    [
+        (pa.array([1]), INT),
+        (pa.array([1], pa.uint32()), INT),
+        (pa.array([1], pa.uint64()), LONG),
+        (pa.array([1.0]), FLOAT),
+        (pa.array(["1"]), INT),
+        (pa.array([0], pa.timestamp("us")), TIMESTAMPTZ),
+        (pa.array([1], pa.timestamp("ns")), TIMESTAMP),
+        (pa.array([1], pa.time64("ns")), TIME),
+        (pa.array([b"a"]), STRING),
+    ],
+    ids=lambda value: str(getattr(value, "type", value)),
+)
+def test_a_cast_that_could_change_a_value_is_refused(array, type_):
+    with pytest.raises(UsageError, match="column 'c'"):
+        cast_to_schema(pa.table({"c": array}), one(type_))
+
+
+def test_a_missing_optional_column_becomes_null():
+    schema = schema_of(column(1, "a", INT), column(2, "b", POINT))
+    assert cast_to_schema(pa.table({"a": pa.array([1], pa.int32())}), schema).to_pylist() == [{"a": 1, "b": None}]
+
+
+REFUSED = [
+    ({"b": [1]}, "column 'a' is required and missing"),
+    ({"a": [1], "x": [1]}, "column 'x' is not in the schema; its columns are a, b"),
+    ({"a": [None, 1]}, "column 'a' is required and has 1 nulls"),
+    ({"a": [1], "b": [{"x": 1, "q": 2}]}, r"column 'b\.q' is not in the schema"),
+    ({"a": [1], "b": [{}]}, r"column 'b\.x' is required and missing"),
+    ({"a": [1], "b": [{"x": None}]}, r"column 'b\.x' is required and has 1 nulls"),
+]
+
+
+@pytest.mark.parametrize(("data", "message"), REFUSED)
+def test_data_that_does_not_fit_the_schema_is_refused_with_the_columns_name(data, message):
+    schema = schema_of(
+        column(1, "a", LONG, required=True), column(2, "b", StructType((column(3, "x", LONG, required=True),)))
+    )
+    with pytest.raises(UsageError, match=message):
+        cast_to_schema(pa.table(data), schema)
+
+
+def test_a_column_that_is_there_twice_is_refused():
+    data = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["c", "c"])
+    with pytest.raises(UsageError, match="'c' is there twice"):
+        cast_to_schema(data, one(LONG))
+
+
+def test_a_dictionary_may_hide_nulls_of_a_required_column():
+    data = pa.table({"c": pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None]))})
+    with pytest.raises(UsageError, match="'c' is required and has 1 nulls"):
+        cast_to_schema(data, one(STRING, required=True))

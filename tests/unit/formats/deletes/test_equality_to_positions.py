@@ -1,0 +1,279 @@
+"""What a task writes for the rows that equality deletes remove: position delete files, or vectors merged with what there is."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from pyroaring import BitMap64
+
+from icekeep.commit.file_sets import entry_digest
+from icekeep.errors import MissingFileError, UsageError
+from icekeep.formats.deletes import equality_to_positions
+from icekeep.formats.deletes.equality_to_positions import ConversionTask, ReachedFile, convert
+from icekeep.formats.deletes.files import read_all_position_deletes, write_equality_deletes, write_position_deletes
+from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
+from icekeep.spec.manifests.structs import FileContent, ManifestEntry, Status
+from icekeep.spec.metadata import new_table_metadata
+from icekeep.spec.partitioning import UNPARTITIONED, build_spec
+from icekeep.spec.types import LONG, STRING
+from kit.cases import cases
+from kit.columns import column, schema_of, table_of
+from kit.data_files import write_files
+from kit.storage import MemoryStorage
+
+SCHEMA = schema_of(column(1, "id", LONG), column(2, "kind", STRING))
+BY_KIND = build_spec(SCHEMA, [("kind", "identity", None)])
+
+
+class Share:
+    """Data files of ten rows each, ids 0 to 9, and what reaches them."""
+
+    def __init__(self, version=2, spec=UNPARTITIONED, **properties):
+        self.storage = MemoryStorage()
+        named = {key.replace("__", ".").replace("_", "-"): value for key, value in properties.items()}
+        self.metadata = new_table_metadata(
+            schema=SCHEMA,
+            spec=spec,
+            location="memory:/t",
+            table_uuid="u",
+            now_ms=0,
+            properties=named,
+            format_version=version,
+        )
+        self.schema, self.files, self.deletes, self.positions = self.metadata.schema, [], [], []
+        self.before = None
+
+    def data(self, *position_deletes, partition=(), rows=10, first=0):
+        number = len(self.files)
+        values = [{"id": n, "kind": partition[0] if partition else "a"} for n in range(rows)]
+        (file,) = write_files(
+            self.storage,
+            self.schema,
+            [table_of(self.schema, values)],
+            directory=f"memory:/t/data/{number}",
+            partition=partition,
+        )
+        entry = ManifestEntry(status=Status.EXISTING, sequence_number=1, data_file=file)
+        self.files.append(ReachedFile(entry=entry, reach=((0, first),), position_deletes=position_deletes))
+        return file
+
+    def equality(self, *ids):
+        rows = table_of(self.schema, [{"id": n, "kind": None} for n in ids])
+        location = f"memory:/t/deletes-{len(self.deletes)}"
+        self.deletes.append(
+            write_equality_deletes(self.storage, location, "PARQUET", rows, [1], self.schema, spec_id=0)
+        )
+
+    def _known(self, file):
+        self.positions.append(ManifestEntry(status=Status.EXISTING, sequence_number=1, data_file=file))
+        return len(self.positions) - 1
+
+    def vector(self, file, *positions):
+        target = VectorTarget(location=file.file_path, spec_id=0, partition=file.partition)
+        location = f"memory:/t/vector-{len(self.positions)}"
+        (written,) = write_deletion_vectors(self.storage, location, [(target, BitMap64(positions))])
+        return self._known(written)
+
+    def old_positions(self, *pairs):
+        location = f"memory:/t/old-{len(self.positions)}"
+        return self._known(write_position_deletes(self.storage, location, "PARQUET", pairs, spec_id=0))
+
+    def task(self, **facts):
+        facts = {"operation_id": "run", "metadata": self.metadata, **facts}
+        return ConversionTask(
+            files=tuple(self.files),
+            equality_deletes=(tuple(self.deletes),),
+            position_deletes=tuple(self.positions),
+            **facts,
+        )
+
+    def convert(self, **facts):
+        self.before = set(self.storage.files)
+        return convert(self.task(**facts), self.storage)
+
+    def reach(self, number, *positions):
+        self.files[number] = replace(self.files[number], position_deletes=positions)
+
+
+def found(share, outcome):
+    """The deleted positions of each data file by what was written."""
+    by_path = {}
+    for file in outcome.added:
+        if file.content_offset is None:
+            for path, positions in read_all_position_deletes(share.storage, file, 2**20).items():
+                by_path.setdefault(path, []).extend(positions.tolist())
+        else:
+            by_path[file.referenced_data_file] = list(read_deletion_vector(share.storage, file))
+    return by_path
+
+
+def test_each_data_file_gets_a_position_delete_file_of_its_own():
+    share = Share(spec=BY_KIND)
+    a, b, c = (share.data(partition=(kind,)) for kind in "xxy")
+    share.equality(3, 7)
+    share.equality(99)
+    outcome = share.convert(partition_id=4, task_attempt_id=9)
+    assert found(share, outcome) == {file.file_path: [3, 7] for file in (a, b, c)}
+    assert [(f.referenced_data_file, f.partition, f.spec_id) for f in outcome.added] == [
+        (file.file_path, file.partition, 0) for file in (a, b, c)
+    ]
+    assert [f.file_path for f in outcome.added] == [
+        f"memory:/t/data/kind={kind}/00004-9-run-0000{n}-deletes.parquet" for n, kind in enumerate("xxy", start=1)
+    ]
+    assert {f.content for f in outcome.added} == {FileContent.POSITION_DELETES}
+    assert [one.entry for one in outcome.named] == [file.entry for file in share.files]
+    assert set(outcome.data_files) == {entry_digest(file.entry) for file in share.files}
+    assert (outcome.positions_count, outcome.read_count, outcome.replaced) == (6, 30, ())
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_data_file_without_such_a_row_gets_no_delete_file_and_is_converted_all_the_same(version):
+    share = Share(version)
+    share.data()
+    b = share.data(rows=4)
+    share.equality(5)
+    share.files = share.files[::-1]
+    outcome = share.convert()
+    assert b.file_path not in found(share, outcome)
+    assert (len(outcome.data_files), len(outcome.named), len(outcome.added)) == (2, 1, 1)
+
+
+def test_one_delete_file_is_for_a_partition_where_that_is_asked_for():
+    share = Share(spec=BY_KIND)
+    a, b, c = (share.data(partition=(kind,)) for kind in "xxy")
+    share.equality(3, 7)
+    outcome = share.convert(granularity="partition")
+    assert [(f.referenced_data_file, f.partition, f.record_count) for f in outcome.added] == [
+        (None, ("x",), 4),
+        (c.file_path, ("y",), 2),
+    ]
+    assert found(share, outcome) == {file.file_path: [3, 7] for file in (a, b, c)}
+
+
+def test_delete_files_of_partitions_end_where_they_are_large(monkeypatch):
+    monkeypatch.setattr(equality_to_positions, "POSITIONS_A_FILE", 5)
+    share = Share()
+    files = [share.data() for _ in range(5)]
+    share.equality(3, 7)
+    outcome = share.convert(granularity="partition")
+    assert [file.record_count for file in outcome.added] == [4, 4, 2]
+    assert found(share, outcome) == {file.file_path: [3, 7] for file in files}
+
+
+@pytest.mark.parametrize("file_format", ["PARQUET", "ORC", "AVRO"])
+def test_position_delete_files_have_the_format_that_is_asked_for(file_format):
+    share = Share()
+    file = share.data()
+    share.equality(3)
+    outcome = share.convert(delete_format=file_format)
+    assert (outcome.added[0].file_format, found(share, outcome)) == (file_format, {file.file_path: [3]})
+
+
+def test_positions_that_are_deleted_already_are_written_again_in_version_2():
+    """Nothing rests on other deletes, which may go."""
+    share = Share()
+    file = share.data()
+    share.equality(3, 4)
+    share.reach(0, share.old_positions((file.file_path, 3)))
+    outcome = share.convert()
+    assert found(share, outcome) == {file.file_path: [3, 4]}
+    assert (outcome.replaced, outcome.named[0].position_deletes) == ((), ())
+
+
+def test_a_vector_has_all_positions_that_are_deleted():
+    share = Share(3)
+    a, b = share.data(), share.data()
+    share.equality(3, 4)
+    share.reach(0, share.vector(a, 0, 3))
+    share.reach(1, share.old_positions((b.file_path, 9)), share.old_positions((a.file_path, 1), (b.file_path, 8)))
+    outcome = share.convert()
+    assert found(share, outcome) == {a.file_path: [0, 3, 4], b.file_path: [3, 4, 8, 9]}
+    assert {file.file_path for file in outcome.added} == {"memory:/t/data/00000-0-run-00001-deletes.puffin"}
+    # What names other data files too stays.
+    assert outcome.replaced == tuple(share.positions[:2])
+    assert [one.position_deletes for one in outcome.named] == [(share.positions[0],), tuple(share.positions[1:])]
+    assert outcome.positions_count == 4
+
+
+def test_a_vector_that_has_all_of_them_is_not_written_anew_and_must_stay():
+    share = Share(3)
+    a, b = share.data(), share.data()
+    share.equality(3, 4)
+    share.reach(0, share.vector(a, 0, 3, 4))
+    share.reach(1, share.vector(b, 3))
+    outcome = share.convert()
+    assert found(share, outcome) == {b.file_path: [3, 4]}
+    assert [len(one.position_deletes) for one in outcome.named] == [1, 1]
+    assert outcome.replaced == (share.positions[1],)
+
+
+def test_vectors_are_dealt_out_to_files(monkeypatch):
+    monkeypatch.setattr(equality_to_positions, "VECTORS_A_FILE", 2)
+    share = Share(3)
+    files = [share.data() for _ in range(5)]
+    share.equality(3)
+    outcome = share.convert()
+    assert found(share, outcome) == {file.file_path: [3] for file in files}
+    places = [file.file_path[-22:] for file in outcome.added]
+    assert [places.count(place) for place in dict.fromkeys(places)] == [2, 2, 1]
+
+
+def test_deletes_reach_a_data_file_from_a_place_on():
+    share = Share()
+    files = [share.data(first=first) for first in (0, 1, 2)]
+    share.equality(1)
+    share.equality(2)
+    outcome = share.convert()
+    assert found(share, outcome) == {files[0].file_path: [1, 2], files[1].file_path: [2]}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_task_that_fails_leaves_nothing(version, monkeypatch):
+    monkeypatch.setattr(equality_to_positions, "VECTORS_A_FILE", 1)
+    # Rows of several files are looked through together, unless something else reaches them.
+    share = Share(version)
+    share.data()
+    broken = share.data(first=1)
+    share.equality(2)
+    share.equality(3)
+    share.storage.delete_many([broken.file_path])
+    with pytest.raises(MissingFileError):
+        share.convert()
+    assert set(share.storage.files) == share.before
+
+
+def test_a_wrong_property_of_the_writer_is_said():
+    share = Share(write__delete__parquet__compression_codec="none at all")
+    share.data()
+    share.equality(3)
+    with pytest.raises(UsageError):
+        share.convert()
+    assert set(share.storage.files) == share.before
+
+
+@given(
+    st.sampled_from([2, 3]),
+    st.lists(st.tuples(st.integers(1, 12), st.sets(st.integers(0, 12), max_size=3)), min_size=1, max_size=4),
+    st.lists(st.sets(st.integers(0, 12), min_size=1, max_size=3), min_size=1, max_size=3),
+    st.sampled_from(["file", "partition"]),
+)
+@cases(40)
+def test_the_rows_that_are_left_are_the_same(version, files, deletes, granularity):
+    share = Share(version)
+    for rows, _ in files:
+        share.data(rows=rows)
+    for ids in deletes:
+        share.equality(*ids)
+    for number, (_, known) in enumerate(files):
+        if known and version == 3:
+            share.reach(number, share.vector(share.files[number].entry.data_file, *known))
+    outcome = share.convert(granularity=granularity)
+    written, replaced = found(share, outcome), {entry.data_file.file_path for entry in outcome.replaced}
+    gone = set().union(*deletes)
+    for number, (rows, known) in enumerate(files):
+        file = share.files[number].entry.data_file
+        of_vector = [share.positions[n].data_file.file_path for n in share.files[number].position_deletes]
+        kept = known if of_vector and of_vector[0] not in replaced else set()
+        before = gone | known if version == 3 else gone
+        after = set(written.get(file.file_path, ())) | kept
+        assert {n for n in range(rows) if n in before} == {n for n in range(rows) if n in after}

@@ -1,0 +1,337 @@
+"""Position and equality delete files as they are written, read back, and read by PyIceberg."""
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError, UnsupportedError, UsageError
+from icekeep.formats.arrow.accessors import leaf_schema
+from icekeep.formats.arrow.schema import arrow_schema, field_id
+from icekeep.formats.deletes.files import (
+    read_all_position_deletes,
+    read_equality_keys,
+    read_position_deletes,
+    write_equality_deletes,
+    write_position_deletes,
+)
+from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS, DELETE_FILE_ROW_ID, deleted_row_column
+from icekeep.spec.types import DOUBLE, INT, LONG, STRING, UNKNOWN, ListType, MapType, NestedField, StructType
+from icekeep.spec.values import value_from_bytes
+from icekeep.storage.open import open_storage
+from kit.columns import column, schema_of, table_of
+from kit.data_files import read_table, write_files
+from kit.foreign_files import read_data_with_pyiceberg
+from kit.storage import HookedStorage, MemoryStorage
+from kit.tables import data_file
+
+FORMATS = ["PARQUET", "ORC", "AVRO"]
+POSITIONS = schema_of(DELETE_FILE_PATH, DELETE_FILE_POS)
+LONG_PATH = "s3://bucket/" + "x" * 300 + "ö/a.parquet"
+COLUMNS = schema_of(
+    column(1, "id", LONG, required=True), column(2, "category", STRING), column(3, "name", STRING, required=True)
+)
+
+
+@pytest.fixture
+def storage():
+    return MemoryStorage()
+
+
+def positions_of(storage, positions, file_format="PARQUET", location="memory:/t/p", **facts):
+    return write_position_deletes(storage, location, file_format, positions, **{"spec_id": 0, **facts})
+
+
+def equality_of(storage, rows, ids, schema=COLUMNS, file_format="PARQUET", location="memory:/t/e", **facts):
+    table = rows if isinstance(rows, pa.Table) else table_of(schema, rows)
+    return write_equality_deletes(storage, location, file_format, table, ids, schema, **{"spec_id": 0, **facts})
+
+
+def at(location, **facts):
+    """The entry of a position delete file of another writer."""
+    file = data_file("")
+    return replace(file, content=FileContent.POSITION_DELETES, file_path=location, **facts)
+
+
+# Position delete files
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_positions_are_sorted_by_path_then_position_and_written_once(storage, file_format):
+    given = [("memory:/b", 2), ("memory:/a", 10), ("memory:/b", 0), ("memory:/a", 9), ("memory:/b", 2)]
+    file = positions_of(storage, given, file_format)
+    rows = read_table(storage, file.file_path, POSITIONS, file_format=file_format).to_pylist()
+    assert [(row["file_path"], row["pos"]) for row in rows] == sorted(set(given))
+    assert file.record_count == 4
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_the_entry_of_a_position_delete_file_is_as_the_spec_says(storage, file_format):
+    given = [(LONG_PATH, 5), (LONG_PATH, 1), ("s3://bucket/a", 7)]
+    file = positions_of(storage, given, file_format, spec_id=3, partition=("x",))
+    assert (file.content, file.spec_id, file.partition) == (FileContent.POSITION_DELETES, 3, ("x",))
+    assert file.file_format == file_format
+    assert file.sort_order_id is None
+    assert file.equality_ids is None
+    assert file.referenced_data_file is None
+    assert file.file_size_in_bytes == len(storage.read(file.file_path))
+    path_id, pos_id = DELETE_FILE_PATH.field_id, DELETE_FILE_POS.field_id
+    assert file.lower_bounds[path_id] == b"s3://bucket/a"
+    assert file.upper_bounds[path_id] == LONG_PATH.encode()
+    bounds = [value_from_bytes(LONG, b[pos_id]) for b in (file.lower_bounds, file.upper_bounds)]
+    assert bounds == [1, 7]
+
+
+def test_a_file_for_one_data_file_says_which(storage):
+    assert positions_of(storage, [(LONG_PATH, 5), (LONG_PATH, 1)]).referenced_data_file == LONG_PATH
+
+
+def test_columns_carry_the_reserved_ids(storage):
+    file = positions_of(storage, [("memory:/a", 1)])
+    stored = pq.ParquetFile(storage.open(file.file_path)).schema_arrow
+    assert {f.name: field_id(f) for f in stored} == {"file_path": 2147483546, "pos": 2147483545}
+    assert not any(f.nullable for f in stored)
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_deleted_rows_may_be_stored_and_keep_their_values_when_sorted(storage, file_format):
+    row_type = StructType((column(1, "id", LONG, required=True), column(2, "kind", STRING)))
+    rows = [{"id": 1, "kind": "a"}, {"id": 2, "kind": None}]
+    table = pa.table({"file_path": ["memory:/b", "memory:/a"], "pos": [0, 4], "row": rows})
+    file = positions_of(storage, table, file_format, row_type=row_type)
+    schema = schema_of(*POSITIONS.fields, deleted_row_column(row_type))
+    assert read_table(storage, file.file_path, schema, file_format=file_format).to_pylist() == [
+        {"file_path": "memory:/a", "pos": 4, "row": {"id": 2, "kind": None}},
+        {"file_path": "memory:/b", "pos": 0, "row": {"id": 1, "kind": "a"}},
+    ]
+    assert value_from_bytes(LONG, file.upper_bounds[1]) == 2
+    assert file.null_value_counts[2] == 1
+    assert DELETE_FILE_ROW_ID not in file.lower_bounds
+
+
+def test_a_deleted_row_must_be_stored_for_each_position_or_none(storage):
+    row_type = StructType((column(1, "id", LONG),))
+    table = pa.table({"file_path": ["a", "b"], "pos": [0, 4], "row": [{"id": 1}, None]})
+    with pytest.raises(UsageError, match="column 'row' is required and has 1 nulls"):
+        positions_of(storage, table, row_type=row_type)
+    with pytest.raises(UsageError, match="'row' is not in the schema"):
+        positions_of(storage, table)
+    assert not storage.files
+
+
+@pytest.mark.parametrize(
+    ("positions", "reason"), [([], "without positions"), ([("a", 3), ("a", -1)], "no row at position -1")]
+)
+def test_positions_that_delete_nothing_are_not_written(storage, positions, reason):
+    with pytest.raises(IcekeepBug, match=reason):
+        positions_of(storage, positions)
+    assert not storage.files
+
+
+def test_a_name_that_is_taken_is_refused(storage):
+    positions_of(storage, [("a", 1)])
+    with pytest.raises(FileExistsError):
+        positions_of(storage, [("a", 1)])
+
+
+def test_what_the_table_says_of_delete_files_goes_before_what_it_says_of_data_files(storage):
+    properties = {
+        "write.parquet.compression-codec": "zstd",
+        "write.delete.parquet.compression-codec": "gzip",
+        "write.format.default": "orc",
+        "write.delete.format.default": "avro",
+    }
+    file = positions_of(storage, [("a", 1)], properties=properties)
+    assert pq.ParquetFile(storage.open(file.file_path)).metadata.row_group(0).column(0).compression == "GZIP"
+    with pytest.raises(UsageError, match="compression-codec"):
+        positions_of(storage, [("a", 1)], properties={"write.delete.parquet.compression-codec": "x"})
+
+
+PATHS = ["memory:/a", "memory:/a/", "memory:///a", "MEMORY:/a", "memory:/ab", "memory:/%61"]
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+@given(st.lists(st.tuples(st.sampled_from(PATHS), st.integers(0, 9)), min_size=1))
+def test_positions_of_one_path_come_back_and_paths_are_compared_as_written(file_format, positions):
+    storage = MemoryStorage()
+    file = positions_of(storage, positions, file_format)
+    every = read_all_position_deletes(storage, file, 10_000)
+    assert set(every) == {path for path, _ in positions}
+    for path in PATHS:
+        wanted = sorted({p for other, p in positions if other == path})
+        assert read_position_deletes(storage, file, path).tolist() == wanted
+        assert every.get(path, np.empty(0)).tolist() == wanted
+
+
+def test_positions_that_another_writer_did_not_sort_come_back_sorted(storage):
+    table = pa.Table.from_arrays(
+        [pa.array(["b", "a", "b", "a", "b"]), pa.array([5, 1, 2, 0, 5])], schema=arrow_schema(POSITIONS)
+    )
+    with storage.write("memory:/t/p") as stream:
+        pq.write_table(table, stream, row_group_size=2)
+    file = at("memory:/t/p", record_count=5)
+    assert read_position_deletes(storage, file, "b").tolist() == [2, 5]
+    assert {p: n.tolist() for p, n in read_all_position_deletes(storage, file, 100).items()} == {
+        "a": [0, 1],
+        "b": [2, 5],
+    }
+
+
+def test_more_positions_than_the_limit_are_not_gathered(storage):
+    file = positions_of(storage, [("a", n) for n in range(10)])
+    assert read_all_position_deletes(storage, file, 79) is None
+    assert len(read_all_position_deletes(storage, file, 80)["a"]) == 10
+
+
+def test_row_groups_that_cannot_name_a_path_are_not_read(storage):
+    paths = [f"memory:/data/{n:04d}-{'x' * 200}" for n in range(200)]
+    columns = [pa.array([p for p in paths for _ in range(500)]), pa.array([*range(500)] * 200)]
+    with storage.write("memory:/t/p") as stream:
+        table = pa.Table.from_arrays(columns, schema=arrow_schema(POSITIONS))
+        # Large enough not to be read at once.
+        pq.write_table(table, stream, row_group_size=5000, compression="none", use_dictionary=False)
+    file = at("memory:/t/p", record_count=100_000)
+    read = []
+    counting = HookedStorage(storage)
+    counting.open = lambda location: _Counting(storage.read(location), read)
+    assert read_position_deletes(counting, file, paths[70]).tolist() == [*range(500)]
+    footer, *chunks = read
+    assert 0 < sum(chunks) < len(storage.read(file.file_path)) / 10
+    read.clear()
+    assert read_position_deletes(counting, file, "memory:/elsewhere").tolist() == []
+    assert read == [footer]
+
+
+def test_a_position_below_zero_is_an_invalid_table(storage):
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array([-1])], schema=arrow_schema(POSITIONS))
+    with storage.write("memory:/t/p") as stream:
+        pq.write_table(table, stream)
+    with pytest.raises(InvalidTableError, match="'memory:/t/p' deletes a row at a position below 0"):
+        read_position_deletes(storage, at("memory:/t/p", record_count=1), "a")
+
+
+def test_a_delete_file_that_is_encrypted_missing_or_damaged_is_named(storage):
+    encrypted = at("memory:/t/p", key_metadata=b"k")
+    with pytest.raises(UnsupportedError, match="'memory:/t/p' is encrypted"):
+        read_position_deletes(storage, encrypted, "a")
+    with pytest.raises(UnsupportedError, match="'memory:/t/p' is encrypted"):
+        list(read_equality_keys(storage, encrypted, COLUMNS))
+    with pytest.raises(MissingFileError, match="memory:/t/p"):
+        read_position_deletes(storage, at("memory:/t/p"), "a")
+    storage.create("memory:/t/p", b"PAR1 and no more")
+    with pytest.raises(InvalidTableError, match="'memory:/t/p' is damaged"):
+        read_position_deletes(storage, at("memory:/t/p"), "a")
+
+
+@pytest.mark.parametrize("file_format", ["PARQUET", "ORC"])
+def test_pyiceberg_applies_the_positions_that_we_write(tmp_path, file_format):
+    storage, schema = open_storage({}), schema_of(column(1, "n", LONG))
+    directory = tmp_path.as_uri()
+    (file,) = write_files(storage, schema, [table_of(schema, [{"n": n} for n in range(10)])], directory=directory)
+    first = positions_of(storage, [(file.file_path, 3), (f"{directory}/other", 0)], file_format, f"{directory}/p1")
+    second = positions_of(storage, [(file.file_path, 9), (file.file_path, 0)], file_format, f"{directory}/p2")
+    rows = read_data_with_pyiceberg([file], schema, directory, [first, second])
+    assert rows.column("n").to_pylist() == [1, 2, 4, 5, 6, 7, 8]
+
+
+# Equality delete files
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_the_entry_of_an_equality_delete_file_is_as_the_spec_says(storage, file_format):
+    rows = [{"id": 3, "category": None, "name": "Grizzly"}]
+    file = equality_of(storage, rows, [1], file_format=file_format, spec_id=2, partition=(5,), sort_order_id=4)
+    assert (file.content, file.equality_ids, file.sort_order_id) == (FileContent.EQUALITY_DELETES, (1,), 4)
+    assert (file.spec_id, file.partition, file.record_count) == (2, (5,), 1)
+    assert file.referenced_data_file is None
+    assert file.null_value_counts[2] == 1
+    assert value_from_bytes(STRING, file.lower_bounds[3]) == "Grizzly"
+    assert equality_of(storage, rows, [1], location="memory:/t/e2").sort_order_id == 0
+    assert read_table(storage, file.file_path, COLUMNS, file_format=file_format).to_pylist() == rows
+
+
+def test_the_order_of_ids_is_kept_and_each_is_there_once(storage):
+    assert equality_of(storage, [{"id": 3, "name": "x"}], [3, 1, 3]).equality_ids == (3, 1)
+
+
+NESTED = schema_of(
+    column(1, "n", LONG),
+    column(2, "s", StructType((column(3, "x", DOUBLE),))),
+    column(4, "l", ListType(element_id=5, element=INT)),
+    column(6, "m", MapType(key_id=7, key=STRING, value_id=8, value=LONG)),
+    column(9, "u", UNKNOWN),
+)
+
+
+@pytest.mark.parametrize(
+    ("ids", "reason"),
+    [
+        ([], "would delete every row"),
+        ([1, 99], "no schema of the table has a column with id 99"),
+        ([2], "column 's'"),
+        ([4], "column 'l'"),
+        ([5], "in a list or a map"),
+        ([7], "in a list or a map"),
+        ([8], "in a list or a map"),
+        ([9], "of type 'unknown'"),
+    ],
+)
+def test_columns_that_cannot_be_compared_are_not_written(storage, ids, reason):
+    with pytest.raises(IcekeepBug, match=reason):
+        equality_of(storage, [{"n": 1}], ids, NESTED)
+    assert not storage.files
+
+
+def test_equality_deletes_of_no_row_or_of_other_columns_are_not_written(storage):
+    with pytest.raises(IcekeepBug, match="without rows"):
+        equality_of(storage, [], [1])
+    with pytest.raises(IcekeepBug, match="the schema has"):
+        equality_of(storage, pa.table({"id": [1]}), [1])
+    assert not storage.files
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_keys_below_structs_and_of_floats_come_back(storage, file_format):
+    rows = [{"n": 1, "s": {"x": -0.0}}, {"n": 2, "s": None}]
+    file = equality_of(storage, rows, [3], NESTED, file_format)
+    (table,) = read_equality_keys(storage, file, leaf_schema([3], [NESTED]))
+    assert str(table.column("s").to_pylist()) == "[{'x': -0.0}, None]"
+    assert table.column_names == ["s"]
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_keys_are_read_in_promoted_types_and_with_initial_defaults(storage, file_format):
+    old = schema_of(column(1, "n", INT))
+    file = equality_of(storage, [{"n": 7}], [1], old, file_format)
+    added = NestedField(field_id=2, name="added", type=STRING, initial_default="x")
+    new = schema_of(column(1, "n", LONG), added, column(3, "absent", LONG))
+    (table,) = read_equality_keys(storage, file, leaf_schema([1, 2, 3], [new]))
+    assert table.to_pylist() == [{"n": 7, "added": "x", "absent": None}]
+    assert table.schema.field("n").type == pa.int64()
+
+
+def test_keys_come_in_batches(storage):
+    schema = schema_of(column(1, "n", LONG))
+    file = equality_of(storage, [{"n": n} for n in range(1000)], [1], schema)
+    tables = list(read_equality_keys(storage, file, schema, batch_rows=300))
+    assert [table.num_rows for table in tables] == [300, 300, 300, 100]
+    assert pa.concat_tables(tables).column("n").to_pylist() == [*range(1000)]
+
+
+class _Counting(io.BytesIO):
+    """A stream that counts what is read of it."""
+
+    def __init__(self, data, read):
+        super().__init__(data)
+        self._read = read
+
+    def read(self, size=-1):
+        data = super().read(size)
+        self._read.append(len(data))
+        return data

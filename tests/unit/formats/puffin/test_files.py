@@ -1,0 +1,175 @@
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icekeep.errors import InvalidTableError, MissingFileError
+from icekeep.formats.puffin.files import MAGIC, BlobMetadata, PuffinWriter, read_blob, read_puffin_footer, read_range
+from kit.storage import MemoryStorage
+
+LOCATION = "memory://lake/wh/db/events/metadata/a.puffin"
+
+
+@pytest.fixture
+def storage():
+    return MemoryStorage()
+
+
+def written(storage: MemoryStorage, *blobs: bytes) -> bytes:
+    with PuffinWriter(storage, LOCATION, {"owner": "us"}) as writer:
+        for number, blob in enumerate(blobs):
+            writer.add(
+                blob, f"kind-{number}", fields=(number,), snapshot_id=7, sequence_number=8, properties={"ndv": "3"}
+            )
+    data = storage.read(LOCATION)
+    assert writer.length_bytes == len(data)
+    return data
+
+
+def rewritten(storage: MemoryStorage, data: bytes) -> None:
+    storage.delete_many([LOCATION])
+    storage.create(LOCATION, data)
+
+
+def test_a_file_is_magic_blobs_footer_magic(storage):
+    data = written(storage, b"first", b"second")
+    payload_start = 4 + len(b"firstsecond") + 4
+    assert data[: payload_start - 4] == MAGIC + b"firstsecond"
+    assert data[payload_start - 4 : payload_start] == MAGIC
+    length = int.from_bytes(data[-12:-8], "little")
+    assert data[payload_start : payload_start + length].startswith(b'{"blobs":[')
+    assert data[-8:] == bytes(4) + MAGIC
+    assert payload_start + length + 12 == len(data)
+
+
+def test_the_footer_tells_where_each_blob_lies(storage):
+    written(storage, b"first", b"second")
+    footer = read_puffin_footer(storage, LOCATION)
+    assert footer.properties == {"created-by": "icekeep", "owner": "us"}
+    assert footer.blobs[1] == BlobMetadata(
+        type="kind-1",
+        fields=(1,),
+        snapshot_id=7,
+        sequence_number=8,
+        offset=9,
+        length=6,
+        properties={"ndv": "3"},
+    )
+    assert [read_blob(storage, LOCATION, blob) for blob in footer.blobs] == [b"first", b"second"]
+
+
+def test_unknown_keys_of_a_blob_are_kept(storage):
+    data = written(storage, b"x").replace(b'"properties":{"ndv":"3"}', b'"w":1,"properties":{   }')
+    rewritten(storage, data)
+    (blob,) = read_puffin_footer(storage, LOCATION).blobs
+    assert blob.extra == {"w": 1}
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_a_packed_blob_is_unpacked(storage, codec: str):
+    plain = b"abc" * 100
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(plain)
+    packed = sink.getvalue().to_pybytes()
+    storage.create(LOCATION, b"...." + packed)
+    blob = BlobMetadata(
+        type="t",
+        fields=(),
+        snapshot_id=1,
+        sequence_number=1,
+        offset=4,
+        length=len(packed),
+        compression_codec=codec,
+    )
+    assert read_blob(storage, LOCATION, blob) == plain
+    storage.delete_many([LOCATION])
+    storage.create(LOCATION, b"...." + b"x" * len(packed))
+    with pytest.raises(InvalidTableError, match="cannot be unpacked"):
+        read_blob(storage, LOCATION, blob)
+
+
+def test_a_blob_of_an_unknown_codec_is_refused(storage):
+    written(storage, b"first")
+    blob = BlobMetadata(
+        type="t", fields=(), snapshot_id=1, sequence_number=1, offset=4, length=5, compression_codec="snappy"
+    )
+    with pytest.raises(InvalidTableError, match="is packed with 'snappy'; the Puffin spec knows lz4 and zstd"):
+        read_blob(storage, LOCATION, blob)
+
+
+def packed_footer(data: bytes) -> bytes:
+    """The same file with a footer in an LZ4 frame."""
+    length = int.from_bytes(data[-12:-8], "little")
+    payload = data[-12 - length : -12]
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "lz4") as stream:
+        stream.write(payload)
+    packed = sink.getvalue().to_pybytes()
+    return data[: -12 - length] + packed + len(packed).to_bytes(4, "little") + b"\x01\0\0\0" + MAGIC
+
+
+def test_a_packed_footer_is_unpacked(storage):
+    data = written(storage, b"first")
+    before = read_puffin_footer(storage, LOCATION)
+    rewritten(storage, packed_footer(data))
+    assert read_puffin_footer(storage, LOCATION) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda d: b"", "it is too short"),
+        (lambda d: d[:-1], "it does not end as a Puffin file does"),
+        (lambda d: b"PFA2" + d[4:], "it does not begin as a Puffin file does"),
+        (lambda d: d[:-8] + b"\x02\0\0\0" + MAGIC, "it does not end as a Puffin file does"),
+        (lambda d: d[:-12] + b"\xff\xff\xff\x7f" + d[-8:], "its footer says that it is 2147483647 bytes long"),
+        (lambda d: d[:-12] + b"\xff\xff\xff\xff" + d[-8:], "its footer says that it is -1 bytes long"),
+        (lambda d: d[:-12] + b"\xff\0\0\0" + d[-8:], "it is too short"),
+        (lambda d: d.replace(b'"blobs":', b'"blubs":'), "its footer has no list of blobs"),
+        (lambda d: d.replace(b'"offset":4', b'"offset":3'), "a blob lies at bytes 3 to 8, outside of the blobs"),
+        (lambda d: d.replace(b'"length":5', b'"length":6'), "a blob lies at bytes 4 to 10, outside of the blobs"),
+        (lambda d: d.replace(b'"type":', b'"tipe":'), "blobs\\[0\\]: object missing required field `type`"),
+        (lambda d: d.replace(b'{"blobs"', b'["blobs"'), "JSON is malformed"),
+        (lambda d: packed_footer(d).replace(b"\x04\x22\x4d\x18", b"\x04\x22\x4d\x19"), "its footer cannot be unpacked"),
+    ],
+)
+def test_a_damaged_file_is_refused(storage, change, problem: str):
+    rewritten(storage, change(written(storage, b"first")))
+    with pytest.raises(InvalidTableError, match=f"cannot read Puffin file '{LOCATION}': .*{problem}"):
+        read_puffin_footer(storage, LOCATION)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 255))
+def test_a_changed_file_is_read_or_refused_by_an_error_of_ours(position: int, change: int):
+    storage = MemoryStorage()
+    data = bytearray(written(storage, b"first", b"second"))
+    data[position % len(data)] ^= change
+    rewritten(storage, bytes(data))
+    try:
+        footer = read_puffin_footer(storage, LOCATION)
+    except InvalidTableError:
+        return
+    assert len(footer.blobs) == 2
+
+
+def test_what_is_not_there_is_not_read(storage):
+    with pytest.raises(MissingFileError):
+        read_puffin_footer(storage, LOCATION)
+    storage.create(LOCATION, b"12345")
+    assert read_range(storage, LOCATION, 1, 3) == b"234"
+    with pytest.raises(InvalidTableError, match="ends before byte 7"):
+        read_range(storage, LOCATION, 4, 3)
+    with pytest.raises(InvalidTableError, match="is asked for 3 bytes from -1"):
+        read_range(storage, LOCATION, -1, 3)
+
+
+def test_a_writer_that_fails_leaves_no_file(storage):
+    def fail() -> None:
+        with PuffinWriter(storage, LOCATION) as writer:
+            writer.add(b"first", "t")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert storage.head(LOCATION) is None

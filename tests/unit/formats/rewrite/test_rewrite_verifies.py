@@ -1,0 +1,146 @@
+"""What tasks of a rewrite hash: the live rows that went in and those that stand in the new files, whichever way they went."""
+
+from itertools import pairwise
+from unittest import mock
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from msgspec.structs import replace
+
+from icekeep.errors import IcekeepBug, UnavailableError
+from icekeep.formats.rewrite import verify as verifying
+from icekeep.formats.rewrite.output import TaskWriter
+from icekeep.formats.rewrite.run import rewrite, rewrite_together
+from icekeep.formats.rewrite.verify import problem_of_rows
+from icekeep.formats.row_hash.multiset import RowHash
+from icekeep.formats.sort.keys import sort_keys
+from icekeep.formats.sort.ordering import Curve, KeyRange, Ordering
+from icekeep.spec.sorting import SortField
+from icekeep.spec.transforms import Identity
+from icekeep.spec.types import LONG, STRING
+from kit.columns import column, parquet_bytes, schema_of, table_of
+from kit.spliced import piece_of, task_for, without_floors
+from kit.storage import MemoryStorage
+
+ROWS = schema_of(column(1, "n", LONG), column(2, "s", STRING))
+BY_N = Ordering(fields=(SortField(source_id=1, transform=Identity()),))
+BY_CURVE = Ordering(curve=Curve(kind="hilbert", column_ids=(1, 2)))
+
+
+@pytest.fixture
+def storage():
+    return MemoryStorage()
+
+
+@pytest.fixture
+def tables():
+    return [table_of(ROWS, [{"n": 7 * n % 50, "s": f"{part}{n}"} for n in range(50)]) for part in "abc"]
+
+
+def told(storage, tables, **facts):
+    options = {"compression": "zstd", "use_dictionary": False}
+    pieces = [piece_of(storage, f"memory:/old/{n}", parquet_bytes(t, **options)) for n, t in enumerate(tables)]
+    return task_for(pieces, ROWS, verifies=True, **facts)
+
+
+def in_order(task, storage):
+    return [rewrite(task, storage)]
+
+
+def moved(task, storage):
+    with without_floors():
+        return [rewrite(task, storage)]
+
+
+def ranges(task, points):
+    ends = [None, *points, None]
+    return [
+        replace(task, key_range=KeyRange(lower=low, upper=high), partition_id=number)
+        for number, (low, high) in enumerate(pairwise(ends))
+    ]
+
+
+def together(task, storage):
+    (point,) = sort_keys(table_of(ROWS, [{"n": 25, "s": ""}]), task.ordering, ROWS).to_pylist()
+    return [rewrite_together(ranges(task, [point]), storage)]
+
+
+WAYS = {
+    "in order": (in_order, {"moves_pages": False}),
+    "pages moved": (moved, {}),
+    "sorted": (in_order, {"ordering": BY_N}),
+    "sorted, spilling": (in_order, {"ordering": BY_N, "budget_bytes": 1}),
+    "by a curve": (in_order, {"ordering": BY_CURVE}),
+    "ranges together": (together, {"ordering": BY_N}),
+    "sorted, with origins": (in_order, {"ordering": BY_N, "moves_directory": "memory:/moves"}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_went_in_stands_in_the_new_files(storage, tables, way):
+    do, facts = WAYS[way]
+    outcomes = do(told(storage, tables, **facts), storage)
+    expected = RowHash(ROWS)
+    expected.add(pa.concat_tables(tables))
+    assert {outcome.hash_in for outcome in outcomes} == {expected.total}
+    assert {outcome.hash_out for outcome in outcomes} == {expected.total}
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "pages moved"])
+def test_a_value_that_a_writer_changes_shows(storage, tables, way):
+    """As faulty memory or a faulty encoder might: nothing is wrong with the numbers of rows."""
+    do, facts = WAYS[way]
+    write = TaskWriter.write
+
+    def faulty(self, table):
+        values = pc.if_else(pc.equal(table.column(1), "b7"), "b8", table.column(1))
+        write(self, table.set_column(1, table.schema.field(1), values.cast(table.schema.field(1).type)))
+
+    with mock.patch.object(TaskWriter, "write", faulty):
+        (outcome,) = do(told(storage, tables, **facts), storage)
+    problem = problem_of_rows([outcome.hash_in], [outcome.hash_out], outcome.files)
+    assert problem is not None
+    assert "150 rows, as many as went in, with other values" in problem.message
+    assert [storage.head(file.file_path).size_bytes for file in outcome.files]
+
+
+def test_nothing_is_hashed_where_nobody_asks(storage, tables):
+    outcome = rewrite(replace(told(storage, tables), verifies=False), storage)
+    assert (outcome.hash_in, outcome.hash_out) == (None, None)
+
+
+@pytest.mark.parametrize("way", ["in order", "pages moved", "ranges together"])
+@pytest.mark.parametrize("name", ["TaskRows", "hash_of_files"])
+def test_new_files_are_not_left_behind_where_the_store_fails_while_they_are_proved(
+    storage, tables, monkeypatch, way, name
+):
+    """FORMATS C11: what is left is evidence of a difference; of a store that is away it is an orphan."""
+    do, facts = WAYS[way]
+    task, before = told(storage, tables, **facts), set(storage.files)
+
+    def fail(*_, **__):
+        raise UnavailableError("the store is away")
+
+    monkeypatch.setattr(verifying, name, fail)
+    if name == "TaskRows" and way != "pages moved":
+        # The rows that go in are hashed as they are read.
+        assert do(task, storage)
+        return
+    with pytest.raises(UnavailableError):
+        do(task, storage)
+    assert set(storage.files) == before
+
+
+@pytest.mark.parametrize("way", ["in order", "pages moved", "ranges together"])
+def test_new_files_that_differ_are_left_as_evidence(storage, tables, monkeypatch, way):
+    do, facts = WAYS[way]
+    task, before = told(storage, tables, **facts), set(storage.files)
+
+    def differ(files, *_, **__):
+        raise verifying._differs("other rows", files)
+
+    monkeypatch.setattr(verifying, "hash_of_files", differ)
+    with pytest.raises(IcekeepBug) as error:
+        do(task, storage)
+    assert len(set(storage.files) - before) == len(error.value.facts["kept_files"]) > 0

@@ -1,0 +1,342 @@
+import math
+import random  # noqa: TID251 - seeded: the same rows in every run
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from icekeep.errors import InvalidTableError
+from icekeep.formats.arrow.schema import FIELD_ID_KEY, arrow_field, arrow_schema
+from icekeep.formats.row_hash.multiset import RowHash, RowSum
+from icekeep.spec.types import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMP_NS,
+    TIMESTAMPTZ,
+    UNKNOWN,
+    UUID,
+    ListType,
+    MapType,
+    StructType,
+    decimal,
+    fixed,
+)
+from kit.columns import EVERY_TYPE, column, schema_of, table_of
+from kit.data_files import tables
+from kit.row_faults import TYPES, canonical, rows_with, schema_with, value_of
+
+WORDS = schema_of(column(1, "n", LONG), column(2, "s", STRING))
+PAIR = StructType((column(12, "x", INT), column(13, "y", STRING)))
+
+
+def hash_of(table, schema):
+    rows = RowHash(schema)
+    rows.add(table)
+    return rows.total
+
+
+def one_column(type_, array):
+    """A table of a column as it is held, and the schema that says what it is."""
+    field = column(1, "c", type_)
+    return pa.table([array], schema=pa.schema([arrow_field(field).with_type(array.type)])), schema_of(field)
+
+
+def hash_of_column(type_, array):
+    return hash_of(*one_column(type_, array))
+
+
+def hash_of_values(type_, *values):
+    schema = schema_of(column(1, "c", type_))
+    return hash_of(table_of(schema, [{"c": value} for value in values]), schema)
+
+
+@given(tables(max_rows=7), st.randoms(use_true_random=False))
+def test_neither_the_order_of_rows_and_columns_nor_how_they_are_cut_matters(generated, chance):
+    schema, table = generated
+    expected = hash_of(table, schema)
+    order = list(range(table.num_rows))
+    chance.shuffle(order)
+    columns = list(range(table.num_columns))
+    chance.shuffle(columns)
+    cut = chance.randrange(table.num_rows + 1)
+    mixed = table.take(order).select(columns)
+    rows = RowHash(schema)
+    rows.add(mixed.slice(cut))
+    rows.add(mixed.slice(0, cut))
+    assert rows.total == expected
+    rows = RowHash(schema)
+    rows.add(pa.concat_tables([mixed.slice(n, 1) for n in order]))
+    assert rows.total == expected
+    assert expected.row_count == table.num_rows
+
+
+@given(st.sampled_from(TYPES), st.randoms(use_true_random=False), st.integers(1, 6), st.booleans())
+def test_sums_are_equal_where_a_slow_comparison_says_that_rows_are(type_, chance, count, is_same):
+    schema = schema_with(type_)
+    one = rows_with(type_, count, chance)
+    other = chance.sample(one, count)
+    if not is_same:
+        other = [{**row, "value": value_of(type_, chance)} if chance.random() < 0.4 else row for row in other]
+    found = hash_of(table_of(schema, one), schema) == hash_of(table_of(schema, other), schema)
+    assert found == (canonical(one, schema) == canonical(other, schema))
+
+
+def test_what_it_says_of_rows_is_the_same_in_every_process():
+    table = table_of(EVERY_TYPE, [{"key": 1, "c10_string": "an iceberg"}, {"key": 2, "numbers": [1, 2]}])
+    assert hash_of(table, EVERY_TYPE).digest.hex() == "102e6be86874bc52c132659529f42c55"
+
+
+@pytest.mark.parametrize("rows", [7, 100, 1000])
+def test_how_many_rows_are_worked_on_at_one_time_does_not_matter(rows, monkeypatch):
+    chance = random.Random(3)
+    for type_ in TYPES:
+        schema = schema_with(type_)
+        table = table_of(schema, rows_with(type_, 200, chance))
+        expected = hash_of(table, schema)
+        with monkeypatch.context() as patch:
+            patch.setattr("icekeep.formats.row_hash.multiset.CHUNK_ROWS", rows)
+            patch.setattr("icekeep.formats.row_hash.multiset._MOST_ELEMENTS", rows)
+            patch.setattr("icekeep.formats.row_hash.columns.CHUNK_ROWS", rows)
+            assert hash_of(table, schema) == expected, type_
+
+
+def test_lists_of_many_elements_are_worked_on_in_parts():
+    type_ = ListType(element_id=2, element=LONG)
+    whole = pa.ListArray.from_arrays([0, 400_000, 400_000, 1_000_000], np.arange(1_000_000), type=_listed(LONG))
+    parts = [hash_of_column(type_, whole.slice(n, 1)) for n in range(3)]
+    assert hash_of_column(type_, whole) == parts[0] + parts[1] + parts[2]
+
+
+def _listed(type_):
+    return arrow_field(column(1, "c", ListType(element_id=2, element=type_))).type
+
+
+def test_sums_add_up_modulo_two_to_the_128():
+    most = RowSum(2, b"\xff" * 16)
+    assert most + RowSum(1, b"\2" + bytes(15)) == RowSum(3, b"\1" + bytes(15))
+    assert most.value == 2**128 - 1
+    one, other = (table_of(WORDS, [{"n": n}]) for n in (1, 2))
+    assert hash_of(one, WORDS) + hash_of(other, WORDS) == hash_of(pa.concat_tables([one, other]), WORDS)
+    assert RowSum() + most == most
+
+
+@pytest.mark.parametrize("type_", TYPES, ids=str)
+def test_no_two_values_and_no_null_are_alike(type_):
+    chance = random.Random(5)
+    values = {
+        repr(canonical([{"c": v}], s)): v for s in [schema_of(column(1, "c", type_))] for v in _many(type_, chance)
+    }
+    found = {hash_of_values(type_, value).digest for value in [*values.values(), None]}
+    assert len(found) == len(values) + 1
+
+
+def _many(type_, chance):
+    return [value_of(type_, chance) for _ in range(100)]
+
+
+@pytest.mark.parametrize("length", [*range(18), 24, 25, 63, 64, 65, 504, 511, 512, 513, 520])
+def test_every_byte_of_a_text_and_its_length_counts(length):
+    data = bytes(range(1, 256)) * 4
+    text = data[:length]
+    places = range(length) if length < 30 else [*range(0, length, 7), length - 1]
+    changed = [text + b"\0", b"\0" + text, text + data[:8], *(text[:n] + b"\0" + text[n + 1 :] for n in places)]
+    alone = {hash_of_values(BINARY, value).digest for value in [text, text[:-1] if text else None, *changed]}
+    assert len(alone) == len({*changed, text, text[:-1] if text else None})
+    # Among others, in one array with what lies before and after it.
+    others = [b"before", None, b"", b"x" * 600]
+    together = {hash_of_values(BINARY, *others, value, b"after").digest for value in (text, *changed)}
+    assert len(together) == len({text, *changed})
+
+
+@pytest.mark.parametrize("held", [pa.large_string(), pa.string_view(), pa.binary(), pa.binary_view()])
+def test_texts_are_the_same_however_they_are_held(held):
+    values = ["", None, "a", "an iceberg", "x" * 700, "é" * 9]
+    expected = hash_of_values(STRING, *values)
+    array = pa.array(values).cast(pa.binary()).cast(held) if "binary" in str(held) else pa.array(values, held)
+    assert hash_of_column(STRING, array) == expected
+    assert hash_of_column(STRING, pa.concat_arrays([array, array]).slice(3, 6)) == expected
+
+
+@pytest.mark.parametrize("codes", [pa.int8(), pa.uint16(), pa.int32(), pa.int64()])
+def test_dictionaries_are_what_they_encode(codes):
+    values = ["a", None, "b", "a", "", None, "a long text of an iceberg", "b"]
+    expected = hash_of_values(STRING, *values)
+    encoded = pa.array(values).dictionary_encode()
+    array = pa.DictionaryArray.from_arrays(encoded.indices.cast(codes), encoded.dictionary)
+    assert hash_of_column(STRING, array) == expected
+    # A null may be an entry too, an entry may be unused or there twice, and a dictionary larger than the column.
+    entries = pa.array(["a", "b", None, "", "a long text of an iceberg", "a", *(str(n) for n in range(40))])
+    array = pa.DictionaryArray.from_arrays(pa.array([0, 2, 1, 5, 3, None, 4, 1], codes), entries)
+    assert hash_of_column(STRING, array) == expected
+    assert hash_of_column(STRING, pa.concat_arrays([array] * 9).slice(8, 64)) == hash_of_values(STRING, *values * 8)
+    nothing = pa.DictionaryArray.from_arrays(pa.array([None, None], codes), pa.array([], pa.string()))
+    assert hash_of_column(STRING, nothing) == hash_of_values(STRING, None, None)
+
+
+@pytest.mark.parametrize(
+    ("type_", "values", "held"),
+    [
+        (LONG, [0, -1, 2**31 - 1, None], pa.int32()),
+        (DOUBLE, [0.0, -0.0, 1.5, math.nan, None], pa.float32()),
+        (decimal(9, 2), [1, -1, 9_999_999, None], pa.decimal32(9, 2)),
+        (decimal(18, 3), [1, -1, 10**14, None], pa.decimal64(18, 3)),
+        (decimal(18, 3), [1, -1, 10**5, None], pa.decimal128(10, 3)),
+        (TIME, [0, 86_399_999_999, None], pa.int64()),
+        (TIMESTAMP, [0, -1, 10**14, None], pa.timestamp("ns")),
+        (TIMESTAMPTZ, [0, -1, 10**14, None], pa.timestamp("ns", "UTC")),
+        (fixed(3), [b"abc", b"\0\0\0", None], pa.binary()),
+    ],
+)
+def test_values_are_hashed_in_the_types_of_the_schema(type_, values, held):
+    field = column(1, "c", type_)
+    array = pa.array(values, arrow_schema(schema_of(field)).field(0).type)
+    stored = pa.array(values).cast(held) if pa.types.is_integer(held) else array.cast(held)
+    assert stored.type == held
+    assert hash_of_column(type_, stored) == hash_of_column(type_, array)
+    assert hash_of_column(type_, pa.concat_arrays([stored] * 3).slice(len(values), len(values))) == hash_of_column(
+        type_, array
+    )
+
+
+def test_a_uuid_is_its_bytes():
+    data = [bytes(range(16)), None, bytes(16)]
+    expected = hash_of_column(UUID, pa.array(data, pa.binary(16)).cast(pa.uuid()))
+    assert hash_of_column(UUID, pa.array(data, pa.binary(16))) == expected
+    assert hash_of_column(UUID, pa.array(data, pa.binary())) == expected
+
+
+def test_nanoseconds_beyond_a_microsecond_are_not_lost():
+    found = {hash_of_column(TIMESTAMP, pa.array([n], pa.timestamp("ns"))).digest for n in (0, 1, 999, 1000, -1)}
+    assert len(found) == 5
+    assert hash_of_column(TIMESTAMP_NS, pa.array([1], pa.timestamp("ns"))) != hash_of_values(TIMESTAMP_NS, 0)
+
+
+def test_the_zeros_differ_and_every_nan_is_the_same():
+    for type_, bits, nans in (
+        (FLOAT, np.uint32, [0x7FC00000, 0xFFC00001]),
+        (DOUBLE, np.uint64, [0x7FF8 << 48, (0xFFF8 << 48) + 1]),
+    ):
+        floats = [pa.array(np.array([nan], bits).view(f"f{np.dtype(bits).itemsize}")) for nan in nans]
+        assert hash_of_column(type_, floats[0]) == hash_of_column(type_, floats[1]) != hash_of_values(type_, None)
+        assert hash_of_values(type_, 0.0) != hash_of_values(type_, -0.0)
+
+
+def test_signs_lost_by_two_columns_of_a_row_do_not_make_up_for_each_other():
+    schema = schema_of(column(1, "x", DOUBLE), column(2, "y", DOUBLE), column(3, "n", LONG), column(4, "m", LONG))
+    row = {"x": 1.5, "y": 2.5, "n": 1, "m": 2}
+    others = [
+        row | {"x": -1.5, "y": -2.5},
+        row | {"n": 1 - 2**63, "m": 2 - 2**63},
+        row | {"x": -1.5, "m": 2 - 2**63},
+        row | {"x": 2.5, "y": 1.5},
+        row | {"n": 2, "m": 1},
+    ]
+    assert len({hash_of(table_of(schema, [each]), schema).digest for each in [row, *others]}) == 6
+
+
+def test_values_swapped_between_rows_are_found_whatever_else_the_rows_hold():
+    schema = schema_of(column(1, "n", LONG), column(2, "m", LONG), column(3, "flag", BOOLEAN))
+    chance = random.Random(1)
+    for _ in range(300):
+        a, b, c, d = (chance.randrange(3) for _ in range(4))
+        flag = chance.random() < 0.5
+        one = [{"n": a, "m": b, "flag": flag}, {"n": c, "m": d, "flag": flag}]
+        other = [{"n": c, "m": b, "flag": flag}, {"n": a, "m": d, "flag": flag}]
+        found = hash_of(table_of(schema, one), schema) == hash_of(table_of(schema, other), schema)
+        assert found == (a == c or b == d)
+
+
+def test_a_null_struct_is_not_one_of_nulls_and_what_lies_below_a_null_is_no_data():
+    fields = list(arrow_field(column(1, "c", PAIR)).type)
+    children = [pa.array([1, 2, None], pa.int32()), pa.array(["a", "b", None])]
+    struct = pa.StructArray.from_arrays(children, fields=fields, mask=pa.array([True, False, False]))
+    expected = hash_of_values(PAIR, None, {"x": 2, "y": "b"}, {"x": None, "y": None})
+    assert hash_of_column(PAIR, struct) == expected
+    assert hash_of_values(PAIR, None) != hash_of_values(PAIR, {"x": None, "y": None})
+    type_ = ListType(element_id=2, element=LONG)
+    lists = pa.ListArray.from_arrays([0, 2, 3], np.arange(3), type=_listed(LONG), mask=pa.array([True, False]))
+    assert hash_of_column(type_, lists) == hash_of_values(type_, None, [2])
+
+
+def test_the_order_of_elements_matters_and_that_of_entries_does_not():
+    listed, mapped = ListType(element_id=2, element=LONG), MapType(key_id=3, key=STRING, value_id=4, value=LONG)
+    assert hash_of_values(listed, [1, 2]) != hash_of_values(listed, [2, 1])
+    assert hash_of_values(listed, [1], [2]) != hash_of_values(listed, [1, 2], [])
+    assert hash_of_values(listed, [None]) != hash_of_values(listed, [])
+    assert hash_of_values(mapped, [("a", 1), ("b", 2)]) == hash_of_values(mapped, [("b", 2), ("a", 1)])
+    assert hash_of_values(mapped, [("a", 1), ("b", 2)]) != hash_of_values(mapped, [("a", 2), ("b", 1)])
+    assert hash_of_values(mapped, [("a", 1)], [("b", 2)]) != hash_of_values(mapped, [("a", 1), ("b", 2)], [])
+
+
+def test_large_lists_and_fields_of_a_struct_in_another_order_are_the_same():
+    type_ = ListType(element_id=2, element=LONG)
+    array = pa.array([[1, 2], None, [], [3]], pa.large_list(_listed(LONG).value_field))
+    assert hash_of_column(type_, array) == hash_of_values(type_, [1, 2], None, [], [3])
+    fields = list(arrow_field(column(1, "c", PAIR)).type)
+    turned = pa.StructArray.from_arrays([pa.array(["a"]), pa.array([1], pa.int32())], fields=fields[::-1])
+    assert hash_of_column(PAIR, turned) == hash_of_values(PAIR, {"x": 1, "y": "a"})
+
+
+def test_a_column_that_is_lacking_has_its_default_or_nulls_at_every_level():
+    wider = StructType((*PAIR.fields, replace(column(14, "z", LONG), initial_default=7), column(15, "w", DATE)))
+    array = pa.array([{"x": 1, "y": "a"}, None], arrow_field(column(1, "c", PAIR)).type)
+    expected = hash_of_values(wider, {"x": 1, "y": "a", "z": 7, "w": None}, None)
+    assert hash_of_column(wider, array) == expected
+    needed = StructType((*PAIR.fields, column(16, "v", LONG, required=True)))
+    with pytest.raises(InvalidTableError, match=r"'c\.v' is required and missing"):
+        hash_of_column(needed, array)
+
+
+def test_columns_of_no_values_and_of_other_tables_are_not_looked_at():
+    schema = schema_of(*WORDS.fields, column(3, "nothing", UNKNOWN))
+    table = table_of(WORDS, [{"n": 1, "s": "a"}])
+    other = table.append_column(pa.field("other", pa.int64(), metadata={FIELD_ID_KEY: b"9"}), pa.array([5]))
+    without_id = other.append_column("origin", pa.array([5]))
+    assert hash_of(without_id, schema) == hash_of(table, WORDS)
+    null = pa.table(
+        [pa.array([1]), pa.nulls(1)],
+        schema=pa.schema([table.schema.field(0), table.schema.field(1).with_type(pa.null())]),
+    )
+    assert hash_of(null, WORDS) == hash_of(table_of(WORDS, [{"n": 1}]), WORDS)
+
+
+@pytest.mark.parametrize(
+    ("type_", "array"),
+    [
+        (INT, pa.array([1], pa.int64())),
+        (LONG, pa.array([1.0])),
+        (FLOAT, pa.array([1.0])),
+        (STRING, pa.array([1])),
+        (BOOLEAN, pa.array([1])),
+        (decimal(9, 2), pa.array([1], pa.decimal128(9, 3))),
+        (decimal(9, 2), pa.array([1], pa.decimal128(10, 2))),
+        (TIMESTAMP, pa.array([1], pa.timestamp("us", "UTC"))),
+        (TIMESTAMPTZ, pa.array([1], pa.timestamp("us"))),
+        (TIMESTAMP_NS, pa.array([1], pa.timestamp("us"))),
+        (DATE, pa.array([1], pa.int32())),
+        (PAIR, pa.array([1])),
+        (ListType(element_id=2, element=LONG), pa.array([1])),
+        (MapType(key_id=2, key=LONG, value_id=3, value=LONG), pa.array([[1]])),
+    ],
+    ids=str,
+)
+def test_a_column_of_another_type_is_refused(type_, array):
+    with pytest.raises(InvalidTableError, match=r"column 'c' holds '.*', not '"):
+        hash_of_column(type_, array)
+
+
+def test_a_list_whose_elements_are_another_field_is_refused():
+    array = pa.array([[1]], _listed(LONG))
+    with pytest.raises(InvalidTableError, match=r"'c\.element' has the field id 2, not 5"):
+        hash_of_column(ListType(element_id=5, element=LONG), array)

@@ -1,0 +1,561 @@
+"""Manifests as Arrow batches: whichever decoder reads them, the entries are those that `read_manifest` reads."""
+
+import io
+import sys
+import tempfile
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, UnsupportedError
+from icekeep.planning.manifests import reader as manifest_reader
+from icekeep.planning.manifests.avro_decoder import BATCH_RECORDS
+from icekeep.planning.manifests.entry_schema import STORED
+from icekeep.planning.manifests.partition_columns import distinct_partitions
+from icekeep.planning.manifests.reader import ManifestDecoder, batch_schema, chosen_decoder, read_manifest_batches
+from icekeep.spec.avro import read_header
+from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
+from icekeep.spec.types import NestedField, StructType, parse_type
+from icekeep.storage.local import LocalStorage
+from kit.cases import cases
+from kit.foreign_files import our_manifest, write_with_pyiceberg
+from kit.manifests import (
+    DAY,
+    MANIFEST,
+    UNPARTITIONED,
+    added,
+    blocks,
+    data_file,
+    deleted,
+    existing,
+    field_of,
+    read_entries,
+    recounted,
+    resized,
+    with_metadata,
+    with_schema,
+    write_manifest,
+)
+from kit.storage import MemoryStorage
+from kit.strategies import decimal_types, fixed_types
+from kit.table_strategies import data_files, manifest_entries, partition_types
+
+DATAFUSION, FASTAVRO = ManifestDecoder.DATAFUSION, ManifestDecoder.FASTAVRO
+ALL = (*STORED.names, "partition")
+UNKNOWN_COUNTS = dict.fromkeys(("added_files_count", "existing_files_count", "deleted_files_count"))
+MEMORY = "memory://bucket/m0.avro"
+METRICS: dict[str, Any] = {
+    "column_sizes": {1: 10, 2: 20},
+    "lower_bounds": {1: b"\1\0\0\0", 2: b""},
+    "upper_bounds": {2: b"\xff"},
+    "value_counts": {},
+    "split_offsets": (4, 1000),
+    "sort_order_id": 3,
+}
+
+
+class _Stored(LocalStorage):
+    """Answers every location with the same bytes, wherever it is."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__()
+        self.data = data
+
+    def read(self, location: str, length_bytes: int | None = None) -> bytes:
+        return self.data
+
+
+def batches(
+    data: bytes,
+    row: ManifestFile,
+    partition: StructType = DAY,
+    columns: Collection[str] = ALL,
+    decoder: ManifestDecoder = DATAFUSION,
+    batch_records: int = BATCH_RECORDS,
+) -> list[pa.RecordBatch]:
+    found = read_manifest_batches(row, partition, _Stored(data), columns, decoder=decoder, batch_records=batch_records)
+    return [*found]
+
+
+def vectorised(*arguments: Any, **how: Any) -> list[pa.RecordBatch]:
+    """Read by DataFusion alone: that a manifest had to be read again is an error here."""
+
+    def refuse(*_: Any) -> pa.RecordBatch:
+        raise AssertionError("fastavro was needed")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest_reader, "batch_of_entries", refuse)
+        return batches(*arguments, **how)
+
+
+def rows(found: Iterable[pa.RecordBatch], columns: Collection[str] = ALL) -> list[dict[str, Any]]:
+    """The rows of batches in the form of spec values."""
+    made = []
+    for batch in found:
+        batch.validate(full=True)
+        names = [name for name in batch.schema.names if name != "partition"]
+        part = batch.select(names).to_pylist(maps_as_pydicts="strict") if names else [{} for _ in range(len(batch))]
+        if "partition" in columns:
+            tuples, codes = distinct_partitions(batch["partition"])
+            part = [{**row, "partition": tuples[code]} for row, code in zip(part, codes, strict=True)]
+        made += part
+    return made
+
+
+def rows_of(entries: Iterable[ManifestEntry], columns: Collection[str] = ALL) -> list[dict[str, Any]]:
+    made = []
+    for entry in entries:
+        values = {**msgspec.structs.asdict(entry.data_file), **msgspec.structs.asdict(entry)}
+        row = {name: values[name] for name in ALL if name in columns}
+        row = {k: [*v] if isinstance(v, tuple) and k != "partition" else v for k, v in row.items()}
+        made.append({k: int(v) if k in ("status", "content") else v for k, v in row.items()})
+    return made
+
+
+def check(data: bytes, row: ManifestFile, partition: StructType = DAY, batch_records: int = BATCH_RECORDS) -> None:
+    """Both decoders give what `read_manifest` gives, DataFusion without help."""
+    expected = rows_of(read_entries(data, row, partition))
+    ours = vectorised(data, row, partition, batch_records=batch_records)
+    slow = batches(data, row, partition, decoder=FASTAVRO, batch_records=batch_records)
+    # NaN is not equal to itself, but it looks the same.
+    assert repr(rows(ours)) == repr(rows(slow)) == repr(expected)
+    assert {b.schema for b in (*ours, *slow)} <= {batch_schema(ALL, partition)}
+
+
+def outcome(data: bytes, row: ManifestFile, partition: StructType, decoder: ManifestDecoder | None) -> str:
+    """Rows or an error, as text."""
+    try:
+        if decoder is None:
+            return repr(rows_of(read_entries(data, row, partition)))
+        return repr(rows(batches(data, row, partition, decoder=decoder)))
+    except InvalidTableError as error:
+        return str(error)
+
+
+def recoded(data: bytes, codec: str, block_bytes: int = 16000) -> bytes:
+    """The same records written by fastavro with another codec."""
+    out = io.BytesIO()
+    header = read_header(data, "")
+    metadata = {k: v.decode() for k, v in header.metadata.items() if not k.startswith("avro.")}
+    reader = fastavro.reader(io.BytesIO(data))
+    fastavro.writer(out, header.schema, reader, codec=codec, metadata=metadata, sync_interval=block_bytes)
+    return out.getvalue()
+
+
+# Sound manifests.
+
+
+@given(st.data())
+def test_entries_of_any_partition_type_are_the_same_by_either_decoder(data: st.DataObject):
+    partition = data.draw(partition_types(), label="partition")
+    entries = data.draw(st.lists(manifest_entries(partition), max_size=4))
+    version = data.draw(st.sampled_from([1, 2, 3]) if all(numbered(e) for e in entries) else st.sampled_from([2, 3]))
+    codec = data.draw(st.sampled_from(["gzip", "uncompressed"]))
+    check(*write_manifest(entries, partition, codec=codec, format_version=version), partition)
+
+
+def numbered(entry: ManifestEntry) -> bool:
+    """Whether an entry can be one of version 1, which has no sequence numbers."""
+    return entry.status == 1
+
+
+@given(st.data())
+@cases(30)
+def test_partitions_of_decimals_and_fixed_values_of_every_size_come_back(data: st.DataObject):
+    partition = data.draw(partition_types(decimal_types() | fixed_types()))
+    entries = data.draw(st.lists(manifest_entries(partition), min_size=1, max_size=3))
+    check(*write_manifest(entries, partition), partition)
+
+
+@given(st.data())
+@cases(30)
+def test_delete_files_are_the_same_by_either_decoder(data: st.DataObject):
+    file = msgspec.structs.replace(
+        data.draw(data_files(DAY)),
+        content=data.draw(st.sampled_from([1, 2])),
+        equality_ids=data.draw(st.none() | st.lists(st.integers(0, 2**31 - 1), max_size=3).map(tuple)),
+        referenced_data_file=data.draw(st.none() | st.just("file:/a.parquet")),
+    )
+    check(*write_manifest([existing(file), added(file)], content=ManifestContent.DELETES))
+
+
+def test_deletion_vectors_of_version_3_are_read():
+    vector = data_file(content=1, file_format="PUFFIN", content_offset=4, content_size_in_bytes=40)
+    check(*write_manifest([added(vector)], content=ManifestContent.DELETES, format_version=3))
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "zstandard", "snappy", "bzip2"])
+@pytest.mark.parametrize("batch_records", [1, 7, 100_000])
+def test_a_manifest_of_several_blocks_and_any_codec_is_read_in_batches(codec: str, batch_records: int):
+    files = [data_file(f"file:/{number}", partition=(number % 7,), **METRICS) for number in range(500)]
+    data, row = write_manifest([[added, existing, deleted][n % 3](file) for n, file in enumerate(files)])
+    data = recoded(data, codec, 4000)
+    check(data, resized(row, data), batch_records=batch_records)
+    if batch_records == 7:
+        assert len(batches(data, resized(row, data), batch_records=7)) == len(blocks(data)) > 3
+
+
+@pytest.mark.parametrize("decoder", ManifestDecoder)
+def test_only_the_wanted_columns_come_in_the_order_of_stored(decoder: ManifestDecoder):
+    data, row = write_manifest([added(data_file(**METRICS)), existing()])
+    for columns in ({"partition", "record_count", "status"}, {"upper_bounds"}, {"first_row_id"}, {"partition"}, ALL):
+        found = batches(data, row, columns=columns, decoder=decoder)
+        assert [batch.schema.names for batch in found] == [[name for name in ALL if name in columns]]
+        assert rows(found, columns) == rows_of(read_entries(data, row), columns)
+
+
+def test_a_manifest_without_entries_gives_no_batches():
+    data, row = write_manifest([])
+    assert vectorised(data, row) == batches(data, row, decoder=FASTAVRO) == []
+
+
+def test_entries_of_an_unpartitioned_spec_have_an_empty_partition():
+    data, row = write_manifest([added(data_file(partition=()))] * 3, UNPARTITIONED)
+    check(data, row, UNPARTITIONED)
+    (batch,) = vectorised(data, row, UNPARTITIONED, ["partition"])
+    assert (len(batch), batch["partition"].to_pylist()) == (3, [{}, {}, {}])
+
+
+def test_first_row_ids_are_inherited_from_batch_to_batch():
+    files = [data_file(f"file:/{n}", record_count=n + 1, first_row_id=7 if n % 5 == 2 else None) for n in range(60)]
+    data, row = write_manifest([[added, existing, deleted][n % 3](f) for n, f in enumerate(files)], format_version=3)
+    data = recoded(data, "deflate", 500)
+    row = msgspec.structs.replace(resized(row, data), first_row_id=1000)
+    check(data, row, batch_records=1)
+    assert len(batches(data, row, batch_records=1)) > 3
+    found = rows(vectorised(data, row, columns=["first_row_id"], batch_records=1), ())
+    assert [r["first_row_id"] for r in found[:6]] == [1000, 1001, 7, 1003, 1007, None]
+
+
+@pytest.mark.parametrize("sequence_number", [None, 0, 5])
+def test_ids_and_numbers_are_inherited(sequence_number: int | None):
+    data, row = write_manifest([added(), added(snapshot_id=1, sequence_number=2), existing()], sequence_number=None)
+    check(data, msgspec.structs.replace(row, sequence_number=sequence_number))
+
+
+def test_fields_are_found_by_id_whatever_their_names_and_places():
+    def renamed(schema: Any) -> Any:
+        for number, field_id in enumerate((1, 3, 100, 103, 1000, 108, 117, 118, 125, 2, 102)):
+            field_of(schema, field_id)["name"] = f"Ab_{number}"
+        field_of(schema, 101)["name"] = "file_path"
+        return schema
+
+    data, row = write_manifest([added(data_file(**METRICS)), deleted()], codec="uncompressed")
+    changed = with_schema(data, renamed)
+    check(changed, resized(row, changed))
+    assert rows(batches(changed, resized(row, changed))) == rows(batches(data, row))
+
+
+def test_fields_that_are_not_known_are_ignored():
+    data, row = write_manifest([added(data_file(sort_order_id=3, split_offsets=(1, 2)))], format_version=3)
+
+    def unknown(schema: Any) -> Any:
+        for field_id in (140, 132, 143):
+            field_of(schema, field_id).update({"field-id": 9000 + field_id, "name": f"x{field_id}"})
+        return schema
+
+    changed = with_schema(data, unknown)
+    check(changed, resized(row, changed))
+    assert rows(batches(changed, resized(row, changed)))[0]["sort_order_id"] is None
+
+
+def test_whole_numbers_may_be_stored_in_either_width():
+    def widened(schema: Any) -> Any:
+        for field_id in (0, 134, 117, 133):
+            field = field_of(schema, field_id) if field_id != 133 else field_of(schema, 132)["type"][1]
+            field["items" if field_id == 133 else "type"] = "int" if field_id == 133 else "long"
+        field_of(schema, 1000)["type"] = ["null", "int"]
+        return schema
+
+    long_day = StructType((NestedField(field_id=1000, name="day", type=parse_type("long")),))
+    data, row = write_manifest([added(data_file(**METRICS))])
+    changed = with_schema(data, widened)
+    check(changed, resized(row, changed), long_day)
+
+
+def test_values_of_an_unknown_transform_are_shown_as_text():
+    data, row = write_manifest([added(), added(data_file(partition=(None,)))])
+    text = StructType((NestedField(field_id=1000, name="day", type=parse_type("string")),))
+    for found in (vectorised(data, row, text), batches(data, row, text, decoder=FASTAVRO)):
+        assert [r["partition"] for r in rows(found)] == [("19000",), (None,)]
+
+
+def test_a_manifest_that_pyiceberg_wrote_is_read():
+    partition = StructType(
+        tuple(
+            NestedField(field_id=1000 + n, name=f"p{n}", type=parse_type(name))
+            for n, name in enumerate(("date", "string", "decimal(9, 2)", "timestamptz", "uuid", "fixed[3]", "double"))
+        )
+    )
+
+    @given(st.lists(manifest_entries(partition), min_size=1, max_size=4))
+    @cases(10)
+    def agrees(entries: list[ManifestEntry]) -> None:
+        written, row = write_with_pyiceberg(MANIFEST, entries, partition)
+        check(written, msgspec.structs.replace(our_manifest(row), sequence_number=5), partition)
+
+    agrees()
+
+
+# Files that are not what they must be.
+
+
+def several_blocks(codec: str) -> tuple[bytes, ManifestFile]:
+    files = [data_file(f"file:/warehouse/{number:03}/{'x' * 30}", **METRICS) for number in range(60)]
+    data, row = write_manifest([added(file) for file in files])
+    data = recoded(data, codec, 1500)
+    assert len(blocks(data)) > 3
+    return data, resized(row, data)
+
+
+@pytest.mark.parametrize("codec", ["deflate", "null", "zstandard", "snappy"])
+def test_a_manifest_that_was_cut_gives_the_error_that_says_so(codec: str):
+    data, row = several_blocks(codec)
+    ends = [len(data)]
+    for block in reversed(blocks(data)):
+        ends.append(ends[-1] - len(block))
+    for end in ends[1:]:
+        for length in (end, end + 1, end + 10, end - 5):
+            cut = data[:length]
+            assert outcome(cut, row, DAY, DATAFUSION) == (
+                f"manifest {MANIFEST!r} has {length} bytes, but its manifest list says {len(data)}"
+            )
+            found = outcome(cut, resized(row, cut), DAY, DATAFUSION)
+            assert not found.startswith("[")
+            assert found == outcome(cut, resized(row, cut), DAY, None)
+
+
+@pytest.mark.parametrize("change", [-60, -2, -1, 1, 5, 1 << 40])
+@pytest.mark.parametrize("codec", ["gzip", "uncompressed"])
+def test_a_block_that_counts_other_records_than_it_holds_is_an_error_and_hangs_nothing(codec: str, change: int):
+    data, row = write_manifest([added(), existing(), deleted()], codec=codec)
+    row = msgspec.structs.replace(row, **UNKNOWN_COUNTS)
+    (block,) = blocks(data)
+    spoilt = data.removesuffix(block) + recounted(block, change)
+    found = outcome(spoilt, resized(row, spoilt), DAY, DATAFUSION)
+    assert found.startswith("cannot read Avro file")
+    assert found == outcome(spoilt, resized(row, spoilt), DAY, None)
+
+
+@pytest.mark.parametrize("codec", ["deflate", "null", "zstandard", "snappy"])
+@given(data=st.data())
+@cases(80)
+def test_damage_is_an_error_or_what_fastavro_makes_of_it(codec: str, data: st.DataObject):
+    sound, row = several_blocks(codec)
+    row = row if data.draw(st.booleans()) else msgspec.structs.replace(row, **UNKNOWN_COUNTS)
+    spoilt = bytearray(sound)
+    start = data.draw(st.integers(len(sound) - sum(map(len, blocks(sound))), len(sound) - 1))
+    spoilt[start : start + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    row = resized(row, bytes(spoilt))
+    found, expected = (outcome(bytes(spoilt), row, DAY, decoder) for decoder in (DATAFUSION, FASTAVRO))
+    # DataFusion takes whatever is not null for the other branch of a union, where fastavro looks for one more.
+    assert found == expected or (found.startswith("[") and "list index out of range" in expected)
+
+
+@pytest.mark.parametrize("name", ["added_files_count", "existing_files_count", "deleted_files_count"])
+@pytest.mark.parametrize("decoder", ManifestDecoder)
+def test_a_manifest_must_have_as_many_entries_as_its_list_says(name: str, decoder: ManifestDecoder):
+    data, row = write_manifest([added(), existing(), deleted()])
+    kind = name.removesuffix("_files_count")
+    wrong = msgspec.structs.replace(row, **{name: 2})
+    with pytest.raises(InvalidTableError, match=f"holds 1 {kind} entries, but its manifest list says 2"):
+        batches(data, wrong, columns=["file_path"], decoder=decoder)
+
+
+def both_refuse(data: bytes, row: ManifestFile, partition: StructType = DAY) -> str:
+    """The one error by which `read_manifest` and both decoders refuse a file."""
+    (message,) = {outcome(data, resized(row, data), partition, d) for d in (None, DATAFUSION, FASTAVRO)}
+    assert not message.startswith("[")
+    return message
+
+
+@pytest.mark.parametrize(("field_id", "name"), [(100, "file_path"), (101, "file_format"), (103, "record_count")])
+def test_a_field_that_the_spec_requires_must_be_there(field_id: int, name: str):
+    data, row = write_manifest([added()])
+
+    def lacking(schema: Any) -> Any:
+        field_of(schema, field_id)["field-id"] = 9999
+        return schema
+
+    assert f"an entry lacks {name!r}" in both_refuse(with_schema(data, lacking), row)
+
+
+def test_two_fields_of_one_name_or_one_without_an_id_are_refused():
+    data, row = write_manifest([added()])
+
+    def doubled(schema: Any) -> Any:
+        field_of(schema, 101)["name"] = "file_path"
+        return schema
+
+    def without_id(schema: Any) -> Any:
+        del field_of(schema, 101)["field-id"]
+        return schema
+
+    assert "two fields of one name" in both_refuse(with_schema(data, doubled), row)
+    assert "no field id" in both_refuse(with_schema(data, without_id), row)
+
+
+def test_a_partition_field_that_no_id_finds_is_an_error_never_null():
+    other = StructType((NestedField(field_id=1001, name="day", type=parse_type("date")),))
+    assert "no partition field with id 1001" in both_refuse(*write_manifest([added()]), other)
+
+
+@pytest.mark.parametrize("type_", ["boolean", "double", "decimal(9, 2)", "uuid", "binary", "fixed[2]"])
+def test_a_partition_value_of_another_kind_is_refused(type_: str):
+    other = StructType((NestedField(field_id=1000, name="day", type=parse_type(type_)),))
+    assert "cannot read" in both_refuse(*write_manifest([added()]), other)
+
+
+@pytest.mark.parametrize(("field_id", "value"), [(0, 3), (0, -1), (134, 3), (134, 1), (134, -1)])
+def test_a_status_or_content_that_cannot_be_is_refused(field_id: int, value: int):
+    data, row = write_manifest([added()])
+    message = both_refuse(with_number(data, field_id, value), row)
+    assert "is not of the kind" in message if value == 1 else f" {value}; the spec knows" in message
+
+
+def test_a_manifest_must_be_of_the_kind_that_its_list_says():
+    data, row = write_manifest([added()])
+    deletes = msgspec.structs.replace(row, content=ManifestContent.DELETES)
+    assert "is not of the kind" in both_refuse(with_metadata(data, {"content": b"deletes"}), deletes)
+    assert "but its manifest list says deletes" in both_refuse(data, deletes)
+
+
+@pytest.mark.parametrize("make", [existing, deleted])
+def test_an_older_entry_without_a_sequence_number_is_an_error(make: Any):
+    data, row = write_manifest([make()])
+
+    def lacking(schema: Any) -> Any:
+        field_of(schema, 3).update({"field-id": 9999, "name": "x"})
+        return schema
+
+    assert "has no sequence number" in both_refuse(with_schema(data, lacking), row)
+
+
+@pytest.mark.parametrize("decoder", ManifestDecoder)
+def test_a_number_that_no_column_can_hold_is_an_error(decoder: ManifestDecoder):
+    data, row = write_manifest([added(data_file(sort_order_id=3))])
+    big = with_number(data, 140, 1 << 40)
+    with pytest.raises(InvalidTableError, match="cannot read"):
+        batches(big, resized(row, big), decoder=decoder)
+    assert batches(big, resized(row, big), columns=["file_path"], decoder=decoder)[0].num_rows == 1
+
+
+def with_number(data: bytes, field_id: int, value: int) -> bytes:
+    """A manifest with another value of a field in its one entry, which may be wide."""
+    header = read_header(data, "")
+    schema = header.schema
+    field = field_of(schema, field_id)
+    field.pop("default", None)
+    field["type"] = "long"
+    (record,) = fastavro.reader(io.BytesIO(data))
+    (record if field_id == 0 else record["data_file"])[field["name"]] = value
+    out = io.BytesIO()
+    metadata = {k: v.decode() for k, v in header.metadata.items() if not k.startswith("avro.")}
+    fastavro.writer(out, schema, [record], metadata=metadata)
+    return out.getvalue()
+
+
+def test_of_a_map_that_has_a_key_twice_the_last_counts():
+    data, row = write_manifest([added(data_file(value_counts={1: 5, 2: 6, 3: 7}))], codec="uncompressed")
+    pairs = b"\x02\x0a\x04\x0c\x06\x0e"
+    spoilt = data.replace(pairs, b"\x02\x0a\x04\x0c\x02\x0e")
+    assert spoilt != data
+    assert outcome(spoilt, row, DAY, DATAFUSION) == outcome(spoilt, row, DAY, FASTAVRO)
+    assert rows(batches(spoilt, row))[0]["value_counts"] == {1: 7, 2: 6}
+
+
+# Stores, temporary files and the choice.
+
+
+@pytest.mark.parametrize("decoder", ManifestDecoder)
+def test_manifests_of_any_store_are_read(decoder: ManifestDecoder, tmp_path: Path):
+    data, row = write_manifest([added(data_file(**METRICS))], location=MEMORY)
+    memory = MemoryStorage()
+    memory.create(MEMORY, data)
+    odd = tmp_path / "a b*[c]%20#d"
+    odd.mkdir()
+    (odd / "m.avro").write_bytes(data)
+    expected = rows_of(read_entries(data, row))
+    for location, storage in (
+        (MEMORY, memory),
+        (f"file:{odd}/m.avro", LocalStorage()),
+        (f"{odd}/m.avro", LocalStorage()),
+    ):
+        place = msgspec.structs.replace(row, manifest_path=location)
+        assert rows(read_manifest_batches(place, DAY, storage, ALL, decoder=decoder)) == expected
+
+
+@pytest.mark.parametrize("decoder", ManifestDecoder)
+def test_a_manifest_that_is_missing_or_encrypted_is_an_error(decoder: ManifestDecoder):
+    _, row = write_manifest([added()], location=MEMORY)
+    with pytest.raises(MissingFileError):
+        [*read_manifest_batches(row, DAY, MemoryStorage(), ALL, decoder=decoder)]
+    encrypted = msgspec.structs.replace(row, key_metadata=b"k")
+    with pytest.raises(UnsupportedError, match="encrypted"):
+        [*read_manifest_batches(encrypted, DAY, MemoryStorage(), ALL, decoder=decoder)]
+
+
+def test_no_temporary_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    data, row = several_blocks("deflate")
+    found = read_manifest_batches(row, DAY, _Stored(data), ALL, decoder=DATAFUSION, batch_records=1)
+    next(found)
+    found.close()  # type: ignore[attr-defined]
+    vectorised(data, row)
+    spoilt = data[:-300] + b"\xff" * 200 + data[-100:]
+    with pytest.raises(IcekeepError):
+        batches(spoilt, row)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_temporary_directory_of_an_odd_name_or_none_at_all_harms_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    data, row = several_blocks("deflate")
+    expected = rows_of(read_entries(data, row))
+    odd = tmp_path / "a b*[c]%20#d?"
+    odd.mkdir()
+    for directory in (odd, tmp_path / "absent"):
+        monkeypatch.setattr(tempfile, "tempdir", str(directory))
+        assert rows(batches(data, row)) == expected
+
+
+def test_what_datafusion_cannot_do_is_done_by_fastavro_from_where_it_stopped(monkeypatch: pytest.MonkeyPatch):
+    data, row = several_blocks("deflate")
+    expected = rows_of(read_entries(data, row))
+    whole, calls = manifest_reader.StoredEntries.of, []
+
+    class PanicException(BaseException):
+        """As Rust code panics in Python: not an `Exception`."""
+
+    def failing(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise manifest_reader.NotReadError("out of patience")
+        return whole(*arguments)
+
+    monkeypatch.setattr(manifest_reader.StoredEntries, "of", failing)
+    assert rows(batches(data, row, batch_records=1)) == expected
+    assert len(calls) == 3
+
+    def panic(*_: Any) -> None:
+        raise PanicException("index out of bounds")
+
+    monkeypatch.setattr("icekeep.planning.manifests.avro_decoder._read_whole", panic)
+    assert rows(batches(data, row)) == expected
+
+
+def test_the_choice_says_why(monkeypatch: pytest.MonkeyPatch):
+    decoder, why = chosen_decoder()
+    assert (decoder, "is installed" in why) == (DATAFUSION, True)
+    monkeypatch.setitem(sys.modules, "datafusion", None)
+    assert chosen_decoder() == (FASTAVRO, "package datafusion is not installed")
+    data, row = several_blocks("deflate")
+    assert len(rows(batches(data, row))) == 60

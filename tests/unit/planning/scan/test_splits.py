@@ -1,0 +1,268 @@
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.utils.bin_packing import PackingIterator
+
+from icekeep.errors import UsageError
+from icekeep.planning.scan.splits import (
+    MIB,
+    FileToSplit,
+    ReadOptions,
+    Split,
+    adapted_target_size,
+    file_splits,
+    merged_splits,
+    pack_splits,
+    read_options,
+    split_tasks,
+    split_weight,
+)
+
+
+def test_a_table_without_properties_reads_as_icebergs_defaults_say():
+    assert read_options({}) == ReadOptions(
+        split_target_bytes=134217728, planning_lookback=10, open_file_cost_bytes=4194304, is_adaptive=True
+    )
+
+
+def test_each_property_is_read():
+    properties = {
+        "read.split.target-size": "1000",
+        "read.split.planning-lookback": "+3",
+        "read.split.open-file-cost": "0",
+        "read.split.adaptive-size.enabled": "False",
+        "read.split.metadata-target-size": "of no concern",
+    }
+    assert read_options(properties) == ReadOptions(
+        split_target_bytes=1000, planning_lookback=3, open_file_cost_bytes=0, is_adaptive=False
+    )
+    assert read_options({"read.split.adaptive-size.enabled": "TRUE"}).is_adaptive
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("read.split.target-size", "0"),
+        ("read.split.target-size", "128MB"),
+        ("read.split.target-size", "-1"),
+        ("read.split.planning-lookback", "0"),
+        ("read.split.planning-lookback", ""),
+        ("read.split.open-file-cost", "-1"),
+        ("read.split.open-file-cost", "1.5"),
+        ("read.split.adaptive-size.enabled", "yes"),
+    ],
+)
+def test_a_property_that_cannot_be_is_refused_by_name(key, text):
+    with pytest.raises(UsageError, match=f"table property '{key}' is '{text}'; set ") as caught:
+        read_options({key: text})
+    assert caught.value.facts == {"property": key}
+
+
+@pytest.mark.parametrize("file_format", ["PARQUET", "parquet", "ORC", "AVRO"])
+def test_files_with_blocks_are_cut_at_their_offsets_and_without_them_by_size(file_format):
+    assert file_splits(file_format, 100, (4, 60, 90), 30) == ((0, 60), (60, 30), (90, 10))
+    assert file_splits(file_format, 100, (4,), 30) == ((0, 100),)
+    assert file_splits(file_format, 100, None, 30) == ((0, 30), (30, 30), (60, 30), (90, 10))
+    assert file_splits(file_format, 60, (), 30) == ((0, 30), (30, 30))
+    assert file_splits(file_format, 10, None, 30) == ((0, 10),)
+
+
+@pytest.mark.parametrize("offsets", [(60, 4), (4, 4), (4, 100), (4, 60, 120), (-4, 60)])
+def test_offsets_that_cannot_be_true_are_not_cut_at(offsets):
+    assert file_splits("PARQUET", 100, offsets, 50) == ((0, 50), (50, 50))
+
+
+def test_files_of_other_formats_and_empty_files_have_one_split():
+    assert file_splits("puffin", 100, (4, 60), 30) == ((0, 100),)
+    assert file_splits("lance", 100, None, 30) == ((0, 100),)
+    assert file_splits("PARQUET", 0, None, 30) == file_splits("lance", 0, None, 30) == ((0, 0),)
+
+
+@given(
+    st.sampled_from(["PARQUET", "ORC", "avro", "other"]),
+    st.integers(0, 300),
+    st.none() | st.lists(st.integers(-2, 310), max_size=6).map(sorted) | st.lists(st.integers(0, 300), max_size=4),
+    st.integers(1, 400),
+)
+def test_every_byte_of_a_file_is_in_exactly_one_split(file_format, size, offsets, target):
+    splits = file_splits(file_format, size, offsets, target)
+    assert splits[0][0] == 0
+    assert all(start + length == following for (start, length), (following, _) in pairwise(splits))
+    assert sum(splits[-1]) == size
+    assert size == 0 or all(length > 0 for _, length in splits)
+
+
+@pytest.mark.parametrize(
+    ("length", "deletes", "expected"), [(100, (0, 0), 100), (100, (50, 1), 150), (10, (5, 2), 60), (10, (0, 0), 20)]
+)
+def test_a_split_counts_its_bytes_and_its_deletes_or_what_opening_them_costs(length, deletes, expected):
+    assert split_weight(length, *deletes, open_file_cost=20) == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "lookback", "largest_bin_first", "bins"),
+    [
+        (8, 1, False, [[4], [5, 2], [3], [9], [1]]),
+        (8, 1, True, [[5], [4, 2], [9], [3, 1]]),
+        (8, 2, False, [[4, 2], [5, 3], [9], [1]]),
+        (8, 2, True, [[9], [4, 2, 1], [5, 3]]),
+        (8, 9, True, [[4, 2, 1], [5, 3], [9]]),
+        (100, 1, True, [[4, 5, 2, 3, 9, 1]]),
+        (0, 1, False, [[4], [5], [2], [3], [9], [1]]),
+    ],
+)
+def test_an_item_goes_into_the_first_open_bin_with_room(target, lookback, largest_bin_first, bins):
+    packed = pack_splits([4, 5, 2, 3, 9, 1], int, target, lookback, largest_bin_first=largest_bin_first)
+    assert list(packed) == bins
+
+
+def test_of_bins_that_weigh_the_same_the_first_is_closed():
+    assert list(pack_splits("abc", lambda _: 3, 4, 2)) == [["a"], ["b"], ["c"]]
+
+
+_WEIGHTS = st.lists(st.integers(0, 30), max_size=40)
+
+
+@given(_WEIGHTS, st.integers(1, 40), st.integers(1, 6), st.booleans())
+def test_each_item_is_packed_once_in_order_and_no_bin_is_too_heavy(weights, target, lookback, largest_bin_first):
+    items = list(enumerate(weights))
+    bins = list(pack_splits(items, lambda i: i[1], target, lookback, largest_bin_first=largest_bin_first))
+    assert sorted(item for packed in bins for item in packed) == items
+    assert all(packed == sorted(packed) for packed in bins)
+    assert all(packed for packed in bins)
+    assert all(len(packed) == 1 or sum(w for _, w in packed) <= target for packed in bins)
+    if lookback >= len(weights):
+        # First fit: no two bins fit into one.
+        assert all(sum(w for _, w in a) + sum(w for _, w in b) > target for a, b in pairwise(bins))
+
+
+@given(_WEIGHTS, st.integers(1, 40), st.integers(1, 6), st.booleans())
+def test_bins_are_those_that_pyiceberg_packs(weights, target, lookback, largest_bin_first):
+    theirs = list(PackingIterator(weights, target, lookback, int, largest_bin_first))
+    ours = list(pack_splits(weights, int, target, lookback, largest_bin_first=largest_bin_first))
+    # Of the bins that are open at the end it closes the heaviest first too; we close the oldest, as Java does.
+    closed_count = max(0, len(ours) - lookback) if largest_bin_first else len(ours)
+    assert ours[:closed_count] == theirs[:closed_count]
+    assert sorted(ours) == sorted(theirs)
+
+
+@given(_WEIGHTS, st.integers(1, 5))
+def test_no_more_is_held_than_the_open_bins(weights, lookback):
+    taken = []
+    given_back = 0
+    stream = (taken.append(w) or w for w in weights)
+    for packed in pack_splits(stream, int, 10, lookback):
+        if len(taken) < len(weights):
+            # All that was taken and not given back fits into as many bins as may be open.
+            held = sum(taken) - given_back - sum(packed)
+            assert held <= lookback * max(10, *taken)
+        given_back += sum(packed)
+    assert given_back == sum(weights)
+
+
+def test_packing_reads_no_further_than_the_bin_that_it_closes():
+    taken = []
+    stream = (taken.append(n) or n for n in [9] * 100)
+    next(pack_splits(stream, int, 10, 3))
+    assert len(taken) == 4
+
+
+def _file(size, name="f", **facts):
+    return FileToSplit(file=name, file_format="PARQUET", file_size_in_bytes=size, **facts)
+
+
+def test_neighbours_in_one_task_are_one_split_and_others_are_not():
+    a, b = _file(100), _file(100)
+    assert a == b
+    pieces = [Split(a, 0, 10), Split(a, 10, 20), Split(a, 40, 5), Split(b, 45, 5), Split(b, 50, 50), Split(a, 45, 55)]
+    assert merged_splits(pieces) == [
+        Split(a, 0, 30),
+        Split(a, 40, 5),
+        Split(b, 45, 55),
+        Split(a, 45, 55),
+    ]
+    assert merged_splits([]) == []
+
+
+def test_row_groups_become_tasks_of_about_the_target():
+    big = _file(100, split_offsets=(4, 30, 60, 80))
+    small = _file(20, "g")
+    tasks = split_tasks([big, small], ReadOptions(open_file_cost_bytes=1), 60)
+    assert list(tasks) == [[Split(big, 0, 60)], [Split(big, 60, 40), Split(small, 0, 20)]]
+
+
+def test_deletes_and_the_cost_of_opening_fill_a_task():
+    files = [_file(10, n, deletes_bytes=30, deletes_count=1) for n in "abc"]
+    options = ReadOptions(split_target_bytes=80, open_file_cost_bytes=1)
+    assert [len(task) for task in split_tasks(files, options)] == [2, 1]
+    assert [len(task) for task in split_tasks(files, ReadOptions(split_target_bytes=80, open_file_cost_bytes=40))] == [
+        1,
+        1,
+        1,
+    ]
+
+
+_FILES = st.lists(
+    st.builds(
+        lambda size, cuts, deletes: _file(
+            size,
+            split_offsets=sorted({c for c in cuts if c < size}) or None,
+            deletes_bytes=deletes * 5,
+            deletes_count=deletes,
+        ),
+        st.integers(0, 200),
+        st.lists(st.integers(0, 200), max_size=4),
+        st.integers(0, 3),
+    ),
+    max_size=8,
+)
+
+
+@given(_FILES, st.integers(10, 120), st.integers(1, 4), st.integers(0, 20))
+def test_every_byte_of_every_file_is_in_exactly_one_task(files, target, lookback, cost):
+    options = ReadOptions(split_target_bytes=target, planning_lookback=lookback, open_file_cost_bytes=cost)
+    tasks = list(split_tasks(files, options))
+    for file in files:
+        pieces = sorted((s.start, s.length) for task in tasks for s in task if s.of is file)
+        assert pieces[0][0] == 0
+        assert all(start + length == following for (start, length), (following, _) in pairwise(pieces))
+        assert sum(pieces[-1]) == file.file_size_in_bytes
+    for task in tasks:
+        touching = [a for a, b in pairwise(task) if a.of is b.of and a.start + a.length == b.start]
+        assert not touching
+        weight = sum(split_weight(s.length, s.of.deletes_bytes, s.of.deletes_count, cost) for s in task)
+        if weight > target:
+            # One block that cannot be cut, in a file whose deletes come with it.
+            [only] = task
+            assert any(
+                (only.start, only.length) == cut
+                for cut in file_splits("PARQUET", only.of.file_size_in_bytes, only.of.split_offsets, target)
+            )
+
+
+@pytest.mark.parametrize(
+    ("scan_bytes", "parallelism", "expected"),
+    [
+        (1000 * MIB, 4, 128 * MIB),
+        (512 * MIB, 4, 128 * MIB),
+        (400 * MIB, 8, 50 * MIB),
+        (100 * MIB, 50, 16 * MIB),
+        (0, 4, 16 * MIB),
+    ],
+)
+def test_a_small_scan_is_cut_finer_so_that_all_slots_have_work(scan_bytes, parallelism, expected):
+    assert adapted_target_size(ReadOptions(), scan_bytes, parallelism) == expected
+    assert adapted_target_size(ReadOptions(is_adaptive=False), scan_bytes, parallelism) == 128 * MIB
+    few = ReadOptions(split_target_bytes=MIB)
+    assert adapted_target_size(few, scan_bytes, parallelism) == MIB
+
+
+@given(st.integers(0, 10**12), st.integers(1, 10**4), st.integers(1, 10**9))
+def test_the_adapted_size_is_never_above_the_target_and_enough_for_all_slots(scan_bytes, parallelism, target):
+    size = adapted_target_size(ReadOptions(split_target_bytes=target), scan_bytes, parallelism)
+    assert 1 <= size <= target
+    if size > 16 * MIB:
+        assert math.ceil(scan_bytes / size) >= parallelism

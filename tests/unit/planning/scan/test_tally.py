@@ -1,0 +1,104 @@
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icekeep.planning.entries.decode import Amount, Decoded, Steps
+from icekeep.planning.scan.tally import LARGEST_COUNT, SizeDistribution, Tally
+
+SIZES = st.lists(st.integers(0, 1 << 45), min_size=1, max_size=60)
+
+
+def decoded(files: list[tuple[str, int, int, bytes]], spec_id: int = 0) -> Decoded:
+    """Files as (path, bytes, rows, partition), none of them dropped."""
+    paths, sizes, records, partitions = ([*column] for column in zip(*files, strict=True)) if files else ([],) * 4
+    rows = pa.record_batch(
+        {
+            "spec_id": pa.array([spec_id] * len(files), pa.int32()),
+            "partition": pa.array(partitions, pa.binary()),
+            "file_path": pa.array(paths, pa.string()),
+            "record_count": pa.array(records, pa.int64()),
+            "file_size_in_bytes": pa.array(sizes, pa.int64()),
+        }
+    )
+    amount = Amount(len(files), sum(sizes))
+    return Decoded(rows, Steps(amount + Amount(2, 20), amount + Amount(1, 10), amount))
+
+
+def tallied(*batches: Decoded) -> Tally:
+    tally = Tally()
+    for batch in batches:
+        tally.add(batch)
+    return tally
+
+
+@given(SIZES)
+def test_quantiles_are_exact_to_one_percent_and_the_ends_are_exact(sizes: list[int]) -> None:
+    distribution = SizeDistribution()
+    distribution.add(np.array(sizes))
+    assert (distribution.least, distribution.greatest, distribution.count) == (min(sizes), max(sizes), len(sizes))
+    exact = sorted(sizes)[(len(sizes) + 1) // 2 - 1]
+    assert distribution.quantile(0.5) == pytest.approx(exact, rel=0.011, abs=1)
+    assert distribution.quantile(1.0) == pytest.approx(max(sizes), rel=0.011, abs=1)
+
+
+@given(SIZES, SIZES)
+def test_distributions_add_up(some: list[int], others: list[int]) -> None:
+    one, two, both = SizeDistribution(), SizeDistribution(), SizeDistribution()
+    one.add(np.array(some))
+    two.add(np.array(others))
+    both.add(np.array(some + others))
+    one.merge(two)
+    assert [one.quantile(share) for share in (0.1, 0.5, 0.9)] == [both.quantile(share) for share in (0.1, 0.5, 0.9)]
+    assert (one.least, one.greatest, one.count) == (both.least, both.greatest, both.count)
+
+
+def test_nothing_has_no_quantiles() -> None:
+    empty = SizeDistribution()
+    empty.add(np.array([], dtype=np.int64))
+    empty.merge(SizeDistribution())
+    assert (empty.quantile(0.5), empty.least, empty.greatest) == (None, None, None)
+
+
+FILES = st.lists(
+    st.tuples(
+        st.integers(0, 10**6).map("file:/t/{}".format),
+        st.integers(0, 1 << 40),
+        st.integers(0, 10**9),
+        st.sampled_from([b"", b"a", b"b"]),
+    ),
+    max_size=30,
+    unique_by=lambda file: file[0],
+)
+
+
+@given(FILES, FILES)
+def test_a_tally_counts_what_it_is_given_and_tallies_of_other_tasks_add_up(
+    some: list[tuple[str, int, int, bytes]], others: list[tuple[str, int, int, bytes]]
+) -> None:
+    one, two = tallied(decoded(some)), tallied(decoded(others, spec_id=1))
+    one.merge(pickle.loads(pickle.dumps(two)))
+    everything = some + others
+    assert one.files == Amount(len(everything), sum(size for _, size, _, _ in everything))
+    assert one.steps.opened == one.files + Amount(4, 40)
+    assert one.steps.by_partition == one.files + Amount(2, 20)
+    assert one.record_count == sum(records for _, _, records, _ in everything)
+    largest = sorted(((size, path) for path, size, _, _ in everything), reverse=True)[:LARGEST_COUNT]
+    assert [file.bytes for file in one.largest] == [size for size, _ in largest]
+    expected = {(spec, p) for spec, files in ((0, some), (1, others)) for _, _, _, p in files}
+    assert one.partitions_count == len(expected)
+    by_partition = {
+        (spec, p): sum(size for _, size, _, q in files if p == q)
+        for spec, files in ((0, some), (1, others))
+        for _, _, _, p in files
+    }
+    assert {partition: amount.bytes for partition, amount in one.largest_partitions()} == by_partition
+    assert one.partition_sizes().greatest == max(by_partition.values(), default=None)
+
+
+def test_the_largest_files_are_kept_over_many_batches() -> None:
+    batches = [decoded([(f"f{n}-{k}", n * 100 + k, 1, b"") for k in range(50)]) for n in (3, 1, 2)]
+    assert [file.file_path for file in tallied(*batches).largest[:3]] == ["f3-49", "f3-48", "f3-47"]

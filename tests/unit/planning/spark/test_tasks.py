@@ -1,0 +1,178 @@
+import pickle
+from collections import Counter
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icekeep.errors import InvalidTableError, JobFailedError, OptionError
+from icekeep.planning.spark.tasks import REPORT, dealt, executor_slots, record_batches, reported
+from kit.changes import thrown
+
+SCHEMA = pa.schema(
+    [
+        pa.field("n", pa.int64(), nullable=False),
+        pa.field("text", pa.string()),
+        pa.field("raw", pa.binary()),
+        pa.field("offsets", pa.list_(pa.int64())),
+    ]
+)
+
+
+def row(number: int):
+    return (number, None if number % 3 == 0 else str(number), bytes([number % 256]), [number] if number % 2 else None)
+
+
+@pytest.mark.parametrize(("rows", "sizes"), [(0, []), (1, [1]), (4, [4]), (5, [4, 1]), (12, [4, 4, 4])])
+def test_rows_become_batches_of_at_most_some_rows(rows, sizes):
+    batches = list(record_batches(map(row, range(rows)), SCHEMA, size=4))
+    assert [batch.num_rows for batch in batches] == sizes
+    assert all(batch.schema == SCHEMA for batch in batches)
+    assert [tuple(r.values()) for batch in batches for r in batch.to_pylist()] == [row(n) for n in range(rows)]
+
+
+def test_rows_are_not_read_ahead_of_the_batch_they_are_for():
+    taken = []
+    rows = (taken.append(n) or row(n) for n in range(100))
+    next(record_batches(rows, SCHEMA, size=10))
+    assert taken == list(range(10))
+
+
+@pytest.mark.parametrize("bad", [(1, "a", b""), (1, "a", b"", None, 5)])
+def test_a_row_of_another_length_than_the_schema_is_an_error(bad):
+    with pytest.raises(ValueError, match=r"zip\(\)"):
+        list(record_batches([bad], SCHEMA))
+    with pytest.raises(ValueError, match=r"zip\(\)"):
+        list(record_batches([row(1), bad], SCHEMA))
+
+
+@pytest.mark.parametrize(
+    ("weights", "hands", "piles"),
+    [
+        ([], 3, []),
+        ([5], 3, [[5]]),
+        ([1, 2, 3], 1, [[3, 2, 1]]),
+        ([1, 2, 3, 4, 5], 2, [[5, 2, 1], [4, 3]]),
+        ([0, 0, 0], 2, [[0, 0, 0]]),
+        ([9, 1, 1, 1], 4, [[9], [1], [1], [1]]),
+    ],
+)
+def test_items_are_dealt_the_heaviest_first_to_the_lightest_hand(weights, hands, piles):
+    assert dealt(weights, lambda weight: weight, hands) == piles
+
+
+def test_nothing_is_dealt_to_no_hands():
+    assert dealt([], len, 0) == []
+
+
+@given(st.lists(st.integers(0, 10**6), max_size=60), st.integers(1, 12))
+def test_every_item_is_dealt_once_and_no_hand_is_much_heavier_than_it_must_be(weights, hands):
+    piles = dealt(weights, lambda weight: weight, hands)
+    assert Counter(item for pile in piles for item in pile) == Counter(weights)
+    assert len(piles) <= hands
+    assert all(piles)
+    # Longest processing time first is at most 4/3 of the best there is (Graham), which is at least the mean and the greatest.
+    least = max([sum(weights) / hands, *weights], default=0)
+    heaviest = sorted(weights, reverse=True)
+    if len(heaviest) > hands:
+        least = max(least, heaviest[hands - 1] + heaviest[hands])
+    assert max(map(sum, piles), default=0) <= least * 4 / 3 + 1e-9
+
+
+def test_a_result_is_reported():
+    batch = reported(lambda: {"files": ("a", "b")}, max_failures=1)
+    assert batch.schema == REPORT
+    (report,) = batch.to_pylist()
+    assert pickle.loads(report["result"]) == {"files": ("a", "b")}
+    assert report["error"] is None
+
+
+def test_nothing_is_a_result_as_well():
+    (report,) = reported(lambda: None, max_failures=1).to_pylist()
+    assert report["result"] is not None
+    assert pickle.loads(report["result"]) is None
+
+
+@pytest.mark.parametrize(
+    "error", [InvalidTableError("bad bytes", location="x"), OptionError("o", given=1, expected="2")]
+)
+def test_an_error_of_ours_is_reported_as_it_is(error):
+    (report,) = reported(thrown(error), max_failures=4).to_pylist()
+    assert report["result"] is None
+    found = pickle.loads(report["error"])
+    assert (type(found), found.message, found.facts) == (type(error), error.message, error.facts)
+
+
+def test_any_other_error_is_reported_as_a_failed_job_that_names_it():
+    (report,) = reported(thrown(ZeroDivisionError("division by zero")), max_failures=1).to_pylist()
+    found = pickle.loads(report["error"])
+    assert isinstance(found, JobFailedError)
+    assert found.message == "ZeroDivisionError: division by zero"
+
+
+def test_a_result_that_cannot_travel_is_an_error():
+    (report,) = reported(lambda: (n for n in ()), max_failures=1).to_pylist()
+    assert report["result"] is None
+    assert isinstance(pickle.loads(report["error"]), JobFailedError)
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), SystemExit(1)])
+def test_an_interrupt_is_no_result(interrupt):
+    with pytest.raises(type(interrupt)):
+        reported(thrown(interrupt), max_failures=1)
+
+
+class Session:
+    """As much of a Spark session as tells how many tasks share an executor."""
+
+    def __init__(self, master, parallelism=400, executors=(), **conf):
+        self.sparkContext = self
+        self.master, self.defaultParallelism = master, parallelism
+        self._conf = {key.replace("__", "."): value for key, value in conf.items()}
+        self._executors = [("driver", 7), *executors]
+        self._jvm = self._jsc = self
+
+    def getConf(self):
+        return self._conf
+
+    def __getattr__(self, name):
+        """The way through the JVM to what is asked."""
+        return self if name in ("java", "lang", "Runtime") else lambda *_: self
+
+    def availableProcessors(self):
+        return 6
+
+    def size(self):
+        return len(self._executors)
+
+    def apply(self, number):
+        name, cores = self._executors[number]
+        return SimpleNamespace(id=lambda: name, totalCores=lambda: cores)
+
+
+@pytest.mark.parametrize(
+    ("session", "slots"),
+    [
+        (Session("local"), 1),
+        (Session("local[3]"), 3),
+        (Session("local[ 3 , 4 ]"), 3),
+        (Session("local[*]"), 6),
+        (Session("local[*,2]", spark__task__cpus="4"), 1),
+        (Session("local[8]", spark__task__cpus="2", spark__executor__cores="5"), 4),
+        (Session("local[1]", spark__task__cpus="2"), 1),
+        (Session("yarn"), 1),
+        (Session("k8s://https://host:6443"), 1),
+        (Session("yarn", spark__executor__cores="4"), 4),
+        (Session("k8s://https://host:6443", spark__executor__cores="5", spark__task__cpus="2"), 2),
+        (Session("spark://host:7077", spark__executor__cores="4"), 4),
+        (Session("spark://host:7077", executors=[("0", 16), ("1", 12)]), 16),
+        (Session("spark://host:7077", parallelism=24), 24),
+        (Session("local-cluster[2,3,1024]"), 3),
+        (Session("local-cluster[2,3,1024]", spark__executor__cores="1"), 1),
+    ],
+)
+def test_what_shares_memory_are_the_tasks_of_one_executor(session, slots):
+    """MAINTENANCE 1.5: all slots of the cluster shared one machine's memory, and ordinary tables were refused."""
+    assert executor_slots(session) == slots

@@ -1,0 +1,470 @@
+"""Records that are copied byte for byte are those that encoding their entries gives."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import fastavro
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from icekeep.planning.manifests.avro_decoder import NotReadError, read_batches
+from icekeep.planning.transcode import record_layout
+from icekeep.planning.transcode.record_layout import INHERITED, RecordLayout, optional_longs
+from icekeep.spec.avro import read_blocks, read_header
+from icekeep.spec.avro_packing import encode_block
+from icekeep.spec.manifests.encode import EntryEncoder
+from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.types import FLOAT, INT, NestedField, StructType, parse_type
+from kit.cases import cases
+from kit.foreign_files import our_manifest, write_with_pyiceberg
+from kit.manifests import (
+    DAY,
+    MANIFEST,
+    UNPARTITIONED,
+    added,
+    data_file,
+    deleted,
+    existing,
+    field_of,
+    read_entries,
+    resized,
+    with_schema,
+    write_manifest,
+)
+from kit.table_strategies import data_files, manifest_entries, partition_types
+
+METRICS: dict[str, Any] = {
+    "column_sizes": {1: 10, 2: 20},
+    "lower_bounds": {1: b"\1\0\0\0", 2: b""},
+    "upper_bounds": {2: b"\xff"},
+    "value_counts": {},
+    "split_offsets": (4, 1000),
+    "sort_order_id": 3,
+}
+_LONGS = st.none() | st.integers(-(1 << 63), (1 << 63) - 1)
+
+
+def copied(
+    data: bytes, row: ManifestFile, partition: StructType = DAY, version: int = 2, also: tuple[int, ...] = ()
+) -> list[bytes]:
+    """The live entries of a manifest as records, none of which was encoded anew."""
+    entries, found, begin = read_entries(data, row, partition), [], 0
+    layout = layout_of(data, partition, version, also)
+    for batch, blocks in read_batches(data, read_header(data, ""), layout.layout, batch_records=1):
+        own = entries[begin : begin + batch.num_rows]
+        begin += batch.num_rows
+        rows = np.array([place for place, entry in enumerate(own) if entry.is_live], np.int64)
+        found += layout.records(batch, blocks, inherited(own), rows).to_pylist()
+    assert begin == len(entries)
+    return found
+
+
+def layout_of(data: bytes, partition: StructType = DAY, version: int = 2, also: tuple[int, ...] = ()) -> RecordLayout:
+    encoder = EntryEncoder(partition, version, also)
+    return RecordLayout(read_header(data, "").metadata["avro.schema"], encoder.struct)
+
+
+def inherited(entries: list[ManifestEntry]) -> pa.RecordBatch:
+    columns = {
+        name: [getattr(e, name, getattr(e.data_file, name, None)) for e in entries] for name in INHERITED.values()
+    }
+    return pa.record_batch({name: pa.array(values, pa.int64()) for name, values in columns.items()})
+
+
+def encoded(
+    data: bytes, row: ManifestFile, partition: StructType = DAY, version: int = 2, also: tuple[int, ...] = ()
+) -> list[bytes]:
+    """The same, each encoded."""
+    encoder = EntryEncoder(partition, version, also)
+    entries = (replace(e, status=Status.EXISTING) for e in read_entries(data, row, partition) if e.is_live)
+    return [encoder.encode(entry) for entry in entries]
+
+
+def check(data: bytes, row: ManifestFile, partition: StructType = DAY, version: int = 2, **how: Any) -> None:
+    assert copied(data, row, partition, version, **how) == encoded(data, row, partition, version, **how)
+
+
+def rewritten(
+    data: bytes, change: Callable[[Any], Any], record: Callable[[Any], Any] = lambda r: r, sync_interval: int = 16000
+) -> bytes:
+    """A manifest that fastavro writes with another schema, its records changed to fit it."""
+    header = read_header(data, "")
+    records = [record(found) for found in fastavro.reader(io.BytesIO(data))]
+    out = io.BytesIO()
+    metadata = {k: v.decode() for k, v in header.metadata.items() if not k.startswith("avro.")}
+    schema = fastavro.parse_schema(change(header.schema))
+    fastavro.writer(out, schema, records, codec="deflate", metadata=metadata, sync_interval=sync_interval)
+    return out.getvalue()
+
+
+def repacked(data: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    """A manifest whose blocks hold other bytes."""
+    header = read_header(data, "")
+    blocks = (encode_block(change(p), n, header.codec, header.sync) for n, p in read_blocks(data, header))
+    return data[: header.length_bytes] + b"".join(blocks)
+
+
+# Numbers that may be null.
+
+
+@given(st.lists(_LONGS, max_size=20))
+def test_numbers_that_may_be_null_are_as_fastavro_writes_them(numbers: list[int | None]):
+    expected = []
+    for number in numbers:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(["null", "long"]), number)
+        expected.append(out.getvalue())
+    found = optional_longs(pa.array(numbers, pa.int64()))
+    found.validate(full=True)
+    assert found.to_pylist() == expected
+    assert optional_longs(pa.array([7, *numbers], pa.int64())[1:]).to_pylist() == expected
+
+
+def test_each_length_of_a_number_comes_out_right():
+    edges = [sign * (1 << power) + step for power in range(63) for sign in (1, -1) for step in (-1, 0, 1)]
+    test_numbers_that_may_be_null_are_as_fastavro_writes_them.hypothesis.inner_test([None, *edges, -(1 << 63), None])  # type: ignore[attr-defined]
+
+
+# Manifests of our own, of any version, into those of any later one.
+
+
+@given(st.data())
+@cases(60)
+def test_entries_of_any_partition_type_are_copied(data: st.DataObject):
+    partition = data.draw(partition_types(), label="partition")
+    entries = data.draw(st.lists(manifest_entries(partition), min_size=1, max_size=4))
+    version = data.draw(st.sampled_from([2, 3]), label="version")
+    written, row = write_manifest(entries, partition, format_version=version)
+    row = replace(row, first_row_id=data.draw(st.none() | st.integers(0, 1000)))
+    if max((e.data_file.record_count for e in entries), default=0) < 1 << 60:
+        check(written, row, partition, data.draw(st.sampled_from([2, 3][version - 2 :])))
+
+
+@given(st.data())
+@cases(40)
+def test_entries_of_version_1_are_copied_into_any_version(data: st.DataObject):
+    partition = data.draw(partition_types(), label="partition")
+    files = data.draw(st.lists(data_files(partition), min_size=1, max_size=3))
+    entries = [added(file, **({"snapshot_id": 7} if data.draw(st.booleans()) else {})) for file in files]
+    written, row = write_manifest(entries, partition, format_version=1, sequence_number=0)
+    for version in (1, 2, 3):
+        check(written, row, partition, version)
+
+
+@given(st.data())
+@cases(30)
+def test_delete_files_are_copied(data: st.DataObject):
+    file = replace(
+        data.draw(data_files(DAY)),
+        content=data.draw(st.sampled_from([1, 2])),
+        equality_ids=data.draw(st.none() | st.lists(st.integers(0, 2**31 - 1), max_size=3).map(tuple)),
+        referenced_data_file=data.draw(st.none() | st.just("file:/a.parquet")),
+    )
+    written, row = write_manifest([existing(file), added(file)], content=ManifestContent.DELETES)
+    check(written, row)
+    check(written, row, version=3)
+
+
+def test_deletion_vectors_are_copied():
+    vector = data_file(
+        content=1, file_format="PUFFIN", content_offset=4, content_size_in_bytes=40, referenced_data_file="file:/a"
+    )
+    written, row = write_manifest([added(vector)], content=ManifestContent.DELETES, format_version=3)
+    check(written, row, version=3)
+
+
+def test_entries_without_partition_fields_are_copied():
+    entries = [added(data_file(partition=())), deleted(data_file(partition=())), existing(data_file(partition=()))]
+    check(*write_manifest(entries, UNPARTITIONED), UNPARTITIONED)
+
+
+def test_what_was_inherited_is_said_by_each_record():
+    files = [data_file(f"file:/{n}", first_row_id=7 if n == 2 else None) for n in range(4)]
+    entries = [added(files[0]), existing(files[1]), added(files[2], sequence_number=3), deleted(files[3])]
+    data, row = write_manifest(entries, format_version=3, sequence_number=1 << 40)
+    row = replace(row, first_row_id=500, added_snapshot_id=(1 << 63) - 1)
+    check(data, row, version=3)
+    found = [
+        fastavro.schemaless_reader(io.BytesIO(r), read_header(data, "").schema, None)
+        for r in copied(data, row, version=3)
+    ]
+    assert [r["status"] for r in found] == [0, 0, 0]
+    assert [r["snapshot_id"] for r in found] == [(1 << 63) - 1, 3, (1 << 63) - 1]
+    assert [r["sequence_number"] for r in found] == [1 << 40, 2, 3]
+    assert [r["file_sequence_number"] for r in found] == [1 << 40, 2, 1 << 40]
+    assert [r["data_file"]["first_row_id"] for r in found] == [500, 510, 7]
+
+
+def test_entries_of_many_blocks_are_copied():
+    entries = [
+        [added, existing, deleted][n % 3](data_file(f"file:/{n}", partition=(n,), **METRICS)) for n in range(200)
+    ]
+    data, row = write_manifest(entries)
+    data = rewritten(data, lambda schema: schema, sync_interval=2000)
+    assert len([*read_blocks(data, read_header(data, ""))]) > 5
+    check(data, resized(row, data))
+
+
+# Manifests of other writers.
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_pyiceberg_wrote_is_copied(version: int):
+    partition = StructType(
+        tuple(
+            NestedField(field_id=1000 + n, name=f"p{n}", type=parse_type(name))
+            for n, name in enumerate(("date", "string", "timestamptz", "fixed[3]", "double", "boolean", "int"))
+        )
+    )
+
+    @given(st.lists(manifest_entries(partition).filter(lambda e: version > 1 or e.status == 1), min_size=1, max_size=3))
+    @cases(15)
+    def agrees(entries: list[ManifestEntry]) -> None:
+        written, row = write_with_pyiceberg(MANIFEST, entries, partition, version=version)
+        ours = replace(our_manifest(row), sequence_number=5 if version > 1 else 0)
+        layout_of(written, partition)
+        check(written, ours, partition, 2)
+
+    agrees()
+
+
+def reordered(schema: Any) -> Any:
+    schema["fields"].reverse()
+    field_of(schema, 2)["type"]["fields"].reverse()
+    return schema
+
+
+def test_fields_in_another_order_are_put_in_ours():
+    data, row = write_manifest([added(data_file(**METRICS)), deleted(), existing(data_file(partition=(None,)))])
+    other = rewritten(data, reordered)
+    assert copied(other, resized(row, other)) == encoded(data, row) == encoded(other, resized(row, other))
+
+
+def test_fields_that_another_writer_requires_become_optional_ones():
+    full = data_file(**METRICS, null_value_counts={1: 2}, nan_value_counts={})
+
+    def required(schema: Any) -> Any:
+        for field_id in (108, 109, 110, 137, 125, 128, 132, 140, 1, 3, 4):
+            field = field_of(schema, field_id)
+            field["type"] = field["type"][1]
+            field.pop("default")
+        return schema
+
+    data, row = write_manifest([existing(full), added(full, snapshot_id=9, sequence_number=8, file_sequence_number=7)])
+    other = rewritten(data, required)
+    check(other, resized(row, other))
+    assert copied(other, resized(row, other)) == encoded(data, row)
+
+
+def test_fields_that_are_not_there_are_null():
+    data, row = write_manifest([added(), existing(data_file("file:/b"))])
+
+    def lacking(schema: Any) -> Any:
+        file = field_of(schema, 2)["type"]
+        file["fields"] = [f for f in file["fields"] if f["field-id"] not in (108, 125, 131, 135, 140, 143, 134)]
+        return schema
+
+    other = rewritten(data, lacking)
+    assert copied(other, resized(row, other)) == encoded(data, row)
+
+
+def with_distinct_counts(schema: Any) -> Any:
+    """As writers of early version 1 had it: field 111 beside the other counts."""
+    template = msgspec.json.decode(msgspec.json.encode(field_of(schema, 110)))
+    template.update(name="distinct_counts")
+    template["field-id"] = 111
+    template["type"][1]["items"]["name"] = "k123_v124"
+    for field, field_id in zip(template["type"][1]["items"]["fields"], (123, 124), strict=True):
+        field["field-id"] = field_id
+    field_of(schema, 2)["type"]["fields"].append(template)
+    return schema
+
+
+def test_a_field_that_no_version_writes_any_more_is_copied_where_it_is_kept():
+    data, row = write_manifest([added(data_file(**METRICS)), existing()])
+
+    def counted(record: Any) -> Any:
+        record["data_file"]["distinct_counts"] = [{"key": 1, "value": 300}] if record["status"] == 1 else None
+        return record
+
+    other = rewritten(data, with_distinct_counts, counted)
+    own = resized(row, other)
+    assert [e.data_file.distinct_counts for e in read_entries(other, own)] == [{1: 300}, None]
+    check(other, own, also=(111,))
+    check(other, own)
+    # One beside it that lacks the field says null.
+    check(data, row, also=(111,))
+
+
+def test_numbers_of_either_width_have_the_same_bytes():
+    def narrow(schema: Any) -> Any:
+        for field_id in (103, 104):
+            field_of(schema, field_id)["type"] = "int"
+        field_of(schema, 108)["type"][1]["items"]["fields"][1]["type"] = "int"
+        return schema
+
+    data, row = write_manifest([added(data_file(**METRICS))])
+    other = with_schema(data, narrow)
+    check(other, resized(row, other))
+    assert copied(other, resized(row, other)) == encoded(data, row)
+
+
+def partition_stored_as(type_: Any) -> Callable[[Any], Any]:
+    def change(schema: Any) -> Any:
+        field_of(schema, 1000)["type"] = ["null", type_]
+        return schema
+
+    return change
+
+
+def test_ids_that_are_stored_as_longs_are_copied_if_they_are_ints():
+    """As PyIceberg stores equality ids."""
+
+    def wide(schema: Any) -> Any:
+        field_of(schema, 135)["type"][1]["items"] = "long"
+        return schema
+
+    entries = [added(data_file(content=2, equality_ids=(1, 2**31 - 1))), added(data_file(content=2, equality_ids=()))]
+    data, row = write_manifest([*entries, existing(data_file(content=2))], content=ManifestContent.DELETES)
+    other = with_schema(data, wide)
+    assert copied(other, resized(row, other)) == encoded(data, row)
+
+    def large(record: Any) -> Any:
+        record["data_file"]["equality_ids"] = [1 << 31]
+        return record
+
+    larger = rewritten(data, wide, large)
+    with pytest.raises(NotReadError, match="not in range"):
+        copied(larger, resized(row, larger))
+
+
+def of_type(name: str) -> StructType:
+    return StructType((NestedField(field_id=1000, name="day", type=parse_type(name)),))
+
+
+def test_an_int_of_a_partition_goes_where_a_long_is_needed():
+    """A column that was promoted since."""
+    data, row = write_manifest(
+        [added(data_file(partition=(-70,))), added(data_file(partition=(None,)))], of_type("int")
+    )
+    check(data, row, of_type("long"))
+
+
+@pytest.mark.parametrize(
+    ("type_", "name"),
+    [
+        ("float", "double"),
+        ("double", "float"),
+        ("long", "int"),
+        ("string", "binary"),
+        ("bytes", "decimal(9, 2)"),
+        ({"type": "fixed", "name": "f", "size": 5}, "decimal(9, 2)"),
+        ({"type": "fixed", "name": "f", "size": 4}, "fixed[5]"),
+        ({"type": "fixed", "name": "f", "size": 4}, "binary"),
+    ],
+)
+def test_partition_values_of_another_type_cannot_be_copied(type_: Any, name: str):
+    data, _ = write_manifest([added()])
+    with pytest.raises(NotReadError):
+        layout_of(with_schema(data, partition_stored_as(type_)), of_type(name))
+
+
+def is_copied(data: bytes, partition: StructType) -> bool:
+    try:
+        layout_of(data, partition)
+    except NotReadError:
+        return False
+    return True
+
+
+def test_schemas_that_are_laid_out_otherwise_cannot_be_copied():
+    two = StructType((*DAY.fields, NestedField(field_id=1001, name="n", type=INT)))
+    other = StructType((NestedField(field_id=1000, name="day", type=FLOAT),))
+    data, _ = write_manifest([added(data_file(partition=(1, 2)))], two)
+
+    def changed(change: Callable[[Any], Any]) -> bytes:
+        def do(schema: Any) -> Any:
+            change(schema)
+            return schema
+
+        return with_schema(data, do)
+
+    doubtful = {
+        "partition fields in another order": changed(lambda s: field_of(s, 102)["type"]["fields"].reverse()),
+        "a partition field that may not be null": changed(lambda s: field_of(s, 1001).update(type="int")),
+        "null as the second branch": changed(lambda s: field_of(s, 108)["type"].reverse()),
+        "optional where it is required": changed(lambda s: field_of(s, 103).update(type=["null", "long"])),
+        "a file that may be null": changed(lambda s: field_of(s, 2).update(type=["null", field_of(s, 2)["type"]])),
+        "no path": changed(lambda s: field_of(s, 100).update({"field-id": 9999})),
+        "no field ids": changed(lambda s: field_of(s, 108).pop("field-id")),
+        "pairs the other way round": changed(lambda s: field_of(s, 108)["type"][1]["items"]["fields"].reverse()),
+        "an Avro map": changed(lambda s: field_of(s, 108).update(type=["null", {"type": "map", "values": "long"}])),
+    }
+    layout_of(data, two)
+    assert {why for why, stored in doubtful.items() if is_copied(stored, two)} == set()
+    assert not is_copied(data, DAY)
+    assert not is_copied(data, other)
+    with pytest.raises(NotReadError):
+        RecordLayout(b"not JSON", EntryEncoder(two, 2).struct)
+
+
+# Blocks that are not encoded in the shortest way.
+
+
+def test_a_number_with_more_bytes_than_it_needs_is_noticed():
+    data, row = write_manifest(
+        [added(data_file(record_count=10)), existing(data_file(record_count=10))], codec="uncompressed"
+    )
+    shortest, longer = b"\x14\xd0\x0f", b"\x94\x00\xd0\x0f"
+    other = repacked(data, lambda payload: payload.replace(shortest, longer))
+    assert other != data
+    assert read_entries(other, resized(row, other)) == read_entries(data, row)
+    with pytest.raises(NotReadError, match="another length"):
+        copied(other, resized(row, other))
+
+
+def split_offsets(count: int) -> tuple[bytes, ManifestFile, bytes]:
+    """A manifest, its row, and the bytes of its one file's split offsets, of a byte each, as one block and an end."""
+    offsets = tuple(n % 60 for n in range(count))
+    data, row = write_manifest([added(data_file(split_offsets=offsets))], codec="uncompressed")
+    return data, row, bytes(2 * n for n in offsets)
+
+
+def test_an_array_whose_block_says_its_size_is_noticed():
+    data, row, items = split_offsets(5)
+    other = repacked(data, lambda p: p.replace(b"\x0a" + items, b"\x09\x0a" + items))
+    assert other != data
+    assert read_entries(other, resized(row, other)) == read_entries(data, row)
+    with pytest.raises(NotReadError, match="another length"):
+        copied(other, resized(row, other))
+
+
+def test_an_array_in_several_blocks_is_noticed_or_copied_as_it_is():
+    data, row, items = split_offsets(5)
+    other = repacked(data, lambda p: p.replace(b"\x0a" + items, b"\x04" + items[:2] + b"\x06" + items[2:]))
+    assert read_entries(other, resized(row, other)) == read_entries(data, row)
+    with pytest.raises(NotReadError, match="another length"):
+        copied(other, resized(row, other))
+    # 64 items in two blocks take as many bytes as in one: the record is as long, and its copy says the same.
+    data, row, items = split_offsets(64)
+    other = repacked(data, lambda p: p.replace(b"\x80\x01" + items, b"\x40" + items[:32] + b"\x40" + items[32:]))
+    assert other != data
+    schema = read_header(data, "").schema
+    [one], [two] = copied(data, row), copied(other, resized(row, other))
+    assert one != two
+    assert fastavro.schemaless_reader(io.BytesIO(two), schema, None) == fastavro.schemaless_reader(
+        io.BytesIO(one), schema, None
+    )
+
+
+def test_blocks_that_offsets_cannot_reach_are_not_cut(monkeypatch: pytest.MonkeyPatch):
+    data, row = write_manifest([added()])
+    monkeypatch.setattr(record_layout, "_MOST_BYTES", 20)
+    with pytest.raises(NotReadError, match="offsets"):
+        copied(data, row)
