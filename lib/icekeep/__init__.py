@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from icekeep.catalog.base import Catalog, Table
     from icekeep.errors import IcekeepError
-    from icekeep.maintenance.compaction import compact, plan_compaction
-    from icekeep.maintenance.equality_deletes import convert_equality_deletes, plan_convert_equality_deletes
-    from icekeep.maintenance.expiration import expire_snapshots, plan_expire_snapshots
-    from icekeep.maintenance.manifests import plan_rewrite_manifests, rewrite_manifests
-    from icekeep.maintenance.orphans import plan_remove_orphan_files, remove_orphan_files
-    from icekeep.maintenance.position_deletes import plan_rewrite_position_deletes, rewrite_position_deletes
-    from icekeep.maintenance.purge import drop_table, plan_drop_table
+    from icekeep.maintenance.compaction.job import compact, plan_compaction
+    from icekeep.maintenance.equality_deletes.job import convert_equality_deletes, plan_convert_equality_deletes
+    from icekeep.maintenance.expiration.job import expire_snapshots, plan_expire_snapshots
+    from icekeep.maintenance.manifests.job import plan_rewrite_manifests, rewrite_manifests
+    from icekeep.maintenance.orphans.job import plan_remove_orphan_files, remove_orphan_files
+    from icekeep.maintenance.position_deletes.job import plan_rewrite_position_deletes, rewrite_position_deletes
+    from icekeep.maintenance.purge.job import drop_table, plan_drop_table
     from icekeep.maintenance.registering import register_table
-    from icekeep.maintenance.restoring import list_restorable, restore
+    from icekeep.maintenance.restoring.job import list_restorable, restore
     from icekeep.operations.loading import load_catalog
     from icekeep.operations.session import build_session
     from icekeep.planning.scan.explain import explain_file
@@ -168,37 +168,37 @@ _HOMES = {
     "append": "icekeep.tables.append",
     "build_session": "icekeep.operations.session",
     "cherrypick_snapshot": "icekeep.tables.rollback",
-    "compact": "icekeep.maintenance.compaction",
-    "convert_equality_deletes": "icekeep.maintenance.equality_deletes",
+    "compact": "icekeep.maintenance.compaction.job",
+    "convert_equality_deletes": "icekeep.maintenance.equality_deletes.job",
     "create_branch": "icekeep.tables.refs",
     "create_table": "icekeep.tables.create",
     "create_tag": "icekeep.tables.refs",
     "drop_branch": "icekeep.tables.refs",
-    "drop_table": "icekeep.maintenance.purge",
+    "drop_table": "icekeep.maintenance.purge.job",
     "drop_tag": "icekeep.tables.refs",
-    "expire_snapshots": "icekeep.maintenance.expiration",
+    "expire_snapshots": "icekeep.maintenance.expiration.job",
     "explain_file": "icekeep.planning.scan.explain",
     "fast_forward": "icekeep.tables.refs",
-    "list_restorable": "icekeep.maintenance.restoring",
+    "list_restorable": "icekeep.maintenance.restoring.job",
     "load_catalog": "icekeep.operations.loading",
-    "plan_compaction": "icekeep.maintenance.compaction",
-    "plan_convert_equality_deletes": "icekeep.maintenance.equality_deletes",
-    "plan_drop_table": "icekeep.maintenance.purge",
-    "plan_expire_snapshots": "icekeep.maintenance.expiration",
-    "plan_remove_orphan_files": "icekeep.maintenance.orphans",
-    "plan_rewrite_manifests": "icekeep.maintenance.manifests",
-    "plan_rewrite_position_deletes": "icekeep.maintenance.position_deletes",
+    "plan_compaction": "icekeep.maintenance.compaction.job",
+    "plan_convert_equality_deletes": "icekeep.maintenance.equality_deletes.job",
+    "plan_drop_table": "icekeep.maintenance.purge.job",
+    "plan_expire_snapshots": "icekeep.maintenance.expiration.job",
+    "plan_remove_orphan_files": "icekeep.maintenance.orphans.job",
+    "plan_rewrite_manifests": "icekeep.maintenance.manifests.job",
+    "plan_rewrite_position_deletes": "icekeep.maintenance.position_deletes.job",
     "plan_scan": "icekeep.planning.scan.report",
     "plan_tasks": "icekeep.planning.scan.task_groups",
     "publish_changes": "icekeep.tables.rollback",
     "register_table": "icekeep.maintenance.registering",
-    "remove_orphan_files": "icekeep.maintenance.orphans",
+    "remove_orphan_files": "icekeep.maintenance.orphans.job",
     "rename_branch": "icekeep.tables.refs",
     "replace_branch": "icekeep.tables.refs",
     "replace_tag": "icekeep.tables.refs",
-    "restore": "icekeep.maintenance.restoring",
-    "rewrite_manifests": "icekeep.maintenance.manifests",
-    "rewrite_position_deletes": "icekeep.maintenance.position_deletes",
+    "restore": "icekeep.maintenance.restoring.job",
+    "rewrite_manifests": "icekeep.maintenance.manifests.job",
+    "rewrite_position_deletes": "icekeep.maintenance.position_deletes.job",
     "rollback_to_snapshot": "icekeep.tables.rollback",
     "rollback_to_timestamp": "icekeep.tables.rollback",
     "scan": "icekeep.tables.scan",

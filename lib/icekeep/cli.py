@@ -19,66 +19,18 @@ from icekeep.operations.arguments import CONFIG_SHOW, Command, OutputWish, named
 from icekeep.operations.config import read_config
 from icekeep.operations.failures import describe_error, one_line, our_error
 from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
+from icekeep.operations.jobs import JOBS
 from icekeep.operations.logs import LoggedEvents, configure_logs
 from icekeep.operations.output import format_json, plain_values, print_tables, require_directory, write_result_file
 from icekeep.operations.progress import telling_progress
-from icekeep.operations.running import Job, Seams, Surroundings, known_catalogs, run_job
+from icekeep.operations.running import Seams, Surroundings, known_catalogs, run_job
 from icekeep.operations.showing import show_config
 from icekeep.operations.streams import separate_stderr
 from icekeep.operations.verbs import VERBS
 from icekeep.runtime import SYSTEM, Runtime
+from icekeep.settings import Job
 
-# All that is imported late, when a job's turn has come: help and mistakes answer at once and need no Spark.
-JOBS: Mapping[str, Job] = {
-    "plan_scan": Job(
-        run="icekeep.planning.scan.report:plan_scan_job", run_extras=("runtime",), starts_spark_when_needed=True
-    ),
-    "compact": Job(
-        plan="icekeep.maintenance.compaction:plan_compaction",
-        run="icekeep.maintenance.compaction:compact",
-        options="icekeep.maintenance.compaction.options:RewriteDataFilesOptions",
-        check="icekeep.maintenance.compaction:check_arguments",
-        plan_extras=("runtime",),
-    ),
-    "rewrite_position_deletes": Job(
-        plan="icekeep.maintenance.position_deletes:plan_rewrite_position_deletes",
-        run="icekeep.maintenance.position_deletes:rewrite_position_deletes",
-        options="icekeep.maintenance.position_deletes.options:RewritePositionDeletesOptions",
-        check="icekeep.maintenance.position_deletes:check_arguments",
-        plan_extras=("runtime",),
-    ),
-    "rewrite_manifests": Job(
-        plan="icekeep.maintenance.manifests:plan_rewrite_manifests",
-        run="icekeep.maintenance.manifests:rewrite_manifests",
-        options="icekeep.maintenance.manifests.options:RewriteManifestsOptions",
-        check="icekeep.maintenance.manifests:check_arguments",
-        plan_extras=("runtime",),
-        starts_spark_when_needed=True,
-    ),
-    "expire_snapshots": Job(
-        plan="icekeep.maintenance.expiration:plan_expire_snapshots",
-        run="icekeep.maintenance.expiration:expire_snapshots",
-        options="icekeep.maintenance.deletion.options:ExpirationOptions",
-        check="icekeep.maintenance.expiration:check_arguments",
-        plan_extras=("listener", "runtime"),
-        starts_spark_when_needed=True,
-    ),
-    "remove_orphan_files": Job(
-        plan="icekeep.maintenance.orphans:plan_remove_orphan_files",
-        run="icekeep.maintenance.orphans:remove_orphan_files",
-        options="icekeep.maintenance.deletion.options:OrphanOptions",
-        plan_extras=("runtime",),
-        starts_spark_when_needed=True,
-    ),
-    "drop": Job(
-        plan="icekeep.maintenance.purge:plan_drop_table",
-        run="icekeep.maintenance.purge:drop_table",
-        options="icekeep.maintenance.deletion.options:ReclaimOptions",
-        check="icekeep.maintenance.purge:check_arguments",
-        plan_extras=("runtime",),
-        starts_spark_when_needed=True,
-    ),
-}
+# All that is imported late, when its turn has come: help and mistakes answer at once and need no Spark.
 SEAMS = Seams(
     load_table="icekeep.operations.loading:load_table",
     build_session="icekeep.operations.session:build_session",

@@ -7,7 +7,7 @@ Afterwards the table is whole, what nobody names lies where it may lie, and the 
 import pytest
 from pyspark.sql import SparkSession
 
-from icekeep.maintenance.compaction import compact
+from icekeep.maintenance.compaction.job import compact
 from kit.killing import (
     FIRST_DATA_FILE,
     FIRST_MANIFEST,

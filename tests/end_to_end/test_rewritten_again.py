@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.formats.rewrite.stitching import STITCH_FLOOR_BYTES
-from icekeep.maintenance.compaction import compact
+from icekeep.maintenance.compaction.job import compact
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from kit.lake import EVENTS, Lake

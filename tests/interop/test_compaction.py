@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from icekeep.maintenance.compaction import RewriteDataFilesResult, compact
+from icekeep.maintenance.compaction.job import RewriteDataFilesResult, compact
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table

@@ -20,8 +20,8 @@ from icekeep.catalog.open import open_catalog
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError
 from icekeep.events import Event, StepAdvanced, StepStarted
-from icekeep.maintenance.compaction import RewriteDataFilesResult, compact
 from icekeep.maintenance.compaction.execute import STEP
+from icekeep.maintenance.compaction.job import RewriteDataFilesResult, compact
 from icekeep.spec.snapshots import Snapshot
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table

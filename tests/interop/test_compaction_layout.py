@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.formats.sort.ordering import Curve
 from icekeep.formats.sort.space_filling import curve_bytes, curve_values
-from icekeep.maintenance.compaction import compact
+from icekeep.maintenance.compaction.job import compact
 from icekeep.spec.layout import data_layout
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import build_spec, partition_path, spec_to_json

@@ -31,8 +31,8 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, SafetyError, UnsupportedError, UsageError
 from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
-from icekeep.maintenance.expiration import expire_snapshots
-from icekeep.maintenance.restoring import restore
+from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.restoring.job import restore
 from icekeep.runtime import SYSTEM
 from icekeep.spec.applicability import applied_delete, reaching_deletes
 from icekeep.spec.evolution.partition_evolution import AddPartitionField

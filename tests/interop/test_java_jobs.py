@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from icekeep.maintenance.compaction import compact
-from icekeep.maintenance.expiration import expire_snapshots
-from icekeep.maintenance.manifests import rewrite_manifests
+from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.manifests.job import rewrite_manifests
 from kit.java import IcebergJava
 from kit.java_tables import java_entries, java_manifests, our_entries, our_manifests
 from kit.lake import Lake

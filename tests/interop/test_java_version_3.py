@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.commit.retry import commit
 from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
-from icekeep.maintenance.compaction import compact
-from icekeep.maintenance.expiration import expire_snapshots
-from icekeep.maintenance.manifests import rewrite_manifests
+from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.layout import data_directory
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata_columns import FILE, LAST_UPDATED_SEQUENCE_NUMBER, POS, ROW_ID

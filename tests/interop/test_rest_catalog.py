@@ -13,9 +13,9 @@ from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, UsageError
-from icekeep.maintenance.expiration import expire_snapshots
-from icekeep.maintenance.purge import drop_table
-from icekeep.maintenance.restoring import restore
+from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.purge.job import drop_table
+from icekeep.maintenance.restoring.job import restore
 from icekeep.runtime import SYSTEM
 from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from icekeep.maintenance.position_deletes import rewrite_position_deletes
+from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.tables.upgrade_format_version import upgrade_format_version

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from icekeep.maintenance.manifests import rewrite_manifests
+from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.create import create_table

@@ -9,7 +9,7 @@ from uuid import UUID as UUIDValue
 
 import pytest
 
-from icekeep.maintenance.manifests import rewrite_manifests
+from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.numbers import decimal_from_unscaled
 from icekeep.spec.partitioning import build_spec
 from icekeep.spec.types import (

@@ -9,9 +9,9 @@ from icekeep.commit.changes.manage_refs import DropRef
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.retry import commit
 from icekeep.maintenance.deletion.claims import LEASE_MS
-from icekeep.maintenance.expiration import ExpireSnapshotsResult, expire_snapshots
-from icekeep.maintenance.orphans import RemoveOrphanFilesResult, remove_orphan_files
-from icekeep.maintenance.restoring import RestoreResult, restore
+from icekeep.maintenance.expiration.job import ExpireSnapshotsResult, expire_snapshots
+from icekeep.maintenance.orphans.job import RemoveOrphanFilesResult, remove_orphan_files
+from icekeep.maintenance.restoring.job import RestoreResult, restore
 from icekeep.storage.base import DeleteOutcome, MoveOutcome
 from kit.changes import Recorder
 from kit.memory_catalog import MemoryCatalog

@@ -13,23 +13,38 @@ import msgspec
 from icekeep.errors import SafetyError, UsageError
 from icekeep.events import Listener, StepAdvanced, StepStarted
 from icekeep.operations.catalogs import TableReference
-from icekeep.operations.running import Job, Seams
+from icekeep.operations.jobs import JOBS as REAL
+from icekeep.operations.running import Seams
 from icekeep.runtime import Runtime
+from icekeep.settings import Job
 from icekeep.spec.metadata import TableMetadata
 from kit.metadata import MetadataBuilder
 
+
+def _fake(name: str, run: str, **more: Any) -> Job:
+    """A job that is told what the real one is told."""
+    return Job(name=name, summary="", settings=REAL[name].settings, run=run, **more)
+
+
 JOBS = {
-    "plan_scan": Job(run="kit.fake_jobs:plan_scan", run_extras=("runtime",)),
-    "compact": Job(
-        plan="kit.fake_jobs:plan_compaction",
-        run="kit.fake_jobs:compact",
-        options="kit.fake_jobs:FakeOptions",
-        check="kit.fake_jobs:check_compaction",
-    ),
-    "rewrite_manifests": Job(plan="kit.fake_jobs:missing_package", run="kit.absent:rewrite_manifests"),
-    "expire_snapshots": Job(
-        plan="kit.fake_jobs:plan_expire_snapshots", run="kit.fake_jobs:expire_snapshots", plan_extras=("runtime",)
-    ),
+    job.name: job
+    for job in (
+        _fake("plan_scan", "kit.fake_jobs:plan_scan", run_extras=("runtime",)),
+        _fake(
+            "compact",
+            "kit.fake_jobs:compact",
+            plan="kit.fake_jobs:plan_compaction",
+            options="kit.fake_jobs:FakeOptions",
+            check="kit.fake_jobs:check_compaction",
+        ),
+        _fake("rewrite_manifests", "kit.absent:rewrite_manifests", plan="kit.fake_jobs:missing_package"),
+        _fake(
+            "expire_snapshots",
+            "kit.fake_jobs:expire_snapshots",
+            plan="kit.fake_jobs:plan_expire_snapshots",
+            plan_extras=("runtime",),
+        ),
+    )
 }
 SEAMS = Seams(
     load_table="kit.fake_jobs:load_table",

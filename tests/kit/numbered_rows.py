@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.events import Event, StepStarted, Warned
-from icekeep.maintenance import equality_deletes
+from icekeep.maintenance.equality_deletes import job as equality_deletes
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.metadata_columns import FILE, POS
 from icekeep.spec.types import LONG, STRING

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.commit.retry import commit
-from icekeep.maintenance.manifests import RewriteManifestsResult, rewrite_manifests
+from icekeep.maintenance.manifests.job import RewriteManifestsResult, rewrite_manifests
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestFile
 from icekeep.spec.partitioning import build_spec
 from icekeep.spec.values import value_from_bytes

@@ -15,7 +15,7 @@ from icekeep.errors import IcekeepBug, IcekeepError, InvalidTableError, MissingF
 from icekeep.events import SILENT
 from icekeep.maintenance.deletion.earlier import DeletionRequest, finish_earlier
 from icekeep.maintenance.deletion.options import ReclaimOptions
-from icekeep.maintenance.orphans import remove_orphan_files
+from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.spec.metadata import new_table_metadata
 from kit.tables import BY_KIND, COLUMNS, UNPARTITIONED

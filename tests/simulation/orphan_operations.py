@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from icekeep.maintenance.orphans import remove_orphan_files
+from icekeep.maintenance.orphans.job import remove_orphan_files
 from simulation.client import Client
 from simulation.doing import Effect
 from simulation.model import Model

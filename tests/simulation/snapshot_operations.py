@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.changes.set_current_snapshot import RollbackToSnapshot, SetCurrentSnapshot
 from icekeep.errors import NotFoundError
-from icekeep.maintenance.expiration import expire_snapshots
-from icekeep.maintenance.restoring import restore
+from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.restoring.job import restore
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.refs import is_ancestor
 from icekeep.spec.retention import RetentionPolicy, select_expired

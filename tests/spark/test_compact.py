@@ -11,7 +11,7 @@ from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import JobFailedError, NotFoundError, OptionError, UsageError
 from icekeep.events import Event, Warned
-from icekeep.maintenance.compaction import compact, plan_compaction
+from icekeep.maintenance.compaction.job import compact, plan_compaction
 from icekeep.tables.append import append
 from icekeep.tables.refs import create_branch, create_tag
 from kit.lake import EVENTS, SCHEMA, Lake, events, multiset

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.errors import JobFailedError, UnsupportedError
 from icekeep.events import Event, Warned
-from icekeep.maintenance import compaction
-from icekeep.maintenance.compaction import compact, ordered, plan_compaction, ways
+from icekeep.maintenance.compaction import job as compaction
 from icekeep.maintenance.compaction.estimate import Way
+from icekeep.maintenance.compaction.job import compact, ordered, plan_compaction, ways
 from icekeep.planning.spark.tasks import executor_slots
 from icekeep.spec.sorting import SortKey
 from icekeep.spec.types import LONG, STRING

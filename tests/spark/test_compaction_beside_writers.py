@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.events import Event, StepAdvanced, Warned
-from icekeep.maintenance.compaction import compact
+from icekeep.maintenance.compaction.job import compact
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata_columns import FILE, LAST_UPDATED_SEQUENCE_NUMBER, POS, ROW_ID
 from kit.cases import chosen_of

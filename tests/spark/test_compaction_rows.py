@@ -13,7 +13,7 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.maintenance.compaction import compact
+from icekeep.maintenance.compaction.job import compact
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.tables.refs import create_branch

@@ -15,8 +15,8 @@ from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, OptionError, UsageError
-from icekeep.maintenance import equality_deletes
-from icekeep.maintenance.equality_deletes import (
+from icekeep.maintenance.equality_deletes import job as equality_deletes
+from icekeep.maintenance.equality_deletes.job import (
     ConversionPreview,
     ConvertEqualityDeletesResult,
     convert_equality_deletes,

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.errors import ConflictError, JobFailedError
-from icekeep.maintenance.compaction import compact
-from icekeep.maintenance.equality_deletes import (
+from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.equality_deletes.job import (
     convert_equality_deletes,
 )
 from icekeep.tables.rollback import rollback_to_snapshot

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from icekeep.errors import InvalidTableError
-from icekeep.maintenance.compaction import compact
+from icekeep.maintenance.compaction.job import compact
 from icekeep.planning.entries import read as entries_read
 from icekeep.planning.entries.decode import EntryFilter
 from icekeep.planning.entries.read import Place, Reading, chosen_reading, entries, folded

@@ -12,11 +12,11 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
-from icekeep.maintenance.compaction import compact
+from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.deletion import looks, named_files, reachability, reclaim, writing
 from icekeep.maintenance.deletion.plans import read_part
-from icekeep.maintenance.expiration import ExpireSnapshotsResult, expire_snapshots, holdings, plan_expire_snapshots
-from icekeep.maintenance.restoring import restore
+from icekeep.maintenance.expiration.job import ExpireSnapshotsResult, expire_snapshots, holdings, plan_expire_snapshots
+from icekeep.maintenance.restoring.job import restore
 from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.tables.append import append

@@ -10,10 +10,10 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, OptionError, SafetyError, UnavailableError, UsageError
-from icekeep.maintenance import expiration
-from icekeep.maintenance.compaction import compact
-from icekeep.maintenance.expiration import ExpireSnapshotsResult, plan_expire_snapshots
-from icekeep.maintenance.manifests import rewrite_manifests
+from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.expiration import job as expiration
+from icekeep.maintenance.expiration.job import ExpireSnapshotsResult, plan_expire_snapshots
+from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.runtime import SYSTEM
 from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.decode import read_manifest_list

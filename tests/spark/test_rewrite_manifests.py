@@ -10,8 +10,8 @@ from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.events import Event, Warned
-from icekeep.maintenance.compaction import compact
-from icekeep.maintenance.manifests import plan_rewrite_manifests, rewrite_manifests
+from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.manifests.job import plan_rewrite_manifests, rewrite_manifests
 from icekeep.planning.entries.read import Place, Reading, entries
 from icekeep.planning.manifests.reader import ManifestDecoder
 from icekeep.planning.scan.plan import open_scan

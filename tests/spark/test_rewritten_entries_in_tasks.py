@@ -19,8 +19,8 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.retry import commit
-from icekeep.maintenance.manifests import check_arguments
 from icekeep.maintenance.manifests.candidates import ManifestGroup, ManifestRun, candidates
+from icekeep.maintenance.manifests.job import check_arguments
 from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import survey
 from icekeep.maintenance.manifests.writing import RunWriter

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import UnsupportedError
-from icekeep.maintenance.compaction import compact
+from icekeep.maintenance.compaction.job import compact
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 

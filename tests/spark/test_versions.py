@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.commit.manifests import StorageManifestReader
-from icekeep.maintenance.compaction import compact
-from icekeep.maintenance.expiration import expire_snapshots
-from icekeep.maintenance.manifests import rewrite_manifests
+from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.planning.scan.report import plan_scan
 from icekeep.tables.append import append
 from icekeep.tables.upgrade_format_version import upgrade_format_version

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import icekeep
-from icekeep.cli import JOBS, SEAMS
+from icekeep.cli import SEAMS
+from icekeep.operations.jobs import JOBS, POLICY_JOBS
 from icekeep.operations.running import resolve
-from icekeep.operations.settings import JOB_SETTINGS, MAINTENANCE_ORDER
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,7 +75,7 @@ def test_a_job_s_function_takes_the_job_s_settings(job):
                 keywords |= {*VERSION_ARGUMENTS}
             # Iceberg's procedure has an argument for what is a flag of every job here.
             keywords -= {"dry_run"}
-            assert keywords == {setting.name for setting in JOB_SETTINGS[job]} | set(extras[which])
+            assert keywords == {setting.name for setting in JOBS[job].settings} | set(extras[which])
 
 
 def test_every_job_has_a_script_of_its_own_and_no_script_is_without_a_job():
@@ -87,7 +87,7 @@ def test_every_job_has_a_script_of_its_own_and_no_script_is_without_a_job():
 
 
 def test_a_policy_may_ask_for_every_job_that_changes_a_table_but_not_to_drop_it():
-    assert set(MAINTENANCE_ORDER) == {name for name, job in JOBS.items() if job.plan is not None} - {"drop"}
+    assert set(POLICY_JOBS) == {name for name, job in JOBS.items() if job.plan is not None} - {"drop"}
 
 
 def test_the_readme_lists_every_job():

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from icekeep.cli import JOBS
 from icekeep.errors import UsageError
 from icekeep.maintenance.options import parse_options
 from icekeep.operations.arguments import Command, parse_command
+from icekeep.operations.jobs import JOBS
 from icekeep.operations.running import resolve
-from icekeep.operations.settings import JOB_SETTINGS, Kind
 from icekeep.operations.verbs import VERBS
+from icekeep.settings import Kind
 from icekeep.spec.filters.parsing import parse_where
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ MADE = {
     *(line.split()[1] for line in SHOWN if line.startswith("make ")),
     *re.findall(r"\bmake ([a-z][a-z-]*)", " ".join(f"{span}\n" for span in SPANS if span.startswith("make "))),
 }
-FLAGS = {setting.flag for settings in JOB_SETTINGS.values() for setting in settings} | {
+FLAGS = {setting.flag for job in JOBS.values() for setting in job.settings} | {
     setting.flag for verb in VERBS.values() for setting in (*verb.settings, *verb.one_of)
 }
 COMMON = {
@@ -57,7 +57,7 @@ def parsed(line: str) -> Command:
         words = words[words.index(script) :]
     command = parse_command(words[1:], job, NOW_MS, "1")
     if command.name in JOBS:
-        kinds = {setting.kind for setting in JOB_SETTINGS[command.name]}
+        kinds = {setting.kind for setting in JOBS[command.name].settings}
         if Kind.FILTER in kinds and "where" in command.arguments:
             parse_where(command.arguments["where"], NOW_MS)
         options = JOBS[command.name].options
@@ -74,7 +74,7 @@ def test_a_command_in_a_block_is_one_that_can_be_run(line: str) -> None:
 def test_blocks_show_most_commands_and_are_found() -> None:
     """So that a change of README's form does not leave nothing to be parsed."""
     assert len(COMMANDS) >= 20
-    assert {parsed(line).name for line in COMMANDS} >= {*JOB_SETTINGS.keys() - {"drop"}, "restore", "rollback"}
+    assert {parsed(line).name for line in COMMANDS} >= {*JOBS.keys() - {"drop"}, "restore", "rollback"}
     assert len(MADE) >= 5
 
 
@@ -87,9 +87,7 @@ def test_a_target_of_make_exists(target: str) -> None:
 def test_a_command_in_the_text_has_a_name_and_flags_that_there_are(span: str) -> None:
     """In the text commands are cut short, so they may lack what must be given."""
     words = span.split()[1:]
-    name = next(
-        (name for name in (" ".join(words[:2]), words[0]) if name in {*JOB_SETTINGS, *VERBS, "config show"}), None
-    )
+    name = next((name for name in (" ".join(words[:2]), words[0]) if name in {*JOBS, *VERBS, "config show"}), None)
     assert name is not None or words[0] in {*(name.split()[0] for name in VERBS), "NAME"}
     assert {word for word in words if word.startswith("--")} <= FLAGS | COMMON
 

@@ -12,8 +12,10 @@ import msgspec
 
 from icekeep.errors import UsageError
 from icekeep.operations.config import DEFAULT_PATH
-from icekeep.operations.settings import JOB_SETTINGS, JOB_SUMMARIES, Kind, Setting, parse_option, parse_setting
+from icekeep.operations.jobs import JOBS
+from icekeep.operations.settings import parse_option, parse_setting
 from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS, Verb
+from icekeep.settings import Job, Kind, Setting
 
 OUTPUTS = ("table", "json")
 CONFIG_SHOW = "config show"
@@ -79,7 +81,7 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
 
 def named_command(argv: Sequence[str]) -> str | None:
     """The job or command that a command line begins with, also if the rest of it is wrong; null if with none."""
-    known = (*JOB_SETTINGS, *VERBS, CONFIG_SHOW)
+    known = (*JOBS, *VERBS, CONFIG_SHOW)
     return next((name for name in (" ".join(argv[:2]), " ".join(argv[:1])) if name in known), None)
 
 
@@ -96,8 +98,8 @@ def output_wish(argv: Sequence[str]) -> OutputWish:
 
 def job_parser(job: str, now_ms: int) -> argparse.ArgumentParser:
     """The parser of one job's script, `jobs/NAME.py`."""
-    parser = _Parser(prog=f"{job}.py", description=_sentence(JOB_SUMMARIES[job]), allow_abbrev=False)
-    _add_job(parser, job, now_ms)
+    parser = _Parser(prog=f"{job}.py", description=_sentence(JOBS[job].summary), allow_abbrev=False)
+    _add_job(parser, JOBS[job], now_ms)
     return parser
 
 
@@ -108,14 +110,14 @@ def command_parser(now_ms: int, version: str) -> argparse.ArgumentParser:
         prog="icekeep",
         usage="icekeep [-h] [--version] COMMAND ...",
         description="Table maintenance for Apache Iceberg. `icekeep COMMAND --help` says more.",
-        epilog=_listing("jobs, in Spark", JOB_SUMMARIES)
+        epilog=_listing("jobs, in Spark", {job.name: job.summary for job in JOBS.values()})
         + _listing("commands, without Spark", {**GROUP_SUMMARIES, **single, "config": _GROUPS["config"]}),
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"icekeep {version}")
     commands = _add_words(parser, "command", "icekeep")
-    for job, summary in JOB_SUMMARIES.items():
-        _add_job(commands.add_parser(job, description=_sentence(summary), allow_abbrev=False), job, now_ms)
+    for job in JOBS.values():
+        _add_job(commands.add_parser(job.name, description=_sentence(job.summary), allow_abbrev=False), job, now_ms)
     groups = {name: _add_group(commands, name) for name in _GROUPS}
     for words, verb in VERBS.items():
         group, _, action = words.rpartition(" ")
@@ -145,7 +147,7 @@ class _Parser(argparse.ArgumentParser):
 def _settings(name: str) -> tuple[Setting, ...]:
     if name in VERBS:
         return VERBS[name].settings + VERBS[name].one_of
-    return JOB_SETTINGS.get(name, ())
+    return JOBS[name].settings if name in JOBS else ()
 
 
 def _add_group(commands: Any, group: str) -> Any:
@@ -197,9 +199,9 @@ def _add_table(parser: argparse.ArgumentParser) -> None:
     _add_conf(parser)
 
 
-def _add_job(parser: argparse.ArgumentParser, job: str, now_ms: int) -> None:
+def _add_job(parser: argparse.ArgumentParser, job: Job, now_ms: int) -> None:
     _add_table(parser)
-    for setting in JOB_SETTINGS[job]:
+    for setting in job.settings:
         _add_setting(parser, setting, now_ms)
     parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
     _add_output(parser)

@@ -4,8 +4,8 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.events import Listener
-from icekeep.maintenance.restoring import list_restorable
-from icekeep.maintenance.restoring import restore as restore_run
+from icekeep.maintenance.restoring.job import list_restorable
+from icekeep.maintenance.restoring.job import restore as restore_run
 from icekeep.maintenance.restoring.result import Restorable, RestoreResult
 from icekeep.operations.times import format_time
 from icekeep.runtime import Runtime

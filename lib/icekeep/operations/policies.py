@@ -11,7 +11,8 @@ import msgspec
 
 from icekeep.errors import UsageError
 from icekeep.operations.documents import Entry
-from icekeep.operations.settings import JOB_SETTINGS, MAINTENANCE_ORDER, read_setting
+from icekeep.operations.jobs import JOBS, POLICY_JOBS
+from icekeep.operations.settings import read_setting
 from icekeep.operations.times import parse_span
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
@@ -127,17 +128,17 @@ def _tables(entry: Entry) -> tuple[str, ...]:
 
 
 def _calls(entry: Entry) -> tuple[JobCall, ...]:
-    given: Mapping[str, Entry] = entry.mapping(MAINTENANCE_ORDER)
+    given: Mapping[str, Entry] = entry.mapping(POLICY_JOBS)
     if not given:
-        raise entry.wrong(f"is empty; name at least one of {', '.join(MAINTENANCE_ORDER)}")
-    return tuple(JobCall(job, _arguments(job, given[job])) for job in MAINTENANCE_ORDER if job in given)
+        raise entry.wrong(f"is empty; name at least one of {', '.join(POLICY_JOBS)}")
+    return tuple(JobCall(job, _arguments(job, given[job])) for job in POLICY_JOBS if job in given)
 
 
 def _arguments(job: str, entry: Entry) -> tuple[str, ...]:
     """A job without settings may stand there without a value."""
     if entry.is_null:
         return ()
-    settings = {setting.name: setting for setting in JOB_SETTINGS[job]}
+    settings = {setting.name: setting for setting in JOBS[job].settings}
     given = entry.mapping(settings.keys())
     return tuple(argument for key in settings if key in given for argument in read_setting(settings[key], given[key]))
 

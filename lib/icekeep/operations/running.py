@@ -21,39 +21,18 @@ from icekeep.operations.arguments import Command
 from icekeep.operations.catalogs import Catalogs, TableReference, find_table
 from icekeep.operations.config import read_config
 from icekeep.operations.interrupts import Interrupts
-from icekeep.operations.settings import JOB_SETTINGS, Kind
 from icekeep.operations.spark_conf import configured_properties
 from icekeep.operations.watchdog import ending_when_abandoned
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
 from icekeep.planning.slow_reads import told_slow_reads
 from icekeep.runtime import Runtime
+from icekeep.settings import Job, Kind
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.tables.refs import head_to_commit_to
 
 _START = "start Spark"
-
-
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a job's code is, as "module:function".
-
-    Attributes:
-        plan: makes the plan that `--dry-run` shows; null for a job that changes nothing.
-        run: does the work.
-        options: the class of the job's options; null if it has none.
-        check: holds the arguments against the table's metadata, beside what all jobs have in common; null for nothing.
-        plan_extras, run_extras: which of `listener` and `runtime` the functions take.
-        starts_spark_when_needed: the functions take, in place of a session, a function that starts one.
-    """
-
-    run: str
-    plan: str | None = None
-    options: str | None = None
-    check: str | None = None
-    plan_extras: tuple[str, ...] = ()
-    run_extras: tuple[str, ...] = ("listener", "runtime")
-    starts_spark_when_needed: bool = False
 
 
 class Seams(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,7 +140,7 @@ def resolve(name: str) -> Callable[..., Any]:
 def _parse_arguments(command: Command, job: Job, now_ms: int) -> dict[str, Any]:
     """The job's keyword arguments; what was not given is left to the job, but for the filter and the options."""
     arguments = dict(command.arguments)
-    kinds = {setting.kind for setting in JOB_SETTINGS[command.name]}
+    kinds = {setting.kind for setting in job.settings}
     if Kind.FILTER in kinds:
         arguments["where"] = parse_where(arguments["where"], now_ms) if "where" in arguments else ALWAYS_TRUE
     if job.options is not None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from icekeep.operations.settings import Kind, Setting
+from icekeep.settings import Kind, Setting
 
 
 class Verb(msgspec.Struct, frozen=True, kw_only=True):

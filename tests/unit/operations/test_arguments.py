@@ -2,7 +2,7 @@ import pytest
 
 from icekeep.errors import UsageError
 from icekeep.operations.arguments import OutputWish, named_command, output_wish, parse_command
-from icekeep.operations.settings import JOB_SETTINGS
+from icekeep.operations.jobs import JOBS
 
 NOW_MS = 1_767_225_600_000
 
@@ -20,7 +20,7 @@ def test_a_job_s_script_and_the_command_take_the_same_flags():
 
 
 def test_only_settings_that_were_given_are_passed_on():
-    for job in JOB_SETTINGS:
+    for job in JOBS:
         command = parse(job, "--table", "db.t")
         assert command.arguments == {}
         assert (command.output, command.result_file, command.verbose, command.dry_run) == ("table", None, False, False)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from icekeep import cli
-from icekeep.maintenance import restoring
+from icekeep.maintenance.restoring import job as restoring
 from icekeep.maintenance.restoring.files import Returned
 from kit.lake import Lake
 from kit.trash import expired

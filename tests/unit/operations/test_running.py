@@ -1,10 +1,11 @@
 import pytest
+from msgspec.structs import replace
 
 from icekeep.errors import ExpressionError, NotFoundError, OptionError, UnavailableError, UsageError
 from icekeep.events import SILENT
 from icekeep.operations.arguments import Command
 from icekeep.operations.interrupts import Interrupts
-from icekeep.operations.running import Job, Surroundings, check_arguments, resolve, run_job
+from icekeep.operations.running import Surroundings, check_arguments, resolve, run_job
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Operation, Predicate
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
@@ -81,7 +82,7 @@ def test_today_is_the_day_on_which_the_job_began():
     ],
 )
 def test_a_job_that_may_not_need_spark_starts_it_once_or_never(monkeypatch, function, history):
-    job = Job(run=f"kit.fake_jobs:{function}", run_extras=(), starts_spark_when_needed=True)
+    job = replace(JOBS["plan_scan"], run=f"kit.fake_jobs:{function}", run_extras=(), starts_spark_when_needed=True)
     monkeypatch.setitem(JOBS, "plan_scan", job)
     run("plan_scan")
     assert history == HISTORY

@@ -2,28 +2,16 @@ import pytest
 
 from icekeep.errors import ConfigError, UsageError
 from icekeep.operations.documents import parse_document
-from icekeep.operations.settings import (
-    JOB_SETTINGS,
-    JOB_SUMMARIES,
-    MAINTENANCE_ORDER,
-    Kind,
-    Setting,
-    parse_option,
-    parse_setting,
-    read_setting,
-)
-
-
-def test_every_job_has_a_summary_and_settings_in_the_same_order():
-    assert list(JOB_SETTINGS) == list(JOB_SUMMARIES)
-    assert set(MAINTENANCE_ORDER) <= set(JOB_SETTINGS)
+from icekeep.operations.jobs import JOBS
+from icekeep.operations.settings import parse_option, parse_setting, read_setting
+from icekeep.settings import Kind, Setting
 
 
 def test_a_flag_is_the_procedure_s_argument_with_dashes():
-    flags = [setting.flag for setting in JOB_SETTINGS["expire_snapshots"]]
+    flags = [setting.flag for setting in JOBS["expire_snapshots"].settings]
     assert flags[:4] == ["--older-than", "--retain-last", "--snapshot-ids", "--clean-expired-metadata"]
     assert {"--trash", "--approve", "--option"} <= {*flags}
-    compact = [setting.flag for setting in JOB_SETTINGS["compact"]]
+    compact = [setting.flag for setting in JOBS["compact"].settings]
     assert compact == ["--strategy", "--sort-order", "--where", "--option", "--branch", "--verify"]
 
 

@@ -3,8 +3,8 @@ import inspect
 import pytest
 
 from icekeep.operations.arguments import parse_command
+from icekeep.operations.jobs import JOBS
 from icekeep.operations.running import resolve
-from icekeep.operations.settings import JOB_SETTINGS
 from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS
 
 
@@ -24,7 +24,7 @@ def test_a_command_s_settings_are_arguments_of_its_function(words):
 def test_words_are_one_or_two_and_the_first_of_two_has_a_summary():
     firsts = {words.split(" ")[0] for words in VERBS if " " in words}
     assert firsts == GROUP_SUMMARIES.keys()
-    assert not firsts & {*VERBS, *JOB_SETTINGS}
+    assert not firsts & {*VERBS, *JOBS}
     assert max(words.count(" ") for words in VERBS) == 1
 
 
@@ -44,7 +44,7 @@ def test_the_command_s_help_lists_everything(capsys):
     with pytest.raises(SystemExit):
         parse_command(["--help"], None, 0, "1")
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
-    assert {*JOB_SETTINGS, *(words.split(" ")[0] for words in VERBS), "config"} <= {*listed}
+    assert {*JOBS, *(words.split(" ")[0] for words in VERBS), "config"} <= {*listed}
     with pytest.raises(SystemExit):
         parse_command(["ref", "--help"], None, 0, "1")
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]

@@ -17,7 +17,8 @@ from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan, refuse
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, plan_directory, sort_garbage, write_plan
-from icekeep.maintenance.expiration.plan import JOB, after_expiration, garbage_between
+from icekeep.maintenance.expiration import JOB
+from icekeep.maintenance.expiration.plan import after_expiration, garbage_between
 from icekeep.planning.spark.sessions import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
@@ -159,7 +160,7 @@ def _planned(
     """Write the plan of what the table, as it was loaded, would make garbage; approved, if that is asked."""
     metadata = table.metadata
     draft = PlanDraft(
-        job=JOB,
+        job=JOB.name,
         run=str(runtime.new_uuid()),
         snapshot_ids=tuple(sorted(expired.snapshot_ids)),
         ref_names=tuple(sorted(expired.ref_names)),
@@ -198,7 +199,7 @@ def _written(  # noqa: PLR0913 - the parts of one run
     plan = claim = None
     if found.parts:
         claim = claims.enter_context(
-            released(new_claim(directory, JOB, table.storage, runtime), table.storage, runtime)
+            released(new_claim(directory, JOB.name, table.storage, runtime), table.storage, runtime)
         )
         draft = wish.waiting(draft, runtime)
         plan = write_plan(found, draft, table, runtime, base=msgspec.structs.replace(table, metadata=before))

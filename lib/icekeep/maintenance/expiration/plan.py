@@ -17,8 +17,6 @@ from icekeep.spec.retention import Expired, RetentionPolicy
 from icekeep.spec.updates import RemoveSnapshotRef, RemoveSnapshots, Update, apply_updates, log_previous
 from icekeep.spec.writer_progress import KeptForWriter
 
-JOB = "expire_snapshots"
-
 
 class ExpiredSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot that would go; `timestamp_ms` is epoch milliseconds."""

@@ -1,173 +1,47 @@
-"""The job `remove_orphan_files`: files that no metadata leads to.
+"""The job `remove_orphan_files`."""
 
-listing -> metadata, loaded after it -> everything that it leads to -> compared by path -> plan on disk -> looked at again -> gone
-"""
+import msgspec
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from icekeep.maintenance.deletion.settings import (
+    ACCEPT_UNREADABLE,
+    APPROVE,
+    MAX_CONCURRENT_DELETES,
+    OPTIONS,
+    STREAM_RESULTS,
+    TRASH,
+    TRUST_MANIFEST_LIST,
+)
+from icekeep.settings import Job, Kind, Setting
 
-from icekeep.catalog.base import Table
-from icekeep.events import SILENT, Listener
-from icekeep.maintenance.deletion.options import OrphanOptions, accepted_names, checked_options
-from icekeep.maintenance.orphans.candidates import KeptFiles
-from icekeep.maintenance.orphans.execute import remove_orphans
-from icekeep.maintenance.orphans.options import Search, mismatch_mode, spelling
-from icekeep.maintenance.orphans.plan import OrphanPlan, plan_orphans
-from icekeep.maintenance.orphans.result import RemoveOrphanFilesResult, planned_result, result
-from icekeep.planning.spark.sessions import SparkSource
-from icekeep.runtime import SYSTEM, Runtime
-
-__all__ = ["KeptFiles", "OrphanPlan", "RemoveOrphanFilesResult", "plan_remove_orphan_files", "remove_orphan_files"]
-
-
-def remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
-    table: Table,
-    spark: SparkSource,
-    *,
-    older_than: int | None = None,
-    location: str | None = None,
-    dry_run: bool = False,
-    max_concurrent_deletes: int | None = None,
-    file_list_view: str | None = None,
-    equal_schemes: Mapping[str, str] | None = None,
-    equal_authorities: Mapping[str, str] | None = None,
-    prefix_mismatch_mode: str = "ERROR",
-    prefix_listing: bool = False,
-    stream_results: bool = False,
-    trash: int | None = None,
-    approve: str | None = None,
-    force: bool = False,
-    trust_manifest_list: bool = False,
-    accept_unreadable: Sequence[str] = (),
-    options: Mapping[str, Any] | OrphanOptions | None = None,
-    listener: Listener = SILENT,
-    runtime: Runtime = SYSTEM,
-) -> RemoveOrphanFilesResult:
-    """Delete the files below a directory that no metadata of the table leads to.
-
-    Files are listed first and metadata is loaded after that, and once more right before the deletion. Metadata files in no
-    log go too, but for versions that a catalog may find by name. Hidden names (`_x`, `.x`) are not looked at, unless they are
-    directories of partitions; directories are never deleted and links never followed.
-
-    Args:
-        older_than: a moment, epoch milliseconds, at least a day ago by our clock and by the store's; only files that were
-            written before it go. Three days ago if null.
-        location: the directory that is listed; the table's location if null. As for Iceberg `write.data.path` and
-            `write.metadata.path` are not listed where they lie elsewhere: name them here.
-        dry_run: say what would go; nothing is changed.
-        max_concurrent_deletes: how many tasks delete at one time.
-        file_list_view: in place of a listing a view or table of this Spark session, or the location of Parquet, ORC or CSV
-            files, with the columns `file_path` and `last_modified`, or those of an S3 inventory. Of it only what lies below
-            the location is looked at, by whole names of directories.
-        equal_schemes, equal_authorities: which are the same, as `{"s3n,s3a": "s3"}`; that one is known.
-        prefix_mismatch_mode: what becomes of a file that metadata has under another scheme or authority: `ERROR` refuses,
-            `IGNORE` keeps it. Iceberg's `DELETE` is not offered.
-        prefix_listing, stream_results: accepted; listings are always by prefix, and results never held whole.
-        trash: for how many days files stay in the trash; 0 deletes at once, null is 3 on local disks and HDFS, 0 elsewhere.
-        approve: the hash of the plan that may be carried out; nothing goes if it is another one.
-        force: delete although more than `max-orphan-ratio` of the listed files would go.
-        trust_manifest_list: believe manifest lists although the summaries of snapshots count other files.
-        accept_unreadable: names of tables of the catalog (`db.events`) that cannot be loaded, and of which the operator knows
-            that they lie elsewhere; all other tables that cannot be loaded, and whose place the catalog does not tell, refuse.
-        options: `max-orphan-ratio`, `max-deletes-per-second`, `reclaim.roots`, `grace`; `ignore-metadata-of`, uuids of dead
-            tables, whose metadata files are garbage once they are as old as other orphans. The table's own uuid means metadata
-            that is further on than the current one, of a commit that died before it landed.
-
-    Raises:
-        UsageError: `older_than` is less than a day ago, or an argument cannot be what it is.
-        SafetyError: the table has `gc.enabled=false`; another table may have files in the same place; not everything that the
-            table leads to can be read; paths are spelled in different ways; or too great a share of the files would go.
-        UnsupportedError: the table is encrypted, or the mode is `DELETE`.
-        TryAgainError: the catalog or the store is out of reach, or a commit to the table is under way.
-    """
-    search = _search(
-        older_than=older_than,
-        location=location,
-        max_concurrent_deletes=max_concurrent_deletes,
-        file_list_view=file_list_view,
-        equal_schemes=equal_schemes,
-        equal_authorities=equal_authorities,
-        prefix_mismatch_mode=prefix_mismatch_mode,
-        trash=trash,
-        approve=approve,
-        force=force,
-        trust_manifest_list=trust_manifest_list,
-        accept_unreadable=accept_unreadable,
-        options=options,
-    )
-    if dry_run:
-        return planned_result(plan_orphans(table, spark, search, runtime, listener))
-    return result(remove_orphans(table, spark, search, listener, runtime))
-
-
-def plan_remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
-    table: Table,
-    spark: SparkSource,
-    *,
-    older_than: int | None = None,
-    location: str | None = None,
-    max_concurrent_deletes: int | None = None,
-    file_list_view: str | None = None,
-    equal_schemes: Mapping[str, str] | None = None,
-    equal_authorities: Mapping[str, str] | None = None,
-    prefix_mismatch_mode: str = "ERROR",
-    prefix_listing: bool = False,
-    stream_results: bool = False,
-    trash: int | None = None,
-    approve: str | None = None,
-    force: bool = False,
-    trust_manifest_list: bool = False,
-    accept_unreadable: Sequence[str] = (),
-    options: Mapping[str, Any] | OrphanOptions | None = None,
-    runtime: Runtime = SYSTEM,
-) -> OrphanPlan:
-    """Say what `remove_orphan_files` with the same arguments would do; raises as it does, but for a share that is too great."""
-    search = _search(
-        older_than=older_than,
-        location=location,
-        max_concurrent_deletes=max_concurrent_deletes,
-        file_list_view=file_list_view,
-        equal_schemes=equal_schemes,
-        equal_authorities=equal_authorities,
-        prefix_mismatch_mode=prefix_mismatch_mode,
-        trash=trash,
-        approve=approve,
-        force=force,
-        trust_manifest_list=trust_manifest_list,
-        accept_unreadable=accept_unreadable,
-        options=options,
-    )
-    return plan_orphans(table, spark, search, runtime)
-
-
-def _search(  # noqa: PLR0913 - the arguments of Iceberg's procedure
-    *,
-    older_than: int | None,
-    location: str | None,
-    max_concurrent_deletes: int | None,
-    file_list_view: str | None,
-    equal_schemes: Mapping[str, str] | None,
-    equal_authorities: Mapping[str, str] | None,
-    prefix_mismatch_mode: str,
-    trash: int | None,
-    approve: str | None,
-    force: bool,
-    trust_manifest_list: bool,
-    accept_unreadable: Sequence[str],
-    options: Mapping[str, Any] | OrphanOptions | None,
-) -> Search:
-    given = checked_options(OrphanOptions, options, max_concurrent_deletes, trash)
-    return Search(
-        older_than=older_than,
-        location=location,
-        file_list_view=file_list_view,
-        spelling=spelling(equal_schemes, equal_authorities),
-        mode=mismatch_mode(prefix_mismatch_mode),
-        trash=trash,
-        approve=approve,
-        force=force,
-        trust_totals=trust_manifest_list,
-        max_concurrent_deletes=max_concurrent_deletes,
-        accept_unreadable=accepted_names(accept_unreadable),
-        options=given,
-    )
+JOB = Job(
+    name="remove_orphan_files",
+    summary="delete files that no snapshot knows (Iceberg's remove_orphan_files)",
+    rank=50,
+    settings=(
+        Setting("older_than", Kind.TIME, "files that are older than a time or an age, 24h at least (default: 3d)"),
+        Setting("location", Kind.TEXT, "the directory to look at (default: the table's location)"),
+        MAX_CONCURRENT_DELETES,
+        Setting("file_list_view", Kind.TEXT, "a view, table or Parquet inventory of files, in place of a listing"),
+        Setting("equal_schemes", Kind.PAIRS, "schemes that mean one store, e.g. s3a,s3n=s3; may be repeated"),
+        Setting("equal_authorities", Kind.PAIRS, "authorities that mean one store, e.g. nn1,nn2=nn; may be repeated"),
+        Setting(
+            "prefix_mismatch_mode", Kind.NAME, "ERROR or IGNORE where only scheme or authority differ (default: ERROR)"
+        ),
+        Setting("prefix_listing", Kind.SWITCH, "as Iceberg's; files are always listed flat and side by side here"),
+        STREAM_RESULTS,
+        TRASH,
+        APPROVE,
+        Setting("force", Kind.SWITCH, "go on although more than max-orphan-ratio of the files would go"),
+        TRUST_MANIFEST_LIST,
+        ACCEPT_UNREADABLE,
+        msgspec.structs.replace(
+            OPTIONS,
+            help="grace, max-orphan-ratio, ignore-metadata-of, max-deletes-per-second, reclaim.roots; may be repeated",
+        ),
+    ),
+    plan="icekeep.maintenance.orphans.job:plan_remove_orphan_files",
+    run="icekeep.maintenance.orphans.job:remove_orphan_files",
+    options="icekeep.maintenance.deletion.options:OrphanOptions",
+    plan_extras=("runtime",),
+    starts_spark_when_needed=True,
+)

@@ -9,12 +9,12 @@ from icekeep.errors import ConflictError, InvalidTableError, SafetyError, UsageE
 from icekeep.maintenance.deletion.neighbours import Neighbours
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import Territory
+from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.comparing import Conflict
 from icekeep.planning.scan.plan import refuse_encrypted
 from icekeep.spec.layout import OWN_DIRECTORY
 from icekeep.storage.locations import parse_location
 
-JOB = "remove_orphan_files"
 _NAMED_TABLES = 5
 
 
@@ -26,7 +26,7 @@ def refuse(table: Table) -> None:
         UnsupportedError: the table is encrypted.
     """
     refuse_if_gc_is_disabled(table.metadata)
-    refuse_encrypted(table.metadata, JOB)
+    refuse_encrypted(table.metadata, JOB.name)
 
 
 def refuse_neighbours(table: Table, found: Neighbours) -> None:

@@ -14,8 +14,8 @@ from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.deletion.plans import DeletionPlan, refuse_unapproved, remove_draft
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, plan_directory, sort_files, write_plan
+from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.candidates import Candidates, find_candidates, still_unnamed
-from icekeep.maintenance.orphans.checks import JOB
 from icekeep.maintenance.orphans.options import Search
 from icekeep.maintenance.orphans.plan import OrphanPlan, draft_of, orphan_plan
 from icekeep.maintenance.runs import sweep_runs
@@ -160,5 +160,7 @@ def _parts(
     table = candidates.table
     draft = draft_of(candidates, search, str(runtime.new_uuid()))
     directory = plan_directory(table, draft)
-    claim = claims.enter_context(released(new_claim(directory, JOB, table.storage, runtime), table.storage, runtime))
+    claim = claims.enter_context(
+        released(new_claim(directory, JOB.name, table.storage, runtime), table.storage, runtime)
+    )
     return draft, claim, sort_files(candidates.garbage, candidates.territory, directory, table.storage)

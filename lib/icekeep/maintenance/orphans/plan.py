@@ -7,8 +7,8 @@ from icekeep.events import SILENT, Listener
 from icekeep.maintenance.deletion.garbage import FilesOfKind
 from icekeep.maintenance.deletion.options import DAY_MS, trash_days
 from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, sort_files
+from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.candidates import Candidates, KeptFiles, find_candidates
-from icekeep.maintenance.orphans.checks import JOB
 from icekeep.maintenance.orphans.comparing import Conflict
 from icekeep.maintenance.orphans.options import Search
 from icekeep.planning.spark.sessions import SparkSource
@@ -81,7 +81,7 @@ def draft_of(candidates: Candidates, search: Search, run: str) -> PlanDraft:
     days = trash_days(search.trash, parse_location(candidates.table.metadata.location).scheme)
     not_before_ms = candidates.now_ms + search.options.grace_ms(compares_metadata=True)
     return PlanDraft(
-        job=JOB,
+        job=JOB.name,
         run=run,
         not_before_ms=not_before_ms,
         trash_until_ms=not_before_ms + days * DAY_MS if days else None,

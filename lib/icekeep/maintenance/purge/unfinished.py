@@ -32,14 +32,13 @@ from icekeep.maintenance.deletion.plans import (
 )
 from icekeep.maintenance.deletion.reclaim import NAMED_COUNT, Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import territory
+from icekeep.maintenance.purge import JOB
 from icekeep.planning.spark.sessions import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import OWN_DIRECTORY, metadata_directory
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.storage.base import DeleteStatus
 from icekeep.storage.locations import canonical
-
-JOB = "drop"
 
 
 def purges_directory(table: Table) -> str:
@@ -171,7 +170,7 @@ def _finish(
         return Reclaimed()
     now_ms = clock_below(directory.rpartition("/")[0], storage, runtime)
     now_ms = runtime.now_ms() if now_ms is None else min(now_ms, runtime.now_ms())
-    claim = take_claim(directory, JOB, storage, runtime, now_ms)
+    claim = take_claim(directory, JOB.name, storage, runtime, now_ms)
     with released(claim, storage, runtime):
         plan = read_plan(directory, storage)
         metadata = parse_metadata(storage.read(f"{directory}/{BEFORE}"), f"{directory}/{BEFORE}")

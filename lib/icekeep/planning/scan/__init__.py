@@ -1,0 +1,20 @@
+"""What a scan reads, and why: planning it, cutting it into tasks, explaining it. The job `plan_scan`."""
+
+from icekeep.settings import WHERE, Job, Kind, Setting
+
+JOB = Job(
+    name="plan_scan",
+    summary="show the files that a filter would read, and what pruning saves",
+    settings=(
+        WHERE,
+        Setting("ref", Kind.NAME, "the branch or tag to read (default: main)"),
+        Setting("snapshot_id", Kind.NUMBER, "read this snapshot"),
+        Setting("as_of", Kind.TIME, "read what was current at a time, or an age ago"),
+        Setting("start_snapshot_id", Kind.NUMBER, "read only what was appended after this snapshot"),
+        Setting("end_snapshot_id", Kind.NUMBER, "... up to this one (default: the current one)"),
+        Setting("explain", Kind.NAME, "say why this data file (its location, or the end of it) is read or pruned"),
+    ),
+    run="icekeep.planning.scan.report:plan_scan_job",
+    run_extras=("runtime",),
+    starts_spark_when_needed=True,
+)

@@ -6,7 +6,7 @@ from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import UnavailableError
 from icekeep.maintenance.deletion import looks, reclaim
-from icekeep.maintenance.restoring import list_restorable
+from icekeep.maintenance.restoring.job import list_restorable
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus
 from kit.expired_tables import ExpiredWorld, OneByOne
 

@@ -4,12 +4,11 @@ import inspect
 
 import pytest
 
-from icekeep.cli import JOBS
 from icekeep.errors import OptionError
 from icekeep.maintenance.deletion.options import DAY_MS, ExpirationOptions, GraceOptions, OrphanOptions, ReclaimOptions
 from icekeep.maintenance.options import parse_options
+from icekeep.operations.jobs import JOBS
 from icekeep.operations.running import resolve
-from icekeep.operations.settings import JOB_SETTINGS
 
 TAKEN = {
     "expire_snapshots": {"grace", "keep-writer-progress", "max-deletes-per-second", "reclaim.roots"},
@@ -50,7 +49,7 @@ def test_the_function_parses_the_options_that_the_command_line_does_and_help_nam
     cls = resolve(JOBS[job].options)
     hint = str(inspect.signature(resolve(JOBS[job].run)).parameters["options"].annotation)
     assert cls.__name__ in hint
-    [setting] = [setting for setting in JOB_SETTINGS[job] if setting.argument == "options"]
+    [setting] = [setting for setting in JOBS[job].settings if setting.argument == "options"]
     assert set(setting.help.partition(";")[0].split(", ")) == TAKEN[job] == set(cls.__struct_encode_fields__)
 
 

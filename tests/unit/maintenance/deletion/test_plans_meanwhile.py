@@ -3,7 +3,7 @@
 import pytest
 
 from icekeep.maintenance.deletion import earlier, reclaim
-from icekeep.maintenance.restoring import list_restorable
+from icekeep.maintenance.restoring.job import list_restorable
 from kit.expired_tables import ExpiredWorld
 
 

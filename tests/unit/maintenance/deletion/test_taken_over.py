@@ -9,7 +9,7 @@ from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.maintenance.deletion import claims, earlier
-from icekeep.maintenance.restoring import list_restorable
+from icekeep.maintenance.restoring.job import list_restorable
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus
 from kit.expired_tables import ExpiredWorld, OneByOne
 from kit.memory_catalog import after, fails, lands_late

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from icekeep.errors import SafetyError, UsageError
-from icekeep.maintenance.expiration import ExpireSnapshotsResult, expire_snapshots, plan_expire_snapshots
-from icekeep.maintenance.restoring import restore
+from icekeep.maintenance.expiration.job import ExpireSnapshotsResult, expire_snapshots, plan_expire_snapshots
+from icekeep.maintenance.restoring.job import restore
 from kit.cases import scaled
 from kit.reclaim_histories import History, Steps, steps
 from kit.reclaim_oracle import Expiry, Oracle, normal

@@ -13,7 +13,7 @@ from icekeep.errors import (
     OptionError,
     UsageError,
 )
-from icekeep.maintenance.manifests import plan_rewrite_manifests, rewrite_manifests
+from icekeep.maintenance.manifests.job import plan_rewrite_manifests, rewrite_manifests
 from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
 from icekeep.tables.refs import create_tag
 from icekeep.tables.update_spec import update_spec

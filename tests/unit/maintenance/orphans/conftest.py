@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from icekeep.catalog.base import Table
-from icekeep.maintenance.orphans import (
+from icekeep.maintenance.orphans.job import (
     OrphanPlan,
     RemoveOrphanFilesResult,
     plan_remove_orphan_files,

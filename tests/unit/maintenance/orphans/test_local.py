@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from icekeep.errors import SafetyError
-from icekeep.maintenance.orphans import remove_orphan_files
+from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.runtime import SYSTEM
 from icekeep.tables.append import append
 from kit.lake import EVENTS, Lake, events

@@ -13,8 +13,8 @@ from icekeep.commit.retry import commit
 from icekeep.errors import InvalidTableError
 from icekeep.formats.deletes.rewrite_positions import LiveFile
 from icekeep.maintenance.options import parse_options
-from icekeep.maintenance.position_deletes import check_arguments, plan_rewrite_position_deletes
 from icekeep.maintenance.position_deletes.candidates import PositionDeletes, position_deletes
+from icekeep.maintenance.position_deletes.job import check_arguments, plan_rewrite_position_deletes
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions
 from icekeep.maintenance.position_deletes.planner import plan
 from icekeep.planning.scan.plan import open_scan

@@ -8,7 +8,7 @@ from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.errors import ClaimedError, SafetyError, UnavailableError
 from icekeep.maintenance.deletion.claims import LEASE_MS, take_claim
 from icekeep.maintenance.deletion.plans import DeletionPlan
-from icekeep.maintenance.restoring import list_restorable, restore
+from icekeep.maintenance.restoring.job import list_restorable, restore
 from icekeep.spec.retention import RetentionPolicy
 from kit.changes import run as commit_change
 from kit.expired_tables import ExpiredWorld

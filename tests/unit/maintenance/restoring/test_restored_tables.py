@@ -10,7 +10,7 @@ import pytest
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.retry import commit
-from icekeep.maintenance.restoring import restore
+from icekeep.maintenance.restoring.job import restore
 from icekeep.spec.evolution.partition_evolution import RemovePartitionField
 from icekeep.spec.evolution.schema_changes import DropColumn
 from icekeep.tables.append import append

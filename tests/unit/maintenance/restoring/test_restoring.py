@@ -23,7 +23,7 @@ from icekeep.errors import (
 from icekeep.maintenance.deletion.claims import new_claim
 from icekeep.maintenance.deletion.garbage import FileKind, GarbageFile
 from icekeep.maintenance.deletion.plans import DONE, HEAD, write_head
-from icekeep.maintenance.restoring import list_restorable, restore
+from icekeep.maintenance.restoring.job import list_restorable, restore
 from icekeep.spec.snapshots import StatisticsFile
 from icekeep.storage.base import DeleteOutcome, MoveOutcome, MoveStatus
 from kit.changes import run as commit_change

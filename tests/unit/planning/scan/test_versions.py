@@ -97,6 +97,6 @@ def test_a_moment_before_the_first_snapshot_of_an_empty_table_is_refused() -> No
 
 
 def test_the_arguments_are_those_that_the_job_has_flags_for() -> None:
-    from icekeep.operations.settings import JOB_SETTINGS
+    from icekeep.operations.jobs import JOBS
 
-    assert {*VERSION_ARGUMENTS} < {setting.argument for setting in JOB_SETTINGS["plan_scan"]}
+    assert {*VERSION_ARGUMENTS} < {setting.argument for setting in JOBS["plan_scan"].settings}

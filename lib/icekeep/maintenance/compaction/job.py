@@ -1,0 +1,393 @@
+"""The job `compact` (Iceberg's `rewrite_data_files`): small and deleted-from files into fewer of the target size, in order.
+
+strategy -> files of a scan with their deletes -> candidates -> plan of file groups -> how each group goes (copied, encoded
+anew, sorted, shuffled) -> rewritten groups -> `RewriteFiles` -> result; groups that others were in the way of, once more
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from typing import Any
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from icekeep.catalog.base import Table
+from icekeep.commit.retry import RetryPolicy
+from icekeep.errors import ConflictError, IcekeepError, NotFoundError, OutcomeUnknownError
+from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
+from icekeep.formats.write_options import write_options
+from icekeep.maintenance.compaction.commits import Commits, Committed, commit_groups
+from icekeep.maintenance.compaction.estimate import Estimate, Way, Work, estimate
+from icekeep.maintenance.compaction.execute import STEP, Execution, execute
+from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions, file_sizes
+from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files, plan_locations
+from icekeep.maintenance.compaction.planner import measured_overlap, plan
+from icekeep.maintenance.compaction.preview import CompactionPreview, preview
+from icekeep.maintenance.compaction.removed_files import store_removed_files
+from icekeep.maintenance.compaction.result import RewriteDataFilesResult
+from icekeep.maintenance.compaction.stitched import Metrics, metrics_of
+from icekeep.maintenance.compaction.strategy import chosen_strategy, order_summary
+from icekeep.maintenance.compaction.tasks import GroupContext
+from icekeep.maintenance.compaction.ways import GroupWay, choose_ways
+from icekeep.maintenance.figures import line_of, only_told
+from icekeep.maintenance.heartbeat import beating
+from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.runs import sweep_runs
+from icekeep.maintenance.start_tag import hold_start
+from icekeep.planning.scan.plan import open_scan
+from icekeep.planning.spark.tasks import executor_slots, is_local, parallelism
+from icekeep.planning.transcode.commit_reader import SparkManifestReader
+from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.layout import own_directory
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import MAIN
+from icekeep.storage.base import Storage
+from icekeep.tables.refs import head_to_commit_to
+
+_LOG = logging.getLogger(__name__)
+
+__all__ = ["CompactionPreview", "RewriteDataFilesOptions", "RewriteDataFilesResult", "compact", "plan_compaction"]
+
+Options = Mapping[str, str] | RewriteDataFilesOptions
+
+BUDGET_BYTES = 1024 * 1024 * 1024
+"""The memory that a task orders rows in before it puts some on disk."""
+
+
+def compact(  # noqa: PLR0913 - the arguments of Iceberg's procedure
+    table: Table,
+    spark: SparkSession,
+    *,
+    strategy: str | None = None,
+    sort_order: str | None = None,
+    where: str | Expression = ALWAYS_TRUE,
+    options: Options | None = None,
+    branch: str = MAIN,
+    verify: bool = False,
+    listener: Listener = SILENT,
+    runtime: Runtime = SYSTEM,
+) -> RewriteDataFilesResult:
+    """Rewrite badly sized data files, apply their row-level deletes, and sort them if asked; the table's rows do not change.
+
+    Args:
+        strategy: `binpack` (the order of rows stays) or `sort`; by default `sort` where an order is given.
+        sort_order: of a sort, such as `day, id DESC NULLS LAST`, `zorder(a, b)` or `hilbert(a, b)`; by default the table's.
+        where: chooses files; a chosen file is rewritten whole.
+        options: of Iceberg's `rewrite_data_files`, under its names, and `stitch`.
+        branch: whose files are rewritten, and where that is committed; no other branch moves.
+        verify: compare the content of the rows that went in with that of the new files, read from storage again, before
+            anything is committed; where they differ nothing is, and the new files are kept. The numbers of rows are always
+            compared.
+
+    Raises:
+        OptionError, ExpressionError, NotFoundError, UsageError: an argument is wrong, such as a tag in place of a branch;
+            nothing was done.
+        UnsupportedError: the table has something that cannot be rewritten; nothing was done.
+        JobFailedError: a file could not be rewritten; the table is as it was, and new files are removed. Once a commit has
+            landed the result is `partial` instead, and a warning says what failed.
+        ConflictError: others kept changing files that were to be replaced, however often these were planned anew.
+        OutcomeUnknownError: a commit may or may not have landed; its files are kept.
+    """
+    began_ms = runtime.monotonic_ms()
+    asked = _Asked(
+        strategy=strategy, sort_order=sort_order, where=where, options=options or {}, branch=branch, verify=verify
+    )
+    run = _Run(table, spark, asked, runtime)
+    for warning in run.strategy.warnings:
+        listener.on(Warned(warning))
+    sweep_runs(table, runtime, keep=run.context.run_id, listener=listener)
+    result, refused = _pass(run, listener)
+    for _ in range(RetryPolicy.of(table.metadata).num_retries):
+        if not refused:
+            break
+        try:
+            run = run.again(refused)
+            more, refused = _pass(run, listener)
+        except OutcomeUnknownError:
+            raise
+        except Exception as error:
+            if not result.commits_count:
+                raise
+            listener.on(
+                Warned(f"{len(refused)} data files could not be planned anew, and are as they were: {line_of(error)}")
+            )
+            break
+        result = result.followed_by(more)
+    if refused and not result.commits_count:
+        raise ConflictError(
+            f"others kept changing {len(refused)} data files of {table.name!r} while they were rewritten; they are as they "
+            "were, run it again"
+        )
+    failed_files_count = result.failed_data_files_count + len(refused)
+    return msgspec.structs.replace(
+        result,
+        status="partial" if failed_files_count else "done",
+        failed_data_files_count=failed_files_count,
+        elapsed_ms=runtime.monotonic_ms() - began_ms,
+    )
+
+
+def plan_compaction(  # noqa: PLR0913 - as `compact`
+    table: Table,
+    spark: SparkSession,
+    *,
+    strategy: str | None = None,
+    sort_order: str | None = None,
+    where: str | Expression = ALWAYS_TRUE,
+    options: Options | None = None,
+    branch: str = MAIN,
+    verify: bool = False,
+    runtime: Runtime = SYSTEM,
+) -> CompactionPreview:
+    """Say what `compact` with the same arguments would do; raises as it does, and writes nothing."""
+    asked = _Asked(
+        strategy=strategy, sort_order=sort_order, where=where, options=options or {}, branch=branch, verify=verify
+    )
+    run = _Run(table, spark, asked, runtime)
+    planned = run.plan(None)
+    ways = run.ways(planned)
+    return preview(planned, ways, run.estimated(planned, ways))
+
+
+def check_arguments(
+    metadata: TableMetadata,
+    *,
+    strategy: str | None = None,
+    sort_order: str | None = None,
+    options: Options | None = None,
+    **_: Any,
+) -> None:
+    """Hold the arguments against each other and the table, before Spark starts; raises as `compact` does."""
+    chosen = parse_options(RewriteDataFilesOptions, options or {})
+    chosen_strategy(strategy, sort_order, metadata, chosen)
+    _sizes(metadata, chosen)
+
+
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of `compact`."""
+
+    strategy: str | None
+    sort_order: str | None
+    where: str | Expression
+    options: Options
+    branch: str
+    verify: bool
+
+
+class _Run:
+    """One run: its arguments, understood, and the version of the table that it works on.
+
+    `only` names the files that it may rewrite, null for all.
+    """
+
+    def __init__(
+        self, table: Table, spark: SparkSession, asked: _Asked, runtime: Runtime, only: frozenset[str] | None = None
+    ) -> None:
+        self.table, self.spark, self.runtime = table, spark, runtime
+        self._asked, self._only = asked, only
+        self.options = parse_options(RewriteDataFilesOptions, asked.options)
+        self.strategy = chosen_strategy(asked.strategy, asked.sort_order, table.metadata, self.options)
+        self.sizes = _sizes(table.metadata, self.options)
+        head_to_commit_to(table.metadata, asked.branch)
+        self.scan = open_scan(table, where=asked.where, ref=asked.branch, runtime=runtime)
+        self.where, self.branch = asked.where, asked.branch
+        own = executor_slots(spark)
+        # What an operator says of a session's parallelism puts no more threads on one machine.
+        self.slots = min(own, parallelism(spark)) if is_local(spark) else parallelism(spark)
+        self.context = GroupContext(
+            metadata=table.metadata,
+            ordering=self.strategy.ordering,
+            sort_order_id=self.strategy.sort_order_id,
+            run_id=str(runtime.new_uuid()),
+            budget_bytes=BUDGET_BYTES,
+            moves_pages=self.options.stitch != "never",
+            slots=own,
+            is_local=is_local(spark),
+            verifies=asked.verify,
+        )
+
+    def again(self, only: frozenset[str]) -> "_Run":
+        """The same for some files of the table as it is now."""
+        table = self.table.catalog.load(self.table.identifier)
+        return _Run(table, self.spark, self._asked, self.runtime, only)
+
+    def plan(self, directory: str | None) -> RewritePlan:
+        """The groups; where there are many, tasks put their files into `directory`, or nowhere if it is null."""
+        return plan(
+            self.scan,
+            self.spark,
+            self.strategy,
+            self.options,
+            branch=self.branch,
+            only=self._only,
+            directory=directory,
+        )
+
+    @contextmanager
+    def kept_plan(self) -> Iterator[RewritePlan]:
+        """The plan, with what is put in storage for as long as the block runs."""
+        directory = own_directory(self.table.metadata, f"plans/{self.context.run_id}")
+        storage = self.table.storage
+        locations: Iterable[str] = ()
+        try:
+            planned = self.plan(directory)
+            locations = plan_locations(planned)
+            yield planned
+        except BaseException:
+            # Tasks that succeeded beside one that failed have told nobody what they wrote.
+            with suppress(IcekeepError):
+                locations = locations or [file.location for file in storage.list(directory)]
+                moves = own_directory(self.table.metadata, f"runs/{self.context.run_id}")
+                storage.delete_many([file.location for file in storage.list(moves)])
+            raise
+        finally:
+            # After a commit nothing that is left behind makes the run a failed one; a later run sweeps it.
+            with suppress(IcekeepError):
+                storage.delete_many(locations)
+
+    def ways(self, planned: RewritePlan) -> dict[int, GroupWay]:
+        """How each group goes."""
+        return choose_ways(planned, self.context, self.sizes, self.options.stitch, self.table.storage, self.spark)
+
+    def metrics(self, planned: RewritePlan, ways: Mapping[int, GroupWay]) -> dict[str, Metrics]:
+        """What manifests say of the files that are put together byte for byte."""
+        paths: set[str] = set()
+        manifests: set[str] = set()
+        for group in planned.groups:
+            if not ways[group.number].stitched:
+                continue
+            files = group_files(group, self.table.storage).files
+            for some in ways[group.number].stitched:
+                paths.update(files[position].file_path for position in some)
+                manifests.update(files[position].manifest_path for position in some)
+        return metrics_of(self.scan, self.spark, paths, manifests) if paths else {}
+
+    def overlap_after(self, listener: Listener) -> float | None:
+        """How many files a look-up by key meets now; null where nothing was ordered, or where that cannot be found out."""
+        if self.strategy.ordering is None:
+            return None
+
+        def measured() -> float | None:
+            after = self.table.catalog.load(self.table.identifier)
+            scan = open_scan(after, where=self.where, ref=self.branch, runtime=self.runtime)
+            return measured_overlap(scan, self.spark, self.strategy)
+
+        return only_told("how far the files overlap now", measured, None, listener)
+
+    def estimated(self, planned: RewritePlan, ways: Mapping[int, GroupWay]) -> Estimate:
+        """What it will take."""
+        works = [work for group in planned.groups for work in _works(group, ways[group.number])]
+        return estimate(
+            works,
+            slots=self.slots,
+            groups_count=len(planned.groups),
+            files_count=planned.files_to_rewrite_count + sum(group.delete_files_count for group in planned.groups),
+            new_files_count=planned.expected_files_count,
+            delete_bytes=sum(group.delete_bytes for group in planned.groups),
+        )
+
+
+def _pass(run: _Run, listener: Listener) -> tuple[RewriteDataFilesResult, frozenset[str]]:
+    """Plan, rewrite and commit; what came of it, and the files of groups that others were in the way of."""
+    with run.kept_plan() as planned:
+        _LOG.info(
+            "%s: run %s on snapshot %s: %d of %d candidates (%d bytes) in %d groups, %d new files expected",
+            run.table.name,
+            run.context.run_id,
+            planned.snapshot_id,
+            planned.files_to_rewrite_count,
+            planned.candidate_files_count,
+            planned.bytes_to_rewrite,
+            len(planned.groups),
+            planned.expected_files_count,
+        )
+        if not planned.groups and (planned.snapshot_id is None or not run.options.remove_dangling_deletes):
+            depth = planned.overlap_depth_before
+            return RewriteDataFilesResult(overlap_depth_before=depth, overlap_depth_after=depth), frozenset()
+        committed = _rewritten(run, planned, listener)
+        result = committed.result
+        try:
+            return result, _paths(committed.refused, run.table.storage)
+        except IcekeepError as error:
+            if not result.commits_count:
+                raise
+            left_count = sum(group.files_count for group in committed.refused)
+            listener.on(
+                Warned(f"{left_count} data files cannot be planned anew, and are as they were: {error.message}")
+            )
+            failed_count = result.failed_data_files_count + left_count
+            return msgspec.structs.replace(result, status="partial", failed_data_files_count=failed_count), frozenset()
+
+
+def _paths(groups: Iterable[FileGroup], storage: Storage) -> frozenset[str]:
+    return frozenset(file.file_path for group in groups for file in group_files(group, storage).files)
+
+
+def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> Committed:
+    ways = run.ways(planned)
+    execution = Execution(
+        table=run.table,
+        spark=run.spark,
+        context=run.context,
+        sizes=run.sizes,
+        ways=ways,
+        metrics=run.metrics(planned, ways),
+        may_reencode=run.options.stitch != "always",
+        shuffle_partitions_per_file=run.strategy.shuffle_partitions_per_file,
+        concurrency=run.options.max_concurrent_file_group_rewrites,
+        slots=run.slots,
+        listener=listener,
+    )
+    commits = Commits(
+        table=run.table,
+        run_id=run.context.run_id,
+        plan=planned,
+        options=run.options,
+        reader=SparkManifestReader(run.spark, run.table.storage),
+        store=partial(store_removed_files, run.table, run.spark),
+        listener=listener,
+        runtime=run.runtime,
+        summary=order_summary(run.strategy),
+    )
+    assert planned.snapshot_id is not None
+    estimated = run.estimated(planned, ways)
+    listener.on(StepStarted(STEP, planned.files_to_rewrite_count, "files"))
+    run_id = run.context.run_id
+    with (
+        beating(run.table, run_id, "compact", run.runtime, listener) as heartbeat,
+        hold_start(run.table, planned.snapshot_id, run_id, run.runtime, listener, heartbeat),
+        closing(execute(planned, execution)) as finished,
+    ):
+        committed = commit_groups(finished, commits, heartbeat)
+    result = committed.result
+    listener.on(StepFinished(STEP, f"{result.rewritten_data_files_count} files -> {result.added_data_files_count}"))
+    result = msgspec.structs.replace(
+        result,
+        overlap_depth_before=planned.overlap_depth_before,
+        overlap_depth_after=run.overlap_after(listener),
+        estimated=estimated,
+    )
+    return msgspec.structs.replace(committed, result=result)
+
+
+def _works(group: FileGroup, way: GroupWay) -> Sequence[Work]:
+    left_bytes = group.bytes - way.stitched_bytes
+    other = way.way if way.way is not Way.STITCH else Way.REENCODE
+    works = []
+    if way.stitched:
+        works.append(Work(Way.STITCH, way.stitched_bytes, len(way.stitched)))
+    if left_bytes:
+        works.append(Work(other, left_bytes, max(1, group.expected_files_count - len(way.stitched))))
+    return works
+
+
+def _sizes(metadata: TableMetadata, options: RewriteDataFilesOptions) -> FileSizes:
+    if options.output_spec_id is not None and options.output_spec_id not in metadata.specs_by_id:
+        raise NotFoundError(
+            f"the table has no partition spec {options.output_spec_id} (option output-spec-id); it has "
+            f"{', '.join(map(str, sorted(metadata.specs_by_id)))}"
+        )
+    return file_sizes(options, write_options(metadata.properties).target_file_size_bytes)

@@ -1,0 +1,27 @@
+"""What several jobs that delete files can be told."""
+
+from icekeep.settings import Kind, Setting
+
+OPTIONS = Setting(
+    "options",
+    Kind.OPTIONS,
+    "grace, keep-writer-progress, max-deletes-per-second, reclaim.roots; may be repeated",
+)
+MAX_CONCURRENT_DELETES = Setting(
+    "max_concurrent_deletes", Kind.NUMBER, "so many calls that delete at once, at most", minimum=1
+)
+STREAM_RESULTS = Setting("stream_results", Kind.SWITCH, "as Iceberg's; lists of files are always streamed here")
+TRASH = Setting(
+    "trash",
+    Kind.NUMBER,
+    "days that deleted files can be restored; 0: none (default: 3 on local disks and HDFS, else 0)",
+)
+APPROVE = Setting("approve", Kind.TEXT, "the hash that --dry-run tells: exactly that set goes, or nothing")
+TRUST_MANIFEST_LIST = Setting(
+    "trust_manifest_list", Kind.SWITCH, "go on where a snapshot's summary counts other files than its manifest list"
+)
+ACCEPT_UNREADABLE = Setting(
+    "accept_unreadable",
+    Kind.NAMES,
+    "go on although these tables of the catalog cannot be loaded, since they lie elsewhere",
+)

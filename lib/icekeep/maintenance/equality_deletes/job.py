@@ -1,0 +1,238 @@
+"""Equality deletes -> deletes of positions: the same rows stay, and readers need not compare values any more.
+
+equality deletes of a branch -> plan (which go, what they reach) -> data files looked through in their key columns -> position
+delete files or vectors -> `ConvertDeletes` -> result; planned anew where others changed what the deletes reach
+"""
+
+import logging
+from collections.abc import Mapping
+from itertools import count
+from typing import Any
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from icekeep.catalog.base import Table
+from icekeep.commit.changes.convert_deletes import ConvertDeletes, EntryDigests
+from icekeep.commit.retry import RetryPolicy, commit, reloaded
+from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError
+from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
+from icekeep.formats.deletes.equality_to_positions import ConversionOutcome
+from icekeep.formats.deletes.options import delete_format
+from icekeep.maintenance.equality_deletes.execute import added_files, discard, execute, share_writer
+from icekeep.maintenance.equality_deletes.options import ConvertEqualityDeletesOptions, chosen_granularity
+from icekeep.maintenance.equality_deletes.plan import ConversionPlan, ConversionPreview, plan
+from icekeep.maintenance.equality_deletes.result import ConvertEqualityDeletesResult
+from icekeep.maintenance.heartbeat import Heartbeat, beating
+from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.runs import sweep_runs
+from icekeep.maintenance.start_tag import hold_start
+from icekeep.planning.scan.plan import open_scan
+from icekeep.planning.transcode.commit_reader import SparkManifestReader
+from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.layout import data_layout
+from icekeep.spec.manifests.structs import DataFile
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import MAIN
+from icekeep.tables.refs import head_to_commit_to
+
+_LOG = logging.getLogger(__name__)
+
+__all__ = [
+    "ConversionPreview",
+    "ConvertEqualityDeletesOptions",
+    "ConvertEqualityDeletesResult",
+    "convert_equality_deletes",
+    "plan_convert_equality_deletes",
+]
+
+Options = Mapping[str, str] | ConvertEqualityDeletesOptions
+
+STEP = "converting equality deletes"
+
+
+def convert_equality_deletes(
+    table: Table,
+    spark: SparkSession,
+    *,
+    where: str | Expression = ALWAYS_TRUE,
+    options: Options | None = None,
+    branch: str = MAIN,
+    listener: Listener = SILENT,
+    runtime: Runtime = SYSTEM,
+) -> ConvertEqualityDeletesResult:
+    """Put position delete files, or vectors in format version 3, in the place of equality deletes; no row comes or goes.
+
+    Every equality delete file that is converted goes in the commit that adds the deletes of its rows. Deletes and rows that
+    others add meanwhile stay as they are. Where others changed what the deletes reach it is planned anew, as often as
+    `commit.retry.num-retries` says.
+
+    Args:
+        where: chooses partitions, those that it may match; deletes of all partitions go only where all data files that they
+            reach are in such partitions. By default all equality deletes go.
+        options: `delete-granularity`, as Iceberg's Spark writer knows it.
+        branch: whose deletes are converted, and where that is committed; no other branch moves.
+
+    Raises:
+        OptionError, ExpressionError, NotFoundError, UsageError: an argument or a table property is wrong; nothing was done.
+        UnsupportedError: the table has something that cannot be read; nothing was done.
+        JobFailedError: a data file could not be looked through; the table is as it was, and new files are removed.
+        ConflictError: others kept changing what the deletes reach.
+        OutcomeUnknownError: a commit may or may not have landed; its files are kept.
+    """
+    began_ms = runtime.monotonic_ms()
+    policy = RetryPolicy.of(table.metadata)
+    for number in count(1):
+        run = _Run(table, spark, where, options or {}, branch, listener, runtime)
+        try:
+            result = run.convert()
+        except ConflictError as error:
+            # One that has counted attempts met other writers, not a change of what was planned.
+            if number > policy.num_retries or "attempts" in error.facts:
+                raise
+            listener.on(Warned(f"equality deletes of {table.name!r} are planned anew: {error.message}"))
+            runtime.sleep_ms(policy.wait_ms(number, runtime))
+            table = reloaded(table)
+            continue
+        elapsed_ms = runtime.monotonic_ms() - began_ms
+        return msgspec.structs.replace(result, attempts_count=number, elapsed_ms=elapsed_ms)
+    raise AssertionError("count() does not end")
+
+
+def plan_convert_equality_deletes(
+    table: Table,
+    spark: SparkSession,
+    *,
+    where: str | Expression = ALWAYS_TRUE,
+    options: Options | None = None,
+    branch: str = MAIN,
+    runtime: Runtime = SYSTEM,
+) -> ConversionPreview:
+    """Say what `convert_equality_deletes` with the same arguments would do; raises as it does, and writes nothing."""
+    return _Run(table, spark, where, options or {}, branch, SILENT, runtime).plan().preview
+
+
+def check_arguments(metadata: TableMetadata, *, options: Options | None = None, **_: Any) -> None:
+    """Hold the arguments against the table, before Spark starts; raises as `convert_equality_deletes` does."""
+    chosen_granularity(parse_options(ConvertEqualityDeletesOptions, options or {}), metadata.properties)
+    delete_format(metadata.properties)
+    data_layout(metadata.location, metadata.properties)
+
+
+class _Run:
+    """One round: its arguments, understood, and the version of the table that it works on."""
+
+    def __init__(
+        self,
+        table: Table,
+        spark: SparkSession,
+        where: str | Expression,
+        options: Options,
+        branch: str,
+        listener: Listener,
+        runtime: Runtime,
+    ) -> None:
+        check_arguments(table.metadata, options=options)
+        head_to_commit_to(table.metadata, branch)
+        self._table, self._spark, self._branch = table, spark, branch
+        self._listener, self._runtime = listener, runtime
+        self._granularity = chosen_granularity(
+            parse_options(ConvertEqualityDeletesOptions, options), table.metadata.properties
+        )
+        self._scan = open_scan(table, where=where, ref=branch, runtime=runtime)
+
+    def plan(self) -> ConversionPlan:
+        return plan(self._scan, self._spark, self._branch)
+
+    def convert(self) -> ConvertEqualityDeletesResult:
+        planned = self.plan()
+        preview = planned.preview
+        if left_count := preview.left_equality_delete_files_count:
+            left = "they lie in partitions that `where` leaves out, or reach data files there"
+            self._listener.on(Warned(f"{left_count} equality delete files of {self._table.name!r} stay: {left}"))
+        if not planned.deletes:
+            return ConvertEqualityDeletesResult(
+                left_equality_delete_files_count=preview.left_equality_delete_files_count
+            )
+        assert preview.snapshot_id is not None
+        run_id = str(self._runtime.new_uuid())
+        _LOG.info(
+            "%s: run %s on snapshot %d: %d equality delete files, %d data files of %d rows to look through",
+            self._table.name,
+            run_id,
+            preview.snapshot_id,
+            len(planned.deletes),
+            preview.data_files_to_read_count,
+            preview.records_to_read_count,
+        )
+        sweep_runs(self._table, self._runtime, keep=run_id, listener=self._listener)
+        self._listener.on(StepStarted(STEP, preview.equality_delete_files_to_convert_count, "delete files"))
+        with (
+            beating(self._table, run_id, "convert_equality_deletes", self._runtime, self._listener) as heartbeat,
+            hold_start(self._table, preview.snapshot_id, run_id, self._runtime, self._listener, heartbeat),
+        ):
+            done = self._execute(planned, run_id)
+            self._commit(planned, done, heartbeat)
+        result = _result(planned, done)
+        note = f"{len(planned.deletes)} equality delete files -> {result.added_delete_files_count} of positions"
+        self._listener.on(StepFinished(STEP, note))
+        return result
+
+    def _execute(self, planned: ConversionPlan, run_id: str) -> list[ConversionOutcome]:
+        metadata = self._table.metadata
+        writer = share_writer(
+            planned,
+            metadata,
+            self._table.storage,
+            self._spark,
+            delete_format=delete_format(metadata.properties),
+            granularity=self._granularity,
+            operation_id=run_id,
+        )
+        return execute(planned, writer, self._spark, self._listener)
+
+    def _commit(self, planned: ConversionPlan, done: list[ConversionOutcome], heartbeat: Heartbeat) -> None:
+        change = ConvertDeletes(
+            converted=tuple(delete.entry for delete in planned.deletes),
+            data_files=EntryDigests.union(outcome.data_files for outcome in done),
+            added=added_files(done),
+            named=tuple(file for outcome in done for file in outcome.named),
+            replaced=tuple(entry for outcome in done for entry in outcome.replaced),
+            format_version=self._table.metadata.format_version,
+            starting_sequence_number=planned.sequence_number,
+            branch=self._branch,
+        )
+        reader = SparkManifestReader(self._spark, self._table.storage)
+        looking = heartbeat.looking(change, [file.file_path for file in change.added])
+        try:
+            commit(self._table, looking, reader=reader, runtime=self._runtime, listener=self._listener)
+        except OutcomeUnknownError:
+            raise
+        except IcekeepError:
+            # Only an error of ours proves that nothing landed.
+            discard(self._table.storage, done, self._listener)
+            raise
+
+
+def _result(planned: ConversionPlan, done: list[ConversionOutcome]) -> ConvertEqualityDeletesResult:
+    preview, added = planned.preview, added_files(done)
+    dangling_count = preview.dangling_equality_delete_files_count
+    return ConvertEqualityDeletesResult(
+        converted_equality_delete_files_count=len(planned.deletes) - dangling_count,
+        removed_dangling_equality_delete_files_count=dangling_count,
+        left_equality_delete_files_count=preview.left_equality_delete_files_count,
+        removed_position_delete_files_count=sum(len(one.replaced) for one in done),
+        added_delete_files_count=len(added),
+        converted_bytes_count=preview.bytes_to_convert,
+        added_bytes_count=sum(map(_own_bytes, added)),
+        deleted_positions_count=sum(one.positions_count for one in done),
+        read_data_files_count=preview.data_files_to_read_count,
+        read_records_count=preview.records_to_read_count,
+        peak_task_bytes=max((one.peak_bytes for one in done), default=0),
+    )
+
+
+def _own_bytes(file: DataFile) -> int:
+    """Of a delete file all, of the Puffin file of a vector its blob."""
+    return file.file_size_in_bytes if file.content_size_in_bytes is None else file.content_size_in_bytes

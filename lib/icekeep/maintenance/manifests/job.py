@@ -1,0 +1,94 @@
+"""The job `rewrite_manifests`: metadata that plans fast.
+
+manifest list -> which manifests -> records of their entries -> sorted and cut -> new manifests -> `RewriteManifests`;
+planned anew where others changed what the commit cannot follow
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any
+
+from icekeep.catalog.base import Table
+from icekeep.commit.retry import RetryPolicy, reloaded
+from icekeep.errors import ConflictError
+from icekeep.events import SILENT, Listener, Warned
+from icekeep.maintenance.manifests.options import RewriteManifestsOptions, check_arguments
+from icekeep.maintenance.manifests.plan import RewriteManifestsPlan, plan_rewrite_manifests
+from icekeep.maintenance.manifests.result import RewriteManifestsResult
+from icekeep.maintenance.manifests.rewriting import rewrite_once
+from icekeep.planning.spark.sessions import SparkSource
+from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.snapshots import MAIN
+
+__all__ = [
+    "RewriteManifestsPlan",
+    "RewriteManifestsResult",
+    "check_arguments",
+    "plan_rewrite_manifests",
+    "rewrite_manifests",
+]
+
+
+def rewrite_manifests(  # noqa: PLR0913 - the arguments of Iceberg's procedure, and ours
+    table: Table,
+    spark: SparkSource,
+    *,
+    spec_id: int | str | None = None,
+    sort_by: Sequence[str] | str | None = None,
+    where: str | Expression = ALWAYS_TRUE,
+    workload: Sequence[str] | str = (),
+    use_caching: bool = False,
+    branch: str = MAIN,
+    options: Mapping[str, Any] | RewriteManifestsOptions | None = None,
+    listener: Listener = SILENT,
+    runtime: Runtime = SYSTEM,
+) -> RewriteManifestsResult:
+    """Cluster the entries of manifests by partition into manifests of the target size.
+
+    The table's files do not change. Well-sized manifests that lie across no other stay as they are, and nothing is
+    committed where there is nothing to gain. Property `commit.manifest.target-size-bytes` (8 MB).
+
+    Args:
+        spark: a session, or a function that starts one: it is not called for tables of up to two million entries.
+        spec_id: the partition spec whose manifests are rewritten; the default spec if null; "all" for every spec.
+        sort_by: partition fields to cluster by, and columns, by their lower bounds; as a list, or text with commas.
+            Delete files are clustered by partition fields alone. Null: all partition fields in the order of the spec.
+        where: a filter over manifests (`matching.COLUMNS`); Iceberg's `rewriteIf`.
+        workload: filters over the table whose columns say what to cluster by, in place of `sort_by`; a list, or text with
+            semicolons.
+        use_caching: as Iceberg's; entries are read once here.
+        branch: whose manifests are rewritten, and where that is committed; no other branch moves.
+        options: `options.RewriteManifestsOptions`.
+
+    Raises:
+        NotFoundError: the table has no such spec, branch, partition field or column.
+        ExpressionError: `where` or a filter of the workload is none.
+        UsageError: the branch is a tag; `sort_by` is empty, or given beside a workload.
+        UnsupportedError: the table is encrypted.
+        ConflictError: others kept changing what was to be replaced in a way that cannot be followed, however often it was
+            planned anew (`commit.retry.num-retries`).
+        SafetyError: the table was dropped and made again meanwhile.
+        OutcomeUnknownError: the commit may or may not have landed.
+    """
+    policy = RetryPolicy.of(table.metadata)
+    for number in count(1):
+        wish = check_arguments(
+            table.metadata,
+            spec_id=spec_id,
+            sort_by=sort_by,
+            where=where,
+            workload=workload,
+            branch=branch,
+            options=options,
+        )
+        try:
+            return rewrite_once(table, wish, spark, listener, runtime)
+        except ConflictError as error:
+            # One that has counted attempts met other writers, not a change of what was planned.
+            if number > policy.num_retries or "attempts" in error.facts:
+                raise
+            listener.on(Warned(f"the manifests of {table.name!r} are planned anew: {error.message}"))
+            runtime.sleep_ms(policy.wait_ms(number, runtime))
+            table = reloaded(table)
+    raise AssertionError("count() does not end")

@@ -1,0 +1,322 @@
+"""The job `rewrite_position_deletes` (Iceberg's `rewrite_position_delete_files`): fewer position delete files, or vectors.
+
+equality deletes, where that is asked for, are turned into deletes of positions first; then
+live delete files -> those that reach nothing, and groups of one partition -> merged groups -> `RewriteDeletes` -> result
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from itertools import chain
+from typing import Any
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from icekeep.catalog.base import Table
+from icekeep.errors import OutcomeUnknownError
+from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
+from icekeep.formats.deletes.options import delete_format
+from icekeep.maintenance.equality_deletes import job as equality_deletes
+from icekeep.maintenance.figures import line_of
+from icekeep.maintenance.heartbeat import Heartbeat, beating
+from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.position_deletes.commits import Commits, Committer
+from icekeep.maintenance.position_deletes.execute import STEP, Execution, Finished, RewrittenGroup, execute
+from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions
+from icekeep.maintenance.position_deletes.plan import (
+    DeleteGroup,
+    DeletesPlan,
+    RewritePositionDeletesPreview,
+    preview,
+)
+from icekeep.maintenance.position_deletes.planner import group_rules, plan
+from icekeep.maintenance.position_deletes.result import RewritePositionDeletesResult
+from icekeep.maintenance.position_deletes.tasks import TaskContext
+from icekeep.maintenance.runs import sweep_runs
+from icekeep.maintenance.start_tag import hold_start
+from icekeep.planning.scan.plan import open_scan
+from icekeep.planning.transcode.commit_reader import SparkManifestReader
+from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.applicability import is_deletion_vector, path_digest
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import MAIN
+from icekeep.tables.refs import head_to_commit_to
+
+_LOG = logging.getLogger(__name__)
+
+__all__ = [
+    "RewritePositionDeletesOptions",
+    "RewritePositionDeletesPreview",
+    "RewritePositionDeletesResult",
+    "plan_rewrite_position_deletes",
+    "rewrite_position_deletes",
+]
+
+Options = Mapping[str, str] | RewritePositionDeletesOptions
+
+PLANS_COUNT = 4
+"""How often a run plans, where others keep changing what it rewrites."""
+
+
+def rewrite_position_deletes(  # noqa: PLR0913 - the arguments of Iceberg's procedure
+    table: Table,
+    spark: SparkSession,
+    *,
+    where: str | Expression = ALWAYS_TRUE,
+    options: Options | None = None,
+    branch: str = MAIN,
+    convert_equality_deletes: bool = False,
+    listener: Listener = SILENT,
+    runtime: Runtime = SYSTEM,
+) -> RewritePositionDeletesResult:
+    """Merge small position delete files, and drop those, and rows of them, that reach no data file; no row changes.
+
+    In format version 3 position delete files become deletion vectors, one a data file. A data file that has a vector keeps
+    it: it stands for all older deletes of positions. Where others change what is being rewritten, so that a commit is
+    refused, what they changed is planned anew.
+
+    Args:
+        where: chooses delete files by their partition: those that a matching row may lie in.
+        options: of Iceberg's `rewrite_position_delete_files`, under its names.
+        branch: whose delete files are rewritten, and where that is committed; no other branch moves.
+        convert_equality_deletes: turn equality deletes into deletes of positions first (`convert_equality_deletes` in
+            `equality_deletes` says how), in a commit of its own.
+
+    Raises:
+        OptionError, ExpressionError, NotFoundError, UsageError: an argument is wrong, such as a tag in place of a branch, or
+            a property of the table; nothing was done.
+        UnsupportedError: the table is encrypted; nothing was done.
+        JobFailedError: a delete file could not be rewritten; the table is as it was, and new files are removed. Once a commit
+            has landed, that of the conversion or one of several, the result is `partial` instead, and a warning says why.
+        ConflictError: others kept changing what was to be replaced.
+        OutcomeUnknownError: a commit may or may not have landed; its files are kept.
+    """
+    began_ms = runtime.monotonic_ms()
+    run = _Run(table, spark, where, options or {}, branch, listener, runtime)
+    converted = None
+    if convert_equality_deletes:
+        converted = equality_deletes.convert_equality_deletes(
+            table, spark, where=where, branch=branch, listener=listener, runtime=runtime
+        )
+    try:
+        if converted is not None:
+            run.reload()
+        planned = run.plan()
+        result = RewritePositionDeletesResult()
+        if planned.groups or planned.dangling:
+            result = _rewritten(run, planned)
+    except OutcomeUnknownError:
+        raise
+    except Exception as error:
+        if converted is None or not converted.has_landed:
+            raise
+        listener.on(Warned(f"equality deletes are converted, position deletes were not rewritten: {line_of(error)}"))
+        result = RewritePositionDeletesResult(status="partial")
+    return msgspec.structs.replace(result, converted=converted, elapsed_ms=runtime.monotonic_ms() - began_ms)
+
+
+def plan_rewrite_position_deletes(
+    table: Table,
+    spark: SparkSession,
+    *,
+    where: str | Expression = ALWAYS_TRUE,
+    options: Options | None = None,
+    branch: str = MAIN,
+    convert_equality_deletes: bool = False,
+    runtime: Runtime = SYSTEM,
+) -> RewritePositionDeletesPreview:
+    """Say what `rewrite_position_deletes` with the same arguments would do; raises as it does, and writes nothing.
+
+    Deletes that a conversion would make are not planned for: nobody knows them before.
+    """
+    run = _Run(table, spark, where, options or {}, branch, SILENT, runtime)
+    shown = preview(run.plan(), table.metadata.format_version)
+    if not convert_equality_deletes:
+        return shown
+    conversion = equality_deletes.plan_convert_equality_deletes(
+        table, spark, where=where, branch=branch, runtime=runtime
+    )
+    return msgspec.structs.replace(shown, conversion=conversion)
+
+
+def check_arguments(
+    metadata: TableMetadata, *, options: Options | None = None, convert_equality_deletes: bool = False, **_: Any
+) -> None:
+    """Hold the arguments against the table, before Spark starts; raises as `rewrite_position_deletes` does."""
+    if convert_equality_deletes:
+        equality_deletes.check_arguments(metadata)
+    group_rules(metadata, parse_options(RewritePositionDeletesOptions, options or {}))
+    delete_format(metadata.properties)
+
+
+class _Run:
+    """One run: its arguments, understood, and the version of the table that it works on."""
+
+    def __init__(
+        self,
+        table: Table,
+        spark: SparkSession,
+        where: str | Expression,
+        options: Options,
+        branch: str,
+        listener: Listener,
+        runtime: Runtime,
+    ) -> None:
+        self.table, self.spark, self.listener, self.runtime = table, spark, listener, runtime
+        self.options = parse_options(RewritePositionDeletesOptions, options)
+        check_arguments(table.metadata, options=self.options)
+        head_to_commit_to(table.metadata, branch)
+        self.where, self.branch = where, branch
+        self.run_id = str(runtime.new_uuid())
+        self._executions_count = 0
+
+    def plan(self) -> DeletesPlan:
+        """What there is to do in the table as it is held."""
+        scan = open_scan(self.table, where=self.where, ref=self.branch, runtime=self.runtime)
+        return plan(scan, self.spark, self.options, branch=self.branch)
+
+    def reload(self) -> None:
+        """Hold the table as it is now."""
+        self.table = self.table.catalog.load(self.table.identifier)
+
+    def execution(self) -> Execution:
+        """What groups of this version are rewritten with; files of each plan have names of their own."""
+        metadata = self.table.metadata
+        self._executions_count += 1
+        rules = group_rules(metadata, self.options)
+        return Execution(
+            table=self.table,
+            spark=self.spark,
+            context=TaskContext(
+                metadata=metadata,
+                sizes=rules.sizes,
+                granularity=rules.granularity,
+                file_format=delete_format(metadata.properties),
+                run_id=f"{self.run_id}-{self._executions_count}",
+            ),
+            concurrency=self.options.max_concurrent_file_group_rewrites,
+            listener=self.listener,
+        )
+
+    @contextmanager
+    def held(self, planned: DeletesPlan, heartbeat: Heartbeat) -> Iterator[None]:
+        """Keep the snapshot of a plan from expiring while the block runs, if files are read that only it may lead to."""
+        if not planned.groups:
+            yield
+            return
+        assert planned.snapshot_id is not None
+        run_id = f"{self.run_id}-{self._executions_count + 1}"
+        with hold_start(self.table, planned.snapshot_id, run_id, self.runtime, self.listener, heartbeat):
+            yield
+
+    def committer(self, heartbeat: Heartbeat) -> Committer:
+        """What commits the groups of this run."""
+        return Committer(
+            Commits(
+                table=self.table,
+                branch=self.branch,
+                options=self.options,
+                reader=SparkManifestReader(self.spark, self.table.storage),
+                listener=self.listener,
+                runtime=self.runtime,
+                heartbeat=heartbeat,
+            )
+        )
+
+
+def _rewritten(run: _Run, planned: DeletesPlan) -> RewritePositionDeletesResult:
+    sweep_runs(run.table, run.runtime, keep=run.run_id, listener=run.listener)
+    with beating(run.table, run.run_id, "rewrite_position_deletes", run.runtime, run.listener) as heartbeat:
+        return _planned_till_done(run, planned, heartbeat)
+
+
+def _planned_till_done(run: _Run, planned: DeletesPlan, heartbeat: Heartbeat) -> RewritePositionDeletesResult:
+    _LOG.info(
+        "%s: run %s on snapshot %s: %d delete files in %d groups, %d that reach nothing",
+        run.table.name,
+        run.run_id,
+        planned.snapshot_id,
+        sum(group.files_count for group in planned.groups),
+        len(planned.groups),
+        len(planned.dangling),
+    )
+    committer = run.committer(heartbeat)
+    left: Sequence[RewrittenGroup] = ()
+    try:
+        for plans_left in reversed(range(PLANS_COUNT)):
+            _run_plan(run, planned, left, committer, heartbeat)
+            if committer.refusal is None:
+                break
+            if not plans_left:
+                committer.give_up()
+                break
+            run.listener.on(
+                Warned(f"a commit was refused, and what it was to replace is planned anew: {committer.refusal.message}")
+            )
+            left = committer.refused
+            try:
+                run.reload()
+                planned = run.plan()
+            except BaseException:
+                committer.discard(left)
+                raise
+    except OutcomeUnknownError:
+        raise
+    except Exception as error:
+        if not committer.has_landed:
+            raise
+        committer.end_early(error, planned)
+    return committer.result()
+
+
+def _run_plan(
+    run: _Run, planned: DeletesPlan, left: Sequence[RewrittenGroup], committer: Committer, heartbeat: Heartbeat
+) -> None:
+    """Rewrite and commit the groups of a plan; those that were rewritten before as they are planned now are taken over."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(run.held(planned, heartbeat))
+        except BaseException:
+            committer.discard(left)
+            raise
+        _run_held_plan(run, planned, left, committer)
+
+
+def _run_held_plan(run: _Run, planned: DeletesPlan, left: Sequence[RewrittenGroup], committer: Committer) -> None:
+    taken = _taken_over(planned.groups, left, run.table.metadata.format_version)
+    committer.discard(group for group in left if all(group.added is not one.added for one in taken))
+    numbers = {one.group.number for one in taken}
+    groups = [group for group in planned.groups if group.number not in numbers]
+    files_count = sum(group.files_count for group in groups)
+    run.listener.on(StepStarted(STEP, files_count, "files"))
+    with closing(execute(groups, run.execution())) as finished:
+        both: Iterator[Finished] = chain(taken, finished)
+        committer.run(planned, both, run.table.metadata.format_version)
+    run.listener.on(StepFinished(STEP, f"{files_count} files"))
+
+
+def _taken_over(
+    groups: Sequence[DeleteGroup], left: Sequence[RewrittenGroup], format_version: int
+) -> list[RewrittenGroup]:
+    """Groups that an earlier plan had rewritten, where that is what this one asks for."""
+    done = {group.group.digests: group for group in left}
+    taken = []
+    for group in groups:
+        before = done.get(group.digests)
+        if before is not None and _is_still_right(before, group, makes_vectors=format_version > 2):
+            taken.append(msgspec.structs.replace(before, group=group))
+    return taken
+
+
+def _is_still_right(before: RewrittenGroup, group: DeleteGroup, *, makes_vectors: bool) -> bool:
+    if any(is_deletion_vector(file) is not makes_vectors for file in before.added):
+        return False
+    live = {path_digest(path): file for path, file in group.live.items()}
+    for digest, named in before.named.items():
+        file = live.get(digest)
+        number, has_vector = (None, False) if file is None else (file.sequence_number, file.has_vector)
+        if named.problem(number, has_vector=has_vector, makes_vectors=makes_vectors) is not None:
+            return False
+    return True

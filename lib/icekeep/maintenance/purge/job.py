@@ -1,0 +1,266 @@
+"""The command `drop`: forget a table and, with `--purge`, delete every file that its metadata leads to.
+
+metadata and its history -> all files -> plan beside the tables -> the catalog forgets the table -> deleted, for good
+
+What a purge that died has left is finished by the next one in the catalog (`unfinished.py`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.errors import IcekeepError, OutcomeUnknownError, SafetyError, UsageError
+from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
+from icekeep.maintenance.deletion.claims import Claim, new_claim, released
+from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier
+from icekeep.maintenance.deletion.garbage import FilesOfKind
+from icekeep.maintenance.deletion.options import ReclaimOptions, accepted_names, checked_options
+from icekeep.maintenance.deletion.plans import DROPPED, DeletionPlan, forget_plan, refuse_unapproved, remove_draft
+from icekeep.maintenance.deletion.reclaim import Reclaimed, refuse_if_gc_is_disabled
+from icekeep.maintenance.deletion.territory import territory
+from icekeep.maintenance.deletion.writing import PlanDraft, sort_garbage, write_plan
+from icekeep.maintenance.purge import JOB
+from icekeep.maintenance.purge.history import all_garbage
+from icekeep.maintenance.purge.unfinished import (
+    carry_out,
+    finish_others,
+    look_around,
+    purges_directory,
+)
+from icekeep.planning.scan.plan import refuse_encrypted
+from icekeep.planning.spark.sessions import SparkSource
+from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.metadata import TableMetadata
+
+__all__ = ["DropPlan", "DropResult", "check_arguments", "drop_table", "plan_drop_table"]
+
+_FINDING = "finding all files of the table"
+
+
+class DropResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a drop did; bytes are those that metadata records.
+
+    Attributes:
+        status: `partial` when not all files were deleted: the next purge of a table of the catalog tries again.
+        kept_outside_files_count: files of the table that lie outside its places: they may belong to others.
+        accepted_unreadable: tables that cannot be loaded and were accepted by name.
+        unreadable: metadata, manifest lists and manifests that cannot be read; what only they lead to stays.
+        finished_files_count: files of purges that had not come to their end.
+        plan_location: where the plan lies that is not finished.
+        problems: why this purge, or one that died before, was not carried out to its end.
+        metadata_location: where the metadata of a table is that was not purged, by which `register_table` takes it back.
+    """
+
+    status: str = "done"
+    is_purged: bool = False
+    deleted_files: tuple[FilesOfKind, ...] = ()
+    deleted_bytes: int = 0
+    missing_files_count: int = 0
+    failed_files_count: int = 0
+    kept_outside_files_count: int = 0
+    unreadable: tuple[str, ...] = ()
+    finished_files_count: int = 0
+    unlisted_reason: str = ""
+    accepted_unreadable: tuple[str, ...] = ()
+    plan_location: str | None = None
+    problems: tuple[str, ...] = ()
+    metadata_location: str | None = None
+
+
+class DropPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a drop would delete; `files` are the locations of the first thousand, `hash` what `--approve` takes."""
+
+    is_purged: bool
+    files_by_kind: tuple[FilesOfKind, ...] = ()
+    files_count: int = 0
+    bytes: int = 0
+    kept_outside_files_count: int = 0
+    unreadable: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    hash: str | None = None
+    unlisted_reason: str = ""
+    accepted_unreadable: tuple[str, ...] = ()
+
+
+def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
+    table: Table,
+    spark: SparkSource,
+    *,
+    purge: bool = False,
+    max_concurrent_deletes: int | None = None,
+    approve: str | None = None,
+    trust_manifest_list: bool = False,
+    accept_unreadable: Sequence[str] = (),
+    options: Mapping[str, Any] | ReclaimOptions | None = None,
+    listener: Listener = SILENT,
+    runtime: Runtime = SYSTEM,
+) -> DropResult:
+    """Let the catalog forget a table.
+
+    Args:
+        purge: also delete the files that its metadata leads to, through the metadata's history, and what icekeep keeps
+            below its location, the trash included. The plan lies in `<warehouse>/.icekeep/purges/`; nothing comes back.
+        approve: the hash of a plan (`plan_drop_table`): exactly that goes, or nothing.
+        accept_unreadable: names of tables of the catalog (`db.events`) that cannot be loaded, and lie elsewhere.
+        trust_manifest_list: as the other jobs'; a purge retains nothing that it could be about.
+
+    Raises:
+        SafetyError: the table has `gc.enabled=false`, another table lies where this one does or cannot be loaded, or the
+            plan is not the approved one: nothing is dropped. Only a purge asks.
+        ConflictError: another table has the name by now or, for a purge, somebody committed: nothing is dropped.
+        UsageError: `approve` is given without `purge`.
+        OutcomeUnknownError: the catalog may or may not have forgotten it; no file is deleted.
+    """
+    told = check_arguments(
+        table.metadata, purge=purge, approve=approve, max_concurrent_deletes=max_concurrent_deletes, options=options
+    )
+    if not purge:
+        return DropResult(metadata_location=_dropped(table, table.metadata.table_uuid) or None)
+    around = look_around(table, listener, accepted_names(accept_unreadable))
+    run = str(runtime.new_uuid())
+    directory = f"{purges_directory(table)}/{run}"
+    draft = PlanDraft(job=JOB.name, run=run, keeps_before=True, roots=told.roots, accepted=around.accepted)
+    listener.on(StepStarted(_FINDING))
+    found = sort_garbage(all_garbage(table, spark), territory(table.metadata, told.roots), directory, table.storage)
+    listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in found.files)} files"))
+    try:
+        refuse_unapproved(approve, found.hash(table, draft), "nothing is dropped")
+    except SafetyError:
+        remove_draft(directory, table.storage)
+        raise
+    claim = new_claim(directory, JOB.name, table.storage, runtime)
+    plan = write_plan(found, draft, table, runtime, directory=directory)
+    try:
+        # What was committed since is in no plan: it would stay, and nobody would find it.
+        _dropped(table, table.metadata.table_uuid, table.metadata_location)
+    except OutcomeUnknownError:
+        raise
+    except IcekeepError:
+        forget_plan(plan, table.storage)
+        raise
+    deleting = DeletionRequest(
+        options=told,
+        max_concurrent_deletes=max_concurrent_deletes,
+        trust_totals=False,
+    )
+    done = _deleted(plan, claim, table, spark, deleting, listener, runtime)
+    # What is approved is all that goes.
+    others = Earlier()
+    if approve is None:
+        others = finish_others(table, spark, deleting, listener, runtime, but=plan.directory)
+    return DropResult(
+        status="done" if done.is_complete and others.is_complete else "partial",
+        is_purged=True,
+        deleted_files=done.deleted,
+        deleted_bytes=done.deleted_bytes,
+        missing_files_count=done.missing_count,
+        failed_files_count=done.failed_count + others.failed_count,
+        kept_outside_files_count=found.outside_count,
+        unreadable=found.unreadable,
+        finished_files_count=others.finished_count,
+        unlisted_reason=around.unlisted_reason,
+        accepted_unreadable=around.accepted,
+        plan_location=None if done.is_complete else plan.directory,
+        problems=(*((done.stopped,) if done.stopped else ()), *others.problems),
+    )
+
+
+def plan_drop_table(  # noqa: PLR0913 - as the job
+    table: Table,
+    spark: SparkSource,
+    *,
+    purge: bool = False,
+    max_concurrent_deletes: int | None = None,
+    approve: str | None = None,
+    trust_manifest_list: bool = False,
+    accept_unreadable: Sequence[str] = (),
+    options: Mapping[str, Any] | ReclaimOptions | None = None,
+    runtime: Runtime = SYSTEM,
+) -> DropPlan:
+    """Say what `drop_table` with the same arguments would delete; raises as it does."""
+    told = check_arguments(
+        table.metadata, purge=purge, approve=approve, max_concurrent_deletes=max_concurrent_deletes, options=options
+    )
+    if not purge:
+        return DropPlan(is_purged=False)
+    around = look_around(table, SILENT, accepted_names(accept_unreadable))
+    found = sort_garbage(all_garbage(table, spark), territory(table.metadata, told.roots), None, table.storage)
+    return DropPlan(
+        is_purged=True,
+        files_by_kind=found.files,
+        files_count=sum(f.files_count for f in found.files),
+        bytes=sum(f.bytes for f in found.files),
+        kept_outside_files_count=found.outside_count,
+        unreadable=found.unreadable,
+        files=found.sample,
+        hash=found.hash(table, PlanDraft(job=JOB.name, run="", accepted=around.accepted)),
+        unlisted_reason=around.unlisted_reason,
+        accepted_unreadable=around.accepted,
+    )
+
+
+def check_arguments(
+    metadata: TableMetadata,
+    *,
+    purge: bool = False,
+    approve: str | None = None,
+    max_concurrent_deletes: int | None = None,
+    options: Mapping[str, Any] | ReclaimOptions | None = None,
+    **_: Any,
+) -> ReclaimOptions:
+    """Hold the arguments against the table, before anything is planned; returns the options.
+
+    Raises:
+        SafetyError: the table has `gc.enabled=false`.
+        UnsupportedError: the table is encrypted.
+        UsageError: a plan is approved, and no purge is asked for, which alone has one.
+        OptionError: an argument has a value that it cannot take.
+    """
+    told = checked_options(ReclaimOptions, options, max_concurrent_deletes)
+    if approve is not None and not purge:
+        raise UsageError(
+            f"approve is {approve!r}, the hash of a purge's plan, but purge is not given: nothing is dropped; add --purge, or "
+            "leave out --approve to drop the table and keep all of its files"
+        )
+    if purge:
+        refuse_if_gc_is_disabled(metadata)
+        refuse_encrypted(metadata, JOB.name)
+        territory(metadata, told.roots)
+    return told
+
+
+def _dropped(table: Table, table_uuid: str | None, metadata_location: str | None = None) -> str:
+    """Let the catalog forget this very table; returns where its metadata is."""
+    if table_uuid is None:
+        # A table of version 1 may have none; then its metadata file says which it is.
+        metadata_location = table.metadata_location
+    return table.catalog.drop(table.identifier, table_uuid=table_uuid, metadata_location=metadata_location)
+
+
+def _deleted(
+    plan: DeletionPlan,
+    claim: Claim,
+    table: Table,
+    spark: SparkSource,
+    told: DeletionRequest,
+    listener: Listener,
+    runtime: Runtime,
+) -> Reclaimed:
+    """Delete the files of a table that the catalog has forgotten; no error says from here on that nothing was dropped."""
+    try:
+        with released(claim, table.storage, runtime):
+            _mark_dropped(plan, table, listener)
+            return carry_out(plan, claim, table, spark, told, listener, runtime)
+    except IcekeepError as error:
+        listener.on(Warned(f"table {table.name!r} is dropped, and its files are not deleted yet: {error.message}"))
+        return Reclaimed(stopped=error.message)
+
+
+def _mark_dropped(plan: DeletionPlan, table: Table, listener: Listener) -> None:
+    """Say beside the plan that the catalog has forgotten its table, so that a later purge may finish it."""
+    try:
+        table.storage.create(f"{plan.directory}/{DROPPED}", b"{}")
+    except IcekeepError as error:
+        listener.on(Warned(f"no later purge can finish this one if it is cut off: {error.message}"))

@@ -1,0 +1,272 @@
+"""Take back what a run has removed: its files from the trash, and the snapshots that it expired.
+
+    the plan, and those that share its files, claimed -> look at every file's place -> files move back -> one commit
+        -> looked at once more -> the plan goes
+
+The claim takes the trash over from a run that is at work on it, which stops before its next call; what it had begun by then
+is looked for after the commit. A restore that was interrupted is started again: what is back already is fine at each of these
+steps. Files come first, so that no snapshot is ever in the table whose files are not. Whoever deletes the plan's files for
+good says so in a claim before: from then on nothing of the plan comes back.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.commit.attempt import Attempt
+from icekeep.commit.changes.restore_snapshots import RestoreExpired, restored_tag
+from icekeep.commit.retry import commit
+from icekeep.errors import ClaimedError, IcekeepError, InvalidTableError, MissingFileError, NotFoundError, SafetyError
+from icekeep.events import SILENT, Listener, StepFinished, StepStarted
+from icekeep.maintenance.deletion.claims import CLAIMS, RESTORE, Claim, last_work, released, take_claim
+from icekeep.maintenance.deletion.clock import earlier_clock_ms
+from icekeep.maintenance.deletion.named_files import plans_that_share
+from icekeep.maintenance.deletion.plans import (
+    BEFORE,
+    HEAD,
+    DeletionPlan,
+    forget_plan,
+    mark_done,
+    mark_undone,
+    metadata_before,
+    remove_draft,
+)
+from icekeep.maintenance.restoring.files import STEP, Returned, check_places, move_back
+from icekeep.maintenance.restoring.ledgers import chosen_plan, plans_of
+from icekeep.maintenance.restoring.needs import check_needs
+from icekeep.maintenance.restoring.result import Restorable, RestoreResult, described
+from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.updates import Update
+from icekeep.storage.base import Storage
+
+
+def restore(
+    table: Table, *, run: str | None = None, runtime: Runtime = SYSTEM, listener: Listener = SILENT
+) -> RestoreResult:
+    """Bring back the files and the snapshots that one run removed.
+
+    Each snapshot comes back under a tag `restored-<snapshot id>` of its own, which does not expire; `main` and all other
+    references stay where they are. Where the catalog takes no snapshots back only files come, and the result says why.
+
+    Args:
+        run: as `list_restorable` names it; null: the newest run that has removed something which is not back yet.
+
+    Raises:
+        NotFoundError: there is no such run, or none with anything to bring back.
+        SafetyError: the path of a file is in use again, or a file is neither in the trash nor in its place, or later runs have
+            removed what the snapshots need besides; no snapshot was restored, and files that were moved back stay in their
+            places. Or the plan is of another table.
+        InvalidTableError: a snapshot, schema or partition spec has another content in the table by now.
+        UsageError: a tag of such a name points elsewhere.
+        ConflictError, OutcomeUnknownError: as `commit` raises them. The files are back in their places, and the plan stays.
+        ClaimedError: a run deletes the files for good by this plan, or is at work on another plan that names some of them; or
+            another run has taken one of these plans over.
+        UnavailableError: the store failed; run it again.
+    """
+    table = table.catalog.load(table.identifier)
+    plan, storage = chosen_plan(table, run), table.storage
+    if plan.table_uuid != table.metadata.table_uuid:
+        raise SafetyError(f"run {plan.run!r} was of another table (uuid {plan.table_uuid}); nothing was restored")
+
+    def takes_over(job: str) -> bool:
+        # What is deleted for good cannot be looked for afterwards; two restores do the same.
+        return plan.is_trash or job == RESTORE
+
+    now_ms = earlier_clock_ms(table, runtime)
+    claim = take_claim(plan.directory, RESTORE, storage, runtime, now_ms, takes_over=takes_over)
+    claim.is_unchanged = True
+    with released(claim, storage, runtime), ExitStack() as others:
+        if claim.deletes:
+            raise NotFoundError(f"the files of run {plan.run!r} are being deleted for good: nothing of it comes back")
+        if storage.head(f"{plan.directory}/{HEAD}") is None:
+            remove_draft(f"{plan.directory}/{CLAIMS}", storage)
+            raise NotFoundError(
+                f"run {plan.run!r} is not there any more: it was restored, or its files deleted, just now"
+            )
+        try:
+            sharing = plans_that_share(plan, table)
+            shared = (_share(other, plan, storage, runtime, now_ms, others) for other in sharing)
+            held = [claim, *filter(None, shared)]
+            # Others may have committed until the plan was ours.
+            return _restored(table.catalog.load(table.identifier), plan, held, runtime, listener)
+        except MissingFileError as error:
+            if storage.head(f"{plan.directory}/{HEAD}") is not None:
+                raise
+            raise ClaimedError(
+                f"run {plan.run!r} cannot be restored: another run has just finished with it, so it was restored, or its files "
+                "are deleted; no snapshot was restored by this run; see `icekeep restore --list`"
+            ) from error
+
+
+def _share(
+    other: DeletionPlan, plan: DeletionPlan, storage: Storage, runtime: Runtime, now_ms: int, claims: ExitStack
+) -> Claim | None:
+    """Claim another plan that names files of this one: a run at work on it would not see in time that they are in use again.
+
+    Null where it is gone by then.
+
+    Raises:
+        ClaimedError: a run is at work on it, or may be in the middle of a call that deletes for good.
+    """
+    cannot = f"run {plan.run!r} cannot be restored now, since run {other.run!r} names some of its files too"
+    try:
+        claim = take_claim(other.directory, RESTORE, storage, runtime, now_ms)
+    except ClaimedError as error:
+        raise ClaimedError(f"{cannot}: {error.message}; nothing was restored") from error
+    claim.is_unchanged = True
+    claims.enter_context(released(claim, storage, runtime))
+    if storage.head(f"{other.directory}/{HEAD}") is None:
+        # Another run has just finished it; what it deleted is seen to be missing.
+        remove_draft(f"{other.directory}/{CLAIMS}", storage)
+        return None
+    if claim.preempted and claim.deletes:
+        raise ClaimedError(
+            f"{cannot}, and may still be deleting its files for good; nothing was restored; let the next `expire_snapshots` "
+            "finish it first"
+        )
+    return claim
+
+
+def _restored(
+    table: Table, plan: DeletionPlan, claims: Sequence[Claim], runtime: Runtime, listener: Listener
+) -> RestoreResult:
+    """Restore a plan by the claims on it, which comes first, and on those that name some of its files."""
+    claim, storage = claims[0], table.storage
+    change = _change(table, plan)
+    if change is not None:
+        change.check(table.metadata)
+    listener.on(StepStarted(STEP, plan.files_count, "files"))
+    check_places(plan, claim, storage, runtime)
+    if change is not None:
+        check_needs(plan, change.before, table)
+    claim.check(storage, runtime)
+    for held in claims:
+        held.is_unchanged = False
+    if plan.is_trash:
+        mark_undone(plan, storage)
+    returned = move_back(plan, claim, storage, runtime, listener)
+    returned.refuse_incomplete(plan)
+    listener.on(StepFinished(STEP, f"{returned.moved_count} files"))
+    snapshot_ids: tuple[int, ...] = ()
+    late, notes = Returned(), _no_snapshots(table, plan, change)
+    if change is not None:
+        landed = commit(table, _ProvedChange(change, plan, claims, table, runtime), runtime=runtime, listener=listener)
+        snapshot_ids = _back(plan, landed.base.metadata, landed.table.metadata)
+    try:
+        if change is not None:
+            # A run that was still at the plan may have taken files away before it could see that they are in use again. Where
+            # the plan is gone by now, another restore was here and has seen to that.
+            with suppress(MissingFileError):
+                late = move_back(plan, claim, storage, runtime, SILENT)
+        has_changed = bool(returned.moved_count or snapshot_ids) or not plan.snapshot_ids
+        notes += [*late.notes(), *_ended(plan, claim, late, storage, has_changed=has_changed)]
+        notes += [_may_be_at_work(held.directory.rpartition("/")[2]) for held in claims[1:] if held.preempted]
+        is_complete = late.is_complete
+    except IcekeepError as error:
+        if not snapshot_ids:
+            raise
+        notes.append(
+            f"the snapshots are back, and it could not be seen whether all files are: {error.message}; {_once_more(plan.run)}"
+        )
+        is_complete = False
+    return RestoreResult(
+        status="done" if is_complete else "partial",
+        run=plan.run,
+        job=plan.job,
+        restored_files_count=returned.moved_count + late.moved_count,
+        restored_bytes=returned.moved_bytes + late.moved_bytes,
+        restored_snapshots_count=len(snapshot_ids),
+        restored_tags=tuple(restored_tag(i) for i in snapshot_ids),
+        note="; ".join(notes) or None,
+    )
+
+
+class _ProvedChange:
+    """The change, for as long as all plans are ours and the files are there: a catalog may be away for half an hour.
+
+    The claims are looked at in each attempt, the files only where snapshots are gone since the last look.
+    """
+
+    def __init__(
+        self, change: RestoreExpired, plan: DeletionPlan, claims: Sequence[Claim], proved: Table, runtime: Runtime
+    ) -> None:
+        """Begin with the table on which `check_needs` was done last."""
+        self._change, self._plan, self._claims = change, plan, claims
+        self._proved, self._runtime = proved, runtime
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        updates = self._change.apply(base, attempt)
+        if updates:
+            # A proof holds for as long as the table has what it was made by; to look again takes as long as a commit may.
+            if not self._proved.metadata.snapshots_by_id.keys() <= base.snapshots_by_id.keys():
+                now = msgspec.structs.replace(self._proved, metadata=base)
+                check_needs(self._plan, self._change.before, now)
+                self._proved = now
+            for claim in self._claims:
+                claim.check(self._proved.storage, self._runtime)
+        return updates
+
+
+def _ended(plan: DeletionPlan, claim: Claim, late: Returned, storage: Storage, *, has_changed: bool) -> list[str]:
+    """Forget a plan of which everything is back; one whose run may be in the middle of a call is left for what that moves."""
+    if not late.is_complete:
+        return []
+    if not claim.preempted:
+        forget_plan(plan, storage)
+        return []
+    if plan.is_trash and has_changed:
+        # It holds what that run still moves to the trash, and no later run goes on with it.
+        mark_done(plan, plan.files_count, storage, restored=True)
+    return [_may_be_at_work(plan.run)]
+
+
+def _may_be_at_work(run: str) -> str:
+    return f"a call of run {run!r} may still move files to the trash: tomorrow, {_once_more(run)}"
+
+
+def _once_more(run: str) -> str:
+    return f"run `icekeep restore --run {run}` again"
+
+
+def list_restorable(table: Table) -> tuple[Restorable, ...]:
+    """The runs of which files are in the trash, or wait for their deletion, the newest first.
+
+    Those are not among them whose files are being deleted for good.
+    """
+    plans = (plan for plan in plans_of(table) if not last_work(plan.directory, table.storage).deletes)
+    return tuple(described(plan, table.metadata) for plan in plans)
+
+
+def _change(table: Table, plan: DeletionPlan) -> RestoreExpired | None:
+    """The change that brings the plan's snapshots back; null where there are none, or the catalog takes none."""
+    if not plan.snapshot_ids or not table.catalog.restores_snapshots:
+        return None
+    before = metadata_before(plan, table.storage)
+    if before is None:
+        location = f"{plan.directory}/{BEFORE}"
+        if table.storage.head(f"{plan.directory}/{HEAD}") is None:
+            raise MissingFileError(f"another run has just finished with plan {plan.directory!r}", location=location)
+        if not table.metadata.snapshots_by_id.keys() >= {*plan.snapshot_ids}:
+            raise InvalidTableError(
+                f"the snapshots of run {plan.run!r} cannot be restored: its copy of the table's metadata, {location!r}, is not "
+                f"there; nothing was restored, and its files are still in {plan.directory!r}",
+                location=location,
+            )
+        return None
+    return RestoreExpired(before=before, snapshot_ids=plan.snapshot_ids)
+
+
+def _back(plan: DeletionPlan, base: TableMetadata, now: TableMetadata) -> tuple[int, ...]:
+    return tuple(i for i in plan.snapshot_ids if i in now.snapshots_by_id and i not in base.snapshots_by_id)
+
+
+def _no_snapshots(table: Table, plan: DeletionPlan, change: RestoreExpired | None) -> list[str]:
+    if change is not None or table.metadata.snapshots_by_id.keys() >= {*plan.snapshot_ids}:
+        return []
+    return [
+        f"only files can come back: catalog {table.catalog.name!r} refuses snapshots with old sequence numbers, so the "
+        f"{len(plan.snapshot_ids)} of this run stay expired"
+    ]

@@ -1,0 +1,92 @@
+"""What jobs and commands are and can be told: values alone, by which each package describes its own.
+
+A setting is an argument of Iceberg's procedure under its own name; its flag has dashes where the name has underscores. Flags of
+the command line and keys of a policy are made from settings.
+"""
+
+from enum import Enum
+
+import msgspec
+
+
+class Kind(Enum):
+    """What a setting's value is; the text is how a usage line shows it. A filter is over rows, or over manifests."""
+
+    TEXT = "TEXT"
+    NAME = "NAME"
+    FILTER = "EXPR"
+    MANIFEST_FILTER = "FILTER"
+    TIME = "TIME"
+    AGE = "AGE"
+    NUMBER = "N"
+    NUMBER_OR_ALL = "N|all"
+    IDS = "ID,ID"
+    NAMES = "NAME,NAME"
+    SWITCH = ""
+    OPTIONS = "KEY=VALUE"
+    PAIRS = "FROM=TO"
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One thing a job or a command can be told.
+
+    Attributes:
+        keyword: the function's argument where it is not the setting's name.
+        is_positional: stands without a flag, and must be given.
+        is_required: must be given, behind its flag.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    minimum: int = 0
+    keyword: str = ""
+    is_positional: bool = False
+    is_required: bool = False
+
+    @property
+    def flag(self) -> str:
+        """The flag of the command line."""
+        return "--" + ("option" if self.kind is Kind.OPTIONS else self.name.replace("_", "-"))
+
+    @property
+    def argument(self) -> str:
+        """The function's keyword argument."""
+        return self.keyword or self.name
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job on a table: its package says it in `JOB`, and the command line, policies and docs go by that.
+
+    The code is named as "module:function", so that help and mistakes are answered without Spark.
+
+    Attributes:
+        name: of its command and its script; as Iceberg's procedure where there is one.
+        summary: one line of help.
+        settings: what it can be told, in the order in which help lists them.
+        rank: where it stands among the jobs that a policy runs on a table, each of which makes garbage for a later one; null
+            for a job that no policy may ask for.
+        run: does the work.
+        plan: makes the plan that `--dry-run` shows; null for a job that changes nothing.
+        options: the class of the job's options; null if it has none.
+        check: holds the arguments against the table's metadata, beside what all jobs have in common; null for nothing.
+        plan_extras, run_extras: which of `listener` and `runtime` the functions take.
+        starts_spark_when_needed: the functions take, in place of a session, a function that starts one.
+    """
+
+    name: str
+    summary: str
+    settings: tuple[Setting, ...]
+    run: str
+    rank: int | None = None
+    plan: str | None = None
+    options: str | None = None
+    check: str | None = None
+    plan_extras: tuple[str, ...] = ()
+    run_extras: tuple[str, ...] = ("listener", "runtime")
+    starts_spark_when_needed: bool = False
+
+
+WHERE = Setting("where", Kind.FILTER, "only what a filter can match, e.g. \"day >= '2026-01-01'\"")
+
+BRANCH = Setting("branch", Kind.NAME, "the branch to work on and to commit to (default: main)")
