@@ -21,7 +21,7 @@ from icekeep.errors import ConflictError, OutcomeUnknownError
 from icekeep.events import SILENT
 from icekeep.maintenance.deletion import earlier
 from icekeep.maintenance.deletion.reclaim import reclaim
-from icekeep.maintenance.expiration.job import execute
+from icekeep.maintenance.expiration import execute
 from icekeep.spec.applicability import applied_delete, reaching_deletes
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.snapshots import SnapshotRef

@@ -10,9 +10,9 @@ from icekeep.maintenance.deletion import earlier
 from icekeep.maintenance.deletion.claims import Claim
 from icekeep.maintenance.deletion.keeping import Kept
 from icekeep.maintenance.deletion.looks import TableLook
-from icekeep.maintenance.expiration.job import execute as expiring
-from icekeep.maintenance.orphans.job import execute as removing
-from icekeep.maintenance.orphans.job import waiting
+from icekeep.maintenance.expiration import execute as expiring
+from icekeep.maintenance.orphans import execute as removing
+from icekeep.maintenance.orphans import waiting
 from icekeep.storage.vended import VendedProperties
 from simulation.replacing import replaced
 

@@ -9,8 +9,8 @@ from pyroaring import BitMap64
 from icekeep.commit.changes import rewrite_files
 from icekeep.commit.changes.rewrite_files import AppliedDeletes
 from icekeep.formats.row_mapping.row_moves import MovedPiece
+from icekeep.maintenance.compaction import carrying, commits
 from icekeep.maintenance.compaction.carrying import CarriedDeletes
-from icekeep.maintenance.compaction.job import carrying, commits
 from simulation.replacing import replaced
 
 _add, _new_positions = rewrite_files.add, carrying.new_positions

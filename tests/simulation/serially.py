@@ -13,8 +13,8 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.deletion import looks, neighbours, reachability
 from icekeep.maintenance.deletion.garbage import CONTENT_KINDS, GARBAGE
-from icekeep.maintenance.orphans.job import listing, metadata_files, reaching, waiting
-from icekeep.maintenance.restoring.job import looking
+from icekeep.maintenance.orphans import listing, metadata_files, reaching, waiting
+from icekeep.maintenance.restoring import looking
 from icekeep.planning.entries import read as entries
 from icekeep.planning.manifests.lists import ListedManifests
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile

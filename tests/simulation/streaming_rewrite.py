@@ -128,12 +128,12 @@ class Rewrite:
         entries, deletes = live_entries(client, read, MAIN), live_entries(client, read, MAIN, ManifestContent.DELETES)
         reaching = reaching_deletes(entries, deletes, metadata.specs_by_id)
         listed = self.table.manifest_paths(metadata)
-        piles: defaultdict[Any, list[ManifestEntry]] = defaultdict(list)
+        bins: defaultdict[Any, list[ManifestEntry]] = defaultdict(list)
         for entry in sorted(entries, key=lambda e: e.data_file.file_path):
             file = entry.data_file
-            piles[file.partition or self.random.randrange(3)].append(entry)
-        self._files = {n: [e.data_file for e in some] for n, some in enumerate(piles.values())}
-        return [_group(n, some, reaching, listed, metadata) for n, some in enumerate(piles.values())]
+            bins[file.partition or self.random.randrange(3)].append(entry)
+        self._files = {n: [e.data_file for e in some] for n, some in enumerate(bins.values())}
+        return [_group(n, some, reaching, listed, metadata) for n, some in enumerate(bins.values())]
 
     def _rewritten(
         self, client: Client, read: Table, groups: Sequence[FileGroup], found: dict[str, Found]

@@ -159,11 +159,11 @@ class Write:
 
     def _write_positions(self, client: Client, named: Mapping[str, tuple[Found, frozenset[int]]]) -> Iterable[DataFile]:
         """One delete file a partition, or one a data file."""
-        piles: defaultdict[Any, list[str]] = defaultdict(list)
+        bins: defaultdict[Any, list[str]] = defaultdict(list)
         alone = self.random.random() < 0.5
         for path in sorted(named):
-            piles[path if alone else named[path][0].entry.data_file.partition].append(path)
-        for number, paths in enumerate(piles.values()):
+            bins[path if alone else named[path][0].entry.data_file.partition].append(path)
+        for number, paths in enumerate(bins.values()):
             location = f"{LOCATION}/data/{self.name}-{number}-deletes.parquet"
             self.unseen.append(location)
             file = named[paths[0]][0].entry.data_file

@@ -13,8 +13,8 @@ from icekeep.commit.file_sets import ReadFile
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepError
+from icekeep.maintenance.compaction import commits
 from icekeep.maintenance.compaction import job as compaction
-from icekeep.maintenance.compaction.job import commits
 from icekeep.planning.transcode import commit_reader
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.spec.filters.parsing import parse_where

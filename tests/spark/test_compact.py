@@ -254,7 +254,7 @@ def test_files_of_an_older_partition_spec_are_moved_into_the_current_one(
         update.add_identity("kind")
     table, before = lake.load(), lake.rows()
     [group] = plan_compaction(table, spark_session).groups
-    assert (group.files_count, group.way) == (9, "sort")
+    assert (group.files_count, group.method) == (9, "sort")
     result = compact(table, spark_session)
     assert result.rewritten_data_files_count == 9
     assert lake.rows() == before

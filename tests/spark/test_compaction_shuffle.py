@@ -20,7 +20,7 @@ from icekeep.formats.rolling_writer import DataFileWriter
 from icekeep.formats.sort.keys import sort_keys
 from icekeep.formats.sort.ordering import Curve, Ordering
 from icekeep.formats.sort.ranges import sample_keys, split_points
-from icekeep.maintenance.compaction.job import shuffle
+from icekeep.maintenance.compaction import shuffle
 from icekeep.maintenance.compaction.shuffle import shuffled
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID

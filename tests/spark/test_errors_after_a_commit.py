@@ -10,8 +10,8 @@ from icekeep.errors import IcekeepError, JobFailedError, UnavailableError
 from icekeep.events import SnapshotCommitted
 from icekeep.maintenance.compaction import job as compaction
 from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.position_deletes import commits as position_commits
 from icekeep.maintenance.position_deletes import job as position_deletes
-from icekeep.maintenance.position_deletes.job import commits as position_commits
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from kit.lake import Lake
 from kit.numbered_rows import deletes_of, gone, ids_of, made

@@ -15,7 +15,8 @@ from icekeep.commit.retry import commit
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.deletion import looks, named_files, reachability, reclaim, writing
 from icekeep.maintenance.deletion.plans import read_part
-from icekeep.maintenance.expiration.job import ExpireSnapshotsResult, expire_snapshots, holdings, plan_expire_snapshots
+from icekeep.maintenance.expiration import holdings
+from icekeep.maintenance.expiration.job import ExpireSnapshotsResult, expire_snapshots, plan_expire_snapshots
 from icekeep.maintenance.restoring.job import restore
 from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import DataFile

@@ -9,12 +9,13 @@ from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT
-from icekeep.maintenance.compaction.job import commits as compaction_commits
+from icekeep.maintenance.compaction import commits as compaction_commits
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.equality_deletes import job as equality_deletes
 from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
-from icekeep.maintenance.manifests.job import rewrite_manifests, rewriting
-from icekeep.maintenance.position_deletes.job import commits as position_commits
+from icekeep.maintenance.manifests import rewriting
+from icekeep.maintenance.manifests.job import rewrite_manifests
+from icekeep.maintenance.position_deletes import commits as position_commits
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.maintenance.runs import DEAD_AFTER_MS, living_runs, sweep_runs
 from icekeep.maintenance.start_tag import TAG_PREFIX

@@ -22,11 +22,12 @@ from icekeep.events import SILENT
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.deletion.options import OrphanOptions
 from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.orphans import waiting
 from icekeep.maintenance.orphans.candidates import find_candidates, still_unnamed
 from icekeep.maintenance.orphans.comparing import compare
 from icekeep.maintenance.orphans.execute import remove_orphans
 from icekeep.maintenance.orphans.hidden import hidden_names
-from icekeep.maintenance.orphans.job import RemoveOrphanFilesResult, remove_orphan_files, waiting
+from icekeep.maintenance.orphans.job import RemoveOrphanFilesResult, remove_orphan_files
 from icekeep.maintenance.orphans.listing import keyed_rows
 from icekeep.maintenance.orphans.options import PrefixMismatchMode, Search, spelling
 from icekeep.maintenance.orphans.plan import plan_orphans

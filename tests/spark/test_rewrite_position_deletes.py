@@ -25,10 +25,10 @@ from icekeep.events import StepAdvanced, Warned
 from icekeep.formats.deletes.files import read_all_position_deletes, write_position_deletes
 from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.position_deletes import planner
 from icekeep.maintenance.position_deletes.job import (
     RewritePositionDeletesResult,
     plan_rewrite_position_deletes,
-    planner,
     rewrite_position_deletes,
 )
 from icekeep.spec.applicability import is_deletion_vector

@@ -11,7 +11,7 @@ import msgspec
 MIB = 1024 * 1024
 
 
-class Way(StrEnum):
+class RewriteMethod(StrEnum):
     """How the rows of a group reach their new files."""
 
     STITCH = "stitch"
@@ -28,10 +28,10 @@ class Way(StrEnum):
 
 
 RATES_BYTES_A_SECOND = {
-    Way.STITCH: 1_000 * MIB,
-    Way.REENCODE: 45 * MIB,
-    Way.SORT: 21 * MIB,
-    Way.SHUFFLE: 7 * MIB,
+    RewriteMethod.STITCH: 1_000 * MIB,
+    RewriteMethod.REENCODE: 45 * MIB,
+    RewriteMethod.SORT: 21 * MIB,
+    RewriteMethod.SHUFFLE: 7 * MIB,
 }
 """Input of one core, compressed Parquet of mixed columns."""
 
@@ -42,7 +42,7 @@ _GROUP_MS = 120
 class Work(msgspec.Struct, frozen=True):
     """Some input that goes one way, in so many tasks."""
 
-    way: Way
+    method: RewriteMethod
     bytes: int
     tasks_count: int
 
@@ -75,7 +75,9 @@ def estimate(
         delete_bytes: of the delete files that are applied.
     """
     pieces = [*works]
-    cpu_ms = sum(work.bytes * 1000 // RATES_BYTES_A_SECOND[work.way] + work.tasks_count * _TASK_MS for work in pieces)
+    cpu_ms = sum(
+        work.bytes * 1000 // RATES_BYTES_A_SECOND[work.method] + work.tasks_count * _TASK_MS for work in pieces
+    )
     tasks = sum(work.tasks_count for work in pieces)
     total = sum(work.bytes for work in pieces)
     return Estimate(

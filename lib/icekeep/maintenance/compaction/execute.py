@@ -16,13 +16,13 @@ from icekeep.events import Listener, StepAdvanced
 from icekeep.formats.rewrite.moved_positions import moves_locations
 from icekeep.formats.rewrite.task import RewriteOutcome, RewriteTask
 from icekeep.formats.rewrite.verify import problem_of_rows
+from icekeep.maintenance.compaction.methods import GroupMethod
 from icekeep.maintenance.compaction.options import FileSizes
 from icekeep.maintenance.compaction.ordered import run_ordered
 from icekeep.maintenance.compaction.plan import FileGroup, GroupFiles, RewritePlan, group_files
 from icekeep.maintenance.compaction.spark_tasks import Done, Ran, run_tasks
 from icekeep.maintenance.compaction.stitched import Metrics, StitchTask, set_of, stitch_task
 from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, rewrite_tasks, whole_task
-from icekeep.maintenance.compaction.ways import GroupWay
 from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.side_by_side import side_by_side, spark_failed
 from icekeep.spec.manifests.structs import DataFile
@@ -79,7 +79,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """What all groups of a run are rewritten with.
 
     Attributes:
-        ways: by the number of the group.
+        methods: by the number of the group.
         metrics: of the files that are put together byte for byte, by path.
         may_reencode: whether these may be encoded anew where that fails.
         concurrency: how many groups are rewritten at a time.
@@ -90,7 +90,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     spark: SparkSession
     context: GroupContext
     sizes: FileSizes
-    ways: Mapping[int, GroupWay]
+    methods: Mapping[int, GroupMethod]
     metrics: Mapping[str, Metrics]
     may_reencode: bool
     shuffle_partitions_per_file: int
@@ -179,14 +179,14 @@ def _rewrite_group(group: FileGroup, execution: Execution, groups_count: int) ->
 
 def _run(group: FileGroup, execution: Execution, groups_count: int) -> Ran:
     context, spark, storage = execution.context, execution.spark, execution.table.storage
-    files, way = group_files(group, storage), execution.ways[group.number]
+    files, method = group_files(group, storage), execution.methods[group.number]
     if ordering_of(group, context) is None:
-        return run_tasks(spark, storage, _tasks_in_order(group, files, way, execution))
+        return run_tasks(spark, storage, _tasks_in_order(group, files, method, execution))
     slots = max(1, execution.slots // min(groups_count, execution.concurrency))
     return run_ordered(
         whole_task(group, files, context),
         group,
-        way.way,
+        method.method,
         spark,
         storage,
         slots=slots,
@@ -195,17 +195,17 @@ def _run(group: FileGroup, execution: Execution, groups_count: int) -> Ran:
 
 
 def _tasks_in_order(
-    group: FileGroup, files: GroupFiles, way: GroupWay, execution: Execution
+    group: FileGroup, files: GroupFiles, method: GroupMethod, execution: Execution
 ) -> list[RewriteTask | StitchTask]:
     """Sets of files that are put together byte for byte, and tasks for the other files."""
-    copied = {position for some in way.stitched for position in some}
+    copied = {position for some in method.stitched for position in some}
     left = [file for position, file in enumerate(files.files) if position not in copied]
     tasks: list[RewriteTask | StitchTask] = [
         *rewrite_tasks(group, GroupFiles(tuple(left), files.deletes), execution.context, execution.sizes)
     ]
     if copied:
         whole = whole_task(group, files, execution.context)
-        for number, some in enumerate(way.stitched, start=len(tasks)):
+        for number, some in enumerate(method.stitched, start=len(tasks)):
             part = set_of(whole, some, number)
             tasks.append(stitch_task(part, execution.metrics, may_reencode=execution.may_reencode))
     return tasks

@@ -19,8 +19,9 @@ from icekeep.errors import ConflictError, IcekeepError, NotFoundError, OutcomeUn
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
 from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.commits import Commits, Committed, commit_groups
-from icekeep.maintenance.compaction.estimate import Estimate, Way, Work, estimate
+from icekeep.maintenance.compaction.estimate import Estimate, RewriteMethod, Work, estimate
 from icekeep.maintenance.compaction.execute import STEP, Execution, execute
+from icekeep.maintenance.compaction.methods import GroupMethod, choose_methods
 from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions, file_sizes
 from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files, plan_locations
 from icekeep.maintenance.compaction.planner import measured_overlap, plan
@@ -30,7 +31,6 @@ from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.maintenance.compaction.stitched import Metrics, metrics_of
 from icekeep.maintenance.compaction.strategy import chosen_strategy, order_summary
 from icekeep.maintenance.compaction.tasks import GroupContext
-from icekeep.maintenance.compaction.ways import GroupWay, choose_ways
 from icekeep.maintenance.figures import line_of, only_told
 from icekeep.maintenance.heartbeat import beating
 from icekeep.maintenance.options import parse_options
@@ -148,8 +148,8 @@ def plan_compaction(  # noqa: PLR0913 - as `compact`
     )
     run = _Run(table, spark, asked, runtime)
     planned = run.plan(None)
-    ways = run.ways(planned)
-    return preview(planned, ways, run.estimated(planned, ways))
+    methods = run.methods(planned)
+    return preview(planned, methods, run.estimated(planned, methods))
 
 
 def check_arguments(
@@ -248,19 +248,19 @@ class _Run:
             with suppress(IcekeepError):
                 storage.delete_many(locations)
 
-    def ways(self, planned: RewritePlan) -> dict[int, GroupWay]:
+    def methods(self, planned: RewritePlan) -> dict[int, GroupMethod]:
         """How each group goes."""
-        return choose_ways(planned, self.context, self.sizes, self.options.stitch, self.table.storage, self.spark)
+        return choose_methods(planned, self.context, self.sizes, self.options.stitch, self.table.storage, self.spark)
 
-    def metrics(self, planned: RewritePlan, ways: Mapping[int, GroupWay]) -> dict[str, Metrics]:
+    def metrics(self, planned: RewritePlan, methods: Mapping[int, GroupMethod]) -> dict[str, Metrics]:
         """What manifests say of the files that are put together byte for byte."""
         paths: set[str] = set()
         manifests: set[str] = set()
         for group in planned.groups:
-            if not ways[group.number].stitched:
+            if not methods[group.number].stitched:
                 continue
             files = group_files(group, self.table.storage).files
-            for some in ways[group.number].stitched:
+            for some in methods[group.number].stitched:
                 paths.update(files[position].file_path for position in some)
                 manifests.update(files[position].manifest_path for position in some)
         return metrics_of(self.scan, self.spark, paths, manifests) if paths else {}
@@ -277,9 +277,9 @@ class _Run:
 
         return only_told("how far the files overlap now", measured, None, listener)
 
-    def estimated(self, planned: RewritePlan, ways: Mapping[int, GroupWay]) -> Estimate:
+    def estimated(self, planned: RewritePlan, methods: Mapping[int, GroupMethod]) -> Estimate:
         """What it will take."""
-        works = [work for group in planned.groups for work in _works(group, ways[group.number])]
+        works = [work for group in planned.groups for work in _works(group, methods[group.number])]
         return estimate(
             works,
             slots=self.slots,
@@ -327,14 +327,14 @@ def _paths(groups: Iterable[FileGroup], storage: Storage) -> frozenset[str]:
 
 
 def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> Committed:
-    ways = run.ways(planned)
+    methods = run.methods(planned)
     execution = Execution(
         table=run.table,
         spark=run.spark,
         context=run.context,
         sizes=run.sizes,
-        ways=ways,
-        metrics=run.metrics(planned, ways),
+        methods=methods,
+        metrics=run.metrics(planned, methods),
         may_reencode=run.options.stitch != "always",
         shuffle_partitions_per_file=run.strategy.shuffle_partitions_per_file,
         concurrency=run.options.max_concurrent_file_group_rewrites,
@@ -353,7 +353,7 @@ def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> Committed
         summary=order_summary(run.strategy),
     )
     assert planned.snapshot_id is not None
-    estimated = run.estimated(planned, ways)
+    estimated = run.estimated(planned, methods)
     listener.on(StepStarted(STEP, planned.files_to_rewrite_count, "files"))
     run_id = run.context.run_id
     with (
@@ -373,14 +373,14 @@ def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> Committed
     return msgspec.structs.replace(committed, result=result)
 
 
-def _works(group: FileGroup, way: GroupWay) -> Sequence[Work]:
-    left_bytes = group.bytes - way.stitched_bytes
-    other = way.way if way.way is not Way.STITCH else Way.REENCODE
+def _works(group: FileGroup, method: GroupMethod) -> Sequence[Work]:
+    left_bytes = group.bytes - method.stitched_bytes
+    other = method.method if method.method is not RewriteMethod.STITCH else RewriteMethod.REENCODE
     works = []
-    if way.stitched:
-        works.append(Work(Way.STITCH, way.stitched_bytes, len(way.stitched)))
+    if method.stitched:
+        works.append(Work(RewriteMethod.STITCH, method.stitched_bytes, len(method.stitched)))
     if left_bytes:
-        works.append(Work(other, left_bytes, max(1, group.expected_files_count - len(way.stitched))))
+        works.append(Work(other, left_bytes, max(1, group.expected_files_count - len(method.stitched))))
     return works
 
 

@@ -1,7 +1,7 @@
 """A group whose rows are ordered: by one task, by several that each take a range of keys, or through Spark's shuffle.
 
 A task reads all files of its group and keeps the rows of its range. That costs reading them more than once, and is
-still several times cheaper than to send rows through the JVM, up to `ways.MOST_RANGES` ranges. Where all slots are on one
+still several times cheaper than to send rows through the JVM, up to `methods.MOST_RANGES` ranges. Where all slots are on one
 machine, one Spark task has a thread for each of them, and they read the files once together: nobody else has a use
 for the other slots meanwhile. On a cluster Spark could put two such tasks onto one executor, which has the memory for one.
 """
@@ -22,16 +22,16 @@ from icekeep.formats.rewrite.task import RewriteTask
 from icekeep.formats.row_hash.multiset import RowSum
 from icekeep.formats.sort.ranges import KeySample, split_points
 from icekeep.formats.write_options import MIB
-from icekeep.maintenance.compaction.estimate import Way
+from icekeep.maintenance.compaction.estimate import RewriteMethod
+from icekeep.maintenance.compaction.methods import ARROW_GROWTH
 from icekeep.maintenance.compaction.plan import FileGroup
 from icekeep.maintenance.compaction.shuffle import shuffled
 from icekeep.maintenance.compaction.spark_tasks import Done, Ran, run_tasks
 from icekeep.maintenance.compaction.tasks import range_tasks
-from icekeep.maintenance.compaction.ways import ARROW_GROWTH
 from icekeep.planning.spark.tasks import (
     REPORT,
+    balanced,
     dataframe_from_tasks,
-    dealt,
     is_local,
     max_task_failures,
     read_reports,
@@ -57,7 +57,7 @@ class _Sampling(msgspec.Struct, frozen=True):
 def run_ordered(
     whole: RewriteTask,
     group: FileGroup,
-    way: Way,
+    method: RewriteMethod,
     spark: SparkSession,
     storage: Storage,
     *,
@@ -71,7 +71,7 @@ def run_ordered(
         slots: how many tasks this group may have at once.
         parts_a_file: ranges for each file that is expected (option `shuffle-partitions-per-file`), where rows are shuffled.
     """
-    if way is Way.SHUFFLE:
+    if method is RewriteMethod.SHUFFLE:
         parts = group.expected_files_count * parts_a_file
         points, errors = _points(whole, parts, spark, storage, slots)
         return Ran((), errors) if errors else shuffled(whole, points, spark, storage)
@@ -123,8 +123,8 @@ def _points(
     """Keys that cut the rows into about equal parts, from a sample of some files; in order, so by no chance."""
     files_count = min(_SAMPLED_FILES_COUNT, _SAMPLED_FILES_A_PART * parts)
     pieces = whole.pieces[:: math.ceil(len(whole.pieces) / files_count)]
-    piles = dealt(pieces, attrgetter("size_bytes"), slots)
-    tasks = [msgspec.structs.replace(whole, pieces=tuple(pile), delete_files=()) for pile in piles]
+    bins = balanced(pieces, attrgetter("size_bytes"), slots)
+    tasks = [msgspec.structs.replace(whole, pieces=tuple(some), delete_files=()) for some in bins]
     if sum(piece.size_bytes for piece in pieces) <= DRIVER_BYTES:
         with ThreadPoolExecutor(min(slots, _DRIVER_THREADS)) as pool:
             return split_points([*pool.map(partial(sample_task, storage=storage), tasks)], parts), ()

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from icekeep.maintenance.compaction.estimate import Estimate, Way
+from icekeep.maintenance.compaction.estimate import Estimate, RewriteMethod
+from icekeep.maintenance.compaction.methods import GroupMethod
 from icekeep.maintenance.compaction.plan import FileGroup, LeftAlone, RewritePlan
-from icekeep.maintenance.compaction.ways import GroupWay
 
 
 class GroupPreview(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +22,7 @@ class GroupPreview(msgspec.Struct, frozen=True, kw_only=True):
     record_count: int
     delete_files_count: int
     expected_files_count: int
-    way: Way
+    method: RewriteMethod
     stitched_files_count: int
     reason: str
 
@@ -47,9 +47,9 @@ class CompactionPreview(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[GroupPreview, ...]
 
 
-def preview(plan: RewritePlan, ways: dict[int, GroupWay], estimated: Estimate) -> CompactionPreview:
-    """A plan for people; `ways` by the number of the group."""
-    groups = tuple(_group(group, ways[group.number]) for group in plan.groups)
+def preview(plan: RewritePlan, methods: dict[int, GroupMethod], estimated: Estimate) -> CompactionPreview:
+    """A plan for people; `methods` by the number of the group."""
+    groups = tuple(_group(group, methods[group.number]) for group in plan.groups)
     stitched_count = sum(group.stitched_files_count for group in groups)
     return CompactionPreview(
         branch=plan.branch,
@@ -70,7 +70,7 @@ def preview(plan: RewritePlan, ways: dict[int, GroupWay], estimated: Estimate) -
     )
 
 
-def _group(group: FileGroup, way: GroupWay) -> GroupPreview:
+def _group(group: FileGroup, method: GroupMethod) -> GroupPreview:
     return GroupPreview(
         partition=group.partition,
         files_count=group.files_count,
@@ -78,7 +78,7 @@ def _group(group: FileGroup, way: GroupWay) -> GroupPreview:
         record_count=group.record_count,
         delete_files_count=group.delete_files_count,
         expected_files_count=group.expected_files_count,
-        way=way.way,
-        stitched_files_count=way.stitched_files_count,
-        reason=way.reason,
+        method=method.method,
+        stitched_files_count=method.stitched_files_count,
+        reason=method.reason,
     )

@@ -20,8 +20,8 @@ from icekeep.commit.file_sets import ReadFile, StoredFileSet, StoredPart, store_
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, group_files
 from icekeep.planning.spark.tasks import (
     REPORT,
+    balanced,
     dataframe_from_tasks,
-    dealt,
     max_task_failures,
     parallelism,
     read_reports,
@@ -73,8 +73,8 @@ def store_removed_files(
         IcekeepError: a task failed; what the others wrote is removed.
     """
     types, storage = partition_types(table.metadata), table.storage
-    piles = dealt(groups, attrgetter("files_count"), min(4 * parallelism(spark), len(groups)))
-    rows = dataframe_from_tasks(spark, [_ReadTask(tuple(pile), types, storage) for pile in piles], _read, _ROWS)
+    bins = balanced(groups, attrgetter("files_count"), min(4 * parallelism(spark), len(groups)))
+    rows = dataframe_from_tasks(spark, [_ReadTask(tuple(some), types, storage) for some in bins], _read, _ROWS)
     tries = max_task_failures(spark)
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -36,9 +36,9 @@ from icekeep.formats.sort.ranges import range_numbers
 from icekeep.maintenance.compaction.spark_tasks import Done, Ran, attempt_id
 from icekeep.planning.spark.tasks import (
     REPORT,
+    balanced,
     dataframe_from_tasks,
-    dealt,
-    hash_places,
+    hash_keys,
     max_task_failures,
     parallelism,
     read_reports,
@@ -110,18 +110,21 @@ def shuffled(whole: RewriteTask, points: Sequence[bytes], spark: SparkSession, s
     whole = numbered(whole)
     whole = msgspec.structs.replace(whole, keeps_lineage=len(columns_to_write(whole).fields) > len(whole.schema.fields))
     parts = len(points) + 1
-    piles = dealt(whole.pieces, attrgetter("size_bytes"), parallelism(spark) * _READERS_A_SLOT)
+    bins = balanced(whole.pieces, attrgetter("size_bytes"), parallelism(spark) * _READERS_A_SLOT)
     # One task is told the moves of all that read, and tells them all.
-    most_bytes = MOST_REPORTED_BYTES // max(1, len(piles))
+    most_bytes = MOST_REPORTED_BYTES // max(1, len(bins))
     readings = [
         _Reading(
-            msgspec.structs.replace(whole, pieces=tuple(pile), partition_id=number), tuple(points), storage, most_bytes
+            msgspec.structs.replace(whole, pieces=tuple(some), partition_id=number),
+            tuple(points),
+            storage,
+            most_bytes,
         )
-        for number, pile in enumerate(piles)
+        for number, some in enumerate(bins)
     ]
     files_count = None if whole.files_count is None else max(1, round(whole.files_count / parts))
     task = msgspec.structs.replace(whole, pieces=whole.pieces[:1], delete_files=(), files_count=files_count)
-    writing = _Writing(task, hash_places(parts), storage, max_task_failures(spark))
+    writing = _Writing(task, hash_keys(parts), storage, max_task_failures(spark))
     rows = dataframe_from_tasks(spark, readings, _read, _crossing_schema(columns_to_write(whole)))
     reports = rows.repartition(parts, _PLACE).mapInArrow(
         partial(_write, pickle.dumps(writing)), from_arrow_schema(REPORT)
@@ -153,7 +156,7 @@ def _read(reading: _Reading) -> Iterator[pa.RecordBatch]:
     assert task.ordering is not None
     rows = TaskRows(task, reading.storage)
     stored, schema = stored_schema(rows.columns), _crossing_schema(rows.columns)
-    places = np.array(hash_places(len(reading.points) + 1), dtype=np.int32)
+    places = np.array(hash_keys(len(reading.points) + 1), dtype=np.int32)
     for table in rows:
         keys = sort_keys(table, task.ordering, rows.columns)
         place = pa.array(places[range_numbers(keys, reading.points)])

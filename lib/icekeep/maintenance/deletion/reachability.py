@@ -285,10 +285,10 @@ def _differing_in_tasks(rows: DataFrame, theirs: DecodeTask, names: Keys, spark:
     session = started(spark)
     live = dataframe_from_tasks(session, shares(theirs, session), _read_keys, _KEYS)
     live = live.union(arrow_dataframe(session, pa.table([pa.array(names)], schema=_KEYS)))
-    hands = 2 * parallelism(session)
+    bins_count = 2 * parallelism(session)
     # Files of one key have one path key: by that alone all of them are in one place.
-    own = rows.repartition(hands, "path_key").dropDuplicates(["path_key", "key"])
-    return own.join(live.repartition(hands, "path_key"), on="path_key", how="left_anti").select(*GARBAGE.names)
+    own = rows.repartition(bins_count, "path_key").dropDuplicates(["path_key", "key"])
+    return own.join(live.repartition(bins_count, "path_key"), on="path_key", how="left_anti").select(*GARBAGE.names)
 
 
 def _read_here(task: DecodeTask, live: Keys) -> pa.Table | None:

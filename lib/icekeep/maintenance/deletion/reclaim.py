@@ -37,8 +37,8 @@ from icekeep.maintenance.deletion.territory import Territory
 from icekeep.planning.spark.sessions import SparkSource, started
 from icekeep.planning.spark.tasks import (
     REPORT,
+    balanced,
     dataframe_from_tasks,
-    dealt,
     max_task_failures,
     parallelism,
     read_reports,
@@ -252,13 +252,13 @@ def _tasks(
     work: _Work, parts: list[PlanPart], max_concurrent_deletes: int | None, session: SparkSession
 ) -> list[_Work]:
     rate = work.files_per_second
-    hands = min(len(parts), max_concurrent_deletes or len(parts))
+    bins_count = min(len(parts), max_concurrent_deletes or len(parts))
     if rate is not None:
         # Tasks that all run at once, each at its share of the speed.
-        hands = min(hands, parallelism(session))
-    piles = dealt(parts, lambda part: part.files_count, hands)
-    share = None if rate is None else rate / len(piles)
-    return [msgspec.structs.replace(work, parts=tuple(pile), files_per_second=share) for pile in piles]
+        bins_count = min(bins_count, parallelism(session))
+    bins = balanced(parts, lambda part: part.files_count, bins_count)
+    share = None if rate is None else rate / len(bins)
+    return [msgspec.structs.replace(work, parts=tuple(some), files_per_second=share) for some in bins]
 
 
 def _run(work: _Work, *, tries: int) -> Iterator[pa.RecordBatch]:

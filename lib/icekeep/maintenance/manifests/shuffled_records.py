@@ -19,9 +19,9 @@ from icekeep.maintenance.manifests.survey import Survey, cut_weights
 from icekeep.maintenance.manifests.writing import RunWriter
 from icekeep.planning.spark.tasks import (
     REPORT,
+    balanced,
     dataframe_from_tasks,
-    dealt,
-    hash_places,
+    hash_keys,
     max_task_failures,
     parallelism,
     read_reports,
@@ -72,9 +72,9 @@ def rewritten_in_tasks(
     points = tuple(part[0].key for part in parts[1:])
     entries_count = sum(weight.count for part in parts for weight in part)
     total_bytes = sum(m.manifest_length for m in task.manifests)
-    hands = min(max(parallelism(spark), total_bytes // _READ_BYTES), len(task.manifests))
-    piles = dealt(task.manifests, lambda m: m.manifest_length, hands)
-    readings = [_Reading(_share(task, pile), points, len(task.manifests)) for pile in piles]
+    bins_count = min(max(parallelism(spark), total_bytes // _READ_BYTES), len(task.manifests))
+    bins = balanced(task.manifests, lambda m: m.manifest_length, bins_count)
+    readings = [_Reading(_share(task, some), points, len(task.manifests)) for some in bins]
     writing = _Writing(writer, max(1, entries_count // len(parts)), max_task_failures(spark))
     rows = dataframe_from_tasks(spark, readings, _read, _CROSSING)
     reports = (
@@ -90,13 +90,13 @@ def rewritten_in_tasks(
     return sorted(manifests, key=lambda m: m.manifest_path)
 
 
-def _share(task: RecordsTask, pile: Sequence[ManifestFile]) -> RecordsTask:
-    numbers = {manifest.manifest_path: task.numbers[manifest.manifest_path] for manifest in pile}
-    return msgspec.structs.replace(task, manifests=tuple(pile), numbers=numbers)
+def _share(task: RecordsTask, some: Sequence[ManifestFile]) -> RecordsTask:
+    numbers = {manifest.manifest_path: task.numbers[manifest.manifest_path] for manifest in some}
+    return msgspec.structs.replace(task, manifests=tuple(some), numbers=numbers)
 
 
 def _read(reading: _Reading) -> Iterator[pa.RecordBatch]:
-    places = np.array(hash_places(len(reading.points) + 1), np.int32)
+    places = np.array(hash_keys(len(reading.points) + 1), np.int32)
     for batch in live_records(reading.task):
         ranges = pa.array(places[range_numbers(batch, reading.points, reading.manifests_count)])
         for start in range(0, batch.num_rows, _BATCH_ROWS):

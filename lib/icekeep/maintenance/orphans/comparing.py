@@ -160,7 +160,7 @@ def _conflict(listed: str, place: int, fold: _NamedFold) -> Conflict:
 
 def _compared_in_tasks(files: DataFrame, reached: Reached, spelling: Spelling, spark: SparkSource) -> Compared:
     session = started(spark)
-    hands = 2 * parallelism(session)
+    bins_count = 2 * parallelism(session)
     work = [_KeysTask(share, spelling) for share in shares(reached.decode_task, session)]
     names = pa.table([*map(pa.array, loose_keys(reached.names, spelling.schemes, spelling.authorities))], schema=_KEYS)
     keys = dataframe_from_tasks(session, work, _read_keys, _KEYS).localCheckpoint(eager=False)
@@ -169,11 +169,11 @@ def _compared_in_tasks(files: DataFrame, reached: Reached, spelling: Spelling, s
     keys = keys.union(arrow_dataframe(session, names))
     # A path that is named by more than two prefixes is named by one between the least and the greatest: no conflict then.
     named = (
-        keys.repartition(hands, "path_key")
+        keys.repartition(bins_count, "path_key")
         .groupBy("path_key")
         .agg(F.min("prefix_key").alias("least"), F.max("prefix_key").alias("greatest"))
     )
-    joined = files.repartition(hands, "path_key").join(named, on="path_key", how="left")
+    joined = files.repartition(bins_count, "path_key").join(named, on="path_key", how="left")
     left = joined.where(F.col("least").isNull() | ~_is_same()).select(*files.columns, "least").localCheckpoint()
     is_unnamed = F.col("least").isNull()
     [counts] = collected(left.agg(F.count(F.when(is_unnamed, True)).alias("u"), F.count("least").alias("m")))

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from icekeep.maintenance.orphans.hidden import HiddenNames
 from icekeep.maintenance.orphans.options import DRIVER_ROWS, Spelling
 from icekeep.planning.spark.sessions import SparkSource, started
-from icekeep.planning.spark.tasks import collected, dataframe_from_tasks, dealt, parallelism
+from icekeep.planning.spark.tasks import balanced, collected, dataframe_from_tasks, parallelism
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import FileInfo, ListingShare, Storage
 from icekeep.storage.location_keys import loose_keys
@@ -94,9 +94,9 @@ def list_files(
         if found is not None:
             return found
     session = started(spark)
-    hands = parallelism(session) * _SHARES_A_SLOT
-    piles = dealt(storage.shares(root, hands), lambda share: 1, hands)
-    tasks = [_ListTask(tuple(pile), hidden, spelling, storage) for pile in piles]
+    bins_count = parallelism(session) * _SHARES_A_SLOT
+    bins = balanced(storage.shares(root, bins_count), lambda share: 1, bins_count)
+    tasks = [_ListTask(tuple(some), hidden, spelling, storage) for some in bins]
     return kept_listing(dataframe_from_tasks(session, tasks, _list_in_task, LISTED), driver_rows=driver_rows)
 
 

@@ -51,10 +51,10 @@ def without_waiting(files: Rows, files_count: int, table: Table, spark: SparkSou
         return files.filter(pa.array(~is_waiting)), int(np.count_nonzero(is_waiting))
     if not parts:
         return files, 0
-    hands = 2 * parallelism(session)
+    bins_count = 2 * parallelism(session)
     keys_of_plans = dataframe_from_tasks(session, [(part, table.storage, None) for part in parts], _read_wanted, _KEYS)
-    left = files.repartition(hands, "path_key").join(
-        keys_of_plans.repartition(hands, "path_key"), on="path_key", how="left_anti"
+    left = files.repartition(bins_count, "path_key").join(
+        keys_of_plans.repartition(bins_count, "path_key"), on="path_key", how="left_anti"
     )
     held = left.select(*files.columns).localCheckpoint()
     return held, files_count - held.count()

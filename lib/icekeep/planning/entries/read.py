@@ -22,8 +22,8 @@ from icekeep.planning.spark.sessions import SparkSource, started
 from icekeep.planning.spark.tasks import (
     REPORT,
     arrow_dataframe,
+    balanced,
     dataframe_from_tasks,
-    dealt,
     max_task_failures,
     parallelism,
     read_reports,
@@ -179,9 +179,9 @@ class _FoldTask(msgspec.Struct, frozen=True):
 def shares(whole: DecodeTask, spark: SparkSession) -> list[DecodeTask]:
     """The same work in parts, one for each Spark task, balanced by the bytes of the manifests."""
     total_bytes = sum(m.manifest_length for m in whole.manifests)
-    hands = max(parallelism(spark), total_bytes // _TASK_BYTES)
-    piles = dealt(whole.manifests, lambda m: m.manifest_length, min(hands, max(1, len(whole.manifests))))
-    return [msgspec.structs.replace(whole, manifests=tuple(pile)) for pile in piles]
+    bins_count = max(parallelism(spark), total_bytes // _TASK_BYTES)
+    bins = balanced(whole.manifests, lambda m: m.manifest_length, min(bins_count, max(1, len(whole.manifests))))
+    return [msgspec.structs.replace(whole, manifests=tuple(some)) for some in bins]
 
 
 def _held(whole: DecodeTask) -> pa.Table:

@@ -163,10 +163,10 @@ def _are_local(lists: Iterable[_List]) -> bool:
     return all(parse_location(one.location).scheme == "file" for one in lists)
 
 
-def _dealt(lists: Sequence[_List], hands: int) -> Iterator[Sequence[_List]]:
+def _dealt(lists: Sequence[_List], bins_count: int) -> Iterator[Sequence[_List]]:
     """Neighbours stay together, since they name the same manifests."""
-    hands = max(1, min(hands, len(lists) // _LEAST_TASK_LISTS))
-    bounds = [len(lists) * hand // hands for hand in range(hands + 1)]
+    bins_count = max(1, min(bins_count, len(lists) // _LEAST_TASK_LISTS))
+    bounds = [len(lists) * hand // bins_count for hand in range(bins_count + 1)]
     return (lists[begin:end] for begin, end in pairwise(bounds))
 
 

@@ -28,7 +28,7 @@ from icekeep.planning.scan.plan import (
 )
 from icekeep.planning.scan.splits import FileToSplit, ReadOptions, Split, adapted_target_size, read_options, split_tasks
 from icekeep.planning.scan.versions import VersionArguments
-from icekeep.planning.spark.tasks import arrow_dataframe, collected, hash_places, parallelism
+from icekeep.planning.spark.tasks import arrow_dataframe, collected, hash_keys, parallelism
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.formatting import format_expression
@@ -178,7 +178,7 @@ def dealt_out(many: DataFrame) -> DataFrame:
     # As texts, which Spark parses once: a plan with a node for each of thousands of tasks would be slow.
     first = F.element_at(F.from_json(F.lit(json.dumps(firsts)), "map<string,bigint>"), partition.cast("string"))
     number = (F.coalesce(first, F.lit(0)) + F.col("task_id").bitwiseAND((1 << _PARTITION_BITS) - 1)) % tasks_count
-    places = F.split(F.lit(",".join(map(str, hash_places(tasks_count)))), ",").cast("array<int>")
+    places = F.split(F.lit(",".join(map(str, hash_keys(tasks_count)))), ",").cast("array<int>")
     return many.repartition(tasks_count, F.get(places, number.cast("int")))
 
 

@@ -161,18 +161,18 @@ def tasks_an_executor(spark: SparkSession) -> int | None:
     return None if cores is None else max(1, int(cores) // int(conf.get("spark.task.cpus", "1")))
 
 
-def dealt(items: Iterable[P], weight: Callable[[P], int], hands: int) -> list[list[P]]:
-    """Deal items into at most `hands` lists of about the same total weight, the heaviest first; no list is empty."""
-    piles: list[list[P]] = [[] for _ in range(hands)]
-    totals = [0] * hands
+def balanced(items: Iterable[P], weight: Callable[[P], int], bins_count: int) -> list[list[P]]:
+    """Share items out to at most so many bins of about one weight: the heaviest first, each to the lightest; none is empty."""
+    bins: list[list[P]] = [[] for _ in range(bins_count)]
+    totals = [0] * bins_count
     for item in sorted(items, key=weight, reverse=True):
-        lightest = min(range(hands), key=totals.__getitem__)
-        piles[lightest].append(item)
+        lightest = min(range(bins_count), key=totals.__getitem__)
+        bins[lightest].append(item)
         totals[lightest] += weight(item)
-    return [pile for pile in piles if pile]
+    return [some for some in bins if some]
 
 
-def hash_places(parts: int) -> tuple[int, ...]:
+def hash_keys(parts: int) -> tuple[int, ...]:
     """For each of so many partitions of a shuffle by one column a number (int) that Spark's hash partitioning sends there."""
     places: dict[int, int] = {}
     for number in count():

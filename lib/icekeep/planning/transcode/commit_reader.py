@@ -13,8 +13,8 @@ from icekeep.commit.filtering import FilterManifests, Gathering, Identity, Share
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.planning.spark.tasks import (
     REPORT,
+    balanced,
     dataframe_from_tasks,
-    dealt,
     max_task_failures,
     parallelism,
     read_reports,
@@ -41,7 +41,7 @@ class SparkManifestReader(StorageManifestReader):
         if _are_few(manifests):
             return super().filtered(manifests, work, locations)
         tries = max_task_failures(self._spark)
-        tasks = [_Task(tuple(pile), work, self.storage, next(locations), tries) for pile in self._piles(manifests)]
+        tasks = [_Task(tuple(some), work, self.storage, next(locations), tries) for some in self._piles(manifests)]
         shares, errors = read_reports(dataframe_from_tasks(self._spark, tasks, _run, REPORT))
         if errors:
             self.storage.delete_many(location for share in shares for location in share.written(manifests))
@@ -52,7 +52,7 @@ class SparkManifestReader(StorageManifestReader):
         if _are_few(manifests):
             return super().gathered(manifests, work)
         tries = max_task_failures(self._spark)
-        tasks = [_GatherTask(tuple(pile), work, self.storage, tries) for pile in self._piles(manifests)]
+        tasks = [_GatherTask(tuple(some), work, self.storage, tries) for some in self._piles(manifests)]
         answers, errors = read_reports(dataframe_from_tasks(self._spark, tasks, _gather, REPORT))
         if errors:
             raise errors[0]
@@ -60,7 +60,7 @@ class SparkManifestReader(StorageManifestReader):
         return [found[identity(manifest)] for manifest in manifests]
 
     def _piles(self, manifests: Sequence[ManifestFile]) -> list[list[ManifestFile]]:
-        return dealt(manifests, lambda m: m.manifest_length, min(parallelism(self._spark), len(manifests)))
+        return balanced(manifests, lambda m: m.manifest_length, min(parallelism(self._spark), len(manifests)))
 
 
 class _GatherTask(msgspec.Struct, frozen=True):

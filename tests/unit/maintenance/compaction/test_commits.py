@@ -16,9 +16,9 @@ from icekeep.errors import (
 )
 from icekeep.events import Warned
 from icekeep.formats.rewrite.task import RewriteOutcome
+from icekeep.maintenance.compaction import commits as commits_module
 from icekeep.maintenance.compaction.commits import Commits, commit_groups
 from icekeep.maintenance.compaction.execute import FailedGroup, RewrittenGroup
-from icekeep.maintenance.compaction.job import commits as commits_module
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import (
     FileGroup,

@@ -9,7 +9,7 @@ from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError, NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.maintenance.deletion import earlier, looks, reclaim
-from icekeep.maintenance.expiration.job import execute
+from icekeep.maintenance.expiration import execute
 from icekeep.maintenance.orphans.job import plan_remove_orphan_files
 from icekeep.maintenance.restoring.job import list_restorable
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus

@@ -13,8 +13,8 @@ from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError, SafetyError, UnavailableError
 from icekeep.maintenance.deletion import keeping
-from icekeep.maintenance.expiration.job import execute as expiring
-from icekeep.maintenance.orphans.job import candidates, execute
+from icekeep.maintenance.expiration import execute as expiring
+from icekeep.maintenance.orphans import candidates, execute
 from icekeep.maintenance.restoring.job import list_restorable
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.storage.base import MoveOutcome, MoveStatus

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from icekeep.maintenance.manifests import execute
 from icekeep.maintenance.manifests.candidates import Candidates, candidates
 from icekeep.maintenance.manifests.forecast import expected_manifests
-from icekeep.maintenance.manifests.job import execute
 from icekeep.maintenance.manifests.options import check_arguments
 from icekeep.maintenance.manifests.survey import survey
 from icekeep.planning.entries.read import Place

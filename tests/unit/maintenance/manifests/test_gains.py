@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from icekeep.maintenance.manifests import execute
 from icekeep.maintenance.manifests.candidates import Candidates, candidates
 from icekeep.maintenance.manifests.execute import Rewritten
 from icekeep.maintenance.manifests.gains import FilterGain, filter_gains, group_gain, listed_after, measured_ms
-from icekeep.maintenance.manifests.job import execute
 from icekeep.maintenance.manifests.options import Wish, check_arguments
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from kit.runtime import FakeRuntime

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError, MissingFileError, UnavailableError
+from icekeep.maintenance.manifests import held_records
 from icekeep.maintenance.manifests.held_records import cut_evenly, foreseen_here, rewritten_here
-from icekeep.maintenance.manifests.job import held_records
 from icekeep.planning.manifests.reader import ManifestDecoder
 from icekeep.planning.transcode.records import Target
 from icekeep.spec.manifests.encode import PartitionCodec

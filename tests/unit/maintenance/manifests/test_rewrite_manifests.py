@@ -20,7 +20,7 @@ from icekeep.errors import (
     UnavailableError,
 )
 from icekeep.events import Warned
-from icekeep.maintenance.manifests.job import rewriting
+from icekeep.maintenance.manifests import rewriting
 from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
 from icekeep.spec.manifests.structs import FileContent, ManifestContent
 from icekeep.tables.update_spec import update_spec

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
-from icekeep.maintenance.manifests.job import survey as survey_module
+from icekeep.maintenance.manifests import survey as survey_module
 from icekeep.maintenance.manifests.survey import Survey, Weight, cut_weights, survey
 from icekeep.planning.entries.decode import Decoded, Steps
 from icekeep.planning.transcode.cluster_keys import BoundPart

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError, JobFailedError, OptionError
-from icekeep.planning.spark.tasks import REPORT, dealt, executor_slots, record_batches, reported
+from icekeep.planning.spark.tasks import REPORT, balanced, executor_slots, record_batches, reported
 from kit.changes import thrown
 
 SCHEMA = pa.schema(
@@ -49,7 +49,7 @@ def test_a_row_of_another_length_than_the_schema_is_an_error(bad):
 
 
 @pytest.mark.parametrize(
-    ("weights", "hands", "piles"),
+    ("weights", "bins_count", "bins"),
     [
         ([], 3, []),
         ([5], 3, [[5]]),
@@ -59,26 +59,26 @@ def test_a_row_of_another_length_than_the_schema_is_an_error(bad):
         ([9, 1, 1, 1], 4, [[9], [1], [1], [1]]),
     ],
 )
-def test_items_are_dealt_the_heaviest_first_to_the_lightest_hand(weights, hands, piles):
-    assert dealt(weights, lambda weight: weight, hands) == piles
+def test_items_are_dealt_the_heaviest_first_to_the_lightest_hand(weights, bins_count, bins):
+    assert balanced(weights, lambda weight: weight, bins_count) == bins
 
 
 def test_nothing_is_dealt_to_no_hands():
-    assert dealt([], len, 0) == []
+    assert balanced([], len, 0) == []
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=60), st.integers(1, 12))
-def test_every_item_is_dealt_once_and_no_hand_is_much_heavier_than_it_must_be(weights, hands):
-    piles = dealt(weights, lambda weight: weight, hands)
-    assert Counter(item for pile in piles for item in pile) == Counter(weights)
-    assert len(piles) <= hands
-    assert all(piles)
+def test_every_item_is_dealt_once_and_no_hand_is_much_heavier_than_it_must_be(weights, bins_count):
+    bins = balanced(weights, lambda weight: weight, bins_count)
+    assert Counter(item for some in bins for item in some) == Counter(weights)
+    assert len(bins) <= bins_count
+    assert all(bins)
     # Longest processing time first is at most 4/3 of the best there is (Graham), which is at least the mean and the greatest.
-    least = max([sum(weights) / hands, *weights], default=0)
+    least = max([sum(weights) / bins_count, *weights], default=0)
     heaviest = sorted(weights, reverse=True)
-    if len(heaviest) > hands:
-        least = max(least, heaviest[hands - 1] + heaviest[hands])
-    assert max(map(sum, piles), default=0) <= least * 4 / 3 + 1e-9
+    if len(heaviest) > bins_count:
+        least = max(least, heaviest[bins_count - 1] + heaviest[bins_count])
+    assert max(map(sum, bins), default=0) <= least * 4 / 3 + 1e-9
 
 
 def test_a_result_is_reported():

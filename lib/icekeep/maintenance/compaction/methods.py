@@ -23,15 +23,15 @@ from icekeep.formats.rewrite.stitching import (
     examine,
 )
 from icekeep.formats.write_options import write_options
-from icekeep.maintenance.compaction.estimate import Way
+from icekeep.maintenance.compaction.estimate import RewriteMethod
 from icekeep.maintenance.compaction.options import FileSizes, StitchChoice
 from icekeep.maintenance.compaction.packing import expected_output_files
 from icekeep.maintenance.compaction.plan import FileGroup, GroupFile, GroupFiles, RewritePlan, group_files
 from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, whole_pieces
 from icekeep.planning.spark.tasks import (
     REPORT,
+    balanced,
     dataframe_from_tasks,
-    dealt,
     max_task_failures,
     parallelism,
     read_reports,
@@ -49,7 +49,7 @@ _DRIVER_FILES_COUNT = 2_000
 _DRIVER_THREADS = 16
 
 
-class GroupWay(msgspec.Struct, frozen=True, kw_only=True):
+class GroupMethod(msgspec.Struct, frozen=True, kw_only=True):
     """How a group is rewritten.
 
     Attributes:
@@ -60,7 +60,7 @@ class GroupWay(msgspec.Struct, frozen=True, kw_only=True):
         reason: why the others are not, the reason of most of them; empty where nobody would ask.
     """
 
-    way: Way
+    method: RewriteMethod
     stitched: tuple[tuple[int, ...], ...] = ()
     stitched_bytes: int = 0
     reason: str = ""
@@ -87,14 +87,14 @@ class _Share(msgspec.Struct, frozen=True):
     max_failures: int
 
 
-def choose_ways(
+def choose_methods(
     plan: RewritePlan,
     context: GroupContext,
     sizes: FileSizes,
     choice: StitchChoice,
     storage: Storage,
     spark: SparkSession,
-) -> dict[int, GroupWay]:
+) -> dict[int, GroupMethod]:
     """Decide for each group of a plan, by its number.
 
     Args:
@@ -104,15 +104,17 @@ def choose_ways(
         UnsupportedError: `always`, and a file cannot be copied.
         InvalidTableError, MissingFileError: a footer cannot be read.
     """
-    ways = {}
+    methods = {}
     open_groups = []
     for group in plan.groups:
         if ordering_of(group, context) is not None:
-            ways[group.number] = GroupWay(way=_ordered_way(group, context))
+            methods[group.number] = GroupMethod(method=_ordered_method(group, context))
         elif choice == "never":
-            ways[group.number] = GroupWay(way=Way.REENCODE, reason="option stitch is never")
+            methods[group.number] = GroupMethod(method=RewriteMethod.REENCODE, reason="option stitch is never")
         elif not group.has_files:
-            ways[group.number] = GroupWay(way=Way.REENCODE, reason="not looked at in a preview of so many files")
+            methods[group.number] = GroupMethod(
+                method=RewriteMethod.REENCODE, reason="not looked at in a preview of so many files"
+            )
         else:
             open_groups.append(group)
     properties, metadata = context.metadata.properties, context.metadata
@@ -124,35 +126,37 @@ def choose_ways(
         choice=choice,
         storage=storage,
     )
-    return ways | _examined(open_groups, examination, spark)
+    return methods | _examined(open_groups, examination, spark)
 
 
-def _ordered_way(group: FileGroup, context: GroupContext) -> Way:
-    return Way.SHUFFLE if group.bytes * ARROW_GROWTH > MOST_RANGES * context.budget_bytes else Way.SORT
+def _ordered_method(group: FileGroup, context: GroupContext) -> RewriteMethod:
+    return (
+        RewriteMethod.SHUFFLE if group.bytes * ARROW_GROWTH > MOST_RANGES * context.budget_bytes else RewriteMethod.SORT
+    )
 
 
-def _examined(groups: Sequence[FileGroup], examination: _Examination, spark: SparkSession) -> dict[int, GroupWay]:
+def _examined(groups: Sequence[FileGroup], examination: _Examination, spark: SparkSession) -> dict[int, GroupMethod]:
     if sum(group.files_count for group in groups) <= _DRIVER_FILES_COUNT:
-        return _ways_of(groups, examination, threads=_DRIVER_THREADS)
+        return _methods_of(groups, examination, threads=_DRIVER_THREADS)
     tries = max_task_failures(spark)
-    piles = dealt(groups, lambda group: group.files_count, parallelism(spark) * 4)
-    shares = [_Share(examination, tuple(pile), tries) for pile in piles]
+    bins = balanced(groups, lambda group: group.files_count, parallelism(spark) * 4)
+    shares = [_Share(examination, tuple(some), tries) for some in bins]
     parts, errors = read_reports(dataframe_from_tasks(spark, shares, _run_share, REPORT))
     if errors:
         raise errors[0]
-    return {number: way for part in parts for number, way in part.items()}
+    return {number: method for part in parts for number, method in part.items()}
 
 
 def _run_share(share: _Share) -> Iterator[pa.RecordBatch]:
-    yield reported(partial(_ways_of, share.groups, share.examination, threads=2), share.max_failures)
+    yield reported(partial(_methods_of, share.groups, share.examination, threads=2), share.max_failures)
 
 
-def _ways_of(groups: Sequence[FileGroup], examination: _Examination, *, threads: int) -> dict[int, GroupWay]:
+def _methods_of(groups: Sequence[FileGroup], examination: _Examination, *, threads: int) -> dict[int, GroupMethod]:
     with ThreadPoolExecutor(threads) as pool:
-        return {group.number: _way_of(group, examination, pool) for group in groups}
+        return {group.number: _method_of(group, examination, pool) for group in groups}
 
 
-def _way_of(group: FileGroup, examination: _Examination, pool: ThreadPoolExecutor) -> GroupWay:
+def _method_of(group: FileGroup, examination: _Examination, pool: ThreadPoolExecutor) -> GroupMethod:
     files = group_files(group, examination.storage)
     pieces = whole_pieces(files, examination.context.metadata)
     look = partial(examine, rules=examination.rules, storage=examination.storage)
@@ -164,9 +168,9 @@ def _way_of(group: FileGroup, examination: _Examination, pool: ThreadPoolExecuto
     stitched_bytes = sum(files.files[position].file_size_in_bytes for position in positions)
     reasons = Counter(one.reason for one in found if isinstance(one, NotStitchable))
     if not reasons and len(positions) < len(found):
-        reasons["it has no like to be put together with"] += 1
-    return GroupWay(
-        way=Way.STITCH if 2 * stitched_bytes > group.bytes else Way.REENCODE,
+        reasons["no other file of the group has the same layout"] += 1
+    return GroupMethod(
+        method=RewriteMethod.STITCH if 2 * stitched_bytes > group.bytes else RewriteMethod.REENCODE,
         stitched=stitched,
         stitched_bytes=stitched_bytes,
         reason=reasons.most_common(1)[0][0] if reasons else "",

@@ -16,8 +16,9 @@ from icekeep.catalog.base import Table
 from icekeep.errors import JobFailedError, UnsupportedError
 from icekeep.events import Event, Warned
 from icekeep.maintenance.compaction import job as compaction
-from icekeep.maintenance.compaction.estimate import Way
-from icekeep.maintenance.compaction.job import compact, ordered, plan_compaction, ways
+from icekeep.maintenance.compaction import methods, ordered
+from icekeep.maintenance.compaction.estimate import RewriteMethod
+from icekeep.maintenance.compaction.job import compact, plan_compaction
 from icekeep.planning.spark.tasks import executor_slots
 from icekeep.spec.sorting import SortKey
 from icekeep.spec.types import LONG, STRING
@@ -127,7 +128,7 @@ def test_several_threads_or_tasks_share_a_group_by_ranges_of_keys(
     slots = spark_session.sparkContext.defaultParallelism
     if rounds > 1:
         size_bytes = sum(file.file_size_in_bytes for file in data_files(table))
-        monkeypatch.setattr(compaction, "BUDGET_BYTES", ways.ARROW_GROWTH * size_bytes // (rounds * slots) + 1)
+        monkeypatch.setattr(compaction, "BUDGET_BYTES", methods.ARROW_GROWTH * size_bytes // (rounds * slots) + 1)
     before = rows(table, spark_session)
     target = {"target-file-size-bytes": "12000"}
     result = compact(table, spark_session, sort_order="id", options=ALL | target)
@@ -145,7 +146,7 @@ def test_a_group_above_the_budget_goes_through_sparks_shuffle(
     before = rows(table, spark_session, "_row_id")
     monkeypatch.setattr(compaction, "BUDGET_BYTES", 1000)
     plan = plan_compaction(table, spark_session, sort_order=order, options=ALL)
-    assert {group.way for group in plan.groups} == {Way.SHUFFLE}
+    assert {group.method for group in plan.groups} == {RewriteMethod.SHUFFLE}
     result = compact(table, spark_session, sort_order=order, options=ALL)
     assert result.deleted_records_count == 16
     assert rows(lake.load(), spark_session, "_row_id") == before
@@ -206,9 +207,9 @@ def test_large_row_groups_are_copied_and_the_other_files_are_encoded_anew(
     table = lake.create(partition_by=())
     table = append(table, [*(events(n, 3000) for n in range(4)), *(events(n, 10) for n in range(10, 14))])
     before = lake.rows()
-    monkeypatch.setattr(ways, "STITCH_FLOOR_BYTES", 5_000)
+    monkeypatch.setattr(methods, "STITCH_FLOOR_BYTES", 5_000)
     [group] = plan_compaction(table, spark_session).groups
-    assert (group.way, group.stitched_files_count, group.files_count) == (Way.STITCH, 4, 8)
+    assert (group.method, group.stitched_files_count, group.files_count) == (RewriteMethod.STITCH, 4, 8)
     result = compact(table, spark_session)
     assert (result.stitched_data_files_count, result.added_data_files_count) == (1, 2)
     assert lake.rows() == before
