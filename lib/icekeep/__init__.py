@@ -10,6 +10,7 @@ Reading order: `catalog/base.py` (a table), `spec/metadata.py`, `planning/scan/p
 """
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -212,6 +213,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return version("icekeep")
     if name not in _HOMES:
         raise AttributeError(f"module 'icekeep' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

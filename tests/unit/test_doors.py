@@ -3,6 +3,7 @@ import inspect
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,7 @@ def test_the_readme_lists_every_job():
     }
     assert in_the_table >= JOBS.keys() - {"drop"}
     assert "\n`icekeep drop --table T`" in readme
+
+
+def test_the_package_says_its_version():
+    assert icekeep.__version__ == version("icekeep")

@@ -23,6 +23,11 @@ CONFIG_SHOW = "config show"
 _CONFIG_SUMMARIES = {"show": "show each catalog's properties and where they come from"}
 _GROUPS = {**GROUP_SUMMARIES, "config": "look at the configuration"}
 _WIDTH = 100
+_EXIT_STATUSES = """exit statuses:
+  0  done, also where there was nothing to do     4   a safety check refused
+  1  failed, and nothing was committed            5   a commit may or may not have landed: look before you run it again
+  2  wrong usage or configuration                 75  in the way of others, or out of reach: try again later
+  3  part of it is committed, part failed         130, 143  interrupted"""
 _MAPPINGS = (Kind.OPTIONS, Kind.PAIRS)
 
 
@@ -59,7 +64,7 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
         SystemExit: help or the version was asked for, and printed.
     """
     parser = job_parser(job, now_ms) if job is not None else command_parser(now_ms, version)
-    given = vars(parser.parse_args(list(argv)))
+    given = vars(parser.parse_args(_words(argv) if job is None else list(argv)))
     name = job or " ".join(filter(None, (given["command"], given.get("action"))))
     settings = _settings(name)
     values = {setting.argument: given[setting.name] for setting in settings if given[setting.name] is not None}
@@ -82,7 +87,8 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
 def named_command(argv: Sequence[str]) -> str | None:
     """The job or command that a command line begins with, also if the rest of it is wrong; null if with none."""
     known = (*JOBS, *VERBS, CONFIG_SHOW)
-    return next((name for name in (" ".join(argv[:2]), " ".join(argv[:1])) if name in known), None)
+    words = _words(argv)
+    return next((name for name in (" ".join(words[:2]), " ".join(words[:1])) if name in known), None)
 
 
 def output_wish(argv: Sequence[str]) -> OutputWish:
@@ -127,6 +133,12 @@ def command_parser(now_ms: int, version: str) -> argparse.ArgumentParser:
     _add_conf(show)
     _add_output(show)
     return parser
+
+
+def _words(argv: Sequence[str]) -> list[str]:
+    """A command line with the job's name as Iceberg's procedure has it; `rewrite-manifests` is accepted too."""
+    first = argv[0].replace("-", "_") if argv else ""
+    return [first, *argv[1:]] if first in JOBS else list(argv)
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -205,6 +217,7 @@ def _add_job(parser: argparse.ArgumentParser, job: Job, now_ms: int) -> None:
         _add_setting(parser, setting, now_ms)
     parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
     _add_output(parser)
+    parser.epilog = _EXIT_STATUSES
 
 
 def _add_setting(parser: argparse._ActionsContainer, setting: Setting, now_ms: int) -> None:
@@ -229,7 +242,22 @@ def _add_setting(parser: argparse._ActionsContainer, setting: Setting, now_ms: i
 
 
 def _add_conf(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--conf", metavar="FILE", help=f"the configuration (default: {DEFAULT_PATH}, if it is there)")
+    parser.add_argument(
+        "--config",
+        "--conf",
+        dest="conf",
+        metavar="FILE",
+        type=_argument(_configuration),
+        help=f"the configuration (default: {DEFAULT_PATH}, if it is there)",
+    )
+
+
+def _configuration(text: str) -> str:
+    if text.startswith("spark.") and "=" in text:
+        raise UsageError(
+            f"{text!r} is a setting of Spark, and this flag names icekeep's configuration; give it to spark-submit"
+        )
+    return text
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:

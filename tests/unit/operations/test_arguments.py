@@ -177,3 +177,26 @@ def test_help_and_version_are_printed_and_end_the_process(words, capsys):
 )
 def test_how_an_answer_is_wanted_is_told_from_a_wrong_command_line_too(words, wish):
     assert output_wish(words) == wish
+
+
+def test_a_job_may_be_named_with_dashes():
+    command = parse_command(["rewrite-manifests", "--table", "db.t"], None, 0, "1")
+    assert command.name == named_command(["rewrite-manifests"]) == "rewrite_manifests"
+
+
+def test_the_configuration_s_flag_has_two_names():
+    assert {
+        parse_command(["compact", "--table", "db.t", flag, "x.yaml"], None, 0, "1").conf
+        for flag in ("--conf", "--config")
+    } == {"x.yaml"}
+
+
+def test_a_setting_of_spark_is_not_taken_for_a_file():
+    with pytest.raises(UsageError, match=r"is a setting of Spark, and this flag names icekeep's configuration"):
+        parse_command(["compact", "--table", "db.t", "--conf", "spark.executor.memory=8g"], None, 0, "1")
+
+
+def test_help_says_what_exit_statuses_mean(capsys):
+    with pytest.raises(SystemExit):
+        parse_command(["compact", "--help"], None, 0, "1")
+    assert "3  part of it is committed" in capsys.readouterr().out
