@@ -88,7 +88,7 @@ MUTANTS: dict[Mutant, Hunt] = {
     broken_commits.takes_unknown_for_a_conflict: Hunt("C3 C4", at=11, share=0.08),
     broken_commits.believes_every_conflict: Hunt("G1", share=0.08, catalog=POINTER),
     broken_commits.deletes_before_the_commit: Hunt("G1", likes=(ExpireAndReclaim,)),
-    broken_commits.does_not_prove_again: Hunt("G1", at=156, likes=(ExpireAndReclaim, MakeBranchOrTag)),
+    broken_commits.does_not_prove_again: Hunt("G1", at=1544, likes=(ExpireAndReclaim, MakeBranchOrTag)),
     broken_commits.carries_out_what_was_never_committed: Hunt("G1", at=11, likes=(ExpireAndReclaim,), share=0.08),
     broken_commits.expires_by_the_first_base: Hunt("R2", at=178, likes=(Expire, MakeBranchOrTag, Rollback, SetCurrent)),
     broken_commits.reuses_a_manifest_list: Hunt("D1", at=1),

@@ -95,20 +95,25 @@ def test_the_run_that_asks_keeps_its_own_and_other_jobs_theirs(table):
 @pytest.mark.parametrize("above", ["plans", "trash"])
 def test_a_plan_with_a_head_waits_for_the_job_and_one_without_is_left_over(table, above):
     waiting = (f".icekeep/{above}/waiting/plan.json", f".icekeep/{above}/waiting/files-0000.jsonl")
-    leave(table, *waiting, f".icekeep/{above}/dead/files-0000.jsonl", f".icekeep/{above}/dead/files/x", older_ms=OLD_MS)
+    leave(table, *waiting, f".icekeep/{above}/dead/files-0000.jsonl", f".icekeep/{above}/dead/claims/1", older_ms=OLD_MS)
     assert sweep_runs(table, SYSTEM, keep=OWN, listener=SILENT) == 2
     assert left(table) == {*waiting}
 
 
-def test_what_a_run_has_just_moved_to_the_trash_is_as_young_as_the_run(table):
+def test_what_a_run_has_moved_to_the_trash_stays_and_is_told_when_nothing_else_of_it_is_left(table):
     """MAINTENANCE 1.14: a move keeps a file's time, so that the trash of a run at work looked as if it were left over."""
+    heard = Recorder()
     moved, beside = ".icekeep/trash/at-work/files/data/a", ".icekeep/trash/at-work/files.jsonl"
     leave(table, moved, older_ms=9 * DEAD_AFTER_MS)
     leave(table, beside)
     assert sweep_runs(table, SYSTEM, keep=OWN, listener=SILENT) == 0
     table.storage.older_ms[beside] = DEAD_AFTER_MS + 60_000
-    assert sweep_runs(table, SYSTEM, keep=OWN, listener=SILENT) == 2
-    assert left(table) == set()
+    assert sweep_runs(table, SYSTEM, keep=OWN, listener=heard) == 1
+    assert left(table) == {moved}
+    assert heard.warnings == []
+    assert sweep_runs(table, SYSTEM, keep=OWN, listener=heard) == 0
+    assert left(table) == {moved}
+    assert "1 files in the trash belong to no plan" in heard.warnings[0]
 
 
 @pytest.mark.parametrize("ahead_ms", [0, 40 * DEAD_AFTER_MS])
