@@ -95,7 +95,9 @@ def test_the_run_that_asks_keeps_its_own_and_other_jobs_theirs(table):
 @pytest.mark.parametrize("above", ["plans", "trash"])
 def test_a_plan_with_a_head_waits_for_the_job_and_one_without_is_left_over(table, above):
     waiting = (f".icekeep/{above}/waiting/plan.json", f".icekeep/{above}/waiting/files-0000.jsonl")
-    leave(table, *waiting, f".icekeep/{above}/dead/files-0000.jsonl", f".icekeep/{above}/dead/claims/1", older_ms=OLD_MS)
+    leave(
+        table, *waiting, f".icekeep/{above}/dead/files-0000.jsonl", f".icekeep/{above}/dead/claims/1", older_ms=OLD_MS
+    )
     assert sweep_runs(table, SYSTEM, keep=OWN, listener=SILENT) == 2
     assert left(table) == {*waiting}
 
