@@ -5,8 +5,10 @@
 The tables are TPC-H's lineitem (see `lineitem.py`): scale factor 1 in 200 and in 2,000 files, of which each job makes about
 eight, and scale factor 10 in 40 files, which the job `stitch` brings to 512 MB; with and without deletes. For each job each
 rival has a process of its own, compacts a small table first, and then, one after another, fresh copies of the table that
-counts, with the same codec and options. Spark with Iceberg's own reader then reads what both made, which must be the rows of
-the table before. For sorted tables icekeep counts the files that range queries over two columns would open.
+counts, with the same codec and options. `--rivals icekeep,reencode` compares icekeep with itself when it copies nothing
+(`stitch=never`), and tables such as sf1-200-pyiceberg are written by PyIceberg. Spark with Iceberg's own reader then reads
+what all made, which must be the rows of the table before. For sorted tables icekeep counts the files that range queries over
+two columns would open.
 
 Processor time is of all processes of a rival, Spark's Python workers among them. Memory is the peak of the resident set: of
 the JVM, which is driver and executor at once, of the driver's Python, and of the largest Python worker.
@@ -36,9 +38,11 @@ from bench.range_queries import range_queries
 from kit.written_deletes import data_files
 
 HERE = Path(__file__).resolve().parent
-RIVALS = ("icekeep", "java")
+# `reencode` is icekeep that copies neither row groups nor pages, but decodes and encodes all rows.
+RIVALS = ("icekeep", "java", "reencode")
 TABLES = ("sf1-200", "sf1-200-deletes", "sf1-2000", "sf1-2000-deletes", "sf10-40", "sf10-40-deletes")
 SMALL = "sf0.01-20"
+OURSELVES = "icekeep"
 CLUSTERED_BY = ("l_shipdate", "l_partkey")
 STITCHED_BYTES = 512 << 20
 console = Console(width=170, soft_wrap=True)
@@ -191,10 +195,12 @@ def compare(table: Lineitem, name: str, settings: Settings) -> list[Figures]:
 def _answer(
     rival: str, request: dict[str, Any], lakes: dict[str, Path], conf: Path, settings: Settings
 ) -> dict[str, Any]:
-    script = str(HERE / f"compact_with_{rival}.py")
     request = {**request, "catalog": rival, "warehouse": str(lakes[rival])}
     if rival == "java":
-        return _run_with_java(script, request, lakes, settings)
+        return _run_with_java(str(HERE / "compact_with_java.py"), request, lakes, settings)
+    if rival == "reencode":
+        request["options"] = {**request["options"], "stitch": "never"}
+    script = str(HERE / "compact_with_icekeep.py")
     request |= {"conf": str(conf), "spark": settings.spark}
     return run([str(OURS / "python"), script, json.dumps(request)], script).answer
 
@@ -280,19 +286,20 @@ def print_figures(figures: Sequence[Figures]) -> None:
 
 
 def print_summary(figures: Sequence[Figures]) -> None:
-    """One line a job: Java's figures by icekeep's."""
-    columns = Columns(title="by how much icekeep takes less than Iceberg Java")
-    columns.add_column("table")
-    columns.add_column("job")
-    for title in ("icekeep s", "Java s", "wall", "CPU", "bytes written", "scan"):
+    """One line a job and rival: the rival's figures by icekeep's."""
+    columns = Columns(title="by how much icekeep takes less than its rivals")
+    for title in ("table", "job", "rival"):
+        columns.add_column(title)
+    for title in ("icekeep s", "rival s", "wall", "CPU", "bytes written", "scan"):
         columns.add_column(title, justify="right")
     by_case = {(f.table, f.job, f.rival): f for f in figures if f.runs}
-    for (table, job, rival), ours in by_case.items():
-        theirs = by_case.get((table, job, "java"))
-        if rival == "icekeep" and theirs is not None:
+    for (table, job, rival), theirs in by_case.items():
+        ours = by_case.get((table, job, OURSELVES))
+        if rival != OURSELVES and ours is not None:
             columns.add_row(
                 table,
                 job,
+                rival,
                 f"{ours.best_seconds:.2f}",
                 f"{theirs.best_seconds:.2f}",
                 f"{theirs.best_seconds / ours.best_seconds:.2f} x",
@@ -312,7 +319,7 @@ def parse_arguments() -> tuple[Settings, Path | None]:
         help="such as %(default)s",
     )
     parser.add_argument("--jobs", type=names_among(tuple(JOBS)), default=",".join(JOBS), help="among %(default)s")
-    parser.add_argument("--rivals", type=names_among(RIVALS), default=RIVALS, help=",".join(RIVALS))
+    parser.add_argument("--rivals", type=names_among(RIVALS), default=RIVALS[:2], help=f"among {','.join(RIVALS)}")
     parser.add_argument(
         "--repeat", type=int, default=2, help="runs after the first; the best counts (default: %(default)s)"
     )
