@@ -12,8 +12,9 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
+from icekeep.errors import ClaimedError
 from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.deletion import looks, named_files, reachability, reclaim, writing
+from icekeep.maintenance.deletion import claims, looks, named_files, reachability, reclaim, writing
 from icekeep.maintenance.deletion.plans import read_part
 from icekeep.maintenance.expiration import holdings
 from icekeep.maintenance.expiration.job import ExpireSnapshotsResult, expire_snapshots, plan_expire_snapshots
@@ -96,7 +97,12 @@ def test_tasks_stop_when_the_plan_is_taken_over_and_restore_brings_everything_ba
 
     def look_and_restore(self: looks.TableLook) -> Any:
         if not restored and any("files" in p.parts for p in lake.files_on_disk() if "trash" in p.parts):
-            restored.append(restore(lake.load()))
+            with pytest.raises(ClaimedError):
+                restore(lake.load())
+            # As a machine that stood still for longer than its claim lasts.
+            with monkeypatch.context() as gone:
+                gone.setattr(claims, "has_ended", lambda process: True)
+                restored.append(restore(lake.load()))
         return look(self)
 
     monkeypatch.setattr(looks.TableLook, "__call__", look_and_restore)

@@ -12,7 +12,7 @@ says so in a claim first (`deletes`), and all later claims on the plan repeat it
 restore was at work is repeated too (`restored_ms`), until a run has made sure that nothing came back and goes on.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
 
@@ -76,8 +76,8 @@ class Claim(msgspec.Struct, kw_only=True):
         number: of the newest claim of the owner that is known here.
         since_ms: when that was made or seen, by the monotonic clock of this process.
         process: that began the work. Tasks renew the claim for it: they end, and the work goes on.
-        preempted: the job other than a restore of which a call may be under way, noted at `preempted_ms` within the last day: the
-            plan was taken over from it, it ended without a word, or a call of it failed. Empty for none.
+        preempted: the job other than a restore of which a call may be under way, noted at `preempted_ms` within the last day: it
+            ended without a word, or a call of it failed. Empty for none.
         restored_ms: as in `LastWork`. A run that carries the plan out sets it to 0.
         is_unchanged: this restore has changed nothing yet; if it ends so, it does not count as one.
         deletes: whether files of the plan have been deleted for good, by whomever, or are about to be.
@@ -181,20 +181,13 @@ def new_claim(directory: str, job: str, storage: Storage, runtime: Runtime) -> C
     return claim
 
 
-def take_claim(
-    directory: str,
-    job: str,
-    storage: Storage,
-    runtime: Runtime,
-    now_ms: int,
-    *,
-    takes_over: Callable[[str], bool] = lambda _: False,
-) -> Claim:
+def take_claim(directory: str, job: str, storage: Storage, runtime: Runtime, now_ms: int) -> Claim:
     """Claim a plan that is on disk.
+
+    Nobody takes a plan from a run that is at work: a call of it that is under way cannot be seen, nor stopped.
 
     Args:
         now_ms: what time it is, epoch milliseconds; the earlier of the clocks, so that a claim ends rather too late.
-        takes_over: whether to have it even where a run of this job is at work, which then stops before its next call.
 
     Raises:
         ClaimedError: another run is at work on it.
@@ -204,8 +197,7 @@ def take_claim(
     if newest is not None:
         number, at_ms = newest[0], newest[1].modified_ms
         content = _read(directory, number, storage)
-    is_alive = bool(content.owner) and now_ms - at_ms <= LEASE_MS and not has_ended(content.process)
-    if is_alive and not takes_over(content.job):
+    if content.owner and now_ms - at_ms <= LEASE_MS and not has_ended(content.process):
         minutes = LEASE_MS // 60_000
         raise ClaimedError(
             f"plan {directory!r} is in use by {content.job}, or that run died less than {minutes} minutes ago; try again "
@@ -213,7 +205,7 @@ def take_claim(
         )
     preempted, preempted_ms = content.preempted, content.preempted_ms
     if content.owner and content.job != RESTORE:
-        # One whose time is over, or whose process is gone, may have a call under way all the same.
+        # Its time is over, or its process gone: a call of it may be under way all the same.
         preempted, preempted_ms = content.job, at_ms
     if preempted and now_ms - preempted_ms > _CALL_MS:
         preempted, preempted_ms = "", 0

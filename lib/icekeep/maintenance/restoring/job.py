@@ -3,8 +3,8 @@
     the plan, and those that share its files, claimed -> look at every file's place -> files move back -> one commit
         -> looked at once more -> the plan goes
 
-The claim takes the trash over from a run that is at work on it, which stops before its next call; what it had begun by then
-is looked for after the commit. A restore that was interrupted is started again: what is back already is fine at each of these
+A plan on which a run is at work is left to it: that run is to end, or to be ended, first. What a run had begun that died is
+looked for after the commit. A restore that was interrupted is started again: what is back already is fine at each of these
 steps. Files come first, so that no snapshot is ever in the table whose files are not. Whoever deletes the plan's files for
 good says so in a claim before: from then on nothing of the plan comes back.
 """
@@ -62,21 +62,16 @@ def restore(
         InvalidTableError: a snapshot, schema or partition spec has another content in the table by now.
         UsageError: a tag of such a name points elsewhere.
         ConflictError, OutcomeUnknownError: as `commit` raises them. The files are back in their places, and the plan stays.
-        ClaimedError: a run deletes the files for good by this plan, or is at work on another plan that names some of them; or
-            another run has taken one of these plans over.
+        ClaimedError: a run is at work on the plan, or on another plan that names some of its files; or one of these plans was
+            claimed by another run meanwhile.
         UnavailableError: the store failed; run it again.
     """
     table = table.catalog.load(table.identifier)
     plan, storage = chosen_plan(table, run), table.storage
     if plan.table_uuid != table.metadata.table_uuid:
         raise SafetyError(f"run {plan.run!r} was of another table (uuid {plan.table_uuid}); nothing was restored")
-
-    def takes_over(job: str) -> bool:
-        # What is deleted for good cannot be looked for afterwards; two restores do the same.
-        return plan.is_trash or job == RESTORE
-
     now_ms = earlier_clock_ms(table, runtime)
-    claim = take_claim(plan.directory, RESTORE, storage, runtime, now_ms, takes_over=takes_over)
+    claim = take_claim(plan.directory, RESTORE, storage, runtime, now_ms)
     claim.is_unchanged = True
     with released(claim, storage, runtime), ExitStack() as others:
         if claim.deletes:

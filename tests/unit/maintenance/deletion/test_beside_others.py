@@ -228,11 +228,30 @@ def test_a_table_that_is_dropped_while_its_files_are_deleted_keeps_the_others(wo
     assert "b" in world.data()
 
 
-def test_a_restore_takes_the_trash_over_from_a_run_that_is_at_work(world, one_by_one):
-    """MAINTENANCE 1.3: it claims too; the run stops before its next call."""
+def test_a_run_that_is_at_work_is_to_end_before_its_files_come_back(world, one_by_one):
+    """MAINTENANCE 1.3: a restore claims too. In history 79881 it took the plan over, and a call under way moved one more file."""
+    before = world.files()
+
+    def restore() -> None:
+        with pytest.raises(ClaimedError, match=r"is in use by expire_snapshots.*try again when it has ended"):
+            world.restore()
+
+    world.once(restore, "move_many", "/data/b")
+    assert world.expire(trash=3).status == "done"
+    assert world.restore().restored_snapshots_count == 3
+    assert world.files() == before
+
+
+def test_a_restore_takes_the_trash_from_a_run_that_stood_still_for_too_long(world, one_by_one):
+    """MAINTENANCE 1.3: the run stops before its next call, and another restore brings back what it was moving."""
     before = world.files()
     restored = []
-    world.once(lambda: restored.append(world.restore()), "move_many", "/data/b")
+
+    def restore() -> None:
+        world.pass_a_lease()
+        restored.append(world.restore())
+
+    world.once(restore, "move_many", "/data/b")
     result = world.expire(trash=3)
     assert restored[0].restored_snapshots_count == 3
     assert (result.status, "taken over by restore" in result.left_reason) == ("partial", True)
@@ -481,6 +500,7 @@ def test_a_restore_that_is_cut_off_while_the_trash_is_about_to_be_emptied_can_be
     def prove(*arguments):
         garbage = real(*arguments)
         if not cut_off:
+            world.pass_a_lease()
             world.catalog.follow(fails(Killed()))
             with pytest.raises(OutcomeUnknownError) as error:
                 world.restore(run)

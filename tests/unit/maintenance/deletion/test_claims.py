@@ -8,6 +8,7 @@ from icekeep.errors import ClaimedError
 from icekeep.maintenance.deletion.claims import (
     CLAIMS,
     LEASE_MS,
+    RESTORE,
     last_work,
     new_claim,
     released,
@@ -30,8 +31,8 @@ def storage(runtime):
     return MemoryStorage(runtime)
 
 
-def taken(storage, runtime, job="other", **told):
-    return take_claim(PLAN, job, storage, runtime, runtime.now_ms(), **told)
+def taken(storage, runtime, job="other"):
+    return take_claim(PLAN, job, storage, runtime, runtime.now_ms())
 
 
 def test_one_of_two_gets_a_plan(storage, runtime):
@@ -119,11 +120,12 @@ def test_a_run_that_fails_releases_and_one_that_dies_does_not(storage, runtime):
             taken(storage, runtime)
 
 
-def test_restore_takes_over_what_it_may(storage, runtime):
+def test_a_restore_waits_for_its_turn_too_and_knows_of_whom_it_follows(storage, runtime):
     first = taken(storage, runtime, "expire_snapshots")
     with pytest.raises(ClaimedError):
-        taken(storage, runtime, takes_over=lambda job: job == "restore")
-    second = taken(storage, runtime, takes_over=lambda job: job == "expire_snapshots")
+        taken(storage, runtime, RESTORE)
+    runtime.pass_ms(LEASE_MS + 1)
+    second = taken(storage, runtime, RESTORE)
     assert second.preempted == "expire_snapshots"
     with pytest.raises(ClaimedError):
         first.check(storage, runtime)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, SafetyError
 from icekeep.events import StepFinished, StepStarted, Warned
-from icekeep.maintenance.deletion.claims import take_claim
+from icekeep.maintenance.deletion.claims import LEASE_MS, take_claim
 from icekeep.maintenance.deletion.garbage import FileKind, FilesOfKind, GarbageFile, garbage_table
 from icekeep.maintenance.deletion.options import ReclaimOptions
 from icekeep.maintenance.deletion.plans import trash_location
@@ -61,10 +61,11 @@ def nothing_new():
 
 def carried_out(table, plan, listener=None, runtime=None, look=nothing_new, claim=None, **options):
     runtime = runtime or FakeRuntime()
+    # Whoever wrote the plan, or carried it out before, is gone by now.
+    now_ms = table.storage.inner.runtime.now_ms() + LEASE_MS + 1
     return reclaim(
         plan,
-        claim
-        or take_claim(plan.directory, "test", table.storage, runtime, runtime.now_ms(), takes_over=lambda _: True),
+        claim or take_claim(plan.directory, "test", table.storage, runtime, now_ms),
         look,
         table,
         territory(table.metadata),

@@ -1,4 +1,4 @@
-"""Plans that a restore takes from a run that is at work, whose calls may take effect at any time after that."""
+"""Plans that a restore takes from a run that stood still for longer than its claim lasts: its calls take effect after that."""
 
 from collections.abc import Callable
 from threading import Event, Thread
@@ -24,7 +24,7 @@ def world():
 
 
 def held_before_its_mark(world: ExpiredWorld) -> Callable[[], None]:
-    """An expiration that stands before it marks its plan as done; call what this returns to let it go on to its end."""
+    """An expiration whose machine stands still before it marks its plan as done; call what this returns to let it go on."""
     stands, may_go_on = Event(), Event()
 
     def wait(what: str, location: str) -> None:
@@ -41,6 +41,7 @@ def held_before_its_mark(world: ExpiredWorld) -> Callable[[], None]:
     expiring = Thread(target=lambda: world.expire(trash=3))
     expiring.start()
     assert stands.wait(60)
+    world.pass_a_lease()
     return go_on
 
 
@@ -97,6 +98,7 @@ def test_a_second_restore_knows_too_that_a_call_of_the_run_before_may_be_under_w
     """It forgot the plan, and what the call moved to the trash after that was swept as a dead run's."""
 
     def restore_twice() -> None:
+        world.pass_a_lease()
         world.catalog.follow(fails(SafetyError("refused")))
         with pytest.raises(SafetyError, match="refused"):
             world.restore()

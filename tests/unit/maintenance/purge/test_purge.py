@@ -124,10 +124,15 @@ def test_files_that_wait_for_their_deletion_go_with_a_table_whose_metadata_names
 
 
 def test_orphans_that_were_restored_stay_when_their_table_is_purged():
-    """Their plan is still there, since the run that it was taken from may be at work."""
+    """Their plan is still there, since a call of the run before may be under way."""
     world = ExpiredWorld()
     world.leave("y", "z")
-    world.once(world.restore, "move_many", "/data/z")
+
+    def restore() -> None:
+        world.pass_a_lease()
+        world.restore()
+
+    world.once(restore, "move_many", "/data/z")
     world.remove_orphans(trash=3)
     world.pass_days(0.1)
     world.restore()

@@ -13,6 +13,7 @@ from icekeep.spec.retention import RetentionPolicy
 from kit.changes import run as commit_change
 from kit.expired_tables import ExpiredWorld
 from kit.memory_catalog import MemoryCatalog, after, fails
+from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage, MemoryStorage, contents
 from kit.tables import EVENTS, add, data_file, live, memory_table
 from kit.trash import expired, moves_of
@@ -24,8 +25,9 @@ class World:
     """A table whose first snapshot was expired by one run, and the next two by a later one; all of them have file `a`."""
 
     def __init__(self, *, format_version: int = 2, drops_file: bool = True, trash: bool = True) -> None:
-        self.storage = HookedStorage(MemoryStorage())
-        self.catalog = MemoryCatalog(self.storage)
+        runtime = FakeRuntime()
+        self.storage = HookedStorage(MemoryStorage(runtime))
+        self.catalog = MemoryCatalog(self.storage, runtime=runtime)
         table = memory_table(self.catalog, format_version=format_version)
         for name in "abc":
             self.storage.create(f"{LOCATION}/data/{name}", name.encode())
@@ -149,7 +151,7 @@ def test_a_claim_that_ended_while_the_catalog_was_away_is_seen_before_the_commit
     def take_over() -> None:
         world.catalog.runtime.pass_ms(LEASE_MS + 1)
         now_ms = world.catalog.runtime.now_ms()
-        take_claim(plan, "somebody else", world.storage, world.catalog.runtime, now_ms, takes_over=lambda _: True)
+        take_claim(plan, "somebody else", world.storage, world.catalog.runtime, now_ms)
 
     world.catalog.follow(after(take_over, then=fails(UnavailableError("the catalog is out of reach"))))
     with pytest.raises(ClaimedError, match="was taken over by somebody else"):

@@ -20,7 +20,7 @@ from icekeep.errors import (
     UnavailableError,
     UsageError,
 )
-from icekeep.maintenance.deletion.claims import new_claim
+from icekeep.maintenance.deletion.claims import LEASE_MS, new_claim
 from icekeep.maintenance.deletion.garbage import FileKind, GarbageFile
 from icekeep.maintenance.deletion.plans import DONE, HEAD, write_head
 from icekeep.maintenance.restoring.job import list_restorable, restore
@@ -28,6 +28,7 @@ from icekeep.spec.snapshots import StatisticsFile
 from icekeep.storage.base import DeleteOutcome, MoveOutcome, MoveStatus
 from kit.changes import run as commit_change
 from kit.memory_catalog import IS_UNKNOWN, LANDS_BUT_IS_UNKNOWN, MemoryCatalog, after
+from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage, MemoryStorage, contents
 from kit.tables import EVENTS, add, data_file, live, memory_table, raw, set_ref
 from kit.trash import DAY_MS, expired, in_trash, moves_of, written_plan
@@ -63,8 +64,9 @@ class World:
     """A table of four snapshots, of which the last is left; `before` is how it was, `plan` what the run wrote."""
 
     def __init__(self, *, trash: bool = True, restores_snapshots: bool = True, format_version: int = 2) -> None:
-        self.storage = OneByOne(MemoryStorage())
-        self.catalog = MemoryCatalog(self.storage, restores_snapshots=restores_snapshots)
+        runtime = FakeRuntime()
+        self.storage = OneByOne(MemoryStorage(runtime))
+        self.catalog = MemoryCatalog(self.storage, runtime=runtime, restores_snapshots=restores_snapshots)
         table = memory_table(self.catalog, format_version=format_version)
         for name in "abc":
             self.storage.create(f"{LOCATION}/data/{name}", f"{name:10}".encode() * 10)
@@ -424,7 +426,12 @@ def test_without_the_metadata_from_before_there_are_no_snapshots_to_restore():
 
 def test_what_others_restored_meanwhile_is_fine():
     world = World()
-    world.catalog.follow(after(world.restore))
+
+    def stand_still() -> None:
+        world.catalog.runtime.pass_ms(LEASE_MS + 1)
+        world.restore()
+
+    world.catalog.follow(after(stand_still))
     result = world.restore()
     assert (result.status, result.restored_snapshots_count) == ("done", 0)
     world.check_restored()
@@ -453,6 +460,7 @@ def test_after_a_crash_at_any_call_another_restore_completes_it(when: str, trash
         except (Crash, OutcomeUnknownError) as death:
             deaths[type(death).__name__] += 1
         setattr(world.storage, when, lambda operation, location: None)
+        world.catalog.runtime.pass_ms(LEASE_MS + 1)
         if world.storage.head(f"{world.plan.directory}/{HEAD}") is not None:
             world.restore("run-1")
         # What is left once the head is gone does not count; a later run sweeps it.
@@ -510,6 +518,7 @@ def test_the_plan_of_a_run_that_may_be_at_work_stays():
     world = World()
     world.storage.delete_many([f"{world.plan.directory}/done.json"])
     new_claim(world.plan.directory, "expire_snapshots", world.storage, world.catalog.runtime)
+    world.catalog.runtime.pass_ms(LEASE_MS + 1)
     result = world.restore()
     assert (
         result.note
@@ -532,6 +541,7 @@ def test_orphans_of_a_run_that_may_be_at_work_come_back_and_no_later_run_goes_on
     runtime = world.catalog.runtime
     plan = written_plan(world.load(), [orphan], run="run-2", job="remove_orphan_files", runtime=runtime)
     new_claim(plan.directory, "remove_orphan_files", world.storage, runtime)
+    runtime.pass_ms(LEASE_MS + 1)
     note = "a call of run 'run-2' may still move files to the trash: tomorrow, run `icekeep restore --run run-2` again"
     assert world.restore().note == note
     # The mark by which later runs see that there is nothing to be done.
