@@ -1,4 +1,3 @@
-import ast
 import inspect
 import re
 import subprocess
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import icekeep
+from icekeep import errors, events
 from icekeep.cli import SEAMS
 from icekeep.operations.jobs import JOBS, POLICY_JOBS
 from icekeep.operations.running import resolve
@@ -30,12 +30,21 @@ def test_every_name_of_the_door_is_found_and_documented(name):
     assert value.__module__.startswith("icekeep.")
 
 
-def test_type_checkers_see_what_is_imported_on_first_use():
-    tree = ast.parse((LIB / "icekeep" / "__init__.py").read_text())
-    block = next(node for node in tree.body if isinstance(node, ast.If))
-    seen = {alias.name: node.module for node in block.body for alias in node.names if isinstance(node, ast.ImportFrom)}
-    assert seen == icekeep._HOMES
-    assert sorted(seen) == icekeep.__all__
+def test_what_a_user_meets_is_behind_the_door():
+    errors_and_events = {
+        name
+        for module in (errors, events)
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and value.__module__ == module.__name__ and not name.startswith("_")
+    }
+    returned = set()
+    for job in JOBS.values():
+        for text in filter(None, (job.run, job.plan)):
+            returned |= {*re.findall(r"\w+", str(inspect.signature(resolve(text)).return_annotation))} - {"icekeep"}
+    results = {name for name in returned if name.endswith(("Result", "Plan"))}
+    options = {text.rpartition(":")[2] for job in JOBS.values() if (text := job.options)}
+    assert len(results) > 10
+    assert errors_and_events | results | options <= {*icekeep.__all__}
 
 
 def test_another_name_is_an_attribute_error():
