@@ -7,10 +7,10 @@ from icekeep.events import Listener
 from icekeep.maintenance.restoring.job import list_restorable
 from icekeep.maintenance.restoring.job import restore as restore_run
 from icekeep.maintenance.restoring.result import Restorable, RestoreResult
-from icekeep.operations.times import format_time
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, SnapshotRef
+from icekeep.spec.times import format_time
 from icekeep.tables.rollback import (
     cherrypick_snapshot,
     publish_changes,

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from icekeep.errors import UsageError
-from icekeep.operations.times import format_span, format_time
+from icekeep.spec.times import format_span, format_time
 
 _MAX_ROWS = 100
 _MAX_ITEMS = 5

@@ -13,7 +13,7 @@ from icekeep.errors import UsageError
 from icekeep.operations.documents import Entry
 from icekeep.operations.jobs import JOBS, POLICY_JOBS
 from icekeep.operations.settings import read_setting
-from icekeep.operations.times import parse_span
+from icekeep.spec.times import parse_span
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _PRESETS = frozenset({"@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"})

@@ -25,7 +25,7 @@ from icekeep.operations.spark_conf import configured_properties
 from icekeep.operations.watchdog import ending_when_abandoned
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
 from icekeep.planning.slow_reads import told_slow_reads
-from icekeep.runtime import Runtime
+from icekeep.runtime import SYSTEM, Runtime
 from icekeep.settings import Job, Kind
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -109,7 +109,8 @@ def check_arguments(arguments: Mapping[str, Any], metadata: Any) -> None:
         UsageError: what should be a branch is a tag.
         ExpressionError: the filter does not fit the columns' types.
     """
-    version = chosen_version(metadata, **{name: arguments[name] for name in VERSION_ARGUMENTS if name in arguments})
+    named = {name: arguments[name] for name in VERSION_ARGUMENTS if name in arguments}
+    version = chosen_version(metadata, SYSTEM.now_ms(), **named)
     # A filter over manifests is text until the job reads it.
     if isinstance(arguments.get("where"), Expression):
         bind(arguments["where"], version.schema, metadata.partition_specs)

@@ -7,9 +7,9 @@ from typing import Any
 
 from icekeep.errors import ExpressionError, UsageError
 from icekeep.operations.documents import Entry
-from icekeep.operations.times import parse_span, parse_time
 from icekeep.settings import Kind, Setting
 from icekeep.spec.filters.parsing import parse_where
+from icekeep.spec.times import parse_span, parse_time
 
 _MAX_LONG = 2**63 - 1
 _ALL = "all"

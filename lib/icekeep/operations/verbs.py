@@ -44,7 +44,6 @@ _REF_AGE = Setting(
     Kind.AGE,
     "expiry drops the reference itself when its snapshot is older, e.g. 30d",
     minimum=1,
-    keyword="max_ref_age_ms",
 )
 _BRANCH_LIMITS = (
     _REF_AGE,
@@ -53,7 +52,6 @@ _BRANCH_LIMITS = (
         Kind.AGE,
         "expiry takes snapshots of the branch that are older, e.g. 7d",
         minimum=1,
-        keyword="max_snapshot_age_ms",
     ),
     Setting("min_snapshots_to_keep", Kind.NUMBER, "expiry leaves the branch this many snapshots at least", minimum=1),
 )

@@ -24,6 +24,7 @@ from icekeep.errors import NotFoundError, UsageError
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
+from icekeep.spec.times import Span, span_ms
 
 
 def create_branch(
@@ -32,8 +33,8 @@ def create_branch(
     snapshot_id: int | None = None,
     *,
     min_snapshots_to_keep: int | None = None,
-    max_snapshot_age_ms: int | None = None,
-    max_ref_age_ms: int | None = None,
+    max_snapshot_age: Span | None = None,
+    max_ref_age: Span | None = None,
     runtime: Runtime = SYSTEM,
 ) -> Table:
     """Create a branch and commit; returns the table after it.
@@ -42,8 +43,8 @@ def create_branch(
         snapshot_id: where the branch starts; by default the current snapshot of `table`. A branch of a table without data
             starts at a new snapshot without files.
         min_snapshots_to_keep: snapshots that expiry leaves on the branch; the table's default if null, as for the ages.
-        max_snapshot_age_ms: the age from which on expiry takes snapshots of the branch, milliseconds.
-        max_ref_age_ms: the age of its head from which on expiry takes the branch itself, milliseconds.
+        max_snapshot_age: the age from which on expiry takes snapshots of the branch.
+        max_ref_age: the age of its head from which on expiry takes the branch itself.
 
     Raises:
         UsageError: the name is taken, or a limit is not a positive number.
@@ -56,16 +57,16 @@ def create_branch(
         empty = CreateBranchOfEmptyTable(
             name=name,
             min_snapshots_to_keep=min_snapshots_to_keep,
-            max_snapshot_age_ms=max_snapshot_age_ms,
-            max_ref_age_ms=max_ref_age_ms,
+            max_snapshot_age_ms=_ms(max_snapshot_age),
+            max_ref_age_ms=_ms(max_ref_age),
         )
         return commit(table, empty, runtime=runtime).table
     ref = SnapshotRef(
         snapshot_id=start_id,
         type="branch",
         min_snapshots_to_keep=min_snapshots_to_keep,
-        max_snapshot_age_ms=max_snapshot_age_ms,
-        max_ref_age_ms=max_ref_age_ms,
+        max_snapshot_age_ms=_ms(max_snapshot_age),
+        max_ref_age_ms=_ms(max_ref_age),
     )
     return commit(table, CreateRef(name, ref), runtime=runtime).table
 
@@ -75,14 +76,14 @@ def create_tag(
     name: str,
     snapshot_id: int | None = None,
     *,
-    max_ref_age_ms: int | None = None,
+    max_ref_age: Span | None = None,
     runtime: Runtime = SYSTEM,
 ) -> Table:
     """Create a tag and commit; returns the table after it. Expiry keeps the snapshot of a tag, not its ancestors.
 
     Args:
         snapshot_id: what the tag names; by default the current snapshot of `table`.
-        max_ref_age_ms: the age of the snapshot from which on expiry takes the tag, milliseconds; the table's default if null.
+        max_ref_age: the age of the snapshot from which on expiry takes the tag; the table's default if null.
 
     Raises:
         UsageError: the name is taken or `main`, or the age is not a positive number.
@@ -93,7 +94,7 @@ def create_tag(
     tagged_id = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
     if tagged_id is None:
         raise NotFoundError(f"table {table.name!r} has no snapshot that {name!r} could name")
-    ref = SnapshotRef(snapshot_id=tagged_id, type="tag", max_ref_age_ms=max_ref_age_ms)
+    ref = SnapshotRef(snapshot_id=tagged_id, type="tag", max_ref_age_ms=_ms(max_ref_age))
     return commit(table, CreateRef(name, ref), runtime=runtime).table
 
 
@@ -168,8 +169,8 @@ def set_ref_retention(
     name: str,
     *,
     min_snapshots_to_keep: int | None = None,
-    max_snapshot_age_ms: int | None = None,
-    max_ref_age_ms: int | None = None,
+    max_snapshot_age: Span | None = None,
+    max_ref_age: Span | None = None,
     runtime: Runtime = SYSTEM,
 ) -> Table:
     """Set limits of a branch or tag, as `create_branch` takes them, and commit; null ones stay. Returns the table after it.
@@ -179,13 +180,13 @@ def set_ref_retention(
         NotFoundError: there is no such branch or tag.
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
-    if min_snapshots_to_keep is None and max_snapshot_age_ms is None and max_ref_age_ms is None:
+    if min_snapshots_to_keep is None and max_snapshot_age is None and max_ref_age is None:
         raise UsageError(f"there is no limit to set on {name!r}; give at least one")
     change = SetRefRetention(
         name=name,
         min_snapshots_to_keep=min_snapshots_to_keep,
-        max_snapshot_age_ms=max_snapshot_age_ms,
-        max_ref_age_ms=max_ref_age_ms,
+        max_snapshot_age_ms=_ms(max_snapshot_age),
+        max_ref_age_ms=_ms(max_ref_age),
     )
     return commit(table, change, runtime=runtime).table
 
@@ -206,6 +207,10 @@ def head_to_commit_to(metadata: TableMetadata, branch: str) -> Snapshot | None:
     if ref is not None and not ref.is_branch:
         raise UsageError(f"{branch!r} is a tag; only a branch can be committed to", ref=branch)
     return metadata.head(branch)
+
+
+def _ms(span: Span | None) -> int | None:
+    return None if span is None else span_ms(span)
 
 
 def _check_free(table: Table, name: str) -> None:

@@ -6,8 +6,8 @@ from icekeep.commit.changes.set_current_snapshot import RollbackToSnapshot, SetC
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.spec.iso8601 import format_timestamp
 from icekeep.spec.refs import is_ancestor, newest_ancestor_before
+from icekeep.spec.times import Moment, format_time, moment_ms
 
 
 def rollback_to_snapshot(table: Table, snapshot_id: int, *, runtime: Runtime = SYSTEM) -> Table:
@@ -25,20 +25,21 @@ def rollback_to_snapshot(table: Table, snapshot_id: int, *, runtime: Runtime = S
     return commit(table, change, runtime=runtime).table
 
 
-def rollback_to_timestamp(table: Table, timestamp: int, *, runtime: Runtime = SYSTEM) -> Table:
+def rollback_to_timestamp(table: Table, timestamp: Moment, *, runtime: Runtime = SYSTEM) -> Table:
     """Make the newest ancestor of the current snapshot that is older than a moment current, as `rollback_to_snapshot` does.
 
     Args:
-        timestamp: the moment, epoch milliseconds.
+        timestamp: the moment, or how long ago.
 
     Raises:
         NotFoundError: no ancestor is older.
         ConflictError, OutcomeUnknownError: as `rollback_to_snapshot` raises them.
     """
-    snapshot = newest_ancestor_before(table.metadata, timestamp)
+    before_ms = moment_ms(timestamp, runtime.now_ms())
+    snapshot = newest_ancestor_before(table.metadata, before_ms)
     if snapshot is None:
         raise NotFoundError(
-            f"the history of table {table.name!r} has no snapshot that is older than {format_timestamp(timestamp, 1000)}Z"
+            f"the history of table {table.name!r} has no snapshot that is older than {format_time(before_ms)}"
         )
     return rollback_to_snapshot(table, snapshot.snapshot_id, runtime=runtime)
 

@@ -107,8 +107,8 @@ def test_a_mistake_is_one_line(words, message):
             {
                 "name": "b",
                 "snapshot_id": 5,
-                "max_ref_age_ms": 3_600_000,
-                "max_snapshot_age_ms": 172_800_000,
+                "max_ref_age": 3_600_000,
+                "max_snapshot_age": 172_800_000,
                 "min_snapshots_to_keep": 3,
             },
         ),

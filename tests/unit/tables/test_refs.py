@@ -1,5 +1,7 @@
 """The verbs of branches and tags on every catalog that we write ourselves; PyIceberg reads them, and makes the same."""
 
+from datetime import timedelta
+
 import pytest
 
 from icekeep.errors import ConflictError, NotFoundError, OptionError, UsageError
@@ -76,14 +78,14 @@ def test_to_set_no_limit_is_a_slip(memory):
 def test_references_are_made_moved_and_dropped_and_pyiceberg_reads_each_step(lake):
     table = lake.filled(commits=3, files=1)
     first, second, third = ids(table)
-    table = create_branch(table, "dev", second, min_snapshots_to_keep=2, max_snapshot_age_ms=5, max_ref_age_ms=7)
-    table = create_tag(table, "v1", max_ref_age_ms=9)
+    table = create_branch(table, "dev", second, min_snapshots_to_keep=2, max_snapshot_age=5, max_ref_age=7)
+    table = create_tag(table, "v1", max_ref_age=9)
     main = {"main": (third, "branch", None, None, None)}
     assert foreign_refs(lake) == {**main, "dev": (second, "branch", 2, 5, 7), "v1": (third, "tag", None, None, 9)}
     table = rename_branch(table, "dev", "work")
     table = fast_forward(table, "work", "v1")
     table = replace_tag(table, "v1", first)
-    table = set_ref_retention(table, "v1", max_ref_age_ms=10)
+    table = set_ref_retention(table, "v1", max_ref_age=timedelta(milliseconds=10))
     assert foreign_refs(lake) == {**main, "work": (third, "branch", 2, 5, 7), "v1": (first, "tag", None, None, 10)}
     table = replace_branch(table, "work", first)
     table = drop_tag(drop_branch(table, "work"), "v1")
@@ -96,8 +98,8 @@ def test_pyiceberg_makes_the_same_references(tmp_path):
     lake = Lake(tmp_path)
     table = lake.filled(commits=3, files=1)
     _, second, third = ids(table)
-    table = create_branch(table, "ours", second, min_snapshots_to_keep=2, max_snapshot_age_ms=5, max_ref_age_ms=7)
-    create_tag(table, "our-tag", third, max_ref_age_ms=9)
+    table = create_branch(table, "ours", second, min_snapshots_to_keep=2, max_snapshot_age=5, max_ref_age=7)
+    create_tag(table, "our-tag", third, max_ref_age=9)
     with lake.foreign().manage_snapshots() as manage:
         manage.create_branch(second, "theirs", 7, 5, 2).create_tag(third, "their-tag", 9)
     refs = lake.load().metadata.refs
@@ -188,9 +190,9 @@ def test_main_is_neither_dropped_nor_renamed(memory):
 
 def test_limits_are_checked(memory):
     with pytest.raises(OptionError, match="max_ref_age_ms"):
-        create_tag(memory, "v1", max_ref_age_ms=0)
+        create_tag(memory, "v1", max_ref_age=0)
     with pytest.raises(OptionError, match="min_snapshots_to_keep"):
         create_branch(memory, "dev", min_snapshots_to_keep=-1)
     with pytest.raises(UsageError, match="only a branch"):
-        set_ref_retention(create_tag(memory, "v1"), "v1", max_snapshot_age_ms=1)
+        set_ref_retention(create_tag(memory, "v1"), "v1", max_snapshot_age=1)
     assert memory.catalog.load(memory.identifier).metadata.refs.keys() == {"main", "v1"}

@@ -1,5 +1,7 @@
 """Rollback, set current snapshot and cherry-pick on every catalog that we write ourselves, beside PyIceberg."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from icekeep.commit.changes.append_files import AppendFiles
@@ -112,6 +114,9 @@ def test_both_roll_back_to_the_same_and_each_goes_on_from_the_other(tmp_path):
 def test_the_moment_itself_is_not_older_than_the_moment(memory):
     times = [s.timestamp_ms for s in memory.metadata.snapshots]
     assert rollback_to_timestamp(memory, times[1]).metadata.current_snapshot_id == ids(memory)[0]
+    at = datetime.fromtimestamp(times[1] / 1000, UTC)
+    again = rollback_to_timestamp(memory.catalog.load(memory.identifier), at)
+    assert again.metadata.current_snapshot_id == ids(memory)[0]
     with pytest.raises(NotFoundError, match=r"has no snapshot that is older than 2023-11-14T22:13:30Z"):
         rollback_to_timestamp(memory.catalog.load(memory.identifier), times[0])
 

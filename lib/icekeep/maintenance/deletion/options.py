@@ -5,15 +5,20 @@ Iceberg has none of them. Ages are texts as `36h`; `0` is none.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from datetime import timedelta
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from msgspec import Meta, field
 
 from icekeep.errors import OptionError
 from icekeep.maintenance.options import Options, parse_options
 from icekeep.spec.filters.ages import age_ms
+from icekeep.spec.times import span_ms
 
 DAY_MS = 24 * 60 * 60 * 1000
+
+Days: TypeAlias = int | timedelta | str
+"""Whole days: their number, a `timedelta`, or text such as "3d"."""
 
 TRASH_DAYS = 3
 """How long deleted files stay in the trash on local disks and HDFS, where moving a file costs no more than deleting it."""
@@ -139,6 +144,21 @@ def accepted_names(given: Sequence[str]) -> tuple[str, ...]:
         if not all(name.split(".")) or "." not in name:
             raise OptionError("accept_unreadable", given=name, expected="names of tables as NAMESPACE.TABLE")
     return tuple(sorted(set(given)))
+
+
+def whole_days(given: Days | None) -> int | None:
+    """So many days as a number.
+
+    Raises:
+        OptionError: it is no whole number of days.
+        UsageError: a text is no span.
+    """
+    if given is None or isinstance(given, int):
+        return given
+    days, rest_ms = divmod(span_ms(given), DAY_MS)
+    if rest_ms:
+        raise OptionError("trash", given=str(given), expected="whole days, as in 3 or 3d")
+    return days
 
 
 def trash_days(given: int | None, scheme: str) -> int:

@@ -14,7 +14,14 @@ from icekeep.events import SILENT, Listener
 from icekeep.maintenance.deletion.clock import safe_now_ms
 from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier, finish_earlier
 from icekeep.maintenance.deletion.neighbours import neighbours
-from icekeep.maintenance.deletion.options import DAY_MS, ExpirationOptions, checked_options, trash_days
+from icekeep.maintenance.deletion.options import (
+    DAY_MS,
+    Days,
+    ExpirationOptions,
+    checked_options,
+    trash_days,
+    whole_days,
+)
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, sort_garbage
@@ -35,6 +42,7 @@ from icekeep.planning.spark.sessions import SparkSource
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import select_expired
+from icekeep.spec.times import Moment
 from icekeep.storage.locations import parse_location
 
 __all__ = ["ExpirationPlan", "ExpireSnapshotsResult", "expire_snapshots", "plan_expire_snapshots"]
@@ -44,13 +52,13 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
     table: Table,
     spark: SparkSource,
     *,
-    older_than: int | None = None,
+    older_than: Moment | None = None,
     retain_last: int | None = None,
     snapshot_ids: Sequence[int] = (),
     clean_expired_metadata: bool = False,
     max_concurrent_deletes: int | None = None,
     stream_results: bool = False,
-    trash: int | None = None,
+    trash: Days | None = None,
     approve: str | None = None,
     trust_manifest_list: bool = False,
     options: Mapping[str, Any] | ExpirationOptions | None = None,
@@ -63,13 +71,13 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
 
     Args:
         spark: a session, or a function that starts one: it is not called for small tables.
-        older_than: a moment, epoch milliseconds; the table's `history.expire.max-snapshot-age-ms` (5 days) if null.
+        older_than: a moment, or how long ago; the table's `history.expire.max-snapshot-age-ms` (5 days) if null.
         retain_last: how many snapshots a branch keeps whatever their age; `history.expire.min-snapshots-to-keep` if null.
         snapshot_ids: snapshots that go even where they would be retained.
         clean_expired_metadata: also remove schemas and partition specs that nothing uses any more.
         max_concurrent_deletes: so many calls that delete at once, at most; as many as there is work for if null.
         stream_results: as Iceberg's; lists of files are never held as a whole here.
-        trash: days that deleted files stay in `.icekeep/trash/`, from where `restore` brings them back; 0 deletes them at
+        trash: how many days deleted files stay in `.icekeep/trash/`, from where `restore` brings them back; 0 deletes them at
             once. Null is 3 on local disks and HDFS, 0 elsewhere.
         approve: the hash of a plan (`plan_expire_snapshots`): exactly that goes, or nothing; nor does what earlier runs left.
         trust_manifest_list: go on although a snapshot's summary counts other files than its manifest list.
@@ -86,11 +94,12 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
 
     Spec: "Snapshot Retention Policy"; properties `history.expire.*`, `gc.enabled`.
     """
+    trash = whole_days(trash)
     told = check_arguments(table.metadata, trash=trash, max_concurrent_deletes=max_concurrent_deletes, options=options)
     around = neighbours(table, refuses_overlap=False, listener=listener)
     now_ms = safe_now_ms(table, runtime)
     days = trash_days(trash, parse_location(table.metadata.location).scheme)
-    policy = retention_policy(older_than, retain_last, snapshot_ids, told)
+    policy = retention_policy(older_than, retain_last, snapshot_ids, told, now_ms)
     expired = select_expired(table.metadata, policy, now_ms)
     deleting = DeletionRequest(
         options=told,
@@ -126,13 +135,13 @@ def plan_expire_snapshots(  # noqa: PLR0913 - as the job
     table: Table,
     spark: SparkSource,
     *,
-    older_than: int | None = None,
+    older_than: Moment | None = None,
     retain_last: int | None = None,
     snapshot_ids: Sequence[int] = (),
     clean_expired_metadata: bool = False,
     max_concurrent_deletes: int | None = None,
     stream_results: bool = False,
-    trash: int | None = None,
+    trash: Days | None = None,
     approve: str | None = None,
     trust_manifest_list: bool = False,
     options: Mapping[str, Any] | ExpirationOptions | None = None,
@@ -144,10 +153,12 @@ def plan_expire_snapshots(  # noqa: PLR0913 - as the job
     Nothing is written: plans of earlier runs stay as they are, and only our clock is asked what time it is.
     """
     metadata = table.metadata
-    told = check_arguments(metadata, trash=trash, max_concurrent_deletes=max_concurrent_deletes, options=options)
+    told = check_arguments(
+        metadata, trash=whole_days(trash), max_concurrent_deletes=max_concurrent_deletes, options=options
+    )
     around = neighbours(table, refuses_overlap=False, listener=listener)
     now_ms = runtime.now_ms()
-    expired = select_expired(metadata, retention_policy(older_than, retain_last, snapshot_ids, told), now_ms)
+    expired = select_expired(metadata, retention_policy(older_than, retain_last, snapshot_ids, told, now_ms), now_ms)
     after = metadata if expired.is_empty else after_expiration(table, expired, now_ms)
     found, untotalled_count = Sorted(), 0
     if not expired.is_empty:

@@ -14,6 +14,7 @@ from icekeep.maintenance.expiration.old_metadata import old_metadata_files
 from icekeep.planning.spark.sessions import SparkSource
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import Expired, RetentionPolicy
+from icekeep.spec.times import Moment, moment_ms
 from icekeep.spec.updates import RemoveSnapshotRef, RemoveSnapshots, Update, apply_updates, log_previous
 from icekeep.spec.writer_progress import KeptForWriter
 
@@ -65,11 +66,15 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def retention_policy(
-    older_than: int | None, retain_last: int | None, snapshot_ids: Sequence[int], options: ExpirationOptions
+    older_than: Moment | None,
+    retain_last: int | None,
+    snapshot_ids: Sequence[int],
+    options: ExpirationOptions,
+    now_ms: int,
 ) -> RetentionPolicy:
-    """The arguments of the procedure as a policy."""
+    """The arguments of the procedure as a policy; an age is counted back from `now_ms`."""
     return RetentionPolicy(
-        older_than_ms=older_than,
+        older_than_ms=None if older_than is None else moment_ms(older_than, now_ms),
         retain_last=retain_last,
         snapshot_ids=tuple(snapshot_ids),
         keep_writer_progress_ms=options.keep_writer_progress_ms,

@@ -8,7 +8,7 @@ from typing import Any
 
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT, Listener
-from icekeep.maintenance.deletion.options import OrphanOptions, accepted_names, checked_options
+from icekeep.maintenance.deletion.options import Days, OrphanOptions, accepted_names, checked_options, whole_days
 from icekeep.maintenance.orphans.candidates import KeptFiles
 from icekeep.maintenance.orphans.execute import remove_orphans
 from icekeep.maintenance.orphans.options import Search, mismatch_mode, spelling
@@ -16,6 +16,7 @@ from icekeep.maintenance.orphans.plan import OrphanPlan, plan_orphans
 from icekeep.maintenance.orphans.result import RemoveOrphanFilesResult, planned_result, result
 from icekeep.planning.spark.sessions import SparkSource
 from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.times import Moment
 
 __all__ = ["KeptFiles", "OrphanPlan", "RemoveOrphanFilesResult", "plan_remove_orphan_files", "remove_orphan_files"]
 
@@ -24,7 +25,7 @@ def remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     table: Table,
     spark: SparkSource,
     *,
-    older_than: int | None = None,
+    older_than: Moment | None = None,
     location: str | None = None,
     dry_run: bool = False,
     max_concurrent_deletes: int | None = None,
@@ -34,7 +35,7 @@ def remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     prefix_mismatch_mode: str = "ERROR",
     prefix_listing: bool = False,
     stream_results: bool = False,
-    trash: int | None = None,
+    trash: Days | None = None,
     approve: str | None = None,
     force: bool = False,
     trust_manifest_list: bool = False,
@@ -50,8 +51,8 @@ def remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     directories of partitions; directories are never deleted and links never followed.
 
     Args:
-        older_than: a moment, epoch milliseconds, at least a day ago by our clock and by the store's; only files that were
-            written before it go. Three days ago if null.
+        older_than: a moment, or how long ago, at least a day by our clock and by the store's; only files that were written
+            before it go. Three days ago if null.
         location: the directory that is listed; the table's location if null. As for Iceberg `write.data.path` and
             `write.metadata.path` are not listed where they lie elsewhere: name them here.
         dry_run: say what would go; nothing is changed.
@@ -104,7 +105,7 @@ def plan_remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's proc
     table: Table,
     spark: SparkSource,
     *,
-    older_than: int | None = None,
+    older_than: Moment | None = None,
     location: str | None = None,
     max_concurrent_deletes: int | None = None,
     file_list_view: str | None = None,
@@ -113,7 +114,7 @@ def plan_remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's proc
     prefix_mismatch_mode: str = "ERROR",
     prefix_listing: bool = False,
     stream_results: bool = False,
-    trash: int | None = None,
+    trash: Days | None = None,
     approve: str | None = None,
     force: bool = False,
     trust_manifest_list: bool = False,
@@ -142,28 +143,29 @@ def plan_remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's proc
 
 def _search(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     *,
-    older_than: int | None,
+    older_than: Moment | None,
     location: str | None,
     max_concurrent_deletes: int | None,
     file_list_view: str | None,
     equal_schemes: Mapping[str, str] | None,
     equal_authorities: Mapping[str, str] | None,
     prefix_mismatch_mode: str,
-    trash: int | None,
+    trash: Days | None,
     approve: str | None,
     force: bool,
     trust_manifest_list: bool,
     accept_unreadable: Sequence[str],
     options: Mapping[str, Any] | OrphanOptions | None,
 ) -> Search:
-    given = checked_options(OrphanOptions, options, max_concurrent_deletes, trash)
+    days = whole_days(trash)
+    given = checked_options(OrphanOptions, options, max_concurrent_deletes, days)
     return Search(
         older_than=older_than,
         location=location,
         file_list_view=file_list_view,
         spelling=spelling(equal_schemes, equal_authorities),
         mode=mismatch_mode(prefix_mismatch_mode),
-        trash=trash,
+        trash=days,
         approve=approve,
         force=force,
         trust_totals=trust_manifest_list,

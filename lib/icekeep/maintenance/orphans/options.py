@@ -12,6 +12,7 @@ import msgspec
 from icekeep.errors import OptionError, UnsupportedError, UsageError
 from icekeep.maintenance.deletion.clock import SKEW_MAX_MS
 from icekeep.maintenance.deletion.options import DAY_MS, OrphanOptions
+from icekeep.spec.times import Moment, moment_ms
 
 DEFAULT_AGE_MS = 3 * DAY_MS
 FLOOR_AGE_MS = DAY_MS
@@ -65,7 +66,7 @@ def spelling(equal_schemes: Mapping[str, str] | None, equal_authorities: Mapping
     return Spelling(schemes, _flattened("equal_authorities", equal_authorities or {}))
 
 
-def eligible_before_ms(older_than: int | None, now_ms: int) -> int:
+def eligible_before_ms(older_than: Moment | None, now_ms: int) -> int:
     """The moment before which a file must have been written to be an orphan, epoch milliseconds.
 
     Args:
@@ -78,14 +79,15 @@ def eligible_before_ms(older_than: int | None, now_ms: int) -> int:
     newest_ms = now_ms - FLOOR_AGE_MS
     if older_than is None:
         return now_ms - DEFAULT_AGE_MS
+    before_ms = moment_ms(older_than, now_ms)
     # An age of exactly a day was turned into a moment by our clock; the store's may be a little behind.
-    if older_than - newest_ms > SKEW_MAX_MS:
+    if before_ms - newest_ms > SKEW_MAX_MS:
         raise UsageError(
-            f"older_than is {(now_ms - older_than) / 3_600_000:.1f} hours ago, and files that young may be those of a writer "
+            f"older_than is {(now_ms - before_ms) / 3_600_000:.1f} hours ago, and files that young may be those of a writer "
             "that has not committed yet; give an age of 24h or more",
-            older_than=older_than,
+            older_than=before_ms,
         )
-    return min(older_than, newest_ms)
+    return min(before_ms, newest_ms)
 
 
 def _flattened(name: str, given: Mapping[str, str]) -> dict[str, str]:
@@ -102,7 +104,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     """What is searched for, and what may go: the arguments of a run, checked.
 
     Attributes:
-        older_than: epoch milliseconds; null for three days ago.
+        older_than: null for three days ago.
         location: the directory that is listed; null for the table's location.
         file_list_view: a list of files in place of a listing.
         trash: days; null for the default of the store.
@@ -113,7 +115,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
         driver_rows: up to so many files are held on the driver.
     """
 
-    older_than: int | None = None
+    older_than: Moment | None = None
     location: str | None = None
     file_list_view: str | None = None
     spelling: Spelling

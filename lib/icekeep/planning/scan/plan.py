@@ -88,7 +88,7 @@ def open_scan(
     """
     metadata = table.metadata
     refuse_encrypted(metadata, "scan planning")
-    chosen = chosen_version(metadata, **version)
+    chosen = chosen_version(metadata, runtime.now_ms(), **version)
     rows = bound_filter(where, metadata, chosen.schema, runtime.now_ms())
     listed = _listed(table, chosen)
     data = select_manifests(metadata, chosen.schema, data_manifests(listed), rows)

@@ -5,10 +5,10 @@ from typing import TypedDict, Unpack
 import msgspec
 
 from icekeep.errors import NotFoundError, UsageError
-from icekeep.spec.iso8601 import format_timestamp
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import MAIN, Snapshot
+from icekeep.spec.times import Moment, format_time, moment_ms
 
 
 class VersionArguments(TypedDict, total=False):
@@ -17,14 +17,14 @@ class VersionArguments(TypedDict, total=False):
     Attributes:
         ref: a branch or tag.
         snapshot_id: any snapshot of the table.
-        as_of: what was current at this moment, in epoch milliseconds.
+        as_of: what was current at this moment, or so long ago.
         start_snapshot_id: an incremental scan reads what was appended after this snapshot (exclusive),
         end_snapshot_id: up to this one (inclusive), by default up to the head of `main`. Deletes are left aside.
     """
 
     ref: str | None
     snapshot_id: int | None
-    as_of: int | None
+    as_of: Moment | None
     start_snapshot_id: int | None
     end_snapshot_id: int | None
 
@@ -46,8 +46,8 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     appended_by: tuple[Snapshot, ...] | None = None
 
 
-def chosen_version(metadata: TableMetadata, **arguments: Unpack[VersionArguments]) -> Version:
-    """The version that the arguments of a scan name.
+def chosen_version(metadata: TableMetadata, now_ms: int, **arguments: Unpack[VersionArguments]) -> Version:
+    """The version that the arguments of a scan name; an age is counted back from `now_ms`.
 
     A snapshot and a tag are read with the schema that was current when the snapshot was made, a branch with the table's.
 
@@ -67,8 +67,8 @@ def chosen_version(metadata: TableMetadata, **arguments: Unpack[VersionArguments
             raise UsageError("end-snapshot-id needs start-snapshot-id; a single snapshot is named by snapshot-id")
         case {"snapshot_id": int(snapshot_id)}:
             return _at(metadata, metadata.snapshot(snapshot_id))
-        case {"as_of": int(moment_ms)}:
-            return _at(metadata, _snapshot_as_of(metadata, moment_ms))
+        case {"as_of": _} if (as_of := arguments.get("as_of")) is not None:
+            return _at(metadata, _snapshot_as_of(metadata, moment_ms(as_of, now_ms)))
         case {"ref": str(ref)}:
             head, named = metadata.head(ref), metadata.refs.get(ref)
             if head is not None and named is not None and not named.is_branch:
@@ -83,14 +83,14 @@ def _at(metadata: TableMetadata, snapshot: Snapshot) -> Version:
     return Version(snapshot=snapshot, schema=schema)
 
 
-def _snapshot_as_of(metadata: TableMetadata, moment_ms: int) -> Snapshot:
+def _snapshot_as_of(metadata: TableMetadata, at_ms: int) -> Snapshot:
     """What `main` was at a moment, by the table's `snapshot-log`."""
     log = metadata.snapshot_log
-    entries = [entry for entry in log if entry.timestamp_ms <= moment_ms]
+    entries = [entry for entry in log if entry.timestamp_ms <= at_ms]
     if not entries:
-        known = f"its log begins at {_text(log[0].timestamp_ms)}" if log else "it has no snapshot at all"
+        known = f"its log begins at {format_time(log[0].timestamp_ms)}" if log else "it has no snapshot at all"
         raise NotFoundError(
-            f"the table at {metadata.location!r} is not known as of {_text(moment_ms)}: {known}", as_of=moment_ms
+            f"the table at {metadata.location!r} is not known as of {format_time(at_ms)}: {known}", as_of=at_ms
         )
     return metadata.snapshot(entries[-1].snapshot_id)
 
@@ -111,7 +111,3 @@ def _incremental(metadata: TableMetadata, start_id: int, end_id: int | None) -> 
         )
     appends = tuple(snapshot for snapshot in reversed(between) if snapshot.operation == "append")
     return Version(snapshot=end, schema=metadata.schema, appended_by=appends)
-
-
-def _text(moment_ms: int) -> str:
-    return f"{format_timestamp(moment_ms, 1000)}Z"

@@ -1,5 +1,7 @@
 """The job on tables in memory, without Spark: plans, grace, trash, approval, clocks, and catalogs that cannot compare."""
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 
@@ -65,6 +67,19 @@ def own(table):
 
 def latest(table):
     return table.catalog.load(table.identifier)
+
+
+def test_ages_and_days_are_given_as_text_or_as_python_s_spans():
+    plans = set()
+    for age, days in ((timedelta(milliseconds=500), 3), ("0s", "3d"), (timedelta(), timedelta(days=3))):
+        table = history()
+        table.catalog.runtime.pass_ms(1000)
+        result = expired(table, older_than=age, trash=days)
+        head = read_plan(result.plan_location, table.storage)
+        plans.add((head.trash_until_ms - table.catalog.runtime.now_ms(), result.expired_snapshots_count))
+    assert plans == {(3 * DAY_MS, 3)}
+    with pytest.raises(OptionError, match="option trash is .36h.; give whole days, as in 3 or 3d"):
+        expired(history(), trash="36h")
 
 
 def test_what_only_expired_snapshots_lead_to_goes_at_once_without_trash():

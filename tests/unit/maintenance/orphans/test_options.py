@@ -1,3 +1,5 @@
+from datetime import timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +23,8 @@ def test_files_are_old_enough_after_three_days_if_nobody_says_otherwise():
 
 @pytest.mark.parametrize("hours", [24, 25, 72, 24 * 365, 24 * 365 * 60])
 def test_an_age_of_a_day_or_more_is_taken_as_it_is(hours):
-    assert eligible_before_ms(NOW_MS - hours * HOUR_MS, NOW_MS) == NOW_MS - hours * HOUR_MS
+    for older_than in (NOW_MS - hours * HOUR_MS, timedelta(hours=hours), f"{hours}h"):
+        assert eligible_before_ms(older_than, NOW_MS) == NOW_MS - hours * HOUR_MS
 
 
 @pytest.mark.parametrize("hours", [0, 1, 23, 23.8, -1, -1000])

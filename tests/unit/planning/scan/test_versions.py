@@ -1,3 +1,4 @@
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -38,19 +39,21 @@ def history() -> MetadataBuilder:
 def test_a_branch_is_read_with_the_tables_schema_and_anything_else_with_its_snapshots(
     arguments: dict[str, Any], snapshot_id: int, schema: Schema
 ) -> None:
-    version = chosen_version(history().build(), **arguments)
+    version = chosen_version(history().build(), 0, **arguments)
     assert version.snapshot is not None
     assert (version.snapshot.snapshot_id, version.schema, version.appended_by) == (snapshot_id, schema, None)
 
 
 def test_a_moment_is_looked_up_in_what_main_was_not_in_what_was_committed() -> None:
     metadata = MetadataBuilder().commits(3).roll_back(to=1).build()
-    at = [chosen_version(metadata, as_of=START_MS + days * DAY_MS).snapshot for days in (2, 3)]
+    at = [chosen_version(metadata, 0, as_of=START_MS + days * DAY_MS).snapshot for days in (2, 3)]
     assert [snapshot and snapshot.snapshot_id for snapshot in at] == [3, 1]
+    ago = chosen_version(metadata, START_MS + 3 * DAY_MS, as_of=timedelta(days=1)).snapshot
+    assert ago == at[0]
 
 
 def test_a_table_without_data_has_a_version_without_a_snapshot() -> None:
-    assert chosen_version(MetadataBuilder().build()).snapshot is None
+    assert chosen_version(MetadataBuilder().build(), 0).snapshot is None
 
 
 def test_an_incremental_scan_reads_the_appends_after_its_start_up_to_its_end() -> None:
@@ -60,10 +63,10 @@ def test_an_incremental_scan_reads_the_appends_after_its_start_up_to_its_end() -
         for s in metadata.snapshots
     ]
     metadata = msgspec.structs.replace(metadata, snapshots=tuple(snapshots))
-    version = chosen_version(metadata, start_snapshot_id=1, end_snapshot_id=4)
+    version = chosen_version(metadata, 0, start_snapshot_id=1, end_snapshot_id=4)
     assert [s.snapshot_id for s in version.appended_by or ()] == [2, 4]
-    assert [s.snapshot_id for s in chosen_version(metadata, start_snapshot_id=3).appended_by or ()] == [4, 5]
-    assert chosen_version(metadata, start_snapshot_id=5).appended_by == ()
+    assert [s.snapshot_id for s in chosen_version(metadata, 0, start_snapshot_id=3).appended_by or ()] == [4, 5]
+    assert chosen_version(metadata, 0, start_snapshot_id=5).appended_by == ()
 
 
 @pytest.mark.parametrize(
@@ -88,12 +91,12 @@ def test_what_is_not_there_or_contradicts_itself_is_refused(
     arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        chosen_version(history().build(), **arguments)
+        chosen_version(history().build(), 0, **arguments)
 
 
 def test_a_moment_before_the_first_snapshot_of_an_empty_table_is_refused() -> None:
     with pytest.raises(NotFoundError, match="it has no snapshot at all"):
-        chosen_version(MetadataBuilder().build(), as_of=START_MS)
+        chosen_version(MetadataBuilder().build(), 0, as_of=START_MS)
 
 
 def test_the_arguments_are_those_that_the_job_has_flags_for() -> None:

@@ -1,9 +1,11 @@
+from datetime import UTC, datetime, timedelta, timezone
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import UsageError
-from icekeep.operations.times import format_span, format_time, parse_span, parse_time
+from icekeep.spec.times import format_span, format_time, moment_ms, parse_span, parse_time, span_ms
 
 NOW_MS = 1_767_225_600_000
 
@@ -77,3 +79,34 @@ def test_a_span_is_shown_as_it_was_written_in_its_largest_whole_unit(text):
 )
 def test_a_span_of_no_whole_unit_is_shown_roughly(span_ms, shown):
     assert format_span(span_ms) == shown
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        datetime(2026, 1, 1, tzinfo=UTC),
+        datetime(2026, 1, 1, 1, 30, tzinfo=timezone(timedelta(hours=1, minutes=30))),
+        "2026-01-01",
+        NOW_MS,
+        timedelta(hours=36),
+        "36h",
+    ],
+)
+def test_a_moment_may_be_written_in_any_way(moment):
+    assert moment_ms(moment, NOW_MS + 36 * 3_600_000 * isinstance(moment, timedelta | str)) == NOW_MS
+
+
+@given(st.datetimes(timezones=st.just(UTC), min_value=datetime(1970, 1, 1)))
+def test_a_moment_is_cut_to_milliseconds(moment):
+    assert moment_ms(moment, 0) == int(moment.timestamp()) * 1000 + moment.microsecond // 1000
+
+
+def test_a_moment_without_a_time_zone_could_be_any():
+    with pytest.raises(UsageError, match="the time 2026-01-01T00:00:00 has no time zone; give one, as in"):
+        moment_ms(datetime(2026, 1, 1), NOW_MS)
+
+
+def test_a_span_may_be_written_in_any_way():
+    assert {span_ms(span) for span in (timedelta(days=7), "7d", "168h", 604_800_000)} == {604_800_000}
+    with pytest.raises(UsageError, match="is below zero"):
+        span_ms(timedelta(days=-7))

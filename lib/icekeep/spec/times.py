@@ -1,18 +1,68 @@
-"""Moments and spans as an operator writes them: ISO 8601, epoch milliseconds, or an age such as `7d`."""
+"""Moments and spans as people write them: ISO 8601, epoch milliseconds, an age such as `7d`, or Python's own values."""
 
 import re
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
 from icekeep.errors import UsageError
 from icekeep.spec.filters.ages import AGE, age_ms
 from icekeep.spec.iso8601 import format_timestamp, parse_timestamp
 
+Moment: TypeAlias = datetime | timedelta | str | int
+"""A `datetime` with a time zone; how long ago, as a `timedelta` or as text such as "7d"; ISO 8601; or epoch milliseconds."""
+
+Span: TypeAlias = timedelta | str | int
+"""A `timedelta`, text such as "7d", or milliseconds."""
+
 _MS_PER_SECOND = 1000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NS_PER_SECOND = 1_000_000_000
 _UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000}
 _LIKE_A_DATE = re.compile(r"[0-9]{4}-")
 _EPOCH_MS = re.compile(r"[0-9]{1,15}")
 _EARLIEST_MS = 100_000_000_000
 """1973: smaller numbers are seconds, or a date without dashes, and would silently mean a moment in 1970."""
+
+
+def moment_ms(moment: Moment, now_ms: int) -> int:
+    """Epoch milliseconds of a moment; ages are counted back from `now_ms`.
+
+    >>> moment_ms(datetime(2013, 1, 5, tzinfo=UTC), 0), moment_ms("2h", 7_200_001), moment_ms(timedelta(hours=2), 7_200_001)
+    (1357344000000, 1, 1)
+
+    Raises:
+        UsageError: a text is no moment, or a `datetime` has no time zone.
+    """
+    if isinstance(moment, str):
+        return parse_time(moment, now_ms)
+    if isinstance(moment, timedelta):
+        return now_ms - span_ms(moment)
+    if not isinstance(moment, datetime):
+        return moment
+    if moment.tzinfo is None:
+        raise UsageError(
+            f"the time {moment.isoformat()} has no time zone; give one, as in datetime.now(timezone.utc), or an age such as "
+            "timedelta(days=7)"
+        )
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def span_ms(span: Span) -> int:
+    """Milliseconds of a span.
+
+    >>> span_ms(timedelta(hours=36)), span_ms("36h"), span_ms(129_600_000)
+    (129600000, 129600000, 129600000)
+
+    Raises:
+        UsageError: a text is no span, or a `timedelta` is below zero.
+    """
+    if isinstance(span, str):
+        return parse_span(span)
+    if not isinstance(span, timedelta):
+        return span
+    if span < timedelta():
+        raise UsageError(f"the span {span!r} is below zero; give how long, as in timedelta(days=7)")
+    return span // timedelta(milliseconds=1)
 
 
 def parse_time(text: str, now_ms: int) -> int:
