@@ -93,6 +93,7 @@ from icekeep.spec.evolution.schema_changes import SetWriteDefault as SetWriteDef
 from icekeep.spec.evolution.schema_changes import UpdateColumnDoc as UpdateColumnDoc
 from icekeep.spec.evolution.schema_changes import UpdateColumnType as UpdateColumnType
 from icekeep.spec.filters.expressions import Expression as Expression
+from icekeep.spec.history import HistoryEntry as HistoryEntry
 from icekeep.spec.sorting import SortKey as SortKey
 from icekeep.tables.append import append as append
 from icekeep.tables.create import create_table as create_table

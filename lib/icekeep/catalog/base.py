@@ -6,13 +6,18 @@ a change wrote belong to `commit`; jobs never call `swap` themselves.
 
 import difflib
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Protocol
 
 import msgspec
 
 from icekeep.errors import IcekeepError, NotFoundError, UsageError
+from icekeep.spec.history import HistoryEntry, history
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
+from icekeep.spec.schema import Schema
+from icekeep.spec.snapshots import Snapshot
+from icekeep.spec.times import format_time
 from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
 
@@ -33,6 +38,53 @@ class Table(msgspec.Struct, frozen=True):
     def name(self) -> str:
         """The identifier as text, `db.events`."""
         return format_identifier(self.identifier)
+
+    @property
+    def schema(self) -> Schema:
+        """The current schema."""
+        return self.metadata.schema
+
+    @property
+    def current_snapshot(self) -> Snapshot | None:
+        """The head of `main`; null for a table without data."""
+        return self.metadata.current_snapshot
+
+    def history(self) -> tuple[HistoryEntry, ...]:
+        """Which snapshot was current when, the oldest first, as in Iceberg's metadata table `history`."""
+        return history(self.metadata)
+
+    def refresh(self) -> "Table":
+        """The table as it is now; this value stays as it is. Raises as `Catalog.load` does."""
+        return self.catalog.load(self.identifier)
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{key} {value}" for key, value in self._said().items())
+        return f"Table({self.catalog.name}.{self.name}: {said})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what `repr` says and the columns, as a table each."""
+        said = {"location": self.metadata.location, **self._said()}
+        rows = "".join(f"<tr><th>{escape(key)}</th><td>{escape(value)}</td></tr>" for key, value in said.items())
+        columns = "".join(
+            f"<tr><td>{field.field_id}</td><td>{escape(field.name)}</td><td>{escape(str(field.type))}"
+            f"{' not null' if field.required else ''}</td></tr>"
+            for field in self.schema.fields
+        )
+        return (
+            f"<b>{escape(f'{self.catalog.name}.{self.name}')}</b><table>{rows}</table>"
+            f"<table><tr><th>id</th><th>column</th><th>type</th></tr>{columns}</table>"
+        )
+
+    def _said(self) -> dict[str, str]:
+        """What a person wants to know of the table first."""
+        head = self.current_snapshot
+        snapshot = "none" if head is None else f"{head.snapshot_id} of {format_time(head.timestamp_ms)}"
+        return {
+            "format version": str(self.metadata.format_version),
+            "columns": str(len(self.schema.fields)),
+            "snapshots": str(len(self.metadata.snapshots)),
+            "current snapshot": snapshot,
+        }
 
 
 class Pointer(msgspec.Struct, frozen=True):

@@ -109,6 +109,10 @@ def test_both_roll_back_to_the_same_and_each_goes_on_from_the_other(tmp_path):
         manage.rollback_to_timestamp(moment)
     assert lake.load().metadata.current_snapshot_id == ours.current_snapshot_id == ids(table)[0]
     assert lake.load().metadata.refs == ours.refs
+    names = ("made_current_at", "snapshot_id", "parent_id", "is_current_ancestor")
+    foreign = lake.foreign().inspect.history().to_pylist()
+    ours_at = [tuple(getattr(entry, name) for name in names) for entry in lake.load().history()]
+    assert ours_at == [(row[names[0]].replace(tzinfo=UTC), *(row[name] for name in names[1:])) for row in foreign]
 
 
 def test_the_moment_itself_is_not_older_than_the_moment(memory):

@@ -78,7 +78,7 @@ def test_ages_and_days_are_given_as_text_or_as_python_s_spans():
         head = read_plan(result.plan_location, table.storage)
         plans.add((head.trash_until_ms - table.catalog.runtime.now_ms(), result.expired_snapshots_count))
     assert plans == {(3 * DAY_MS, 3)}
-    with pytest.raises(OptionError, match="option trash is .36h.; give whole days, as in 3 or 3d"):
+    with pytest.raises(OptionError, match=r"option trash is .36h.; give whole days, as in 3 or 3d"):
         expired(history(), trash="36h")
 
 
