@@ -31,7 +31,7 @@ from icekeep.events import Warned as Warned
 from icekeep.maintenance.compaction.job import compact as compact
 from icekeep.maintenance.compaction.job import plan_compaction as plan_compaction
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions as RewriteDataFilesOptions
-from icekeep.maintenance.compaction.plan import RewritePlan as RewritePlan
+from icekeep.maintenance.compaction.preview import CompactionPreview as CompactionPreview
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult as RewriteDataFilesResult
 from icekeep.maintenance.deletion.options import ExpirationOptions as ExpirationOptions
 from icekeep.maintenance.deletion.options import OrphanOptions as OrphanOptions
@@ -39,7 +39,7 @@ from icekeep.maintenance.deletion.options import ReclaimOptions as ReclaimOption
 from icekeep.maintenance.equality_deletes.job import convert_equality_deletes as convert_equality_deletes
 from icekeep.maintenance.equality_deletes.job import plan_convert_equality_deletes as plan_convert_equality_deletes
 from icekeep.maintenance.equality_deletes.options import ConvertEqualityDeletesOptions as ConvertEqualityDeletesOptions
-from icekeep.maintenance.equality_deletes.plan import ConversionPlan as ConversionPlan
+from icekeep.maintenance.equality_deletes.plan import ConversionPreview as ConversionPreview
 from icekeep.maintenance.equality_deletes.result import ConvertEqualityDeletesResult as ConvertEqualityDeletesResult
 from icekeep.maintenance.expiration.job import expire_snapshots as expire_snapshots
 from icekeep.maintenance.expiration.job import plan_expire_snapshots as plan_expire_snapshots
@@ -57,7 +57,7 @@ from icekeep.maintenance.orphans.result import RemoveOrphanFilesResult as Remove
 from icekeep.maintenance.position_deletes.job import plan_rewrite_position_deletes as plan_rewrite_position_deletes
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes as rewrite_position_deletes
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions as RewritePositionDeletesOptions
-from icekeep.maintenance.position_deletes.plan import DeletesPlan as DeletesPlan
+from icekeep.maintenance.position_deletes.plan import RewritePositionDeletesPreview as RewritePositionDeletesPreview
 from icekeep.maintenance.position_deletes.result import RewritePositionDeletesResult as RewritePositionDeletesResult
 from icekeep.maintenance.purge.job import DropPlan as DropPlan
 from icekeep.maintenance.purge.job import DropResult as DropResult
@@ -69,13 +69,14 @@ from icekeep.maintenance.restoring.job import restore as restore
 from icekeep.maintenance.restoring.result import Restorable as Restorable
 from icekeep.maintenance.restoring.result import RestoreResult as RestoreResult
 from icekeep.operations.loading import load_catalog as load_catalog
-from icekeep.operations.session import build_session as build_session
-from icekeep.operations.session import stop_session as stop_session
+from icekeep.planning.scan.explain import Explanation as Explanation
 from icekeep.planning.scan.explain import explain_file as explain_file
 from icekeep.planning.scan.report import PlanScanResult as PlanScanResult
 from icekeep.planning.scan.report import plan_scan as plan_scan
 from icekeep.planning.scan.splits import ReadOptions as ReadOptions
 from icekeep.planning.scan.task_groups import plan_tasks as plan_tasks
+from icekeep.planning.spark.session import build_session as build_session
+from icekeep.planning.spark.session import stop_session as stop_session
 from icekeep.spec.evolution.partition_evolution import AddPartitionField as AddPartitionField
 from icekeep.spec.evolution.partition_evolution import RemovePartitionField as RemovePartitionField
 from icekeep.spec.evolution.partition_evolution import RenamePartitionField as RenamePartitionField

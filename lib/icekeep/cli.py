@@ -33,10 +33,10 @@ from icekeep.settings import Job
 # All that is imported late, when its turn has come: help and mistakes answer at once and need no Spark.
 SEAMS = Seams(
     load_table="icekeep.operations.loading:load_table",
-    build_session="icekeep.operations.session:build_session",
-    stop_session="icekeep.operations.session:stop_session",
-    cancel_jobs="icekeep.operations.session:cancel_jobs",
-    live_properties="icekeep.operations.session:live_properties",
+    build_session="icekeep.planning.spark.session:build_session",
+    stop_session="icekeep.planning.spark.session:stop_session",
+    cancel_jobs="icekeep.planning.spark.session:cancel_jobs",
+    live_properties="icekeep.planning.spark.session:live_properties",
 )
 
 _DONE = 0

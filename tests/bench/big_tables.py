@@ -27,7 +27,7 @@ if __name__ == "__main__":
 from bench.big_rows import ACCOUNTS, ACCOUNTS_A_FILE, FIRST_DAY, Shape, entries, file_size, numbered_files, schema
 from icekeep.catalog.base import Catalog, Committed, Table
 from icekeep.catalog.open import open_catalog
-from icekeep.operations.session import build_session, stop_session
+from icekeep.planning.spark.session import build_session, stop_session
 from icekeep.spec.avro import avro_schema, read_header, write_header
 from icekeep.spec.layout import manifest_list_location, metadata_directory
 from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder, write_manifest_list

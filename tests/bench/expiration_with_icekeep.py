@@ -12,7 +12,7 @@ from bench import expiration_running, rival
 from bench.expiration_running import EXPIRE, ORPHANS_DRY_RUN
 from icekeep import expire_snapshots, load_catalog
 from icekeep.maintenance.orphans.job import remove_orphan_files
-from icekeep.operations.session import build_session, stop_session
+from icekeep.planning.spark.session import build_session, stop_session
 
 
 def main() -> None:

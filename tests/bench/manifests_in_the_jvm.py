@@ -31,7 +31,7 @@ from bench.watching import Watch
 from icekeep import rewrite_manifests
 from icekeep.commit.manifest_writer import manifest_target_bytes
 from icekeep.commit.manifests import StorageManifestReader
-from icekeep.operations.session import build_session, stop_session
+from icekeep.planning.spark.session import build_session, stop_session
 from icekeep.spec.avro import read_blocks, read_header
 from icekeep.spec.manifests.structs import ManifestFile, Status
 from icekeep.storage.locations import local_path

@@ -15,7 +15,7 @@ from icekeep import load_catalog, plan_scan, rewrite_manifests
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.retry import commit
-from icekeep.operations.session import build_session, stop_session
+from icekeep.planning.spark.session import build_session, stop_session
 from icekeep.planning.transcode.merge_append import MergingManifestReader
 from icekeep.spec.manifests.structs import DataFile
 

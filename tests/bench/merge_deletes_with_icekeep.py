@@ -10,7 +10,7 @@ import msgspec
 
 from bench import compacting, rival
 from icekeep import load_catalog, rewrite_position_deletes
-from icekeep.operations.session import build_session, stop_session
+from icekeep.planning.spark.session import build_session, stop_session
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import rival
 from icekeep import load_catalog, plan_scan
-from icekeep.operations.session import build_session, stop_session
+from icekeep.planning.spark.session import build_session, stop_session
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ def months(lake: Lake) -> Lake:
 
 def explained(lake: Lake, month: int, where: str, **version: int) -> Explanation:
     file = next(f for f in data_files(lake.load()) if f"2013-0{month}" in f.file_path)
-    return explain_file(lake.load(), never, file.file_path, where=where, **version)
+    return explain_file(lake.load(), file.file_path, never, where=where, **version)
 
 
 def asked(explanation: Explanation, step: str) -> list[Evidence]:
@@ -48,22 +48,22 @@ def test_the_first_step_that_drops_a_file_is_named_with_its_evidence(months: Lak
     assert [(e.known, e.may_match) for e in asked(by_partition, "partition")] == [("517", False)]
     assert [e.may_match for e in asked(by_partition, "manifest")] == [True]
     march = [f.file_path for f in data_files(months.load()) if "2013-03" in f.file_path]
-    pruned_by = {explain_file(months.load(), never, path, where="at < '2013-01-15'").pruned_by for path in march}
+    pruned_by = {explain_file(months.load(), path, never, where="at < '2013-01-15'").pruned_by for path in march}
     assert pruned_by == {"partition", "manifest"}
 
 
 def test_the_end_of_a_path_names_a_file_if_no_other_ends_so(months: Lake) -> None:
     file = data_files(months.load())[0].file_path
-    assert explain_file(months.load(), never, file[-60:]).file_path == file
+    assert explain_file(months.load(), file[-60:], never).file_path == file
     with pytest.raises(UsageError, match="4 data files end with 'parquet', such as"):
-        explain_file(months.load(), never, "parquet")
+        explain_file(months.load(), "parquet", never)
     with pytest.raises(NotFoundError, match=r"no manifest of this version lists a data file 'nope\.parquet'"):
-        explain_file(months.load(), never, "nope.parquet")
+        explain_file(months.load(), "nope.parquet", never)
 
 
 def test_a_file_that_an_incremental_scan_did_not_append_is_left_out_by_its_version(months: Lake) -> None:
     first, second = [s.snapshot_id for s in months.load().metadata.snapshots]
     file = next(f.file_path for f in data_files(months.load()) if "2013-01" in f.file_path)
     with pytest.raises(NotFoundError, match="no manifest of this version"):
-        explain_file(months.load(), never, file, start_snapshot_id=first)
-    assert explain_file(months.load(), never, file, snapshot_id=second).is_read
+        explain_file(months.load(), file, never, start_snapshot_id=first)
+    assert explain_file(months.load(), file, never, snapshot_id=second).is_read

@@ -41,9 +41,9 @@ def test_what_a_user_meets_is_behind_the_door():
     for job in JOBS.values():
         for text in filter(None, (job.run, job.plan)):
             returned |= {*re.findall(r"\w+", str(inspect.signature(resolve(text)).return_annotation))} - {"icekeep"}
-    results = {name for name in returned if name.endswith(("Result", "Plan"))}
+    results = {name for name in returned if name.endswith(("Result", "Plan", "Preview", "Explanation"))}
     options = {text.rpartition(":")[2] for job in JOBS.values() if (text := job.options)}
-    assert len(results) > 10
+    assert len(results) > 12
     assert errors_and_events | results | options <= {*icekeep.__all__}
 
 

@@ -10,7 +10,7 @@ from icekeep.catalog.base import Catalog, Table, parse_identifier
 from icekeep.catalog.open import open_catalog
 from icekeep.operations.catalogs import Catalogs, TableReference
 from icekeep.operations.config import CatalogSettings, read_config
-from icekeep.operations.spark_conf import configured_properties
+from icekeep.planning.spark.conf import configured_properties
 from icekeep.runtime import SYSTEM, Runtime
 
 

@@ -21,10 +21,10 @@ from icekeep.operations.arguments import Command
 from icekeep.operations.catalogs import Catalogs, TableReference, find_table
 from icekeep.operations.config import read_config
 from icekeep.operations.interrupts import Interrupts
-from icekeep.operations.spark_conf import configured_properties
 from icekeep.operations.watchdog import ending_when_abandoned
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
 from icekeep.planning.slow_reads import told_slow_reads
+from icekeep.planning.spark.conf import configured_properties
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.settings import Job, Kind
 from icekeep.spec.filters.binding import bind

@@ -6,7 +6,7 @@ from typing import Any, Unpack
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.catalog.base import Table
@@ -18,6 +18,7 @@ from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.scan.task_groups import PlannedRows, dealt_out, packed_tasks, planned_rows
 from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.row_types import spark_columns, spark_rows
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks, tasks_an_executor
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -41,7 +42,7 @@ _BATCH_ROWS = 10_000
 
 def scan(
     table: Table,
-    spark: SparkSession,
+    spark: SparkSource = None,
     *,
     where: str | Expression = ALWAYS_TRUE,
     select: Sequence[str] | None = None,
@@ -54,6 +55,7 @@ def scan(
     in Iceberg's own DataFrames. Rows come in no particular order.
 
     Args:
+        spark: a session, or a function that starts one; by default the session that runs, or a new one.
         where: a filter over the table's columns, as text or as an unbound expression.
         select: columns of the table in the order wanted, all if null. Also the metadata columns `_file`, `_pos`, `_spec_id`,
             `_partition`, `_row_id` and `_last_updated_sequence_number`.
@@ -69,6 +71,7 @@ def scan(
     opened = open_scan(table, where=where, runtime=runtime, **version)
     wanted = _selected(opened.version.schema, select, table.metadata)
     columns = spark_columns(wanted)
+    session = started(spark)
     reader = _Reader(
         storage=table.storage,
         known=planned_rows(opened),
@@ -76,12 +79,12 @@ def scan(
         columns=columns,
         table_schemas=table.metadata.schemas,
         name_mapping=name_mapping_of(table.metadata.properties),
-        slots=tasks_an_executor(spark),
+        slots=tasks_an_executor(session),
     )
-    packed = packed_tasks(opened, spark)
+    packed = packed_tasks(opened, session)
     if packed.few is not None:
         tasks = [_Task(reader, tuple(rows)) for rows in packed.few]
-        return dataframe_from_tasks(spark, tasks, _read, columns)
+        return dataframe_from_tasks(session, tasks, _read, columns)
     assert packed.many is not None
     # Planned a second time when rows are read: that costs far less than reading so many files, and keeps the driver small.
     return dealt_out(packed.many).mapInArrow(reader.read_batches, from_arrow_schema(columns))

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.commit.retry import RetryPolicy
@@ -37,6 +36,7 @@ from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
 from icekeep.planning.scan.plan import open_scan
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import executor_slots, is_local, parallelism
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import SYSTEM, Runtime
@@ -59,7 +59,7 @@ BUDGET_BYTES = 1024 * 1024 * 1024
 
 def compact(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     table: Table,
-    spark: SparkSession,
+    spark: SparkSource = None,
     *,
     strategy: str | None = None,
     sort_order: str | None = None,
@@ -73,6 +73,7 @@ def compact(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     """Rewrite badly sized data files, apply their row-level deletes, and sort them if asked; the table's rows do not change.
 
     Args:
+        spark: a session, or a function that starts one; by default the session that runs, or a new one.
         strategy: `binpack` (the order of rows stays) or `sort`; by default `sort` where an order is given.
         sort_order: of a sort, such as `day, id DESC NULLS LAST`, `zorder(a, b)` or `hilbert(a, b)`; by default the table's.
         where: chooses files; a chosen file is rewritten whole.
@@ -132,7 +133,7 @@ def compact(  # noqa: PLR0913 - the arguments of Iceberg's procedure
 
 def plan_compaction(  # noqa: PLR0913 - as `compact`
     table: Table,
-    spark: SparkSession,
+    spark: SparkSource = None,
     *,
     strategy: str | None = None,
     sort_order: str | None = None,
@@ -184,9 +185,9 @@ class _Run:
     """
 
     def __init__(
-        self, table: Table, spark: SparkSession, asked: _Asked, runtime: Runtime, only: frozenset[str] | None = None
+        self, table: Table, spark: SparkSource, asked: _Asked, runtime: Runtime, only: frozenset[str] | None = None
     ) -> None:
-        self.table, self.spark, self.runtime = table, spark, runtime
+        self.table, self.runtime = table, runtime
         self._asked, self._only = asked, only
         self.options = parse_options(RewriteDataFilesOptions, asked.options)
         self.strategy = chosen_strategy(asked.strategy, asked.sort_order, table.metadata, self.options)
@@ -194,9 +195,10 @@ class _Run:
         head_to_commit_to(table.metadata, asked.branch)
         self.scan = open_scan(table, where=asked.where, ref=asked.branch, runtime=runtime)
         self.where, self.branch = asked.where, asked.branch
-        own = executor_slots(spark)
+        self.spark = session = started(spark)
+        own = executor_slots(session)
         # What an operator says of a session's parallelism puts no more threads on one machine.
-        self.slots = min(own, parallelism(spark)) if is_local(spark) else parallelism(spark)
+        self.slots = min(own, parallelism(session)) if is_local(session) else parallelism(session)
         self.context = GroupContext(
             metadata=table.metadata,
             ordering=self.strategy.ordering,
@@ -205,7 +207,7 @@ class _Run:
             budget_bytes=BUDGET_BYTES,
             moves_pages=self.options.stitch != "never",
             slots=own,
-            is_local=is_local(spark),
+            is_local=is_local(session),
             verifies=asked.verify,
         )
 

@@ -45,7 +45,7 @@ from icekeep.maintenance.deletion.reachability import Retained, path_keys_of, re
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import Territory, territory
 from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, write_plan
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.spark.tasks import streamed
 from icekeep.runtime import Runtime
 from icekeep.storage.base import Storage

@@ -18,7 +18,7 @@ from icekeep.maintenance.deletion.reachability import (
     unproved,
 )
 from icekeep.planning.manifests.lists import listed_manifests
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.metadata import TableMetadata
 
 _NONE = np.empty(0, np.int64)

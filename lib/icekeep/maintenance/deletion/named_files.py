@@ -23,7 +23,7 @@ from icekeep.maintenance.deletion.plans import (
     read_part,
     read_plan,
 )
-from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys, path_keys

@@ -26,7 +26,7 @@ from icekeep.maintenance.deletion.garbage import CONTENT_KINDS, GARBAGE, FileKin
 from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, decode
 from icekeep.planning.entries.read import Place, chosen_reading, in_threads, manifest_chunks, shares
 from icekeep.planning.manifests.lists import listed_manifests
-from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import arrow_dataframe, collected, dataframe_from_tasks, parallelism
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata

@@ -34,7 +34,7 @@ from icekeep.maintenance.deletion.plans import (
     write_part,
 )
 from icekeep.maintenance.deletion.territory import Territory
-from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import (
     REPORT,
     balanced,

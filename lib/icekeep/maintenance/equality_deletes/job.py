@@ -10,7 +10,6 @@ from itertools import count
 from typing import Any
 
 import msgspec
-from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.convert_deletes import ConvertDeletes, EntryDigests
@@ -28,6 +27,7 @@ from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
 from icekeep.planning.scan.plan import open_scan
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -54,7 +54,7 @@ STEP = "converting equality deletes"
 
 def convert_equality_deletes(
     table: Table,
-    spark: SparkSession,
+    spark: SparkSource = None,
     *,
     where: str | Expression = ALWAYS_TRUE,
     options: Options | None = None,
@@ -69,6 +69,7 @@ def convert_equality_deletes(
     `commit.retry.num-retries` says.
 
     Args:
+        spark: a session, or a function that starts one; by default the session that runs, or a new one.
         where: chooses partitions, those that it may match; deletes of all partitions go only where all data files that they
             reach are in such partitions. By default all equality deletes go.
         options: `delete-granularity`, as Iceberg's Spark writer knows it.
@@ -102,7 +103,7 @@ def convert_equality_deletes(
 
 def plan_convert_equality_deletes(
     table: Table,
-    spark: SparkSession,
+    spark: SparkSource = None,
     *,
     where: str | Expression = ALWAYS_TRUE,
     options: Options | None = None,
@@ -126,7 +127,7 @@ class _Run:
     def __init__(
         self,
         table: Table,
-        spark: SparkSession,
+        spark: SparkSource,
         where: str | Expression,
         options: Options,
         branch: str,
@@ -135,12 +136,13 @@ class _Run:
     ) -> None:
         check_arguments(table.metadata, options=options)
         head_to_commit_to(table.metadata, branch)
-        self._table, self._spark, self._branch = table, spark, branch
+        self._table, self._branch = table, branch
         self._listener, self._runtime = listener, runtime
         self._granularity = chosen_granularity(
             parse_options(ConvertEqualityDeletesOptions, options), table.metadata.properties
         )
         self._scan = open_scan(table, where=where, ref=branch, runtime=runtime)
+        self._spark = started(spark)
 
     def plan(self) -> ConversionPlan:
         return plan(self._scan, self._spark, self._branch)

@@ -19,7 +19,7 @@ from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, plan_directory, sort_garbage, write_plan
 from icekeep.maintenance.expiration import JOB
 from icekeep.maintenance.expiration.plan import after_expiration, garbage_between
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata

@@ -19,7 +19,7 @@ from icekeep.errors import InvalidTableError, SafetyError
 from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, decode
 from icekeep.planning.entries.read import Place, chosen_reading, in_threads, shares
 from icekeep.planning.manifests.lists import listed_manifests
-from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import collected, dataframe_from_tasks
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata

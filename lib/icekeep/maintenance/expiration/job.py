@@ -38,7 +38,7 @@ from icekeep.maintenance.expiration.plan import (
 from icekeep.maintenance.expiration.result import ExpireSnapshotsResult, result
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.planning.scan.plan import refuse_encrypted
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import select_expired
@@ -50,7 +50,7 @@ __all__ = ["ExpirationPlan", "ExpireSnapshotsResult", "expire_snapshots", "plan_
 
 def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, and ours
     table: Table,
-    spark: SparkSource,
+    spark: SparkSource = None,
     *,
     older_than: Moment | None = None,
     retain_last: int | None = None,
@@ -70,7 +70,8 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
     What earlier runs left to be done is done too, as far as it is due.
 
     Args:
-        spark: a session, or a function that starts one: it is not called for small tables.
+        spark: a session, or a function that starts one; by default the session that runs, or a new one. None is needed for
+            small tables.
         older_than: a moment, or how long ago; the table's `history.expire.max-snapshot-age-ms` (5 days) if null.
         retain_last: how many snapshots a branch keeps whatever their age; `history.expire.min-snapshots-to-keep` if null.
         snapshot_ids: snapshots that go even where they would be retained.
@@ -133,7 +134,7 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
 
 def plan_expire_snapshots(  # noqa: PLR0913 - as the job
     table: Table,
-    spark: SparkSource,
+    spark: SparkSource = None,
     *,
     older_than: Moment | None = None,
     retain_last: int | None = None,

@@ -11,7 +11,7 @@ from icekeep.maintenance.deletion.reachability import Garbage, Retained, candida
 from icekeep.maintenance.deletion.writing import Sorted
 from icekeep.maintenance.expiration.holdings import RefHoldings
 from icekeep.maintenance.expiration.old_metadata import old_metadata_files
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import Expired, RetentionPolicy
 from icekeep.spec.times import Moment, moment_ms

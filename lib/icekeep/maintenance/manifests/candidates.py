@@ -18,7 +18,7 @@ from icekeep.maintenance.manifests.ranges import (
 )
 from icekeep.maintenance.manifests.survey import survey
 from icekeep.maintenance.manifests.writing import RunWriter
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.transcode.cluster_keys import PartitionPart, needs_bounds
 from icekeep.planning.transcode.records import Target
 from icekeep.spec.manifests.inspection import lacks_counts

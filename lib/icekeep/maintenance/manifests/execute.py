@@ -16,7 +16,7 @@ from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import Survey, survey
 from icekeep.maintenance.manifests.writing import RunWriter
 from icekeep.planning.entries.read import DRIVER_FOLD_ENTRIES_COUNT, Place, chosen_reading
-from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.transcode.records import RecordsTask
 from icekeep.spec.manifests.structs import ManifestFile
 

@@ -10,7 +10,7 @@ from icekeep.maintenance.manifests.options import Wish
 from icekeep.maintenance.manifests.overlap import overlap
 from icekeep.maintenance.manifests.planning_time import planning_time_ms
 from icekeep.maintenance.manifests.workload import manifests_opened
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import ManifestFile

@@ -16,7 +16,7 @@ from icekeep.maintenance.manifests.options import RewriteManifestsOptions, check
 from icekeep.maintenance.manifests.plan import RewriteManifestsPlan, plan_rewrite_manifests
 from icekeep.maintenance.manifests.result import RewriteManifestsResult
 from icekeep.maintenance.manifests.rewriting import rewrite_once
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.snapshots import MAIN
@@ -32,7 +32,7 @@ __all__ = [
 
 def rewrite_manifests(  # noqa: PLR0913 - the arguments of Iceberg's procedure, and ours
     table: Table,
-    spark: SparkSource,
+    spark: SparkSource = None,
     *,
     spec_id: int | str | None = None,
     sort_by: Sequence[str] | str | None = None,
@@ -50,7 +50,8 @@ def rewrite_manifests(  # noqa: PLR0913 - the arguments of Iceberg's procedure, 
     committed where there is nothing to gain. Property `commit.manifest.target-size-bytes` (8 MB).
 
     Args:
-        spark: a session, or a function that starts one: it is not called for tables of up to two million entries.
+        spark: a session, or a function that starts one; by default the session that runs, or a new one. None is needed for
+            tables of up to two million entries.
         spec_id: the partition spec whose manifests are rewritten; the default spec if null; "all" for every spec.
         sort_by: partition fields to cluster by, and columns, by their lower bounds; as a list, or text with commas.
             Delete files are clustered by partition fields alone. Null: all partition fields in the order of the spec.

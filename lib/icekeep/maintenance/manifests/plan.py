@@ -13,7 +13,7 @@ from icekeep.maintenance.manifests.candidates import candidates
 from icekeep.maintenance.manifests.execute import Rewritten, foreseen
 from icekeep.maintenance.manifests.gains import FilterGain, GroupGain, filter_gains, group_gain, largest, measured_ms
 from icekeep.maintenance.manifests.options import RewriteManifestsOptions, Wish, check_arguments
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import ManifestFile
@@ -71,7 +71,7 @@ class RewriteManifestsPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_rewrite_manifests(  # noqa: PLR0913 - the arguments of the job
     table: Table,
-    spark: SparkSource,
+    spark: SparkSource = None,
     *,
     spec_id: int | str | None = None,
     sort_by: Sequence[str] | str | None = None,

@@ -7,7 +7,7 @@ from icekeep.planning.entries.decode import EntryFilter, SpecFilter
 from icekeep.planning.entries.read import folded
 from icekeep.planning.entries.select_manifests import may_hold_matches
 from icekeep.planning.scan.tally import COLUMNS, Tally
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.spec.filters.expressions import BoundPredicate, Expression, Operation, conjunction
 from icekeep.spec.manifests.structs import ManifestFile

@@ -21,7 +21,7 @@ from icekeep.maintenance.manifests.gains import filter_gains, group_gain, larges
 from icekeep.maintenance.manifests.options import Wish
 from icekeep.maintenance.manifests.result import RewriteManifestsResult
 from icekeep.maintenance.runs import sweep_runs
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
 
 _LOG = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from icekeep.maintenance.manifests.overlap import sampled
 from icekeep.planning.entries.decode import Decoded, EntryFilter, SpecFilter
 from icekeep.planning.entries.read import folded
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.transcode.cluster_keys import entry_keys, needs_bounds
 from icekeep.planning.transcode.records import Target
 from icekeep.spec.manifests.encode import PartitionCodec

@@ -44,7 +44,7 @@ from icekeep.maintenance.orphans.reaching import Reached, fails_closed, read_new
 from icekeep.maintenance.orphans.views import list_given
 from icekeep.maintenance.orphans.waiting import without_waiting
 from icekeep.maintenance.runs import living_runs
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.spark.tasks import collected
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata

@@ -21,7 +21,7 @@ from icekeep.maintenance.orphans.options import Spelling
 from icekeep.maintenance.orphans.reaching import Reached
 from icekeep.planning.entries.decode import Decoded, DecodeTask, decode
 from icekeep.planning.entries.read import Fold, folded, shares
-from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import arrow_dataframe, collected, dataframe_from_tasks, parallelism
 from icekeep.storage.location_keys import ANY_PREFIX, Keys, loose_keys
 from icekeep.storage.locations import parse_location

@@ -19,7 +19,7 @@ from icekeep.maintenance.orphans.candidates import Candidates, find_candidates, 
 from icekeep.maintenance.orphans.options import Search
 from icekeep.maintenance.orphans.plan import OrphanPlan, draft_of, orphan_plan
 from icekeep.maintenance.runs import sweep_runs
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
 
 _WARNING = "files that were to be deleted as orphans are in use by now and stay"

@@ -14,7 +14,7 @@ from icekeep.maintenance.orphans.execute import remove_orphans
 from icekeep.maintenance.orphans.options import Search, mismatch_mode, spelling
 from icekeep.maintenance.orphans.plan import OrphanPlan, plan_orphans
 from icekeep.maintenance.orphans.result import RemoveOrphanFilesResult, planned_result, result
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.times import Moment
 
@@ -23,7 +23,7 @@ __all__ = ["KeptFiles", "OrphanPlan", "RemoveOrphanFilesResult", "plan_remove_or
 
 def remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     table: Table,
-    spark: SparkSource,
+    spark: SparkSource = None,
     *,
     older_than: Moment | None = None,
     location: str | None = None,
@@ -51,6 +51,7 @@ def remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     directories of partitions; directories are never deleted and links never followed.
 
     Args:
+        spark: a session, or a function that starts one; by default the session that runs, or a new one.
         older_than: a moment, or how long ago, at least a day by our clock and by the store's; only files that were written
             before it go. Three days ago if null.
         location: the directory that is listed; the table's location if null. As for Iceberg `write.data.path` and
@@ -103,7 +104,7 @@ def remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
 
 def plan_remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     table: Table,
-    spark: SparkSource,
+    spark: SparkSource = None,
     *,
     older_than: Moment | None = None,
     location: str | None = None,

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from icekeep.maintenance.orphans.hidden import HiddenNames
 from icekeep.maintenance.orphans.options import DRIVER_ROWS, Spelling
-from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import balanced, collected, dataframe_from_tasks, parallelism
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import FileInfo, ListingShare, Storage

@@ -11,7 +11,7 @@ from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.candidates import Candidates, KeptFiles, find_candidates
 from icekeep.maintenance.orphans.comparing import Conflict
 from icekeep.maintenance.orphans.options import Search
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.storage.locations import parse_location
 

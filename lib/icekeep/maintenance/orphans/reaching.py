@@ -24,7 +24,7 @@ from icekeep.maintenance.orphans.metadata_text import CutOffError, parse_metadat
 from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter
 from icekeep.planning.manifests.lists import listed_manifests
 from icekeep.planning.manifests.reader import chosen_decoder
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot

@@ -28,7 +28,7 @@ from icekeep.maintenance.orphans.listing import (
     keyed_rows,
 )
 from icekeep.maintenance.orphans.options import DRIVER_ROWS, Spelling
-from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.storage.base import Storage
 
 _FORMATS = {".parquet": "parquet", ".orc": "orc", ".csv": "csv", ".csv.gz": "csv"}

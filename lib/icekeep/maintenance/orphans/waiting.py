@@ -15,7 +15,7 @@ from icekeep.errors import InvalidTableError, MissingFileError, SafetyError
 from icekeep.maintenance.deletion.named_files import plans_with_files_in_place
 from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_part, read_plan
 from icekeep.maintenance.orphans.listing import Rows
-from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks, parallelism
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys, path_keys

@@ -11,7 +11,6 @@ from itertools import chain
 from typing import Any
 
 import msgspec
-from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.errors import OutcomeUnknownError
@@ -36,6 +35,7 @@ from icekeep.maintenance.position_deletes.tasks import TaskContext
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
 from icekeep.planning.scan.plan import open_scan
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.applicability import is_deletion_vector, path_digest
@@ -62,7 +62,7 @@ PLANS_COUNT = 4
 
 def rewrite_position_deletes(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     table: Table,
-    spark: SparkSession,
+    spark: SparkSource = None,
     *,
     where: str | Expression = ALWAYS_TRUE,
     options: Options | None = None,
@@ -78,6 +78,7 @@ def rewrite_position_deletes(  # noqa: PLR0913 - the arguments of Iceberg's proc
     refused, what they changed is planned anew.
 
     Args:
+        spark: a session, or a function that starts one; by default the session that runs, or a new one.
         where: chooses delete files by their partition: those that a matching row may lie in.
         options: of Iceberg's `rewrite_position_delete_files`, under its names.
         branch: whose delete files are rewritten, and where that is committed; no other branch moves.
@@ -119,7 +120,7 @@ def rewrite_position_deletes(  # noqa: PLR0913 - the arguments of Iceberg's proc
 
 def plan_rewrite_position_deletes(
     table: Table,
-    spark: SparkSession,
+    spark: SparkSource = None,
     *,
     where: str | Expression = ALWAYS_TRUE,
     options: Options | None = None,
@@ -157,17 +158,18 @@ class _Run:
     def __init__(
         self,
         table: Table,
-        spark: SparkSession,
+        spark: SparkSource,
         where: str | Expression,
         options: Options,
         branch: str,
         listener: Listener,
         runtime: Runtime,
     ) -> None:
-        self.table, self.spark, self.listener, self.runtime = table, spark, listener, runtime
+        self.table, self.listener, self.runtime = table, listener, runtime
         self.options = parse_options(RewritePositionDeletesOptions, options)
         check_arguments(table.metadata, options=self.options)
         head_to_commit_to(table.metadata, branch)
+        self.spark = started(spark)
         self.where, self.branch = where, branch
         self.run_id = str(runtime.new_uuid())
         self._executions_count = 0

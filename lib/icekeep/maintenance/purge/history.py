@@ -17,7 +17,7 @@ from icekeep.maintenance.deletion.keeping import done_file
 from icekeep.maintenance.deletion.plans import plan_directories, read_part, read_plan
 from icekeep.maintenance.deletion.reachability import Candidates, Garbage, Retained, garbage_of, statistics_files
 from icekeep.planning.manifests.lists import listed_manifests
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.snapshots import Snapshot

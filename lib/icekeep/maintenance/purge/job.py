@@ -30,7 +30,7 @@ from icekeep.maintenance.purge.unfinished import (
     purges_directory,
 )
 from icekeep.planning.scan.plan import refuse_encrypted
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
 
@@ -86,7 +86,7 @@ class DropPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
     table: Table,
-    spark: SparkSource,
+    spark: SparkSource = None,
     *,
     purge: bool = False,
     max_concurrent_deletes: int | None = None,
@@ -100,6 +100,7 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
     """Let the catalog forget a table.
 
     Args:
+        spark: a session, or a function that starts one; by default the session that runs, or a new one.
         purge: also delete the files that its metadata leads to, through the metadata's history, and what icekeep keeps
             below its location, the trash included. The plan lies in `<warehouse>/.icekeep/purges/`; nothing comes back.
         approve: the hash of a plan (`plan_drop_table`): exactly that goes, or nothing.
@@ -169,7 +170,7 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
 
 def plan_drop_table(  # noqa: PLR0913 - as the job
     table: Table,
-    spark: SparkSource,
+    spark: SparkSource = None,
     *,
     purge: bool = False,
     max_concurrent_deletes: int | None = None,

@@ -33,7 +33,7 @@ from icekeep.maintenance.deletion.plans import (
 from icekeep.maintenance.deletion.reclaim import NAMED_COUNT, Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.purge import JOB
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import OWN_DIRECTORY, metadata_directory
 from icekeep.spec.metadata_codec import parse_metadata

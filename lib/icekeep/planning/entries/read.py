@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from icekeep.planning.entries.decode import Decoded, DecodeTask, EntryFilter, ManifestsTask, decode, entries_schema
 from icekeep.planning.manifests.reader import ManifestDecoder, chosen_decoder
-from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import (
     REPORT,
     arrow_dataframe,

@@ -22,7 +22,7 @@ from icekeep.planning.manifests.distinct import DistinctManifests, ListedManifes
 from icekeep.planning.manifests.list_columns import UNKNOWN, ListedRows, StoredLists, rows_of
 from icekeep.planning.manifests.reader import ManifestDecoder, chosen_decoder
 from icekeep.planning.slow_reads import note_slow_read
-from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import (
     REPORT,
     dataframe_from_tasks,

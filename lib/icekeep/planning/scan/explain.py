@@ -11,7 +11,7 @@ from icekeep.planning.entries.decode import Decoded, EntryFilter, SpecFilter
 from icekeep.planning.entries.read import folded
 from icekeep.planning.scan.plan import FILE_COLUMNS, Scan, open_scan
 from icekeep.planning.scan.versions import VersionArguments
-from icekeep.planning.spark.sessions import SparkSource
+from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.evaluators import file_may_match, manifest_may_match, partition_matches
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, And, BoundPredicate, Expression, Or, chain
@@ -56,8 +56,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 def explain_file(
     table: Table,
-    spark: SparkSource,
     file: str,
+    spark: SparkSource = None,
     *,
     where: str | Expression = ALWAYS_TRUE,
     runtime: Runtime = SYSTEM,

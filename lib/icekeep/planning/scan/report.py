@@ -16,7 +16,7 @@ from icekeep.planning.scan.explain import Explanation, explain_file
 from icekeep.planning.scan.plan import Scan, few_files, open_scan, planned_files_with_deletes
 from icekeep.planning.scan.tally import COLUMNS, FileSize, SizeDistribution, Tally
 from icekeep.planning.scan.versions import VersionArguments
-from icekeep.planning.spark.sessions import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import collected
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -98,7 +98,7 @@ class PlanScanResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_scan(
     table: Table,
-    spark: SparkSource,
+    spark: SparkSource = None,
     *,
     where: str | Expression = ALWAYS_TRUE,
     runtime: Runtime = SYSTEM,
@@ -107,8 +107,8 @@ def plan_scan(
     """Say what a scan would read.
 
     Args:
-        spark: a session, or a function that starts one: none is needed below two million entries, or 200,000 where there are
-            deletes.
+        spark: a session, or a function that starts one; by default the session that runs, or a new one. None is needed below
+            two million entries, or 200,000 where there are deletes.
         where, version: as for `open_scan`, and so what it raises.
 
     Raises:
@@ -122,7 +122,7 @@ def plan_scan(
 
 def plan_scan_job(
     table: Table,
-    spark: SparkSource,
+    spark: SparkSource = None,
     *,
     explain: str | None = None,
     where: str | Expression = ALWAYS_TRUE,
@@ -131,7 +131,7 @@ def plan_scan_job(
 ) -> PlanScanResult | Explanation:
     """What the job does: `plan_scan`, or `explain_file` where a file is named; raises what they raise."""
     if explain is not None:
-        return explain_file(table, spark, explain, where=where, runtime=runtime, **version)
+        return explain_file(table, explain, spark, where=where, runtime=runtime, **version)
     return plan_scan(table, spark, where=where, runtime=runtime, **version)
 
 

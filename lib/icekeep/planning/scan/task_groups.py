@@ -28,6 +28,7 @@ from icekeep.planning.scan.plan import (
 )
 from icekeep.planning.scan.splits import FileToSplit, ReadOptions, Split, adapted_target_size, read_options, split_tasks
 from icekeep.planning.scan.versions import VersionArguments
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import arrow_dataframe, collected, hash_keys, parallelism
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -110,7 +111,7 @@ class PackedTasks(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_tasks(
     table: Table,
-    spark: SparkSession,
+    spark: SparkSource = None,
     *,
     where: str | Expression = ALWAYS_TRUE,
     runtime: Runtime = SYSTEM,
@@ -122,6 +123,7 @@ def plan_tasks(
     `read.split.open-file-cost` and `read.split.adaptive-size.enabled` say.
 
     Args:
+        spark: a session, or a function that starts one; by default the session that runs, or a new one.
         where, version: as for `open_scan`, and so what it raises.
 
     Raises:
@@ -129,12 +131,13 @@ def plan_tasks(
         InvalidTableError, MissingFileError, UnsupportedError: as for `planned_files_with_deletes`.
     """
     scan = open_scan(table, where=where, runtime=runtime, **version)
-    packed = packed_tasks(scan, spark)
+    session = started(spark)
+    packed = packed_tasks(scan, session)
     if packed.few is None:
         assert packed.many is not None
         return packed.many
     rows = [row for task in packed.few for row in task]
-    return arrow_dataframe(spark, pa.Table.from_pylist(rows, TASKS))
+    return arrow_dataframe(session, pa.Table.from_pylist(rows, TASKS))
 
 
 def planned_rows(scan: Scan) -> PlannedRows:

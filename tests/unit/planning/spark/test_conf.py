@@ -1,6 +1,6 @@
 import pytest
 
-from icekeep.operations.spark_conf import configured_properties
+from icekeep.planning.spark.conf import configured_properties
 
 
 @pytest.fixture

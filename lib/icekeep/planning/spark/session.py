@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from icekeep.errors import UsageError
-from icekeep.operations.spark_conf import configured_properties
+from icekeep.planning.spark.conf import configured_properties
 
 SUBMITTED_VARIABLE = "PYSPARK_GATEWAY_PORT"
 """An environment variable that `spark-submit` sets: a JVM runs already and knows the configuration."""
@@ -126,7 +126,7 @@ def _quiet_jvm(configured: Mapping[str, str]) -> dict[str, str]:
 
 def _worker_path(configured: Mapping[str, str]) -> dict[str, str]:
     """Workers import this package too; where it runs from a checkout they are told where that is."""
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     if root.name in ("site-packages", "dist-packages") or not root.is_dir():
         return {}
     paths = [str(root), *filter(None, [configured.get(_WORKER_PATH)])]

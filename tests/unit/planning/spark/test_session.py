@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from icekeep.errors import UsageError
-from icekeep.operations.session import build_session, live_properties, session_settings, stop_session
+from icekeep.planning.spark.session import build_session, live_properties, session_settings, stop_session
 
 LIB = Path(__file__).resolve().parents[3] / "lib"
 
@@ -36,7 +36,7 @@ def test_without_pyspark_one_line_says_what_to_install():
     code = (
         "import sys; sys.modules['pyspark'] = None\n"
         "from icekeep.operations.running import resolve\n"
-        "try: resolve('icekeep.operations.session:build_session')\n"
+        "try: resolve('icekeep.planning.spark.session:build_session')\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
     done = subprocess.run(
