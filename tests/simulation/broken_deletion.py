@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from icekeep.maintenance.deletion import earlier
-from icekeep.maintenance.deletion.claims import Claim
+from icekeep.maintenance.deletion.claims import LEASE_MS, Claim, take_claim
 from icekeep.maintenance.deletion.keeping import Kept
-from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.expiration import execute as expiring
 from icekeep.maintenance.orphans import execute as removing
 from icekeep.maintenance.orphans import waiting
+from icekeep.maintenance.restoring import job as restoring
+from icekeep.runtime import Runtime
+from icekeep.storage.base import Storage
 from icekeep.storage.vended import VendedProperties
 from simulation.replacing import replaced
 
@@ -24,10 +26,13 @@ def forgets_what_waits() -> AbstractContextManager[Any]:
     return _all(replaced(waiting, "_plans", lambda table: iter(())), _asks_no_other_plan(removing))
 
 
-def carries_on_whoever_took_over() -> AbstractContextManager[Any]:
-    """Looks neither at the claim nor at the table while it deletes (MAINTENANCE 1.3)."""
-    names = ("check", "begin_deleting")
-    return _all(_looks_once(), *(replaced(Claim, name, lambda self, storage, runtime: None) for name in names))
+def takes_a_plan_from_a_run_at_work() -> AbstractContextManager[Any]:
+    """A restore goes by a claim although the run that made one is alive, with a call under way (MAINTENANCE 1.3)."""
+
+    def take(directory: str, job: str, storage: Storage, runtime: Runtime, now_ms: int) -> Claim:
+        return take_claim(directory, job, storage, runtime, now_ms + LEASE_MS + 1)
+
+    return replaced(restoring, "take_claim", take)
 
 
 def deletes_what_another_plan_keeps() -> AbstractContextManager[Any]:
@@ -38,11 +43,6 @@ def deletes_what_another_plan_keeps() -> AbstractContextManager[Any]:
 def asks_for_no_new_credentials() -> AbstractContextManager[Any]:
     """Gives up when a store refuses credentials that have ended (CORE C3)."""
     return replaced(VendedProperties, "_renewed_after", lambda self, used: False)
-
-
-def _looks_once() -> AbstractContextManager[Any]:
-    """Deletes by what was in use when a plan was proved."""
-    return replaced(TableLook, "__call__", lambda self: _NOTHING_IN_USE)
 
 
 def _asks_no_other_plan(at: ModuleType) -> AbstractContextManager[Any]:

@@ -33,7 +33,6 @@ from simulation.file_operations import (
 from simulation.history import History
 from simulation.manifest_operations import MergeManifests, MergeManifestsAndClean
 from simulation.operations import Make
-from simulation.orphan_operations import RestoreBeside
 from simulation.publishing_operations import Publish, Stage
 from simulation.ref_operations import MakeBranchOrTag, MoveBranchOrTag, RenameABranch
 from simulation.snapshot_operations import Expire, ExpireAndReclaim, Rollback, SetCurrent
@@ -161,9 +160,7 @@ MUTANTS: dict[Mutant, Hunt] = {
         "D4", at=123, likes=(DeleteByValue, Compact, MergeManifestsAndClean)
     ),
     broken_deletion.forgets_what_waits: Hunt("G2", at=1, orphans=True),
-    broken_deletion.carries_on_whoever_took_over: Hunt(
-        "G1", at=311, catalog=POINTER, share=0.0, likes=(RestoreBeside,), orphans=True
-    ),
+    broken_deletion.takes_a_plan_from_a_run_at_work: Hunt("G1", at=79881),
     broken_deletion.deletes_what_another_plan_keeps: Hunt("G2", at=52549, orphans=True),
     broken_deletion.asks_for_no_new_credentials: Hunt("V1", at=2, credentials=True),
     broken_streaming.refuses_what_has_changed: Hunt("C11", streams=True),
