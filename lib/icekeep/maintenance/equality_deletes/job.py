@@ -142,7 +142,7 @@ class _Run:
             parse_options(ConvertEqualityDeletesOptions, options), table.metadata.properties
         )
         self._scan = open_scan(table, where=where, ref=branch, runtime=runtime)
-        self._spark = started(spark)
+        self._spark = spark
 
     def plan(self) -> ConversionPlan:
         return plan(self._scan, self._spark, self._branch)
@@ -187,12 +187,12 @@ class _Run:
             planned,
             metadata,
             self._table.storage,
-            self._spark,
+            started(self._spark),
             delete_format=delete_format(metadata.properties),
             granularity=self._granularity,
             operation_id=run_id,
         )
-        return execute(planned, writer, self._spark, self._listener)
+        return execute(planned, writer, started(self._spark), self._listener)
 
     def _commit(self, planned: ConversionPlan, done: list[ConversionOutcome], heartbeat: Heartbeat) -> None:
         change = ConvertDeletes(
@@ -205,7 +205,7 @@ class _Run:
             starting_sequence_number=planned.sequence_number,
             branch=self._branch,
         )
-        reader = SparkManifestReader(self._spark, self._table.storage)
+        reader = SparkManifestReader(started(self._spark), self._table.storage)
         looking = heartbeat.looking(change, [file.file_path for file in change.added])
         try:
             commit(self._table, looking, reader=reader, runtime=self._runtime, listener=self._listener)

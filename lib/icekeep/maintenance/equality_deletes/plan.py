@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -26,6 +26,7 @@ from icekeep.planning.entries.read import Place as ReadingPlace
 from icekeep.planning.entries.select_manifests import data_manifests, delete_manifests
 from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
 from icekeep.planning.scan.plan import Scan, refuse_encrypted_file
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import collected
 from icekeep.spec.applicability import greatest_reached
 from icekeep.spec.filters.evaluators import partition_matches
@@ -96,7 +97,7 @@ class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True):
     files: DataFiles = DataFiles(few=[])
 
 
-def plan(scan: Scan, spark: SparkSession, branch: str, *, driver_limit: int = DRIVER_ENTRIES_COUNT) -> ConversionPlan:
+def plan(scan: Scan, spark: SparkSource, branch: str, *, driver_limit: int = DRIVER_ENTRIES_COUNT) -> ConversionPlan:
     """Say what a run does with the equality deletes of a scan, whose filter chooses partitions.
 
     Args:
@@ -112,7 +113,7 @@ def plan(scan: Scan, spark: SparkSession, branch: str, *, driver_limit: int = DR
 class _Planner:
     """Plans one round."""
 
-    def __init__(self, scan: Scan, spark: SparkSession, branch: str, driver_limit: int) -> None:
+    def __init__(self, scan: Scan, spark: SparkSource, branch: str, driver_limit: int) -> None:
         self._scan, self._spark, self._branch = scan, spark, branch
         self._metadata, self._storage = scan.table.metadata, scan.table.storage
         self._data, self._deletes = data_manifests(scan.listed), delete_manifests(scan.listed)
@@ -157,7 +158,9 @@ class _Planner:
             some = few_entries(self._storage, self._deletes, self._everything(self._deletes), columns, reading.decoder)
             rows = some.filter(pc.equal(some["content"], int(FileContent.EQUALITY_DELETES))).to_pylist()
         else:
-            some = entries(self._storage, self._spark, self._deletes, self._everything(self._deletes), columns, reading)
+            some = entries(
+                self._storage, started(self._spark), self._deletes, self._everything(self._deletes), columns, reading
+            )
             rows = [
                 row.asDict() for row in collected(some.where(F.col("content") == int(FileContent.EQUALITY_DELETES)))
             ]
@@ -172,7 +175,7 @@ class _Planner:
 
     def _all_data(self) -> DataFrame:
         return entries(
-            self._storage, self._spark, self._data, self._everything(self._data), DATA_COLUMNS, self._reading
+            self._storage, started(self._spark), self._data, self._everything(self._data), DATA_COLUMNS, self._reading
         )
 
     def _everything(self, manifests: Sequence[ManifestFile]) -> EntryFilter:
@@ -215,7 +218,9 @@ class _Planner:
                 return DataFiles(few=rows)
         many = self._all_data().mapInArrow(partial(_reached_rows, reach), from_arrow_schema(_DATA))
         if with_positions:
-            every = entries(self._storage, self._spark, self._deletes, self._everything(self._deletes), _DELETE_COLUMNS)
+            every = entries(
+                self._storage, started(self._spark), self._deletes, self._everything(self._deletes), _DELETE_COLUMNS
+            )
             of_positions = every.where(F.col("content") == int(FileContent.POSITION_DELETES))
             many = with_deletes(many, of_positions, self._metadata.specs_by_id)
         return DataFiles(many=many)

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from icekeep.commit.file_sets import ReadFile
@@ -21,6 +21,7 @@ from icekeep.planning.entries.decode import EntryFilter
 from icekeep.planning.entries.read import Place, chosen_reading, entries, few_entries
 from icekeep.planning.entries.select_manifests import ManifestSelection, delete_manifests, select_manifests
 from icekeep.planning.scan.plan import Scan
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import arrow_dataframe
 from icekeep.spec.applicability import is_deletion_vector, named_range
 from icekeep.spec.manifests.encode import PartitionCodecs
@@ -88,7 +89,7 @@ class PositionDeletes(msgspec.Struct, frozen=True, kw_only=True):
     dangling: tuple[ReadFile, ...] = ()
 
 
-def position_deletes(scan: Scan, spark: SparkSession) -> PositionDeletes:
+def position_deletes(scan: Scan, spark: SparkSource) -> PositionDeletes:
     """Look at the delete files whose partition the filter of a scan leaves possible.
 
     The driver holds them, and the paths and sequence numbers of the data files in their partitions.
@@ -113,13 +114,13 @@ def _of_positions(files: DataFrame) -> DataFrame:
     return files.where(F.col("content") == int(FileContent.POSITION_DELETES))
 
 
-def _lying_in(files: DataFrame, partitions: pa.Table, spark: SparkSession) -> DataFrame:
-    wanted = F.broadcast(arrow_dataframe(spark, partitions))
+def _lying_in(files: DataFrame, partitions: pa.Table, spark: SparkSource) -> DataFrame:
+    wanted = F.broadcast(arrow_dataframe(started(spark), partitions))
     return files.join(wanted, ["spec_id", "partition"], "left_semi")
 
 
 def _read(
-    scan: Scan, spark: SparkSession, selection: ManifestSelection, columns: frozenset[str], narrowed: Any
+    scan: Scan, spark: SparkSource, selection: ManifestSelection, columns: frozenset[str], narrowed: Any
 ) -> pa.Table:
     """The live entries of some manifests; of many, what `narrowed` leaves of them in Spark."""
     storage, opened = scan.table.storage, selection.opened
@@ -127,7 +128,7 @@ def _read(
     reading = chosen_reading(opened)
     if reading.place is Place.DRIVER:
         return few_entries(storage, opened, wanted, columns, reading.decoder)
-    return narrowed(entries(storage, spark, opened, wanted, columns, reading)).toArrow()
+    return narrowed(entries(storage, started(spark), opened, wanted, columns, reading)).toArrow()
 
 
 def _in_order(deletes: pa.Table) -> pa.Table:

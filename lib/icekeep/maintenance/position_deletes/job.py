@@ -169,7 +169,7 @@ class _Run:
         self.options = parse_options(RewritePositionDeletesOptions, options)
         check_arguments(table.metadata, options=self.options)
         head_to_commit_to(table.metadata, branch)
-        self.spark = started(spark)
+        self.spark = spark
         self.where, self.branch = where, branch
         self.run_id = str(runtime.new_uuid())
         self._executions_count = 0
@@ -190,7 +190,7 @@ class _Run:
         rules = group_rules(metadata, self.options)
         return Execution(
             table=self.table,
-            spark=self.spark,
+            spark=started(self.spark),
             context=TaskContext(
                 metadata=metadata,
                 sizes=rules.sizes,
@@ -220,7 +220,7 @@ class _Run:
                 table=self.table,
                 branch=self.branch,
                 options=self.options,
-                reader=SparkManifestReader(self.spark, self.table.storage),
+                reader=SparkManifestReader(started(self.spark), self.table.storage),
                 listener=self.listener,
                 runtime=self.runtime,
                 heartbeat=heartbeat,

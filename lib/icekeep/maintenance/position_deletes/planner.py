@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
-from pyspark.sql import SparkSession
 
 from icekeep.commit.manifest_writer import refuse_unknown_transforms
 from icekeep.formats.deletes.options import Granularity, delete_granularity
@@ -22,6 +21,7 @@ from icekeep.maintenance.position_deletes.options import (
 )
 from icekeep.maintenance.position_deletes.plan import DeleteGroup, DeletesPlan
 from icekeep.planning.scan.plan import Scan
+from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
 
@@ -46,7 +46,7 @@ class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
     makes_vectors: bool
 
 
-def plan(scan: Scan, spark: SparkSession, options: RewritePositionDeletesOptions, *, branch: str) -> DeletesPlan:
+def plan(scan: Scan, spark: SparkSource, options: RewritePositionDeletesOptions, *, branch: str) -> DeletesPlan:
     """Say what a run does with the position deletes of a scan of a branch.
 
     Raises:
