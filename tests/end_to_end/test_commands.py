@@ -61,6 +61,7 @@ def test_a_wrong_name_is_one_line_and_exit_status_2(operator: Operator, words: s
     assert len(done.err.strip().splitlines()) == 1
 
 
+@pytest.mark.nightly
 def test_a_branch_is_compacted_from_the_shell_and_main_does_not_move(operator: Operator) -> None:
     table = create_branch(operator.lake.filled(), "audit")
     main = table.metadata.current_snapshot_id

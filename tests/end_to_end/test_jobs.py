@@ -44,6 +44,7 @@ def test_a_dry_run_prints_the_plan_and_changes_nothing(operator: Operator) -> No
     assert operator.lake.files_on_disk() == files
 
 
+@pytest.mark.nightly
 def test_a_second_run_has_nothing_to_do_and_succeeds(operator: Operator) -> None:
     operator.lake.filled(commits=1, files=2)
     done = operator.run("compact", "--output", "json")
@@ -94,7 +95,9 @@ def test_gc_disabled_is_exit_status_4(operator: Operator) -> None:
     assert "gc.enabled=false" in done.complaint
 
 
-@pytest.mark.parametrize("job", ["plan_scan", "compact", "rewrite_manifests", "expire_snapshots"])
+@pytest.mark.parametrize(
+    "job", ["plan_scan", pytest.param("compact", marks=pytest.mark.nightly), "rewrite_manifests", "expire_snapshots"]
+)
 def test_an_encrypted_table_is_exit_status_4(operator: Operator, job: str) -> None:
     operator.lake.create()
     operator.lake.edit_metadata(encryption_keys=[{"key-id": "1", "encrypted-key-metadata": "aWNlYmVyZwo="}])
@@ -119,6 +122,7 @@ def test_a_failed_job_is_exit_status_1_one_json_object_and_a_result_file(operato
     assert (operator.lake.content_on_disk(), after.snapshots, set(after.refs)) == (files, snapshots, {"main"})
 
 
+@pytest.mark.nightly
 def test_pyiceberg_appending_while_compact_runs_loses_nothing(operator: Operator) -> None:
     operator.lake.filled(commits=10, rows=200)
     expected = operator.lake.rows()
@@ -149,7 +153,9 @@ def test_pyiceberg_appending_while_compact_runs_loses_nothing(operator: Operator
     assert operator.lake.rows() == expected
 
 
-@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("sent", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.nightly)]
+)
 def test_an_interrupted_job_leaves_the_table_as_it_was(operator: Operator, sent: signal.Signals, status: int) -> None:
     operator.lake.filled(commits=8, rows=400)
     rows, content = operator.lake.rows(), operator.lake.content_on_disk()

@@ -45,7 +45,7 @@ def carry_on(operator: Operator, spark: SparkSession, bytes_to_rewrite: int) -> 
     ("submit", "name"),
     [
         pytest.param(False, "committing", id="driver-committing"),
-        pytest.param(True, "rewriting", id="spark-submit-rewriting"),
+        pytest.param(True, "rewriting", id="spark-submit-rewriting", marks=pytest.mark.nightly),
     ],
 )
 def test_a_killed_compaction_leaves_the_table_whole_and_the_next_one_carries_on(

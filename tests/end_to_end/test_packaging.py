@@ -53,6 +53,7 @@ def test_the_wheel_holds_the_whole_package_and_its_command(dist: Path, tmp_path:
     assert "compact" in done.stdout
 
 
+@pytest.mark.nightly
 def test_the_zip_reaches_driver_and_executors_by_py_files(dist: Path, tmp_path: Path, operator: Operator) -> None:
     script = tmp_path / "where.py"
     script.write_text(WHERE)

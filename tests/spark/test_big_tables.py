@@ -14,6 +14,8 @@ from icekeep.spec.manifests.structs import DataFile, FieldSummary, ManifestFile
 from icekeep.spec.types import DATE
 from icekeep.spec.values import value_to_bytes
 
+pytestmark = pytest.mark.nightly
+
 SHAPE = Shape(entries=2000, manifests=4, partitions=100)
 
 
