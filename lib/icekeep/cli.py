@@ -14,10 +14,11 @@ from typing import Any
 
 import msgspec
 
+from icekeep.errors import one_line
 from icekeep.operations.acting import run_verb
 from icekeep.operations.arguments import CONFIG_SHOW, Command, OutputWish, named_command, output_wish, parse_command
 from icekeep.operations.config import read_config
-from icekeep.operations.failures import describe_error, one_line, our_error
+from icekeep.operations.failures import describe_error, our_error
 from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.logs import LoggedEvents, configure_logs

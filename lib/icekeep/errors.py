@@ -23,7 +23,12 @@ A message is one line: what is wrong, where, what to do; lower-case start, no fu
 exit status of a job that ends with that error (`cli.py` is the only place that prints or exits).
 """
 
+import re
+from collections.abc import Sequence
 from typing import Any
+
+_CAUSE = re.compile(r"^Caused by: (\S.*)$", re.MULTILINE)
+_LINE_LENGTH_MAX = 500
 
 
 class IcekeepError(Exception):
@@ -58,6 +63,29 @@ def revived(name: str, message: str) -> IcekeepError:
     """The error of a class named `name`, from its message alone: as it arrives from another process as text."""
     known = {cls.__name__: cls for cls in _subclasses(IcekeepError)}
     return _rebuild(known.get(name, IcekeepError), message, {})
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, to stand within a message of ours that says whose error it is."""
+    text = error.message if isinstance(error, IcekeepError) else str(error)
+    return next(iter(text.splitlines()), "") or type(error).__name__
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, in one line, to stand alone: our message, or its class and the innermost cause that Java names."""
+    if isinstance(error, IcekeepError):
+        return error.message
+    text = str(error)
+    causes = _CAUSE.findall(text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = causes[-1] if causes else lines[0] if lines else ""
+    name = type(error).__name__
+    return f"{name}: {said}"[:_LINE_LENGTH_MAX] if said else name
+
+
+def and_more(names: Sequence[str]) -> str:
+    """What follows the first of some names in a message that gives one as an example."""
+    return f" and {len(names) - 1} more" if len(names) > 1 else ""
 
 
 def _subclasses(cls: type[IcekeepError]) -> list[type[IcekeepError]]:

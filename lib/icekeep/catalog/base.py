@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from icekeep.errors import IcekeepError, NotFoundError, UsageError
+from icekeep.errors import NotFoundError, UsageError
 from icekeep.spec.history import HistoryEntry, history
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
@@ -347,9 +347,3 @@ def no_such_namespace(catalog: Catalog, namespace: Identifier) -> NotFoundError:
 def table_exists(catalog: Catalog, identifier: Identifier) -> UsageError:
     """The error for a table that is there although it must not be."""
     return UsageError(f"table {format_identifier(identifier)!r} exists already in catalog {catalog.name!r}")
-
-
-def one_line(error: BaseException) -> str:
-    """What an exception says, cut to its first line."""
-    text = error.message if isinstance(error, IcekeepError) else str(error)
-    return next(iter(text.splitlines()), "") or type(error).__name__

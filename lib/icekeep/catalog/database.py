@@ -16,7 +16,6 @@ from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from icekeep.catalog.base import one_line
 from icekeep.catalog.database_errors import is_absent, is_busy, is_duplicate, may_pass, proves_refusal
 from icekeep.errors import (
     ConfigError,
@@ -25,6 +24,7 @@ from icekeep.errors import (
     UnavailableError,
     UnsupportedError,
     UsageError,
+    first_line,
 )
 
 T = TypeVar("T")
@@ -285,11 +285,11 @@ def _make_engine(url: URL) -> Engine:
     except ImportError as error:
         raise UsageError(
             f"the driver of {url.get_backend_name()} is not installed: pip install 'icekeep[postgres]' brings psycopg, "
-            f"for addresses that begin with postgresql:// ({one_line(error)})",
+            f"for addresses that begin with postgresql:// ({first_line(error)})",
             module=error.name,
         ) from error
     except ArgumentError as error:
-        raise UsageError(f"cannot open a database with {url.drivername!r}: {one_line(error)}") from error
+        raise UsageError(f"cannot open a database with {url.drivername!r}: {first_line(error)}") from error
     if is_sqlite:
         event.listen(engine, "connect", _leave_transactions_to_us)
         event.listen(engine, "begin", _begin_sqlite)
@@ -336,4 +336,4 @@ def _hanging_up(connection: Connection) -> Iterator[None]:
 
 def _text(error: Exception) -> str:
     """What the database said, without the statement and its parameters."""
-    return one_line(getattr(error, "orig", None) or error)
+    return first_line(getattr(error, "orig", None) or error)

@@ -21,7 +21,6 @@ from icekeep.catalog.base import (
     format_identifier,
     no_such_namespace,
     no_such_table,
-    one_line,
     table_exists,
     validate_namespace,
     validate_table_identifier,
@@ -54,6 +53,7 @@ from icekeep.errors import (
     SafetyError,
     UnsupportedError,
     UsageError,
+    first_line,
 )
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
@@ -319,7 +319,7 @@ class FilesystemCatalog:
             try:
                 is_ours = is_unique and self._storage.read(location) == data
             except IcekeepError as error:
-                return Unknown(one_line(error), location)
+                return Unknown(first_line(error), location)
             if not is_ours:
                 return Conflict(f"another writer committed {location!r}", is_final=True)
         return Committed(table)
@@ -346,7 +346,7 @@ class FilesystemCatalog:
             if self._descends(head.location, table):
                 return Committed(table)
         except IcekeepError as error:
-            return Unknown(f"the commit cannot be looked at: {one_line(error)}", location)
+            return Unknown(f"the commit cannot be looked at: {first_line(error)}", location)
         return Unknown(f"another writer replaced it: {head.location!r} does not descend from it", location)
 
     def _is_behind(self, directory: str, version: int) -> bool:

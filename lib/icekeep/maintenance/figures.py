@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from icekeep.errors import IcekeepError
+from icekeep.errors import one_line
 from icekeep.events import Listener, Warned
 
 Figure = TypeVar("Figure")
@@ -15,13 +15,5 @@ def only_told(what: str, measure: Callable[[], Figure], default: Default, listen
     try:
         return measure()
     except Exception as error:  # noqa: BLE001 - a number in the result is not worth the work of the run
-        listener.on(Warned(f"{what} is not known: {line_of(error)}; the work itself is not affected"))
+        listener.on(Warned(f"{what} is not known: {one_line(error)}; the work itself is not affected"))
         return default
-
-
-def line_of(error: Exception) -> str:
-    """What an error says, in one line."""
-    if isinstance(error, IcekeepError):
-        return error.message
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0]}" if lines else repr(error)

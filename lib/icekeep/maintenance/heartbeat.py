@@ -22,9 +22,8 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.base import Change
-from icekeep.errors import IcekeepError, SafetyError
+from icekeep.errors import IcekeepError, SafetyError, one_line
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.figures import line_of
 from icekeep.maintenance.restoring.looking import seen
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import own_directory
@@ -76,7 +75,7 @@ class Heartbeat:
                 self._has_warned = True
                 self._listener.on(
                     Warned(
-                        f"run {self.run_id} of {self._job} cannot say that it is alive: {line_of(error)}; jobs that clean up "
+                        f"run {self.run_id} of {self._job} cannot say that it is alive: {one_line(error)}; jobs that clean up "
                         "may take it for dead after a day"
                     )
                 )

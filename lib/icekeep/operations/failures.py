@@ -7,11 +7,9 @@ import re
 from typing import Any
 
 from icekeep import errors
-from icekeep.errors import IcekeepError
+from icekeep.errors import IcekeepError, one_line
 
 _OURS = re.compile(r"icekeep\.errors\.([A-Za-z]+): (\S.*)")
-_CAUSE = re.compile(r"^Caused by: (\S.*)$", re.MULTILINE)
-_MAX_LENGTH = 500
 
 
 def our_error(failure: BaseException) -> IcekeepError | None:
@@ -34,15 +32,3 @@ def describe_error(failure: BaseException) -> dict[str, Any]:
     if ours is None:
         return {"kind": "unexpected", "message": one_line(failure)}
     return {"kind": ours.kind, "message": ours.message, **({"facts": ours.facts} if ours.facts else {})}
-
-
-def one_line(failure: BaseException) -> str:
-    """What an exception says that helps: the innermost cause that Java names, otherwise its first line."""
-    if isinstance(failure, IcekeepError):
-        return failure.message
-    text = str(failure)
-    causes = _CAUSE.findall(text)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = causes[-1] if causes else lines[0] if lines else ""
-    name = type(failure).__name__
-    return f"{name}: {said}"[:_MAX_LENGTH] if said else name

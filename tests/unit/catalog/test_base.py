@@ -3,8 +3,8 @@ from itertools import pairwise
 
 import pytest
 
-from icekeep.catalog.base import format_identifier, one_line, parse_identifier, validate_namespace
-from icekeep.errors import ConflictError, UsageError
+from icekeep.catalog.base import format_identifier, parse_identifier, validate_namespace
+from icekeep.errors import ConflictError, UsageError, first_line
 from icekeep.tables.rollback import rollback_to_snapshot
 from kit.memory_catalog import MemoryCatalog
 from kit.tables import add, memory_table
@@ -36,8 +36,8 @@ def test_a_namespace_may_have_one_level():
         (ConflictError("lost", table="db.events"), "lost"),
     ],
 )
-def test_an_error_in_a_message_is_one_line(error, text):
-    assert one_line(error) == text
+def test_an_error_in_a_message_is_first_line(error, text):
+    assert first_line(error) == text
 
 
 def test_a_table_says_what_it_is_in_one_line_and_to_a_notebook():

@@ -1,7 +1,7 @@
 import pytest
 
-from icekeep.errors import ConflictError, IcekeepError, InvalidTableError, OptionError
-from icekeep.operations.failures import describe_error, one_line, our_error
+from icekeep.errors import ConflictError, IcekeepError, InvalidTableError, OptionError, one_line
+from icekeep.operations.failures import describe_error, our_error
 
 FROM_AN_EXECUTOR = """An error occurred while calling o63.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times

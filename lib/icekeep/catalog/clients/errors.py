@@ -10,8 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from icekeep.catalog.base import one_line
-from icekeep.errors import IcekeepError, NotFoundError, UnavailableError, UnsupportedError, UsageError
+from icekeep.errors import IcekeepError, NotFoundError, UnavailableError, UnsupportedError, UsageError, first_line
 
 _SECRET_WORDS = ("token", "secret", "credential", "password", "access-key", "sas", "account-key")
 _SHORTEST_SECRET = 4
@@ -93,9 +92,9 @@ def described(error: BaseException, secrets: Mapping[str, str]) -> str:
     model_error = next((link for link in _chain(error) if is_model_error(link) and hasattr(link, "errors")), None)
     if model_error is not None:
         first = model_error.errors()[0]
-        text = f"{'.'.join(map(str, first['loc'])) or 'the body'}: {one_line(Exception(first['msg']))}"
+        text = f"{'.'.join(map(str, first['loc'])) or 'the body'}: {first_line(Exception(first['msg']))}"
     else:
-        text = one_line(error)
+        text = first_line(error)
     for name, value in secrets.items():
         is_secret = any(word in name.lower() for word in _SECRET_WORDS)
         if is_secret and len(str(value)) >= _SHORTEST_SECRET:

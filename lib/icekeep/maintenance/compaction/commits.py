@@ -15,7 +15,7 @@ from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.file_sets import HELD_MAX_COUNT, FileSet, ReadFile, StoredFileSet
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import CommitResult, commit
-from icekeep.errors import ConflictError, IcekeepBug, IcekeepError, JobFailedError, OutcomeUnknownError
+from icekeep.errors import ConflictError, IcekeepBug, IcekeepError, JobFailedError, OutcomeUnknownError, one_line
 from icekeep.events import Listener, Warned
 from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.maintenance.compaction.carrying import CarriedDeletes
@@ -31,7 +31,6 @@ from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files
 from icekeep.maintenance.compaction.removed_files import partition_types, read_files
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
-from icekeep.maintenance.figures import line_of
 from icekeep.maintenance.heartbeat import Heartbeat
 from icekeep.runtime import Runtime
 from icekeep.spec.applicability import AppliedDelete
@@ -110,7 +109,7 @@ class _Committer:
         hint = " (a bug of icekeep, please report it)" if isinstance(error, IcekeepBug) else ""
         self._commits.listener.on(
             Warned(
-                f"{self.commits_count} commits of the run are in the table, the rest was not done: {line_of(error)}{hint}"
+                f"{self.commits_count} commits of the run are in the table, the rest was not done: {one_line(error)}{hint}"
             )
         )
 

@@ -14,7 +14,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.retry import RetryPolicy
-from icekeep.errors import ConflictError, IcekeepError, NotFoundError, OutcomeUnknownError
+from icekeep.errors import ConflictError, IcekeepError, NotFoundError, OutcomeUnknownError, one_line
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
 from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.commits import Commits, Committed, commit_groups
@@ -30,7 +30,7 @@ from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.maintenance.compaction.stitched import Metrics, metrics_of
 from icekeep.maintenance.compaction.strategy import chosen_strategy, order_summary
 from icekeep.maintenance.compaction.tasks import GroupContext
-from icekeep.maintenance.figures import line_of, only_told
+from icekeep.maintenance.figures import only_told
 from icekeep.maintenance.heartbeat import beating
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.runs import sweep_runs
@@ -113,7 +113,7 @@ def compact(  # noqa: PLR0913 - the arguments of Iceberg's procedure
             if not result.commits_count:
                 raise
             listener.on(
-                Warned(f"{len(refused)} data files could not be planned anew, and are as they were: {line_of(error)}")
+                Warned(f"{len(refused)} data files could not be planned anew, and are as they were: {one_line(error)}")
             )
             break
         result = result.followed_by(more)

@@ -10,9 +10,16 @@ from typing import Any, cast
 
 import msgspec
 
-from icekeep.catalog.base import Catalog, Identifier, Pointer, format_identifier, one_line
+from icekeep.catalog.base import Catalog, Identifier, Pointer, format_identifier
 from icekeep.catalog.version_files import parse_version_name
-from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, NotFoundError, UnsupportedError
+from icekeep.errors import (
+    IcekeepError,
+    InvalidTableError,
+    MissingFileError,
+    NotFoundError,
+    UnsupportedError,
+    first_line,
+)
 from icekeep.maintenance.deletion.territory import place_of
 from icekeep.spec.layout import data_directory, metadata_directory
 from icekeep.spec.metadata import TableMetadata
@@ -69,12 +76,12 @@ def look_at(catalog: Catalog, identifier: Identifier) -> Neighbour | None:
                 if pointer.metadata_location == missing:
                     raise
     except NotFoundError as error:
-        return Neighbour(identifier, problem=one_line(error)) if _is_listed(catalog, identifier) else None
+        return Neighbour(identifier, problem=first_line(error)) if _is_listed(catalog, identifier) else None
     except IcekeepError as error:
         places, is_whole = _told_places(catalog, identifier)
         # A table of another format has no properties that could lead elsewhere.
         may_lie_elsewhere = not is_whole and not isinstance(error, UnsupportedError)
-        return Neighbour(identifier, places=places, problem=one_line(error), may_lie_elsewhere=may_lie_elsewhere)
+        return Neighbour(identifier, places=places, problem=first_line(error), may_lie_elsewhere=may_lie_elsewhere)
 
 
 def forget_places() -> None:

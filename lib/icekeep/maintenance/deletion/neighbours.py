@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import msgspec
 
-from icekeep.catalog.base import Identifier, Table, format_identifier, one_line
-from icekeep.errors import IcekeepError, InvalidTableError, NotFoundError, SafetyError
+from icekeep.catalog.base import Identifier, Table, format_identifier
+from icekeep.errors import IcekeepError, InvalidTableError, NotFoundError, SafetyError, first_line
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.deletion.neighbour_places import Neighbour, Places, look_at
 from icekeep.maintenance.deletion.territory import place_of, table_roots
@@ -119,7 +119,7 @@ def _all_tables(table: Table, *, is_listed: bool) -> tuple[list[Identifier], str
     try:
         namespaces.update(catalog.list_namespaces())
     except IcekeepError as error:
-        problems.append(f"catalog {catalog.name!r} does not list its namespaces: {one_line(error)}")
+        problems.append(f"catalog {catalog.name!r} does not list its namespaces: {first_line(error)}")
 
     def list_one(namespace: Identifier) -> tuple[Sequence[Identifier], str]:
         try:
@@ -129,7 +129,7 @@ def _all_tables(table: Table, *, is_listed: bool) -> tuple[list[Identifier], str
             return (), ""
         except IcekeepError as error:
             text = format_identifier(namespace)
-            return (), f"catalog {catalog.name!r} does not list the tables of namespace {text!r}: {one_line(error)}"
+            return (), f"catalog {catalog.name!r} does not list the tables of namespace {text!r}: {first_line(error)}"
 
     identifiers: list[Identifier] = []
     for listed, problem in _each(list_one, sorted(namespaces)):

@@ -35,7 +35,7 @@ class ExpirationPlan(msgspec.Struct, frozen=True, kw_only=True):
         files: the locations of the first thousand.
         refs: what each reference keeps alive after it.
         kept_for_writers: snapshots that stay only because a writer's progress is in them or before them.
-        unreadable: files of expired snapshots that cannot be read; what only they lead to stays.
+        unreadable_files: files of expired snapshots that cannot be read; what only they lead to stays.
         hash: what `--approve` takes for exactly this.
         unlisted_reason: why the catalog cannot tell where other tables lie; empty if it can.
     """
@@ -51,7 +51,7 @@ class ExpirationPlan(msgspec.Struct, frozen=True, kw_only=True):
     files_by_kind: tuple[FilesOfKind, ...]
     refs: tuple[RefHoldings, ...]
     kept_for_writers: tuple[KeptForWriter, ...]
-    unreadable: tuple[str, ...]
+    unreadable_files: tuple[str, ...]
     files: tuple[str, ...]
     hash: str
     unlisted_reason: str = ""
@@ -141,7 +141,7 @@ def expiration_plan(
         files_by_kind=found.files,
         refs=refs,
         kept_for_writers=expired.kept,
-        unreadable=found.unreadable,
+        unreadable_files=found.unreadable,
         files=found.sample,
         hash=plan_hash,
     )

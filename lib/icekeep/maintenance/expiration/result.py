@@ -19,7 +19,7 @@ class ExpireSnapshotsResult(msgspec.Struct, frozen=True, kw_only=True):
         missing_files_count: files that were gone already.
         kept_outside_files_count: files that are garbage and lie outside the table's places: they may belong to others.
         kept_for_writers: snapshots that stay only because a writer's progress is in them or before them.
-        unreadable: files of expired snapshots that cannot be read; what only they lead to stays.
+        unreadable_files: files of expired snapshots that cannot be read; what only they lead to stays.
         untotalled_snapshots_count: retained snapshots whose summaries have no totals to hold their manifest lists against.
         finished_files_count, emptied_trash_files_count, kept_again_files_count: what came of plans of earlier runs.
         problems: why plans of earlier runs that are due were not carried out.
@@ -49,7 +49,7 @@ class ExpireSnapshotsResult(msgspec.Struct, frozen=True, kw_only=True):
     kept_outside_files_count: int = 0
     untotalled_snapshots_count: int = 0
     kept_for_writers: tuple[KeptForWriter, ...] = ()
-    unreadable: tuple[str, ...] = ()
+    unreadable_files: tuple[str, ...] = ()
     finished_files_count: int = 0
     emptied_trash_files_count: int = 0
     kept_again_files_count: int = 0
@@ -109,7 +109,7 @@ def _with_run(told: ExpireSnapshotsResult, done: Expiration) -> ExpireSnapshotsR
         kept_again_files_count=told.kept_again_files_count + (0 if reclaimed is None else reclaimed.kept_count),
         kept_outside_files_count=done.found.outside_count,
         untotalled_snapshots_count=done.untotalled_count,
-        unreadable=done.found.unreadable,
+        unreadable_files=done.found.unreadable,
         plan_location=plan.directory if plan is not None and is_there else None,
         hash=None if plan is None else plan.hash,
     )

@@ -30,7 +30,7 @@ class GroupGain(msgspec.Struct, frozen=True, kw_only=True):
     manifests_count: int
     added_manifests_count: int
     manifests_bytes: int
-    added_manifests_bytes: int
+    added_bytes_count: int
     entries_count: int
     opened_before: float
     opened_after: float
@@ -61,7 +61,7 @@ def group_gain(table: Table, done: Rewritten) -> GroupGain:
         manifests_count=len(group.rewritten) + len(group.empty),
         added_manifests_count=len(done.added),
         manifests_bytes=sum(m.manifest_length for m in (*group.rewritten, *group.empty)),
-        added_manifests_bytes=sum(m.manifest_length for m in done.added),
+        added_bytes_count=sum(m.manifest_length for m in done.added),
         entries_count=sum(m.live_files_count or 0 for m in group.rewritten),
         opened_before=round(before.mean_manifests, 2),
         opened_after=round(after.mean_manifests, 2),

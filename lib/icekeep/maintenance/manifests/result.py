@@ -20,8 +20,8 @@ class RewriteManifestsResult(msgspec.Struct, frozen=True, kw_only=True):
 
     rewritten_manifests_count: int = 0
     added_manifests_count: int = 0
-    rewritten_manifests_bytes: int = 0
-    added_manifests_bytes: int = 0
+    rewritten_bytes_count: int = 0
+    added_bytes_count: int = 0
     entries_count: int = 0
     left_alone_manifests_count: int = 0
     removed_delete_files_count: int = 0

@@ -98,8 +98,8 @@ def _rewritten(
     return RewriteManifestsResult(
         rewritten_manifests_count=int(landed.summary.get("manifests-replaced", "0")),
         added_manifests_count=int(landed.summary.get("manifests-created", "0")),
-        rewritten_manifests_bytes=sum(m.manifest_length for m in chosen.replaced),
-        added_manifests_bytes=sum(m.manifest_length for m in added),
+        rewritten_bytes_count=sum(m.manifest_length for m in chosen.replaced),
+        added_bytes_count=sum(m.manifest_length for m in added),
         entries_count=int(landed.summary.get("entries-processed", "0")),
         left_alone_manifests_count=left_alone,
         removed_delete_files_count=int(landed.summary.get("removed-delete-files", "0")),

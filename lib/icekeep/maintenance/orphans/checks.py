@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import ConflictError, InvalidTableError, SafetyError, UsageError
+from icekeep.errors import ConflictError, InvalidTableError, SafetyError, UsageError, and_more
 from icekeep.maintenance.deletion.neighbours import Neighbours
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import Territory
@@ -103,14 +103,14 @@ def refuse_foreign(
     if foreign:
         raise SafetyError(
             f"below {root!r} there is table metadata that is not of table {table.name!r}: {foreign[0]}"
-            f"{_and_more(foreign)}; its files would look like orphans, so nothing is deleted; move that table, or its metadata "
+            f"{and_more(foreign)}; its files would look like orphans, so nothing is deleted; move that table, or its metadata "
             "if it is dead, to another place, or name a dead table with --option ignore-metadata-of=UUID",
             files=[*foreign],
         )
     if forks:
         raise SafetyError(
             f"metadata that descends from the current one of table {table.name!r}, or is further on, is not in its history: "
-            f"{forks[0]}{_and_more(forks)}; another catalog may have this table too, or a commit died before it landed; nothing "
+            f"{forks[0]}{and_more(forks)}; another catalog may have this table too, or a commit died before it landed; nothing "
             "is deleted; find out which line of history is the right one, and if it is the catalog's, commit to the table or "
             f"give --option ignore-metadata-of={table.metadata.table_uuid}",
             files=[*forks],
@@ -118,7 +118,7 @@ def refuse_foreign(
     if unfinished:
         raise ConflictError(
             f"somebody is writing metadata of table {table.name!r}, or died at it a short time ago: {unfinished[0]}"
-            f"{_and_more(unfinished)}; nothing is deleted; run it again later",
+            f"{and_more(unfinished)}; nothing is deleted; run it again later",
             files=[*unfinished],
         )
 
@@ -142,7 +142,3 @@ class Share(msgspec.Struct, frozen=True):
             f"{most:.0%}: something may be wrong with the listing or with the metadata; nothing is deleted; look at the plan, "
             "and if it is right run with --approve HASH for exactly these files, or with --force, or raise max-orphan-ratio"
         )
-
-
-def _and_more(names: Sequence[str]) -> str:
-    return f" and {len(names) - 1} more" if len(names) > 1 else ""

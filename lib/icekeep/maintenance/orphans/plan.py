@@ -24,7 +24,7 @@ class OrphanPlan(msgspec.Struct, frozen=True, kw_only=True):
         files: locations of the first thousand.
         too_many: why a run would refuse to delete so great a share of the listed files, null where it would not.
         conflicts: the first files that metadata has under other schemes or authorities.
-        unlisted_reason, untotalled_snapshots_count, accepted_unreadable: as in the result.
+        unlisted_reason, untotalled_snapshots_count, unreadable_tables: as in the result.
     """
 
     location: str
@@ -40,7 +40,7 @@ class OrphanPlan(msgspec.Struct, frozen=True, kw_only=True):
     conflicts: tuple[Conflict, ...]
     unlisted_reason: str = ""
     untotalled_snapshots_count: int = 0
-    accepted_unreadable: tuple[str, ...] = ()
+    unreadable_tables: tuple[str, ...] = ()
 
 
 def plan_orphans(
@@ -69,7 +69,7 @@ def orphan_plan(candidates: Candidates, found: Sorted, draft: PlanDraft, search:
         conflicts=candidates.conflicts,
         unlisted_reason=candidates.unlisted_reason,
         untotalled_snapshots_count=candidates.reached.untotalled_count,
-        accepted_unreadable=candidates.accepted,
+        unreadable_tables=candidates.accepted,
     )
 
 

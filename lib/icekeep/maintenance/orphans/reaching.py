@@ -15,9 +15,9 @@ from contextlib import contextmanager
 import msgspec
 import pyarrow as pa
 
-from icekeep.catalog.base import Table, one_line
+from icekeep.catalog.base import Table
 from icekeep.catalog.version_files import HINT
-from icekeep.errors import InvalidTableError, MissingFileError, SafetyError, UnsupportedError, UsageError
+from icekeep.errors import InvalidTableError, MissingFileError, SafetyError, UnsupportedError, UsageError, first_line
 from icekeep.maintenance.deletion.reachability import statistics_files
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.orphans.metadata_text import CutOffError, parse_metadata_text
@@ -160,7 +160,7 @@ def _statistics_of_the_log(metadata: TableMetadata, storage: Storage) -> list[st
             return []
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, zlib.error) as error:
             raise InvalidTableError(
-                f"{location!r} in the metadata log cannot be read ({one_line(error)}); if it is broken for good, move it away",
+                f"{location!r} in the metadata log cannot be read ({first_line(error)}); if it is broken for good, move it away",
                 location=location,
             ) from error
         files = (*(found.statistics or ()), *(found.partition_statistics or ()))

@@ -15,14 +15,14 @@ class RemoveOrphanFilesResult(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         status: `partial` when files could not be deleted, of this run or of plans of earlier runs that are due.
         orphan_file_locations: the first thousand.
-        deleted_files_count: in the trash, where `is_trashed`.
+        deleted_files_count: in the trash, where `is_in_trash`.
         listed_files_count, reachable_files_count: what was looked at, and what of it metadata leads to.
         unlisted_reason: why the catalog could not be asked whether another table lies in the same place.
-        accepted_unreadable: tables that cannot be loaded and were accepted by name (`accept_unreadable`).
+        unreadable_tables: tables that cannot be loaded and were accepted by name (`accept_unreadable`).
         untotalled_snapshots_count: snapshots that do not say how many files they have, so that nothing proves their manifest
             lists whole but the store's word.
         unmoved_files_count: files that cannot be moved to the trash; they stay in their places for its days, and go then.
-        finished_files_count, emptied_files_count: what earlier runs had left to be deleted, and what left the trash.
+        finished_files_count, emptied_trash_files_count: what earlier runs had left to be deleted, and what left the trash.
         kept_again_files_count: files that earlier runs were to delete, and that the table leads to again,
             or another plan keeps.
         problems: why it, or what earlier runs left, was not carried out to its end; the next run tries again.
@@ -42,7 +42,7 @@ class RemoveOrphanFilesResult(msgspec.Struct, frozen=True, kw_only=True):
     deleted_files_count: int = 0
     deleted_metadata_files_count: int = 0
     deleted_bytes: int = 0
-    is_trashed: bool = False
+    is_in_trash: bool = False
     missing_files_count: int = 0
     failed_files_count: int = 0
     failed_files: tuple[str, ...] = ()
@@ -51,10 +51,10 @@ class RemoveOrphanFilesResult(msgspec.Struct, frozen=True, kw_only=True):
     kept: KeptFiles = KeptFiles()
     files_by_kind: tuple[FilesOfKind, ...] = ()
     unlisted_reason: str = ""
-    accepted_unreadable: tuple[str, ...] = ()
+    unreadable_tables: tuple[str, ...] = ()
     untotalled_snapshots_count: int = 0
     finished_files_count: int = 0
-    emptied_files_count: int = 0
+    emptied_trash_files_count: int = 0
     kept_again_files_count: int = 0
     unmoved_files_count: int = 0
     problems: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ def planned_result(planned: OrphanPlan) -> RemoveOrphanFilesResult:
         kept=planned.kept,
         too_many=planned.too_many,
         unlisted_reason=planned.unlisted_reason,
-        accepted_unreadable=planned.accepted_unreadable,
+        unreadable_tables=planned.unreadable_tables,
         untotalled_snapshots_count=planned.untotalled_snapshots_count,
         hash=planned.hash,
     )
@@ -102,13 +102,13 @@ def result(removal: Removal) -> RemoveOrphanFilesResult:
         deleted_files_count=done.deleted_count,
         deleted_metadata_files_count=metadata_count,
         deleted_bytes=done.deleted_bytes,
-        is_trashed=plan is not None and plan.is_trash and removal.reclaimed is not None,
+        is_in_trash=plan is not None and plan.is_trash and removal.reclaimed is not None,
         missing_files_count=done.missing_count,
         failed_files_count=done.failed_count + earlier.failed_count,
         failed_files=done.failed,
         kept=msgspec.structs.replace(found.kept, adopted_count=removal.adopted_count),
         finished_files_count=earlier.finished_count,
-        emptied_files_count=earlier.emptied_count,
+        emptied_trash_files_count=earlier.emptied_count,
         kept_again_files_count=earlier.kept_count + done.kept_count,
         unmoved_files_count=done.unmoved_count,
         problems=(*((done.stopped,) if done.stopped else ()), *earlier.problems),

@@ -13,9 +13,8 @@ from icekeep.commit.changes.rewrite_deletes import RewriteDeletes
 from icekeep.commit.file_sets import ReadFile
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
-from icekeep.errors import ConflictError, IcekeepBug, IcekeepError, JobFailedError, OutcomeUnknownError
+from icekeep.errors import ConflictError, IcekeepBug, IcekeepError, JobFailedError, OutcomeUnknownError, one_line
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.figures import line_of
 from icekeep.maintenance.heartbeat import Heartbeat
 from icekeep.maintenance.position_deletes.execute import FailedGroup, Finished, RewrittenGroup, discard
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions
@@ -70,7 +69,7 @@ class Committer:
         hint = " (a bug of icekeep, please report it)" if isinstance(error, IcekeepBug) else ""
         self._commits.listener.on(
             Warned(
-                f"{self._commits_count} commits of the run are in the table, the rest was not done: {line_of(error)}{hint}"
+                f"{self._commits_count} commits of the run are in the table, the rest was not done: {one_line(error)}{hint}"
             )
         )
 

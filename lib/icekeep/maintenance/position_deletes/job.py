@@ -13,11 +13,10 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import OutcomeUnknownError
+from icekeep.errors import OutcomeUnknownError, one_line
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
 from icekeep.formats.deletes.options import delete_format
 from icekeep.maintenance.equality_deletes import job as equality_deletes
-from icekeep.maintenance.figures import line_of
 from icekeep.maintenance.heartbeat import Heartbeat, beating
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.position_deletes.commits import Commits, Committer
@@ -113,7 +112,7 @@ def rewrite_position_deletes(  # noqa: PLR0913 - the arguments of Iceberg's proc
     except Exception as error:
         if converted is None or not converted.has_landed:
             raise
-        listener.on(Warned(f"equality deletes are converted, position deletes were not rewritten: {line_of(error)}"))
+        listener.on(Warned(f"equality deletes are converted, position deletes were not rewritten: {one_line(error)}"))
         result = RewritePositionDeletesResult(status="partial")
     return msgspec.structs.replace(result, converted=converted, elapsed_ms=runtime.monotonic_ms() - began_ms)
 

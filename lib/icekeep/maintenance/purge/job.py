@@ -45,8 +45,8 @@ class DropResult(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         status: `partial` when not all files were deleted: the next purge of a table of the catalog tries again.
         kept_outside_files_count: files of the table that lie outside its places: they may belong to others.
-        accepted_unreadable: tables that cannot be loaded and were accepted by name.
-        unreadable: metadata, manifest lists and manifests that cannot be read; what only they lead to stays.
+        unreadable_tables: tables that cannot be loaded and were accepted by name.
+        unreadable_files: metadata, manifest lists and manifests that cannot be read; what only they lead to stays.
         finished_files_count: files of purges that had not come to their end.
         plan_location: where the plan lies that is not finished.
         problems: why this purge, or one that died before, was not carried out to its end.
@@ -60,10 +60,10 @@ class DropResult(msgspec.Struct, frozen=True, kw_only=True):
     missing_files_count: int = 0
     failed_files_count: int = 0
     kept_outside_files_count: int = 0
-    unreadable: tuple[str, ...] = ()
+    unreadable_files: tuple[str, ...] = ()
     finished_files_count: int = 0
     unlisted_reason: str = ""
-    accepted_unreadable: tuple[str, ...] = ()
+    unreadable_tables: tuple[str, ...] = ()
     plan_location: str | None = None
     problems: tuple[str, ...] = ()
     metadata_location: str | None = None
@@ -77,11 +77,11 @@ class DropPlan(msgspec.Struct, frozen=True, kw_only=True):
     files_count: int = 0
     bytes: int = 0
     kept_outside_files_count: int = 0
-    unreadable: tuple[str, ...] = ()
+    unreadable_files: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     hash: str | None = None
     unlisted_reason: str = ""
-    accepted_unreadable: tuple[str, ...] = ()
+    unreadable_tables: tuple[str, ...] = ()
 
 
 def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
@@ -159,10 +159,10 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
         missing_files_count=done.missing_count,
         failed_files_count=done.failed_count + others.failed_count,
         kept_outside_files_count=found.outside_count,
-        unreadable=found.unreadable,
+        unreadable_files=found.unreadable,
         finished_files_count=others.finished_count,
         unlisted_reason=around.unlisted_reason,
-        accepted_unreadable=around.accepted,
+        unreadable_tables=around.accepted,
         plan_location=None if done.is_complete else plan.directory,
         problems=(*((done.stopped,) if done.stopped else ()), *others.problems),
     )
@@ -194,11 +194,11 @@ def plan_drop_table(  # noqa: PLR0913 - as the job
         files_count=sum(f.files_count for f in found.files),
         bytes=sum(f.bytes for f in found.files),
         kept_outside_files_count=found.outside_count,
-        unreadable=found.unreadable,
+        unreadable_files=found.unreadable,
         files=found.sample,
         hash=found.hash(table, PlanDraft(job=JOB.name, run="", accepted=around.accepted)),
         unlisted_reason=around.unlisted_reason,
-        accepted_unreadable=around.accepted,
+        unreadable_tables=around.accepted,
     )
 
 

@@ -7,7 +7,7 @@ import hashlib
 
 import msgspec
 
-from icekeep.errors import SafetyError, UnavailableError
+from icekeep.errors import SafetyError, UnavailableError, and_more
 from icekeep.events import Listener, StepAdvanced
 from icekeep.maintenance.deletion.claims import Claim
 from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_part, trash_location
@@ -86,7 +86,7 @@ def check_places(plan: DeletionPlan, claim: Claim, storage: Storage, runtime: Ru
                 taken.append(file.place)
     if taken:
         raise SafetyError(
-            f"cannot restore run {plan.run!r}: {taken[0]!r}{_and_more(taken)} is in use again by another file; move that away, "
+            f"cannot restore run {plan.run!r}: {taken[0]!r}{and_more(taken)} is in use again by another file; move that away, "
             "nothing was restored",
             locations=taken[:100],
         )
@@ -174,7 +174,3 @@ def _content_hash(location: str, storage: Storage) -> bytes:
         while chunk := stream.read(_CHUNK_BYTES):
             content.update(chunk)
     return content.digest()
-
-
-def _and_more(names: list[str]) -> str:
-    return f" (and {len(names) - 1} more)" if len(names) > 1 else ""

@@ -449,7 +449,7 @@ def test_a_snapshot_that_is_unreadable_among_the_expired_is_told_and_its_files_s
     table.storage.delete_many([second.manifest_list])
     table.storage.create(second.manifest_list, b"nonsense")
     result = expired(table)
-    assert result.unreadable == (second.manifest_list,)
+    assert result.unreadable_files == (second.manifest_list,)
     assert second.manifest_list in table.catalog.storage.files
     assert "ab" in data(table)
 

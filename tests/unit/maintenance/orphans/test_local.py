@@ -55,7 +55,7 @@ def test_rows_are_as_before_and_strays_are_in_the_trash(lake):
     rows, live = lake.rows(), lake.files_on_disk()
     stray = put(lake, "data/x y%2F.parquet", b"precious")
     result = remove_orphan_files(lake.load(), no_spark)
-    assert (result.deleted_files_count, result.is_trashed, result.failed_files_count) == (1, True, 0)
+    assert (result.deleted_files_count, result.is_in_trash, result.failed_files_count) == (1, True, 0)
     assert {path for path in lake.files_on_disk() if ".icekeep" not in path.parts} == live
     trash = Path(urlparse(result.plan_location).path) / "files" / stray.relative_to(root_of(lake))
     assert trash.read_bytes() == b"precious"

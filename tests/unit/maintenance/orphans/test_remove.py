@@ -51,7 +51,7 @@ def test_strays_are_deleted_and_nothing_else(new_world, format_version):
     result = world.run(max_concurrent_deletes=2, options={"max-orphan-ratio": 0.5})
     assert set(result.orphan_file_locations) == strays
     assert (result.orphan_files_count, result.deleted_files_count, result.deleted_bytes) == (3, 3, 11)
-    assert not result.is_trashed
+    assert not result.is_in_trash
     assert world.names() == names
 
 
@@ -85,12 +85,12 @@ def test_strays_go_to_the_trash_for_as_many_days_as_are_asked_for(world):
     """PEERS 6: trash, not delete."""
     stray = world.put("data/x.parquet", b"precious")
     result = world.run(trash=2)
-    assert result.is_trashed
+    assert result.is_in_trash
     assert stray not in world.memory.files
     assert f"{result.plan_location}/files/data/x.parquet" in world.memory.files
-    assert world.run(trash=2).emptied_files_count == 0
+    assert world.run(trash=2).emptied_trash_files_count == 0
     world.pass_days(2)
-    assert world.run(trash=2).emptied_files_count == 1
+    assert world.run(trash=2).emptied_trash_files_count == 1
     assert not [location for location in world.memory.files if "x.parquet" in location]
 
 
@@ -297,17 +297,17 @@ def test_a_neighbour_that_cannot_be_read_is_accepted_by_its_name_and_is_a_part_o
     other = world.catalog.create(("db", "broken"), metadata)
     stray = world.put("x")
     before = world.plan()
-    assert before.accepted_unreadable == ()
+    assert before.unreadable_tables == ()
     world.memory.files[other.metadata_location] = (b"{", 0)
     forget_places()
     plan = world.plan(accept_unreadable=["db.broken", "db.other"])
-    assert (plan.files, plan.accepted_unreadable) == ((stray,), ("db.broken",))
+    assert (plan.files, plan.unreadable_tables) == ((stray,), ("db.broken",))
     assert plan.hash != before.hash
     with pytest.raises(SafetyError, match="is approved"):
         world.run(accept_unreadable=["db.broken"], approve=before.hash)
     assert stray in world.memory.files
     result = world.run(accept_unreadable=["db.broken"], approve=plan.hash)
-    assert (result.orphan_file_locations, result.accepted_unreadable) == ((stray,), ("db.broken",))
+    assert (result.orphan_file_locations, result.unreadable_tables) == ((stray,), ("db.broken",))
     assert stray not in world.memory.files
 
 
@@ -700,9 +700,9 @@ def test_days_in_the_trash_begin_when_the_grace_is_over(world):
     world.pass_days(3.01)
     assert world.run(trash=3).finished_files_count == 1
     world.pass_days(2.9)
-    assert world.run(trash=3).emptied_files_count == 0
+    assert world.run(trash=3).emptied_trash_files_count == 0
     world.pass_days(0.2)
-    assert world.run(trash=3).emptied_files_count == 1
+    assert world.run(trash=3).emptied_trash_files_count == 1
 
 
 def test_a_table_that_became_another_one_meanwhile_is_left_alone(world):

@@ -198,7 +198,7 @@ def test_a_waiting_plan_that_cannot_be_read_is_told_by_a_purge():
     head = next(at for at in world.memory.files if at.endswith("/plan.json"))
     world.memory.files[head] = (b"{", 0)
     result = drop_table(world.table, no_spark, purge=True, runtime=world.runtime)
-    assert result.unreadable == (head.rpartition("/")[0],)
+    assert result.unreadable_files == (head.rpartition("/")[0],)
 
 
 def test_the_plan_is_beside_the_tables_until_it_is_carried_out():
@@ -554,11 +554,11 @@ def test_a_neighbour_that_cannot_be_loaded_is_accepted_by_its_name():
     with pytest.raises(SafetyError, match="--accept-unreadable"):
         plan_drop_table(table, no_spark, purge=True, accept_unreadable=["db.another"])
     plan = plan_drop_table(table, no_spark, purge=True, accept_unreadable=["db.other"])
-    assert plan.accepted_unreadable == ("db.other",)
+    assert plan.unreadable_tables == ("db.other",)
     with pytest.raises(SafetyError, match="is approved"):
         purged(table, accept_unreadable=["db.other"], approve=before.hash)
     result = purged(table, accept_unreadable=["db.other"], approve=plan.hash)
-    assert (result.status, result.accepted_unreadable) == ("done", ("db.other",))
+    assert (result.status, result.unreadable_tables) == ("done", ("db.other",))
     assert not is_there(table)
 
 
@@ -568,7 +568,7 @@ def test_what_cannot_be_read_is_told_and_stays():
     table.storage.delete_many([first.manifest_list])
     table.storage.create(first.manifest_list, b"nonsense")
     result = purged(table)
-    assert result.unreadable == (first.manifest_list,)
+    assert result.unreadable_files == (first.manifest_list,)
 
 
 def test_a_table_that_is_gone_is_not_purged():
