@@ -76,7 +76,7 @@ def main(
 
     Args:
         argv: the words after the command's own name; by default those of this process.
-        job: the job whose script this is; null for the `icekeep` command.
+        job: the job whose script this is; `None` for the `icekeep` command.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     separate_stderr()

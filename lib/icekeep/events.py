@@ -50,7 +50,7 @@ class CommitRetried(Event, frozen=True):
 
 
 class SnapshotCommitted(Event, frozen=True):
-    """A commit landed; `snapshot_id` is null for changes that make no snapshot."""
+    """A commit landed; `snapshot_id` is `None` for changes that make no snapshot."""
 
     table: str
     snapshot_id: int | None

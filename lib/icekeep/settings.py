@@ -64,12 +64,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         name: of its command and its script; as Iceberg's procedure where there is one.
         summary: one line of help.
         settings: what it can be told, in the order in which help lists them.
-        rank: where it stands among the jobs that a policy runs on a table, each of which makes garbage for a later one; null
+        rank: where it stands among the jobs that a policy runs on a table, each of which makes garbage for a later one; `None`
             for a job that no policy may ask for.
         run: does the work.
-        plan: makes the plan that `--dry-run` shows; null for a job that changes nothing.
-        options: the class of the job's options; null if it has none.
-        check: holds the arguments against the table's metadata, beside what all jobs have in common; null for nothing.
+        plan: makes the plan that `--dry-run` shows; `None` for a job that changes nothing.
+        options: the class of the job's options; `None` if it has none.
+        check: holds the arguments against the table's metadata, beside what all jobs have in common; `None` for nothing.
         plan_extras, run_extras: which of `listener` and `runtime` the functions take.
         starts_spark_when_needed: the functions take, in place of a session, a function that starts one.
     """

@@ -46,7 +46,7 @@ class Table(msgspec.Struct, frozen=True):
 
     @property
     def current_snapshot(self) -> Snapshot | None:
-        """The head of `main`; null for a table without data."""
+        """The head of `main`; `None` for a table without data."""
         return self.metadata.current_snapshot
 
     def history(self) -> tuple[HistoryEntry, ...]:
@@ -165,7 +165,7 @@ class Catalog(Protocol):
 
     @property
     def warehouse(self) -> str | None:
-        """The location below which new tables go by default; null if there is none, or only a server knows it."""
+        """The location below which new tables go by default; `None` if there is none, or only a server knows it."""
 
     @property
     def storage(self) -> Storage:
@@ -181,7 +181,7 @@ class Catalog(Protocol):
         """
 
     def describe(self, identifier: Identifier) -> Description | None:
-        """What the catalog says of a table without its metadata file being read; null where it says nothing of its place.
+        """What the catalog says of a table without its metadata file being read; `None` where it says nothing of its place.
 
         Asked of a table that cannot be loaded, of another format for example; raises as `find` does.
         """

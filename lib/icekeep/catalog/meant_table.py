@@ -13,8 +13,8 @@ def check_meant(
 
     Args:
         pointer: where the catalog says that the metadata is now.
-        table_uuid: of the table that is meant; null where any will do.
-        metadata_location: the metadata file that it is meant to have; null where any will do.
+        table_uuid: of the table that is meant; `None` where any will do.
+        metadata_location: the metadata file that it is meant to have; `None` where any will do.
 
     Raises:
         ConflictError: it is another table, or the same with other metadata.

@@ -85,7 +85,7 @@ def _settle(table: Table, send: Callable[[], None], lost: OutcomeUnknownError) -
 
 
 def _is_there(table: Table) -> bool | None:
-    """Whether the name leads to the metadata file, or to what others committed on it since; null if that cannot be seen."""
+    """Whether the name leads to the metadata file, or to what others committed on it since; `None` if that cannot be seen."""
     ours = canonical(table.metadata_location)
     try:
         pointer = table.catalog.find(table.identifier)

@@ -60,7 +60,7 @@ def sent_until_known(send: Callable[[], Sent], table: Table, location: str, runt
 
 
 def has_landed(now: Table, base_location: str, location: str) -> bool | None:
-    """Whether a table's history holds `location`; null where it cannot tell, since it does not reach back to the base."""
+    """Whether a table's history holds `location`; `None` where it cannot tell, since it does not reach back to the base."""
     history = [*(entry.metadata_file for entry in now.metadata.metadata_log), now.metadata_location]
     if location in history:
         return True

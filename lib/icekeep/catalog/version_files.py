@@ -27,7 +27,7 @@ class VersionFile(NamedTuple):
 
 
 def parse_version_name(name: str) -> int | None:
-    """The version of a metadata file by its name; null if it is another file."""
+    """The version of a metadata file by its name; `None` if it is another file."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -38,7 +38,7 @@ def version_locations(directory: str, version: int) -> list[str]:
 
 
 def find_head(storage: Storage, directory: str) -> VersionFile | None:
-    """The newest version in a metadata directory; null if it has none.
+    """The newest version in a metadata directory; `None` if it has none.
 
     The directory is listed, and versions are probed forward from the greatest that the listing and the hint know: the
     hint alone may be behind, and a listing may be as old as its beginning.
@@ -77,7 +77,7 @@ def list_versions(storage: Storage, directory: str) -> dict[int, list[str]]:
 
 
 def read_hint(storage: Storage, directory: str) -> int | None:
-    """The version that the hint names; null if it is missing or makes no sense."""
+    """The version that the hint names; `None` if it is missing or makes no sense."""
     location = join(directory, HINT)
     info = storage.head(location)
     if info is None or info.size_bytes > _HINT_LENGTH_MAX_BYTES:

@@ -34,7 +34,7 @@ _ADDS_DELETES = ("overwrite", "delete")
 
 
 class Since:
-    """The snapshots of a branch since one of its ancestors; null: since the table was made.
+    """The snapshots of a branch since one of its ancestors; `None`: since the table was made.
 
     `rows` in the methods is a filter bound to the base's schema. What their bounds and partitions cannot rule out, matches.
     """

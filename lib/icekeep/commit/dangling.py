@@ -56,13 +56,13 @@ def dangling(
     *,
     added_number: int | None = None,
 ) -> Dangling | None:
-    """Which delete files go since they reach no live data file; null where there are no delete files at all.
+    """Which delete files go since they reach no live data file; `None` where there are no delete files at all.
 
     Args:
         deletes: the delete manifests of the base.
         data: its data manifests, without the files that the change removes.
         added: the data files that the change adds.
-        added_number: their data sequence number; null: the commit's own.
+        added_number: their data sequence number; `None`: the commit's own.
     """
     if not deletes:
         return None

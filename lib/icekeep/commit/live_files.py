@@ -148,7 +148,7 @@ def remove_deletes(
         kept: its data manifests, and the data files that were removed from them.
         as_read: delete files to remove, as for `remove`.
         selected: which other delete files to remove.
-        added_number: the data sequence number that added data files are given; null: the commit's own.
+        added_number: the data sequence number that added data files are given; `None`: the commit's own.
 
     Raises:
         ConflictError: a file of `as_read` is not live, or not as it was read.
@@ -162,7 +162,7 @@ def remove_deletes(
 def least_sequence_number(manifests: Iterable[ManifestFile], base: TableMetadata, added_number: int | None) -> int:
     """The least data sequence number of live data files, or one below it; those of this commit included.
 
-    `added_number` is that of added data files, null for the commit's own.
+    `added_number` is that of added data files, `None` for the commit's own.
     """
     numbers = [m.min_sequence_number or 0 for m in manifests if m.may_have_live_files]
     return min([*numbers, base.next_sequence_number if added_number is None else added_number])

@@ -32,7 +32,7 @@ def manifest_target_bytes(metadata: TableMetadata) -> int:
 
 
 def manifest_level(properties: Mapping[str, str]) -> int | None:
-    """How hard manifests are packed; property `write.manifest.compression-level`, null where it is not set.
+    """How hard manifests are packed; property `write.manifest.compression-level`, `None` where it is not set.
 
     Raises:
         UsageError: the property is not a whole number.
@@ -148,7 +148,7 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             encoder: for the spec's partition type and this format version.
-            pack: packs blocks in the writer's codec; null: as `avro.packer` does.
+            pack: packs blocks in the writer's codec; `None`: as `avro.packer` does.
         """
         return ManifestBuilder(
             location,

@@ -153,7 +153,7 @@ class _Outage(msgspec.Struct):
 class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
     """A table after a commit.
 
-    `base` is the table that the change was applied to, the true predecessor. `snapshot_id` is null where the change made
+    `base` is the table that the change was applied to, the true predecessor. `snapshot_id` is `None` where the change made
     no snapshot, `changed` false where there was nothing to change and nothing was committed. `summary` is that of the
     snapshot, also where others have expired it since.
     """

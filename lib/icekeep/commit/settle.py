@@ -24,7 +24,7 @@ def settle(
     ours perhaps among them. The table is looked at as often and as long as the properties `commit.status-check.*` say.
 
     Args:
-        snapshot_id: of the snapshot that the commit was to add, null if it was to add none.
+        snapshot_id: of the snapshot that the commit was to add, `None` if it was to add none.
     """
     if isinstance(outcome, Committed) or (isinstance(outcome, Conflict) and outcome.is_final):
         return outcome
@@ -42,7 +42,7 @@ def settle(
 
 
 def _looks(base: Table, runtime: Runtime) -> Iterator[Table | None]:
-    """The table as each look finds it, null where it is gone; a look that fails shows nothing.
+    """The table as each look finds it, `None` where it is gone; a look that fails shows nothing.
 
     While the catalog is out of reach looks cost no more than time: the table says how many may fail to find the commit.
     """

@@ -57,7 +57,7 @@ class SummaryBuilder:
         self._partitions |= other._partitions
 
     def build(self, operation: str, parent: Mapping[str, str] | None, commit_uuid: str) -> dict[str, str]:
-        """The summary of a snapshot whose parent on the branch has the summary `parent`; null: there is no parent."""
+        """The summary of a snapshot whose parent on the branch has the summary `parent`; `None`: there is no parent."""
         out = {**self._extra, "operation": operation, COMMIT_ID: commit_uuid}
         out.update({key: str(count) for key, count in self._counts.items() if count})
         if self._partitions:

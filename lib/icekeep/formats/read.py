@@ -58,7 +58,7 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
         name_mapping: the table's, for files without field ids.
         spec_id: of the file's partition spec.
         partition: the file's partition values by id of the partition field, for `_partition`.
-        first_row_id: the `_row_id` of the first row, null where rows have none.
+        first_row_id: the `_row_id` of the first row, `None` where rows have none.
         data_sequence_number: `_last_updated_sequence_number` of the rows that store none.
         deleted_positions: of the rows that delete files remove, for `_deleted`, in any order, those beyond the file's end
             among them; the rows themselves are read.

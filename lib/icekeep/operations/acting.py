@@ -16,7 +16,7 @@ from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef, Update
 
 
 class RefChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """A branch or tag before and after; null before it was made, after it was dropped. Its limits are those after.
+    """A branch or tag before and after; `None` before it was made, after it was dropped. Its limits are those after.
 
     In a rehearsal `current_snapshot_id` is null too where the commit would make the snapshot.
     """
@@ -36,7 +36,7 @@ class TableChanged(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         has_effect: whether there is anything to do.
         adds_snapshot: whether the commit made a snapshot of its own.
-        metadata_location: the table's metadata after it; null for a rehearsed change, which writes none.
+        metadata_location: the table's metadata after it; `None` for a rehearsed change, which writes none.
     """
 
     has_effect: bool
@@ -96,7 +96,7 @@ def _changed(after: Table, swap: Swap | None, *, is_rehearsal: bool) -> TableCha
 
 
 def _ref_changed(update: Update, base: Table, untold: frozenset[int]) -> RefChanged | None:
-    """What an update does to a reference, null if nothing; the ids in `untold` are left out."""
+    """What an update does to a reference, `None` if nothing; the ids in `untold` are left out."""
     if not isinstance(update, SetSnapshotRef | RemoveSnapshotRef):
         return None
     before = base.metadata.refs.get(update.ref_name)

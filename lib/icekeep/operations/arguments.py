@@ -57,7 +57,7 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
     """Read a command line.
 
     Args:
-        job: the job whose own script this is; null for the `icekeep` command, where the first word names it.
+        job: the job whose own script this is; `None` for the `icekeep` command, where the first word names it.
 
     Raises:
         UsageError: a flag is unknown, missing, or has a value that it cannot take.
@@ -85,7 +85,7 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
 
 
 def named_command(argv: Sequence[str]) -> str | None:
-    """The job or command that a command line begins with, also if the rest of it is wrong; null if with none."""
+    """The job or command that a command line begins with, also if the rest of it is wrong; `None` if with none."""
     known = (*JOBS, *VERBS, CONFIG_SHOW)
     words = _words(argv)
     return next((name for name in (" ".join(words[:2]), " ".join(words[:1])) if name in known), None)

@@ -51,7 +51,7 @@ class Catalogs:
         self._asked: list[Mapping[str, CatalogSettings]] = []
 
     def find(self, name: str) -> CatalogSettings | None:
-        """The first source's settings for a name, null if none knows it."""
+        """The first source's settings for a name, `None` if none knows it."""
         for number in range(len(self._sources)):
             found = self._catalogs_of(number)
             if name in found:

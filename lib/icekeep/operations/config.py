@@ -46,7 +46,7 @@ class CatalogSettings(msgspec.Struct, frozen=True):
 
 
 class Config(msgspec.Struct, frozen=True):
-    """What the file says; `path` is null where there is no file."""
+    """What the file says; `path` is `None` where there is no file."""
 
     path: str | None
     catalogs: Mapping[str, CatalogSettings]

@@ -13,7 +13,7 @@ _OURS = re.compile(r"icekeep\.errors\.([A-Za-z]+): (\S.*)")
 
 
 def our_error(failure: BaseException) -> IcekeepError | None:
-    """The error of ours that a failure is, or carries from an executor; null if there is none."""
+    """The error of ours that a failure is, or carries from an executor; `None` if there is none."""
     if isinstance(failure, IcekeepError):
         return failure
     for name, message in reversed(_OURS.findall(str(failure))):

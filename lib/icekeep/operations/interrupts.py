@@ -22,7 +22,7 @@ class Interrupts:
     """The handlers while a command runs.
 
     Attributes:
-        signal: the one that was taken, null as long as none was.
+        signal: the one that was taken, `None` as long as none was.
     """
 
     def __init__(self) -> None:

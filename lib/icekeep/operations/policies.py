@@ -38,7 +38,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         tables: full names, `catalog.namespace.table`, sorted.
         calls: in the order in which they run on a table.
         retries: how often the scheduler tries a task again that ended with status 1, 3 or 75.
-        timeout_ms: how long one task may take, null for as long as it wants.
+        timeout_ms: how long one task may take, `None` for as long as it wants.
         pool: the scheduler's pool that limits how many tasks run at once.
         connection: the scheduler's name of the Spark cluster.
     """

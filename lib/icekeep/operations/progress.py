@@ -134,7 +134,7 @@ class TerminalProgress:
 
 
 def describe(event: Event) -> str | None:
-    """One line for an event that is not about a step; null if there is nothing to say."""
+    """One line for an event that is not about a step; `None` if there is nothing to say."""
     match event:
         case Warned(message=message):
             return f"warning: {message}"

@@ -12,7 +12,7 @@ class TableRegistered(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         metadata_location: of its metadata, which a catalog in a directory has moved to where it looks for it.
-        current_snapshot_id: null for a table without data.
+        current_snapshot_id: `None` for a table without data.
     """
 
     metadata_location: str

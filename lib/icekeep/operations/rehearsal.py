@@ -47,7 +47,7 @@ class Swap(msgspec.Struct, frozen=True):
 
 
 class WatchedCatalog:
-    """Passes on what a commit asks of a catalog; `last_swap` is what it asked for at last, null if for nothing."""
+    """Passes on what a commit asks of a catalog; `last_swap` is what it asked for at last, `None` if for nothing."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

@@ -116,7 +116,7 @@ def is_global(file: DataFile, specs: Specs) -> bool:
 
 
 def only_data_file(file: DataFile) -> str | None:
-    """The path of the one data file that a position delete file or deletion vector is for; null: it may be for several.
+    """The path of the one data file that a position delete file or deletion vector is for; `None`: it may be for several.
 
     Raises:
         InvalidTableError: a deletion vector does not say which data file it is for.
@@ -141,7 +141,7 @@ def may_name(file: DataFile, path: str) -> bool:
 
 
 def path_bounds(file: DataFile) -> tuple[bytes | None, bytes | None]:
-    """The least and the greatest path that a position delete file says it names, as UTF-8; null where it does not say."""
+    """The least and the greatest path that a position delete file says it names, as UTF-8; `None` where it does not say."""
     lower = (file.lower_bounds or {}).get(DELETE_FILE_PATH.field_id)
     return lower, (file.upper_bounds or {}).get(DELETE_FILE_PATH.field_id)
 

@@ -13,7 +13,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """From `made_current_at` (UTC) on a snapshot was the current one.
 
     Attributes:
-        parent_id: the snapshot that it was made from; null for a first one, and where the snapshot has expired.
+        parent_id: the snapshot that it was made from; `None` for a first one, and where the snapshot has expired.
         is_current_ancestor: whether the table as it is now comes from it, or it is the current one itself.
     """
 

@@ -128,7 +128,7 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def current_snapshot(self) -> Snapshot | None:
-        """The head of `main`, null for a table without data."""
+        """The head of `main`, `None` for a table without data."""
         return None if self.current_snapshot_id is None else self.snapshot(self.current_snapshot_id)
 
     @property
@@ -146,7 +146,7 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return found
 
     def head(self, branch: str = MAIN) -> Snapshot | None:
-        """The snapshot that a branch or tag names; null only for `main` of a table without data.
+        """The snapshot that a branch or tag names; `None` only for `main` of a table without data.
 
         Raises:
             NotFoundError: there is no such branch or tag; says which there are.

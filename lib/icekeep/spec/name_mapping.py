@@ -28,7 +28,7 @@ NameMapping = tuple[MappedField, ...]
 
 
 def name_mapping_of(properties: Mapping[str, str]) -> NameMapping | None:
-    """The mapping in a table's properties, null where there is none; raises as `parse_name_mapping` does."""
+    """The mapping in a table's properties, `None` where there is none; raises as `parse_name_mapping` does."""
     text = properties.get(PROPERTY)
     return None if text is None else parse_name_mapping(text)
 

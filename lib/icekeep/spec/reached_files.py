@@ -87,7 +87,7 @@ def reached_files(data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry
 
 
 def _list_of(delete: ManifestEntry, specs: Specs) -> Hashable | None:
-    """What names the list of a delete file that reaches whatever is old enough in a partition or in the table; else null."""
+    """What names the list of a delete file that reaches whatever is old enough in a partition or in the table; else `None`."""
     file = delete.data_file
     if is_global(file, specs):
         return (file.content,)

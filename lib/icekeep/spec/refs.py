@@ -46,7 +46,7 @@ def is_ancestor(metadata: TableMetadata, snapshot_id: int, *, of: int | None) ->
 
 
 def newest_ancestor_before(metadata: TableMetadata, timestamp_ms: int) -> Snapshot | None:
-    """The newest snapshot of `main`'s history that is older than a moment (epoch ms); null if there is none."""
+    """The newest snapshot of `main`'s history that is older than a moment (epoch ms); `None` if there is none."""
     older = (s for s in metadata.ancestors(metadata.current_snapshot_id) if s.timestamp_ms < timestamp_ms)
     return max(older, key=lambda snapshot: snapshot.timestamp_ms, default=None)
 

@@ -36,7 +36,7 @@ class AssertTableUuid(_Requirement, frozen=True, tag="assert-table-uuid"):
 
 
 class AssertRefSnapshotId(_Requirement, frozen=True, tag="assert-ref-snapshot-id"):
-    """A branch or tag still points at `snapshot_id`; null: it does not exist."""
+    """A branch or tag still points at `snapshot_id`; `None`: it does not exist."""
 
     ref: str
     snapshot_id: int | None
@@ -99,7 +99,7 @@ def requirements_for(base: TableMetadata, updates: Sequence[Update]) -> tuple[Re
 
 
 def failing(requirements: Iterable[Requirement], metadata: TableMetadata) -> str | None:
-    """The first requirement that does not hold, as a line of text; null if all hold."""
+    """The first requirement that does not hold, as a line of text; `None` if all hold."""
     return next((problem for r in requirements if (problem := _problem(r, metadata))), None)
 
 

@@ -22,7 +22,7 @@ _DEFAULTS = {MAX_SNAPSHOT_AGE_MS: 432_000_000, MIN_SNAPSHOTS_TO_KEEP: 1, MAX_REF
 class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator asks for beyond the table's own properties.
 
-    `older_than_ms` is a moment (epoch ms), `retain_last` a number of snapshots a branch; null takes the table's
+    `older_than_ms` is a moment (epoch ms), `retain_last` a number of snapshots a branch; `None` takes the table's
     properties `history.expire.*`. `snapshot_ids` go even where they would be retained. What streaming writers find their
     progress in stays while that is younger than `keep_writer_progress_ms`; 0 keeps nothing for them.
     """

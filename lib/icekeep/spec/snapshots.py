@@ -28,12 +28,12 @@ class Snapshot(View, frozen=True):
 
     @property
     def operation(self) -> str | None:
-        """`append`, `replace`, `overwrite` or `delete`; null where the summary is missing (v1)."""
+        """`append`, `replace`, `overwrite` or `delete`; `None` where the summary is missing (v1)."""
         return (self.summary or {}).get("operation")
 
 
 class SnapshotRef(View, frozen=True):
-    """A branch or a tag with its own retention (spec, "Snapshot Retention Policy"); null means the table's default."""
+    """A branch or a tag with its own retention (spec, "Snapshot Retention Policy"); `None` means the table's default."""
 
     snapshot_id: int
     type: Literal["branch", "tag"]

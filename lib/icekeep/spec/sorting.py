@@ -65,7 +65,7 @@ class SortKey(msgspec.Struct, frozen=True):
         column: the full name of a column.
         transform: what of it to sort by, as in the metadata (`bucket[16]`, `day`).
         direction: `asc` or `desc`.
-        null_order: `nulls-first` or `nulls-last`; null for the first with `asc` and the last with `desc`.
+        null_order: `nulls-first` or `nulls-last`; `None` for the first with `asc` and the last with `desc`.
     """
 
     column: str

@@ -202,7 +202,7 @@ class Storage(Protocol):
         """Names of everything right in a directory, sorted; none if it is not there."""
 
     def head(self, location: str) -> FileInfo | None:
-        """Describe a file; null if there is none."""
+        """Describe a file; `None` if there is none."""
 
     def capabilities(self, location: str) -> Capabilities:
         """Prove what the store of `location` can do, by trying it in the nearest directory that exists."""

@@ -45,7 +45,7 @@ class HdfsDirectories:
 
 
 def status_of(client: Client, path: str, location: str) -> FileStatus | None:
-    """What the NameNode knows about a path; null if it is not there."""
+    """What the NameNode knows about a path; `None` if it is not there."""
     try:
         with translated("look at", location):
             return client.get_file_info(path)

@@ -70,7 +70,7 @@ def _scanned(path: str, flags: int) -> Iterator[Iterator[os.DirEntry[str]]]:
 
 
 def _listed(entry: os.DirEntry[str], directory_location: str) -> FileInfo | None:
-    """The entry as a file, null if it is a link or a device, or was deleted while the directory was being listed."""
+    """The entry as a file, `None` if it is a link or a device, or was deleted while the directory was being listed."""
     try:
         if entry.is_file(follow_symlinks=False):
             return file_info(f"{directory_location}/{entry.name}", entry.stat(follow_symlinks=False))

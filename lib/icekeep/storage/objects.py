@@ -294,7 +294,7 @@ class ObjectStorage(ObjectListing, ObjectDirectories):
             raise _taken(target.location)
 
     def _stamp(self, target: Target) -> str | None:
-        """The stamp of the object that is there, an empty one if another program made it; null if there is none."""
+        """The stamp of the object that is there, an empty one if another program made it; `None` if there is none."""
         try:
             with translated("look at", target.location):
                 stores = target.stores

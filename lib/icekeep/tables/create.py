@@ -29,7 +29,7 @@ def create_table(  # noqa: PLR0913 - each is one part of a new table
     Args:
         schema: the columns; their field ids are assigned anew.
         partition_by: a column, a transform such as `month` or `bucket[16]`, and perhaps a name, for each partition field.
-        location: where the table's files go; below the catalog's warehouse if null.
+        location: where the table's files go; below the catalog's warehouse if `None`.
         format_version: 1, 2 or 3.
 
     Raises:

@@ -42,7 +42,7 @@ def create_branch(
     Args:
         snapshot_id: where the branch starts; by default the current snapshot of `table`. A branch of a table without data
             starts at a new snapshot without files.
-        min_snapshots_to_keep: snapshots that expiry leaves on the branch; the table's default if null, as for the ages.
+        min_snapshots_to_keep: snapshots that expiry leaves on the branch; the table's default if `None`, as for the ages.
         max_snapshot_age: the age from which on expiry takes snapshots of the branch.
         max_ref_age: the age of its head from which on expiry takes the branch itself.
 
@@ -83,7 +83,7 @@ def create_tag(
 
     Args:
         snapshot_id: what the tag names; by default the current snapshot of `table`.
-        max_ref_age: the age of the snapshot from which on expiry takes the tag; the table's default if null.
+        max_ref_age: the age of the snapshot from which on expiry takes the tag; the table's default if `None`.
 
     Raises:
         UsageError: the name is taken or `main`, or the age is not a positive number.
@@ -173,7 +173,7 @@ def set_ref_retention(
     max_ref_age: Span | None = None,
     runtime: Runtime = SYSTEM,
 ) -> Table:
-    """Set limits of a branch or tag, as `create_branch` takes them, and commit; null ones stay. Returns the table after it.
+    """Set limits of a branch or tag, as `create_branch` takes them, and commit; `None` ones stay. Returns the table after it.
 
     Raises:
         UsageError: no limit is given, one is not a positive number, or a tag is given one that only branches have.
@@ -192,7 +192,7 @@ def set_ref_retention(
 
 
 def head_to_commit_to(metadata: TableMetadata, branch: str) -> Snapshot | None:
-    """The head of a branch that is to be written; null only for `main` of a table without data.
+    """The head of a branch that is to be written; `None` only for `main` of a table without data.
 
     Who commits to a branch must have made it: a name with a slip in it would otherwise become a branch with no data but
     what is committed.

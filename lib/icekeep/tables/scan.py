@@ -94,7 +94,7 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
     """Reads planned splits; goes to the tasks with them.
 
     Attributes:
-        slots: how many tasks share an executor's memory; null: as many as the machine has processors, as more run nowhere.
+        slots: how many tasks share an executor's memory; `None`: as many as the machine has processors, as more run nowhere.
     """
 
     storage: Storage

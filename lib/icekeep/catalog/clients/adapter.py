@@ -161,7 +161,7 @@ class ClientCatalog(ABC):
         return "" if pointer is None else pointer.metadata_location
 
     def _to_be_dropped(self, identifier: Identifier, *, is_named: bool) -> Pointer | None:
-        """Where the metadata of a table is that is to go; null where that is not known, and nobody says which is meant."""
+        """Where the metadata of a table is that is to go; `None` where that is not known, and nobody says which is meant."""
         try:
             return self._find(identifier)
         except NotFoundError:

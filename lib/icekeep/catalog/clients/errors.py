@@ -43,7 +43,7 @@ _BY_GLUE_CODE: dict[str, type[IcekeepError]] = {
 
 
 def proved_rejection(error: BaseException, catalog_name: str, secrets: Mapping[str, str]) -> IcekeepError | None:
-    """The error to raise for one that proves that its request changed nothing; null where it proves nothing.
+    """The error to raise for one that proves that its request changed nothing; `None` where it proves nothing.
 
     Args:
         error: what a call of PyIceberg raised.

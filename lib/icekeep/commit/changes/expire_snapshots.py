@@ -17,7 +17,7 @@ class ExpireSnapshots(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         clean_expired_metadata: schemas and partition specs that nothing uses any more are removed as well.
         expected: what was planned: that goes and no more, as far as it is still there; where the policy keeps any of it by
-            now, it is a conflict. Null: whatever the policy expires.
+            now, it is a conflict. `None`: whatever the policy expires.
     """
 
     policy: RetentionPolicy

@@ -62,10 +62,10 @@ class NamedFile(msgspec.Struct, frozen=True):
         )
 
     def problem(self, number: int | None, *, has_vector: bool, makes_vectors: bool) -> str | None:
-        """Why that was wrong for the data file as it is, to be read behind its name; null if it was right.
+        """Why that was wrong for the data file as it is, to be read behind its name; `None` if it was right.
 
         Args:
-            number: its data sequence number, null where it is not live.
+            number: its data sequence number, `None` where it is not live.
             has_vector: whether it has a deletion vector.
             makes_vectors: whether the rows that were kept are in a new vector.
         """

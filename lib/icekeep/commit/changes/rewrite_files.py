@@ -40,9 +40,9 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         applied_deletes: by the path of a removed file, which delete files its rewrite applied; a stored set says so itself.
         moved_spec_ids: the partition specs of removed files whose rows are in files of another spec now; null: those that
             any added file differs from.
-        format_version: of the table that was read, null where it does not matter.
-        starting_sequence_number: of the snapshot that was read; null: `data_sequence_number`.
-        data_sequence_number: given to the added files, so that deletes that are newer still reach their rows; null: they
+        format_version: of the table that was read, `None` where it does not matter.
+        starting_sequence_number: of the snapshot that was read; `None`: `data_sequence_number`.
+        data_sequence_number: given to the added files, so that deletes that are newer still reach their rows; `None`: they
             take the commit's own.
         remove_dangling: remove the delete files, too, that reach no data file of the branch once this is done.
         manifest_paths: where the removed entries were read; only saves work.
@@ -174,9 +174,9 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         deletes: the live delete manifests of `base`.
         applied: what the rewrite applied, by the path of the removed file; a stored set says so itself.
-        start: the sequence number of the snapshot that was read, null if nobody says.
-        number: the data sequence number of the new files, null for the commit's own.
-        moved_spec_ids: as in `RewriteFiles`; null: those that any of `added_spec_ids`, of the new files, differs from.
+        start: the sequence number of the snapshot that was read, `None` if nobody says.
+        number: the data sequence number of the new files, `None` for the commit's own.
+        moved_spec_ids: as in `RewriteFiles`; `None`: those that any of `added_spec_ids`, of the new files, differs from.
         field_ids: the columns of the schema that they were written with.
         carries: whether deletes of positions that have changed are carried over, and so no conflict.
     """

@@ -25,9 +25,9 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
     they list, are removed with the rest when the commit ends.
 
     Attributes:
-        snapshot_id: of the snapshot that was read; null: others may not have touched what is replaced.
+        snapshot_id: of the snapshot that was read; `None`: others may not have touched what is replaced.
         drop_dangling_deletes: remove the delete files, too, that reach no live data file of the branch.
-        format_version: of the table that was read, null where it does not matter: entries of one version are not those of
+        format_version: of the table that was read, `None` where it does not matter: entries of one version are not those of
             another.
     """
 

@@ -39,7 +39,7 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
 
     `named` holds the paths of the data files that position delete files without `referenced_data_file` have rows of. A
     vector that takes the place of another removes it. `isolation` is asked over `conflict_rows`, which are not bound.
-    `starting_snapshot_id` is the snapshot that was read; null: the table was empty.
+    `starting_snapshot_id` is the snapshot that was read; `None`: the table was empty.
     """
 
     added: tuple[DataFile, ...] = ()

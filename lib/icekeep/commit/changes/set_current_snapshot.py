@@ -15,7 +15,7 @@ from icekeep.spec.updates import SetSnapshotRef, Update
 
 
 class SetCurrentSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Any snapshot of the table, to take the place of the one that was seen as current; null: the table was empty."""
+    """Any snapshot of the table, to take the place of the one that was seen as current; `None`: the table was empty."""
 
     snapshot_id: int
     expected_id: int | None

@@ -196,7 +196,7 @@ class _Plan(msgspec.Struct, frozen=True):
     Attributes:
         columns: that they have.
         by_equality: the equality deletes that reach them, by the ids that these compare.
-        run: what these are of a list that other files have runs of, too; null where they are not one run.
+        run: what these are of a list that other files have runs of, too; `None` where they are not one run.
         since: where `run` is not that of all rows: the first of it that reaches each row.
     """
 

@@ -179,7 +179,7 @@ class _Found:
         return {path: less[path] for path in sorted(less) if less[path]}
 
     def values(self) -> pa.Table | None:
-        """Rows that carry values, by path and position, each once; null if there are none."""
+        """Rows that carry values, by path and position, each once; `None` if there are none."""
         if not self._values:
             return None
         path, position = DELETE_FILE_PATH.name, DELETE_FILE_POS.name

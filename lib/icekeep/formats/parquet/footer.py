@@ -49,7 +49,7 @@ class ColumnChunk(msgspec.Struct, frozen=True):
         start: the first byte of its first page.
         compressed_bytes: of its pages, their heads among them.
         positions: numbers in the footer that say where in the file something of the chunk lies.
-        null_count: by its statistics; null where they do not say.
+        null_count: by its statistics; `None` where they do not say.
         page_encodings: the bytes of the list that says how many pages have which encoding.
     """
 

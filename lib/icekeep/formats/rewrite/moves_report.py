@@ -28,7 +28,7 @@ def reported_moves(
     origins: tuple[str, ...] | None,
     most_bytes: int = MOST_REPORTED_BYTES,
 ) -> RowMoves | None:
-    """What a task reports of pieces that it read; null where it is not asked for.
+    """What a task reports of pieces that it read; `None` where it is not asked for.
 
     Args:
         origins: where they were put, if the rows have any.

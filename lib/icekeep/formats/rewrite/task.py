@@ -61,10 +61,10 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
         properties: of the table: how to write and where, and the name mapping that files without field ids are read with.
         sort_order: of the table, whose columns keep bounds.
         sort_order_id: what the new files say of the order of their rows.
-        ordering: of the rows; null leaves them as they are.
+        ordering: of the rows; `None` leaves them as they are.
         key_range: which rows of the pieces are this task's; null for all.
         files_count: of rows that are ordered and of one partition: how many files they are dealt out to, evenly by their
-            number, which is known once they are sorted; a file still ends at the target size. Null: at the target size only.
+            number, which is known once they are sorted; a file still ends at the target size. `None`: at the target size only.
         budget_bytes: how much memory the rows that are to be ordered may take before they are put on disk.
         keeps_lineage: whether the new files store the lineage of rows; null if they shall where a piece has a first row id.
             Tasks that read and tasks that write the same rows must say the same.

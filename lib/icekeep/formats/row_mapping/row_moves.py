@@ -31,7 +31,7 @@ class MovedPiece(msgspec.Struct, frozen=True, kw_only=True):
         row_count: all rows that were read.
         dropped: a serialized bitmap of the positions in the file that are in no new file, whatever delete removed them;
             empty for none.
-        applied: the positions among them that position delete files or vectors named; null: the same as `dropped`.
+        applied: the positions among them that position delete files or vectors named; `None`: the same as `dropped`.
         first_ordinal: where rows have origins, that of the file's first row, whichever piece this is.
     """
 

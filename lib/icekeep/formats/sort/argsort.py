@@ -27,7 +27,7 @@ def key_order(keys: pa.Array) -> NDArray[np.int64]:
 
 
 def _words(keys: pa.Array) -> list[Words] | None:
-    """Keys as big-endian words, the most significant first; null if some are too long."""
+    """Keys as big-endian words, the most significant first; `None` if some are too long."""
     if pa.types.is_fixed_size_binary(keys.type):
         width = keys.type.byte_width
         data = np.frombuffer(

@@ -31,7 +31,7 @@ class KeySample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def keys_inside(keys: pa.Array, key_range: KeyRange) -> pa.Array | None:
-    """Which keys are in a range; null for all of them."""
+    """Which keys are in a range; `None` for all of them."""
     inside = None
     if key_range.lower is not None:
         inside = pc.greater_equal(keys, pa.scalar(key_range.lower, keys.type))

@@ -27,7 +27,7 @@ class PlannedFile(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         deletes: those that a reader must apply to it; of many files parts of one list.
-        ends: what it holds of the keys of the order; null where that is not known or not asked.
+        ends: what it holds of the keys of the order; `None` where that is not known or not asked.
     """
 
     file: GroupFile
@@ -195,7 +195,7 @@ def _with_deep_ones(
     """Which files are sorted when those that ask for it are, and the positions of those that this adds to them.
 
     Args:
-        line: where the files of a sort lie; null for a curve.
+        line: where the files of a sort lie; `None` for a curve.
     """
     taken = _along_curve(files, asking, rules) if line is None else overlapping(line, asking).tolist()
     return taken, {number for number, is_taken in enumerate(taken) if is_taken and not asking[number]}

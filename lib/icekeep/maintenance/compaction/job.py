@@ -181,7 +181,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
 class _Run:
     """One run: its arguments, understood, and the version of the table that it works on.
 
-    `only` names the files that it may rewrite, null for all.
+    `only` names the files that it may rewrite, `None` for all.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class _Run:
         return _Run(table, self.spark, self._asked, self.runtime, only)
 
     def plan(self, directory: str | None) -> RewritePlan:
-        """The groups; where there are many, tasks put their files into `directory`, or nowhere if it is null."""
+        """The groups; where there are many, tasks put their files into `directory`, or nowhere if it is `None`."""
         return plan(
             self.scan,
             self.spark,
@@ -268,7 +268,7 @@ class _Run:
         return metrics_of(self.scan, self.spark, paths, manifests) if paths else {}
 
     def overlap_after(self, listener: Listener) -> float | None:
-        """How many files a look-up by key meets now; null where nothing was ordered, or where that cannot be found out."""
+        """How many files a look-up by key meets now; `None` where nothing was ordered, or where that cannot be found out."""
         if self.strategy.ordering is None:
             return None
 

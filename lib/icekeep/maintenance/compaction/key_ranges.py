@@ -33,7 +33,7 @@ class KeyColumn(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         bounds_length: at how many characters or bytes the table cuts bounds; null where it does not.
-        bytes_count: how many bytes of a value count on a curve; null for all.
+        bytes_count: how many bytes of a value count on a curve; `None` for all.
     """
 
     field_id: int

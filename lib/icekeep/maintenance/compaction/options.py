@@ -18,7 +18,7 @@ StitchChoice = Literal["auto", "never", "always"]
 
 
 class RewriteDataFilesOptions(Options, frozen=True, kw_only=True):
-    """What to rewrite and how; sizes in bytes. Null means that the default depends on the table or another option.
+    """What to rewrite and how; sizes in bytes. `None` means that the default depends on the table or another option.
 
     `compression-factor` and `shuffle-partitions-per-file` go with any order of rows, `var-length-contribution` and
     `max-output-size` with z-order; given with another strategy they are refused, as Iceberg does. Ours is `stitch`: whether

@@ -90,7 +90,7 @@ class FileGroup(msgspec.Struct, frozen=True, kw_only=True):
         expected_files_count: how many files the group becomes.
         split_bytes: about how much of the files one task takes.
         write_max_bytes: where a writer begins a new file.
-        packed: the files (`pack_group_files`), or null where `location` says where that lies.
+        packed: the files (`pack_group_files`), or `None` where `location` says where that lies.
     """
 
     number: int
@@ -133,7 +133,7 @@ class RewritePlan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         strategy: as text, such as `binpack` or `sort by day ASC NULLS FIRST`.
         candidate_files_count: how many files ask for work, whether or not they are in a group.
-        overlap_depth_before: how many files a look-up by key meets, over all files (see `overlap`); null where
+        overlap_depth_before: how many files a look-up by key meets, over all files (see `overlap`); `None` where
             nothing is sorted.
         groups: in the order of execution.
     """

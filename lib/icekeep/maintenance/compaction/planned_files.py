@@ -38,7 +38,7 @@ def few_planned_files(few: FewFiles, rules: GroupRules, only: Collection[str] | 
     """The files that may be rewritten: for binpack those that have a reason, else all.
 
     Args:
-        only: paths of the files that may be rewritten; null for all.
+        only: paths of the files that may be rewritten; `None` for all.
 
     Raises:
         UnsupportedError: one of them, or of their deletes, is encrypted.

@@ -18,7 +18,7 @@ class RewriteDataFilesResult(msgspec.Struct, frozen=True, kw_only=True):
         carried_delete_files_count: that were added for positions which others deleted while their files were rewritten.
         planned_anew_files_count: of the groups that could not be committed as they were rewritten, and were planned again.
         overlap_depth_before, overlap_depth_after: how many files a point of the first sort key lies in, on average over
-            the partitions that were looked at; null for binpack.
+            the partitions that were looked at; `None` for binpack.
         estimated: what the plan had said; `elapsed_ms` and `cpu_ms` are what it took, the latter of all tasks together.
         peak_task_bytes: the most memory that the Python process of a task had.
     """

@@ -42,7 +42,7 @@ class StitchTask(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         files: as their entries describe them, metrics included.
-        again: null where the user wants no file to be encoded anew.
+        again: `None` where the user wants no file to be encoded anew.
     """
 
     files: tuple[DataFile, ...]

@@ -86,7 +86,7 @@ def chosen_strategy(
 
 
 def order_mark(strategy: Strategy) -> str | None:
-    """What the summary of a snapshot says under `ORDER_KEY` whose files were written along a curve; else null."""
+    """What the summary of a snapshot says under `ORDER_KEY` whose files were written along a curve; else `None`."""
     curve = None if strategy.ordering is None else strategy.ordering.curve
     if curve is None:
         return None

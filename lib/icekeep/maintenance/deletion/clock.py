@@ -11,7 +11,7 @@ SKEW_MAX_MS = 10 * 60 * 1000
 
 
 def store_now_ms(table: Table, runtime: Runtime) -> int | None:
-    """What time the table's store says that it is, seen in a file that is made for it; null where it tells nothing."""
+    """What time the table's store says that it is, seen in a file that is made for it; `None` where it tells nothing."""
     return clock_below(own_directory(table.metadata, "runs"), table.storage, runtime)
 
 

@@ -234,7 +234,7 @@ def _finish(
 
 
 def _due(directory: str, table: Table, now_ms: int, listener: Listener) -> _Due | None:
-    """What is to be done with a plan; null where it is not due, being restored, or gone."""
+    """What is to be done with a plan; `None` where it is not due, being restored, or gone."""
     storage = table.storage
     try:
         plan = read_plan(directory, storage)

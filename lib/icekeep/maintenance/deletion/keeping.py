@@ -52,7 +52,7 @@ class Kept(msgspec.Struct, frozen=True):
 
     Attributes:
         keys: path keys of the files that stay, since another plan deletes them later.
-        until_ms: epoch milliseconds until which all of the plan has to wait, or longer; null: it need not.
+        until_ms: epoch milliseconds until which all of the plan has to wait, or longer; `None`: it need not.
         run: for which it waits.
     """
 

@@ -39,7 +39,7 @@ class Places(msgspec.Struct, frozen=True):
 
 
 class Neighbour(msgspec.Struct, frozen=True):
-    """Another table; `problem` says why it cannot be loaded. Then `places` is what the catalog tells, null where it does not.
+    """Another table; `problem` says why it cannot be loaded. Then `places` is what the catalog tells, `None` where it does not.
 
     What a catalog tells of a place may be less than all: `write.data.path` need not be among it.
     """
@@ -64,7 +64,7 @@ class _Document(msgspec.Struct, rename="kebab"):
 
 
 def look_at(catalog: Catalog, identifier: Identifier) -> Neighbour | None:
-    """One other table; null if it is gone."""
+    """One other table; `None` if it is gone."""
     try:
         pointer = catalog.find(identifier)
         while True:

@@ -34,7 +34,7 @@ class ReclaimOptions(Options, frozen=True, kw_only=True):
     """How files go: what every job that deletes goes by, and all that a purge does.
 
     Attributes:
-        max_deletes_per_second: over all tasks together; null for no limit.
+        max_deletes_per_second: over all tasks together; `None` for no limit.
         reclaim_roots: locations joined by commas below which files may be deleted, beside those that are the table's own.
     """
 
@@ -165,7 +165,7 @@ def trash_days(given: int | None, scheme: str) -> int:
     """For how many days files go to the trash; none where they are deleted at once.
 
     Args:
-        given: what the operator says; null for the default of the store.
+        given: what the operator says; `None` for the default of the store.
 
     Raises:
         OptionError: it is no number of days.

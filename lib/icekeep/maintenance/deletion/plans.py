@@ -73,7 +73,7 @@ class DeletionPlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         table_uuid, table_location, metadata_location: of the table as it was when the plan was made.
         created_ms: when that was, epoch milliseconds.
         not_before_ms: nothing of it is deleted before this moment.
-        trash_until_ms: the files move to the trash and stay there until then; null where they are deleted at once.
+        trash_until_ms: the files move to the trash and stay there until then; `None` where they are deleted at once.
         snapshot_ids, ref_names: what leaves the metadata with them.
         outside_count: files that are as unreachable, and are kept because of where they lie.
         hash: what `--approve` demands.
@@ -236,7 +236,7 @@ def read_plan(directory: str, storage: Storage) -> DeletionPlan:
 
 
 def metadata_before(plan: DeletionPlan, storage: Storage) -> TableMetadata | None:
-    """The table's metadata before the run, null where the plan has none; raises `InvalidTableError` as `parse_metadata`."""
+    """The table's metadata before the run, `None` where the plan has none; raises `InvalidTableError` as `parse_metadata`."""
     location = f"{plan.directory}/{BEFORE}"
     try:
         return parse_metadata(storage.read(location), location)

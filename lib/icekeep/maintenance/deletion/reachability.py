@@ -292,7 +292,7 @@ def _differing_in_tasks(rows: DataFrame, theirs: DecodeTask, names: Keys, spark:
 
 
 def _read_here(task: DecodeTask, live: Keys) -> pa.Table | None:
-    """The files of a task whose path keys are not among the sorted `live`, each once; null where they are too many to be held.
+    """The files of a task whose path keys are not among the sorted `live`, each once; `None` where they are too many to be held.
 
     They are decoded in threads of this process.
     """

@@ -10,7 +10,7 @@ from icekeep.maintenance.options import Options
 
 
 class ConvertEqualityDeletesOptions(Options, frozen=True, kw_only=True):
-    """How positions are written; null: as the table's property `write.delete.granularity` says, `file` by default.
+    """How positions are written; `None`: as the table's property `write.delete.granularity` says, `file` by default.
 
     Deletion vectors are always for one data file.
     """

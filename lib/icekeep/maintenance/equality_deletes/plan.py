@@ -56,7 +56,7 @@ class ConversionPreview(msgspec.Struct, frozen=True, kw_only=True):
     """What a run with the same arguments would do now; sizes in bytes.
 
     Attributes:
-        snapshot_id: the head of `branch`; null for a table without data.
+        snapshot_id: the head of `branch`; `None` for a table without data.
         dangling_equality_delete_files_count: of those to convert, how many reach no data file: they only go.
         left_equality_delete_files_count: those that stay, since `where` leaves them out, or a data file that they reach.
         data_files_to_read_count: how many data files are looked through, in the columns that deletes compare.
@@ -75,7 +75,7 @@ class ConversionPreview(msgspec.Struct, frozen=True, kw_only=True):
 class DataFiles(msgspec.Struct, frozen=True):
     """The data files that chosen deletes reach, with `DATA_COLUMNS`; in format version 3 also `deletes` of positions.
 
-    One of the two is null: `few` are rows, `many` are lazy. Rows of `few` are in the order of partition and age.
+    One of the two is `None`: `few` are rows, `many` are lazy. Rows of `few` are in the order of partition and age.
     """
 
     few: list[dict[str, Any]] | None = None

@@ -26,7 +26,7 @@ class EqualityDelete(msgspec.Struct, frozen=True):
     partition: bytes
 
     def scope(self, specs: Specs) -> Place | None:
-        """The partition that it is for; null for all of the table.
+        """The partition that it is for; `None` for all of the table.
 
         Raises:
             InvalidTableError: its partition spec is missing.

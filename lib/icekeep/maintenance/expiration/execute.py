@@ -59,8 +59,8 @@ class Expiration(msgspec.Struct, frozen=True, kw_only=True):
         ref_names: which branches and tags are gone.
         schemas_count, specs_count: how many schemas and partition specs are gone.
         found: the garbage that it made.
-        plan: what was, or will be, deleted; null where there was nothing.
-        reclaimed: what became of it; null where it is left to a later run.
+        plan: what was, or will be, deleted; `None` where there was nothing.
+        reclaimed: what became of it; `None` where it is left to a later run.
         kept_reason: why it is left, empty if that is for the grace only.
         is_cut_off: whether it is left although it should have been carried out.
     """
@@ -78,7 +78,7 @@ class Expiration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Planned(msgspec.Struct, frozen=True):
-    """A plan on disk with the claim on it, both null where there is no garbage, and what its proof was made of."""
+    """A plan on disk with the claim on it, both `None` where there is no garbage, and what its proof was made of."""
 
     found: Sorted
     draft: PlanDraft
@@ -97,7 +97,7 @@ def expire_and_reclaim(
     listener: Listener,
     runtime: Runtime,
 ) -> Expiration | None:
-    """Commit the expiration and delete what it made unreachable; null if another run had expired it all already.
+    """Commit the expiration and delete what it made unreachable; `None` if another run had expired it all already.
 
     The plan is written before the commit, so that a crash between commit and deletion leaves a list of what was to go.
     After the commit nothing is raised any more: what stands in the way of the deletion is the reason why the plan is left.

@@ -36,7 +36,7 @@ _COLUMNS = frozenset(("manifest_path", "file_path", "file_size_in_bytes"))
 class RefHoldings(msgspec.Struct, frozen=True, kw_only=True):
     """What one reference leads to; of that `only_*` would be garbage without it. Bytes are those that metadata records.
 
-    `ref` is null for the snapshots that no reference leads to and that are too young to go.
+    `ref` is `None` for the snapshots that no reference leads to and that are too young to go.
     """
 
     ref: str | None

@@ -72,14 +72,14 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
     Args:
         spark: a session, or a function that starts one; by default the session that runs, or a new one. None is needed for
             small tables.
-        older_than: a moment, or how long ago; the table's `history.expire.max-snapshot-age-ms` (5 days) if null.
-        retain_last: how many snapshots a branch keeps whatever their age; `history.expire.min-snapshots-to-keep` if null.
+        older_than: a moment, or how long ago; the table's `history.expire.max-snapshot-age-ms` (5 days) if `None`.
+        retain_last: how many snapshots a branch keeps whatever their age; `history.expire.min-snapshots-to-keep` if `None`.
         snapshot_ids: snapshots that go even where they would be retained.
         clean_expired_metadata: also remove schemas and partition specs that nothing uses any more.
-        max_concurrent_deletes: so many calls that delete at once, at most; as many as there is work for if null.
+        max_concurrent_deletes: so many calls that delete at once, at most; as many as there is work for if `None`.
         stream_results: as Iceberg's; lists of files are never held as a whole here.
         trash: how many days deleted files stay in `.icekeep/trash/`, from where `restore` brings them back; 0 deletes them at
-            once. Null is 3 on local disks and HDFS, 0 elsewhere.
+            once. `None` is 3 on local disks and HDFS, 0 elsewhere.
         approve: the hash of a plan (`plan_expire_snapshots`): exactly that goes, or nothing; nor does what earlier runs left.
         trust_manifest_list: go on although a snapshot's summary counts other files than its manifest list.
         options: `deletion.options.ExpirationOptions`.

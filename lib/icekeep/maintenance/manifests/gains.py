@@ -98,7 +98,7 @@ def filter_gains(
 def measured_ms(
     table: Table, done: Rewritten, manifests: Sequence[ManifestFile], spark: SparkSource, runtime: Runtime
 ) -> int | None:
-    """How long planning of a filter on one partition of a group takes with some manifests; null where nothing is known.
+    """How long planning of a filter on one partition of a group takes with some manifests; `None` where nothing is known.
 
     It is the partition in the middle of the sample, the same one whichever the manifests.
     """

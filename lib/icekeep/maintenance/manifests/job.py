@@ -52,7 +52,7 @@ def rewrite_manifests(  # noqa: PLR0913 - the arguments of Iceberg's procedure, 
     Args:
         spark: a session, or a function that starts one; by default the session that runs, or a new one. None is needed for
             tables of up to two million entries.
-        spec_id: the partition spec whose manifests are rewritten; the default spec if null; "all" for every spec.
+        spec_id: the partition spec whose manifests are rewritten; the default spec if `None`; "all" for every spec.
         sort_by: partition fields to cluster by, and columns, by their lower bounds; as a list, or text with commas.
             Delete files are clustered by partition fields alone. Null: all partition fields in the order of the spec.
         where: a filter over manifests (`matching.COLUMNS`); Iceberg's `rewriteIf`.

@@ -45,9 +45,9 @@ class RewriteManifestsPlan(msgspec.Struct, frozen=True, kw_only=True):
         expected_manifests_count: what comes of them.
         left_alone_manifests_count: that would be rewritten, if rewriting did not lose what is not known of them: fields, or
             the values of a partition transform.
-        dangling_delete_files_count: of those that reach no live data file; null where they are not asked for.
+        dangling_delete_files_count: of those that reach no live data file; `None` where they are not asked for.
         planning_time_ms, expected_planning_time_ms: of a filter on one partition, now, as measured, and afterwards as the
-            bytes that it opens let expect; null where `measure-planning` does not ask for it.
+            bytes that it opens let expect; `None` where `measure-planning` does not ask for it.
         groups: by partition spec and content.
         workload: by filter.
     """

@@ -49,7 +49,7 @@ class ManifestInterval(msgspec.Struct, frozen=True):
 def intervals(
     manifests: Sequence[ManifestFile], fields: Sequence[NestedField], sort_fields: Sequence[int] | None = None
 ) -> list[ManifestInterval | None]:
-    """The interval of each manifest by its partition summaries, null where they do not tell it.
+    """The interval of each manifest by its partition summaries, `None` where they do not tell it.
 
     A manifest of several values of a field may hold any values of the next one with each of them; then the interval is the
     narrowest that it can be, so that manifests which were sorted and cut never seem to overlap.
@@ -114,7 +114,7 @@ class _Bounds:
         self._keys: dict[bytes, bytes | None] = {}
 
     def ends(self, summary: FieldSummary) -> tuple[bytes, bytes] | None:
-        """Both ends, null where the summary does not tell them."""
+        """Both ends, `None` where the summary does not tell them."""
         keys = [self._key(bound) for bound in (summary.lower_bound, summary.upper_bound) if bound is not None]
         if len(keys) == 1 or None in keys:
             return None

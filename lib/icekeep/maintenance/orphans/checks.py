@@ -130,7 +130,7 @@ class Share(msgspec.Struct, frozen=True):
     files_count: int
 
     def problem(self, most: float) -> str | None:
-        """What stands against deleting so many, null where nothing does.
+        """What stands against deleting so many, `None` where nothing does.
 
         Args:
             most: the greatest share that is deleted without asking.

@@ -30,10 +30,10 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         planned: what was to go when it went.
-        plan: on disk, before it was carried out; null where there was nothing to do.
-        reclaimed: null where the plan waits for its time.
+        plan: on disk, before it was carried out; `None` where there was nothing to do.
+        reclaimed: `None` where the plan waits for its time.
         adopted_count: files that metadata led to when it was read again.
-        kept: by which other run files of the plan are kept, so that all of it waits; null where it does not.
+        kept: by which other run files of the plan are kept, so that all of it waits; `None` where it does not.
         earlier: what earlier runs had left to be done.
     """
 

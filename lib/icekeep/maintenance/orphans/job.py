@@ -53,8 +53,8 @@ def remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     Args:
         spark: a session, or a function that starts one; by default the session that runs, or a new one.
         older_than: a moment, or how long ago, at least a day by our clock and by the store's; only files that were written
-            before it go. Three days ago if null.
-        location: the directory that is listed; the table's location if null. As for Iceberg `write.data.path` and
+            before it go. Three days ago if `None`.
+        location: the directory that is listed; the table's location if `None`. As for Iceberg `write.data.path` and
             `write.metadata.path` are not listed where they lie elsewhere: name them here.
         dry_run: say what would go; nothing is changed.
         max_concurrent_deletes: how many tasks delete at one time.
@@ -65,7 +65,7 @@ def remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
         prefix_mismatch_mode: what becomes of a file that metadata has under another scheme or authority: `ERROR` refuses,
             `IGNORE` keeps it. Iceberg's `DELETE` is not offered.
         prefix_listing, stream_results: accepted; listings are always by prefix, and results never held whole.
-        trash: for how many days files stay in the trash; 0 deletes at once, null is 3 on local disks and HDFS, 0 elsewhere.
+        trash: for how many days files stay in the trash; 0 deletes at once, `None` is 3 on local disks and HDFS, 0 elsewhere.
         approve: the hash of the plan that may be carried out; nothing goes if it is another one.
         force: delete although more than `max-orphan-ratio` of the listed files would go.
         trust_manifest_list: believe manifest lists although the summaries of snapshots count other files.

@@ -148,7 +148,7 @@ def counting_row(left_out: int) -> pa.RecordBatch:
 
 
 def _listed_here(task: _ListTask, most_rows: int, threads: int) -> Listing | None:
-    """List in threads of this process; null where there is more than it should hold."""
+    """List in threads of this process; `None` where there is more than it should hold."""
     full, seen = Event(), [0]
 
     def listed(share: ListingShare) -> list[tuple[pa.RecordBatch, int]]:

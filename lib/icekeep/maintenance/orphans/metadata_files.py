@@ -59,7 +59,7 @@ class Sorter(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the table; can be pickled.
 
     Attributes:
-        table_uuid: null for a table of version 1 that has none: then every metadata file in no log is a stranger's.
+        table_uuid: `None` for a table of version 1 that has none: then every metadata file in no log is a stranger's.
         metadata_location: of the current metadata file.
         last_sequence_number: which the current metadata has.
         head_ms: when that file was written, by the store's clock.

@@ -70,7 +70,7 @@ def eligible_before_ms(older_than: Moment | None, now_ms: int) -> int:
     """The moment before which a file must have been written to be an orphan, epoch milliseconds.
 
     Args:
-        older_than: what the operator says; three days ago if null.
+        older_than: what the operator says; three days ago if `None`.
         now_ms: the earlier of our clock and the store's.
 
     Raises:
@@ -104,10 +104,10 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     """What is searched for, and what may go: the arguments of a run, checked.
 
     Attributes:
-        older_than: null for three days ago.
-        location: the directory that is listed; null for the table's location.
+        older_than: `None` for three days ago.
+        location: the directory that is listed; `None` for the table's location.
         file_list_view: a list of files in place of a listing.
-        trash: days; null for the default of the store.
+        trash: days; `None` for the default of the store.
         approve: the hash that the plan must have.
         force: go on although a great share of the files would go.
         trust_totals: believe manifest lists although summaries count other files.

@@ -22,7 +22,7 @@ class OrphanPlan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         hash: what `approve` demands: exactly this set goes, or nothing.
         files: locations of the first thousand.
-        too_many: why a run would refuse to delete so great a share of the listed files, null where it would not.
+        too_many: why a run would refuse to delete so great a share of the listed files, `None` where it would not.
         conflicts: the first files that metadata has under other schemes or authorities.
         unlisted_reason, untotalled_snapshots_count, unreadable_tables: as in the result.
     """

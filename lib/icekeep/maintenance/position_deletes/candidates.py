@@ -59,7 +59,7 @@ class Candidate(msgspec.Struct, frozen=True):
     """A live position delete file.
 
     Attributes:
-        lower, upper: the least and the greatest path that it says it names; null where it does not say.
+        lower, upper: the least and the greatest path that it says it names; `None` where it does not say.
         has_values: whether bounds say that it holds values of the deleted rows, too.
         is_idle: no live data file lies between the bounds of its paths: it is dangling, though only its rows can prove it.
     """

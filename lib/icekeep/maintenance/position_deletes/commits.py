@@ -40,7 +40,7 @@ class Committer:
 
     Attributes:
         refused: groups, with their new files, whose commit was refused since the table is not as it was planned on.
-        refusal: the last such error, null after a plan that met none.
+        refusal: the last such error, `None` after a plan that met none.
     """
 
     def __init__(self, commits: Commits) -> None:

@@ -21,7 +21,7 @@ _TARGET_DEFAULT = 64 * MIB
 
 
 class RewritePositionDeletesOptions(Options, frozen=True, kw_only=True):
-    """What to rewrite and how; sizes in bytes. Null means that the default depends on the table or another option.
+    """What to rewrite and how; sizes in bytes. `None` means that the default depends on the table or another option.
 
     On tables of format version 3 sizes and `min-input-files` choose nothing: each position delete file becomes vectors.
     """

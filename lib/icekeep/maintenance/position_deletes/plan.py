@@ -51,7 +51,7 @@ class DeletesPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a run does with the position deletes of a branch.
 
     Attributes:
-        snapshot_id: that was planned on; null for a branch without one.
+        snapshot_id: that was planned on; `None` for a branch without one.
         candidate_files_count: position delete files that ask to be rewritten, each by itself.
         dangling: delete files and vectors that reach no live data file.
     """
@@ -79,7 +79,7 @@ class RewritePositionDeletesPreview(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         becomes: `vectors` or `position delete files`.
         dangling_bytes: of vectors those of their blobs.
-        conversion: of equality deletes; null where it was not asked for.
+        conversion: of equality deletes; `None` where it was not asked for.
     """
 
     branch: str

@@ -18,7 +18,7 @@ class RewritePositionDeletesResult(msgspec.Struct, frozen=True, kw_only=True):
         removed_dangling_positions_count: rows of rewritten files that were dropped, since their data file is not live, or
             too new for the delete file.
         replaced_positions_count: rows of rewritten files that were dropped since a deletion vector stands for them.
-        converted: what became of equality deletes; null where it was not asked for.
+        converted: what became of equality deletes; `None` where it was not asked for.
     """
 
     status: str = "done"

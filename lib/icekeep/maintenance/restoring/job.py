@@ -52,7 +52,7 @@ def restore(
     references stay where they are. Where the catalog takes no snapshots back only files come, and the result says why.
 
     Args:
-        run: as `list_restorable` names it; null: the newest run that has removed something which is not back yet.
+        run: as `list_restorable` names it; `None`: the newest run that has removed something which is not back yet.
 
     Raises:
         NotFoundError: there is no such run, or none with anything to bring back.
@@ -101,7 +101,7 @@ def _share(
 ) -> Claim | None:
     """Claim another plan that names files of this one: a run at work on it would not see in time that they are in use again.
 
-    Null where it is gone by then.
+    `None` where it is gone by then.
 
     Raises:
         ClaimedError: a run is at work on it, or may be in the middle of a call that deletes for good.
@@ -236,7 +236,7 @@ def list_restorable(table: Table) -> tuple[Restorable, ...]:
 
 
 def _change(table: Table, plan: DeletionPlan) -> RestoreExpired | None:
-    """The change that brings the plan's snapshots back; null where there are none, or the catalog takes none."""
+    """The change that brings the plan's snapshots back; `None` where there are none, or the catalog takes none."""
     if not plan.snapshot_ids or not table.catalog.restores_snapshots:
         return None
     before = metadata_before(plan, table.storage)

@@ -11,7 +11,7 @@ class Restorable(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         created_ms: when it made its plan, epoch milliseconds.
-        trash_until_ms: files stay in the trash until then; null: they are in their places until a later run deletes them.
+        trash_until_ms: files stay in the trash until then; `None`: they are in their places until a later run deletes them.
         snapshots_count: of the snapshots that it expired, those that are not in the table.
     """
 
@@ -31,7 +31,7 @@ class RestoreResult(msgspec.Struct, frozen=True, kw_only=True):
         status: `partial` where files were taken away again while the snapshots came back: the note says which.
         restored_files_count: files that were moved back now; those that were in their places are not counted.
         restored_tags: under which the snapshots came back.
-        note: what did not come back and why, or what is to be done yet; null: nothing.
+        note: what did not come back and why, or what is to be done yet; `None`: nothing.
     """
 
     status: str

@@ -96,7 +96,7 @@ class Reaching(msgspec.Struct, frozen=True, kw_only=True):
 def reaching(
     data: pa.Table, deletes: pa.Table, specs: Mapping[int, PartitionSpec], most_pairs: int = MOST_PAIRS
 ) -> Reaching | None:
-    """Match delete files to data files; null where too many reach too many.
+    """Match delete files to data files; `None` where too many reach too many.
 
     Args:
         data: live data files; at least `file_path`, `spec_id`, `partition` and `sequence_number` of `entry_schema.ENTRIES`.
@@ -152,7 +152,7 @@ def reaching(
 
 
 def _list_of(delete: ManifestEntry, bounds: _Bounds, specs: Mapping[int, PartitionSpec]) -> Hashable | None:
-    """What names the list of a delete file that reaches whatever is old enough in a partition or in the table; else null."""
+    """What names the list of a delete file that reaches whatever is old enough in a partition or in the table; else `None`."""
     file = delete.data_file
     if is_global(file, specs):
         return (file.content,)

@@ -34,7 +34,7 @@ def with_deletes(
         data: live data files; at least `file_path`, `spec_id`, `partition` and `sequence_number` of `entry_schema.ENTRIES`.
         deletes: live delete files; the fields of `entry_schema.REACHING_DELETES`, and `lower_bounds` and `upper_bounds`.
         specs: the partition specs of the table.
-        deletes_count: how many delete files there are at most, as manifest lists tell; null where they do not.
+        deletes_count: how many delete files there are at most, as manifest lists tell; `None` where they do not.
 
     Raises:
         InvalidTableError: (when rows are computed) two deletion vectors reach one data file, a delete file for one data

@@ -37,7 +37,7 @@ class EntryFilter(msgspec.Struct, frozen=True, kw_only=True):
         specs: by the spec of a manifest.
         rows: the filter over rows, bound to the scan's schema, for bounds.
         live_only: leave out entries of deleted files.
-        added_by: only files that one of these snapshots added; null for all.
+        added_by: only files that one of these snapshots added; `None` for all.
         path_end: only files whose path ends so.
     """
 

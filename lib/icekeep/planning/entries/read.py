@@ -104,7 +104,7 @@ def entries(
 
     Args:
         columns: names from `entry_schema.ENTRIES`; only what they need is decoded. The columns come in that schema's order.
-        reading: how to read; chosen by the number of entries if null.
+        reading: how to read; chosen by the number of entries if `None`.
 
     Raises:
         InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole; at once, or in the tasks.

@@ -335,7 +335,7 @@ class _ListReader:
 
 
 def _live_counts(rows: ListedRows, content: ManifestContent, lists_count: int) -> list[int | None]:
-    """The live files that each list leads to; null where it does not say of all its manifests."""
+    """The live files that each list leads to; `None` where it does not say of all its manifests."""
     mine = rows.contents == content
     places, live = rows.places[mine], rows.live_counts[mine]
     unknown = np.bincount(places, live == UNKNOWN, lists_count)

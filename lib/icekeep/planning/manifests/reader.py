@@ -159,7 +159,7 @@ def _read_together(
     columns: Collection[str],
     known: dict[bytes, StoredColumns],
 ) -> pa.RecordBatch | None:
-    """The entries of small manifests as one batch; null where that is not possible, or one of them needs a closer look."""
+    """The entries of small manifests as one batch; `None` where that is not possible, or one of them needs a closer look."""
     files = []
     for manifest in bundle:
         data = storage.read(manifest.manifest_path)

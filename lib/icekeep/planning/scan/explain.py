@@ -35,7 +35,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of a file in a scan; `pruned_by` is the first step that drops it, null if it is read.
+    """What becomes of a file in a scan; `pruned_by` is the first step that drops it, `None` if it is read.
 
     The steps are `manifest` (partition summaries), `partition`, `metrics` (bounds and counts), and before them `status`
     (the entry says that the file was deleted) and `version` (an incremental scan that did not append it).

@@ -100,7 +100,7 @@ def open_scan(
 class FewFiles(msgspec.Struct, frozen=True, kw_only=True):
     """The data files that a scan needs, held by the driver, with the columns that were asked for; and what reaches each.
 
-    `reaching` is null where nobody asked for it.
+    `reaching` is `None` where nobody asked for it.
     """
 
     files: pa.Table
@@ -124,7 +124,7 @@ def few_files(
     driver_limit: int | None = None,
     most_pairs: int = MOST_PAIRS,
 ) -> FewFiles | None:
-    """The plan without Spark, where files are few; null where they are many, or many deletes reach many of them.
+    """The plan without Spark, where files are few; `None` where they are many, or many deletes reach many of them.
 
     Args:
         columns: of `entry_schema.ENTRIES`.

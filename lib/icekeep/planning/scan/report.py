@@ -53,7 +53,7 @@ class PlanScanResult(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         manifests_count: of the version, delete manifests among them.
-        total_data_files_count: that the version has; null where a manifest list of version 1 does not say.
+        total_data_files_count: that the version has; `None` where a manifest list of version 1 does not say.
         total_files_bytes: of its data and delete files, as far as the snapshot's summary says.
         opened_...: listed by the manifests that were opened; then what entries' partitions and then their bounds dropped.
         median_file_bytes, median_partition_bytes: to one percent.

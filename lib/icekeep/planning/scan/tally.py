@@ -48,7 +48,7 @@ class SizeDistribution:
             self._add_counts(other._counts)
 
     def quantile(self, share: float) -> int | None:
-        """The size that this share of all sizes does not exceed; null where there are none."""
+        """The size that this share of all sizes does not exceed; `None` where there are none."""
         if self.least is None or self.greatest is None:
             return None
         rank = max(0, math.ceil(share * self.count) - 1)

@@ -36,9 +36,9 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     """What a scan reads.
 
     Attributes:
-        snapshot: whose manifests are planned from; null for a table without data.
+        snapshot: whose manifests are planned from; `None` for a table without data.
         schema: that the filter is bound to and rows are read with.
-        appended_by: for an incremental scan: the snapshots whose appended files are read; null for all live files.
+        appended_by: for an incremental scan: the snapshots whose appended files are read; `None` for all live files.
     """
 
     snapshot: Snapshot | None

@@ -132,7 +132,7 @@ class _Reader:
     def _together(
         self, bundle: Sequence[ManifestFile], files: Sequence[tuple[bytes, AvroHeader]]
     ) -> pa.RecordBatch | None:
-        """The records of small manifests as one batch; null where one of them needs a closer look."""
+        """The records of small manifests as one batch; `None` where one of them needs a closer look."""
         known = [self._known_of(header) for _, header in files]
         if known[0] is None or any(one is not known[0] for one in known):
             return None
@@ -165,7 +165,7 @@ class _Reader:
             note_slow_read(manifest.manifest_path, reason)
 
     def _known_of(self, header: AvroHeader) -> _Known | None:
-        """Null where records of this schema are decoded and encoded one by one."""
+        """`None` where records of this schema are decoded and encoded one by one."""
         schema = header.metadata["avro.schema"]
         if schema not in self._known:
             try:

@@ -104,7 +104,7 @@ _STRICT_STEPS: _Steps = {
 _Prefixes = Mapping[Operation, tuple[Operation | None, Operation | None, Operation | None]]
 """For truncated strings: the operation on the partition where the value is shorter than the width, as long, longer.
 
-A partition value that is shorter than the width is the whole of its rows' value. Null: nothing can be said.
+A partition value that is shorter than the width is the whole of its rows' value. `None`: nothing can be said.
 """
 
 _INCLUSIVE_PREFIXES: _Prefixes = {

@@ -51,7 +51,7 @@ def carried_manifest(  # noqa: PLR0913 - what a manifest says of itself and of i
         data: the whole file.
         manifest: its row of the manifest list.
         partition: the partition type of its spec.
-        change: an entry as it is to be, with the same file; null where it goes.
+        change: an entry as it is to be, with the same file; `None` where it goes.
         location, snapshot_id: of the new manifest, and of the snapshot that adds it.
         format_version: of the table.
         codec, level: as for `ManifestBuilder`.

@@ -132,7 +132,7 @@ class ManifestBuilder:
 
         Args:
             codec, level: properties `write.manifest.compression-codec` and `write.manifest.compression-level`.
-            pack: what packs blocks so; null: what `avro.packer` gives.
+            pack: what packs blocks so; `None`: what `avro.packer` gives.
 
         Raises:
             OptionError: `codec` is not one of `AVRO_CODECS`, or has no such level.

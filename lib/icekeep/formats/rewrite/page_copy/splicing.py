@@ -46,7 +46,7 @@ _ALL = 1 << 62
 
 
 def rewrite_spliced(task: RewriteTask, storage: Storage) -> RewriteOutcome | None:
-    """Do what `rewrite` does by splicing; null where that cannot be done or does not pay, and then nothing was written.
+    """Do what `rewrite` does by splicing; `None` where that cannot be done or does not pay, and then nothing was written.
 
     Raises what `rewrite` raises; if anything fails, no new file is left.
     """
