@@ -39,7 +39,7 @@ ROWS_A_FILE = 100_000
 """More than any file has."""
 
 _KEYS = ("id", "at", "account")
-_MOST_TASKS = 8
+_MAX_TASKS = 8
 _TURN = 7919
 _DAY_US = 86_400_000_000
 
@@ -69,7 +69,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tasks(self) -> int:
         """How many tasks write; each makes as many manifests, one after another, as a task costs more than a manifest."""
-        return math.gcd(self.manifests, _MOST_TASKS)
+        return math.gcd(self.manifests, _MAX_TASKS)
 
     @property
     def name(self) -> str:

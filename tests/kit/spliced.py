@@ -39,7 +39,7 @@ def task_for(pieces: Sequence[FilePiece], schema: Schema, location: str = "memor
 @contextlib.contextmanager
 def without_floors() -> Iterator[None]:
     """Splicing, however little there is to gain."""
-    with mock.patch.multiple(splicing, LEAST_SHARE=0.0, LEAST_PAGE_BYTES=0):
+    with mock.patch.multiple(splicing, MIN_SHARE=0.0, MIN_PAGE_BYTES=0):
         yield
 
 

@@ -33,11 +33,11 @@ def takes_moved_rows_for_reached() -> AbstractContextManager[Any]:
 def takes_global_deletes_for_a_partitions() -> AbstractContextManager[Any]:
     """Looks for the rows of global equality deletes in their own spec alone."""
 
-    def is_dangling(delete: Any, least: Any, least_of_table: int, specs: Any) -> bool:
+    def is_dangling(delete: Any, least: Any, min_of_table: int, specs: Any) -> bool:
         if is_global(delete.data_file, specs):
             number = least.partitions.get(partition_key(delete.data_file))
             return number is None or not applicability.is_newer(delete, number)
-        return _is_dangling(delete, least, least_of_table, specs)
+        return _is_dangling(delete, least, min_of_table, specs)
 
     return replaced(dangling, "is_dangling", is_dangling)
 
@@ -45,12 +45,12 @@ def takes_global_deletes_for_a_partitions() -> AbstractContextManager[Any]:
 def takes_equal_numbers_for_too_old() -> AbstractContextManager[Any]:
     """Takes position deletes of the same commit as their data file for dangling."""
 
-    def is_dangling(delete: Any, least: Any, least_of_table: int, specs: Any) -> bool:
+    def is_dangling(delete: Any, least: Any, min_of_table: int, specs: Any) -> bool:
         if delete.data_file.content is FileContent.POSITION_DELETES:
             path = applicability.only_data_file(delete.data_file)
             number = least.paths.get(applicability.path_digest(path or ""))
             return number is None or delete.sequence_number <= number + 1
-        return _is_dangling(delete, least, least_of_table, specs)
+        return _is_dangling(delete, least, min_of_table, specs)
 
     return replaced(dangling, "is_dangling", is_dangling)
 

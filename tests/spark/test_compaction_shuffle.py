@@ -271,7 +271,7 @@ def test_a_not_a_number_keeps_its_bits(tmp_path: Path, spark_session: SparkSessi
 def test_tasks_tell_where_each_row_went_that_others_read(
     tmp_path: Path, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, most_bytes: int
 ) -> None:
-    monkeypatch.setattr(shuffle, "MOST_REPORTED_BYTES", most_bytes)
+    monkeypatch.setattr(shuffle, "MAX_REPORTED_BYTES", most_bytes)
     table = tmp_path.as_uri()
     data = [old_file(STORAGE, number, 50, directory=f"{table}/old") for number in range(3)]
     files = [

@@ -25,7 +25,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks from the fifth list on."""
     monkeypatch.setattr(manifest_lists, "DRIVER_ROWS_COUNT", 0)
     monkeypatch.setattr(manifest_lists, "_BUNDLE_LISTS", 4)
-    monkeypatch.setattr(manifest_lists, "_LEAST_TASK_LISTS", 2)
+    monkeypatch.setattr(manifest_lists, "_MIN_TASK_LISTS", 2)
 
 
 def row(number: int, **changes: int) -> ManifestFile:

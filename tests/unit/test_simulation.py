@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 
 HISTORIES = 110
 STREAMING_HISTORIES = 200
-LEAST_STREAMING_HISTORIES = 40
+MIN_STREAMING_HISTORIES = 40
 INVARIANT = re.compile(r'"([A-Z]\d+)"')
 TESTS = Path(__file__).parents[1]
 
@@ -102,7 +102,7 @@ def test_a_long_run_that_has_not_met_something_says_so(simulated: tuple[Tally, l
 
 def test_compaction_beside_writers_that_never_stop_plans_nothing_anew_and_lands_within_its_retries():
     """Rows equal a serial replay after every commit, and a writer is refused only where a swap came before its commit."""
-    count = scaled(STREAMING_HISTORIES, least=LEAST_STREAMING_HISTORIES)
+    count = scaled(STREAMING_HISTORIES, least=MIN_STREAMING_HISTORIES)
     seen, failures = run_streaming(range(count))
     assert failures == []
     assert seen["histories"] == count

@@ -15,7 +15,7 @@ from icekeep.commit.filtering import EntryReader, Gathering, without_history
 from icekeep.commit.live_files import least_sequence_number, live_among
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.partition_ranges import PartitionRanges
-from icekeep.spec.applicability import LeastNumbers, PartitionKey, Places, Specs, is_dangling, sequence_number
+from icekeep.spec.applicability import MinNumbers, PartitionKey, Places, Specs, is_dangling, sequence_number
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 
@@ -32,19 +32,19 @@ class Gatherer(Protocol):
 class Dangling:
     """The delete files that reach none of the data files of which these are the least data sequence numbers."""
 
-    def __init__(self, least: LeastNumbers, least_of_table: int, specs: Specs) -> None:
-        self._least, self._least_of_table, self._specs = least, least_of_table, specs
+    def __init__(self, least: MinNumbers, min_of_table: int, specs: Specs) -> None:
+        self._least, self._min_of_table, self._specs = least, min_of_table, specs
 
     @cached_property
     def key(self) -> Hashable:
         least = frozenset(self._least.partitions.items()), frozenset(self._least.paths.items())
-        return "dangling", least, self._least_of_table
+        return "dangling", least, self._min_of_table
 
     def manifest(self, manifest: ManifestFile) -> bool:
         return True
 
     def entry(self, entry: ManifestEntry) -> bool:
-        return is_dangling(entry, self._least, self._least_of_table, self._specs)
+        return is_dangling(entry, self._least, self._min_of_table, self._specs)
 
 
 def dangling(
@@ -70,8 +70,8 @@ def dangling(
     possible = PossibleManifests(asked, base)
     matter = [manifest for manifest in data if possible.holds_reached_files(manifest)]
     number = base.next_sequence_number if added_number is None else added_number
-    found = asks.gathered(matter, LeastNumbersAt(without_history(base), asked))
-    least = LeastNumbers.union([*found, LeastNumbers.of(((file, number) for file in added), asked)])
+    found = asks.gathered(matter, MinNumbersAt(without_history(base), asked))
+    least = MinNumbers.union([*found, MinNumbers.of(((file, number) for file in added), asked)])
     return Dangling(least, least_sequence_number(data, base, number), base.specs_by_id)
 
 
@@ -99,7 +99,7 @@ class _PlacesOf(msgspec.Struct, frozen=True):
         return Places.of(live, self.base.specs_by_id)
 
 
-class LeastNumbersAt(msgspec.Struct, frozen=True):
+class MinNumbersAt(msgspec.Struct, frozen=True):
     """The least data sequence numbers of a manifest's data files at some places."""
 
     base: TableMetadata
@@ -109,9 +109,9 @@ class LeastNumbersAt(msgspec.Struct, frozen=True):
     def key(self) -> Hashable:
         return "least", frozenset(self.asked.partitions), self.asked.paths
 
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> LeastNumbers:
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> MinNumbers:
         live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
-        return LeastNumbers.of(((entry.data_file, sequence_number(entry)) for entry in live), self.asked)
+        return MinNumbers.of(((entry.data_file, sequence_number(entry)) for entry in live), self.asked)
 
 
 class PossibleManifests:

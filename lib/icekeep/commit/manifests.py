@@ -69,8 +69,8 @@ class EntryMemory:
     commit, or later commits of a run, ask for nearly all of them again.
     """
 
-    def __init__(self, most_entries: int = _REMEMBERED_COUNT) -> None:
-        self._room = most_entries
+    def __init__(self, max_entries: int = _REMEMBERED_COUNT) -> None:
+        self._room = max_entries
         self._entries: dict[Identity, tuple[ManifestEntry, ...]] = {}
         self.odd: set[str] = set()
         """Paths of manifests with fields that are not known, of those that were read."""

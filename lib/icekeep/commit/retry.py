@@ -128,8 +128,8 @@ class _Patience:
         if self._runtime.is_abandoned() or now_ms - outage.since_ms > self._policy.total_timeout_ms:
             remove_all(self._files)
             raise error
-        least_ms = min(_OUTAGE_WAIT_MS * 2 ** (outage.failures_count - 1), _OUTAGE_WAIT_MAX_MS)
-        wait_ms = max(least_ms, self._policy.wait_ms(outage.failures_count, self._runtime))
+        min_ms = min(_OUTAGE_WAIT_MS * 2 ** (outage.failures_count - 1), _OUTAGE_WAIT_MAX_MS)
+        wait_ms = max(min_ms, self._policy.wait_ms(outage.failures_count, self._runtime))
         outage.waits_until_ms = now_ms + wait_ms
         return self._told(number, wait_ms, error.message)
 

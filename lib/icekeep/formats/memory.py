@@ -22,7 +22,7 @@ COMFORTABLE_BYTES = 256 * MIB
 BATCH_BYTES = 64 * MIB
 """How much data a batch has, where there is memory enough."""
 
-_LEAST_BYTES = 4 * MIB
+_MIN_BYTES = 4 * MIB
 """A file of smaller row groups is of no use."""
 
 _WRITING_SHARE = 4
@@ -52,7 +52,7 @@ class TaskMemory(msgspec.Struct, frozen=True):
     @property
     def row_group_bytes(self) -> int:
         """The most data that may wait for its row group to be written; encoding it takes as much again."""
-        return max(_LEAST_BYTES, self.available_bytes // _WRITING_SHARE)
+        return max(_MIN_BYTES, self.available_bytes // _WRITING_SHARE)
 
     @property
     def batch_bytes(self) -> int:

@@ -244,7 +244,7 @@ class Places(msgspec.Struct, frozen=True):
             if is_global(delete.data_file, specs):
                 continue
             partition = partition_key(delete.data_file)
-            partitions[partition] = max(greatest_reached(delete), partitions.get(partition, -1))
+            partitions[partition] = max(max_reached(delete), partitions.get(partition, -1))
             if (only := only_data_file(delete.data_file)) is not None:
                 paths.add(path_digest(only))
         return cls(partitions, frozenset(paths))
@@ -261,7 +261,7 @@ class Places(msgspec.Struct, frozen=True):
         return cls(partitions, frozenset(paths))
 
 
-class LeastNumbers(msgspec.Struct, frozen=True):
+class MinNumbers(msgspec.Struct, frozen=True):
     """The least data sequence numbers of live data files: in a partition, and at a path (of which there may be one file).
 
     Places that hold no live data file have none.
@@ -271,7 +271,7 @@ class LeastNumbers(msgspec.Struct, frozen=True):
     paths: Mapping[PathDigest, int] = {}
 
     @classmethod
-    def of(cls, data: Iterable[tuple[DataFile, int]], asked: Places) -> "LeastNumbers":
+    def of(cls, data: Iterable[tuple[DataFile, int]], asked: Places) -> "MinNumbers":
         """Those of data files, each with its data sequence number, at the places that were asked for; may be a stream."""
         partitions: dict[PartitionKey, int] = {}
         paths: dict[PathDigest, int] = {}
@@ -283,7 +283,7 @@ class LeastNumbers(msgspec.Struct, frozen=True):
         return cls(partitions, paths)
 
     @classmethod
-    def union(cls, some: Iterable["LeastNumbers"]) -> "LeastNumbers":
+    def union(cls, some: Iterable["MinNumbers"]) -> "MinNumbers":
         """Those of all."""
         partitions: dict[PartitionKey, int] = {}
         paths: dict[PathDigest, int] = {}
@@ -293,7 +293,7 @@ class LeastNumbers(msgspec.Struct, frozen=True):
         return cls(partitions, paths)
 
 
-def is_dangling(delete: ManifestEntry, least: LeastNumbers, least_of_table: int, specs: Specs) -> bool:
+def is_dangling(delete: ManifestEntry, least: MinNumbers, min_of_table: int, specs: Specs) -> bool:
     """Whether a live delete file reaches none of the live data files, by sequence numbers, partitions and its one data file.
 
     Path bounds are not asked, and not whether a vector takes its place, so that a file which is not dangling may do nothing
@@ -301,7 +301,7 @@ def is_dangling(delete: ManifestEntry, least: LeastNumbers, least_of_table: int,
 
     Args:
         least: of all live data files, those that the same commit adds among them.
-        least_of_table: the least data sequence number of any of them, or one below it.
+        min_of_table: the least data sequence number of any of them, or one below it.
 
     Raises:
         InvalidTableError: a deletion vector names no data file, or a partition spec is missing.
@@ -309,7 +309,7 @@ def is_dangling(delete: ManifestEntry, least: LeastNumbers, least_of_table: int,
     file = delete.data_file
     only = only_data_file(file)
     if is_global(file, specs):
-        number: int | None = least_of_table
+        number: int | None = min_of_table
     elif only is not None:
         number = least.paths.get(path_digest(only))
     else:
@@ -317,7 +317,7 @@ def is_dangling(delete: ManifestEntry, least: LeastNumbers, least_of_table: int,
     return number is None or not is_newer(delete, number)
 
 
-def greatest_reached(delete: ManifestEntry) -> int:
+def max_reached(delete: ManifestEntry) -> int:
     """The greatest data sequence number that is still reached."""
     number = sequence_number(delete)
     return number if is_newer(delete, number) else number - 1

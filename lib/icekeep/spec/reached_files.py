@@ -18,9 +18,9 @@ from icekeep.spec.applicability import (
     DataByPlace,
     Specs,
     applied_delete,
-    greatest_reached,
     is_deletion_vector,
     is_global,
+    max_reached,
     only_data_file,
     partition_key,
     path_bounds,
@@ -114,7 +114,7 @@ class _Reach:
         first, file = len(self.deletes), some[0][1].data_file
         self.ranks += map(itemgetter(0), some)
         self.deletes += map(itemgetter(1), some)
-        greatest = [greatest_reached(delete) for _, delete in some]
+        greatest = [max_reached(delete) for _, delete in some]
         into = self._equality if file.content is FileContent.EQUALITY_DELETES else self._positions
         for entry in files.by_path.values() if is_global(file, specs) else files.in_partition_of(file):
             start = bisect_left(greatest, sequence_number(entry))

@@ -35,7 +35,7 @@ _CHUNK_ROWS = 1 << 13
 _FAR = 1 << 31
 """Beyond the end of any text: left to find the end itself, Arrow counts wrong."""
 
-_MOST_HEADS = 32
+_MAX_HEADS = 32
 _LONGEST_BYTES = 1024
 """Paths are filled up to the length of the longest; longer ones, which no object store has, are hashed one by one."""
 
@@ -143,7 +143,7 @@ def _taken_apart(chunk: pa.Array) -> tuple[list[_Head], NDArray[np.intp], pa.Arr
     rest = np.arange(len(chunk))
     one_by_one: list[NDArray[np.intp]] = []
     parts: list[tuple[NDArray[np.intp], int, pa.Array]] = []
-    for _ in range(_MOST_HEADS):
+    for _ in range(_MAX_HEADS):
         if not len(rest):
             break
         mine, begin, head = _alike(chunk if len(rest) == len(chunk) else chunk.take(rest))

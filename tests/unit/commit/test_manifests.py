@@ -120,7 +120,7 @@ def test_entries_that_were_read_are_known_to_all_readers_of_a_memory(table, open
 def test_no_more_is_remembered_than_there_is_room_for(table, opened):
     (small,) = manifests_of(table)
     table = add(table, data_file("c", 5, ("x",)))
-    reader = StorageManifestReader(table.storage, EntryMemory(most_entries=2))
+    reader = StorageManifestReader(table.storage, EntryMemory(max_entries=2))
     both = manifests_of(table)
     unknown = msgspec.structs.replace(small, existing_files_count=None)
     for manifest, times in ((unknown, 2), (small, 1), (next(m for m in both if m != small), 2)):

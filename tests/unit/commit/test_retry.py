@@ -140,9 +140,9 @@ def test_the_waits_of_a_table_that_says_nothing_are_icebergs(attempt, wait_ms):
 
 
 @given(st.integers(1, 60), st.integers(0, 1000), st.integers(0, 10**6), st.integers(0, 10**7))
-def test_chance_adds_at_most_a_tenth_to_a_wait(attempt, seed, least_ms, most_ms):
-    wait_ms = min(least_ms * 2 ** (attempt - 1), most_ms)
-    actual_ms = RetryPolicy(4, least_ms, most_ms, 0).wait_ms(attempt, FakeRuntime(seed, chance=None))
+def test_chance_adds_at_most_a_tenth_to_a_wait(attempt, seed, min_ms, max_ms):
+    wait_ms = min(min_ms * 2 ** (attempt - 1), max_ms)
+    actual_ms = RetryPolicy(4, min_ms, max_ms, 0).wait_ms(attempt, FakeRuntime(seed, chance=None))
     assert wait_ms <= actual_ms <= wait_ms * 1.1
 
 

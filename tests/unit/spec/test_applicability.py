@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.applicability import (
     AppliedDelete,
-    LeastNumbers,
+    MinNumbers,
     Places,
     applied_delete,
     is_dangling,
@@ -88,7 +88,7 @@ def dangling_deletes(deletes, data, parts=1):
     """As a commit finds them: deletes and data files come in several manifests, and are looked at one by one."""
     asked = Places.union(Places.of(deletes[n::parts], SPECS) for n in range(parts))
     rows = [(e.data_file, e.sequence_number) for e in data]
-    least = LeastNumbers.union(LeastNumbers.of(rows[n::parts], asked) for n in range(parts))
+    least = MinNumbers.union(MinNumbers.of(rows[n::parts], asked) for n in range(parts))
     of_table = min((e.sequence_number for e in data), default=9)
     return tuple(delete for delete in deletes if is_dangling(delete, least, of_table, SPECS))
 
@@ -385,7 +385,7 @@ def test_what_is_asked_of_data_files_is_no_more_than_deletes_need(table):
                 for d in loose
             )
             assert reached == (data_number <= number)
-    least = LeastNumbers.of(((e.data_file, e.sequence_number) for e in data), asked)
+    least = MinNumbers.of(((e.data_file, e.sequence_number) for e in data), asked)
     assert set(least.partitions) <= set(asked.partitions)
     assert set(least.paths) <= asked.paths
 

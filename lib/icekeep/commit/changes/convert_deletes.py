@@ -22,8 +22,8 @@ from icekeep.spec.applicability import (
     PartitionKey,
     Specs,
     applied_delete,
-    greatest_reached,
     is_global,
+    max_reached,
     partition_key,
     reaching_deletes,
     sequence_number,
@@ -207,7 +207,7 @@ class Reached(msgspec.Struct, frozen=True):
         anywhere = -1
         partitions: dict[PartitionKey, int] = {}
         for delete in deletes:
-            number = greatest_reached(delete)
+            number = max_reached(delete)
             if is_global(delete.data_file, specs):
                 anywhere = max(anywhere, number)
             else:

@@ -6,13 +6,13 @@ from collections.abc import Hashable, Mapping
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.dangling import LeastNumbersAt
+from icekeep.commit.dangling import MinNumbersAt
 from icekeep.commit.filtering import EntryReader, without_history
 from icekeep.commit.live_files import Manifests, least_sequence_number, live_manifests, remove
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug
 from icekeep.spec.applicability import (
-    LeastNumbers,
+    MinNumbers,
     PathDigest,
     Places,
     is_dangling,
@@ -159,8 +159,8 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
     def _check_data_files(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> None:
         specs = base.specs_by_id
         asked = Places.union([Places({}, frozenset(self.named)), Places.of(self.dangling, specs)])
-        found = attempt.gathered(manifests.data, LeastNumbersAt(without_history(base), asked))
-        least = LeastNumbers.union(found)
+        found = attempt.gathered(manifests.data, MinNumbersAt(without_history(base), asked))
+        least = MinNumbers.union(found)
         of_table = least_sequence_number(manifests.data, base, None)
         for entry in self.dangling:
             if not is_dangling(entry, least, of_table, specs):

@@ -26,7 +26,7 @@ from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
 
 _POSITION_BYTES = 8
-_MOST_KNOWN = 64
+_MAX_KNOWN = 64
 
 
 class EqualityRun(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ class KindsOfParts:
             # They do not come first in the list.
             return deletes_by_kind(deletes)
         if of_equality not in self._known:
-            if len(self._known) >= _MOST_KNOWN:
+            if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
             self._known[of_equality] = deletes_by_kind(Part(self._whole, of_equality)).by_equality
         span = as_span(of_equality)

@@ -134,7 +134,7 @@ class LiveRowsReader:
                 source = msgspec.structs.replace(source, deleted_positions=positions)
             plan = _Plan(columns, by_equality, kinds.run)
             parts = None if piece.split is None else parts_beginning_in(*piece.split)
-            choice = _most_rows(batch_rows, self._piece_bytes) if by_equality else batch_rows
+            choice = _max_rows(batch_rows, self._piece_bytes) if by_equality else batch_rows
             read_count = 0
             if self._notes is not None:
                 self._notes.begin(source.location, piece.first_ordinal, has_key_deletes=bool(by_equality))
@@ -223,7 +223,7 @@ _Read = tuple[_Plan, pa.Table, Sequence[NotedRows]]
 """Rows that were read, what is to be done to them, and where they were, if that is noted."""
 
 
-def _most_rows(batch_rows: BatchChoice | None, piece_bytes: int) -> BatchChoice:
+def _max_rows(batch_rows: BatchChoice | None, piece_bytes: int) -> BatchChoice:
     """The same choice, of no more rows and no more data than a piece has."""
 
     def choice(sizes: PartSizes) -> int:

@@ -17,8 +17,8 @@ _SAMPLE_ROWS = 16_384
 _REPEATING_SHARE = 0.8
 
 _DEFAULT_FPP = 0.01
-_LEAST_FILTER_BYTES = 32
-_MOST_FILTER_BYTES = 128 * 1024 * 1024
+_MIN_FILTER_BYTES = 32
+_MAX_FILTER_BYTES = 128 * 1024 * 1024
 
 
 def leaf_paths(schema: pa.Schema) -> dict[str, str]:
@@ -80,7 +80,7 @@ def bloom_filters(columns: ParquetColumns, schema: pa.Schema) -> dict[str, dict[
 
 def _capacity(max_bytes: int, fpp: float) -> int:
     """How many distinct values a filter of at most some bytes, a power of two, may hold (Parquet, "Split Block")."""
-    bytes_ = min(max(_LEAST_FILTER_BYTES, 2 ** (max_bytes.bit_length() - 1)), _MOST_FILTER_BYTES)
+    bytes_ = min(max(_MIN_FILTER_BYTES, 2 ** (max_bytes.bit_length() - 1)), _MAX_FILTER_BYTES)
     return int(-bytes_ * 8 * math.log(1 - fpp ** (1 / 8)) / 8)
 
 

@@ -20,7 +20,7 @@ ENCRYPTED_MAGIC = b"PARE"
 TAIL_BYTES = 8
 """Behind the footer: its length and the magic."""
 
-MOST_FOOTER_BYTES = 64 * 1024 * 1024
+MAX_FOOTER_BYTES = 64 * 1024 * 1024
 """Readers refuse structures of more than 100 MB."""
 
 CODECS = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
@@ -161,7 +161,7 @@ def _footer_bytes(stream: BinaryIO, size_bytes: int) -> bytes:
     length = int.from_bytes(tail[-8:-4], "little")
     if tail[-4:] != MAGIC or length + TAIL_BYTES + len(MAGIC) > size_bytes:
         raise Damaged(f"it is no Parquet file of {size_bytes} bytes")
-    if length > MOST_FOOTER_BYTES:
+    if length > MAX_FOOTER_BYTES:
         raise CannotMove("the footer is too large")
     if length + TAIL_BYTES <= len(tail):
         return tail[-TAIL_BYTES - length : -TAIL_BYTES]

@@ -34,7 +34,7 @@ _DATA = {
 }
 _STATISTICS = _Fields({}, {1: BINARY, 2: BINARY, 3: I64, 4: I64, 5: BINARY, 6: BINARY, 7: TRUE, 8: TRUE})
 
-_MOST_PAGE_BYTES = 2**31 - 1
+_MAX_PAGE_BYTES = 2**31 - 1
 
 _PLAIN, _RLE, _BIT_PACKED = 0, 3, 4
 _SELF_CONTAINED = {
@@ -108,7 +108,7 @@ def chunk_pages(
         kind = head.value(_KIND)
         size_bytes, plain_bytes = head.value(_COMPRESSED), head.value(_UNCOMPRESSED)
         page = Page(position, head.end + size_bytes, _values_count(head, kind, physical_type, has_nulls, encodings))
-        if size_bytes < 0 or not 0 <= plain_bytes <= _MOST_PAGE_BYTES or page.end > end:
+        if size_bytes < 0 or not 0 <= plain_bytes <= _MAX_PAGE_BYTES or page.end > end:
             raise Damaged("a page is longer than its column chunk")
         if page.row_count > row_count:
             raise Damaged("a page has more rows than its column chunk")

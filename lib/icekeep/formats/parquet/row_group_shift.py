@@ -24,7 +24,7 @@ from icekeep.formats.parquet.thrift import (
 from icekeep.formats.write_options import MIB
 
 _OFFSET_INDEX_FIELDS = {1, 2}
-_MOST_OFFSET_INDEX_BYTES = 64 * MIB
+_MAX_OFFSET_INDEX_BYTES = 64 * MIB
 
 
 class MovedFile(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ def moved_offset_indexes(source: BinaryIO, footer: Footer, shift: int) -> dict[i
     # They lie side by side in most files: one range brings them all.
     start, end = places[0][0], max(offset + length for offset, length in places)
     together = end - start <= 2 * sum(length for _, length in places) + MIB
-    if sum(length for _, length in places) > _MOST_OFFSET_INDEX_BYTES:
+    if sum(length for _, length in places) > _MAX_OFFSET_INDEX_BYTES:
         raise CannotMove("its offset indexes are too large")
     data = bytes_at(source, start, end - start) if together else b""
     return {

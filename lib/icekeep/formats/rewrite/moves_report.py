@@ -9,7 +9,7 @@ from icekeep.formats.rewrite.task import RewriteTask
 from icekeep.formats.row_mapping.row_moves import MovedPiece, RowMoves
 from icekeep.storage.base import Storage
 
-MOST_REPORTED_BYTES = 1024 * 1024
+MAX_REPORTED_BYTES = 1024 * 1024
 """Pieces that take more go into storage."""
 
 _HASH_BYTES = 16
@@ -26,7 +26,7 @@ def reported_moves(
     storage: Storage,
     pieces: Sequence[MovedPiece],
     origins: tuple[str, ...] | None,
-    most_bytes: int = MOST_REPORTED_BYTES,
+    most_bytes: int = MAX_REPORTED_BYTES,
 ) -> RowMoves | None:
     """What a task reports of pieces that it read; `None` where it is not asked for.
 

@@ -37,10 +37,10 @@ from icekeep.storage.copying import copy_range
 STITCH_FLOOR_BYTES = 32 * MIB
 """Smaller row groups are better merged: a scan of many takes 1.6 times as long."""
 
-MOST_ROW_GROUPS = 32_767
+MAX_ROW_GROUPS = 32_767
 """Row groups are numbered with 16 bits."""
 
-MOST_STITCHED_FOOTER_BYTES = 64 * MIB
+MAX_STITCHED_FOOTER_BYTES = 64 * MIB
 """Of the footers of all files that are put into one."""
 
 _PAGE_HEAD_BYTES = 4 * 1024
@@ -63,7 +63,7 @@ class StitchRules(msgspec.Struct, frozen=True, kw_only=True):
 class Stitchable(msgspec.Struct, frozen=True, kw_only=True):
     """A file that can be stitched.
 
-    Files with equal keys can be put into one, up to `MOST_ROW_GROUPS` and `MOST_STITCHED_FOOTER_BYTES` in all.
+    Files with equal keys can be put into one, up to `MAX_ROW_GROUPS` and `MAX_STITCHED_FOOTER_BYTES` in all.
     """
 
     key: bytes
@@ -247,9 +247,9 @@ def _validate_together(footers: Sequence[Footer]) -> None:
     if len({_key(footer) for footer in footers}) > 1:
         raise UnsupportedError("files whose footers differ in more than their row groups cannot be put into one")
     groups_count = sum(1 for footer in footers for group in footer.row_groups if group.row_count)
-    if groups_count > MOST_ROW_GROUPS:
-        raise UnsupportedError(f"{groups_count} row groups cannot be put into one file, only {MOST_ROW_GROUPS}")
-    if sum(len(footer.data) for footer in footers) > MOST_STITCHED_FOOTER_BYTES:
+    if groups_count > MAX_ROW_GROUPS:
+        raise UnsupportedError(f"{groups_count} row groups cannot be put into one file, only {MAX_ROW_GROUPS}")
+    if sum(len(footer.data) for footer in footers) > MAX_STITCHED_FOOTER_BYTES:
         raise UnsupportedError("the footer of the files, put into one, would be too large")
     if not groups_count:
         raise IcekeepBug("there are no rows to put into one file")

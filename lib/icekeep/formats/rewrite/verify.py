@@ -27,7 +27,7 @@ from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import parse_location
 
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 _BATCH_ROWS = 16 * CHUNK_ROWS
 """Rows of local files that are decoded at one time: they are still in the processor's cache when they are hashed. From far
@@ -115,8 +115,8 @@ def problem_of_rows(read: Sequence[RowSum], written: Sequence[RowSum], files: Se
 
 def _differs(what: str, files: Sequence[DataFile]) -> IcekeepBug:
     locations = [file.file_path for file in files]
-    named = ", ".join(repr(location) for location in locations[:_MOST_NAMED])
-    more = f" and {len(locations) - _MOST_NAMED} more" if len(locations) > _MOST_NAMED else ""
+    named = ", ".join(repr(location) for location in locations[:_MAX_NAMED])
+    more = f" and {len(locations) - _MAX_NAMED} more" if len(locations) > _MAX_NAMED else ""
     return IcekeepBug(
         f"a rewrite was to keep every row, and its new files hold {what}; nothing was committed, the old files are as they were"
         f" and the new ones are kept as evidence: {named or 'there are none'}{more}",

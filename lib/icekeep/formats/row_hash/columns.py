@@ -22,7 +22,7 @@ from icekeep.formats.row_hash.lanes import (
     CHUNK_ROWS,
     FIRST_WORD,
     LENGTH,
-    MOST_WORDS,
+    MAX_WORDS,
     POSITION,
     SCRATCH,
     Lanes,
@@ -34,11 +34,11 @@ from icekeep.formats.row_hash.words import Words, bytes_of, null_mask, words_of
 from icekeep.spec.defaults import initial_value
 from icekeep.spec.types import UNKNOWN, ListType, MapType, NestedField, StructType, Type, child_fields
 
-_LONGEST_BYTES = 8 * MOST_WORDS
+_LONGEST_BYTES = 8 * MAX_WORDS
 
 _NESTED = (StructType, ListType, MapType)
 
-_MOST_PADDING = 3
+_MAX_PADDING = 3
 """Texts are filled up to the length of the longest unless that makes so many times as much of them."""
 
 _MASKS = np.array([2 ** (8 * count) - 1 for count in range(9)], np.uint64)
@@ -137,7 +137,7 @@ class _Texts(Column):
             lengths[lengths > _LONGEST_BYTES] = 0
         total, width = int(lengths.sum()), -(-longest // 8) * 8
         has_others = total < offsets[-1] - offsets[0]
-        if not has_others and width * len(lengths) <= _MOST_PADDING * total:
+        if not has_others and width * len(lengths) <= _MAX_PADDING * total:
             self._add_padded(start, stop, width, lanes)
         elif total:
             self._add_words(begins, lengths, *self._words_between(int(offsets[0]), int(offsets[-1])), lanes)

@@ -18,10 +18,10 @@ just below the 128 KiB from which on C's allocator asks the system for memory ea
 NULL, LENGTH, POSITION, FIRST_WORD = range(4)
 """What the odd numbers of a field are for, by their place among them."""
 
-MOST_WORDS = 64
+MAX_WORDS = 64
 """How many words of a value have a number of their own."""
 
-_MOST_HELD = MOST_WORDS * CHUNK_ROWS
+_MAX_HELD = MAX_WORDS * CHUNK_ROWS
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _HALF = np.uint64(32)
@@ -35,7 +35,7 @@ class _Scratch(threading.local):
 
     def words(self, use: str, count: int) -> Sums:
         """Some words, whatever is in them, until they are asked for again for the same use."""
-        if count > _MOST_HELD:
+        if count > _MAX_HELD:
             return np.empty(count, np.uint64)
         held = self._held.get(use)
         if held is None or len(held) < count:
@@ -106,7 +106,7 @@ def mixed(words: NDArray[Any]) -> Sums:
 @lru_cache(maxsize=4096)
 def keys_of(field_id: int) -> Sums:
     """The odd numbers of a field for both sums, by what they are for (splitmix64 of the field's id and the place)."""
-    count = FIRST_WORD + MOST_WORDS
+    count = FIRST_WORD + MAX_WORDS
     numbers = np.arange(1, 2 * count + 1, dtype=np.uint64) + np.uint64(field_id << 8)
     numbers *= np.uint64(_GOLDEN)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):

@@ -16,7 +16,7 @@ from icekeep.spec.types import UNKNOWN
 
 _BITS = 128
 _LOW_HALF = np.uint64(2**32 - 1)
-_MOST_ELEMENTS = 16 * CHUNK_ROWS
+_MAX_ELEMENTS = 16 * CHUNK_ROWS
 
 
 class RowSum(msgspec.Struct, frozen=True):
@@ -83,7 +83,7 @@ class RowHash:
     def _add(self, columns: list[Column], row_count: int) -> None:
         weight = max(column.weight for column in columns)
         # Long lists take more than their rows' share.
-        most = max(1, min(CHUNK_ROWS, _MOST_ELEMENTS * row_count // max(1, weight)))
+        most = max(1, min(CHUNK_ROWS, _MAX_ELEMENTS * row_count // max(1, weight)))
         # Parts of one size: a short last one costs nearly as much as the others.
         step = -(-row_count // max(1, -(-row_count // most)))
         for start in range(0, row_count, max(1, step)):

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from icekeep.errors import UnsupportedError
 from icekeep.formats.rewrite.stitching import (
-    MOST_ROW_GROUPS,
-    MOST_STITCHED_FOOTER_BYTES,
+    MAX_ROW_GROUPS,
+    MAX_STITCHED_FOOTER_BYTES,
     STITCH_FLOOR_BYTES,
     NotStitchable,
     Stitchable,
@@ -39,7 +39,7 @@ from icekeep.planning.spark.tasks import (
 )
 from icekeep.storage.base import Storage
 
-MOST_RANGES = 8
+MAX_RANGES = 8
 """Above so many times the budget a group is shuffled: until then it is cheaper to read it so often."""
 
 ARROW_GROWTH = 7
@@ -131,7 +131,7 @@ def choose_methods(
 
 def _ordered_method(group: FileGroup, context: GroupContext) -> RewriteMethod:
     return (
-        RewriteMethod.SHUFFLE if group.bytes * ARROW_GROWTH > MOST_RANGES * context.budget_bytes else RewriteMethod.SORT
+        RewriteMethod.SHUFFLE if group.bytes * ARROW_GROWTH > MAX_RANGES * context.budget_bytes else RewriteMethod.SORT
     )
 
 
@@ -219,8 +219,8 @@ def _packed(
         is_full = (
             taken + size / 2 > share * (number + 1)
             or taken + size - begun > sizes.max_bytes
-            or row_groups > MOST_ROW_GROUPS
-            or footer_bytes > MOST_STITCHED_FOOTER_BYTES
+            or row_groups > MAX_ROW_GROUPS
+            or footer_bytes > MAX_STITCHED_FOOTER_BYTES
         )
         if sets and is_full:
             number, begun = number + 1, taken

@@ -1,7 +1,7 @@
 """A group whose rows are ordered: by one task, by several that each take a range of keys, or through Spark's shuffle.
 
 A task reads all files of its group and keeps the rows of its range. That costs reading them more than once, and is
-still several times cheaper than to send rows through the JVM, up to `methods.MOST_RANGES` ranges. Where all slots are on one
+still several times cheaper than to send rows through the JVM, up to `methods.MAX_RANGES` ranges. Where all slots are on one
 machine, one Spark task has a thread for each of them, and they read the files once together: nobody else has a use
 for the other slots meanwhile. On a cluster Spark could put two such tasks onto one executor, which has the memory for one.
 """

@@ -17,7 +17,7 @@ WORTH_DEPTH = 2
 """A look-up in a sorted table may meet this many files: what was sorted before, and what was sorted since."""
 
 _SAMPLES_COUNT = 400
-_MOST_ROUNDS = 8
+_MAX_ROUNDS = 8
 
 Places = NDArray[np.int64]
 
@@ -42,7 +42,7 @@ def overlapping(line: "Line", chosen: Sequence[bool]) -> NDArray[np.bool_]:
     taken = np.asarray(chosen, dtype=np.bool_).copy()
     if not len(taken):
         return taken
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         too_deep = ~taken & (line.depths(~taken, line.span(taken)) > WORTH_DEPTH)
         if not too_deep.any():
             return taken

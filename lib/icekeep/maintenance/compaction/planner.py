@@ -315,7 +315,7 @@ def _packer(
 ) -> Packer:
     columns = file_columns(rules.space)
     deletes = with_deletes and bool(scan.deletes.opened)
-    few = few_files(scan, columns, deletes=deletes, driver_limit=driver_limit, most_pairs=EVERY_PAIR)
+    few = few_files(scan, columns, deletes=deletes, driver_limit=driver_limit, max_pairs=EVERY_PAIR)
     if few is not None:
         return DriverPacker(few_planned_files(few, rules, only), rules)
     plan_files = planned_files_with_deletes if deletes else planned_files

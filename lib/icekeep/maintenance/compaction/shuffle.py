@@ -25,7 +25,7 @@ from icekeep.formats.arrow.schema import stored_schema
 from icekeep.formats.arrow.spark_types import crossed, crossing_types, returned
 from icekeep.formats.memory import peak_memory_bytes
 from icekeep.formats.rewrite.input import TaskRows, columns_to_write
-from icekeep.formats.rewrite.moves_report import MOST_REPORTED_BYTES, reported_moves
+from icekeep.formats.rewrite.moves_report import MAX_REPORTED_BYTES, reported_moves
 from icekeep.formats.rewrite.run import one_thread, write_rows
 from icekeep.formats.rewrite.task import RewriteOutcome, RewriteTask, numbered
 from icekeep.formats.rewrite.verify import hash_of_written
@@ -112,7 +112,7 @@ def shuffled(whole: RewriteTask, points: Sequence[bytes], spark: SparkSession, s
     parts = len(points) + 1
     bins = balanced(whole.pieces, attrgetter("size_bytes"), parallelism(spark) * _READERS_A_SLOT)
     # One task is told the moves of all that read, and tells them all.
-    most_bytes = MOST_REPORTED_BYTES // max(1, len(bins))
+    most_bytes = MAX_REPORTED_BYTES // max(1, len(bins))
     readings = [
         _Reading(
             msgspec.structs.replace(whole, pieces=tuple(some), partition_id=number),

@@ -295,8 +295,8 @@ def _carry_out_part(part: PlanPart, work: _Work, pace: "_Pace", look: Look) -> I
     unmoved: list[pa.Table] = []
     for kind in FileKind:
         rows = files.filter(pc.equal(files["kind"], str(kind)))
-        for start in range(0, rows.num_rows, pace.most_at_once):
-            some = rows.slice(start, pace.most_at_once)
+        for start in range(0, rows.num_rows, pace.max_at_once):
+            some = rows.slice(start, pace.max_at_once)
             pace.wait_for(some.num_rows)
             in_use = _are_kept(some, look)
             # The look may take longer than the claim holds: this comes last.
@@ -385,7 +385,7 @@ class _Pace:
     def __init__(self, files_per_second: float | None, runtime: Runtime) -> None:
         self._rate, self._runtime = files_per_second, runtime
         self._began_ms, self._count = runtime.monotonic_ms(), 0
-        self.most_at_once = _CALL_FILES if files_per_second is None else max(1, min(_CALL_FILES, int(files_per_second)))
+        self.max_at_once = _CALL_FILES if files_per_second is None else max(1, min(_CALL_FILES, int(files_per_second)))
 
     def wait_for(self, count: int) -> None:
         """Wait until `count` more may go."""

@@ -48,7 +48,7 @@ _SHARES_A_SLOT = 3
 _OPEN_COST_BYTES = 4 << 20
 """What opening a data file costs, as an amount of data; Iceberg's scans reckon with the same."""
 
-_MOST_FILES = 20_000
+_MAX_FILES = 20_000
 """A task describes no more data files than this, where Spark holds them."""
 
 
@@ -184,7 +184,7 @@ def _few(rows: Sequence[Mapping[str, Any]], writer: ShareWriter, spark: SparkSes
 def _many(plan: ConversionPlan, writer: ShareWriter, spark: SparkSession) -> DataFrame:
     assert plan.files.many is not None
     order = ("spec_id", "partition", "sequence_number", "file_path")
-    shares_count = max(_SHARES_A_SLOT * parallelism(spark), -(-plan.preview.data_files_to_read_count // _MOST_FILES))
+    shares_count = max(_SHARES_A_SLOT * parallelism(spark), -(-plan.preview.data_files_to_read_count // _MAX_FILES))
     in_order = plan.files.many.repartitionByRange(shares_count, *order).sortWithinPartitions(*order)
     return in_order.mapInArrow(partial(_run_rows, writer), from_arrow_schema(REPORT))
 

@@ -28,7 +28,7 @@ from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
 from icekeep.planning.scan.plan import Scan, refuse_encrypted_file
 from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import collected
-from icekeep.spec.applicability import greatest_reached
+from icekeep.spec.applicability import max_reached
 from icekeep.spec.filters.evaluators import partition_matches
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.filters.projections import project_inclusive
@@ -127,7 +127,7 @@ class _Planner:
         if snapshot is None or not found:
             return ConversionPlan(preview=preview)
         held = self._held_data()
-        least = _least_numbers(self._all_data() if held is None else held)
+        least = _min_numbers(self._all_data() if held is None else held)
         chosen = self._chosen(found, least)
         if chosen:
             refuse_unknown_transforms({m.partition_spec_id for m in self._data}, self._metadata.specs_by_id)
@@ -192,7 +192,7 @@ class _Planner:
         for delete in found:
             scope = delete.scope(specs)
             if scope is None:
-                is_chosen = outside is None or greatest_reached(delete.entry) < outside
+                is_chosen = outside is None or max_reached(delete.entry) < outside
             else:
                 is_chosen = self._partitions.may_match(scope)
             if is_chosen:
@@ -202,7 +202,7 @@ class _Planner:
     def _is_dangling(self, delete: EqualityDelete, least: Mapping[Place, int]) -> bool:
         scope = delete.scope(self._metadata.specs_by_id)
         number = min(least.values(), default=None) if scope is None else least.get(scope)
-        return number is None or greatest_reached(delete.entry) < number
+        return number is None or max_reached(delete.entry) < number
 
     def _files(self, held: pa.Table | None, reach: Reach) -> DataFiles:
         """The reached data files, in version 3 each with the deletes of its positions."""
@@ -305,7 +305,7 @@ def _entry(row: Mapping[str, Any], codecs: PartitionCodecs, **facts: Any) -> Man
     )
 
 
-def _least_numbers(data: pa.Table | DataFrame) -> dict[Place, int]:
+def _min_numbers(data: pa.Table | DataFrame) -> dict[Place, int]:
     """The least data sequence number of live data files in each partition."""
     if isinstance(data, pa.Table):
         found = data.group_by(["spec_id", "partition"]).aggregate([("sequence_number", "min")]).to_pylist()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from icekeep.spec.applicability import Specs, greatest_reached, is_global
+from icekeep.spec.applicability import Specs, is_global, max_reached
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
 
 Place = tuple[int, bytes]
@@ -49,12 +49,12 @@ class Reach(msgspec.Struct, frozen=True):
         for delete in deletes:
             by_place[delete.scope(specs) or _EVERYWHERE].append(delete.entry)
         in_order = [
-            sorted(some, key=lambda entry: (greatest_reached(entry), entry.data_file.file_path))
+            sorted(some, key=lambda entry: (max_reached(entry), entry.data_file.file_path))
             for some in by_place.values()
         ]
         return cls(
             scopes=tuple(tuple(entry.data_file for entry in some) for some in in_order),
-            greatest=tuple(tuple(map(greatest_reached, some)) for some in in_order),
+            greatest=tuple(tuple(map(max_reached, some)) for some in in_order),
             numbers={place: number for number, place in enumerate(by_place)},
         )
 

@@ -21,7 +21,7 @@ class GroupGain(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         manifests_count, manifests_bytes: of those that are rewritten, and what comes of them.
-        opened_count, most_opened_count, opened_bytes: how many manifests, of all of the spec, a filter on one partition
+        opened_count, max_opened_count, opened_bytes: how many manifests, of all of the spec, a filter on one partition
             opens: the mean, the most, and their bytes; looked at for a thousand partitions at most.
     """
 
@@ -34,8 +34,8 @@ class GroupGain(msgspec.Struct, frozen=True, kw_only=True):
     entries_count: int
     opened_before: float
     opened_after: float
-    most_opened_before: int
-    most_opened_after: int
+    max_opened_before: int
+    max_opened_after: int
     opened_bytes_before: int
     opened_bytes_after: int
 
@@ -65,8 +65,8 @@ def group_gain(table: Table, done: Rewritten) -> GroupGain:
         entries_count=sum(m.live_files_count or 0 for m in group.rewritten),
         opened_before=round(before.mean_manifests, 2),
         opened_after=round(after.mean_manifests, 2),
-        most_opened_before=before.most_manifests,
-        most_opened_after=after.most_manifests,
+        max_opened_before=before.max_manifests,
+        max_opened_after=after.max_manifests,
         opened_bytes_before=before.mean_bytes,
         opened_bytes_after=after.mean_bytes,
     )

@@ -19,7 +19,7 @@ from icekeep.spec.ordering import java_order
 from icekeep.spec.types import DOUBLE, FLOAT, UUID, NestedField, Type
 from icekeep.spec.values import value_from_bytes
 
-_MOST_CELLS = 4_000_000
+_MAX_CELLS = 4_000_000
 
 _Mask = NDArray[np.bool_]
 _Numbers = NDArray[np.int64]
@@ -33,7 +33,7 @@ class Overlap(msgspec.Struct, frozen=True):
 
     partitions_count: int
     mean_manifests: float
-    most_manifests: int
+    max_manifests: int
     mean_bytes: int
 
 
@@ -54,7 +54,7 @@ def overlap(
     lengths = np.array([manifest.manifest_length for manifest in manifests], dtype=np.int64)
     opened = np.zeros(len(partitions), dtype=np.int64)
     opened_bytes = np.zeros(len(partitions), dtype=np.float64)
-    step = max(1, _MOST_CELLS // max(1, len(manifests)))
+    step = max(1, _MAX_CELLS // max(1, len(manifests)))
     for begin in range(0, len(partitions), step):
         rows = slice(begin, begin + step)
         admitted = np.ones((len(opened[rows]), len(manifests)), dtype=np.bool_)
@@ -65,7 +65,7 @@ def overlap(
     return Overlap(
         partitions_count=len(partitions),
         mean_manifests=float(opened.mean()),
-        most_manifests=int(opened.max()),
+        max_manifests=int(opened.max()),
         mean_bytes=round(float(opened_bytes.mean())),
     )
 

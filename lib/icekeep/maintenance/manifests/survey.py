@@ -22,7 +22,7 @@ from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.base import Storage
 
-_MOST_WEIGHTS = 10_000
+_MAX_WEIGHTS = 10_000
 """So many from each task are held on the driver together."""
 
 
@@ -91,7 +91,7 @@ class Survey:
 
     def _thin(self) -> None:
         """Of neighbours one stands for both where there are too many; the least and the greatest key stay."""
-        if len(self._counts) <= _MOST_WEIGHTS:
+        if len(self._counts) <= _MAX_WEIGHTS:
             return
         ordered = sorted(self._counts.items())
         kept: dict[tuple[bytes, bytes], int] = {}

@@ -147,7 +147,7 @@ def counting_row(left_out: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{"size_bytes": left_out}], schema=LISTED)
 
 
-def _listed_here(task: _ListTask, most_rows: int, threads: int) -> Listing | None:
+def _listed_here(task: _ListTask, max_rows: int, threads: int) -> Listing | None:
     """List in threads of this process; `None` where there is more than it should hold."""
     full, seen = Event(), [0]
 
@@ -155,7 +155,7 @@ def _listed_here(task: _ListTask, most_rows: int, threads: int) -> Listing | Non
         found = []
         for batch in _list_share(share, task):
             seen[0] += batch[0].num_rows
-            if seen[0] > most_rows or full.is_set():
+            if seen[0] > max_rows or full.is_set():
                 full.set()
                 return []
             found.append(batch)
@@ -164,7 +164,7 @@ def _listed_here(task: _ListTask, most_rows: int, threads: int) -> Listing | Non
     with ThreadPoolExecutor(min(threads, max(1, len(task.shares)))) as pool:
         batches = [batch for some in pool.map(listed, task.shares) for batch in some]
     files = pa.Table.from_batches([batch for batch, _ in batches], LISTED)
-    if full.is_set() or files.num_rows > most_rows:
+    if full.is_set() or files.num_rows > max_rows:
         return None
     return Listing(files=files, files_count=files.num_rows, hidden_count=sum(count for _, count in batches))
 

@@ -8,7 +8,7 @@ from icekeep.spec.metadata_packing import unpacked_head
 
 T = TypeVar("T")
 
-_MOST_BYTES = 4 << 30
+_MAX_BYTES = 4 << 30
 _MAGICS = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 """With which a packed file begins: gzip, zstd."""
 _CUT_OFF = "truncated"
@@ -45,7 +45,7 @@ def parse_metadata_text(data: bytes, wanted: type[T]) -> T:
 
 def unzipped(data: bytes) -> bytes:
     """A metadata file's text, plain or packed, as far as it goes; raises `zlib.error` where it is broken."""
-    return unpacked_head(data, _MOST_BYTES)
+    return unpacked_head(data, _MAX_BYTES)
 
 
 def _ends_early(text: bytes) -> bool:

@@ -20,8 +20,8 @@ from icekeep.errors import InvalidTableError
 from icekeep.planning.manifests.entry_schema import REACHING_DELETES
 from icekeep.spec.applicability import (
     PartitionKey,
-    greatest_reached,
     is_global,
+    max_reached,
     named_range,
     only_data_file,
     partition_key,
@@ -32,10 +32,10 @@ from icekeep.spec.metadata_columns import DELETE_FILE_PATH
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.position_runs import Runs, joined, positions_in
 
-MOST_PAIRS = 5_000_000
+MAX_PAIRS = 5_000_000
 """The driver holds so many pairs of a data file and a delete file that reaches it, where they are written out one by one."""
 
-MOST_RUNS = 5_000_000
+MAX_RUNS = 5_000_000
 """It holds so many runs of delete files that reach a data file: 8 bytes each, and some 60 while they are made."""
 
 EVERY_PAIR = 2**62
@@ -94,7 +94,7 @@ class Reaching(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reaching(
-    data: pa.Table, deletes: pa.Table, specs: Mapping[int, PartitionSpec], most_pairs: int = MOST_PAIRS
+    data: pa.Table, deletes: pa.Table, specs: Mapping[int, PartitionSpec], max_pairs: int = MAX_PAIRS
 ) -> Reaching | None:
     """Match delete files to data files; `None` where too many reach too many.
 
@@ -102,7 +102,7 @@ def reaching(
         data: live data files; at least `file_path`, `spec_id`, `partition` and `sequence_number` of `entry_schema.ENTRIES`.
         deletes: live delete files; the fields of `entry_schema.REACHING_DELETES`, and `lower_bounds` and `upper_bounds`.
         specs: the partition specs of the table.
-        most_pairs: of a data file and a delete file; there are never more runs than `MOST_RUNS`.
+        max_pairs: of a data file and a delete file; there are never more runs than `MAX_RUNS`.
 
     Raises:
         InvalidTableError: two deletion vectors reach one data file, a delete file for one data file lies in another partition,
@@ -124,7 +124,7 @@ def reaching(
         reached = rows_of.reached(entry, bounds)
         others.append((rank, reached))
         pairs_count += len(reached)
-        if pairs_count > min(most_pairs, MOST_RUNS):
+        if pairs_count > min(max_pairs, MAX_RUNS):
             return None
     # Those that reach one data file alone are put side by side, in a list of its own.
     others.sort(key=_only_row)
@@ -135,7 +135,7 @@ def reaching(
         first += len(ranks)
         pairs_count += found[-1].pairs_count
     runs_count = sum(len(some.rows) for some in found) + sum(len(rows) for _, rows in others)
-    if pairs_count > most_pairs or runs_count > MOST_RUNS:
+    if pairs_count > max_pairs or runs_count > MAX_RUNS:
         return None
     found.append(_Found.one_by_one([rows for _, rows in others], first))
     order = np.array([*chain(*lists.values(), (rank for rank, _ in others))], np.int32)
@@ -225,14 +225,14 @@ class _RowsOf:
             places = np.array([p for p in named if reaches(delete, self._data_file(p), self._specs)], np.int64)
         else:
             places = self._of_partition(partition_key(delete.data_file), bounds)
-        return self._order[places[self._numbers[places] <= greatest_reached(delete)]]
+        return self._order[places[self._numbers[places] <= max_reached(delete)]]
 
     def reached_by_list(self, deletes: Sequence[ManifestEntry], first: int) -> _Found:
         """The rows that delete files of one list reach, which stand in the order of their numbers, from a position on."""
         places = np.arange(len(self._order))
         if not is_global(deletes[0].data_file, self._specs):
             places = self._in_partition.get(partition_key(deletes[0].data_file), _NONE)
-        greatest = np.array([*map(greatest_reached, deletes)], np.int64)
+        greatest = np.array([*map(max_reached, deletes)], np.int64)
         starts = np.searchsorted(greatest, self._numbers[places]).astype(np.int32)
         is_reached = starts < len(deletes)
         starts = starts[is_reached]

@@ -45,7 +45,7 @@ DRIVER_FOLD_ENTRIES_COUNT = 2_000_000
 
 _TASK_BYTES = 32 << 20
 _CHUNK_BYTES = 5 << 20
-_LEAST_ENTRY_BYTES = 50
+_MIN_ENTRY_BYTES = 50
 _REMOTE_THREADS = 16
 
 
@@ -245,5 +245,5 @@ def manifest_chunks(manifests: Iterable[ManifestFile]) -> Iterator[tuple[Manifes
 def _entries_count(manifest: ManifestFile) -> int:
     counts = (manifest.live_files_count, manifest.deleted_files_count)
     if None in counts:
-        return manifest.manifest_length // _LEAST_ENTRY_BYTES
+        return manifest.manifest_length // _MIN_ENTRY_BYTES
     return sum(count or 0 for count in counts)

@@ -48,7 +48,7 @@ DRIVER_ROWS_COUNT = 4_000_000
 _LIST_ROWS, _REMOTE_LIST_ROWS = 100, 1_000
 """What a list takes beside its rows, in rows: a remote one takes a request."""
 
-_LEAST_TASK_LISTS = 250
+_MIN_TASK_LISTS = 250
 _BUNDLE_LISTS = 128
 _BUNDLE_BYTES = 4 << 20
 _LOCAL_THREADS, _REMOTE_THREADS = 2, 32
@@ -165,7 +165,7 @@ def _are_local(lists: Iterable[_List]) -> bool:
 
 def _dealt(lists: Sequence[_List], bins_count: int) -> Iterator[Sequence[_List]]:
     """Neighbours stay together, since they name the same manifests."""
-    bins_count = max(1, min(bins_count, len(lists) // _LEAST_TASK_LISTS))
+    bins_count = max(1, min(bins_count, len(lists) // _MIN_TASK_LISTS))
     bounds = [len(lists) * hand // bins_count for hand in range(bins_count + 1)]
     return (lists[begin:end] for begin, end in pairwise(bounds))
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.errors import UnsupportedError
-from icekeep.planning.deletes.delete_index import MOST_PAIRS, Reaching, reaching
+from icekeep.planning.deletes.delete_index import MAX_PAIRS, Reaching, reaching
 from icekeep.planning.deletes.delete_join import with_deletes
 from icekeep.planning.entries.decode import EntryFilter
 from icekeep.planning.entries.read import Place, chosen_reading, entries, few_entries
@@ -122,7 +122,7 @@ def few_files(
     *,
     deletes: bool = True,
     driver_limit: int | None = None,
-    most_pairs: int = MOST_PAIRS,
+    max_pairs: int = MAX_PAIRS,
 ) -> FewFiles | None:
     """The plan without Spark, where files are few; `None` where they are many, or many deletes reach many of them.
 
@@ -130,7 +130,7 @@ def few_files(
         columns: of `entry_schema.ENTRIES`.
         deletes: whether to look at them.
         driver_limit: up to so many entries, deletes among them, are few; by default `entries.read.DRIVER_ENTRIES_COUNT`.
-        most_pairs: as for `reaching`; for one who asks `FewFiles.rows` no more than by default.
+        max_pairs: as for `reaching`; for one who asks `FewFiles.rows` no more than by default.
 
     Raises:
         InvalidTableError, MissingFileError, UnsupportedError: as `planned_files_with_deletes`, at once.
@@ -149,7 +149,7 @@ def few_files(
         files,
         few_entries(storage, manifests, of_deletes, _DELETE_COLUMNS, reading.decoder),
         scan.table.metadata.specs_by_id,
-        most_pairs,
+        max_pairs,
     )
     asked = files.select([name for name in files.column_names if name in columns])
     return None if found is None else FewFiles(files=asked, reaching=found)

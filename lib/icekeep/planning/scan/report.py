@@ -182,7 +182,7 @@ _FOR_DELETES = frozenset({"file_path", "spec_id", "partition", "sequence_number"
 
 
 def _deletes_in_use(scan: Scan, spark: SparkSource) -> DeletesInUse:
-    few = few_files(scan, _FOR_DELETES, most_pairs=EVERY_PAIR)
+    few = few_files(scan, _FOR_DELETES, max_pairs=EVERY_PAIR)
     if few is not None and few.reaching is not None:
         return _counted(few.reaching)
     [row] = collected(deletes_in_use(planned_files_with_deletes(scan, started(spark), _FOR_DELETES)))

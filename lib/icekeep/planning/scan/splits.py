@@ -14,7 +14,7 @@ from icekeep.spec.table_properties import boolean_property, whole_number
 MIB = 1024 * 1024
 
 _SPLITTABLE_FORMATS = ("parquet", "orc", "avro")
-_LEAST_ADAPTED_BYTES = 16 * MIB
+_MIN_ADAPTED_BYTES = 16 * MIB
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ def adapted_target_size(options: ReadOptions, scan_bytes: int, parallelism: int)
     target = options.split_target_bytes
     if not options.is_adaptive or -(-scan_bytes // target) >= parallelism:
         return target
-    return max(scan_bytes // parallelism, min(_LEAST_ADAPTED_BYTES, target))
+    return max(scan_bytes // parallelism, min(_MIN_ADAPTED_BYTES, target))
 
 
 def file_splits(

@@ -17,7 +17,7 @@ from icekeep.spec.manifests.structs import ManifestFile
 _FEW_ENTRIES_COUNT = 1000
 """So many are merged entry by entry before DataFusion is loaded."""
 
-_MOST_OF_TARGET = 1.5
+_MAX_OF_TARGET = 1.5
 
 
 class MergingManifestReader(StorageManifestReader):
@@ -85,7 +85,7 @@ class _Merging:
 
     def _cut(self) -> None:
         """Write a manifest that is well above the target size: a bin of that size may pack a little worse than it was."""
-        if self._builder is not None and self._builder.length_bytes >= _MOST_OF_TARGET * self._work.writer.target_bytes:
+        if self._builder is not None and self._builder.length_bytes >= _MAX_OF_TARGET * self._work.writer.target_bytes:
             self._written.append(self._work.writer.finished(self._builder))
             self._builder = None
 

@@ -29,7 +29,7 @@ INHERITED = {1: "snapshot_id", 3: "sequence_number", 4: "file_sequence_number", 
 """Fields that a stored entry may leave to be inherited, by field id: they are told as columns of these names."""
 
 _NULL, _VALUE = b"\0", b"\2"
-_MOST_BYTES = (1 << 31) - 1
+_MAX_BYTES = (1 << 31) - 1
 
 
 class _Copied(NamedTuple):
@@ -90,7 +90,7 @@ class RecordLayout:
         lengths = [encoded_lengths(t, stored[name]) for t, name in zip(self._types, self._names, strict=True)]
         starts = _record_starts(lengths, blocks)
         payload = pa.py_buffer(b"".join(data for _, data in blocks))
-        if payload.size > _MOST_BYTES:
+        if payload.size > _MAX_BYTES:
             raise NotReadError("its blocks are more than Arrow's offsets reach")
         before = [starts]
         for length in lengths:

@@ -17,7 +17,7 @@ from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import UnknownTransform, Void
 from icekeep.spec.types import NestedField, StructType
 
-_MOST_SHOWN = 10
+_MAX_SHOWN = 10
 _LONGEST_COMPARED = 200
 
 
@@ -65,8 +65,8 @@ class References:
         if near:
             return f"did you mean {' or '.join(repr(known) for known in dict.fromkeys(near))}"
         names = list(self._fields)
-        more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
-        return f"the columns are {', '.join(names[:_MOST_SHOWN])}{more}"
+        more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
+        return f"the columns are {', '.join(names[:_MAX_SHOWN])}{more}"
 
     def _about(self, part: PartitionField, predicate: Predicate) -> str:
         """What partition field it is, and how to write the same filter with its column."""

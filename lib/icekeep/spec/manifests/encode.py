@@ -159,7 +159,7 @@ class ManifestBuilder:
         self._pending_bytes = 0
         self._files = dict.fromkeys(Status, 0)
         self._rows = dict.fromkeys(Status, 0)
-        self._least_sequence_number: int | None = None
+        self._min_sequence_number: int | None = None
         self._partitions = PartitionSummarizer(_partition_types(encoder.struct))
 
     @property
@@ -229,7 +229,7 @@ class ManifestBuilder:
             partition_spec_id=self._spec.spec_id,
             added_snapshot_id=snapshot_id,
             content=self._content,
-            min_sequence_number=self._least_sequence_number,
+            min_sequence_number=self._min_sequence_number,
             added_files_count=self._files[Status.ADDED],
             existing_files_count=self._files[Status.EXISTING],
             deleted_files_count=self._files[Status.DELETED],
@@ -241,8 +241,8 @@ class ManifestBuilder:
 
     def _note_sequence_number(self, number: int | None) -> None:
         if number is not None:
-            least = self._least_sequence_number
-            self._least_sequence_number = number if least is None else min(least, number)
+            least = self._min_sequence_number
+            self._min_sequence_number = number if least is None else min(least, number)
 
     def _flush(self) -> None:
         if self._pending:

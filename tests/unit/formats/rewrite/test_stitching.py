@@ -261,11 +261,11 @@ def test_files_whose_rows_would_lose_their_ids_are_not_stitched(storage):
 
 def test_no_more_row_groups_than_can_be_numbered_are_put_together(storage, monkeypatch):
     files = some_files(storage, 2)
-    monkeypatch.setattr(stitching, "MOST_ROW_GROUPS", 5)
+    monkeypatch.setattr(stitching, "MAX_ROW_GROUPS", 5)
     with pytest.raises(UnsupportedError, match="6 row groups cannot be put into one file, only 5"):
         stitch(files, storage, STITCHED, schema=SCHEMA)
-    monkeypatch.setattr(stitching, "MOST_ROW_GROUPS", 6)
-    monkeypatch.setattr(stitching, "MOST_STITCHED_FOOTER_BYTES", 1000)
+    monkeypatch.setattr(stitching, "MAX_ROW_GROUPS", 6)
+    monkeypatch.setattr(stitching, "MAX_STITCHED_FOOTER_BYTES", 1000)
     with pytest.raises(UnsupportedError, match="footer of the files, put into one, would be too large"):
         stitch(files, storage, STITCHED, schema=SCHEMA)
 

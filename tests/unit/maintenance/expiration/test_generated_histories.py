@@ -23,7 +23,7 @@ from kit.reclaim_table import DAY_MS
 pytestmark = pytest.mark.slow
 
 HISTORIES = 250
-LEAST_HISTORIES = 60
+MIN_HISTORIES = 60
 RARE_HISTORIES = (109, 175)
 """One that is refused, and one with files of an allowed root."""
 TRASHED = 60
@@ -218,7 +218,7 @@ def outcomes(history: History, expected: Expiry) -> Counter[str]:
 def test_expiring_deletes_what_the_oracle_says_and_nothing_else() -> None:
     """Peers' failures 5 and 11: files that another reference or a snapshot before needs, and statistics files."""
     events: Counter[str] = Counter()
-    for number in sorted({*range(scaled(HISTORIES, least=LEAST_HISTORIES)), *RARE_HISTORIES}):
+    for number in sorted({*range(scaled(HISTORIES, least=MIN_HISTORIES)), *RARE_HISTORIES}):
         history = History.of(number)
         try:
             events += check_deleted_at_once(history)

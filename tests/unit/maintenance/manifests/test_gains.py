@@ -60,7 +60,7 @@ def test_a_filter_on_one_partition_opens_fewer_manifests_than_before(table: Any)
     assert (gain.manifests_count, gain.added_manifests_count) == (8, 1)
     assert (gain.manifests_bytes, gain.added_bytes_count) == (before_bytes, done.added[0].manifest_length)
     assert (gain.opened_before, gain.opened_after) == (8, 1)
-    assert (gain.most_opened_before, gain.most_opened_after) == (8, 1)
+    assert (gain.max_opened_before, gain.max_opened_after) == (8, 1)
     assert (gain.opened_bytes_before, gain.opened_bytes_after) == (before_bytes, done.added[0].manifest_length)
 
 

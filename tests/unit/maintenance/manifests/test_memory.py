@@ -94,9 +94,9 @@ def write_large_manifests(directory: Path) -> tuple[int, int]:
     return blocks * len(entries), blocks * len(payload)
 
 
-def rewritten(directory: Path, most_held: int) -> dict[str, int]:
+def rewritten(directory: Path, max_held: int) -> dict[str, int]:
     """What a process says that rewrites the manifests: how many entries, and how many bytes it took for that."""
-    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(directory), str(most_held)]
+    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(directory), str(max_held)]
     path = ":".join(entry for entry in sys.path if entry)
     done = subprocess.run(command, check=True, capture_output=True, text=True, env={"PYTHONPATH": path})
     said: dict[str, int] = json.loads(done.stdout)

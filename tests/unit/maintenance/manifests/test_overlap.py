@@ -42,19 +42,19 @@ def between(type_: Type, lower: Any, upper: Any, *, null: bool = False, nan: boo
 
 
 def opened(summary: FieldSummary, type_: Type, value: Any) -> bool:
-    return overlap([manifest(summary)], [(value,)], [field(type_)]).most_manifests == 1
+    return overlap([manifest(summary)], [(value,)], [field(type_)]).max_manifests == 1
 
 
 def test_each_partition_is_looked_for_in_each_manifest():
     manifests = [manifest(between(INT, low, low + 2), length=length) for low, length in ((1, 10), (2, 20), (3, 40))]
     found = overlap(manifests, [(1,), (3,), (9,), (5,)], [field(INT)])
-    assert found == Overlap(partitions_count=4, mean_manifests=(1 + 3 + 0 + 1) / 4, most_manifests=3, mean_bytes=30)
+    assert found == Overlap(partitions_count=4, mean_manifests=(1 + 3 + 0 + 1) / 4, max_manifests=3, mean_bytes=30)
 
 
 def test_a_manifest_is_opened_where_every_field_admits_the_partition():
     fields = [field(INT), field(STRING, 1)]
     manifests = [manifest(between(INT, 1, 2), between(STRING, "a", "c"))]
-    found = [overlap(manifests, [p], fields).most_manifests for p in ((1, "b"), (1, "d"), (3, "b"), (1, None))]
+    found = [overlap(manifests, [p], fields).max_manifests for p in ((1, "b"), (1, "d"), (3, "b"), (1, None))]
     assert found == [1, 0, 0, 0]
 
 
@@ -97,8 +97,8 @@ def test_a_summary_admits_what_it_does_not_exclude(summary: FieldSummary, type_:
 
 def test_what_the_list_does_not_say_admits_all():
     fields = [field(INT), field(INT, 1)]
-    assert overlap([manifest(listed=False), manifest(between(INT, 1, 2))], [(1, 9)], fields).most_manifests == 2
-    assert overlap([manifest(listed=False), manifest(between(INT, 1, 2))], [(3, 9)], fields).most_manifests == 1
+    assert overlap([manifest(listed=False), manifest(between(INT, 1, 2))], [(1, 9)], fields).max_manifests == 2
+    assert overlap([manifest(listed=False), manifest(between(INT, 1, 2))], [(3, 9)], fields).max_manifests == 1
 
 
 def is_the_partition(fields: list[NestedField], partition: tuple[Any, ...]) -> Expression:
@@ -140,7 +140,7 @@ def test_the_manifests_are_those_that_the_planner_opens(
         assert found == Overlap(1, len(expected), len(expected), sum(m.manifest_length for m in expected))
     together = overlap(manifests, partitions, fields)
     each = [overlap(manifests, [partition], fields) for partition in partitions]
-    assert together.most_manifests == max(one.most_manifests for one in each)
+    assert together.max_manifests == max(one.max_manifests for one in each)
     assert math.isclose(together.mean_manifests, sum(one.mean_manifests for one in each) / len(each))
 
 
@@ -148,9 +148,9 @@ def test_many_partitions_are_looked_for_in_parts(monkeypatch: pytest.MonkeyPatch
     manifests = [manifest(between(INT, low, low + 3), length=1 + low) for low in range(9)]
     partitions = [(value,) for value in range(12)]
     at_once = overlap(manifests, partitions, [field(INT)])
-    monkeypatch.setattr("icekeep.maintenance.manifests.overlap._MOST_CELLS", 20)
+    monkeypatch.setattr("icekeep.maintenance.manifests.overlap._MAX_CELLS", 20)
     assert overlap(manifests, partitions, [field(INT)]) == at_once
-    assert at_once.most_manifests == 4
+    assert at_once.max_manifests == 4
 
 
 KEYS = [number.to_bytes(2, "big") for number in range(5000)]

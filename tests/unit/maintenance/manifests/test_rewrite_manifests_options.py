@@ -240,7 +240,7 @@ def test_what_a_filter_opens_and_how_long_it_is_planned_is_told_before_and_after
     result = rewrite(table, options=options)
     [foretold], [done] = plan.groups, result.groups
     assert foretold == done
-    assert done.most_opened_before == 4
+    assert done.max_opened_before == 4
     assert done.opened_after < done.opened_before / 2
     assert done.opened_bytes_after < done.opened_bytes_before
     times = (plan.planning_time_ms, plan.expected_planning_time_ms)

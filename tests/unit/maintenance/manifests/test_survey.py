@@ -143,7 +143,7 @@ def test_thinning_keeps_the_sum_and_both_ends(pairs: Any, most: int):
     with pytest.MonkeyPatch.context() as patch:
         full = Survey(target_of(BY_N))
         full.add(decoded(pairs))
-        patch.setattr(survey_module, "_MOST_WEIGHTS", most)
+        patch.setattr(survey_module, "_MAX_WEIGHTS", most)
         thin = Survey(target_of(BY_N))
         for start in range(0, len(pairs), 2):
             thin.add(decoded(pairs[start : start + 2]))

@@ -217,5 +217,5 @@ def test_delete_manifests_and_those_without_live_files_do_not_count():
 def test_a_scan_of_one_partition_opens_what_overlap_counts():
     kinds = ["a", "b", "c", "d", "e", "f"]
     opened = manifests_opened([f"kind = '{kind}'" for kind in kinds], KINDS, metadata(), 0)
-    counted = [overlap(KINDS, [(kind,)], metadata().partition_type(0).fields).most_manifests for kind in kinds]
+    counted = [overlap(KINDS, [(kind,)], metadata().partition_type(0).fields).max_manifests for kind in kinds]
     assert opened == counted == [1, 2, 2, 1, 1, 0]

@@ -91,8 +91,8 @@ def test_without_delete_files_nothing_is_reached() -> None:
 
 def test_pairs_that_are_too_many_are_left_to_spark() -> None:
     data, deletes = table_of([A, entry("b", 5)]), table_of([equality("e", 7), equality("f", 7)])
-    assert reaching(data, deletes, SPECS, most_pairs=4) is not None
-    assert reaching(data, deletes, SPECS, most_pairs=3) is None
+    assert reaching(data, deletes, SPECS, max_pairs=4) is not None
+    assert reaching(data, deletes, SPECS, max_pairs=3) is None
 
 
 @given(generated_tables())

@@ -465,6 +465,6 @@ def test_an_array_in_several_blocks_is_noticed_or_copied_as_it_is():
 
 def test_blocks_that_offsets_cannot_reach_are_not_cut(monkeypatch: pytest.MonkeyPatch):
     data, row = write_manifest([added()])
-    monkeypatch.setattr(record_layout, "_MOST_BYTES", 20)
+    monkeypatch.setattr(record_layout, "_MAX_BYTES", 20)
     with pytest.raises(NotReadError, match="offsets"):
         copied(data, row)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from icekeep.formats.parquet.footer import MAGIC, MOST_FOOTER_BYTES, TAIL_BYTES
+from icekeep.formats.parquet.footer import MAGIC, MAX_FOOTER_BYTES, TAIL_BYTES
 from icekeep.formats.parquet.thrift import (
     BINARY,
     I64,
@@ -76,7 +76,7 @@ class WalkedFooter(NamedTuple):
 def footer_of(data: bytes) -> bytes:
     """The footer of a file in memory; raises `Damaged` where there is none in plain text."""
     length = int.from_bytes(data[-TAIL_BYTES:-4], "little")
-    if data[-4:] != MAGIC or length > min(MOST_FOOTER_BYTES, len(data) - TAIL_BYTES):
+    if data[-4:] != MAGIC or length > min(MAX_FOOTER_BYTES, len(data) - TAIL_BYTES):
         raise Damaged("its footer is too large, encrypted, or missing")
     return data[-TAIL_BYTES - length : -TAIL_BYTES]
 

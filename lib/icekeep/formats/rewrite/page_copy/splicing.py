@@ -35,10 +35,10 @@ from icekeep.storage.base import Storage
 LARGEST_SPLICED_BYTES = 32 * MIB
 """A larger file is no small file: its row groups are stitched, or it is cut into pieces."""
 
-LEAST_PAGE_BYTES = 4 * 1024
+MIN_PAGE_BYTES = 4 * 1024
 """Smaller pages, on average of a row group, are better merged: a page costs its readers time, and compresses worse."""
 
-LEAST_SHARE = 0.2
+MIN_SHARE = 0.2
 """The share of the bytes that must be moved, or splicing does not pay."""
 
 _ENCODED = "memory:/encoded.parquet"
@@ -165,7 +165,7 @@ class _Splicer:
         if len(sizes) == len(self._stored.fields):
             # Rows are counted, and a row group is made, by a column that is encoded.
             del sizes[min(sizes, key=lambda id_: sizes[id_])]
-        pays = sum(sizes.values()) >= LEAST_SHARE * sum(source.piece.size_bytes for source in group)
+        pays = sum(sizes.values()) >= MIN_SHARE * sum(source.piece.size_bytes for source in group)
         return set(sizes) if pays else set()
 
     def write(self, group: list[SpliceSource]) -> None:
@@ -281,4 +281,4 @@ def _moved_bytes(group: list[SpliceSource], field_id: int) -> int | None:
     if len({chunk.kind for chunk in pages}) > 1:
         return None
     size_bytes = sum(chunk.compressed_bytes for chunk in pages)
-    return size_bytes if size_bytes >= LEAST_PAGE_BYTES * sum(len(chunk.pages) for chunk in pages) else None
+    return size_bytes if size_bytes >= MIN_PAGE_BYTES * sum(len(chunk.pages) for chunk in pages) else None
