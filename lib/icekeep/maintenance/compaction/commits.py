@@ -1,7 +1,7 @@
-"""Finished groups -> commits: all at once, or in batches where partial progress is on.
+"""Finished groups of data files -> commits.
 
-Commits are counted, not subtracted: what failed is what is not in a commit that landed. A group whose files others have
-changed so that its rewrite is of no use hinders no other group: it is left out, for whoever plans it anew.
+A group whose files others have changed so that its rewrite is of no use hinders no other group: it is left out, for whoever
+plans it anew.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,22 +15,21 @@ from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.file_sets import HELD_MAX_COUNT, FileSet, ReadFile, StoredFileSet
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import CommitResult, commit
-from icekeep.errors import ConflictError, IcekeepBug, IcekeepError, JobFailedError, OutcomeUnknownError, one_line
+from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError
 from icekeep.events import Listener, Warned
 from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.maintenance.compaction.carrying import CarriedDeletes
 from icekeep.maintenance.compaction.execute import (
-    FailedGroup,
     Finished,
     RewrittenGroup,
     discard,
-    failed_job,
     forget_moves,
 )
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files
 from icekeep.maintenance.compaction.removed_files import partition_types, read_files
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
+from icekeep.maintenance.group_commits import GroupCommitter
 from icekeep.maintenance.heartbeat import Heartbeat
 from icekeep.runtime import Runtime
 from icekeep.spec.applicability import AppliedDelete
@@ -78,40 +77,32 @@ def commit_groups(finished: Iterator[Finished], commits: Commits, heartbeat: Hea
     """
     committer = _Committer(commits, heartbeat)
     try:
-        if commits.options.partial_progress_enabled:
-            _commit_in_batches(finished, committer, commits)
-        else:
-            _commit_at_once(finished, committer)
+        committer.commit_finished(finished, len(commits.plan.groups), has_more=commits.options.remove_dangling_deletes)
+        committer.check_failures()
     except OutcomeUnknownError:
         raise
     except Exception as error:
-        if not committer.commits_count:
+        if not committer.has_landed:
             raise
         committer.end_early(error)
     return Committed(committer.result(), tuple(committer.refused))
 
 
-class _Committer:
+class _Committer(GroupCommitter[RewrittenGroup]):
     """Commits groups of one plan, and keeps count."""
 
+    files = "data files"
+
     def __init__(self, commits: Commits, heartbeat: Heartbeat) -> None:
+        super().__init__(commits.options, commits.listener)
         self._commits, self._table, self._heartbeat = commits, commits.table, heartbeat
-        self.landed: list[RewrittenGroup] = []
-        self.refused: list[FileGroup] = []
-        self.commits_count = self.failed_commits_count = 0
-        self.failed_files_count = 0
         self._summaries: list[Mapping[str, str]] = []
 
     def end_early(self, error: Exception) -> None:
         """Take all groups that are in no commit for failed, and say why."""
         done = (*(group.group for group in self.landed), *self.refused)
         self.failed_files_count = _files_count(self._commits.plan.groups) - _files_count(done)
-        hint = " (a bug of icekeep, please report it)" if isinstance(error, IcekeepBug) else ""
-        self._commits.listener.on(
-            Warned(
-                f"{self.commits_count} commits of the run are in the table, the rest was not done: {one_line(error)}{hint}"
-            )
-        )
+        self.tell_early_end(error)
 
     def commit(self, groups: Sequence[RewrittenGroup], *, is_last: bool) -> None:
         """Replace the groups' files in one snapshot, but for groups that cannot be committed any more.
@@ -244,69 +235,5 @@ def _files_of(groups: Iterable[RewrittenGroup]) -> str:
     return f"{_files_count(one.group for one in groups)} data files"
 
 
-def _commit_at_once(finished: Iterator[Finished], committer: _Committer) -> None:
-    done: list[RewrittenGroup] = []
-    try:
-        for group in finished:
-            if isinstance(group, FailedGroup):
-                raise failed_job(group) from group.error
-            done.append(group)
-    except BaseException:
-        committer.discard(done)
-        raise
-    committer.commit(done, is_last=True)
-
-
-def _commit_in_batches(finished: Iterator[Finished], committer: _Committer, commits: Commits) -> None:
-    plan, options = commits.plan, commits.options
-    groups_a_commit = -(-len(plan.groups) // options.partial_progress_max_commits)
-    batch: list[RewrittenGroup] = []
-    seen_count = 0
-    try:
-        for group in finished:
-            seen_count += 1
-            if isinstance(group, FailedGroup):
-                committer.failed_files_count += group.group.files_count
-                commits.listener.on(Warned(_left_message(group)))
-            else:
-                batch.append(group)
-            is_last = seen_count == len(plan.groups)
-            if len(batch) >= groups_a_commit or (is_last and (batch or options.remove_dangling_deletes)):
-                groups, batch = batch, []
-                _commit_batch(groups, committer, commits, is_last=is_last)
-    except BaseException:
-        committer.discard(batch)
-        raise
-    _check_failures(committer, options)
-
-
-def _commit_batch(groups: list[RewrittenGroup], committer: _Committer, commits: Commits, *, is_last: bool) -> None:
-    """Commit a batch of its own accord: that it is refused does not hinder the others."""
-    try:
-        committer.commit(groups, is_last=is_last)
-    except (OutcomeUnknownError, IcekeepBug):
-        raise
-    except IcekeepError as error:
-        committer.failed_commits_count += 1
-        committer.failed_files_count += sum(group.group.files_count for group in groups)
-        commits.listener.on(Warned(f"a commit of {len(groups)} file groups failed: {error.message}"))
-
-
-def _check_failures(committer: _Committer, options: RewriteDataFilesOptions) -> None:
-    allowed = options.partial_progress_max_failed_commits
-    allowed = options.partial_progress_max_commits if allowed is None else allowed
-    nothing_came_of_it = not (committer.landed or committer.refused)
-    if committer.failed_commits_count > allowed or (committer.failed_files_count and nothing_came_of_it):
-        raise JobFailedError(
-            f"{committer.failed_commits_count} commits failed ({committer.commits_count} landed), {allowed} are allowed; "
-            f"{committer.failed_files_count} data files are as they were"
-        )
-
-
 def _files_count(groups: Iterable[FileGroup]) -> int:
     return sum(group.files_count for group in groups)
-
-
-def _left_message(failed: FailedGroup) -> str:
-    group = failed.group
-    return f"{group.files_count} files of partition {group.partition!r} are left as they are: {failed.error.message}"

@@ -11,7 +11,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
+from icekeep.errors import IcekeepBug, IcekeepError
 from icekeep.events import Listener, StepAdvanced
 from icekeep.formats.rewrite.moved_positions import moves_locations
 from icekeep.formats.rewrite.task import RewriteOutcome, RewriteTask
@@ -24,6 +24,7 @@ from icekeep.maintenance.compaction.spark_tasks import Done, Ran, run_tasks
 from icekeep.maintenance.compaction.stitched import Metrics, StitchTask, set_of, stitch_task
 from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, rewrite_tasks, whole_task
 from icekeep.maintenance.discarding import discard_files
+from icekeep.maintenance.group_commits import FailedGroup
 from icekeep.maintenance.side_by_side import side_by_side, spark_failed
 from icekeep.spec.manifests.structs import DataFile
 
@@ -65,14 +66,7 @@ class RewrittenGroup(msgspec.Struct, frozen=True, kw_only=True):
         return self.group.record_count - sum(file.record_count for file in self.added)
 
 
-class FailedGroup(msgspec.Struct, frozen=True):
-    """A group that could not be rewritten; none of its new files is left."""
-
-    group: FileGroup
-    error: IcekeepError
-
-
-Finished = RewrittenGroup | FailedGroup
+Finished = RewrittenGroup | FailedGroup[FileGroup]
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,14 +142,6 @@ def forget_moves(table: Table, outcomes: Iterable[RewriteOutcome]) -> None:
     """Remove what was put into storage of where rows went: of use to nobody once a commit has ended."""
     with suppress(IcekeepError):
         table.storage.delete_many(moves_locations([*outcomes]))
-
-
-def failed_job(failed: FailedGroup) -> JobFailedError:
-    """The error for a run that stops at its first failed group."""
-    return JobFailedError(
-        f"cannot rewrite {failed.group.files_count} files of partition {failed.group.partition!r}: {failed.error.message}; "
-        "its files are as they were and the new files are removed",
-    )
 
 
 def _rewrite_group(group: FileGroup, execution: Execution, groups_count: int) -> Finished:

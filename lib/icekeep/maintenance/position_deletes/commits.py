@@ -1,4 +1,4 @@
-"""Finished groups -> commits: all at once, or in batches where partial progress is on.
+"""Finished groups of delete files -> commits.
 
 A commit that is refused since the table is not as it was planned on leaves its groups for the next plan, with what was
 written for them: a group that is planned again as it was need not be rewritten again.
@@ -13,10 +13,11 @@ from icekeep.commit.changes.rewrite_deletes import RewriteDeletes
 from icekeep.commit.file_sets import ReadFile
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
-from icekeep.errors import ConflictError, IcekeepBug, IcekeepError, JobFailedError, OutcomeUnknownError, one_line
-from icekeep.events import Listener, Warned
+from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError
+from icekeep.events import Listener
+from icekeep.maintenance.group_commits import GroupCommitter
 from icekeep.maintenance.heartbeat import Heartbeat
-from icekeep.maintenance.position_deletes.execute import FailedGroup, Finished, RewrittenGroup, discard
+from icekeep.maintenance.position_deletes.execute import Finished, RewrittenGroup, discard
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions
 from icekeep.maintenance.position_deletes.plan import DeletesPlan, size_of
 from icekeep.maintenance.position_deletes.result import RewritePositionDeletesResult
@@ -35,43 +36,34 @@ class Commits(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat: Heartbeat
 
 
-class Committer:
+class Committer(GroupCommitter[RewrittenGroup]):
     """Commits groups of the plans of one run, and keeps count.
 
     Attributes:
-        refused: groups, with their new files, whose commit was refused since the table is not as it was planned on.
+        refused: with their new files.
         refusal: the last such error, `None` after a plan that met none.
     """
 
+    files = "delete files"
+
     def __init__(self, commits: Commits) -> None:
+        super().__init__(commits.options, commits.listener)
         self._commits, self._table = commits, commits.table
         self.refused: list[RewrittenGroup] = []
         self.refusal: ConflictError | None = None
-        self._landed: list[RewrittenGroup] = []
-        self._format_version = 0
-        self._dangling_count = self._commits_count = self._failed_commits_count = 0
-        self._failed_files_count = 0
+        self._dangling: Sequence[ReadFile] = ()
+        self._format_version = self._dangling_count = 0
         self._is_cut_short = False
-
-    @property
-    def has_landed(self) -> bool:
-        """Whether a commit of the run is in the table: then nothing but an unknown outcome ends it with an error."""
-        return self._commits_count > 0
 
     def end_early(self, error: Exception, plan: DeletesPlan) -> None:
         """Take all groups of a plan that are in no commit for failed, with nothing left of them, and say why."""
         self.discard(self.refused)
         self.refused, self.refusal = [], None
-        landed = {id(group.group) for group in self._landed}
-        self._failed_files_count = sum(group.files_count for group in plan.groups if id(group) not in landed)
+        landed = {id(group.group) for group in self.landed}
+        self.failed_files_count = sum(group.files_count for group in plan.groups if id(group) not in landed)
         # Perhaps only files that reach nothing were left.
         self._is_cut_short = True
-        hint = " (a bug of icekeep, please report it)" if isinstance(error, IcekeepBug) else ""
-        self._commits.listener.on(
-            Warned(
-                f"{self._commits_count} commits of the run are in the table, the rest was not done: {one_line(error)}{hint}"
-            )
-        )
+        self.tell_early_end(error)
 
     def run(self, plan: DeletesPlan, finished: Iterator[Finished], format_version: int) -> None:
         """Commit a plan's groups as they come; `format_version` is that of the table that was planned on.
@@ -81,12 +73,14 @@ class Committer:
             ConflictError, OutcomeUnknownError: as `commit` raises them, but for what `refused` tells.
         """
         self.refused, self.refusal, self._format_version = [], None, format_version
+        self._dangling = plan.dangling
         # What failed in an earlier plan is planned anew in this one.
-        self._failed_files_count = 0
-        if self._commits.options.partial_progress_enabled:
-            self._run_in_batches(plan, finished)
-        else:
-            self._run_at_once(plan, finished)
+        self.failed_files_count = 0
+        try:
+            self.commit_finished(finished, len(plan.groups), has_more=bool(plan.dangling))
+        except BaseException:
+            self.discard(self.refused)
+            raise
 
     def give_up(self) -> None:
         """Remove what was written for groups whose commit was refused, and count them as failed.
@@ -97,8 +91,8 @@ class Committer:
         self.discard(self.refused)
         if self.refusal is not None and not self.has_landed:
             raise self.refusal
-        self._failed_commits_count += 1
-        self._failed_files_count += sum(group.group.files_count for group in self.refused)
+        self.failed_commits_count += 1
+        self.failed_files_count += sum(group.group.files_count for group in self.refused)
 
     def discard(self, groups: Iterable[RewrittenGroup]) -> None:
         """Remove the new files of groups that are not committed."""
@@ -111,68 +105,28 @@ class Committer:
         Raises:
             JobFailedError: more commits failed than are allowed, or all groups, and none landed.
         """
-        self._check_failures()
-        added = [file for group in self._landed for file in group.added]
+        self.check_failures()
+        added = [file for group in self.landed for file in group.added]
         return RewritePositionDeletesResult(
-            status="partial" if self._failed_files_count or self._is_cut_short else "done",
-            rewritten_delete_files_count=sum(g.group.files_count for g in self._landed),
+            status="partial" if self.failed_files_count or self._is_cut_short else "done",
+            rewritten_delete_files_count=sum(g.group.files_count for g in self.landed),
             added_delete_files_count=len(added),
-            rewritten_bytes_count=sum(g.group.bytes for g in self._landed),
+            rewritten_bytes_count=sum(g.group.bytes for g in self.landed),
             added_bytes_count=sum(map(size_of, added)),
-            failed_delete_files_count=self._failed_files_count,
+            failed_delete_files_count=self.failed_files_count,
             removed_dangling_delete_files_count=self._dangling_count,
-            removed_dangling_positions_count=sum(g.dangling_count for g in self._landed),
-            replaced_positions_count=sum(g.replaced_count for g in self._landed),
-            commits_count=self._commits_count,
-            failed_commits_count=self._failed_commits_count,
+            removed_dangling_positions_count=sum(g.dangling_count for g in self.landed),
+            replaced_positions_count=sum(g.replaced_count for g in self.landed),
+            commits_count=self.commits_count,
+            failed_commits_count=self.failed_commits_count,
         )
 
-    def _run_at_once(self, plan: DeletesPlan, finished: Iterator[Finished]) -> None:
-        done: list[RewrittenGroup] = []
-        try:
-            for group in finished:
-                if isinstance(group, FailedGroup):
-                    raise _failed_job(group) from group.error
-                done.append(group)
-        except BaseException:
-            self.discard(done)
-            raise
-        self._commit(done, plan.dangling)
+    def commit(self, groups: Sequence[RewrittenGroup], *, is_last: bool) -> None:
+        """Replace the groups' files in one snapshot, the first takes what is dangling along.
 
-    def _run_in_batches(self, plan: DeletesPlan, finished: Iterator[Finished]) -> None:
-        options = self._commits.options
-        groups_a_commit = max(1, -(-len(plan.groups) // options.partial_progress_max_commits))
-        dangling, batch = plan.dangling, list[RewrittenGroup]()
-        try:
-            for group in finished:
-                if isinstance(group, FailedGroup):
-                    self._failed_files_count += group.group.files_count
-                    self._commits.listener.on(Warned(_left_message(group)))
-                else:
-                    batch.append(group)
-                if len(batch) >= groups_a_commit:
-                    groups, batch = batch, []
-                    self._commit_batch(groups, dangling)
-                    dangling = ()
-            groups, batch = batch, []
-            self._commit_batch(groups, dangling)
-        except BaseException:
-            self.discard([*batch, *self.refused])
-            raise
-
-    def _commit_batch(self, groups: Sequence[RewrittenGroup], dangling: Sequence[ReadFile]) -> None:
-        """Commit a batch of its own accord: that it is refused does not hinder the others."""
-        try:
-            self._commit(groups, dangling)
-        except (OutcomeUnknownError, IcekeepBug):
-            raise
-        except IcekeepError as error:
-            self._failed_commits_count += 1
-            self._failed_files_count += sum(group.group.files_count for group in groups)
-            self._commits.listener.on(Warned(f"a commit of {len(groups)} file groups failed: {error.message}"))
-
-    def _commit(self, groups: Sequence[RewrittenGroup], dangling: Sequence[ReadFile]) -> None:
-        """Replace the groups' files in one snapshot; a refusal that another plan may answer is kept in `refused`."""
+        A refusal that another plan may answer is kept in `refused`.
+        """
+        dangling, self._dangling = self._dangling, ()
         if not groups and not dangling:
             return
         work = self._commits
@@ -194,9 +148,9 @@ class Committer:
             # Only an error of ours proves that nothing landed.
             self.discard(groups)
             raise
-        self._landed += groups
+        self.landed += groups
         self._dangling_count += len(dangling)
-        self._commits_count += result.changed
+        self.commits_count += result.changed
 
     def _change(self, groups: Sequence[RewrittenGroup], dangling: Sequence[ReadFile]) -> RewriteDeletes:
         rewritten = [read for group in groups for read in group.group.files]
@@ -213,27 +167,3 @@ class Committer:
             manifest_paths=frozenset(read.manifest_path for read in (*rewritten, *dangling)),
             branch=self._commits.branch,
         )
-
-    def _check_failures(self) -> None:
-        if self.has_landed:
-            return
-        options = self._commits.options
-        allowed = options.partial_progress_max_failed_commits
-        allowed = options.partial_progress_max_commits if allowed is None else allowed
-        if self._failed_commits_count > allowed or (self._failed_files_count and not self._landed):
-            raise JobFailedError(
-                f"{self._failed_commits_count} commits failed (none landed), {allowed} are allowed; "
-                f"{self._failed_files_count} delete files are as they were"
-            )
-
-
-def _failed_job(failed: FailedGroup) -> JobFailedError:
-    return JobFailedError(
-        f"cannot rewrite {failed.group.files_count} delete files of partition {failed.group.partition!r}: "
-        f"{failed.error.message}; its files are as they were and the new files are removed",
-    )
-
-
-def _left_message(failed: FailedGroup) -> str:
-    group = failed.group
-    return f"{group.files_count} delete files of partition {group.partition!r} are left as they are: {failed.error.message}"

@@ -19,6 +19,7 @@ from icekeep.formats.deletes.rewrite_positions import DeletesOutcome, DeletesTas
 from icekeep.formats.write_options import MIB
 from icekeep.maintenance.compaction.spark_tasks import attempt_id
 from icekeep.maintenance.discarding import discard_files
+from icekeep.maintenance.group_commits import FailedGroup
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.tasks import TaskContext, deletes_tasks
 from icekeep.maintenance.side_by_side import side_by_side, spark_failed
@@ -52,14 +53,7 @@ class RewrittenGroup(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(AddedDeletes(file, number) for file in self.added)
 
 
-class FailedGroup(msgspec.Struct, frozen=True):
-    """A group that could not be rewritten; none of its new files is left."""
-
-    group: DeleteGroup
-    error: IcekeepError
-
-
-Finished = RewrittenGroup | FailedGroup
+Finished = RewrittenGroup | FailedGroup[DeleteGroup]
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from icekeep.events import Warned
 from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.maintenance.compaction import commits as commits_module
 from icekeep.maintenance.compaction.commits import Commits, commit_groups
-from icekeep.maintenance.compaction.execute import FailedGroup, RewrittenGroup
+from icekeep.maintenance.compaction.execute import RewrittenGroup
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import (
     FileGroup,
@@ -29,6 +29,7 @@ from icekeep.maintenance.compaction.plan import (
     pack_group_files,
 )
 from icekeep.maintenance.compaction.removed_files import partition_types, read_files
+from icekeep.maintenance.group_commits import FailedGroup
 from icekeep.maintenance.heartbeat import LOOK_AFTER_MS, Heartbeat
 from icekeep.maintenance.options import parse_options
 from icekeep.spec.applicability import AppliedDelete, reaching_deletes
@@ -395,7 +396,7 @@ def test_a_failed_group_leaves_its_files_and_the_others_land(table, catalog):
     assert live(catalog.load(EVENTS)) == {"a": 1, "b": 1, "new-1": 1, "new-2": 1}
     assert (result.status, result.commits_count, result.failed_commits_count) == ("partial", 1, 0)
     assert (result.failed_data_files_count, result.added_data_files_count) == (2, 2)
-    assert run.warnings == ["2 files of partition '' are left as they are: group 0 is broken"]
+    assert run.warnings == ["2 data files of partition '' are left as they are: group 0 is broken"]
 
 
 def test_more_failed_commits_than_are_allowed_make_a_run_partial_where_others_landed(table, catalog):
@@ -544,6 +545,14 @@ def test_dangling_deletes_go_though_the_last_group_failed(catalog):
     again = Run(catalog.load(EVENTS), ["new-0"], "b", added=["new-8", "new-9"], **PARTIAL, remove_dangling_deletes=True)
     again.failed(1)
     assert again.commit().commits_count == 1
+
+
+def test_dangling_deletes_go_where_no_group_is_left_to_rewrite(catalog):
+    table = add(memory_table(catalog, spec=BY_KIND), data_file("a", partition=("x",)))
+    table = add_deletes(table, equality_deletes("e", partition=("z",)))
+    result = Run(table, **PARTIAL, remove_dangling_deletes=True).commit()
+    assert (result.removed_delete_files_count, result.commits_count, result.status) == (1, 1, "done")
+    assert live(catalog.load(EVENTS)) == {"a": 1}
 
 
 @pytest.fixture

@@ -1,0 +1,203 @@
+"""Finished groups of files -> commits, for every job that rewrites groups: all at once, or in batches with partial progress.
+
+Commits are counted, not subtracted: what failed is what is not in a commit that landed.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import msgspec
+
+from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError, OutcomeUnknownError, one_line
+from icekeep.events import Listener, Warned
+
+
+class Group(Protocol):
+    """Files of one partition that are rewritten together."""
+
+    @property
+    def partition(self) -> str:
+        """As Iceberg's partition paths show it; empty for a table without partitions."""
+
+    @property
+    def files_count(self) -> int:
+        """How many files it replaces."""
+
+
+GroupT = TypeVar("GroupT", bound=Group)
+
+
+class FailedGroup(msgspec.Struct, Generic[GroupT], frozen=True):
+    """A group that could not be rewritten; none of its new files is left."""
+
+    group: GroupT
+    error: IcekeepError
+
+
+class Rewritten(Protocol):
+    """A group whose new files are written and not committed."""
+
+    @property
+    def group(self) -> Group:
+        """What they replace."""
+
+
+RewrittenT = TypeVar("RewrittenT", bound=Rewritten)
+
+
+class PartialProgress(Protocol):
+    """The options of that name, as Iceberg's `rewrite_data_files` has them."""
+
+    @property
+    def partial_progress_enabled(self) -> bool:
+        """Whether groups are committed in batches as they are finished; otherwise all in one commit."""
+
+    @property
+    def partial_progress_max_commits(self) -> int:
+        """In how many commits, at most."""
+
+    @property
+    def partial_progress_max_failed_commits(self) -> int | None:
+        """How many of them may fail; `None`: all but that none lands."""
+
+
+class GroupCommitter(ABC, Generic[RewrittenT]):
+    """Commits the groups of a run and keeps count; a job says how its groups are committed and discarded.
+
+    Attributes:
+        files: what messages call the files of a group.
+        landed: groups that are in a commit.
+        refused: groups that another plan may do, since others changed what was to be replaced.
+        commits_count: that landed, and changed something.
+        failed_files_count: files of groups that are as they were.
+    """
+
+    files: ClassVar[str]
+
+    def __init__(self, options: PartialProgress, listener: Listener) -> None:
+        self._options, self._listener = options, listener
+        self.landed: list[RewrittenT] = []
+        self.refused: list[Any] = []
+        self.commits_count = self.failed_commits_count = self.failed_files_count = 0
+
+    @abstractmethod
+    def commit(self, groups: Sequence[RewrittenT], *, is_last: bool) -> None:
+        """Replace the files of some groups in one snapshot; new files of what is not committed are removed.
+
+        Args:
+            is_last: no commit of the plan comes after it.
+        """
+
+    @abstractmethod
+    def discard(self, groups: Iterable[RewrittenT]) -> None:
+        """Remove the new files of groups that are not committed."""
+
+    @property
+    def has_landed(self) -> bool:
+        """Whether a commit of the run is in the table: then nothing but an unknown outcome ends it with an error."""
+        return self.commits_count > 0
+
+    def commit_finished(
+        self, finished: Iterator[RewrittenT | FailedGroup[Any]], groups_count: int, *, has_more: bool
+    ) -> None:
+        """Commit the groups of one plan as they come.
+
+        Args:
+            groups_count: how many come.
+            has_more: there is something to commit beside groups, so that a last commit is made though no group is left.
+
+        Raises:
+            JobFailedError: a group failed, and partial progress is off.
+            ConflictError, OutcomeUnknownError: as `commit` raises them.
+        """
+        if self._options.partial_progress_enabled:
+            self._commit_in_batches(finished, groups_count, has_more=has_more)
+        else:
+            self._commit_at_once(finished)
+
+    def check_failures(self) -> None:
+        """Warn where more commits failed than are allowed.
+
+        Raises:
+            JobFailedError: so it is, or all groups failed, and no commit landed.
+        """
+        options = self._options
+        allowed = options.partial_progress_max_failed_commits
+        allowed = options.partial_progress_max_commits if allowed is None else allowed
+        nothing_came_of_it = bool(self.failed_files_count) and not (self.landed or self.refused)
+        are_too_many = self.failed_commits_count > allowed
+        text = (
+            f"{self.failed_commits_count} commits failed ({self.commits_count} landed), {allowed} are allowed; "
+            f"{self.failed_files_count} {self.files} are as they were"
+        )
+        if not self.has_landed and (are_too_many or nothing_came_of_it):
+            raise JobFailedError(text)
+        if are_too_many:
+            self._listener.on(Warned(text))
+
+    def tell_early_end(self, error: Exception) -> None:
+        """Say why the run ends though not all of it is done."""
+        hint = " (a bug of icekeep, please report it)" if isinstance(error, IcekeepBug) else ""
+        self._listener.on(
+            Warned(
+                f"{self.commits_count} commits of the run are in the table, the rest was not done: {one_line(error)}{hint}"
+            )
+        )
+
+    def _commit_at_once(self, finished: Iterator[RewrittenT | FailedGroup[Any]]) -> None:
+        done: list[RewrittenT] = []
+        try:
+            for group in finished:
+                if isinstance(group, FailedGroup):
+                    raise self._failed_job(group) from group.error
+                done.append(group)
+        except BaseException:
+            self.discard(done)
+            raise
+        self.commit(done, is_last=True)
+
+    def _commit_in_batches(
+        self, finished: Iterator[RewrittenT | FailedGroup[Any]], groups_count: int, *, has_more: bool
+    ) -> None:
+        groups_a_commit = max(1, -(-groups_count // self._options.partial_progress_max_commits))
+        batch: list[RewrittenT] = []
+        seen_count = 0
+        try:
+            for group in finished:
+                seen_count += 1
+                if isinstance(group, FailedGroup):
+                    self.failed_files_count += group.group.files_count
+                    self._listener.on(Warned(self._left_message(group)))
+                else:
+                    batch.append(group)
+                if len(batch) >= groups_a_commit and seen_count < groups_count:
+                    groups, batch = batch, []
+                    self._commit_batch(groups, is_last=False)
+            if batch or has_more:
+                groups, batch = batch, []
+                self._commit_batch(groups, is_last=True)
+        except BaseException:
+            self.discard(batch)
+            raise
+
+    def _commit_batch(self, groups: Sequence[RewrittenT], *, is_last: bool) -> None:
+        """Commit a batch of its own accord: that it is refused does not hinder the others."""
+        try:
+            self.commit(groups, is_last=is_last)
+        except (OutcomeUnknownError, IcekeepBug):
+            raise
+        except IcekeepError as error:
+            self.failed_commits_count += 1
+            self.failed_files_count += sum(group.group.files_count for group in groups)
+            self._listener.on(Warned(f"a commit of {len(groups)} file groups failed: {error.message}"))
+
+    def _failed_job(self, failed: FailedGroup[Any]) -> JobFailedError:
+        return JobFailedError(
+            f"cannot rewrite {failed.group.files_count} {self.files} of partition {failed.group.partition!r}: "
+            f"{failed.error.message}; its files are as they were and the new files are removed",
+        )
+
+    def _left_message(self, failed: FailedGroup[Any]) -> str:
+        group = failed.group
+        return f"{group.files_count} {self.files} of partition {group.partition!r} are left as they are: {failed.error.message}"
