@@ -13,12 +13,13 @@ from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical, join
 
 _TRASH = f"{OWN_DIRECTORY}/trash"
-_PREFIX = "drop-"
+DROPPED_PREFIX = "drop-"
+"""So begin the names of the directories in the trash that hold them."""
 
 
 def new_trash(table_location: str, runtime: Runtime) -> str:
     """A directory for the version files of a table that is being dropped."""
-    return join(table_location, _TRASH, f"{_PREFIX}{runtime.new_uuid()}")
+    return join(table_location, _TRASH, f"{DROPPED_PREFIX}{runtime.new_uuid()}")
 
 
 def move_aside(storage: Storage, directory: str, trash: str) -> str | None:
@@ -35,7 +36,7 @@ def is_moved_aside(metadata_location: str, table_location: str) -> bool:
     """Whether a metadata file is a version that a drop of the table at a location moved aside."""
     trash, _, name = canonical(metadata_location).rpartition("/")
     above, _, run = trash.rpartition("/")
-    is_trash = above == canonical(join(table_location, _TRASH)) and run.startswith(_PREFIX)
+    is_trash = above == canonical(join(table_location, _TRASH)) and run.startswith(DROPPED_PREFIX)
     return is_trash and parse_version_name(name) is not None
 
 

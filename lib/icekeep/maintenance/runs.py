@@ -16,9 +16,10 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 
 from icekeep.catalog.base import Table
+from icekeep.catalog.dropped_versions import DROPPED_PREFIX
 from icekeep.errors import IcekeepError
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.deletion.clock import store_now_ms
+from icekeep.maintenance.deletion.clock import earlier_clock_ms
 from icekeep.maintenance.deletion.plans import FILES, HEAD
 from icekeep.maintenance.heartbeat import BEAT
 from icekeep.runtime import Runtime
@@ -31,8 +32,6 @@ DEAD_AFTER_MS = 24 * 60 * 60 * 1000
 """Longer than a store, or the network to it, is ever away: what is taken for dead by mistake loses a day's work."""
 
 _DIRECTORIES = ("runs", "plans", "trash")
-_DROPPED = "drop-"
-"""So begin the names of directories in the trash that hold the metadata of a table that was dropped."""
 
 
 def sweep_runs(table: Table, runtime: Runtime, *, keep: str, listener: Listener) -> int:
@@ -88,7 +87,7 @@ def _left_by_the_dead(table: Table, runtime: Runtime, keep: str) -> tuple[list[s
     waiting = {keep}
     for run, file in _files(table):
         runs.setdefault(run, []).append(file)
-        if file.location.endswith(f"/{run}/{HEAD}") or run.startswith(_DROPPED):
+        if file.location.endswith(f"/{run}/{HEAD}") or run.startswith(DROPPED_PREFIX):
             waiting.add(run)
     for run in waiting:
         runs.pop(run, None)
@@ -108,8 +107,7 @@ def _dead(newest_ms: Mapping[str, int], table: Table, runtime: Runtime) -> list[
     now_ms = runtime.now_ms()
     if not any(_is_dead(modified_ms, now_ms) for modified_ms in newest_ms.values()):
         return []
-    theirs_ms = store_now_ms(table, runtime)
-    now_ms = now_ms if theirs_ms is None else min(now_ms, theirs_ms)
+    now_ms = earlier_clock_ms(table, runtime)
     return [run for run, modified_ms in newest_ms.items() if _is_dead(modified_ms, now_ms)]
 
 

@@ -1,6 +1,5 @@
 """Read a table's rows as a DataFrame: deletes applied, columns found by field id, files chosen by the filter."""
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
@@ -19,7 +18,7 @@ from icekeep.planning.scan.task_groups import PlannedRows, dealt_out, packed_tas
 from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.row_types import spark_columns, spark_rows
 from icekeep.planning.spark.source import SparkSource, started
-from icekeep.planning.spark.tasks import dataframe_from_tasks, tasks_an_executor
+from icekeep.planning.spark.tasks import dataframe_from_tasks, executor_slots
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import DataFile, FileContent
@@ -79,7 +78,7 @@ def scan(
         columns=columns,
         table_schemas=table.metadata.schemas,
         name_mapping=name_mapping_of(table.metadata.properties),
-        slots=tasks_an_executor(session),
+        slots=executor_slots(session),
     )
     packed = packed_tasks(opened, session)
     if packed.few is not None:
@@ -94,7 +93,7 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
     """Reads planned splits; goes to the tasks with them.
 
     Attributes:
-        slots: how many tasks share an executor's memory; `None`: as many as the machine has processors, as more run nowhere.
+        slots: how many tasks share an executor's memory.
     """
 
     storage: Storage
@@ -103,7 +102,7 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
     columns: Any
     table_schemas: tuple[Schema, ...]
     name_mapping: NameMapping | None
-    slots: int | None
+    slots: int
 
     def read_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of the splits in batches of `task_groups.TASKS`."""
@@ -113,7 +112,7 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
 
     def read(self, splits: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
         """The rows of splits, deletes applied and filtered, in the DataFrame's columns."""
-        memory = TaskMemory(task_memory_bytes(self.slots or os.cpu_count() or 1))
+        memory = TaskMemory(task_memory_bytes(self.slots))
         reader = LiveRowsReader(
             self.storage,
             self.wanted,

@@ -1,6 +1,5 @@
 """How much of a file a task of a scan holds at one time, and how many tasks share an executor's memory."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +10,6 @@ from icekeep.formats.deletes.merge_on_read import LiveRowsReader
 from icekeep.formats.write_options import MIB
 from icekeep.planning.scan.task_groups import PlannedRows
 from icekeep.planning.spark.row_types import spark_columns
-from icekeep.planning.spark.tasks import tasks_an_executor
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.partitioning import UNPARTITIONED
@@ -76,23 +74,3 @@ def test_a_scan_of_narrow_columns_needs_the_memory_of_these(monkeypatch: pytest.
     assert [rows.num_rows for rows in scanned(monkeypatch, only_ids, 2 * MIB)] == [COUNT]
     with pytest.raises(UnsupportedError, match=r"row group 0 takes .* bytes and reading it in batches"):
         scanned(monkeypatch, ROWS, 200_000)
-
-
-@pytest.mark.parametrize(
-    ("master", "conf", "expected"),
-    [
-        ("local", {}, 1),
-        ("local[3]", {"spark.default.parallelism": "400"}, 3),
-        ("local[4,2]", {"spark.task.cpus": "2"}, 2),
-        ("local[*]", {}, None),
-        ("local-cluster[2,5,1024]", {}, 5),
-        ("yarn", {}, 1),
-        ("k8s://https://api", {"spark.executor.cores": "4"}, 4),
-        ("spark://host:7077", {}, None),
-        ("spark://host:7077", {"spark.executor.cores": "8", "spark.task.cpus": "3"}, 2),
-    ],
-)
-def test_tasks_share_the_memory_of_their_executor(master: str, conf: dict[str, str], expected: int | None) -> None:
-    context = SimpleNamespace(master=master, getConf=lambda: conf)
-    spark: Any = SimpleNamespace(sparkContext=context)
-    assert tasks_an_executor(spark) == expected

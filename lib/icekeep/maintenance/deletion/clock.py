@@ -10,25 +10,14 @@ SKEW_MAX_MS = 10 * 60 * 1000
 """By how much our clock may be ahead of the store's before nothing is decided by age any more."""
 
 
-def store_now_ms(table: Table, runtime: Runtime) -> int | None:
-    """What time the table's store says that it is, seen in a file that is made for it; `None` where it tells nothing."""
-    return clock_below(own_directory(table.metadata, "runs"), table.storage, runtime)
-
-
-def clock_below(directory: str, storage: Storage, runtime: Runtime) -> int | None:
-    """The same for a directory of icekeep's own."""
-    location = f"{directory}/clock/{runtime.new_uuid()}"
-    storage.create(location, b"")
-    try:
-        seen = storage.head(location)
-    finally:
-        storage.delete_many([location])
-    return None if seen is None else seen.modified_ms
-
-
 def earlier_clock_ms(table: Table, runtime: Runtime) -> int:
     """The earlier of our clock and the store's, however far apart they are, epoch milliseconds."""
-    theirs_ms = store_now_ms(table, runtime)
+    return earlier_clock_below(own_directory(table.metadata, "runs"), table.storage, runtime)
+
+
+def earlier_clock_below(directory: str, storage: Storage, runtime: Runtime) -> int:
+    """The same by a file in a directory of icekeep's own."""
+    theirs_ms = _store_now_ms(directory, storage, runtime)
     return runtime.now_ms() if theirs_ms is None else min(theirs_ms, runtime.now_ms())
 
 
@@ -39,7 +28,7 @@ def safe_now_ms(table: Table, runtime: Runtime) -> int:
         SafetyError: ours is far ahead, so that moments that were worked out from it before may be wrong too.
     """
     ours_ms = runtime.now_ms()
-    theirs_ms = store_now_ms(table, runtime)
+    theirs_ms = _store_now_ms(own_directory(table.metadata, "runs"), table.storage, runtime)
     if theirs_ms is None:
         return ours_ms
     if ours_ms - theirs_ms > SKEW_MAX_MS:
@@ -50,3 +39,14 @@ def safe_now_ms(table: Table, runtime: Runtime) -> int:
             store_ms=theirs_ms,
         )
     return min(ours_ms, theirs_ms)
+
+
+def _store_now_ms(directory: str, storage: Storage, runtime: Runtime) -> int | None:
+    """What time a store says that it is, seen in a file that is made for it; `None` where it tells nothing."""
+    location = f"{directory}/clock/{runtime.new_uuid()}"
+    storage.create(location, b"")
+    try:
+        seen = storage.head(location)
+    finally:
+        storage.delete_many([location])
+    return None if seen is None else seen.modified_ms

@@ -15,7 +15,7 @@ from icekeep.catalog.base import Table, parse_identifier
 from icekeep.errors import ClaimedError, IcekeepError, MissingFileError, NotFoundError, SafetyError
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.deletion.claims import Claim, released, take_claim
-from icekeep.maintenance.deletion.clock import clock_below
+from icekeep.maintenance.deletion.clock import earlier_clock_below
 from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier
 from icekeep.maintenance.deletion.garbage import FileKind
 from icekeep.maintenance.deletion.looks import DroppedLook
@@ -168,8 +168,7 @@ def _finish(
             raise SafetyError("its plan does not name its catalog, so nobody carries it out; look at it and remove it")
         # Its own catalog knows whether the table lives.
         return Reclaimed()
-    now_ms = clock_below(directory.rpartition("/")[0], storage, runtime)
-    now_ms = runtime.now_ms() if now_ms is None else min(now_ms, runtime.now_ms())
+    now_ms = earlier_clock_below(directory.rpartition("/")[0], storage, runtime)
     claim = take_claim(directory, JOB.name, storage, runtime, now_ms)
     with released(claim, storage, runtime):
         plan = read_plan(directory, storage)

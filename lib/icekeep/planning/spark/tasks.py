@@ -146,21 +146,6 @@ def max_task_failures(spark: SparkSession) -> int:
     return int(spark.sparkContext.getConf().get("spark.task.maxFailures", "4"))
 
 
-def tasks_an_executor(spark: SparkSession) -> int | None:
-    """How many tasks share the memory of an executor, of the machine on a local master; None where Spark does not say."""
-    conf = spark.sparkContext.getConf()
-    master = spark.sparkContext.master
-    if is_local(spark):
-        found = re.match(r"local\[(\d+)", master)
-        cores = found[1] if found else "1" if master == "local" else None
-    else:
-        found = re.match(r"local-cluster\[[^,]*,\s*(\d+)", master)
-        cores = found[1] if found else conf.get("spark.executor.cores")
-        if cores is None and master.startswith(("yarn", "k8s")):
-            cores = "1"
-    return None if cores is None else max(1, int(cores) // int(conf.get("spark.task.cpus", "1")))
-
-
 def balanced(items: Iterable[P], weight: Callable[[P], int], bins_count: int) -> list[list[P]]:
     """Share items out to at most so many bins of about one weight: the heaviest first, each to the lightest; none is empty."""
     bins: list[list[P]] = [[] for _ in range(bins_count)]
