@@ -64,6 +64,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         name: of its command and its script; as Iceberg's procedure where there is one.
         summary: one line of help.
         settings: what it can be told, in the order in which help lists them.
+        examples: command lines that help shows, without the name of the command.
         rank: where it stands among the jobs that a policy runs on a table, each of which makes garbage for a later one; `None`
             for a job that no policy may ask for.
         run: does the work.
@@ -78,6 +79,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     settings: tuple[Setting, ...]
     run: str
+    examples: tuple[str, ...] = ()
     rank: int | None = None
     plan: str | None = None
     options: str | None = None

@@ -10,8 +10,7 @@ import pytest
 import icekeep
 from icekeep import errors, events
 from icekeep.cli import SEAMS
-from icekeep.operations.jobs import JOBS, POLICY_JOBS
-from icekeep.operations.running import resolve
+from icekeep.operations.jobs import JOBS, POLICY_JOBS, resolve
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS
 
 ROOT = Path(__file__).resolve().parents[2]

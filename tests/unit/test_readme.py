@@ -9,8 +9,7 @@ import pytest
 from icekeep.errors import UsageError
 from icekeep.maintenance.options import parse_options
 from icekeep.operations.arguments import Command, parse_command
-from icekeep.operations.jobs import JOBS
-from icekeep.operations.running import resolve
+from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.verbs import VERBS
 from icekeep.settings import Kind
 from icekeep.spec.filters.parsing import parse_where

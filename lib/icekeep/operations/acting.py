@@ -9,8 +9,9 @@ import msgspec
 from icekeep.catalog.base import Table, parse_identifier
 from icekeep.operations.arguments import Command
 from icekeep.operations.catalogs import find_table
+from icekeep.operations.jobs import resolve
 from icekeep.operations.rehearsal import Rehearsal, Swap, WatchedCatalog
-from icekeep.operations.running import Outcome, Surroundings, known_catalogs, resolve
+from icekeep.operations.running import Outcome, Surroundings, known_catalogs
 from icekeep.operations.verbs import Verb
 from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef, Update
 

@@ -12,7 +12,7 @@ import msgspec
 
 from icekeep.errors import UsageError
 from icekeep.operations.config import DEFAULT_PATH
-from icekeep.operations.jobs import JOBS
+from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.settings import parse_option, parse_setting
 from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS, Verb
 from icekeep.settings import Job, Kind, Setting
@@ -28,6 +28,7 @@ _EXIT_STATUSES = """exit statuses:
   1  failed, and nothing was committed            5   a commit may or may not have landed: look before you run it again
   2  wrong usage or configuration                 75  in the way of others, or out of reach: try again later
   3  part of it is committed, part failed         130, 143  interrupted"""
+_NO_LIMIT = (2**31 - 1, 2**63 - 1)
 _MAPPINGS = (Kind.OPTIONS, Kind.PAIRS)
 
 
@@ -149,8 +150,16 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
+    """Parser of one command; what `foot` makes, when help is asked for, stands below the flags."""
+
     def __init__(self, **arguments: Any) -> None:
         super().__init__(formatter_class=_Help, **arguments)
+        self.foot: Callable[[], str] | None = None
+
+    def format_help(self) -> str:
+        if self.foot is not None:
+            self.epilog = self.foot()
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")
@@ -211,13 +220,35 @@ def _add_table(parser: argparse.ArgumentParser) -> None:
     _add_conf(parser)
 
 
-def _add_job(parser: argparse.ArgumentParser, job: Job, now_ms: int) -> None:
+def _add_job(parser: _Parser, job: Job, now_ms: int) -> None:
     _add_table(parser)
     for setting in job.settings:
         _add_setting(parser, setting, now_ms)
     parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
     _add_output(parser)
-    parser.epilog = _EXIT_STATUSES
+    parser.foot = lambda: _foot(job)
+
+
+def _foot(job: Job) -> str:
+    """Examples, the names and defaults that `--option` takes, and what exit statuses mean."""
+    parts = ["examples:\n" + "\n".join(f"  icekeep {job.name} {example}" for example in job.examples)]
+    if job.options is not None:
+        cls: Any = resolve(job.options)
+        told = [f"{one.encode_name}{_default(one.default)}" for one in msgspec.structs.fields(cls)]
+        title = "options of --option, with their defaults; one without goes by the table, or is not set:"
+        listed = textwrap.fill(
+            ", ".join(told), _WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+        )
+        parts.append(f"{title}\n{listed}")
+    return "\n\n".join([*parts, _EXIT_STATUSES])
+
+
+def _default(value: Any) -> str:
+    if value is None or value == "":
+        return ""
+    if isinstance(value, bool):
+        return f"={str(value).lower()}"
+    return "" if value in _NO_LIMIT else f"={value}"
 
 
 def _add_setting(parser: argparse._ActionsContainer, setting: Setting, now_ms: int) -> None:

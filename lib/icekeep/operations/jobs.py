@@ -1,7 +1,10 @@
 """All jobs: what the packages say of their own. A new job is added here, and nowhere else outside its package."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
 
+from icekeep.errors import UsageError
 from icekeep.maintenance import compaction, expiration, manifests, orphans, position_deletes, purge
 from icekeep.planning import scan
 from icekeep.settings import Job
@@ -16,3 +19,21 @@ POLICY_JOBS: tuple[str, ...] = tuple(
     job.name for _, job in sorted((job.rank, job) for job in JOBS.values() if job.rank is not None)
 )
 """The jobs that a policy may ask for, in the order in which they run on a table."""
+
+
+def resolve(name: str) -> Callable[..., Any]:
+    """Import what a "module:function" names.
+
+    Raises:
+        UsageError: it needs a package that is not installed.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing == "icekeep":
+            raise
+        extra = "; install icekeep[spark], or run the job with spark-submit" if missing in ("pyspark", "py4j") else ""
+        raise UsageError(f"package {missing!r} is not installed{extra}", module=missing) from error
+    return found

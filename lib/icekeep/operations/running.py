@@ -6,21 +6,20 @@ imported when their turn comes.
 """
 
 import os
-from collections.abc import Callable, Mapping
-from importlib import import_module
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from icekeep.commit.submitter import check_submitter
-from icekeep.errors import UsageError
 from icekeep.events import Listener, StepFinished, StepStarted
 from icekeep.maintenance.options import parse_options
 from icekeep.operations.arguments import Command
 from icekeep.operations.catalogs import Catalogs, TableReference, find_table
 from icekeep.operations.config import read_config
 from icekeep.operations.interrupts import Interrupts
+from icekeep.operations.jobs import resolve
 from icekeep.operations.watchdog import ending_when_abandoned
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
 from icekeep.planning.slow_reads import told_slow_reads
@@ -118,24 +117,6 @@ def check_arguments(arguments: Mapping[str, Any], metadata: Any) -> None:
         head_to_commit_to(metadata, arguments["branch"])
     for snapshot_id in arguments.get("snapshot_ids", ()):
         metadata.snapshot(snapshot_id)
-
-
-def resolve(name: str) -> Callable[..., Any]:
-    """Import what a "module:function" names.
-
-    Raises:
-        UsageError: it needs a package that is not installed.
-    """
-    module, _, attribute = name.partition(":")
-    try:
-        found: Callable[..., Any] = getattr(import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing == "icekeep":
-            raise
-        extra = "; install icekeep[spark], or run the job with spark-submit" if missing in ("pyspark", "py4j") else ""
-        raise UsageError(f"package {missing!r} is not installed{extra}", module=missing) from error
-    return found
 
 
 def _parse_arguments(command: Command, job: Job, now_ms: int) -> dict[str, Any]:

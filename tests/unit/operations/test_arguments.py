@@ -1,3 +1,5 @@
+import shlex
+
 import pytest
 
 from icekeep.errors import UsageError
@@ -194,6 +196,25 @@ def test_the_configuration_s_flag_has_two_names():
 def test_a_setting_of_spark_is_not_taken_for_a_file():
     with pytest.raises(UsageError, match=r"is a setting of Spark, and this flag names icekeep's configuration"):
         parse_command(["compact", "--table", "db.t", "--conf", "spark.executor.memory=8g"], None, 0, "1")
+
+
+@pytest.mark.parametrize("job", JOBS.values(), ids=lambda job: job.name)
+def test_the_examples_in_a_job_s_help_are_command_lines_of_it(job, capsys):
+    assert job.examples
+    for example in job.examples:
+        assert parse_command([job.name, *shlex.split(example)], None, 0, "1").name == job.name
+    with pytest.raises(SystemExit):
+        parse_command([job.name, "--help"], None, 0, "1")
+    shown = capsys.readouterr().out
+    assert all(f"  icekeep {job.name} {example}\n" in shown for example in job.examples)
+
+
+def test_help_says_the_options_and_their_defaults(capsys):
+    with pytest.raises(SystemExit):
+        parse_command(["compact", "--help"], None, 0, "1")
+    words = capsys.readouterr().out.partition("options of --option")[2].replace(",", " ").split()
+    assert {"min-input-files=5", "rewrite-all=false", "rewrite-job-order=none", "target-file-size-bytes"} <= {*words}
+    assert "delete-file-threshold" in words  # without a limit
 
 
 def test_help_says_what_exit_statuses_mean(capsys):

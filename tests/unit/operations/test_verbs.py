@@ -3,8 +3,7 @@ import inspect
 import pytest
 
 from icekeep.operations.arguments import parse_command
-from icekeep.operations.jobs import JOBS
-from icekeep.operations.running import resolve
+from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS
 
 

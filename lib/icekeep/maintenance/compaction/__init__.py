@@ -20,6 +20,10 @@ JOB = Job(
             "verify", Kind.SWITCH, "before each commit, read the new files again and compare the content of all rows"
         ),
     ),
+    examples=(
+        "--table db.events --where \"day >= '2026-01-01'\" --dry-run",
+        '--table db.events --sort-order "day, id" --option partial-progress.enabled=true',
+    ),
     plan="icekeep.maintenance.compaction.job:plan_compaction",
     run="icekeep.maintenance.compaction.job:compact",
     options="icekeep.maintenance.compaction.options:RewriteDataFilesOptions",

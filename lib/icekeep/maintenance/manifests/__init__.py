@@ -25,6 +25,10 @@ JOB = Job(
         Setting("options", Kind.OPTIONS, "drop-dangling-deletes, measure-planning; may be repeated"),
         BRANCH,
     ),
+    examples=(
+        "--table db.events --dry-run",
+        "--table db.events --sort-by day --option measure-planning=true",
+    ),
     plan="icekeep.maintenance.manifests.job:plan_rewrite_manifests",
     run="icekeep.maintenance.manifests.job:rewrite_manifests",
     options="icekeep.maintenance.manifests.options:RewriteManifestsOptions",

@@ -39,6 +39,10 @@ JOB = Job(
             help="grace, max-orphan-ratio, ignore-metadata-of, max-deletes-per-second, reclaim.roots; may be repeated",
         ),
     ),
+    examples=(
+        "--table db.events --older-than 7d --dry-run",
+        "--table db.events --approve HASH",
+    ),
     plan="icekeep.maintenance.orphans.job:plan_remove_orphan_files",
     run="icekeep.maintenance.orphans.job:remove_orphan_files",
     options="icekeep.maintenance.deletion.options:OrphanOptions",

@@ -14,6 +14,10 @@ JOB = Job(
             "convert_equality_deletes", Kind.SWITCH, "turn equality deletes into position deletes or vectors first"
         ),
     ),
+    examples=(
+        "--table db.events --dry-run",
+        "--table db.events --convert-equality-deletes --option rewrite-all=true",
+    ),
     plan="icekeep.maintenance.position_deletes.job:plan_rewrite_position_deletes",
     run="icekeep.maintenance.position_deletes.job:rewrite_position_deletes",
     options="icekeep.maintenance.position_deletes.options:RewritePositionDeletesOptions",

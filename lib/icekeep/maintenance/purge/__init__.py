@@ -22,6 +22,10 @@ JOB = Job(
         ACCEPT_UNREADABLE,
         msgspec.structs.replace(OPTIONS, help="max-deletes-per-second, reclaim.roots; may be repeated"),
     ),
+    examples=(
+        "--table db.old_events --purge --dry-run",
+        "--table db.old_events --purge --approve HASH",
+    ),
     plan="icekeep.maintenance.purge.job:plan_drop_table",
     run="icekeep.maintenance.purge.job:drop_table",
     options="icekeep.maintenance.deletion.options:ReclaimOptions",

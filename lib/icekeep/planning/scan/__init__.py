@@ -14,6 +14,10 @@ JOB = Job(
         Setting("end_snapshot_id", Kind.NUMBER, "... up to this one (default: the current one)"),
         Setting("explain", Kind.NAME, "say why this data file (its location, or the end of it) is read or pruned"),
     ),
+    examples=(
+        "--table db.events --where \"day = '2026-01-01' and kind = 'click'\"",
+        '--table db.events --where "id = 7" --explain part-00000.parquet',
+    ),
     run="icekeep.planning.scan.report:plan_scan_job",
     run_extras=("runtime",),
     starts_spark_when_needed=True,

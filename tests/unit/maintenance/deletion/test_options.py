@@ -7,8 +7,7 @@ import pytest
 from icekeep.errors import OptionError
 from icekeep.maintenance.deletion.options import DAY_MS, ExpirationOptions, GraceOptions, OrphanOptions, ReclaimOptions
 from icekeep.maintenance.options import parse_options
-from icekeep.operations.jobs import JOBS
-from icekeep.operations.running import resolve
+from icekeep.operations.jobs import JOBS, resolve
 
 TAKEN = {
     "expire_snapshots": {"grace", "keep-writer-progress", "max-deletes-per-second", "reclaim.roots"},

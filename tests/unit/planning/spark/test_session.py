@@ -35,7 +35,7 @@ def test_a_java_home_without_java_is_named(monkeypatch, tmp_path):
 def test_without_pyspark_one_line_says_what_to_install():
     code = (
         "import sys; sys.modules['pyspark'] = None\n"
-        "from icekeep.operations.running import resolve\n"
+        "from icekeep.operations.jobs import resolve\n"
         "try: resolve('icekeep.planning.spark.session:build_session')\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
