@@ -18,6 +18,7 @@ class Kind(Enum):
     MANIFEST_FILTER = "FILTER"
     TIME = "TIME"
     AGE = "AGE"
+    DAYS = "DAYS"
     NUMBER = "N"
     NUMBER_OR_ALL = "N|all"
     IDS = "ID,ID"

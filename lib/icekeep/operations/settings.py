@@ -13,6 +13,7 @@ from icekeep.spec.times import parse_span, parse_time
 
 _MAX_LONG = 2**63 - 1
 _ALL = "all"
+_DAY_MS = 24 * 60 * 60 * 1000
 
 
 def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
@@ -26,6 +27,8 @@ def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
             return parse_time(text, now_ms)
         case Kind.AGE:
             return _span(text, setting.minimum)
+        case Kind.DAYS:
+            return _days(text)
         case Kind.NUMBER:
             return _whole_number(text, setting.minimum)
         case Kind.NUMBER_OR_ALL:
@@ -62,7 +65,7 @@ def read_setting(setting: Setting, entry: Entry) -> tuple[str, ...]:
             text = str(entry.whole_number(minimum=setting.minimum))
         case Kind.IDS | Kind.NAMES:
             text = _joined(setting, entry)
-        case Kind.TIME | Kind.NUMBER_OR_ALL:
+        case Kind.TIME | Kind.DAYS | Kind.NUMBER_OR_ALL:
             text = entry.scalar()
             _check(setting, text, entry)
         case Kind.AGE:
@@ -108,6 +111,15 @@ def _span(text: str, minimum: int) -> int:
     if span_ms < minimum:
         raise UsageError(f"the span {text!r} is too short")
     return span_ms
+
+
+def _days(text: str) -> int:
+    if text.isascii() and text.isdigit():
+        return _whole_number(text, 0)
+    days, rest_ms = divmod(parse_span(text), _DAY_MS)
+    if rest_ms:
+        raise UsageError(f"{text!r} is not whole days; give them as 3 or 3d")
+    return days
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -20,6 +20,9 @@ def test_a_flag_is_the_procedure_s_argument_with_dashes():
     [
         (Kind.TIME, "1h", 7_200_000 - 3_600_000),
         (Kind.AGE, "36h", 129_600_000),
+        (Kind.DAYS, "3", 3),
+        (Kind.DAYS, "3d", 3),
+        (Kind.DAYS, "48h", 2),
         (Kind.NAME, "main", "main"),
         (Kind.NUMBER, "12", 12),
         (Kind.IDS, "1, 9223372036854775807", (1, 2**63 - 1)),
@@ -50,6 +53,22 @@ def test_an_age_has_its_minimum():
         parse_setting(Setting("x", Kind.AGE, "", minimum=1), "0s", now_ms=0)
     with pytest.raises(UsageError, match="cannot read the span 'week'"):
         parse_setting(Setting("x", Kind.AGE, ""), "week", now_ms=0)
+
+
+@pytest.mark.parametrize("text", ["36h", "1500ms", "week", "-1", "", "1.5d"])
+def test_days_are_whole(text):
+    with pytest.raises(UsageError, match=r"is not whole days; give them as 3 or 3d|cannot read the span"):
+        parse_setting(Setting("trash", Kind.DAYS, ""), text, now_ms=0)
+
+
+def test_a_policy_may_give_days_as_a_number_or_as_text():
+    trash = Setting("trash", Kind.DAYS, "")
+    for text in ("3", "3d"):
+        assert read_setting(trash, parse_document(f"trash: {text}", "f.yaml").mapping()["trash"]) == (
+            f"--trash={text}",
+        )
+    with pytest.raises(ConfigError, match="is not whole days"):
+        read_setting(trash, parse_document("trash: 5h", "f.yaml").mapping()["trash"])
 
 
 def test_a_setting_of_a_policy_may_be_an_age_or_a_name():

@@ -13,8 +13,8 @@ MAX_CONCURRENT_DELETES = Setting(
 STREAM_RESULTS = Setting("stream_results", Kind.SWITCH, "as Iceberg's; lists of files are always streamed here")
 TRASH = Setting(
     "trash",
-    Kind.NUMBER,
-    "days that deleted files can be restored; 0: none (default: 3 on local disks and HDFS, else 0)",
+    Kind.DAYS,
+    "for how long deleted files can be restored, as 3 or 3d; 0: not at all (default: 3d on local disks and HDFS, else 0)",
 )
 APPROVE = Setting("approve", Kind.TEXT, "the hash that --dry-run tells: exactly that set goes, or nothing")
 TRUST_MANIFEST_LIST = Setting(

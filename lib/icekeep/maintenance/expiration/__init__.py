@@ -30,7 +30,7 @@ JOB = Job(
     ),
     examples=(
         "--table db.events --older-than 7d --retain-last 10 --dry-run",
-        "--table db.events --older-than 2026-01-01T00:00:00Z --trash 3",
+        "--table db.events --older-than 2026-01-01T00:00:00Z --trash 3d",
     ),
     plan="icekeep.maintenance.expiration.job:plan_expire_snapshots",
     run="icekeep.maintenance.expiration.job:expire_snapshots",
