@@ -149,8 +149,8 @@ class Attempt:
         if not manifests:
             return {}, Checked()
         files, checked = self._files, None if work.check is None else work.check.key
-        question = manifests[0].content, work.question
-        earlier = {i: files.answers[question, i] for m in manifests if (question, i := identity(m)) in files.answers}
+        questions = {identity(m): work.question(m) for m in manifests}
+        earlier = {i: files.answers[question] for i, question in questions.items() if question in files.answers}
         done = {
             i: filtered for i, (filtered, passed) in earlier.items() if passed == checked or not filtered.files_count
         }
@@ -167,7 +167,7 @@ class Attempt:
         found = reduce(Checked.joined, (share.checked for share in shares), files.checked.get(checked, Checked()))
         if not found.refusals:
             files.checked[checked] = found
-            files.answers.update({(question, i): (filtered, checked) for i, filtered in done.items()})
+            files.answers.update({questions[i]: (filtered, checked) for i, filtered in done.items()})
         return done, found
 
     def leave_out(self, manifests: Iterable[ManifestFile]) -> None:

@@ -35,8 +35,12 @@ class Dangling:
     def __init__(self, least: MinNumbers, min_of_table: int, specs: Specs) -> None:
         self._least, self._min_of_table, self._specs = least, min_of_table, specs
 
+    def key(self, manifest: ManifestFile) -> Hashable:
+        return self.numbers
+
     @cached_property
-    def key(self) -> Hashable:
+    def numbers(self) -> Hashable:
+        """All that it goes by."""
         least = frozenset(self._least.partitions.items()), frozenset(self._least.paths.items())
         return "dangling", least, self._min_of_table
 
@@ -144,7 +148,7 @@ class _CountOf(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> Hashable:
-        return "count", self.selected.key
+        return "count", self.selected.numbers
 
     def run(self, manifest: ManifestFile, reader: EntryReader) -> int:
         return sum(entry.is_live and self.selected.entry(entry) for entry in reader.entries(manifest, self.base))

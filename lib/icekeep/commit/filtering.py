@@ -142,11 +142,10 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
     check: RemovalCheck | None = None
     known: Mapping[Identity, Filtered] = {}
 
-    @property
-    def question(self) -> Hashable:
-        """Equal for what asks the same of a manifest in another attempt."""
-        selected = None if self.selected is None else self.selected.key
-        return selected, self.strays, self.writer.format_version
+    def question(self, manifest: ManifestFile) -> Hashable:
+        """Equal for what asks the same of the manifest in another attempt."""
+        selected = None if self.selected is None else self.selected.key(manifest)
+        return identity(manifest), manifest.content, selected, self.strays, self.writer.format_version
 
     def run(self, manifests: Sequence[ManifestFile], reader: EntryReader, locations: Iterator[str]) -> Share:
         """Filter a share of the manifests; new ones are written at the next of some locations."""

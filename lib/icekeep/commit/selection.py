@@ -16,12 +16,11 @@ from icekeep.spec.metadata import TableMetadata
 class Selection(Protocol):
     """Which live files a change removes beside those that it names: a question to manifests, and one to their entries.
 
-    It can be pickled. `key` tells its questions apart over the attempts of one commit.
+    It can be pickled. What was found in a manifest is found again by other attempts of a commit where the keys are equal.
     """
 
-    @property
-    def key(self) -> Hashable:
-        """Equal where the answers are."""
+    def key(self, manifest: ManifestFile) -> Hashable:
+        """What tells its question to a manifest from other questions to the same: equal only where the answers are."""
 
     def manifest(self, manifest: ManifestFile) -> bool:
         """Whether a manifest may list such a file."""
@@ -83,7 +82,10 @@ class DataFilesOf:
 
     def __init__(self, rows: Expression, base: TableMetadata) -> None:
         self._matching = Matching(base, rows)
-        self.key: Hashable = ("rows", base.current_schema_id)
+        self._key: Hashable = ("rows", base.current_schema_id)
+
+    def key(self, manifest: ManifestFile) -> Hashable:
+        return self._key
 
     def manifest(self, manifest: ManifestFile) -> bool:
         return self._matching.manifest(manifest)
@@ -109,7 +111,10 @@ class DeleteFilesOf:
 
     def __init__(self, rows: Expression, base: TableMetadata) -> None:
         self._matching = Matching(base, rows)
-        self.key: Hashable = ("rows", base.current_schema_id)
+        self._key: Hashable = ("rows", base.current_schema_id)
+
+    def key(self, manifest: ManifestFile) -> Hashable:
+        return self._key
 
     def manifest(self, manifest: ManifestFile) -> bool:
         return self._matching.manifest(manifest)
@@ -123,7 +128,9 @@ class AtPaths:
 
     def __init__(self, paths: frozenset[str], other: Selection) -> None:
         self._paths, self._other = paths, other
-        self.key: Hashable = ("paths", other.key)
+
+    def key(self, manifest: ManifestFile) -> Hashable:
+        return "paths", self._other.key(manifest)
 
     def manifest(self, manifest: ManifestFile) -> bool:
         return bool(self._paths) or self._other.manifest(manifest)
@@ -137,7 +144,12 @@ class LeftBehind:
 
     def __init__(self, paths: Set[PathDigest], least_sequence_number: int, other: Selection | None) -> None:
         self._paths, self._least, self._other = frozenset(paths), least_sequence_number, other
-        self.key: Hashable = ("left", self._paths, least_sequence_number, None if other is None else other.key)
+
+    def key(self, manifest: ManifestFile) -> Hashable:
+        if manifest.sequence_number is not None and manifest.sequence_number < self._least:
+            # No file in it can be newer than that, so all go: whatever else is asked, and however the rest of the table grows.
+            return "all too old"
+        return "left", self._paths, self._least, None if self._other is None else self._other.key(manifest)
 
     def manifest(self, manifest: ManifestFile) -> bool:
         return True

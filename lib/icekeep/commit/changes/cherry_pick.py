@@ -173,9 +173,11 @@ class _Replaced:
         self._paths = paths
         self._partitions = {partition_key(file) for file in added}
         specs = (base.specs_by_id.get(file.spec_id) for file in added)
-        self.key: Hashable = "replaced"
         # Without partitions an overwrite replaces the whole table.
         self._is_all = any(spec is not None and spec.is_unpartitioned for spec in specs)
+
+    def key(self, manifest: ManifestFile) -> Hashable:
+        return "replaced"
 
     def manifest(self, manifest: ManifestFile) -> bool:
         return True

@@ -1,17 +1,20 @@
 """Replacing files while deletes reach them, or others: the rule that keeps rows right without a history."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from icekeep.spec.applicability import applied_delete, reaching_deletes
 from icekeep.spec.definition_updates import AddPartitionSpec, AddSchema, SetCurrentSchema, UpgradeFormatVersion
-from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.manifests.structs import FileContent, ManifestContent
 from icekeep.spec.types import LONG, NestedField
 from icekeep.spec.updates import RemoveSnapshots
 from kit.changes import run
@@ -27,6 +30,7 @@ from kit.tables import (
     data_file,
     entries_of,
     live,
+    manifests_of,
     memory_table,
     orphans,
     raw_entries,
@@ -103,6 +107,26 @@ def test_deletes_that_were_not_applied_are_a_conflict(table, at_start):
             less = {**whole.applied_deletes, path: applied - {one}}
             refused(deleted, replace(whole, applied_deletes=less), f"'{one.file_path}' reaches data file '{path}'")
     assert "new" in live(run(deleted, whole).table)
+
+
+def test_delete_manifests_of_which_all_is_too_old_are_written_once_however_often_the_commit_is_tried(catalog):
+    """Beside writers that never stop, what each attempt writes anew decides who is faster."""
+    table = add(memory_table(catalog), "a", "b")
+    for name, path in (("p", "a"), ("q", "b")):
+        table = add_deletes(table, position_deletes(name, path), named=(path,))
+    change = rewrite(table, at_start=False)
+
+    def without_x():
+        latest = catalog.load(EVENTS)
+        run(latest, DeleteFiles(paths=frozenset({path_of("x")})))
+
+    # What is old depends on what lives: 5 beside `x`, the commit's own number once that is gone.
+    meanwhile(table, lambda: add(catalog.load(EVENTS), "x"), without_x)
+    done = run(table, change)
+    assert live(done.table) == {"new": 1}
+    deletes = [m for m in manifests_of(done.table) if m.content is ManifestContent.DELETES]
+    numbers = [re.search(r"-m(\d+)", m.manifest_path) for m in deletes]
+    assert max(int(found[1]) for found in numbers if found) < 4
 
 
 def test_deletes_that_were_applied_and_are_gone_are_a_conflict(table):
