@@ -24,7 +24,7 @@ SCRIPT = """
     import json, sys, threading
     from pathlib import Path
     from msgspec.structs import replace
-    from icekeep.maintenance.manifests.job import held_records
+    from icekeep.maintenance.manifests import held_records
     from icekeep.planning.manifests.reader import ManifestDecoder
     from icekeep.planning.transcode.records import RecordsTask
     from icekeep.spec.manifests.structs import ManifestFile
