@@ -53,6 +53,23 @@ def test_the_wheel_holds_the_whole_package_and_its_command(dist: Path, tmp_path:
     assert "compact" in done.stdout
 
 
+def test_the_zip_has_the_whole_door(dist: Path) -> None:
+    code = (
+        "import icekeep; print(icekeep.__file__); print([name for name in dir(icekeep) if not hasattr(icekeep, name)])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(dist / "icekeep.zip")},
+        cwd=dist,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    file, missing = done.stdout.splitlines()
+    assert "icekeep.zip" in file
+    assert missing == "[]"
+
+
 @pytest.mark.nightly
 def test_the_zip_reaches_driver_and_executors_by_py_files(dist: Path, tmp_path: Path, operator: Operator) -> None:
     script = tmp_path / "where.py"

@@ -1,5 +1,7 @@
 """A session that is not given."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 from pyspark.sql import SparkSession
 
 from icekeep import compact, plan_compaction, plan_scan, scan
@@ -16,3 +18,19 @@ def test_the_session_that_runs_is_taken_where_none_is_given(spark_session: Spark
     table = table.refresh()
     assert plan_scan(table).data_files_count > 0
     assert scan(table).count() == rows_count > 0
+
+
+def test_a_thread_without_an_active_session_takes_the_one_that_runs_and_changes_nothing_of_it(
+    spark_session: SparkSession,
+) -> None:
+    """Spark's active session is one of a thread; an application that compacts in a pool has its own settings."""
+    time_zone = spark_session.conf.get("spark.sql.session.timeZone")
+    assert time_zone
+    spark_session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            taken = pool.submit(started, None).result()
+        assert taken is spark_session
+        assert spark_session.conf.get("spark.sql.session.timeZone") == "America/New_York"
+    finally:
+        spark_session.conf.set("spark.sql.session.timeZone", time_zone)

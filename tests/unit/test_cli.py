@@ -332,6 +332,20 @@ def test_help_and_mistakes_load_neither_spark_nor_arrow(words):
 
 
 @pytest.mark.process
+def test_the_help_of_no_job_loads_spark():
+    code = (
+        "import sys; from icekeep.cli import main; from icekeep.operations.jobs import JOBS\n"
+        "print([name for name in JOBS if main([name, '--help']) != 0], *sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(LIB)}, capture_output=True, text=True, check=True
+    )
+    failed, *modules = done.stdout.splitlines()[-1].split()
+    assert failed == "[]"
+    assert "pyspark" not in modules
+
+
+@pytest.mark.process
 def test_the_console_script_ends_the_process_with_the_status():
     done = subprocess.run(
         [sys.executable, "-c", "from icekeep.cli import entry_point; entry_point()", "compress"],

@@ -94,6 +94,11 @@ class GroupCommitter(ABC, Generic[RewrittenT]):
         """Remove the new files of groups that are not committed."""
 
     @property
+    def has_failures(self) -> bool:
+        """Whether something was not done that another run may do."""
+        return bool(self.failed_files_count or self.failed_commits_count)
+
+    @property
     def has_landed(self) -> bool:
         """Whether a commit of the run is in the table: then nothing but an unknown outcome ends it with an error."""
         return self.commits_count > 0
@@ -120,12 +125,12 @@ class GroupCommitter(ABC, Generic[RewrittenT]):
         """Warn where more commits failed than are allowed.
 
         Raises:
-            JobFailedError: so it is, or all groups failed, and no commit landed.
+            JobFailedError: so it is, or all groups or the only commit failed, and no commit landed.
         """
         options = self._options
         allowed = options.partial_progress_max_failed_commits
         allowed = options.partial_progress_max_commits if allowed is None else allowed
-        nothing_came_of_it = bool(self.failed_files_count) and not (self.landed or self.refused)
+        nothing_came_of_it = self.has_failures and not (self.landed or self.refused)
         are_too_many = self.failed_commits_count > allowed
         text = (
             f"{self.failed_commits_count} commits failed ({self.commits_count} landed), {allowed} are allowed; "

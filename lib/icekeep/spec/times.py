@@ -2,7 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from icekeep.errors import UsageError
 from icekeep.spec.filters.ages import AGE, age_ms
@@ -31,14 +31,19 @@ def moment_ms(moment: Moment, now_ms: int) -> int:
     (1357344000000, 1, 1)
 
     Raises:
-        UsageError: a text is no moment, or a `datetime` has no time zone.
+        UsageError: it is no moment, or a `datetime` has no time zone.
     """
     if isinstance(moment, str):
         return parse_time(moment, now_ms)
     if isinstance(moment, timedelta):
         return now_ms - span_ms(moment)
-    if not isinstance(moment, datetime):
+    if _is_number(moment):
         return moment
+    if not isinstance(moment, datetime):
+        raise UsageError(
+            f"{moment!r} is no time; give a datetime with a time zone, a timedelta or text such as 7d for an age, ISO 8601, "
+            "or epoch milliseconds as a whole number"
+        )
     if moment.tzinfo is None:
         raise UsageError(
             f"the time {moment.isoformat()} has no time zone; give one, as in datetime.now(timezone.utc), or an age such as "
@@ -54,12 +59,14 @@ def span_ms(span: Span) -> int:
     (129600000, 129600000, 129600000)
 
     Raises:
-        UsageError: a text is no span, or a `timedelta` is below zero.
+        UsageError: it is no span, or a `timedelta` is below zero.
     """
     if isinstance(span, str):
         return parse_span(span)
-    if not isinstance(span, timedelta):
+    if _is_number(span):
         return span
+    if not isinstance(span, timedelta):
+        raise UsageError(f"{span!r} is no span; give a timedelta, text such as 7d, or milliseconds as a whole number")
     if span < timedelta():
         raise UsageError(f"the span {span!r} is below zero; give how long, as in timedelta(days=7)")
     return span // timedelta(milliseconds=1)
@@ -128,6 +135,10 @@ def format_span(span_ms: int) -> str:
             return f"{span_ms // unit_ms:,}{unit}"
     days = span_ms / _UNITS_MS["d"]
     return f"{days:,.1f} d" if days >= 1 else f"{span_ms / _MS_PER_SECOND:,.1f} s"
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _epoch_ms(written: str) -> int:

@@ -1,4 +1,4 @@
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given
@@ -104,6 +104,14 @@ def test_a_moment_is_cut_to_milliseconds(moment):
 def test_a_moment_without_a_time_zone_could_be_any():
     with pytest.raises(UsageError, match="the time 2026-01-01T00:00:00 has no time zone; give one, as in"):
         moment_ms(datetime(2026, 1, 1), NOW_MS)
+
+
+@pytest.mark.parametrize("value", [1.5, True, date(2026, 1, 1), None])
+def test_what_is_neither_a_moment_nor_a_span_is_refused(value):
+    with pytest.raises(UsageError, match="is no time; give a datetime with a time zone"):
+        moment_ms(value, NOW_MS)
+    with pytest.raises(UsageError, match="is no span; give a timedelta, text such as 7d"):
+        span_ms(value)
 
 
 def test_a_span_may_be_written_in_any_way():

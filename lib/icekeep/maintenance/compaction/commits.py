@@ -171,7 +171,7 @@ class _Committer(GroupCommitter[RewrittenGroup]):
     def result(self) -> RewriteDataFilesResult:
         added = [file for group in self.landed for file in group.added]
         return RewriteDataFilesResult(
-            status="partial" if self.failed_files_count else "done",
+            status="partial" if self.has_failures else "done",
             rewritten_data_files_count=sum(g.group.files_count for g in self.landed),
             added_data_files_count=len(added),
             rewritten_bytes_count=sum(g.group.bytes for g in self.landed),

@@ -125,7 +125,7 @@ def compact(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     failed_files_count = result.failed_data_files_count + len(refused)
     return msgspec.structs.replace(
         result,
-        status="partial" if failed_files_count else "done",
+        status="partial" if failed_files_count else result.status,
         failed_data_files_count=failed_files_count,
         elapsed_ms=runtime.monotonic_ms() - began_ms,
     )

@@ -21,7 +21,8 @@ from icekeep.maintenance.compaction.candidates import (
 from icekeep.maintenance.compaction.grouping import GroupRules, PlannedFile
 from icekeep.maintenance.compaction.key_ranges import ColumnFacts, KeySpace, ends_of
 from icekeep.maintenance.compaction.plan import GroupDelete, GroupFile
-from icekeep.planning.scan.plan import FewFiles, refuse_encrypted_file
+from icekeep.planning.refusals import refuse_encrypted_file
+from icekeep.planning.scan.plan import FewFiles
 from icekeep.spec.position_runs import Part, narrowed, runs_of
 
 _FILE_COLUMNS = tuple(name for name in GroupFile.__struct_fields__ if name != "deletes")

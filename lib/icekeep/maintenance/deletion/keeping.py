@@ -79,7 +79,7 @@ class _Keeper(msgspec.Struct, frozen=True):
 def done_file(plan: DeletionPlan, work: LastWork, storage: Storage) -> FileInfo | None:
     """The mark that a plan's files are in the trash, if there is one.
 
-    It does not count after a restore that said nothing of it: a run wrote it that the restore had taken the plan from.
+    It does not count after a restore that said nothing of it: a run wrote it that seemed dead when the restore began.
     """
     if not plan.is_trash:
         return None

@@ -156,7 +156,8 @@ def whole_days(given: Days | None) -> int | None:
     if given is None or isinstance(given, int):
         return given
     days, rest_ms = divmod(span_ms(given), DAY_MS)
-    if rest_ms:
+    # Less than a millisecond would be no day at all, and files would be deleted at once.
+    if rest_ms or (isinstance(given, timedelta) and given.microseconds):
         raise OptionError("trash", given=str(given), expected="whole days, as in 3 or 3d")
     return days
 

@@ -31,7 +31,7 @@ from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.equality_deletes.plan import ConversionPlan, data_entry, delete_entry, partition_codecs
 from icekeep.maintenance.equality_deletes.reach import Reach
 from icekeep.maintenance.side_by_side import spark_failed
-from icekeep.planning.scan.plan import refuse_encrypted_file
+from icekeep.planning.refusals import refuse_encrypted_file
 from icekeep.planning.spark.tasks import (
     REPORT,
     dataframe_from_tasks,

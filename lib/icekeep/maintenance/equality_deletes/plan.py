@@ -25,7 +25,8 @@ from icekeep.planning.entries.read import DRIVER_ENTRIES_COUNT, chosen_reading, 
 from icekeep.planning.entries.read import Place as ReadingPlace
 from icekeep.planning.entries.select_manifests import data_manifests, delete_manifests
 from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
-from icekeep.planning.scan.plan import Scan, refuse_encrypted_file
+from icekeep.planning.refusals import refuse_encrypted_file
+from icekeep.planning.scan.plan import Scan
 from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import collected
 from icekeep.spec.applicability import max_reached

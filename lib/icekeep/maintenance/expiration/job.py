@@ -37,7 +37,7 @@ from icekeep.maintenance.expiration.plan import (
 )
 from icekeep.maintenance.expiration.result import ExpireSnapshotsResult, result
 from icekeep.maintenance.runs import sweep_runs
-from icekeep.planning.scan.plan import refuse_encrypted
+from icekeep.planning.refusals import refuse_encrypted
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata

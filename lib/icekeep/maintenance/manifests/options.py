@@ -10,7 +10,7 @@ from icekeep.errors import NotFoundError, UsageError
 from icekeep.maintenance.manifests.matching import manifests_that_match
 from icekeep.maintenance.manifests.workload import sort_by_of_workload
 from icekeep.maintenance.options import Options, parse_options
-from icekeep.planning.scan.plan import refuse_encrypted
+from icekeep.planning.refusals import refuse_encrypted
 from icekeep.planning.transcode.cluster_keys import PartitionPart, SortPart, sort_parts
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import ManifestContent

@@ -11,7 +11,7 @@ from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.comparing import Conflict
-from icekeep.planning.scan.plan import refuse_encrypted
+from icekeep.planning.refusals import refuse_encrypted
 from icekeep.spec.layout import OWN_DIRECTORY
 from icekeep.storage.locations import parse_location
 

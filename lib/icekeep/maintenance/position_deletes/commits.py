@@ -108,7 +108,7 @@ class Committer(GroupCommitter[RewrittenGroup]):
         self.check_failures()
         added = [file for group in self.landed for file in group.added]
         return RewritePositionDeletesResult(
-            status="partial" if self.failed_files_count or self._is_cut_short else "done",
+            status="partial" if self.has_failures or self._is_cut_short else "done",
             rewritten_delete_files_count=sum(g.group.files_count for g in self.landed),
             added_delete_files_count=len(added),
             rewritten_bytes_count=sum(g.group.bytes for g in self.landed),

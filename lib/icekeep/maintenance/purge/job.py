@@ -29,7 +29,7 @@ from icekeep.maintenance.purge.unfinished import (
     look_around,
     purges_directory,
 )
-from icekeep.planning.scan.plan import refuse_encrypted
+from icekeep.planning.refusals import refuse_encrypted
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata

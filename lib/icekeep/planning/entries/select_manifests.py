@@ -7,8 +7,10 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.planning.entries.decode import SpecFilter
+from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.evaluators import manifest_may_match
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.filters.projections import project_inclusive
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
@@ -92,3 +94,16 @@ def _spec_filter(metadata: TableMetadata, schema: Schema, spec_id: int, rows: Ex
     if rows is ALWAYS_TRUE:
         return SpecFilter(partition)
     return SpecFilter(partition, project_inclusive(rows, metadata.specs_by_id[spec_id], schema))
+
+
+def bound_filter(where: str | Expression, metadata: TableMetadata, schema: Schema, moment_ms: int) -> Expression:
+    """A filter given as text or as an expression, bound to a schema of the table.
+
+    Args:
+        moment_ms: what `now` in the text is, in epoch milliseconds.
+
+    Raises:
+        ExpressionError, NotFoundError: the filter does not fit the schema.
+    """
+    expression = parse_where(where, moment_ms) if isinstance(where, str) else where
+    return bind(expression, schema, metadata.partition_specs)

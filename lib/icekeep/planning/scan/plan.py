@@ -3,21 +3,21 @@
 version -> manifest list -> manifests (by partition summaries) -> entries (by partition, by bounds) -> files with deletes
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any, Unpack
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.errors import UnsupportedError
 from icekeep.planning.deletes.delete_index import MAX_PAIRS, Reaching, reaching
 from icekeep.planning.deletes.delete_join import with_deletes
 from icekeep.planning.entries.decode import EntryFilter
 from icekeep.planning.entries.read import Place, chosen_reading, entries, few_entries
 from icekeep.planning.entries.select_manifests import (
     ManifestSelection,
+    bound_filter,
     data_manifests,
     delete_manifests,
     select_delete_manifests,
@@ -25,14 +25,11 @@ from icekeep.planning.entries.select_manifests import (
     snapshot_manifests,
 )
 from icekeep.planning.manifests.entry_schema import METRICS, STORED
+from icekeep.planning.refusals import refuse_encrypted
 from icekeep.planning.scan.versions import Version, VersionArguments, chosen_version
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
-from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.manifests.structs import ManifestFile
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.schema import Schema
 
 _MATCHED = frozenset({"file_path", "spec_id", "partition", "sequence_number"})
 _OF_DELETES = frozenset({"equality_ids", "referenced_data_file", "content_offset", "content_size_in_bytes"})
@@ -176,43 +173,6 @@ def planned_files_with_deletes(scan: Scan, spark: SparkSession, columns: Iterabl
     counts = [m.live_files_count for m in scan.deletes.opened]
     known_count = None if None in counts else sum(count or 0 for count in counts)
     return with_deletes(files, deletes, scan.table.metadata.specs_by_id, deletes_count=known_count)
-
-
-def bound_filter(where: str | Expression, metadata: TableMetadata, schema: Schema, moment_ms: int) -> Expression:
-    """A filter given as text or as an expression, bound to a schema of the table.
-
-    Args:
-        moment_ms: what `now` in the text is, in epoch milliseconds.
-
-    Raises:
-        ExpressionError, NotFoundError: the filter does not fit the schema.
-    """
-    expression = parse_where(where, moment_ms) if isinstance(where, str) else where
-    return bind(expression, schema, metadata.partition_specs)
-
-
-def refuse_encrypted(metadata: TableMetadata, job: str) -> None:
-    """Refuse a table that a job could not read, before anything is planned; raises `UnsupportedError`."""
-    if metadata.is_encrypted:
-        raise UnsupportedError(
-            f"{job} refuses the table at {metadata.location!r}: it is encrypted, which is not supported yet"
-        )
-
-
-def refuse_encrypted_file(file: Mapping[str, Any] | Row) -> None:
-    """Refuse a planned data file that nobody here could read; raises `UnsupportedError`."""
-    if file["key_metadata"] is not None:
-        raise UnsupportedError(f"data file {file['file_path']!r} is encrypted, which is not supported yet")
-
-
-def refuse_delete_files(metadata: TableMetadata, manifests: Sequence[ManifestFile], job: str) -> None:
-    """Refuse a snapshot with row-level deletes; raises `UnsupportedError`."""
-    found = delete_manifests(manifests)
-    if found:
-        raise UnsupportedError(
-            f"{job} refuses the table at {metadata.location!r}: it has delete files (in {len(found)} manifests), which are "
-            "not supported yet"
-        )
 
 
 def _listed(table: Table, version: Version) -> list[ManifestFile]:

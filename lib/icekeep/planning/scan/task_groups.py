@@ -18,13 +18,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.catalog.base import Table
 from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
+from icekeep.planning.refusals import refuse_encrypted_file
 from icekeep.planning.scan.plan import (
     Scan,
     few_files,
     open_scan,
     planned_files,
     planned_files_with_deletes,
-    refuse_encrypted_file,
 )
 from icekeep.planning.scan.splits import FileToSplit, ReadOptions, Split, adapted_target_size, read_options, split_tasks
 from icekeep.planning.scan.versions import VersionArguments

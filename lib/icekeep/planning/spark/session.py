@@ -43,7 +43,7 @@ _STOP_SECONDS = 30
 
 
 def build_session(app_name: str, extra_conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Start Spark, or take the session that runs; `extra_conf` wins over what is configured.
+    """Start Spark, or take the session that runs, as it is but for `extra_conf`, which wins over what is configured.
 
     Raises:
         UsageError: there is no Java, or Spark does not start.
@@ -51,13 +51,18 @@ def build_session(app_name: str, extra_conf: Mapping[str, str] | None = None) ->
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     _require_java()
     try:
-        configured = live_properties()
-        builder = SparkSession.builder.appName(app_name)
-        for key, value in session_settings(configured, extra_conf or {}).items():
-            builder = builder.config(key, value)
-        return builder.getOrCreate()
+        if is_running():
+            # `getOrCreate` applies what it is given to the session it finds, which is the application's.
+            return SparkSession.builder.config(map=dict(extra_conf or {})).getOrCreate()
+        settings = session_settings(live_properties(), extra_conf or {})
+        return SparkSession.builder.appName(app_name).config(map=settings).getOrCreate()
     except PySparkException as error:
         raise UsageError(f"cannot start Spark: {str(error).splitlines()[0]}; what Spark says stands above") from error
+
+
+def is_running() -> bool:
+    """Whether this process has a Spark session; the active one is that of a thread, and others may have none."""
+    return SparkContext._active_spark_context is not None
 
 
 def stop_session(spark: SparkSession) -> None:
@@ -107,7 +112,7 @@ def _cancel(spark: SparkSession) -> None:
 
 def _require_java() -> None:
     """Say in one line what Spark's launcher says in ten."""
-    if SUBMITTED_VARIABLE in os.environ or SparkSession.getActiveSession() is not None:
+    if SUBMITTED_VARIABLE in os.environ:
         return
     home = os.environ.get("JAVA_HOME")
     if home and not Path(home, "bin", "java").exists():

@@ -20,5 +20,5 @@ def started(spark: SparkSource) -> SparkSession:
         UsageError: as `build_session` raises it.
     """
     if spark is None:
-        return SparkSession.getActiveSession() or build_session("icekeep")
+        return build_session("icekeep")
     return spark if isinstance(spark, SparkSession) else spark()

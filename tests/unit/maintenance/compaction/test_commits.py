@@ -555,6 +555,14 @@ def test_dangling_deletes_go_where_no_group_is_left_to_rewrite(catalog):
     assert live(catalog.load(EVENTS)) == {"a": 1}
 
 
+def test_a_run_whose_only_commit_failed_is_not_done_though_it_has_no_group(catalog):
+    table = add(memory_table(catalog, spec=BY_KIND), data_file("a", partition=("x",)))
+    table = add_deletes(table, equality_deletes("e", partition=("z",)))
+    catalog.follow(*[CONFLICTS] * 6)
+    with pytest.raises(JobFailedError, match=r"1 commits failed \(0 landed\)"):
+        Run(table, **PARTIAL, remove_dangling_deletes=True).commit()
+
+
 @pytest.fixture
 def few_are_held(monkeypatch):
     monkeypatch.setattr(commits_module, "HELD_MAX_COUNT", 3)

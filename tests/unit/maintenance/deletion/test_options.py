@@ -1,11 +1,19 @@
 """OPERATIONS D4: a job that deletes takes the options that it goes by, and refuses the others."""
 
 import inspect
+from datetime import timedelta
 
 import pytest
 
 from icekeep.errors import OptionError
-from icekeep.maintenance.deletion.options import DAY_MS, ExpirationOptions, GraceOptions, OrphanOptions, ReclaimOptions
+from icekeep.maintenance.deletion.options import (
+    DAY_MS,
+    ExpirationOptions,
+    GraceOptions,
+    OrphanOptions,
+    ReclaimOptions,
+    whole_days,
+)
 from icekeep.maintenance.options import parse_options
 from icekeep.operations.jobs import JOBS, resolve
 
@@ -64,3 +72,15 @@ def test_texts_that_are_read_later_must_be_right_at_once(cls):
 def test_the_age_of_writers_progress_is_read_at_once_too():
     with pytest.raises(OptionError, match="keep-writer-progress"):
         ExpirationOptions(keep_writer_progress="for ever").check()
+
+
+@pytest.mark.parametrize(
+    "span", [timedelta(microseconds=1), timedelta(hours=1), "36h", timedelta(days=3, milliseconds=1)]
+)
+def test_a_part_of_a_day_in_the_trash_is_refused_and_never_no_day(span):
+    with pytest.raises(OptionError, match="whole days"):
+        whole_days(span)
+
+
+def test_days_in_the_trash_may_be_a_number_a_text_or_a_timedelta():
+    assert [whole_days(given) for given in (None, 3, "3d", "72h", timedelta(days=3))] == [None, 3, 3, 3, 3]
