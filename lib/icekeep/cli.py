@@ -16,7 +16,14 @@ import msgspec
 
 from icekeep.errors import one_line
 from icekeep.operations.acting import run_verb
-from icekeep.operations.arguments import CONFIG_SHOW, Command, OutputWish, named_command, output_wish, parse_command
+from icekeep.operations.arguments import (
+    CONFIG_SHOW,
+    Command,
+    OutputOptions,
+    named_command,
+    output_options,
+    parse_command,
+)
 from icekeep.operations.config import read_config
 from icekeep.operations.failures import describe_error, our_error
 from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
@@ -80,19 +87,19 @@ def main(
     """
     words = list(sys.argv[1:] if argv is None else argv)
     separate_stderr()
-    wish = output_wish(words)
+    output = output_options(words)
     with interrupts() as taken:
         try:
             command = parse_command(words, job, runtime.now_ms(), _version())
             answer = _answer(command, jobs, seams, taken, runtime)
         except (Exception, KeyboardInterrupt, Interrupted) as failure:  # noqa: BLE001 - every failure gets its status here
             answer = _failure(failure, job or named_command(words), taken)
-            if wish.verbose:
+            if output.verbose:
                 traceback.print_exception(failure)
         except SystemExit as done:
             # Help or the version was printed.
             return int(done.code or 0)
-        return _deliver(answer, wish)
+        return _deliver(answer, output)
 
 
 def _answer(command: Command, jobs: Mapping[str, Job], seams: Seams, taken: Interrupts, runtime: Runtime) -> Answer:
@@ -138,7 +145,7 @@ def _failure(failure: BaseException, job: str | None, taken: Interrupts) -> Answ
     return Answer(status, {"job": job, "error": error}, error=message)
 
 
-def _deliver(answer: Answer, wish: OutputWish) -> int:
+def _deliver(answer: Answer, output: OutputOptions) -> int:
     """Put the answer where it was wanted; what cannot be delivered makes a success a failure.
 
     That of a command which may have committed is one in part: exit status 1 says that nothing was.
@@ -147,12 +154,12 @@ def _deliver(answer: Answer, wish: OutputWish) -> int:
     if answer.error:
         print(f"icekeep: {answer.error}", file=sys.stderr)
     try:
-        if wish.result_file is not None:
-            write_result_file(wish.result_file, answer.document)
+        if output.result_file is not None:
+            write_result_file(output.result_file, answer.document)
     except Exception as failure:  # noqa: BLE001 - the answer must still reach stdout
         status = _undelivered(answer, failure)
     try:
-        _print(answer, wish)
+        _print(answer, output)
         sys.stdout.flush()
     except OSError as failure:
         # Python would complain once more when it closes stdout.
@@ -170,8 +177,8 @@ def _undelivered(answer: Answer, failure: Exception) -> int:
     return answer.status or (_PARTIAL if answer.may_have_changed else _FAILED)
 
 
-def _print(answer: Answer, wish: OutputWish) -> None:
-    if wish.output == "json":
+def _print(answer: Answer, output: OutputOptions) -> None:
+    if output.format == "json":
         print(format_json(answer.document))
     elif not answer.error:
         print_tables(answer.title, answer.document["result"], sys.stdout)

@@ -24,7 +24,7 @@ from icekeep.errors import (
 )
 from icekeep.storage.base import DeleteStatus
 from icekeep.storage.hdfs import HdfsStorage
-from icekeep.storage.hdfs_client import place_of
+from icekeep.storage.hdfs_client import hdfs_path
 from icekeep.tables.append import append
 from kit.catalogs import EVENTS, set_counter, simple_metadata
 from kit.hdfs import Hdfs
@@ -97,15 +97,15 @@ def nameservice(*ports):
 
 def renaming_to(location):
     """What the request to rename a temporary file to a location contains: the target follows the source, both with lengths."""
-    path = place_of(location).path.encode()
+    path = hdfs_path(location).path.encode()
     return b".tmp\x12" + bytes([len(path)]) + path
 
 
 def rewrite(location, data):
     """Replace a file, as no storage of ours would."""
     client = Client(location[: location.index("/", len("hdfs://"))])
-    client.delete(place_of(location).path)
-    with client.create(place_of(location).path) as stream:
+    client.delete(hdfs_path(location).path)
+    with client.create(hdfs_path(location).path) as stream:
         stream.write(data)
 
 
@@ -159,8 +159,8 @@ class TestFilesystemCatalogInHdfs(CatalogContract):
 
 
 def test_a_percent_sign_is_plain_and_a_colon_is_refused(storage, root):
-    assert place_of("hdfs://nn:8020//db/./a/../p=x%2Fy/") == ("nn:8020", "/db/p=x%2Fy")
-    assert place_of("hdfs://lake/") == ("lake", "/")
+    assert hdfs_path("hdfs://nn:8020//db/./a/../p=x%2Fy/") == ("nn:8020", "/db/p=x%2Fy")
+    assert hdfs_path("hdfs://lake/") == ("lake", "/")
     location = f"{root}/at=12:00/file"
     for use in (storage.read, storage.head, storage.make_directory, lambda o: storage.create(o, b"")):
         with pytest.raises(UnsupportedError, match=r"at=12:00/file' cannot be in HDFS: no name .* a colon"):
@@ -268,7 +268,7 @@ def test_a_namenode_in_safe_mode_serves_readers_only(hdfs, storage, root):
 
 def test_a_directory_that_is_full_is_unavailable(hdfs, storage, root):
     storage.make_directory(root)
-    hdfs.allow_names(place_of(root).path, 1)
+    hdfs.allow_names(hdfs_path(root).path, 1)
     with pytest.raises(UnavailableError, match=r"cannot create .*quota"):
         storage.create(f"{root}/file", b"data")
 
@@ -294,7 +294,7 @@ def test_the_user_may_be_a_property_and_there_is_one_in_a_process(hdfs, storage,
     monkeypatch.setenv("HADOOP_USER_NAME", "")
     monkeypatch.delenv("HADOOP_USER_NAME")
     storage.make_directory(root)
-    path = place_of(root).path
+    path = hdfs_path(root).path
     Client(hdfs.uri).set_permission(path, 0o777)
     HdfsStorage({"hdfs.user": "alice"}).create(f"{root}/file", b"")
     assert Client(hdfs.uri).get_file_info(f"{path}/file").owner == "alice"
@@ -307,7 +307,7 @@ def test_permissions_are_those_of_hadoop_and_a_umask_may_be_given(hdfs, root):
         storage = HdfsStorage({"fs.permissions.umask-mode": mask} if mask else {})
         storage.make_directory(f"{root}/{mask}_")
         storage.create(f"{root}/{mask}_/file", b"")
-        path = place_of(f"{root}/{mask}_").path
+        path = hdfs_path(f"{root}/{mask}_").path
         assert Client(hdfs.uri).get_file_info(path).permission == of_directory
         assert Client(hdfs.uri).get_file_info(f"{path}/file").permission == of_file
     with pytest.raises(OptionError, match="umask-mode is 'u=rwx'"):
@@ -315,16 +315,16 @@ def test_permissions_are_those_of_hadoop_and_a_umask_may_be_given(hdfs, root):
 
 
 def test_a_nameservice_leads_to_the_namenode_that_answers(by_name, storage, root):
-    HdfsStorage(by_name).create(f"hdfs://lake{place_of(root).path}/file", b"data")
+    HdfsStorage(by_name).create(f"hdfs://lake{hdfs_path(root).path}/file", b"data")
     assert contents(storage, root) == {"file": b"data"}
     HdfsStorage({f"hadoop.{key}": value for key, value in by_name.items()}).read(
-        f"hdfs://lake{place_of(root).path}/file"
+        f"hdfs://lake{hdfs_path(root).path}/file"
     )
 
 
 def test_a_location_without_a_host_is_in_the_default_file_system(hdfs, storage, root, tmp_path, monkeypatch):
     storage.create(f"{root}/file", b"data")
-    path = f"hdfs://{place_of(root).path}/file"
+    path = f"hdfs://{hdfs_path(root).path}/file"
     assert HdfsStorage({"hdfs.host": "127.0.0.1", "hdfs.port": str(hdfs.port)}).read(path) == b"data"
     assert HdfsStorage({"fs.defaultFS": hdfs.uri}).read(path) == b"data"
     site = "<configuration><property><name>fs.defaultFS</name><value>{}</value></property></configuration>"
@@ -510,7 +510,7 @@ def test_the_proof_is_made_once(storage, root, monkeypatch):
 @pytest.fixture
 def lake(by_name, root):
     """Properties of a filesystem catalog in a nameservice, with an empty namespace `db`."""
-    properties = {"type": "hadoop", "warehouse": f"hdfs://lake{place_of(root).path}", **by_name}
+    properties = {"type": "hadoop", "warehouse": f"hdfs://lake{hdfs_path(root).path}", **by_name}
     open_catalog("local", properties).create_namespace(("db",))
     return properties
 

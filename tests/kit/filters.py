@@ -17,7 +17,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from icekeep.spec.filters.expressions import And, Expression, Not, Operation, Or, Predicate
-from icekeep.spec.filters.literals import DateLiteral, Moment, TimestampLiteral, place_literal
+from icekeep.spec.filters.literals import DateLiteral, Moment, TimestampLiteral, locate_literal
 from icekeep.spec.iso8601 import parse_time, parse_timestamp
 from icekeep.spec.manifests.structs import DataFile, FieldSummary
 from icekeep.spec.numbers import decimal_from_unscaled
@@ -127,7 +127,7 @@ _POOLS: dict[str, st.SearchStrategy[Any]] = {
 
 def value_from_literal(type_: Type, literal: Any) -> Any:
     """The value of a column that a literal is."""
-    place = place_literal(NestedField(field_id=1, name="x", type=type_), literal)
+    place = locate_literal(NestedField(field_id=1, name="x", type=type_), literal)
     assert not place.side
     assert not place.is_above
     return place.value

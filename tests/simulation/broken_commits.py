@@ -101,17 +101,17 @@ def deletes_before_the_commit() -> AbstractContextManager[Any]:
     """Reclaims what a plan says and only then expires the snapshots."""
     planned = execute._planned
 
-    def plan(table: Any, spark: Any, expired: Any, wish: Any, claims: Any, runtime: Any) -> Any:
-        found = planned(table, spark, expired, wish, claims, runtime)
+    def plan(table: Any, spark: Any, expired: Any, request: Any, claims: Any, runtime: Any) -> Any:
+        found = planned(table, spark, expired, request, claims, runtime)
         if found.plan is not None:
             reclaim(
                 found.plan,
                 found.claim,
                 lambda: np.empty(0, np.int64),
                 table,
-                wish.territory,
+                request.territory,
                 spark,
-                options=wish.told.options,
+                options=request.deletion.options,
                 max_concurrent_deletes=None,
                 listener=SILENT,
                 runtime=runtime,

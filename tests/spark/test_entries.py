@@ -11,7 +11,7 @@ from icekeep.errors import InvalidTableError
 from icekeep.maintenance.compaction.job import compact
 from icekeep.planning.entries import read as entries_read
 from icekeep.planning.entries.decode import EntryFilter
-from icekeep.planning.entries.read import Place, Reading, chosen_reading, entries, folded
+from icekeep.planning.entries.read import Reading, ReadingPlace, chosen_reading, entries, folded
 from icekeep.planning.manifests import reader as manifest_reader
 from icekeep.planning.manifests.entry_schema import ENTRIES
 from icekeep.planning.manifests.reader import ManifestDecoder
@@ -21,7 +21,7 @@ from icekeep.storage.local import LocalStorage
 from kit.lake import Lake
 from kit.naive_scan import live_entries
 
-READINGS = [Reading(place=place, decoder=decoder, reason="") for place in Place for decoder in ManifestDecoder]
+READINGS = [Reading(place=place, decoder=decoder, reason="") for place in ReadingPlace for decoder in ManifestDecoder]
 
 
 class OnlyReading(LocalStorage):
@@ -40,7 +40,7 @@ def test_all_columns_of_all_entries_are_the_same_wherever_they_are_decoded(
 ) -> None:
     compact(lake.filled(), spark_session)
     table = lake.load()
-    if reading.place is Place.DRIVER:  # a worker could not import the class
+    if reading.place is ReadingPlace.DRIVER:  # a worker could not import the class
         table = replace(table, storage=OnlyReading())
     scan = open_scan(table)
     whole = EntryFilter(specs=scan.data.specs, live_only=False)
@@ -79,7 +79,7 @@ def test_few_entries_are_decoded_on_the_driver_and_many_in_tasks_and_the_plan_sa
 ) -> None:
     opened = open_scan(lake.filled(commits=2)).data.opened
     few, many = chosen_reading(opened), chosen_reading(opened, driver_limit=5)
-    assert (few.place, few.decoder, many.place) == (Place.DRIVER, ManifestDecoder.DATAFUSION, Place.TASKS)
+    assert (few.place, few.decoder, many.place) == (ReadingPlace.DRIVER, ManifestDecoder.DATAFUSION, ReadingPlace.TASKS)
     assert few.reason.startswith(
         "6 entries, and up to 200,000 are ready before Spark tasks would be; package datafusion"
     )
@@ -94,8 +94,8 @@ def test_few_entries_are_decoded_on_the_driver_and_many_in_tasks_and_the_plan_sa
 def test_a_list_that_does_not_count_entries_is_judged_by_its_bytes(lake: Lake) -> None:
     [manifest] = open_scan(lake.filled(commits=1)).data.opened
     silent = replace(manifest, added_files_count=None, manifest_length=50 * 200_001)
-    assert chosen_reading([silent]).place is Place.TASKS
-    assert chosen_reading([replace(silent, manifest_length=50 * 200_000)]).place is Place.DRIVER
+    assert chosen_reading([silent]).place is ReadingPlace.TASKS
+    assert chosen_reading([replace(silent, manifest_length=50 * 200_000)]).place is ReadingPlace.DRIVER
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=lambda reading: f"{reading.place}-{reading.decoder}")

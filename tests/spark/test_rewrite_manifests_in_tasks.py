@@ -53,10 +53,10 @@ def no_spark() -> Any:
 
 
 def chosen(table: Any) -> Any:
-    wish = check_arguments(
+    requested = check_arguments(
         table.metadata, spec_id=None, sort_by=None, where=ALWAYS_TRUE, workload=(), branch="main", options=None
     )
-    return candidates(table, wish, no_spark, 0)
+    return candidates(table, requested, no_spark, 0)
 
 
 def work_of(table: Any, plan: Any) -> Any:

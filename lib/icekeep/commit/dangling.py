@@ -15,7 +15,7 @@ from icekeep.commit.filtering import EntryReader, Gathering, without_history
 from icekeep.commit.live_files import least_sequence_number, live_among
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.partition_ranges import PartitionRanges
-from icekeep.spec.applicability import MinNumbers, PartitionKey, Places, Specs, is_dangling, sequence_number
+from icekeep.spec.applicability import DeleteScopes, MinNumbers, PartitionKey, Specs, is_dangling, sequence_number
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 
@@ -70,7 +70,7 @@ def dangling(
     """
     if not deletes:
         return None
-    asked = Places.union(asks.gathered(deletes, _PlacesOf(without_history(base))))
+    asked = DeleteScopes.union(asks.gathered(deletes, _PlacesOf(without_history(base))))
     possible = PossibleManifests(asked, base)
     matter = [manifest for manifest in data if possible.holds_reached_files(manifest)]
     number = base.next_sequence_number if added_number is None else added_number
@@ -98,16 +98,16 @@ class _PlacesOf(msgspec.Struct, frozen=True):
     def key(self) -> Hashable:
         return "places"
 
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> Places:
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> DeleteScopes:
         live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
-        return Places.of(live, self.base.specs_by_id)
+        return DeleteScopes.of(live, self.base.specs_by_id)
 
 
 class MinNumbersAt(msgspec.Struct, frozen=True):
     """The least data sequence numbers of a manifest's data files at some places."""
 
     base: TableMetadata
-    asked: Places
+    asked: DeleteScopes
 
     @property
     def key(self) -> Hashable:
@@ -124,7 +124,7 @@ class PossibleManifests:
     Those that hold none say nothing about which delete files are dangling, so they are left closed.
     """
 
-    def __init__(self, asked: Places, base: TableMetadata) -> None:
+    def __init__(self, asked: DeleteScopes, base: TableMetadata) -> None:
         self._base = base
         self._asked: dict[int, list[tuple[PartitionKey, int]]] = {}
         for partition, number in asked.partitions.items():

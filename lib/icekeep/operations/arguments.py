@@ -46,10 +46,10 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, Any] = {}
 
 
-class OutputWish(msgspec.Struct, frozen=True):
+class OutputOptions(msgspec.Struct, frozen=True):
     """How an answer is wanted, also if the rest of the command line is wrong."""
 
-    output: str
+    format: str
     result_file: str | None
     verbose: bool
 
@@ -92,15 +92,15 @@ def named_command(argv: Sequence[str]) -> str | None:
     return next((name for name in (" ".join(words[:2]), " ".join(words[:1])) if name in known), None)
 
 
-def output_wish(argv: Sequence[str]) -> OutputWish:
+def output_options(argv: Sequence[str]) -> OutputOptions:
     """What can be told of the wanted output from a command line that may be wrong."""
     parser = _Parser(add_help=False, allow_abbrev=False)
     _add_output(parser)
     try:
         given, _ = parser.parse_known_args(list(argv))
     except UsageError:
-        return OutputWish("table", None, "--verbose" in argv)
-    return OutputWish(given.output, given.result_file, given.verbose)
+        return OutputOptions("table", None, "--verbose" in argv)
+    return OutputOptions(given.output, given.result_file, given.verbose)
 
 
 def job_parser(job: str, now_ms: int) -> argparse.ArgumentParser:

@@ -224,7 +224,7 @@ class _InOrder:
         return self.entries[named_range(self._paths, *path_bounds(delete))]
 
 
-class Places(msgspec.Struct, frozen=True):
+class DeleteScopes(msgspec.Struct, frozen=True):
     """Where live delete files look for rows: what must be known of live data files to tell which of them are dangling.
 
     Attributes:
@@ -236,7 +236,7 @@ class Places(msgspec.Struct, frozen=True):
     paths: frozenset[PathDigest] = frozenset()
 
     @classmethod
-    def of(cls, deletes: Iterable[ManifestEntry], specs: Specs) -> "Places":
+    def of(cls, deletes: Iterable[ManifestEntry], specs: Specs) -> "DeleteScopes":
         """The places of delete files; those of global equality deletes are none, since all they ask is the table's least."""
         partitions: dict[PartitionKey, int] = {}
         paths: set[PathDigest] = set()
@@ -250,7 +250,7 @@ class Places(msgspec.Struct, frozen=True):
         return cls(partitions, frozenset(paths))
 
     @classmethod
-    def union(cls, some: Iterable["Places"]) -> "Places":
+    def union(cls, some: Iterable["DeleteScopes"]) -> "DeleteScopes":
         """The places of all."""
         partitions: dict[PartitionKey, int] = {}
         paths: set[PathDigest] = set()
@@ -264,14 +264,14 @@ class Places(msgspec.Struct, frozen=True):
 class MinNumbers(msgspec.Struct, frozen=True):
     """The least data sequence numbers of live data files: in a partition, and at a path (of which there may be one file).
 
-    Places that hold no live data file have none.
+    DeleteScopes that hold no live data file have none.
     """
 
     partitions: Mapping[PartitionKey, int] = {}
     paths: Mapping[PathDigest, int] = {}
 
     @classmethod
-    def of(cls, data: Iterable[tuple[DataFile, int]], asked: Places) -> "MinNumbers":
+    def of(cls, data: Iterable[tuple[DataFile, int]], asked: DeleteScopes) -> "MinNumbers":
         """Those of data files, each with its data sequence number, at the places that were asked for; may be a stream."""
         partitions: dict[PartitionKey, int] = {}
         paths: dict[PathDigest, int] = {}

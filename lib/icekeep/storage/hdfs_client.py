@@ -19,18 +19,18 @@ _LIMIT_MS = "300000"
 """More than hdfs-native needs to give up a DataNode, or a NameNode that others do not take over from."""
 
 
-class Place(NamedTuple):
+class HdfsPath(NamedTuple):
     """Where a location is: `authority` is the NameNode or nameservice, empty for Hadoop's default file system."""
 
     authority: str
     path: str
 
 
-def place_of(location: str) -> Place:
+def hdfs_path(location: str) -> HdfsPath:
     """Take a location apart as HDFS does: percent signs are plain, and no name contains a colon.
 
-    >>> place_of("hdfs://namenode:8020//db/./events/p=a%2Fb/")
-    Place(authority='namenode:8020', path='/db/events/p=a%2Fb')
+    >>> hdfs_path("hdfs://namenode:8020//db/./events/p=a%2Fb/")
+    HdfsPath(authority='namenode:8020', path='/db/events/p=a%2Fb')
 
     Raises:
         UnsupportedError: it is no location of HDFS, or HDFS cannot have such a name.
@@ -49,7 +49,7 @@ def place_of(location: str) -> Place:
         raise InvalidTableError(
             f"location {location!r} cannot be in HDFS: it is not UTF-8", location=location
         ) from error
-    return Place(authority, path)
+    return HdfsPath(authority, path)
 
 
 class HdfsClients:
@@ -76,13 +76,13 @@ class HdfsClients:
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_made": {}}
 
-    def at(self, location: str) -> tuple[Client, Place]:
+    def at(self, location: str) -> tuple[Client, HdfsPath]:
         """The client that reaches a location, and the place where it looks."""
-        place = place_of(location)
+        place = hdfs_path(location)
         authority = place.authority or self._default
         if authority not in self._made:
             self._made[authority] = self._make(authority, location)
-        return self._made[authority], Place(authority, place.path)
+        return self._made[authority], HdfsPath(authority, place.path)
 
     def _make(self, authority: str, location: str) -> Client:
         self._become_user()

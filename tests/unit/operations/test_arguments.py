@@ -3,7 +3,7 @@ import shlex
 import pytest
 
 from icekeep.errors import UsageError
-from icekeep.operations.arguments import OutputWish, named_command, output_wish, parse_command
+from icekeep.operations.arguments import OutputOptions, named_command, output_options, parse_command
 from icekeep.operations.jobs import JOBS
 
 NOW_MS = 1_767_225_600_000
@@ -169,16 +169,16 @@ def test_help_and_version_are_printed_and_end_the_process(words, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "wish"),
+    ("words", "output"),
     [
-        (["compact", "--wrong", "--output", "json", "--result-file=r", "--verbose"], OutputWish("json", "r", True)),
-        (["--output=json"], OutputWish("json", None, False)),
-        (["--output", "xml", "--verbose"], OutputWish("table", None, True)),
-        ([], OutputWish("table", None, False)),
+        (["compact", "--wrong", "--output", "json", "--result-file=r", "--verbose"], OutputOptions("json", "r", True)),
+        (["--output=json"], OutputOptions("json", None, False)),
+        (["--output", "xml", "--verbose"], OutputOptions("table", None, True)),
+        ([], OutputOptions("table", None, False)),
     ],
 )
-def test_how_an_answer_is_wanted_is_told_from_a_wrong_command_line_too(words, wish):
-    assert output_wish(words) == wish
+def test_how_an_answer_is_wanted_is_told_from_a_wrong_command_line_too(words, output):
+    assert output_options(words) == output
 
 
 def test_a_job_may_be_named_with_dashes():

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.applicability import (
     AppliedDelete,
+    DeleteScopes,
     MinNumbers,
-    Places,
     applied_delete,
     is_dangling,
     is_deletion_vector,
@@ -86,7 +86,7 @@ A = entry("a", 5)
 
 def dangling_deletes(deletes, data, parts=1):
     """As a commit finds them: deletes and data files come in several manifests, and are looked at one by one."""
-    asked = Places.union(Places.of(deletes[n::parts], SPECS) for n in range(parts))
+    asked = DeleteScopes.union(DeleteScopes.of(deletes[n::parts], SPECS) for n in range(parts))
     rows = [(e.data_file, e.sequence_number) for e in data]
     least = MinNumbers.union(MinNumbers.of(rows[n::parts], asked) for n in range(parts))
     of_table = min((e.sequence_number for e in data), default=9)
@@ -364,7 +364,7 @@ def test_deletes_of_one_file_are_dangling_once_it_is_gone_though_its_partition_i
 @given(_tables())
 def test_what_is_asked_of_data_files_is_no_more_than_deletes_need(table):
     data, deletes = table
-    asked = Places.of(deletes, SPECS)
+    asked = DeleteScopes.of(deletes, SPECS)
     narrow = [d for d in deletes if not (d.data_file.content is EQUALITY and d.data_file.spec_id in (0, 3))]
     assert set(asked.partitions) == {partition_key(d.data_file) for d in narrow}
     assert asked.paths == {path_digest(p) for d in narrow if (p := d.data_file.referenced_data_file) is not None}
@@ -396,7 +396,7 @@ def test_a_global_equality_delete_is_dangling_by_the_whole_table_though_its_own_
     assert dangling_deletes([everywhere], [entry("b", 4)]) == ()
     assert dangling_deletes([everywhere], [entry("b", 5)]) == (everywhere,)
     # Nothing is asked of entries for it: manifest lists say what the least number is.
-    assert Places.of([everywhere], SPECS) == Places()
+    assert DeleteScopes.of([everywhere], SPECS) == DeleteScopes()
 
 
 def test_what_a_commit_adds_counts():

@@ -12,9 +12,9 @@ from icekeep.commit.live_files import Manifests, least_sequence_number, live_man
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug
 from icekeep.spec.applicability import (
+    DeleteScopes,
     MinNumbers,
     PathDigest,
-    Places,
     is_dangling,
     is_deletion_vector,
     path_digest,
@@ -158,7 +158,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check_data_files(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> None:
         specs = base.specs_by_id
-        asked = Places.union([Places({}, frozenset(self.named)), Places.of(self.dangling, specs)])
+        asked = DeleteScopes.union([DeleteScopes({}, frozenset(self.named)), DeleteScopes.of(self.dangling, specs)])
         found = attempt.gathered(manifests.data, MinNumbersAt(without_history(base), asked))
         least = MinNumbers.union(found)
         of_table = least_sequence_number(manifests.data, base, None)

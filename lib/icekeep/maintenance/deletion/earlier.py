@@ -44,7 +44,7 @@ from icekeep.maintenance.deletion.plans import (
 from icekeep.maintenance.deletion.reachability import Retained, path_keys_of, read_retained, still_garbage
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import Territory, territory
-from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, write_plan
+from icekeep.maintenance.deletion.writing import ClassifiedGarbage, PlanDraft, write_plan
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.spark.tasks import streamed
 from icekeep.runtime import Runtime
@@ -112,7 +112,7 @@ def finish_earlier(
     table: Table,
     spark: SparkSource,
     now_ms: int,
-    told: DeletionRequest,
+    request: DeletionRequest,
     *,
     but: str = "",
     listener: Listener,
@@ -128,14 +128,14 @@ def finish_earlier(
         now_ms: the earlier of the clocks, epoch milliseconds.
         but: the directory of a plan that the run has just carried out itself.
     """
-    proofs = _Proofs(table, spark, now_ms, trust_totals=told.trust_totals)
+    proofs = _Proofs(table, spark, now_ms, trust_totals=request.trust_totals)
     total = Earlier()
     problems: list[str] = []
     for directory in plan_directories(table.metadata, table.storage):
         if directory == but:
             continue
         try:
-            total = _sum(total, _finish(directory, proofs, spark, now_ms, told, listener, runtime))
+            total = _sum(total, _finish(directory, proofs, spark, now_ms, request, listener, runtime))
         except IcekeepError as error:
             problems.append(f"plan {directory!r} is not carried out: {error.message}")
             listener.on(Warned(problems[-1]))
@@ -209,7 +209,7 @@ def _finish(
     proofs: _Proofs,
     spark: SparkSource,
     now_ms: int,
-    told: DeletionRequest,
+    request: DeletionRequest,
     listener: Listener,
     runtime: Runtime,
 ) -> Earlier:
@@ -230,7 +230,7 @@ def _finish(
         if due.to_do is _ToDo.FORGET:
             forget_plan(due.plan, storage)
             return Earlier()
-        return _carried_out(due, claim, proofs, spark, told, listener, runtime)
+        return _carried_out(due, claim, proofs, spark, request, listener, runtime)
 
 
 def _due(directory: str, table: Table, now_ms: int, listener: Listener) -> _Due | None:
@@ -271,7 +271,7 @@ def _carried_out(
     claim: Claim,
     proofs: _Proofs,
     spark: SparkSource,
-    told: DeletionRequest,
+    request: DeletionRequest,
     listener: Listener,
     runtime: Runtime,
 ) -> Earlier:
@@ -279,11 +279,11 @@ def _carried_out(
     if due.empties_trash:
         kept = kept_in_trash(plan, table, proofs.now_ms)
     else:
-        kept = kept_by_others(plan, table, proofs.now_ms, skips_trash=told.skips_trash)
+        kept = kept_by_others(plan, table, proofs.now_ms, skips_trash=request.skips_trash)
     if kept.reason:
         listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {kept.reason}"))
         return Earlier()
-    places = territory(table.metadata, (*plan.roots, *told.options.roots), told.other_places)
+    places = territory(table.metadata, (*plan.roots, *request.options.roots), request.other_places)
     retained = proofs.retained()
     again, strays = _staying(due, retained, table, places, spark)
     trashed = _in_trash(due, again, table.storage)
@@ -302,16 +302,16 @@ def _carried_out(
         mark_undone(plan, table.storage)
     # By now it is proved that nothing came back.
     claim.restored_ms = 0
-    look = TableLook(table, retained.manifest_keys, spark, trust_totals=told.trust_totals)
+    look = TableLook(table, retained.manifest_keys, spark, trust_totals=request.trust_totals)
     beside = LookBesideOthers(
         look,
         plan,
         table,
         np.union1d(path_keys_of([*again, *strays]), kept.keys),
         proofs.now_ms,
-        skips_trash=told.skips_trash,
+        skips_trash=request.skips_trash,
     )
-    goes_at_once = told.skips_trash and plan.is_trash and not due.empties_trash
+    goes_at_once = request.skips_trash and plan.is_trash and not due.empties_trash
     done = reclaim(
         msgspec.structs.replace(plan, trash_until_ms=None) if goes_at_once else plan,
         claim,
@@ -320,8 +320,8 @@ def _carried_out(
         table,
         places,
         spark,
-        options=told.options,
-        max_concurrent_deletes=told.max_concurrent_deletes,
+        options=request.options,
+        max_concurrent_deletes=request.max_concurrent_deletes,
         listener=listener,
         runtime=runtime,
         empties_trash=due.empties_trash,
@@ -389,7 +389,7 @@ def _write_unmoved(plan: DeletionPlan, done: Reclaimed, table: Table, runtime: R
     until_ms = max(plan.trash_until_ms, runtime.now_ms() + plan.trash_until_ms - plan.not_before_ms)
     directory = done.unmoved[0].location.rpartition("/")[0]
     draft = PlanDraft(job=plan.job, run=directory.rpartition("/")[2], not_before_ms=until_ms, roots=plan.roots)
-    write_plan(Sorted(parts=done.unmoved), draft, table, runtime)
+    write_plan(ClassifiedGarbage(parts=done.unmoved), draft, table, runtime)
     count = sum(part.files_count for part in done.unmoved)
     listener.on(
         Warned(

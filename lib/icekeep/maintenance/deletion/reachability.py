@@ -24,7 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from icekeep.errors import IcekeepError, InvalidTableError, SafetyError
 from icekeep.maintenance.deletion.garbage import CONTENT_KINDS, GARBAGE, FileKind, GarbageFile, garbage_table
 from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, decode
-from icekeep.planning.entries.read import Place, chosen_reading, in_threads, manifest_chunks, shares
+from icekeep.planning.entries.read import ReadingPlace, chosen_reading, in_threads, manifest_chunks, shares
 from icekeep.planning.manifests.lists import listed_manifests
 from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import arrow_dataframe, collected, dataframe_from_tasks, parallelism
@@ -215,7 +215,7 @@ def still_garbage(
 
 def _are_few(manifests: Sequence[ManifestFile]) -> bool:
     """Whether the driver does it by itself."""
-    return chosen_reading(manifests, _DRIVER_ENTRIES_COUNT).place is Place.DRIVER
+    return chosen_reading(manifests, _DRIVER_ENTRIES_COUNT).place is ReadingPlace.DRIVER
 
 
 def _held(rows: DataFrame) -> pa.Table:

@@ -57,8 +57,8 @@ class PlanDraft(msgspec.Struct, frozen=True, kw_only=True):
     accepted: tuple[str, ...] = ()
 
 
-class Sorted(msgspec.Struct, frozen=True, kw_only=True):
-    """Garbage after it was sorted by place.
+class ClassifiedGarbage(msgspec.Struct, frozen=True, kw_only=True):
+    """Garbage by whether it lies where files may be deleted.
 
     Attributes:
         parts: what lies where files may be deleted; written to disk, or counted only.
@@ -95,41 +95,49 @@ def plan_directory(table: Table, draft: PlanDraft) -> str:
     return f"{above}/{draft.run}"
 
 
-def sort_garbage(garbage: Garbage, territory: Territory, directory: str | None, storage: Storage) -> Sorted:
-    """Sort garbage by place and write it down, content first.
+def classify_garbage(
+    garbage: Garbage, territory: Territory, directory: str | None, storage: Storage
+) -> ClassifiedGarbage:
+    """Tell what lies where files may be deleted from what does not, and write it down, content first.
 
     Args:
-        directory: where the parts are written; null to count them only.
+        directory: where the parts are written; `None` to count them only.
     """
-    content = Sorted() if garbage.content is None else sort_files(garbage.content, territory, directory, storage)
+    content = (
+        ClassifiedGarbage()
+        if garbage.content is None
+        else classify_files(garbage.content, territory, directory, storage)
+    )
     named = garbage.named
     if content.unreadable:
         unreadable = pa.array(content.unreadable, pa.string())
         named = named.filter(pc.invert(pc.is_in(named["location"], unreadable)))
-    last = _sort(named.to_batches(), territory, directory, storage, "files-named")
+    last = _classify(named.to_batches(), territory, directory, storage, "files-named")
     together = _together([content, last])
     return msgspec.structs.replace(together, unreadable=(*garbage.unreadable, *together.unreadable))
 
 
-def sort_files(files: pa.Table | DataFrame, territory: Territory, directory: str | None, storage: Storage) -> Sorted:
+def classify_files(
+    files: pa.Table | DataFrame, territory: Territory, directory: str | None, storage: Storage
+) -> ClassifiedGarbage:
     """The same for rows of `garbage.GARBAGE`; an error leaves parts behind that no head names."""
     if isinstance(files, pa.Table):
-        return _sort(files.to_batches(), territory, directory, storage, "files")
+        return _classify(files.to_batches(), territory, directory, storage, "files")
 
-    def sort_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def classify_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
         # Attempts that failed may have left files of their names.
         name = f"files-{context.partitionId():05d}-{context.taskAttemptId()}"
-        found = _sort(batches, territory, directory, storage, name)
+        found = _classify(batches, territory, directory, storage, name)
         yield pa.RecordBatch.from_pylist([{"result": pickle.dumps(found), "error": None}], schema=REPORT)
 
-    reports, _ = read_reports(files.mapInArrow(sort_partition, from_arrow_schema(REPORT)))
+    reports, _ = read_reports(files.mapInArrow(classify_partition, from_arrow_schema(REPORT)))
     return _together(reports)
 
 
 def write_plan(
-    found: Sorted,
+    found: ClassifiedGarbage,
     draft: PlanDraft,
     table: Table,
     runtime: Runtime,
@@ -172,9 +180,9 @@ def write_plan(
     return plan
 
 
-def _sort(
+def _classify(
     batches: Iterable[pa.RecordBatch], territory: Territory, directory: str | None, storage: Storage, name: str
-) -> Sorted:
+) -> ClassifiedGarbage:
     found = []
     for number, rows in enumerate(_in_parts(batches)):
         is_unreadable = pc.equal(rows["kind"], UNREADABLE)
@@ -187,7 +195,7 @@ def _sort(
         elif inside.num_rows:
             parts = (PlanPart(location="", files=counted(inside), digest=digest_of(inside)),)
         found.append(
-            Sorted(
+            ClassifiedGarbage(
                 parts=parts,
                 outside=counted(outside),
                 unreadable=tuple(rows.filter(is_unreadable)["location"].to_pylist()),
@@ -213,8 +221,8 @@ def _in_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-def _together(found: Sequence[Sorted]) -> Sorted:
-    return Sorted(
+def _together(found: Sequence[ClassifiedGarbage]) -> ClassifiedGarbage:
+    return ClassifiedGarbage(
         parts=tuple(part for one in found for part in one.parts),
         outside=added(*(one.outside for one in found)),
         unreadable=tuple(location for one in found for location in one.unreadable),

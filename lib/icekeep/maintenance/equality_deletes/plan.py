@@ -17,12 +17,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.commit.manifest_writer import refuse_unknown_transforms
-from icekeep.maintenance.equality_deletes.reach import EqualityDelete, Place, Reach
+from icekeep.maintenance.equality_deletes.reach import EqualityDelete, Reach, Scope
 from icekeep.planning.deletes.delete_index import reaching
 from icekeep.planning.deletes.delete_join import with_deletes
 from icekeep.planning.entries.decode import EntryFilter, SpecFilter
-from icekeep.planning.entries.read import DRIVER_ENTRIES_COUNT, chosen_reading, entries, few_entries
-from icekeep.planning.entries.read import Place as ReadingPlace
+from icekeep.planning.entries.read import DRIVER_ENTRIES_COUNT, ReadingPlace, chosen_reading, entries, few_entries
 from icekeep.planning.entries.select_manifests import data_manifests, delete_manifests
 from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
 from icekeep.planning.refusals import refuse_encrypted_file
@@ -183,7 +182,7 @@ class _Planner:
         spec_ids = {manifest.partition_spec_id for manifest in manifests}
         return EntryFilter(specs={spec_id: SpecFilter(self._metadata.partition_type(spec_id)) for spec_id in spec_ids})
 
-    def _chosen(self, found: Sequence[EqualityDelete], least: Mapping[Place, int]) -> list[EqualityDelete]:
+    def _chosen(self, found: Sequence[EqualityDelete], least: Mapping[Scope, int]) -> list[EqualityDelete]:
         """Those whose data files are all in partitions that the filter may match."""
         specs = self._metadata.specs_by_id
         outside = min(
@@ -200,7 +199,7 @@ class _Planner:
                 chosen.append(delete)
         return chosen
 
-    def _is_dangling(self, delete: EqualityDelete, least: Mapping[Place, int]) -> bool:
+    def _is_dangling(self, delete: EqualityDelete, least: Mapping[Scope, int]) -> bool:
         scope = delete.scope(self._metadata.specs_by_id)
         number = min(least.values(), default=None) if scope is None else least.get(scope)
         return number is None or max_reached(delete.entry) < number
@@ -248,13 +247,13 @@ class _Partitions:
 
     def __init__(self, scan: Scan) -> None:
         self._metadata, self._schema, self._rows = scan.table.metadata, scan.version.schema, scan.rows
-        self._known: dict[Place, bool] = {}
+        self._known: dict[Scope, bool] = {}
 
     @cached_property
     def codecs(self) -> PartitionCodecs:
         return partition_codecs(self._metadata)
 
-    def may_match(self, place: Place) -> bool:
+    def may_match(self, place: Scope) -> bool:
         if self._rows is ALWAYS_TRUE:
             return True
         if place not in self._known:
@@ -306,7 +305,7 @@ def _entry(row: Mapping[str, Any], codecs: PartitionCodecs, **facts: Any) -> Man
     )
 
 
-def _min_numbers(data: pa.Table | DataFrame) -> dict[Place, int]:
+def _min_numbers(data: pa.Table | DataFrame) -> dict[Scope, int]:
     """The least data sequence number of live data files in each partition."""
     if isinstance(data, pa.Table):
         found = data.group_by(["spec_id", "partition"]).aggregate([("sequence_number", "min")]).to_pylist()

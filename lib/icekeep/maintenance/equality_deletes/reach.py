@@ -13,10 +13,10 @@ import msgspec
 from icekeep.spec.applicability import Specs, is_global, max_reached
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
 
-Place = tuple[int, bytes]
+Scope = tuple[int, bytes]
 """A partition spec and the bytes of a partition (`PartitionCodec`)."""
 
-_EVERYWHERE: Place = (-1, b"")
+_EVERYWHERE: Scope = (-1, b"")
 
 
 class EqualityDelete(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class EqualityDelete(msgspec.Struct, frozen=True):
     entry: ManifestEntry
     partition: bytes
 
-    def scope(self, specs: Specs) -> Place | None:
+    def scope(self, specs: Specs) -> Scope | None:
         """The partition that it is for; `None` for all of the table.
 
         Raises:
@@ -40,12 +40,12 @@ class Reach(msgspec.Struct, frozen=True):
 
     scopes: tuple[tuple[DataFile, ...], ...]
     greatest: tuple[tuple[int, ...], ...]
-    numbers: Mapping[Place, int]
+    numbers: Mapping[Scope, int]
 
     @classmethod
     def of(cls, deletes: Iterable[EqualityDelete], specs: Specs) -> "Reach":
         """Put deletes in order; raises `InvalidTableError` where a partition spec is missing."""
-        by_place: dict[Place, list[ManifestEntry]] = defaultdict(list)
+        by_place: dict[Scope, list[ManifestEntry]] = defaultdict(list)
         for delete in deletes:
             by_place[delete.scope(specs) or _EVERYWHERE].append(delete.entry)
         in_order = [

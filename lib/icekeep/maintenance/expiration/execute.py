@@ -16,7 +16,13 @@ from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan, refuse_unapproved
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import Territory
-from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, plan_directory, sort_garbage, write_plan
+from icekeep.maintenance.deletion.writing import (
+    ClassifiedGarbage,
+    PlanDraft,
+    classify_garbage,
+    plan_directory,
+    write_plan,
+)
 from icekeep.maintenance.expiration import JOB
 from icekeep.maintenance.expiration.plan import after_expiration, garbage_between
 from icekeep.planning.spark.source import SparkSource
@@ -33,10 +39,10 @@ _PLANS_MAX = 10
 _FINDING = "finding files that only expired snapshots lead to"
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run was told, worked out."""
+class ExpirationRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run is asked for, worked out."""
 
-    told: DeletionRequest
+    deletion: DeletionRequest
     territory: Territory
     approve: str | None
     grace_ms: int
@@ -69,7 +75,7 @@ class Expiration(msgspec.Struct, frozen=True, kw_only=True):
     ref_names: tuple[str, ...]
     schemas_count: int
     specs_count: int
-    found: Sorted
+    found: ClassifiedGarbage
     untotalled_count: int
     plan: DeletionPlan | None
     reclaimed: Reclaimed | None = None
@@ -80,7 +86,7 @@ class Expiration(msgspec.Struct, frozen=True, kw_only=True):
 class _Planned(msgspec.Struct, frozen=True):
     """A plan on disk with the claim on it, both `None` where there is no garbage, and what its proof was made of."""
 
-    found: Sorted
+    found: ClassifiedGarbage
     draft: PlanDraft
     plan: DeletionPlan | None
     claim: Claim | None
@@ -93,7 +99,7 @@ def expire_and_reclaim(
     spark: SparkSource,
     change: ExpireSnapshots,
     expired: Expired,
-    wish: Wish,
+    request: ExpirationRequest,
     listener: Listener,
     runtime: Runtime,
 ) -> Expiration | None:
@@ -106,7 +112,7 @@ def expire_and_reclaim(
         SafetyError: the plan is not the approved one; nothing was changed.
     """
     with ExitStack() as claims:
-        return _expired(table, spark, change, expired, wish, claims, listener, runtime)
+        return _expired(table, spark, change, expired, request, claims, listener, runtime)
 
 
 def _expired(  # noqa: PLR0913 - the parts of one run
@@ -114,14 +120,14 @@ def _expired(  # noqa: PLR0913 - the parts of one run
     spark: SparkSource,
     change: ExpireSnapshots,
     expired: Expired,
-    wish: Wish,
+    request: ExpirationRequest,
     claims: ExitStack,
     listener: Listener,
     runtime: Runtime,
 ) -> Expiration | None:
     for _ in range(_PLANS_MAX):
         listener.on(StepStarted(_FINDING))
-        planned = _planned(table, spark, expired, wish, claims, runtime)
+        planned = _planned(table, spark, expired, request, claims, runtime)
         listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in planned.found.files)} files"))
         try:
             # What is on disk before the commit is what goes with it.
@@ -132,7 +138,7 @@ def _expired(  # noqa: PLR0913 - the parts of one run
             raise
         except IcekeepError as error:
             table = _forgotten_unless_landed(planned.plan, table)
-            if wish.approve is not None or not isinstance(error, ConflictError) or "kept_count" not in error.facts:
+            if request.approve is not None or not isinstance(error, ConflictError) or "kept_count" not in error.facts:
                 raise
             expired = select_expired(table.metadata, change.policy, change.now_ms)
             if expired.is_empty and not change.clean_expired_metadata:
@@ -143,7 +149,7 @@ def _expired(  # noqa: PLR0913 - the parts of one run
         _forgotten_unless_landed(planned.plan, table)
         return None
     try:
-        return _reclaimed(table, spark, change, committed, planned, wish, claims, listener, runtime)
+        return _reclaimed(table, spark, change, committed, planned, request, claims, listener, runtime)
     except IcekeepError as error:
         # Whatever it was, "nothing was changed" would be wrong now; the next run finds the plan and finishes it.
         where = "" if planned.plan is None else f"; what was to go with them is listed in {planned.plan.directory!r}"
@@ -155,7 +161,7 @@ def _expired(  # noqa: PLR0913 - the parts of one run
 
 
 def _planned(
-    table: Table, spark: SparkSource, expired: Expired, wish: Wish, claims: ExitStack, runtime: Runtime
+    table: Table, spark: SparkSource, expired: Expired, request: ExpirationRequest, claims: ExitStack, runtime: Runtime
 ) -> _Planned:
     """Write the plan of what the table, as it was loaded, would make garbage; approved, if that is asked."""
     metadata = table.metadata
@@ -164,13 +170,13 @@ def _planned(
         run=str(runtime.new_uuid()),
         snapshot_ids=tuple(sorted(expired.snapshot_ids)),
         ref_names=tuple(sorted(expired.ref_names)),
-        not_before_ms=wish.now_ms + wish.grace_ms,
-        trash_until_ms=wish.now_ms + wish.grace_ms + wish.trash_days_ms if wish.trash_days_ms else None,
+        not_before_ms=request.now_ms + request.grace_ms,
+        trash_until_ms=request.now_ms + request.grace_ms + request.trash_days_ms if request.trash_days_ms else None,
         keeps_before=bool(expired.snapshot_ids),
-        roots=wish.told.options.roots,
+        roots=request.deletion.options.roots,
     )
-    after = after_expiration(table, expired, wish.now_ms)
-    return _written(metadata, table, spark, draft, wish, claims, runtime, after_metadata=after)
+    after = after_expiration(table, expired, request.now_ms)
+    return _written(metadata, table, spark, draft, request, claims, runtime, after_metadata=after)
 
 
 def _written(  # noqa: PLR0913 - the parts of one run
@@ -178,7 +184,7 @@ def _written(  # noqa: PLR0913 - the parts of one run
     table: Table,
     spark: SparkSource,
     draft: PlanDraft,
-    wish: Wish,
+    request: ExpirationRequest,
     claims: ExitStack,
     runtime: Runtime,
     *,
@@ -186,13 +192,13 @@ def _written(  # noqa: PLR0913 - the parts of one run
 ) -> _Planned:
     """The plan of what went, or will go, between some metadata and the table; approved, where that is asked before it goes."""
     made = garbage_between(
-        before, table, spark, wish.now_ms, trust_totals=wish.told.trust_totals, after_metadata=after_metadata
+        before, table, spark, request.now_ms, trust_totals=request.deletion.trust_totals, after_metadata=after_metadata
     )
     directory = plan_directory(table, draft)
-    found = sort_garbage(made.garbage, wish.territory, directory, table.storage)
+    found = classify_garbage(made.garbage, request.territory, directory, table.storage)
     if after_metadata is not None:
         try:
-            refuse_unapproved(wish.approve, found.hash(table, draft), "nothing is expired")
+            refuse_unapproved(request.approve, found.hash(table, draft), "nothing is expired")
         except SafetyError:
             table.storage.delete_many([part.location for part in found.parts])
             raise
@@ -201,7 +207,7 @@ def _written(  # noqa: PLR0913 - the parts of one run
         claim = claims.enter_context(
             released(new_claim(directory, JOB.name, table.storage, runtime), table.storage, runtime)
         )
-        draft = wish.waiting(draft, runtime)
+        draft = request.waiting(draft, runtime)
         plan = write_plan(found, draft, table, runtime, base=msgspec.structs.replace(table, metadata=before))
     return _Planned(found, draft, plan, claim, made.retained.manifest_keys, made.garbage.untotalled_count)
 
@@ -212,7 +218,7 @@ def _reclaimed(  # noqa: PLR0913 - the parts of one run
     change: ExpireSnapshots,
     committed: CommitResult,
     planned: _Planned,
-    wish: Wish,
+    request: ExpirationRequest,
     claims: ExitStack,
     listener: Listener,
     runtime: Runtime,
@@ -229,8 +235,8 @@ def _reclaimed(  # noqa: PLR0913 - the parts of one run
     if not _nobody_else(table, committed, latest):
         run = str(runtime.new_uuid())
         draft = msgspec.structs.replace(old.draft, run=run, snapshot_ids=tuple(sorted(gone)))
-        planned = _written(before, latest, spark, draft, wish, claims, runtime)
-        if wish.approve is not None and not _is_same(planned.found, old.found):
+        planned = _written(before, latest, spark, draft, request, claims, runtime)
+        if request.approve is not None and not _is_same(planned.found, old.found):
             listener.on(
                 Warned("others changed the table, and what is garbage now is not what was approved: no file is deleted")
             )
@@ -247,20 +253,20 @@ def _reclaimed(  # noqa: PLR0913 - the parts of one run
         _forget(old.plan, latest)
     plan, claim = planned.plan, planned.claim
     reclaimed = None
-    if plan is not None and claim is not None and not wish.grace_ms:
-        kept = kept_by_others(plan, latest, wish.now_ms, skips_trash=wish.told.skips_trash)
+    if plan is not None and claim is not None and not request.grace_ms:
+        kept = kept_by_others(plan, latest, request.now_ms, skips_trash=request.deletion.skips_trash)
         if kept.reason:
             return _expiration(before, committed, planned, plan, kept_reason=kept.reason)
-        look = TableLook(latest, planned.manifest_keys, spark, trust_totals=wish.told.trust_totals)
+        look = TableLook(latest, planned.manifest_keys, spark, trust_totals=request.deletion.trust_totals)
         reclaimed = reclaim(
             plan,
             claim,
-            LookBesideOthers(look, plan, latest, kept.keys, wish.now_ms, skips_trash=wish.told.skips_trash),
+            LookBesideOthers(look, plan, latest, kept.keys, request.now_ms, skips_trash=request.deletion.skips_trash),
             latest,
-            wish.territory,
+            request.territory,
             spark,
-            options=wish.told.options,
-            max_concurrent_deletes=wish.told.max_concurrent_deletes,
+            options=request.deletion.options,
+            max_concurrent_deletes=request.deletion.max_concurrent_deletes,
             listener=listener,
             runtime=runtime,
         )
@@ -293,7 +299,7 @@ def _expiration(
     )
 
 
-def _is_same(found: Sorted, other: Sorted) -> bool:
+def _is_same(found: ClassifiedGarbage, other: ClassifiedGarbage) -> bool:
     return sum(int(p.digest, 16) for p in found.parts) == sum(int(p.digest, 16) for p in other.parts)
 
 

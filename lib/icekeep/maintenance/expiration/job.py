@@ -24,9 +24,9 @@ from icekeep.maintenance.deletion.options import (
 )
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import territory
-from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, sort_garbage
+from icekeep.maintenance.deletion.writing import ClassifiedGarbage, PlanDraft, classify_garbage
 from icekeep.maintenance.expiration import JOB
-from icekeep.maintenance.expiration.execute import Wish, expire_and_reclaim
+from icekeep.maintenance.expiration.execute import ExpirationRequest, expire_and_reclaim
 from icekeep.maintenance.expiration.holdings import ref_holdings
 from icekeep.maintenance.expiration.plan import (
     ExpirationPlan,
@@ -96,24 +96,26 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
     Spec: "Snapshot Retention Policy"; properties `history.expire.*`, `gc.enabled`.
     """
     trash = whole_days(trash)
-    told = check_arguments(table.metadata, trash=trash, max_concurrent_deletes=max_concurrent_deletes, options=options)
+    checked = check_arguments(
+        table.metadata, trash=trash, max_concurrent_deletes=max_concurrent_deletes, options=options
+    )
     around = neighbours(table, refuses_overlap=False, listener=listener)
     now_ms = safe_now_ms(table, runtime)
     days = trash_days(trash, parse_location(table.metadata.location).scheme)
-    policy = retention_policy(older_than, retain_last, snapshot_ids, told, now_ms)
+    policy = retention_policy(older_than, retain_last, snapshot_ids, checked, now_ms)
     expired = select_expired(table.metadata, policy, now_ms)
     deleting = DeletionRequest(
-        options=told,
+        options=checked,
         max_concurrent_deletes=max_concurrent_deletes,
         trust_totals=trust_manifest_list,
         skips_trash=trash == 0,
         other_places=around.inner_places,
     )
-    wish = Wish(
-        told=deleting,
-        territory=territory(table.metadata, told.roots, around.inner_places),
+    request = ExpirationRequest(
+        deletion=deleting,
+        territory=territory(table.metadata, checked.roots, around.inner_places),
         approve=approve,
-        grace_ms=told.grace_ms(compares_metadata=table.catalog.compares_metadata),
+        grace_ms=checked.grace_ms(compares_metadata=table.catalog.compares_metadata),
         trash_days_ms=days * DAY_MS,
         now_ms=now_ms,
         began_ms=runtime.monotonic_ms(),
@@ -122,7 +124,7 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
     is_tried = not expired.is_empty or clean_expired_metadata or approve is not None
     if is_tried:
         change = ExpireSnapshots(policy=policy, now_ms=now_ms, clean_expired_metadata=clean_expired_metadata)
-        done = expire_and_reclaim(table, spark, change, expired, wish, listener, runtime)
+        done = expire_and_reclaim(table, spark, change, expired, request, listener, runtime)
     earlier = Earlier()
     if approve is None:
         # What is approved is all that goes.
@@ -154,19 +156,19 @@ def plan_expire_snapshots(  # noqa: PLR0913 - as the job
     Nothing is written: plans of earlier runs stay as they are, and only our clock is asked what time it is.
     """
     metadata = table.metadata
-    told = check_arguments(
+    checked = check_arguments(
         metadata, trash=whole_days(trash), max_concurrent_deletes=max_concurrent_deletes, options=options
     )
     around = neighbours(table, refuses_overlap=False, listener=listener)
     now_ms = runtime.now_ms()
-    expired = select_expired(metadata, retention_policy(older_than, retain_last, snapshot_ids, told, now_ms), now_ms)
+    expired = select_expired(metadata, retention_policy(older_than, retain_last, snapshot_ids, checked, now_ms), now_ms)
     after = metadata if expired.is_empty else after_expiration(table, expired, now_ms)
-    found, untotalled_count = Sorted(), 0
+    found, untotalled_count = ClassifiedGarbage(), 0
     if not expired.is_empty:
         garbage = garbage_between(
             metadata, table, spark, now_ms, trust_totals=trust_manifest_list, after_metadata=after
         ).garbage
-        found = sort_garbage(garbage, territory(metadata, told.roots, around.inner_places), None, table.storage)
+        found = classify_garbage(garbage, territory(metadata, checked.roots, around.inner_places), None, table.storage)
         untotalled_count = garbage.untotalled_count
     draft = PlanDraft(
         job=JOB.name,
@@ -202,6 +204,6 @@ def check_arguments(
     """
     refuse_if_gc_is_disabled(metadata)
     refuse_encrypted(metadata, JOB.name)
-    told = checked_options(ExpirationOptions, options, max_concurrent_deletes, trash)
-    territory(metadata, told.roots)
-    return told
+    checked = checked_options(ExpirationOptions, options, max_concurrent_deletes, trash)
+    territory(metadata, checked.roots)
+    return checked

@@ -8,7 +8,7 @@ from icekeep.catalog.base import Table
 from icekeep.maintenance.deletion.garbage import FilesOfKind
 from icekeep.maintenance.deletion.options import ExpirationOptions
 from icekeep.maintenance.deletion.reachability import Garbage, Retained, candidates_of, garbage_of, read_retained
-from icekeep.maintenance.deletion.writing import Sorted
+from icekeep.maintenance.deletion.writing import ClassifiedGarbage
 from icekeep.maintenance.expiration.holdings import RefHoldings
 from icekeep.maintenance.expiration.old_metadata import old_metadata_files
 from icekeep.planning.spark.source import SparkSource
@@ -119,7 +119,7 @@ def after_expiration(table: Table, expired: Expired, now_ms: int) -> TableMetada
 def expiration_plan(
     metadata: TableMetadata,
     expired: Expired,
-    found: Sorted,
+    found: ClassifiedGarbage,
     untotalled_count: int,
     refs: tuple[RefHoldings, ...],
     plan_hash: str,

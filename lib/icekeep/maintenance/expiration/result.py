@@ -63,7 +63,7 @@ class ExpireSnapshotsResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def result(expired: Expired, done: Expiration | None, earlier: Earlier, around: Neighbours) -> ExpireSnapshotsResult:
     """What a run did."""
-    told = ExpireSnapshotsResult(
+    result = ExpireSnapshotsResult(
         status="done" if earlier.is_complete else "partial",
         kept_for_writers=expired.kept,
         finished_files_count=earlier.finished_count,
@@ -74,10 +74,10 @@ def result(expired: Expired, done: Expiration | None, earlier: Earlier, around: 
         unlisted_reason=around.unlisted_reason,
         unreadable_tables=around.unreadable,
     )
-    return told if done is None else _with_run(told, done)
+    return result if done is None else _with_run(result, done)
 
 
-def _with_run(told: ExpireSnapshotsResult, done: Expiration) -> ExpireSnapshotsResult:
+def _with_run(result: ExpireSnapshotsResult, done: Expiration) -> ExpireSnapshotsResult:
     plan, reclaimed = done.plan, done.reclaimed
     counts = {} if reclaimed is None else {f.kind: f.files_count for f in reclaimed.deleted}
     left_count = plan.files_count if plan is not None and (reclaimed is None or reclaimed.stopped) else 0
@@ -86,8 +86,8 @@ def _with_run(told: ExpireSnapshotsResult, done: Expiration) -> ExpireSnapshotsR
     failed_count = 0 if reclaimed is None else reclaimed.failed_count
     is_there = plan is not None and (plan.is_trash or left_count or failed_count)
     return msgspec.structs.replace(
-        told,
-        status="partial" if failed_count or done.is_cut_off else told.status,
+        result,
+        status="partial" if failed_count or done.is_cut_off else result.status,
         expired_snapshots_count=done.snapshots_count,
         expired_ref_names=done.ref_names,
         removed_schemas_count=done.schemas_count,
@@ -105,8 +105,8 @@ def _with_run(told: ExpireSnapshotsResult, done: Expiration) -> ExpireSnapshotsR
         left_reason=(done.kept_reason or "the grace has not passed") if left_count else "",
         unmoved_files_count=0 if reclaimed is None else reclaimed.unmoved_count,
         missing_files_count=0 if reclaimed is None else reclaimed.missing_count,
-        failed_files_count=told.failed_files_count + failed_count,
-        kept_again_files_count=told.kept_again_files_count + (0 if reclaimed is None else reclaimed.kept_count),
+        failed_files_count=result.failed_files_count + failed_count,
+        kept_again_files_count=result.kept_again_files_count + (0 if reclaimed is None else reclaimed.kept_count),
         kept_outside_files_count=done.found.outside_count,
         untotalled_snapshots_count=done.untotalled_count,
         unreadable_files=done.found.unreadable,

@@ -9,7 +9,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.manifest_writer import manifest_target_bytes
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.maintenance.manifests.matching import manifests_that_match
-from icekeep.maintenance.manifests.options import Wish
+from icekeep.maintenance.manifests.options import RewriteRequest
 from icekeep.maintenance.manifests.ranges import (
     ManifestInterval,
     expected_manifests_count,
@@ -77,7 +77,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
         return [manifest for group in self.groups for manifest in (*group.rewritten, *group.empty)]
 
 
-def candidates(table: Table, wish: Wish, spark: SparkSource, now_ms: int) -> Candidates:
+def candidates(table: Table, request: RewriteRequest, spark: SparkSource, now_ms: int) -> Candidates:
     """Choose from the list of a branch's head. Few bytes of manifests are read, unless columns' bounds are asked for.
 
     Raises:
@@ -87,14 +87,14 @@ def candidates(table: Table, wish: Wish, spark: SparkSource, now_ms: int) -> Can
     """
     metadata = table.metadata
     target_bytes = manifest_target_bytes(metadata)
-    snapshot = head_to_commit_to(metadata, wish.branch)
+    snapshot = head_to_commit_to(metadata, request.branch)
     reader = StorageManifestReader(table.storage)
     listed = [] if snapshot is None else reader.manifests(snapshot)
     listed = [reader.completed(m, metadata) if lacks_counts(m) else m for m in listed]
-    matching = manifests_that_match(wish.where, listed, metadata, now_ms)
-    chooser = _Chooser(table, wish, spark, target_bytes, reader)
+    matching = manifests_that_match(request.where, listed, metadata, now_ms)
+    chooser = _Chooser(table, request, spark, target_bytes, reader)
     groups = (
-        chooser.group(spec_id, content, listed, matching) for spec_id in wish.spec_ids for content in ManifestContent
+        chooser.group(spec_id, content, listed, matching) for spec_id in request.spec_ids for content in ManifestContent
     )
     return Candidates(
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
@@ -106,9 +106,14 @@ def candidates(table: Table, wish: Wish, spark: SparkSource, now_ms: int) -> Can
 
 class _Chooser:
     def __init__(
-        self, table: Table, wish: Wish, spark: SparkSource, target_bytes: int, reader: StorageManifestReader
+        self,
+        table: Table,
+        request: RewriteRequest,
+        spark: SparkSource,
+        target_bytes: int,
+        reader: StorageManifestReader,
     ) -> None:
-        self._table, self._wish, self._spark = table, wish, spark
+        self._table, self._wish, self._spark = table, request, spark
         self._target_bytes, self._reader = target_bytes, reader
 
     def group(

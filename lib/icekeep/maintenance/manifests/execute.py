@@ -15,7 +15,7 @@ from icekeep.maintenance.manifests.overlap import sampled
 from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import Survey, survey
 from icekeep.maintenance.manifests.writing import RunWriter
-from icekeep.planning.entries.read import DRIVER_FOLD_ENTRIES_COUNT, Place, chosen_reading
+from icekeep.planning.entries.read import DRIVER_FOLD_ENTRIES_COUNT, ReadingPlace, chosen_reading
 from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.transcode.records import RecordsTask
 from icekeep.spec.manifests.structs import ManifestFile
@@ -82,7 +82,7 @@ class _Work(msgspec.Struct, frozen=True):
 
     group: ManifestGroup
     run: ManifestRun
-    place: Place
+    place: ReadingPlace
     task: RecordsTask
     writer: RunWriter
 
@@ -96,14 +96,14 @@ class _Work(msgspec.Struct, frozen=True):
         return cls(group, run, reading.place, task, writer)
 
     def rewritten(self, spark: SparkSource) -> _Made:
-        if self.place is Place.DRIVER:
+        if self.place is ReadingPlace.DRIVER:
             return rewritten_here(self.task, self.writer)
         found = self._survey(spark)
         added = rewritten_in_tasks(self.task, self.writer, found, self.run.expected_count, started(spark))
         return added, found.partitions
 
     def foreseen(self, spark: SparkSource) -> _Made:
-        if self.place is Place.DRIVER:
+        if self.place is ReadingPlace.DRIVER:
             return foreseen_here(self.task, self.writer)
         found = self._survey(spark)
         return expected_manifests(self.group, self.run, found.weights()), found.partitions

@@ -6,7 +6,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.maintenance.manifests.execute import Rewritten
-from icekeep.maintenance.manifests.options import Wish
+from icekeep.maintenance.manifests.options import RewriteRequest
 from icekeep.maintenance.manifests.overlap import overlap
 from icekeep.maintenance.manifests.planning_time import planning_time_ms
 from icekeep.maintenance.manifests.workload import manifests_opened
@@ -79,7 +79,7 @@ def listed_after(done: Rewritten) -> list[ManifestFile]:
 
 
 def filter_gains(
-    table: Table, wish: Wish, listed: Sequence[ManifestFile], done: Sequence[Rewritten], now_ms: int
+    table: Table, request: RewriteRequest, listed: Sequence[ManifestFile], done: Sequence[Rewritten], now_ms: int
 ) -> tuple[FilterGain, ...]:
     """What the filters of the workload gain.
 
@@ -88,10 +88,10 @@ def filter_gains(
     """
     gone = {m.manifest_path for one in done for m in one.group.rewritten}
     after = [m for one in done for m in one.added] + [m for m in listed if m.manifest_path not in gone]
-    counts = (manifests_opened(wish.workload, some, table.metadata, now_ms) for some in (listed, after))
+    counts = (manifests_opened(request.workload, some, table.metadata, now_ms) for some in (listed, after))
     return tuple(
         FilterGain(filter=text, opened_before=before, opened_after=later)
-        for text, before, later in zip(wish.workload, *counts, strict=True)
+        for text, before, later in zip(request.workload, *counts, strict=True)
     )
 
 

@@ -74,7 +74,7 @@ def rewrite_manifests(  # noqa: PLR0913 - the arguments of Iceberg's procedure, 
     """
     policy = RetryPolicy.of(table.metadata)
     for number in count(1):
-        wish = check_arguments(
+        request = check_arguments(
             table.metadata,
             spec_id=spec_id,
             sort_by=sort_by,
@@ -84,7 +84,7 @@ def rewrite_manifests(  # noqa: PLR0913 - the arguments of Iceberg's procedure, 
             options=options,
         )
         try:
-            return rewrite_once(table, wish, spark, listener, runtime)
+            return rewrite_once(table, request, spark, listener, runtime)
         except ConflictError as error:
             # One that has counted attempts met other writers, not a change of what was planned.
             if number > policy.num_retries or "attempts" in error.facts:

@@ -32,7 +32,7 @@ class RewriteManifestsOptions(Options, frozen=True, kw_only=True):
     measure_planning: bool = field(name="measure-planning", default=False)
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class RewriteRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Which manifests are to be rewritten, and how; `sort_by` and `workload` are not both given."""
 
     spec_ids: tuple[int, ...]
@@ -70,7 +70,7 @@ def check_arguments(
     branch: str = MAIN,
     options: Mapping[str, Any] | RewriteManifestsOptions | None = None,
     **_: Any,
-) -> Wish:
+) -> RewriteRequest:
     """Hold the arguments of the job against the table, before anything is read.
 
     Raises:
@@ -89,7 +89,7 @@ def check_arguments(
     filters = [text.strip() for text in filters if text.strip()]
     if names is not None and filters:
         raise UsageError("sort_by and workload both say what to cluster by; give one of them")
-    wish = Wish(
+    request = RewriteRequest(
         spec_ids=_spec_ids(metadata, spec_id),
         where=where,
         sort_by=None if names is None else tuple(names),
@@ -97,9 +97,9 @@ def check_arguments(
         branch=branch,
         options=parse_options(RewriteManifestsOptions, options or {}),
     )
-    for one in wish.spec_ids:
-        wish.sort_of(metadata, one, ManifestContent.DATA)
-    return wish
+    for one in request.spec_ids:
+        request.sort_of(metadata, one, ManifestContent.DATA)
+    return request
 
 
 def _spec_ids(metadata: TableMetadata, spec_id: int | str | None) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from icekeep.errors import IcekeepError
 from icekeep.maintenance.manifests.candidates import candidates
 from icekeep.maintenance.manifests.execute import Rewritten, foreseen
 from icekeep.maintenance.manifests.gains import FilterGain, GroupGain, filter_gains, group_gain, largest, measured_ms
-from icekeep.maintenance.manifests.options import RewriteManifestsOptions, Wish, check_arguments
+from icekeep.maintenance.manifests.options import RewriteManifestsOptions, RewriteRequest, check_arguments
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -83,7 +83,7 @@ def plan_rewrite_manifests(  # noqa: PLR0913 - the arguments of the job
     runtime: Runtime = SYSTEM,
 ) -> RewriteManifestsPlan:
     """Say what `rewrite_manifests` would do with these arguments; raises what it raises before it commits."""
-    wish = check_arguments(
+    request = check_arguments(
         table.metadata,
         spec_id=spec_id,
         sort_by=sort_by,
@@ -93,10 +93,10 @@ def plan_rewrite_manifests(  # noqa: PLR0913 - the arguments of the job
         options=options,
     )
     now_ms = runtime.now_ms()
-    chosen = candidates(table, wish, spark, now_ms)
+    chosen = candidates(table, request, spark, now_ms)
     done = foreseen(table, chosen, spark)
     gains = tuple(group_gain(table, one) for one in done)
-    before_ms, after_ms = _planning_times(table, wish, done, gains, spark, runtime)
+    before_ms, after_ms = _planning_times(table, request, done, gains, spark, runtime)
     return RewriteManifestsPlan(
         branch=branch,
         snapshot_id=chosen.snapshot_id,
@@ -106,32 +106,32 @@ def plan_rewrite_manifests(  # noqa: PLR0913 - the arguments of the job
         entries_count=sum(gain.entries_count for gain in gains),
         expected_manifests_count=sum(gain.added_manifests_count for gain in gains),
         left_alone_manifests_count=sum(group.left_alone_count for group in chosen.groups),
-        dangling_delete_files_count=_dangling_count(table, wish),
+        dangling_delete_files_count=_dangling_count(table, request),
         planning_time_ms=before_ms,
         expected_planning_time_ms=after_ms,
         groups=gains,
-        workload=filter_gains(table, wish, chosen.listed, done, now_ms),
+        workload=filter_gains(table, request, chosen.listed, done, now_ms),
         manifests=tuple(_shown(manifest, table.metadata) for manifest in chosen.replaced),
         expected_manifests=tuple(_shown(manifest, table.metadata) for one in done for manifest in one.added),
     )
 
 
-def _dangling_count(table: Table, wish: Wish) -> int | None:
-    if not wish.options.drop_dangling_deletes:
+def _dangling_count(table: Table, request: RewriteRequest) -> int | None:
+    if not request.options.drop_dangling_deletes:
         return None
-    return dangling_deletes_count(table.metadata, wish.branch, StorageManifestReader(table.storage))
+    return dangling_deletes_count(table.metadata, request.branch, StorageManifestReader(table.storage))
 
 
 def _planning_times(
     table: Table,
-    wish: Wish,
+    request: RewriteRequest,
     done: Sequence[Rewritten],
     gains: Sequence[GroupGain],
     spark: SparkSource,
     runtime: Runtime,
 ) -> tuple[int | None, int | None]:
     one = largest(done)
-    if not wish.options.measure_planning or one is None:
+    if not request.options.measure_planning or one is None:
         return None, None
     now_ms = measured_ms(table, one, one.group.listed, spark, runtime)
     gain = gains[done.index(one)]

@@ -13,7 +13,13 @@ from icekeep.maintenance.deletion.keeping import Kept, LookBesideOthers, kept_by
 from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.deletion.plans import DeletionPlan, refuse_unapproved, remove_draft
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
-from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, plan_directory, sort_files, write_plan
+from icekeep.maintenance.deletion.writing import (
+    ClassifiedGarbage,
+    PlanDraft,
+    classify_files,
+    plan_directory,
+    write_plan,
+)
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.candidates import Candidates, find_candidates, still_unnamed
 from icekeep.maintenance.orphans.options import Search
@@ -57,14 +63,16 @@ def remove_orphans(table: Table, spark: SparkSource, search: Search, listener: L
     earlier = Earlier()
     if search.approve is None:
         # What is approved is all that goes.
-        told = DeletionRequest(
+        request = DeletionRequest(
             options=search.options,
             max_concurrent_deletes=search.max_concurrent_deletes,
             trust_totals=search.trust_totals,
             skips_trash=search.trash == 0,
             other_places=candidates.territory.others,
         )
-        earlier = finish_earlier(candidates.table, spark, candidates.now_ms, told, listener=listener, runtime=runtime)
+        earlier = finish_earlier(
+            candidates.table, spark, candidates.now_ms, request, listener=listener, runtime=runtime
+        )
         sweep_runs(candidates.table, runtime, keep="", listener=listener)
     if not planned.files_count:
         return Removal(planned=planned, earlier=earlier)
@@ -100,7 +108,7 @@ def remove_orphans(table: Table, spark: SparkSource, search: Search, listener: L
 
 
 def _planned(candidates: Candidates, search: Search) -> OrphanPlan:
-    found = sort_files(candidates.garbage, candidates.territory, None, candidates.table.storage)
+    found = classify_files(candidates.garbage, candidates.territory, None, candidates.table.storage)
     return orphan_plan(candidates, found, draft_of(candidates, search, ""), search)
 
 
@@ -155,7 +163,7 @@ def _written(
 
 def _parts(
     candidates: Candidates, search: Search, claims: ExitStack, runtime: Runtime
-) -> tuple[PlanDraft, Claim, Sorted]:
+) -> tuple[PlanDraft, Claim, ClassifiedGarbage]:
     """The files of a plan on disk, and the claim on it; nobody carries it out as long as it has no head."""
     table = candidates.table
     draft = draft_of(candidates, search, str(runtime.new_uuid()))
@@ -163,4 +171,4 @@ def _parts(
     claim = claims.enter_context(
         released(new_claim(directory, JOB.name, table.storage, runtime), table.storage, runtime)
     )
-    return draft, claim, sort_files(candidates.garbage, candidates.territory, directory, table.storage)
+    return draft, claim, classify_files(candidates.garbage, candidates.territory, directory, table.storage)

@@ -6,7 +6,7 @@ from icekeep.catalog.base import Table
 from icekeep.events import SILENT, Listener
 from icekeep.maintenance.deletion.garbage import FilesOfKind
 from icekeep.maintenance.deletion.options import DAY_MS, trash_days
-from icekeep.maintenance.deletion.writing import PlanDraft, Sorted, sort_files
+from icekeep.maintenance.deletion.writing import ClassifiedGarbage, PlanDraft, classify_files
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.candidates import Candidates, KeptFiles, find_candidates
 from icekeep.maintenance.orphans.comparing import Conflict
@@ -48,11 +48,11 @@ def plan_orphans(
 ) -> OrphanPlan:
     """Say what a run would do; raises as `find_candidates` does."""
     candidates = find_candidates(table, spark, search, listener, runtime)
-    found = sort_files(candidates.garbage, candidates.territory, None, candidates.table.storage)
+    found = classify_files(candidates.garbage, candidates.territory, None, candidates.table.storage)
     return orphan_plan(candidates, found, draft_of(candidates, search, ""), search)
 
 
-def orphan_plan(candidates: Candidates, found: Sorted, draft: PlanDraft, search: Search) -> OrphanPlan:
+def orphan_plan(candidates: Candidates, found: ClassifiedGarbage, draft: PlanDraft, search: Search) -> OrphanPlan:
     """What would go, for people and machines."""
     kept = candidates.kept
     return OrphanPlan(

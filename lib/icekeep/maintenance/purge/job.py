@@ -20,7 +20,7 @@ from icekeep.maintenance.deletion.options import ReclaimOptions, accepted_names,
 from icekeep.maintenance.deletion.plans import DROPPED, DeletionPlan, forget_plan, refuse_unapproved, remove_draft
 from icekeep.maintenance.deletion.reclaim import Reclaimed, refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import territory
-from icekeep.maintenance.deletion.writing import PlanDraft, sort_garbage, write_plan
+from icekeep.maintenance.deletion.writing import PlanDraft, classify_garbage, write_plan
 from icekeep.maintenance.purge import JOB
 from icekeep.maintenance.purge.history import all_garbage
 from icekeep.maintenance.purge.unfinished import (
@@ -114,7 +114,7 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
         UsageError: `approve` is given without `purge`.
         OutcomeUnknownError: the catalog may or may not have forgotten it; no file is deleted.
     """
-    told = check_arguments(
+    checked = check_arguments(
         table.metadata, purge=purge, approve=approve, max_concurrent_deletes=max_concurrent_deletes, options=options
     )
     if not purge:
@@ -122,9 +122,11 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
     around = look_around(table, listener, accepted_names(accept_unreadable))
     run = str(runtime.new_uuid())
     directory = f"{purges_directory(table)}/{run}"
-    draft = PlanDraft(job=JOB.name, run=run, keeps_before=True, roots=told.roots, accepted=around.accepted)
+    draft = PlanDraft(job=JOB.name, run=run, keeps_before=True, roots=checked.roots, accepted=around.accepted)
     listener.on(StepStarted(_FINDING))
-    found = sort_garbage(all_garbage(table, spark), territory(table.metadata, told.roots), directory, table.storage)
+    found = classify_garbage(
+        all_garbage(table, spark), territory(table.metadata, checked.roots), directory, table.storage
+    )
     listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in found.files)} files"))
     try:
         refuse_unapproved(approve, found.hash(table, draft), "nothing is dropped")
@@ -142,7 +144,7 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
         forget_plan(plan, table.storage)
         raise
     deleting = DeletionRequest(
-        options=told,
+        options=checked,
         max_concurrent_deletes=max_concurrent_deletes,
         trust_totals=False,
     )
@@ -181,13 +183,13 @@ def plan_drop_table(  # noqa: PLR0913 - as the job
     runtime: Runtime = SYSTEM,
 ) -> DropPlan:
     """Say what `drop_table` with the same arguments would delete; raises as it does."""
-    told = check_arguments(
+    checked = check_arguments(
         table.metadata, purge=purge, approve=approve, max_concurrent_deletes=max_concurrent_deletes, options=options
     )
     if not purge:
         return DropPlan(is_purged=False)
     around = look_around(table, SILENT, accepted_names(accept_unreadable))
-    found = sort_garbage(all_garbage(table, spark), territory(table.metadata, told.roots), None, table.storage)
+    found = classify_garbage(all_garbage(table, spark), territory(table.metadata, checked.roots), None, table.storage)
     return DropPlan(
         is_purged=True,
         files_by_kind=found.files,
@@ -219,7 +221,7 @@ def check_arguments(
         UsageError: a plan is approved, and no purge is asked for, which alone has one.
         OptionError: an argument has a value that it cannot take.
     """
-    told = checked_options(ReclaimOptions, options, max_concurrent_deletes)
+    checked = checked_options(ReclaimOptions, options, max_concurrent_deletes)
     if approve is not None and not purge:
         raise UsageError(
             f"approve is {approve!r}, the hash of a purge's plan, but purge is not given: nothing is dropped; add --purge, or "
@@ -228,8 +230,8 @@ def check_arguments(
     if purge:
         refuse_if_gc_is_disabled(metadata)
         refuse_encrypted(metadata, JOB.name)
-        territory(metadata, told.roots)
-    return told
+        territory(metadata, checked.roots)
+    return checked
 
 
 def _dropped(table: Table, table_uuid: str | None, metadata_location: str | None = None) -> str:
@@ -245,7 +247,7 @@ def _deleted(
     claim: Claim,
     table: Table,
     spark: SparkSource,
-    told: DeletionRequest,
+    request: DeletionRequest,
     listener: Listener,
     runtime: Runtime,
 ) -> Reclaimed:
@@ -253,7 +255,7 @@ def _deleted(
     try:
         with released(claim, table.storage, runtime):
             _mark_dropped(plan, table, listener)
-            return carry_out(plan, claim, table, spark, told, listener, runtime)
+            return carry_out(plan, claim, table, spark, request, listener, runtime)
     except IcekeepError as error:
         listener.on(Warned(f"table {table.name!r} is dropped, and its files are not deleted yet: {error.message}"))
         return Reclaimed(stopped=error.message)

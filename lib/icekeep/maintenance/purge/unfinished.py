@@ -78,7 +78,7 @@ def carry_out(
     claim: Claim,
     table: Table,
     spark: SparkSource,
-    told: DeletionRequest,
+    request: DeletionRequest,
     listener: Listener,
     runtime: Runtime,
 ) -> Reclaimed:
@@ -89,10 +89,10 @@ def carry_out(
         claim,
         look,
         table,
-        territory(table.metadata, (*plan.roots, *told.options.roots)),
+        territory(table.metadata, (*plan.roots, *request.options.roots)),
         spark,
-        options=told.options,
-        max_concurrent_deletes=told.max_concurrent_deletes,
+        options=request.options,
+        max_concurrent_deletes=request.max_concurrent_deletes,
         listener=listener,
         runtime=runtime,
     )
@@ -127,7 +127,7 @@ def _own_removed(claim: Claim, look: DroppedLook, table: Table, runtime: Runtime
 
 
 def finish_others(
-    table: Table, spark: SparkSource, told: DeletionRequest, listener: Listener, runtime: Runtime, *, but: str
+    table: Table, spark: SparkSource, request: DeletionRequest, listener: Listener, runtime: Runtime, *, but: str
 ) -> Earlier:
     """Finish purges of the catalog that were cut off, of tables that it has forgotten and whose place is free.
 
@@ -142,7 +142,7 @@ def finish_others(
         if directory == but:
             continue
         try:
-            done = _finish(directory, table, spark, told, listener, runtime)
+            done = _finish(directory, table, spark, request, listener, runtime)
         except ClaimedError as error:
             listener.on(Warned(f"a purge stays in {directory!r}: {error.message}"))
         except MissingFileError:
@@ -159,7 +159,7 @@ def finish_others(
 
 
 def _finish(
-    directory: str, like: Table, spark: SparkSource, told: DeletionRequest, listener: Listener, runtime: Runtime
+    directory: str, like: Table, spark: SparkSource, request: DeletionRequest, listener: Listener, runtime: Runtime
 ) -> Reclaimed:
     storage, catalog = like.storage, like.catalog
     plan = read_plan(directory, storage)
@@ -195,7 +195,7 @@ def _finish(
         _refuse_newer_metadata(plan, gone)
         DroppedLook(gone)()
         look_around(gone, SILENT, is_dropped=True)
-        return carry_out(plan, claim, gone, spark, told, listener, runtime)
+        return carry_out(plan, claim, gone, spark, request, listener, runtime)
 
 
 def _forget_or_refuse(plan: DeletionPlan, gone: Table, now_ms: int) -> None:

@@ -49,7 +49,7 @@ _MIN_ENTRY_BYTES = 50
 _REMOTE_THREADS = 16
 
 
-class Place(StrEnum):
+class ReadingPlace(StrEnum):
     """Where manifests are decoded."""
 
     DRIVER = "driver"
@@ -59,7 +59,7 @@ class Place(StrEnum):
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """How manifests are read, and why so."""
 
-    place: Place
+    place: ReadingPlace
     decoder: ManifestDecoder
     reason: str
 
@@ -84,10 +84,10 @@ def chosen_reading(manifests: Iterable[ManifestFile], driver_limit: int | None =
     limit = DRIVER_ENTRIES_COUNT if driver_limit is None else driver_limit
     decoder, why = chosen_decoder()
     if count <= limit:
-        where = Place.DRIVER
+        where = ReadingPlace.DRIVER
         reason = f"{count:,} entries, and up to {limit:,} are ready before Spark tasks would be"
     else:
-        where = Place.TASKS
+        where = ReadingPlace.TASKS
         reason = f"{count:,} entries, and above {limit:,} Spark tasks are faster"
     return Reading(place=where, decoder=decoder, reason=f"{reason}; {why}")
 
@@ -113,7 +113,7 @@ def entries(
     whole = DecodeTask(
         manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=chosen.decoder
     )
-    if chosen.place is Place.TASKS:
+    if chosen.place is ReadingPlace.TASKS:
         return dataframe_from_tasks(spark, shares(whole, spark), _decoded_rows, entries_schema(whole.columns))
     return arrow_dataframe(spark, _held(whole))
 
@@ -155,7 +155,7 @@ def folded(
         manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=chosen.decoder
     )
     total = new()
-    if chosen.place is Place.DRIVER:
+    if chosen.place is ReadingPlace.DRIVER:
         for part in in_threads(whole, partial(_fold, new)):
             total.merge(part)
         return total

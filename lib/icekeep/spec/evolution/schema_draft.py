@@ -35,7 +35,7 @@ class Draft(msgspec.Struct, frozen=True):
     added: frozenset[int] = frozenset()
 
 
-class Place(msgspec.Struct, frozen=True):
+class LocatedField(msgspec.Struct, frozen=True):
     """Where a field lies: the fields that it is nested in, from the top down."""
 
     name: str
@@ -51,7 +51,7 @@ class Place(msgspec.Struct, frozen=True):
         return not self.parents or isinstance(self.parents[-1].type, StructType)
 
 
-def find(draft: Draft, name: str) -> Place:
+def find(draft: Draft, name: str) -> LocatedField:
     """The field with a full name; raises `UsageError` for one that belongs to the keys of a map, which never change."""
     field = draft.schema.field(name)
     parents: list[NestedField] = []
@@ -63,10 +63,10 @@ def find(draft: Draft, name: str) -> Place:
             )
         parents.insert(0, outer)
         inner = outer
-    return Place(name, field, tuple(parents))
+    return LocatedField(name, field, tuple(parents))
 
 
-def struct_field(draft: Draft, name: str, what: str) -> Place:
+def struct_field(draft: Draft, name: str, what: str) -> LocatedField:
     """A field that may be dropped, renamed and so on: the parts of lists and maps may not."""
     place = find(draft, name)
     if not place.is_in_struct:
@@ -98,7 +98,7 @@ def struct_path(draft: Draft, name: str | None) -> tuple[tuple[int, ...], str]:
     return struct_path(draft, f"{place.name}.{inner.name}")
 
 
-def with_field(draft: Draft, place: Place, field: NestedField) -> Draft:
+def with_field(draft: Draft, place: LocatedField, field: NestedField) -> Draft:
     """The draft with another field at a place."""
     return with_fields(
         draft, place.path, lambda fields: tuple(field if f.field_id == field.field_id else f for f in fields)

@@ -25,7 +25,7 @@ from icekeep.spec.filters.expressions import (
     conjunction,
     disjunction,
 )
-from icekeep.spec.filters.literals import exact_limits, is_comparable, place_literal
+from icekeep.spec.filters.literals import exact_limits, is_comparable, locate_literal
 from icekeep.spec.filters.references import References
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.schema import Schema
@@ -112,7 +112,7 @@ def _bind_nan_test(operation: Operation, field: NestedField, _: tuple[Any, ...])
 
 def _bind_set(operation: Operation, field: NestedField, literals: tuple[Any, ...]) -> Expression:
     _require_comparable(field)
-    places = [place_literal(field, literal) for literal in literals]
+    places = [locate_literal(field, literal) for literal in literals]
     values = [place.value for place in places if not place.side and not place.is_above]
     if literals and not values:
         return ALWAYS_FALSE if operation is Operation.IN else _not_null(field)
@@ -122,7 +122,7 @@ def _bind_set(operation: Operation, field: NestedField, literals: tuple[Any, ...
 def _bind_prefix(operation: Operation, field: NestedField, literals: tuple[Any, ...]) -> Expression:
     if field.type not in (STRING, BINARY):
         raise _refused(field, "only string and binary start with a prefix")
-    prefix = place_literal(field, literals[0]).value
+    prefix = locate_literal(field, literals[0]).value
     if not prefix:
         return _not_null(field) if operation is Operation.STARTS_WITH else ALWAYS_FALSE
     return BoundPredicate(operation, field, (prefix,))
@@ -130,7 +130,7 @@ def _bind_prefix(operation: Operation, field: NestedField, literals: tuple[Any, 
 
 def _bind_comparison(operation: Operation, field: NestedField, literals: tuple[Any, ...]) -> Expression:
     _require_comparable(field)
-    place = place_literal(field, literals[0])
+    place = locate_literal(field, literals[0])
     if place.side:
         return _decide_beyond(operation, field, place.side)
     if place.is_above:

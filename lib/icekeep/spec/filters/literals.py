@@ -1,7 +1,7 @@
 """The literals of a filter, and where they lie among the values of a column's type.
 
 A literal need not be a value of its column: 3000000000 lies beyond all ints, 2.5 between two of them, and so does a
-moment with nanoseconds between two microseconds. SQL decides such a comparison all the same, so `place_literal` says
+moment with nanoseconds between two microseconds. SQL decides such a comparison all the same, so `locate_literal` says
 where the literal lies and refuses only what cannot be compared with the column at all.
 """
 
@@ -60,7 +60,7 @@ class Moment(msgspec.Struct, frozen=True):
         return f"TIMESTAMP '{_timestamp(self.epoch_ms, _MS_PER_SECOND)}'"
 
 
-class Place(msgspec.Struct, frozen=True):
+class LiteralPosition(msgspec.Struct, frozen=True):
     """Where a literal lies: on `value`, or, if `is_above`, between it and the next value of the type.
 
     `side` is 1 above every value of the type and -1 below them (of a floating type: of the finite ones), else 0.
@@ -76,7 +76,7 @@ def is_comparable(type_: Type) -> bool:
     return isinstance(type_, PrimitiveType) and (type_.name in _READERS or type_.name in _COUNTERS)
 
 
-def place_literal(field: NestedField, literal: Any) -> Place:
+def locate_literal(field: NestedField, literal: Any) -> LiteralPosition:
     """Where a literal lies among the values of a column's type; -0.0 is 0.0.
 
     Numbers are for numeric types; for binary floating point they are rounded. Text is for strings, dates, times,
@@ -90,7 +90,7 @@ def place_literal(field: NestedField, literal: Any) -> Place:
     assert isinstance(type_, PrimitiveType)
     try:
         if (count := _COUNTERS.get(type_.name)) is not None:
-            return _place_count(type_, *count(type_, literal))
+            return _locate_count(type_, *count(type_, literal))
         value = _READERS[type_.name](type_, literal)
     except (ValueError, OverflowError) as problem:
         raise ExpressionError(
@@ -99,7 +99,7 @@ def place_literal(field: NestedField, literal: Any) -> Place:
             literal=str(literal),
             type=str(type_),
         ) from None
-    return value if isinstance(value, Place) else Place(value)
+    return value if isinstance(value, LiteralPosition) else LiteralPosition(value)
 
 
 def exact_limits(type_: Type) -> tuple[Any, Any] | None:
@@ -123,7 +123,7 @@ _Count = tuple[int, bool]
 """How many units of the last place a literal counts, and whether it lies above that many."""
 
 
-def _place_count(type_: PrimitiveType, count: int, is_above: bool) -> Place:
+def _locate_count(type_: PrimitiveType, count: int, is_above: bool) -> LiteralPosition:
     limits = exact_limits(type_)
     assert limits is not None
     if not isinstance(type_, DecimalType):
@@ -134,10 +134,10 @@ def _place_count(type_: PrimitiveType, count: int, is_above: bool) -> Place:
         lowest = -highest
         value = decimal_from_unscaled(max(lowest, min(count, highest)), type_.scale)
     if count < lowest:
-        return Place(side=-1)
+        return LiteralPosition(side=-1)
     if count > highest or (count == highest and is_above):
-        return Place(side=1)
-    return Place(value, is_above)
+        return LiteralPosition(side=1)
+    return LiteralPosition(value, is_above)
 
 
 def _count_number(type_: PrimitiveType, literal: Any) -> _Count:
@@ -198,20 +198,20 @@ def _read_boolean(_: PrimitiveType, literal: Any) -> bool:
     return literal
 
 
-def _read_float(type_: PrimitiveType, literal: Any) -> Place:
+def _read_float(type_: PrimitiveType, literal: Any) -> LiteralPosition:
     if isinstance(literal, str) and (match := _INFINITY.fullmatch(literal)):
-        return Place(-math.inf if match[1] == "-" else math.inf)
+        return LiteralPosition(-math.inf if match[1] == "-" else math.inf)
     if isinstance(literal, bool) or not isinstance(literal, int | float | Decimal):
         raise ValueError("it must be a number")
     if literal.is_nan() if isinstance(literal, Decimal) else literal != literal:
         raise ValueError("nothing compares with NaN; write IS NAN or IS NOT NAN")
     if literal in (math.inf, -math.inf):
-        return Place(float(literal))
+        return LiteralPosition(float(literal))
     lowest, highest = _FINITE_LIMITS[type_.name]
     if side := (literal > highest) - (literal < lowest):
-        return Place(side=side)
+        return LiteralPosition(side=side)
     value = float(literal)
-    return Place((to_single(value) if type_.name == "float" else value) + 0.0)
+    return LiteralPosition((to_single(value) if type_.name == "float" else value) + 0.0)
 
 
 def _read_string(_: PrimitiveType, literal: Any) -> str:

@@ -13,7 +13,7 @@ from icekeep.maintenance.deletion.options import ReclaimOptions
 from icekeep.maintenance.deletion.plans import trash_location
 from icekeep.maintenance.deletion.reclaim import reclaim, refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import territory
-from icekeep.maintenance.deletion.writing import PlanDraft, plan_directory, sort_files, write_plan
+from icekeep.maintenance.deletion.writing import PlanDraft, classify_files, plan_directory, write_plan
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from kit.changes import Recorder
 from kit.runtime import FakeRuntime
@@ -51,7 +51,7 @@ def planned(table, *files, **draft):
     told = PlanDraft(job="expire_snapshots", run=RUN, **draft)
     directory = plan_directory(table, told)
     places = territory(table.metadata)
-    found = sort_files(garbage_table(files), places, directory, table.storage)
+    found = classify_files(garbage_table(files), places, directory, table.storage)
     return write_plan(found, told, table, FakeRuntime())
 
 
@@ -245,7 +245,7 @@ def test_a_plan_that_was_written_for_wider_places_is_not_carried_out(table):
     stored(table, elsewhere)
     told = PlanDraft(job="expire_snapshots", run=RUN)
     places = territory(table.metadata, ["memory://lake/wh/db/events2"])
-    found = sort_files(garbage_table([elsewhere]), places, plan_directory(table, told), table.storage)
+    found = classify_files(garbage_table([elsewhere]), places, plan_directory(table, told), table.storage)
     plan = write_plan(found, told, table, FakeRuntime())
     assert plan.files_count == 1
     with pytest.raises(SafetyError, match="outside the places of table"):

@@ -10,7 +10,7 @@ from icekeep.maintenance.manifests.candidates import Candidates, candidates
 from icekeep.maintenance.manifests.forecast import expected_manifests
 from icekeep.maintenance.manifests.options import check_arguments
 from icekeep.maintenance.manifests.survey import survey
-from icekeep.planning.entries.read import Place
+from icekeep.planning.entries.read import ReadingPlace
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.structs import ManifestFile
 from kit.tables import BY_KIND, add, data_file, memory_table
@@ -21,10 +21,10 @@ def no_spark() -> Any:
 
 
 def chosen(table: Any) -> Candidates:
-    wish = check_arguments(
+    requested = check_arguments(
         table.metadata, spec_id=None, sort_by=None, where=ALWAYS_TRUE, workload=(), branch="main", options=None
     )
-    return candidates(table, wish, no_spark, 0)
+    return candidates(table, requested, no_spark, 0)
 
 
 def filled(target_bytes: int, commits: int = 10, kinds: int = 20) -> Any:
@@ -98,7 +98,7 @@ def test_many_entries_are_foretold_as_few_are_foreseen(monkeypatch: pytest.Monke
 
     def many(*arguments: Any) -> Any:
         found = reading(*arguments)
-        return type(found)(place=Place.TASKS, decoder=found.decoder, reason="")
+        return type(found)(place=ReadingPlace.TASKS, decoder=found.decoder, reason="")
 
     monkeypatch.setattr(execute, "chosen_reading", many)
     [foreseen] = execute.foreseen(table, plan, no_spark)

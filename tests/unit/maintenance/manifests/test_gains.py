@@ -9,7 +9,7 @@ from icekeep.maintenance.manifests import execute
 from icekeep.maintenance.manifests.candidates import Candidates, candidates
 from icekeep.maintenance.manifests.execute import Rewritten
 from icekeep.maintenance.manifests.gains import FilterGain, filter_gains, group_gain, listed_after, measured_ms
-from icekeep.maintenance.manifests.options import Wish, check_arguments
+from icekeep.maintenance.manifests.options import RewriteRequest, check_arguments
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from kit.runtime import FakeRuntime
 from kit.tables import BY_KIND, add, data_file, memory_table
@@ -42,7 +42,7 @@ def table() -> Any:
     return made
 
 
-def asked(table: Any, **arguments: Any) -> Wish:
+def asked(table: Any, **arguments: Any) -> RewriteRequest:
     usual = {"spec_id": None, "sort_by": None, "where": ALWAYS_TRUE, "workload": (), "branch": "main", "options": None}
     return check_arguments(table.metadata, **{**usual, **arguments})
 
@@ -90,9 +90,9 @@ def test_a_group_that_stays_as_it_is_gains_nothing(table: Any):
 
 def test_each_filter_of_the_workload_is_told_what_it_opens(table: Any):
     filters = ["kind = 'a'", "kind > 'z'", "score > 3"]
-    wish, plan = asked(table, workload=filters), chosen(table, workload=filters)
+    requested, plan = asked(table, workload=filters), chosen(table, workload=filters)
     done = execute.foreseen(table, plan, no_spark)
-    assert filter_gains(table, wish, plan.listed, done, 0) == (
+    assert filter_gains(table, requested, plan.listed, done, 0) == (
         FilterGain(filter="kind = 'a'", opened_before=8, opened_after=1),
         FilterGain(filter="kind > 'z'", opened_before=0, opened_after=0),
         FilterGain(filter="score > 3", opened_before=8, opened_after=1),

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, OptionError, UsageError
-from icekeep.maintenance.manifests.options import RewriteManifestsOptions, Wish, check_arguments
+from icekeep.maintenance.manifests.options import RewriteManifestsOptions, RewriteRequest, check_arguments
 from icekeep.planning.transcode.cluster_keys import BoundPart, PartitionPart
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.structs import ManifestContent
@@ -26,13 +26,13 @@ def metadata() -> TableMetadata:
     return replace(made, partition_specs=(*made.partition_specs, later), default_spec_id=3)
 
 
-def wish(**arguments: Any) -> Wish:
+def requested(**arguments: Any) -> RewriteRequest:
     usual = {"spec_id": None, "sort_by": None, "where": ALWAYS_TRUE, "workload": (), "branch": "main", "options": None}
     return check_arguments(metadata(), **{**usual, **arguments})
 
 
 def parts(content: ManifestContent = DATA, spec_id: int = 0, **arguments: Any) -> tuple[Any, ...]:
-    return wish(**{"spec_id": spec_id, **arguments}).sort_of(metadata(), spec_id, content)
+    return requested(**{"spec_id": spec_id, **arguments}).sort_of(metadata(), spec_id, content)
 
 
 KIND, BUCKET = PartitionPart(0, STRING), PartitionPart(1, INT)
@@ -43,19 +43,19 @@ KIND, BUCKET = PartitionPart(0, STRING), PartitionPart(1, INT)
 
 @pytest.mark.parametrize(("spec_id", "chosen"), [(None, (3,)), (0, (0,)), ("0", (0,)), (3, (3,)), ("all", (0, 3))])
 def test_a_spec_is_the_default_one_or_a_named_one_or_all(spec_id: Any, chosen: tuple[int, ...]):
-    assert wish(spec_id=spec_id).spec_ids == chosen
+    assert requested(spec_id=spec_id).spec_ids == chosen
 
 
 def test_a_spec_that_the_table_lacks_is_not_found():
     with pytest.raises(NotFoundError) as caught:
-        wish(spec_id=7)
+        requested(spec_id=7)
     assert str(caught.value) == "the table at 'memory://b/t' has no partition spec 7; it has 0, 3"
 
 
 @pytest.mark.parametrize("spec_id", ["any", "", "1.5"])
 def test_a_spec_that_is_no_number_is_refused(spec_id: str):
     with pytest.raises(UsageError, match=r"give the number of a partition spec, or 'all'"):
-        wish(spec_id=spec_id)
+        requested(spec_id=spec_id)
 
 
 # What to cluster by.
@@ -70,7 +70,7 @@ def test_all_partition_fields_unless_told_otherwise():
     "sort_by", [["id_bucket", "kind"], ("id_bucket", "kind"), "id_bucket,kind", " id_bucket , kind "]
 )
 def test_names_come_as_a_list_or_as_text_with_commas(sort_by: Any):
-    assert wish(spec_id=0, sort_by=sort_by).sort_by == ("id_bucket", "kind")
+    assert requested(spec_id=0, sort_by=sort_by).sort_by == ("id_bucket", "kind")
     assert parts(sort_by=sort_by) == (BUCKET, KIND)
 
 
@@ -86,7 +86,7 @@ def test_a_workload_says_what_to_cluster_by():
     assert parts(workload=["score > 3", "kind = 'a'"])[:1] == (BoundPart(3, DOUBLE),)
     assert parts(workload=["kind = 'a'"])[0] == KIND
     assert parts(workload="score > 3 ; kind = 'a';") == parts(workload=["score > 3", "kind = 'a'"])
-    assert [text.strip() for text in wish(spec_id=0, workload="score > 3 ; kind = 'a';").workload] == [
+    assert [text.strip() for text in requested(spec_id=0, workload="score > 3 ; kind = 'a';").workload] == [
         "score > 3",
         "kind = 'a'",
     ]
@@ -114,7 +114,7 @@ def test_what_is_asked_wrongly_is_an_error_of_one_line(
     arguments: dict[str, Any], error: type[IcekeepError], message: str
 ):
     with pytest.raises(error) as caught:
-        wish(**{"spec_id": 0, **arguments})
+        requested(**{"spec_id": 0, **arguments})
     text = str(caught.value)
     assert message in text
     assert "\n" not in text
@@ -122,15 +122,17 @@ def test_what_is_asked_wrongly_is_an_error_of_one_line(
 
 
 def test_an_empty_workload_is_none():
-    assert wish(workload="").workload == wish(workload=" ; ").workload == wish(workload=()).workload == ()
-    assert wish(spec_id=0, sort_by="kind", workload="").sort_by == ("kind",)
+    assert (
+        requested(workload="").workload == requested(workload=" ; ").workload == requested(workload=()).workload == ()
+    )
+    assert requested(spec_id=0, sort_by="kind", workload="").sort_by == ("kind",)
 
 
 # Options.
 
 
 def test_options_are_off_unless_they_are_asked_for():
-    assert wish().options == wish(options={}).options == RewriteManifestsOptions()
+    assert requested().options == requested(options={}).options == RewriteManifestsOptions()
     options = RewriteManifestsOptions()
     assert (options.drop_dangling_deletes, options.measure_planning) == (False, False)
 
@@ -139,4 +141,4 @@ def test_options_are_off_unless_they_are_asked_for():
 def test_options_come_as_text_or_as_values(given: Any):
     asked = {"drop-dangling-deletes": given, "measure-planning": given}
     expected = RewriteManifestsOptions(drop_dangling_deletes=True, measure_planning=True)
-    assert wish(options=asked).options == wish(options=expected).options == expected
+    assert requested(options=asked).options == requested(options=expected).options == expected

@@ -11,12 +11,12 @@ from pyiceberg.types import IcebergType
 from icekeep.errors import ExpressionError
 from icekeep.spec.filters.literals import (
     DateLiteral,
+    LiteralPosition,
     Moment,
-    Place,
     TimestampLiteral,
     exact_limits,
     is_comparable,
-    place_literal,
+    locate_literal,
 )
 from icekeep.spec.types import (
     BINARY,
@@ -52,8 +52,8 @@ HOUR_MS = 3_600_000
 DAY_NANOS = 86_400 * 10**9
 
 
-def place(type_: Type, literal: Any) -> Place:
-    return place_literal(NestedField(field_id=1, name="x", type=type_), literal)
+def place(type_: Type, literal: Any) -> LiteralPosition:
+    return locate_literal(NestedField(field_id=1, name="x", type=type_), literal)
 
 
 VALUES = [
@@ -102,7 +102,7 @@ VALUES = [
 @pytest.mark.parametrize(("type_", "literal", "value"), VALUES)
 def test_literals_become_values_of_the_column(type_: Type, literal: Any, value: Any):
     found = place(type_, literal)
-    assert found == Place(value)
+    assert found == LiteralPosition(value)
     assert type(found.value) is type(value)
 
 
@@ -146,7 +146,7 @@ def test_literals_lie_inside_the_range_of_a_type_or_on_one_side_of_it(type_: Typ
     ],
 )
 def test_literals_with_more_digits_than_the_type_lie_between_two_of_its_values(type_: Type, literal: Any, below: Any):
-    assert place(type_, literal) == Place(below, is_above=True)
+    assert place(type_, literal) == LiteralPosition(below, is_above=True)
 
 
 @pytest.mark.parametrize(
@@ -180,12 +180,12 @@ def test_a_refused_literal_is_shown_as_it_was_written(type_: Type, literal: Any,
 
 def test_today_is_midnight_to_timestamps_and_now_is_its_day_to_dates():
     today, now = DateLiteral(3), Moment(3 * 24 * HOUR_MS + 5 * HOUR_MS)
-    assert place(DATE, today) == place(DATE, now) == Place(3)
-    assert place(TIMESTAMP, today) == Place(3 * DAY_NANOS // 1000)
-    assert place(TIMESTAMPTZ_NS, today) == Place(3 * DAY_NANOS)
-    assert place(TIMESTAMPTZ, now) == Place(now.epoch_ms * 1000)
-    assert place(TIMESTAMP_NS, now) == Place(now.epoch_ms * 10**6)
-    assert place(DATE, Moment(-1)) == Place(-1)
+    assert place(DATE, today) == place(DATE, now) == LiteralPosition(3)
+    assert place(TIMESTAMP, today) == LiteralPosition(3 * DAY_NANOS // 1000)
+    assert place(TIMESTAMPTZ_NS, today) == LiteralPosition(3 * DAY_NANOS)
+    assert place(TIMESTAMPTZ, now) == LiteralPosition(now.epoch_ms * 1000)
+    assert place(TIMESTAMP_NS, now) == LiteralPosition(now.epoch_ms * 10**6)
+    assert place(DATE, Moment(-1)) == LiteralPosition(-1)
 
 
 def test_whole_and_decimal_numbers_have_exact_limits():
@@ -225,7 +225,7 @@ def test_typed_literals_are_shown_as_they_are_written(literal: Any, text: str):
     assert str(literal) == text
 
 
-@pytest.mark.parametrize("literal", [DateLiteral(0), TimestampLiteral(0), Moment(0), Place(0)])
+@pytest.mark.parametrize("literal", [DateLiteral(0), TimestampLiteral(0), Moment(0), LiteralPosition(0)])
 def test_literals_are_values(literal: Any):
     assert hash(literal) == hash(type(literal)(0))
     with pytest.raises(AttributeError, match="immutable"):
@@ -235,13 +235,13 @@ def test_literals_are_values(literal: Any):
 @given(typed_values(primitive_types().filter(lambda t: t.name not in ("boolean", "int", "long", "float", "double"))))
 def test_the_text_of_a_value_is_a_literal_for_it(typed: tuple[Type, Any]):
     type_, value = typed
-    assert place(type_, value_to_text(type_, value)) == Place(value)
+    assert place(type_, value_to_text(type_, value)) == LiteralPosition(value)
 
 
 @given(values_of(DOUBLE))
 def test_numbers_are_literals_for_themselves(value: float):
     if not math.isnan(value):
-        assert place(DOUBLE, value) == Place(value)
+        assert place(DOUBLE, value) == LiteralPosition(value)
 
 
 @given(values_in_python_years(TIMESTAMPTZ))
