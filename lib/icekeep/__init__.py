@@ -3,7 +3,7 @@
     from icekeep import compact, load_catalog
 
     table = load_catalog("local").load("demo.flights")
-    compact(table, spark, where="month >= 6")
+    compact(table, where="month >= 6")
 
 This is the door; `__init__.pyi` says what is behind it. Each name is imported when it is first used, so that `import icekeep`
 needs neither Spark nor Arrow.

@@ -23,6 +23,7 @@ from icekeep.operations.arguments import (
     named_command,
     output_options,
     parse_command,
+    said_with_flags,
 )
 from icekeep.operations.config import read_config
 from icekeep.operations.failures import describe_error, our_error
@@ -138,7 +139,8 @@ def _failure(failure: BaseException, job: str | None, taken: Interrupts) -> Answ
         message = f"interrupted by {number.name if number is not None else 'SIGINT'}"
         error: dict[str, Any] = {"kind": "interrupted", "message": message}
     elif ours is not None:
-        status, message, error = ours.exit_status, ours.message, plain_values(describe_error(ours))
+        message = said_with_flags(ours.message, job or "")
+        status, error = ours.exit_status, plain_values({**describe_error(ours), "message": message})
     else:
         status, error = _FAILED, describe_error(failure)
         message = f"unexpected error: {one_line(failure)} (please report; --verbose shows more)"
@@ -157,7 +159,7 @@ def _deliver(answer: Answer, output: OutputOptions) -> int:
         if output.result_file is not None:
             write_result_file(output.result_file, answer.document)
     except Exception as failure:  # noqa: BLE001 - the answer must still reach stdout
-        status = _undelivered(answer, failure)
+        status = answer.status or _undelivered(answer, failure)
     try:
         _print(answer, output)
         sys.stdout.flush()

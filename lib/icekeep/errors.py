@@ -23,6 +23,7 @@ A message is one line: what is wrong, where, what to do; lower-case start, no fu
 exit status of a job that ends with that error (`cli.py` is the only place that prints or exits).
 """
 
+import difflib
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -117,6 +118,18 @@ class OptionError(UsageError):
         super().__init__(
             f"option {option} is {given!r}; give {expected}", option=option, given=str(given), expected=expected
         )
+
+    @classmethod
+    def unknown(cls, option: str, *, given: object, known: Sequence[str]) -> "OptionError":
+        """The error for an option that is not there, with the one that may be meant."""
+        near = difflib.get_close_matches(option.lower(), known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"give one of {', '.join(sorted(known))}"
+        error = cls.__new__(cls)
+        expected = f"one of {', '.join(sorted(known))}"
+        IcekeepError.__init__(
+            error, f"there is no option {option!r}; {hint}", option=option, given=str(given), expected=expected
+        )
+        return error
 
 
 class PropertyError(UsageError):

@@ -267,11 +267,11 @@ def test_a_not_a_number_keeps_its_bits(tmp_path: Path, spark_session: SparkSessi
     assert found["x"].combine_chunks().view(pa.int64()).to_pylist() == [0x7FF8_0000_0000_0001, -1, -(2**63), 0]
 
 
-@pytest.mark.parametrize("most_bytes", [2**20, 0])
+@pytest.mark.parametrize("max_bytes", [2**20, 0])
 def test_tasks_tell_where_each_row_went_that_others_read(
-    tmp_path: Path, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, most_bytes: int
+    tmp_path: Path, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, max_bytes: int
 ) -> None:
-    monkeypatch.setattr(shuffle, "MAX_REPORTED_BYTES", most_bytes)
+    monkeypatch.setattr(shuffle, "MAX_REPORTED_BYTES", max_bytes)
     table = tmp_path.as_uri()
     data = [old_file(STORAGE, number, 50, directory=f"{table}/old") for number in range(3)]
     files = [
@@ -289,6 +289,6 @@ def test_tasks_tell_where_each_row_went_that_others_read(
     assert len([outcome for outcome in outcomes if outcome.files]) == 3
     check_moves(STORAGE, outcomes, files)
     stored = {location for outcome in outcomes for location in outcome.moves.stored}
-    assert bool(stored) == (most_bytes == 0)
+    assert bool(stored) == (max_bytes == 0)
     kept = {path.as_uri() for path in (tmp_path / ".icekeep/runs/run").iterdir()}
     assert kept == set(moves_locations(outcomes)) > stored

@@ -13,6 +13,7 @@ from icekeep.errors import (
     ConflictError,
     InvalidTableError,
     JobFailedError,
+    OptionError,
     OutcomeUnknownError,
     SafetyError,
     UnsupportedError,
@@ -164,6 +165,14 @@ def test_a_script_names_its_job_in_an_error(capsys):
     assert json.loads(capsys.readouterr().out)["job"] == "compact"
 
 
+def test_a_message_names_flags_as_the_command_line_has_them(capsys):
+    FAILURES.append(OptionError("retain_last", given=0, expected="1 or more, or leave out snapshot_ids"))
+    assert run("expire_snapshots", "--table", "db.t", "--output", "json") == 2
+    out, err = capsys.readouterr()
+    assert err.endswith("\nicekeep: --retain-last is 0; give 1 or more, or leave out --snapshot-ids\n")
+    assert json.loads(out)["error"]["message"] == "--retain-last is 0; give 1 or more, or leave out --snapshot-ids"
+
+
 def test_the_result_file_holds_the_same_object_whatever_stdout_shows(capsys, tmp_path):
     path = tmp_path / "result.json"
     assert run("compact", "--table", "db.t", "--result-file", str(path)) == 0
@@ -176,7 +185,8 @@ def test_the_result_file_holds_the_same_object_whatever_stdout_shows(capsys, tmp
 def test_a_result_file_that_cannot_be_written_is_refused_before_the_job_starts(capsys, tmp_path):
     assert run("compact", "--table", "db.t", "--result-file", str(tmp_path / "no" / "r.json")) == 2
     assert HISTORY == []
-    assert "cannot write result file" in capsys.readouterr().err
+    [line] = capsys.readouterr().err.splitlines()
+    assert "cannot write result file" in line
 
 
 @pytest.mark.parametrize(

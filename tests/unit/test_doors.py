@@ -10,6 +10,7 @@ import pytest
 import icekeep
 from icekeep import errors, events
 from icekeep.cli import SEAMS
+from icekeep.errors import UsageError
 from icekeep.operations.jobs import JOBS, POLICY_JOBS, resolve
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS
 
@@ -110,3 +111,25 @@ def test_the_readme_lists_every_job():
 
 def test_the_package_says_its_version():
     assert icekeep.__version__ == version("icekeep")
+
+
+WITH_SPARK = [
+    name
+    for name in icekeep.__all__
+    if inspect.isfunction(value := getattr(icekeep, name))
+    and "spark" in inspect.signature(value).parameters
+    and inspect.signature(value).parameters["spark"].default is None
+]
+
+
+@pytest.mark.parametrize("name", WITH_SPARK)
+def test_a_filter_in_the_place_of_the_session_is_refused_before_anything_is_done(name):
+    """Else `expire_snapshots(table, "30d")` would go by the default age, since a small table needs no session."""
+    function = getattr(icekeep, name)
+    before = [None] * list(inspect.signature(function).parameters).index("spark")
+    with pytest.raises(UsageError, match=r"is no Spark session|is no file"):
+        function(*before, "id > 5")
+
+
+def test_the_functions_that_take_a_session_are_many():
+    assert {"compact", "expire_snapshots", "explain_file", "scan", "drop_table"} < {*WITH_SPARK}

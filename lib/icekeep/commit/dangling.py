@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from icekeep.commit.filtering import EntryReader, Gathering, without_history
-from icekeep.commit.live_files import least_sequence_number, live_among
+from icekeep.commit.live_files import live_among, min_data_sequence_number
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.partition_ranges import PartitionRanges
 from icekeep.spec.applicability import DeleteScopes, MinNumbers, PartitionKey, Specs, is_dangling, sequence_number
@@ -76,7 +76,7 @@ def dangling(
     number = base.next_sequence_number if added_number is None else added_number
     found = asks.gathered(matter, MinNumbersAt(without_history(base), asked))
     least = MinNumbers.union([*found, MinNumbers.of(((file, number) for file in added), asked)])
-    return Dangling(least, least_sequence_number(data, base, number), base.specs_by_id)
+    return Dangling(least, min_data_sequence_number(data, base, number), base.specs_by_id)
 
 
 def dangling_deletes_count(metadata: TableMetadata, branch: str, reader: ManifestReader) -> int:

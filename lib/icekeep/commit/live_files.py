@@ -154,12 +154,12 @@ def remove_deletes(
         ConflictError: a file of `as_read` is not live, or not as it was read.
     """
     if kept.removed_count:
-        least = least_sequence_number(kept.manifests, base, added_number)
+        least = min_data_sequence_number(kept.manifests, base, added_number)
         selected = LeftBehind(kept.paths, least, selected)
     return remove(manifests.deletes, base, attempt, as_read=as_read, selected=selected)
 
 
-def least_sequence_number(manifests: Iterable[ManifestFile], base: TableMetadata, added_number: int | None) -> int:
+def min_data_sequence_number(manifests: Iterable[ManifestFile], base: TableMetadata, added_number: int | None) -> int:
     """The least data sequence number of live data files, or one below it; those of this commit included.
 
     `added_number` is that of added data files, `None` for the commit's own.

@@ -142,8 +142,8 @@ class AtPaths:
 class LeftBehind:
     """The delete files that are for a data file which goes, or too old for every data file that is left."""
 
-    def __init__(self, paths: Set[PathDigest], least_sequence_number: int, other: Selection | None) -> None:
-        self._paths, self._least, self._other = frozenset(paths), least_sequence_number, other
+    def __init__(self, paths: Set[PathDigest], min_sequence_number: int, other: Selection | None) -> None:
+        self._paths, self._least, self._other = frozenset(paths), min_sequence_number, other
 
     def key(self, manifest: ManifestFile) -> Hashable:
         if manifest.sequence_number is not None and manifest.sequence_number < self._least:

@@ -239,9 +239,9 @@ class _RowGroup:
         self.row_count += table.num_rows
         self.arrow_bytes += table.num_rows * bytes_per_row
 
-    def first(self, most_bytes: int) -> pa.Table:
+    def first(self, max_bytes: int) -> pa.Table:
         """Rows that it begins with, of some bytes or a little more; they stay."""
-        share = min(1.0, most_bytes / max(1.0, self.arrow_bytes))
+        share = min(1.0, max_bytes / max(1.0, self.arrow_bytes))
         rows = pa.concat_tables(self._tables).slice(0, max(1, int(self.row_count * share)))
         return rows.unify_dictionaries()
 

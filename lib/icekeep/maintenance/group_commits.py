@@ -70,6 +70,7 @@ class GroupCommitter(ABC, Generic[RewrittenT]):
         landed: groups that are in a commit.
         refused: groups that another plan may do, since others changed what was to be replaced.
         commits_count: that landed, and changed something.
+        failed_commits_count: that did not land; their groups are as they were.
         failed_files_count: files of groups that are as they were.
     """
 
@@ -80,6 +81,7 @@ class GroupCommitter(ABC, Generic[RewrittenT]):
         self.landed: list[RewrittenT] = []
         self.refused: list[Any] = []
         self.commits_count = self.failed_commits_count = self.failed_files_count = 0
+        self._first_error = ""
 
     @abstractmethod
     def commit(self, groups: Sequence[RewrittenT], *, is_last: bool) -> None:
@@ -132,9 +134,11 @@ class GroupCommitter(ABC, Generic[RewrittenT]):
         allowed = options.partial_progress_max_commits if allowed is None else allowed
         nothing_came_of_it = self.has_failures and not (self.landed or self.refused)
         are_too_many = self.failed_commits_count > allowed
+        what = "no file group could be rewritten"
+        if self.failed_commits_count:
+            what = f"{self.failed_commits_count} commits failed ({self.commits_count} landed), {allowed} are allowed"
         text = (
-            f"{self.failed_commits_count} commits failed ({self.commits_count} landed), {allowed} are allowed; "
-            f"{self.failed_files_count} {self.files} are as they were"
+            f"{what}; {self.failed_files_count} {self.files} are as they were; the first failure: {self._first_error}"
         )
         if not self.has_landed and (are_too_many or nothing_came_of_it):
             raise JobFailedError(text)
@@ -173,6 +177,7 @@ class GroupCommitter(ABC, Generic[RewrittenT]):
                 seen_count += 1
                 if isinstance(group, FailedGroup):
                     self.failed_files_count += group.group.files_count
+                    self._first_error = self._first_error or group.error.message
                     self._listener.on(Warned(self._left_message(group)))
                 else:
                     batch.append(group)
@@ -194,6 +199,7 @@ class GroupCommitter(ABC, Generic[RewrittenT]):
             raise
         except IcekeepError as error:
             self.failed_commits_count += 1
+            self._first_error = self._first_error or error.message
             self.failed_files_count += sum(group.group.files_count for group in groups)
             self._listener.on(Warned(f"a commit of {len(groups)} file groups failed: {error.message}"))
 

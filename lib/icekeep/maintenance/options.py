@@ -31,7 +31,7 @@ def parse_options(cls: type[O], given: Mapping[str, Any] | O) -> O:
     values = {}
     for name, value in given.items():
         if name not in attributes:
-            raise OptionError(name, given=value, expected=f"an option that exists: {', '.join(sorted(attributes))}")
+            raise OptionError.unknown(name, given=value, known=list(attributes))
         hint = hints[attributes[name]]
         choices = get_args(hint) if get_origin(hint) is Literal else ()
         try:

@@ -92,13 +92,13 @@ def _left_by_the_dead(table: Table, runtime: Runtime, keep: str) -> tuple[list[s
     for run in waiting:
         runs.pop(run, None)
     trash = own_directory(table.metadata, "trash")
-    written = {run: [file for file in files if not _is_trashed(file, trash, run)] for run, files in runs.items()}
+    written = {run: [file for file in files if not _is_in_trash(file, trash, run)] for run, files in runs.items()}
     newest_ms = {run: max(file.modified_ms for file in files) for run, files in written.items() if files}
     left = [file.location for run in _dead(newest_ms, table, runtime) for file in written[run]]
     return left, [file.location for run, files in runs.items() if run not in newest_ms for file in files]
 
 
-def _is_trashed(file: FileInfo, trash: str, run: str) -> bool:
+def _is_in_trash(file: FileInfo, trash: str, run: str) -> bool:
     return file.location.startswith(f"{trash}/{run}/{FILES}/")
 
 

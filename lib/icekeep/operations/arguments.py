@@ -4,6 +4,7 @@ A mistake is a `UsageError` with one line, never argparse's usage text; only fla
 """
 
 import argparse
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -117,8 +118,8 @@ def command_parser(now_ms: int, version: str) -> argparse.ArgumentParser:
         prog="icekeep",
         usage="icekeep [-h] [--version] COMMAND ...",
         description="Table maintenance for Apache Iceberg. `icekeep COMMAND --help` says more.",
-        epilog=_listing("jobs, in Spark", {job.name: job.summary for job in JOBS.values()})
-        + _listing("commands, without Spark", {**GROUP_SUMMARIES, **single, "config": _GROUPS["config"]}),
+        epilog=_listing("jobs", {job.name: job.summary for job in JOBS.values()})
+        + _listing("commands, which need no Spark", {**GROUP_SUMMARIES, **single, "config": _GROUPS["config"]}),
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"icekeep {version}")
@@ -235,7 +236,9 @@ def _foot(job: Job) -> str:
     if job.options is not None:
         cls: Any = resolve(job.options)
         told = [f"{one.encode_name}{_default(one.default)}" for one in msgspec.structs.fields(cls)]
-        title = "options of --option, with their defaults; one without goes by the table, or is not set:"
+        title = (
+            "options of --option; one without a default here goes by the table or by other options, or sets no limit:"
+        )
         listed = textwrap.fill(
             ", ".join(told), _WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
         )
@@ -320,6 +323,14 @@ def _distinct(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
         twice = next(key for key in keys if keys.count(key) > 1)
         raise UsageError(f"option {twice!r} is given twice")
     return options
+
+
+def said_with_flags(message: str, name: str) -> str:
+    """A message of the library, which names arguments of functions, as one that names the flags of a command."""
+    for setting in _settings(name):
+        if "_" in setting.argument:
+            message = re.sub(rf"(?:option )?\b{setting.argument}\b", setting.flag, message)
+    return message
 
 
 def _sentence(summary: str) -> str:

@@ -90,7 +90,7 @@ class Catalogs:
 
     def _where_it_looked(self) -> str:
         path = self._config.path
-        return f"not in {path}, nor in Spark's or PyIceberg's configuration" if path else "there is no --conf file"
+        return f"not in {path}, nor in Spark's or PyIceberg's configuration" if path else "there is no --config file"
 
     def _catalogs_of(self, number: int) -> Mapping[str, CatalogSettings]:
         while len(self._asked) <= number:
@@ -99,10 +99,15 @@ class Catalogs:
 
 
 class TableReference(msgspec.Struct, frozen=True):
-    """A table as the user named it, with the catalog that this means."""
+    """A table as the user named it, with the catalog that this means.
+
+    Attributes:
+        no_catalog: the first of three or more parts, which is no catalog: then it is taken for a namespace.
+    """
 
     catalog: CatalogSettings
     name: str
+    no_catalog: str | None = None
 
     @property
     def full_name(self) -> str:
@@ -126,6 +131,7 @@ def find_table(catalogs: Catalogs, table: str, catalog: str | None = None) -> Ta
         found = catalogs.find(first)
         if found is not None:
             return TableReference(found, rest)
+        return TableReference(catalogs.get(None), table, no_catalog=first)
     return TableReference(catalogs.get(catalog), table)
 
 

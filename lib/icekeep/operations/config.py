@@ -57,7 +57,7 @@ def read_config(path: str | None = None) -> Config:
     """Read a configuration file.
 
     Args:
-        path: the file, which must exist; null to read `DEFAULT_PATH` if it is there.
+        path: the file, which must exist; `None` to read `DEFAULT_PATH` if it is there.
 
     Raises:
         NotFoundError: there is no such file.
@@ -68,7 +68,7 @@ def read_config(path: str | None = None) -> Config:
         return Config(None, {})
     chosen = path or DEFAULT_PATH
     if not Path(chosen).exists():
-        raise NotFoundError(f"there is no configuration file {chosen!r}; name another with --conf", path=chosen)
+        raise NotFoundError(f"there is no configuration file {chosen!r}; name another with --config", path=chosen)
     return _config(read_document(chosen), chosen)
 
 

@@ -27,9 +27,9 @@ class RefShown(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     snapshot_id: int
     committed_at: str | None
-    max_reference_age_in_ms: int | None
+    max_ref_age_ms: int | None
     min_snapshots_to_keep: int | None
-    max_snapshot_age_in_ms: int | None
+    max_snapshot_age_ms: int | None
 
 
 class RefsShown(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ def _shown(name: str, ref: SnapshotRef, metadata: TableMetadata) -> RefShown:
         type=ref.type,
         snapshot_id=ref.snapshot_id,
         committed_at=None if snapshot is None else format_time(snapshot.timestamp_ms),
-        max_reference_age_in_ms=ref.max_ref_age_ms,
+        max_ref_age_ms=ref.max_ref_age_ms,
         min_snapshots_to_keep=ref.min_snapshots_to_keep,
-        max_snapshot_age_in_ms=ref.max_snapshot_age_ms,
+        max_snapshot_age_ms=ref.max_snapshot_age_ms,
     )

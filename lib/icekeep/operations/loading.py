@@ -8,6 +8,7 @@ from typing import Any
 
 from icekeep.catalog.base import Catalog, Table, parse_identifier
 from icekeep.catalog.open import open_catalog
+from icekeep.errors import NotFoundError
 from icekeep.operations.catalogs import Catalogs, TableReference
 from icekeep.operations.config import CatalogSettings, read_config
 from icekeep.planning.spark.conf import configured_properties
@@ -43,7 +44,15 @@ def open_settings(
 
 def load_table(reference: TableReference, *, runtime: Runtime = SYSTEM) -> Table:
     """Open the catalog of a table and load the table; raises what `open_settings` and `Catalog.load` raise."""
-    return open_settings(reference.catalog, runtime=runtime).load(parse_identifier(reference.name))
+    catalog = open_settings(reference.catalog, runtime=runtime)
+    try:
+        return catalog.load(parse_identifier(reference.name))
+    except NotFoundError as error:
+        if reference.no_catalog is None:
+            raise
+        raise NotFoundError(
+            f"{error.message}; {reference.no_catalog!r} is not configured as a catalog either", **error.facts
+        ) from error
 
 
 def _spark_properties() -> Mapping[str, str]:

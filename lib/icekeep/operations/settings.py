@@ -9,11 +9,10 @@ from icekeep.errors import ExpressionError, UsageError
 from icekeep.operations.documents import Entry
 from icekeep.settings import Kind, Setting
 from icekeep.spec.filters.parsing import parse_where
-from icekeep.spec.times import parse_span, parse_time
+from icekeep.spec.times import format_span, parse_span, parse_time, whole_days
 
 _MAX_LONG = 2**63 - 1
 _ALL = "all"
-_DAY_MS = 24 * 60 * 60 * 1000
 
 
 def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
@@ -28,7 +27,7 @@ def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
         case Kind.AGE:
             return _span(text, setting.minimum)
         case Kind.DAYS:
-            return _days(text)
+            return whole_days(text)
         case Kind.NUMBER:
             return _whole_number(text, setting.minimum)
         case Kind.NUMBER_OR_ALL:
@@ -109,17 +108,8 @@ def _check_filter(text: str, entry: Entry) -> None:
 def _span(text: str, minimum: int) -> int:
     span_ms = parse_span(text)
     if span_ms < minimum:
-        raise UsageError(f"the span {text!r} is too short")
+        raise UsageError(f"the span {text!r} is too short; give {format_span(minimum)} or more")
     return span_ms
-
-
-def _days(text: str) -> int:
-    if text.isascii() and text.isdigit():
-        return _whole_number(text, 0)
-    days, rest_ms = divmod(parse_span(text), _DAY_MS)
-    if rest_ms:
-        raise UsageError(f"{text!r} is not whole days; give them as 3 or 3d")
-    return days
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -25,10 +25,6 @@ DELETE_FILE_POS = _column(2147483545, "pos", LONG)
 DELETE_FILE_ROW_ID = 2147483544
 """Of `row`, whose type depends on the table: see `deleted_row_column`."""
 
-CHANGE_TYPE = _column(2147483543, "_change_type", STRING)
-CHANGE_ORDINAL = _column(2147483542, "_change_ordinal", INT, required=False)
-COMMIT_SNAPSHOT_ID = _column(2147483541, "_commit_snapshot_id", LONG, required=False)
-
 ROW_ID = _column(2147483540, "_row_id", LONG, required=False)
 LAST_UPDATED_SEQUENCE_NUMBER = _column(2147483539, "_last_updated_sequence_number", LONG, required=False)
 

@@ -29,7 +29,7 @@ def validated_ref(name: str, ref: SnapshotRef) -> SnapshotRef:
         if given is None:
             continue
         if limit in _OF_BRANCHES and not ref.is_branch:
-            raise UsageError(f"{name!r} is a tag; only a branch can have {limit}")
+            raise UsageError(f"{name!r} is a tag; only a branch can have {limit.replace('_', '-')}")
         if not 1 <= given <= greatest:
             raise OptionError(limit, given=given, expected=f"a whole number from 1 to {greatest}")
     return ref

@@ -14,7 +14,12 @@ Moment: TypeAlias = datetime | timedelta | str | int
 Span: TypeAlias = timedelta | str | int
 """A `timedelta`, text such as "7d", or milliseconds."""
 
+Days: TypeAlias = timedelta | str | int
+"""Whole days: a `timedelta`, text such as "3d" or "3", or their number."""
+
 _MS_PER_SECOND = 1000
+_DAY = timedelta(days=1)
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NS_PER_SECOND = 1_000_000_000
 _UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000}
@@ -38,7 +43,7 @@ def moment_ms(moment: Moment, now_ms: int) -> int:
     if isinstance(moment, timedelta):
         return now_ms - span_ms(moment)
     if _is_number(moment):
-        return moment
+        return _epoch_ms(moment, moment)
     if not isinstance(moment, datetime):
         raise UsageError(
             f"{moment!r} is no time; give a datetime with a time zone, a timedelta or text such as 7d for an age, ISO 8601, "
@@ -72,6 +77,29 @@ def span_ms(span: Span) -> int:
     return span // timedelta(milliseconds=1)
 
 
+def whole_days(days: Days) -> int:
+    """A number of days.
+
+    >>> whole_days(3), whole_days("3"), whole_days("1w"), whole_days(timedelta(days=3))
+    (3, 3, 7, 3)
+
+    Raises:
+        UsageError: it is no whole number of days.
+    """
+    if _is_number(days):
+        return days
+    if isinstance(days, str) and _NUMBER.fullmatch(days.strip()):
+        return int(days)
+    try:
+        span = timedelta(milliseconds=parse_span(days)) if isinstance(days, str) else days
+    except (UsageError, OverflowError):
+        span = None
+    # Less than a millisecond would be no day at all.
+    if not isinstance(span, timedelta) or span % _DAY or span < timedelta():
+        raise UsageError(f"{days!r} is not whole days; give them as 3 or 3d")
+    return span // _DAY
+
+
 def parse_time(text: str, now_ms: int) -> int:
     """Epoch milliseconds of a moment.
 
@@ -88,7 +116,7 @@ def parse_time(text: str, now_ms: int) -> int:
     if AGE.fullmatch(written):
         return now_ms - parse_span(written)
     if _EPOCH_MS.fullmatch(written):
-        return _epoch_ms(written)
+        return _epoch_ms(int(written), written)
     try:
         return parse_timestamp(written, _NS_PER_SECOND)[0] // (_NS_PER_SECOND // _MS_PER_SECOND)
     except (ValueError, OverflowError) as error:
@@ -141,8 +169,7 @@ def _is_number(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _epoch_ms(written: str) -> int:
-    moment_ms = int(written)
+def _epoch_ms(moment_ms: int, written: object) -> int:
     if 0 < moment_ms < _EARLIEST_MS:
         raise UsageError(
             f"the time {written!r} would be {format_time(moment_ms)}: a number is epoch milliseconds, not seconds; "

@@ -36,7 +36,7 @@ _FAR = 1 << 31
 """Beyond the end of any text: left to find the end itself, Arrow counts wrong."""
 
 _MAX_HEADS = 32
-_LONGEST_BYTES = 1024
+_MAX_VALUE_BYTES = 1024
 """Paths are filled up to the length of the longest; longer ones, which no object store has, are hashed one by one."""
 
 _HEAD = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?)?(?=/)")
@@ -276,10 +276,10 @@ def _bytes_and_lengths(raw: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int
 def _hashes(texts: pa.Array) -> NDArray[np.uint64]:
     """One hash for each text: its words of eight bytes, the last filled up with zeros, are mixed in one after another."""
     _, lengths = _bytes_and_lengths(texts)
-    if not len(lengths) or int(lengths.max()) <= _LONGEST_BYTES:
+    if not len(lengths) or int(lengths.max()) <= _MAX_VALUE_BYTES:
         return _padded_hashes(texts, lengths)
     hashes = np.empty(len(texts), np.uint64)
-    is_long = lengths > _LONGEST_BYTES
+    is_long = lengths > _MAX_VALUE_BYTES
     hashes[~is_long] = _hashes(texts.filter(pa.array(~is_long)))
     for row in np.flatnonzero(is_long).tolist():
         hashes[row : row + 1] = _padded_hashes(texts.take(pa.array([row])), lengths[row : row + 1])

@@ -20,7 +20,7 @@ from icekeep.commit.changes.manage_refs import (
     ref_exists,
 )
 from icekeep.commit.retry import commit
-from icekeep.errors import NotFoundError, UsageError
+from icekeep.errors import NotFoundError, OptionError, UsageError
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
@@ -57,16 +57,16 @@ def create_branch(
         empty = CreateBranchOfEmptyTable(
             name=name,
             min_snapshots_to_keep=min_snapshots_to_keep,
-            max_snapshot_age_ms=_ms(max_snapshot_age),
-            max_ref_age_ms=_ms(max_ref_age),
+            max_snapshot_age_ms=_age_ms("max_snapshot_age", max_snapshot_age),
+            max_ref_age_ms=_age_ms("max_ref_age", max_ref_age),
         )
         return commit(table, empty, runtime=runtime).table
     ref = SnapshotRef(
         snapshot_id=start_id,
         type="branch",
         min_snapshots_to_keep=min_snapshots_to_keep,
-        max_snapshot_age_ms=_ms(max_snapshot_age),
-        max_ref_age_ms=_ms(max_ref_age),
+        max_snapshot_age_ms=_age_ms("max_snapshot_age", max_snapshot_age),
+        max_ref_age_ms=_age_ms("max_ref_age", max_ref_age),
     )
     return commit(table, CreateRef(name, ref), runtime=runtime).table
 
@@ -94,7 +94,7 @@ def create_tag(
     tagged_id = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
     if tagged_id is None:
         raise NotFoundError(f"table {table.name!r} has no snapshot that {name!r} could name")
-    ref = SnapshotRef(snapshot_id=tagged_id, type="tag", max_ref_age_ms=_ms(max_ref_age))
+    ref = SnapshotRef(snapshot_id=tagged_id, type="tag", max_ref_age_ms=_age_ms("max_ref_age", max_ref_age))
     return commit(table, CreateRef(name, ref), runtime=runtime).table
 
 
@@ -185,8 +185,8 @@ def set_ref_retention(
     change = SetRefRetention(
         name=name,
         min_snapshots_to_keep=min_snapshots_to_keep,
-        max_snapshot_age_ms=_ms(max_snapshot_age),
-        max_ref_age_ms=_ms(max_ref_age),
+        max_snapshot_age_ms=_age_ms("max_snapshot_age", max_snapshot_age),
+        max_ref_age_ms=_age_ms("max_ref_age", max_ref_age),
     )
     return commit(table, change, runtime=runtime).table
 
@@ -209,8 +209,14 @@ def head_to_commit_to(metadata: TableMetadata, branch: str) -> Snapshot | None:
     return metadata.head(branch)
 
 
-def _ms(span: Span | None) -> int | None:
-    return None if span is None else span_ms(span)
+def _age_ms(argument: str, span: Span | None) -> int | None:
+    """The age that an argument gives in ms; less than one would be no limit that the format can hold."""
+    if span is None:
+        return None
+    age_ms = span_ms(span)
+    if age_ms < 1:
+        raise OptionError(argument, given=str(span), expected="an age of 1 ms or more, as in 7d")
+    return age_ms
 
 
 def _check_free(table: Table, name: str) -> None:

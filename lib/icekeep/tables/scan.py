@@ -17,7 +17,7 @@ from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.scan.task_groups import PlannedRows, dealt_out, packed_tasks, planned_rows
 from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.row_types import spark_columns, spark_rows
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, check_source, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks, executor_slots
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -67,6 +67,7 @@ def scan(
         UnsupportedError: the table is encrypted, or Spark has no type for a column; when rows are read, also where a task has
             not the memory for a row group.
     """
+    check_source(spark)
     opened = open_scan(table, where=where, runtime=runtime, **version)
     wanted = _selected(opened.version.schema, select, table.metadata)
     columns = spark_columns(wanted)

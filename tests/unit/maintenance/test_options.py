@@ -83,12 +83,24 @@ def test_a_wrong_option_is_refused_and_the_error_says_what_to_give(name, given, 
     assert raised.value.facts["option"] == name
 
 
-@pytest.mark.parametrize("name", ["min_input_files", "count", "Rewrite-All", ""])
-def test_an_option_that_does_not_exist_is_refused_and_those_that_do_are_named(name):
+KNOWN = "one of delete-ratio, job-order, max-files, min-input-files, rewrite-all"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("min_input_files", "did you mean 'min-input-files'?"),
+        ("min-input-file", "did you mean 'min-input-files'?"),
+        ("Rewrite-All", "did you mean 'rewrite-all'?"),
+        ("colour", f"give {KNOWN}"),
+        ("", f"give {KNOWN}"),
+    ],
+)
+def test_an_option_that_does_not_exist_is_refused_and_what_may_be_meant_is_named(name, hint):
     with pytest.raises(OptionError) as raised:
         parse_options(SomeOptions, {name: "1"})
-    known = "delete-ratio, job-order, max-files, min-input-files, rewrite-all"
-    assert raised.value.message == f"option {name} is '1'; give an option that exists: {known}"
+    assert raised.value.message == f"there is no option {name!r}; {hint}"
+    assert raised.value.facts == {"option": name, "given": "1", "expected": KNOWN}
 
 
 def test_options_of_another_job_are_a_mistake_of_ours():

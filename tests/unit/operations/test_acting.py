@@ -220,7 +220,7 @@ WRONG = [
     ("ref fast-forward v1 --to main", "usage", "'v1' is a tag"),
     ("ref rename-branch main --to b", "usage", "main cannot be renamed"),
     ("ref rename-branch dev --to v1", "usage", "tag 'v1' exists already"),
-    ("ref set-retention v1 --min-snapshots-to-keep 3", "usage", "only a branch can have min_snapshots_to_keep"),
+    ("ref set-retention v1 --min-snapshots-to-keep 3", "usage", "only a branch can have min-snapshots-to-keep"),
     ("ref set-retention v1", "usage", "no limit to set on 'v1'; give at least one"),
     ("ref set-retention v2 --max-ref-age 1d", "not-found", "no branch or tag 'v2'"),
     ("ref publish --wap-id w9", "not-found", "no snapshot with the wap.id 'w9'"),

@@ -3,7 +3,7 @@ import pytest
 from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import ConfigError, NotFoundError
-from icekeep.operations.catalogs import TableReference
+from icekeep.operations.catalogs import Catalogs, TableReference, find_table
 from icekeep.operations.config import parse_config
 from icekeep.operations.loading import load_catalog, load_table, open_settings
 
@@ -59,3 +59,11 @@ def test_a_table_that_is_not_there_is_named_with_its_catalog(tmp_path):
     settings = parse_config(f"catalogs: {{c: {{type: hadoop, warehouse: {tmp_path}}}}}").catalogs["c"]
     with pytest.raises(NotFoundError, match=r"no table 'db\.t' in catalog 'c'"):
         load_table(TableReference(settings, "db.t"))
+
+
+def test_a_first_part_that_is_no_catalog_is_said_where_the_table_is_not_there(tmp_path):
+    config = parse_config(f"catalogs: {{c: {{type: hadoop, warehouse: {tmp_path}}}}}")
+    reference = find_table(Catalogs(config, dict, {}, tmp_path), "nope.db.t")
+    message = r"no table 'nope\.db\.t' in catalog 'c'.*; 'nope' is not configured as a catalog either$"
+    with pytest.raises(NotFoundError, match=message):
+        load_table(reference)

@@ -13,9 +13,6 @@ RESERVED = [
     (2147483546, "file_path", "string", columns.DELETE_FILE_PATH),
     (2147483545, "pos", "long", columns.DELETE_FILE_POS),
     (2147483544, "row", "struct<>", columns.deleted_row_column(StructType(()))),
-    (2147483543, "_change_type", "string", columns.CHANGE_TYPE),
-    (2147483542, "_change_ordinal", "int", columns.CHANGE_ORDINAL),
-    (2147483541, "_commit_snapshot_id", "long", columns.COMMIT_SNAPSHOT_ID),
     (2147483540, "_row_id", "long", columns.ROW_ID),
     (2147483539, "_last_updated_sequence_number", "long", columns.LAST_UPDATED_SEQUENCE_NUMBER),
 ]

@@ -99,7 +99,7 @@ def test_main_is_no_tag():
 
 @pytest.mark.parametrize("limit", ["min_snapshots_to_keep", "max_snapshot_age_ms"])
 def test_only_a_branch_has_limits_for_its_snapshots(limit):
-    with pytest.raises(UsageError, match=f"'t' is a tag; only a branch can have {limit}"):
+    with pytest.raises(UsageError, match=f"'t' is a tag; only a branch can have {limit.replace('_', '-')}"):
         validated_ref("t", replace(TAG, **{limit: 5}))
     assert validated_ref("b", replace(BRANCH, **{limit: 5}))
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import UsageError
-from icekeep.spec.times import format_span, format_time, moment_ms, parse_span, parse_time, span_ms
+from icekeep.spec.times import format_span, format_time, moment_ms, parse_span, parse_time, span_ms, whole_days
 
 NOW_MS = 1_767_225_600_000
 
@@ -44,6 +44,39 @@ def test_anything_else_is_an_error_that_says_what_to_give(text):
 def test_a_number_that_would_be_a_moment_in_1970_is_refused(text):
     with pytest.raises(UsageError, match="epoch milliseconds, not seconds"):
         parse_time(text, NOW_MS)
+
+
+@pytest.mark.parametrize("seconds", [1_767_225_600, 5])
+def test_so_is_such_a_number_from_python(seconds):
+    with pytest.raises(UsageError, match="epoch milliseconds, not seconds"):
+        moment_ms(seconds, NOW_MS)
+
+
+@pytest.mark.parametrize("days", [3, "3", " 3 ", "3d", "72h", timedelta(days=3)])
+def test_whole_days_are_a_number_a_text_or_a_timedelta(days):
+    assert whole_days(days) == 3
+
+
+@pytest.mark.parametrize(
+    "days",
+    [
+        True,
+        1.5,
+        None,
+        "",
+        "3x",
+        "-1",
+        "36h",
+        "1.5",
+        "９",
+        timedelta(hours=1),
+        timedelta(microseconds=1),
+        timedelta(days=-1),
+    ],
+)
+def test_what_is_no_whole_number_of_days_is_refused(days):
+    with pytest.raises(UsageError, match="not whole days; give them as 3 or 3d"):
+        whole_days(days)
 
 
 def test_a_wrong_date_says_why():

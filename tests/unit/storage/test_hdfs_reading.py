@@ -4,7 +4,7 @@ import pytest
 
 from icekeep.errors import InvalidTableError, UnavailableError
 from icekeep.storage.hdfs import HdfsStorage
-from icekeep.storage.hdfs_client import place_of
+from icekeep.storage.hdfs_client import hdfs_path
 
 
 class Client:
@@ -14,7 +14,7 @@ class Client:
         self.data, self.brings, self.size = data, brings, len(data)
 
     def at(self, location):
-        return self, place_of(location)
+        return self, hdfs_path(location)
 
     def read(self, path=None):
         return self.data[: self.brings] if path is None else self

@@ -189,10 +189,11 @@ def test_main_is_neither_dropped_nor_renamed(memory):
 
 
 def test_limits_are_checked(memory):
-    with pytest.raises(OptionError, match="max_ref_age_ms"):
-        create_tag(memory, "v1", max_ref_age=0)
+    for age in (0, "0d", timedelta(microseconds=5)):
+        with pytest.raises(OptionError, match=r"option max_ref_age is .*; give an age of 1 ms or more"):
+            create_tag(memory, "v1", max_ref_age=age)
     with pytest.raises(OptionError, match="min_snapshots_to_keep"):
         create_branch(memory, "dev", min_snapshots_to_keep=-1)
-    with pytest.raises(UsageError, match="only a branch"):
+    with pytest.raises(UsageError, match="only a branch can have max-snapshot-age-ms"):
         set_ref_retention(create_tag(memory, "v1"), "v1", max_snapshot_age=1)
     assert memory.catalog.load(memory.identifier).metadata.refs.keys() == {"main", "v1"}

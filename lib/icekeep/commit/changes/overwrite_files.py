@@ -28,7 +28,7 @@ from icekeep.spec.updates import Update
 class OverwriteFiles(msgspec.Struct, frozen=True, kw_only=True):
     """Live entries to remove, as they were read, a filter whose rows go, and data files to add.
 
-    Filters are not bound. `starting_snapshot_id` is the snapshot that was read; null: the table was empty. `isolation` is
+    Filters are not bound. `starting_snapshot_id` is the snapshot that was read; `None`: the table was empty. `isolation` is
     asked over `conflict_rows`; `None`: over `rows`, and over all new data where entries were named. Whatever the isolation,
     rows of a named file that were deleted since it was read do not come back in the files that replace it.
     """

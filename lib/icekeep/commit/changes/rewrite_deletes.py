@@ -8,7 +8,7 @@ import msgspec
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.dangling import MinNumbersAt
 from icekeep.commit.filtering import EntryReader, without_history
-from icekeep.commit.live_files import Manifests, least_sequence_number, live_manifests, remove
+from icekeep.commit.live_files import Manifests, live_manifests, min_data_sequence_number, remove
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug
 from icekeep.spec.applicability import (
@@ -161,7 +161,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
         asked = DeleteScopes.union([DeleteScopes({}, frozenset(self.named)), DeleteScopes.of(self.dangling, specs)])
         found = attempt.gathered(manifests.data, MinNumbersAt(without_history(base), asked))
         least = MinNumbers.union(found)
-        of_table = least_sequence_number(manifests.data, base, None)
+        of_table = min_data_sequence_number(manifests.data, base, None)
         for entry in self.dangling:
             if not is_dangling(entry, least, of_table, specs):
                 raise ConflictError(

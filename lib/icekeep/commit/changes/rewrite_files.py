@@ -38,7 +38,7 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         added: fewer rows than are removed where deletes were applied; none where no row is left.
         schema_id: that the added files were written with.
         applied_deletes: by the path of a removed file, which delete files its rewrite applied; a stored set says so itself.
-        moved_spec_ids: the partition specs of removed files whose rows are in files of another spec now; null: those that
+        moved_spec_ids: the partition specs of removed files whose rows are in files of another spec now; `None`: those that
             any added file differs from.
         format_version: of the table that was read, `None` where it does not matter.
         starting_sequence_number: of the snapshot that was read; `None`: `data_sequence_number`.

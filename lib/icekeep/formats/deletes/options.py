@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any, Literal
 
-from icekeep.errors import UsageError
+from icekeep.errors import PropertyError
 from icekeep.formats.puffin.deletion_vectors import FILE_FORMAT as PUFFIN
 from icekeep.formats.write_options import write_options
 from icekeep.spec.layout import data_layout
@@ -25,13 +25,13 @@ def delete_format(properties: Mapping[str, str]) -> str:
     """The format of new position and equality delete files: `PARQUET`, `ORC` or `AVRO`; that of data files by default.
 
     Raises:
-        UsageError: a table property names another one.
+        PropertyError: a table property names another one.
     """
     if _OF_DELETES not in properties:
         return write_options(properties).file_format
     named = properties[_OF_DELETES].upper()
     if named not in ("PARQUET", "ORC", "AVRO"):
-        raise UsageError(
+        raise PropertyError(
             f"table property {_OF_DELETES!r} is {properties[_OF_DELETES]!r}; set 'parquet', 'orc' or 'avro'",
             property=_OF_DELETES,
         )
@@ -42,14 +42,14 @@ def delete_granularity(properties: Mapping[str, str]) -> Granularity:
     """What new position delete files are for: single data files where the table does not say, as in Iceberg's Spark writers.
 
     Raises:
-        UsageError: the table property names something else.
+        PropertyError: the table property names something else.
     """
     text = properties.get(_GRANULARITY, "file").strip().lower()
     if text == "file":
         return "file"
     if text == "partition":
         return "partition"
-    raise UsageError(
+    raise PropertyError(
         f"table property {_GRANULARITY!r} is {properties[_GRANULARITY]!r}; set 'file' or 'partition'",
         property=_GRANULARITY,
     )

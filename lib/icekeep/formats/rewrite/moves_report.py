@@ -26,13 +26,13 @@ def reported_moves(
     storage: Storage,
     pieces: Sequence[MovedPiece],
     origins: tuple[str, ...] | None,
-    most_bytes: int = MAX_REPORTED_BYTES,
+    max_bytes: int = MAX_REPORTED_BYTES,
 ) -> RowMoves | None:
     """What a task reports of pieces that it read; `None` where it is not asked for.
 
     Args:
         origins: where they were put, if the rows have any.
-        most_bytes: pieces that take more go into storage.
+        max_bytes: pieces that take more go into storage.
     """
     if task.moves_directory is None:
         return None
@@ -45,7 +45,7 @@ def reported_moves(
         reading = blake2b(encoded, digest_size=_HASH_BYTES).digest()
         if task.key_range.lower is not None:
             return RowMoves(origins=origins, reading=reading)
-    if len(encoded) <= most_bytes:
+    if len(encoded) <= max_bytes:
         return RowMoves(pieces=tuple(pieces), origins=origins, reading=reading)
     location = spilled_location(task, "pieces")
     with storage.write(location) as stream:

@@ -173,5 +173,5 @@ def task_options(task: RewriteTask) -> WriteOptions:
     options = write_options(
         task.properties, task.schema, task.sort_order, target_file_size_bytes=task.target_file_size_bytes
     )
-    most_bytes = TaskMemory(task_memory_bytes(task.slots)).row_group_bytes
-    return msgspec.structs.replace(options, row_group_arrow_bytes=min(options.row_group_arrow_bytes, most_bytes))
+    max_bytes = TaskMemory(task_memory_bytes(task.slots)).row_group_bytes
+    return msgspec.structs.replace(options, row_group_arrow_bytes=min(options.row_group_arrow_bytes, max_bytes))

@@ -23,7 +23,7 @@ class FilePiece(msgspec.Struct, frozen=True, kw_only=True):
         size_bytes: of the piece.
         spec_id: of the file's partition spec.
         partition: the file's partition tuple.
-        split: the first byte and the number of bytes of the piece: row groups or stripes that begin there; null for the
+        split: the first byte and the number of bytes of the piece: row groups or stripes that begin there; `None` for the
             whole file.
         first_row_id, data_sequence_number: of the file's entry, which its rows inherit.
         deletes: positions in the task's `delete_files` of those that reach the file, as runs.
@@ -62,17 +62,17 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
         sort_order: of the table, whose columns keep bounds.
         sort_order_id: what the new files say of the order of their rows.
         ordering: of the rows; `None` leaves them as they are.
-        key_range: which rows of the pieces are this task's; null for all.
+        key_range: which rows of the pieces are this task's; `None` for all.
         files_count: of rows that are ordered and of one partition: how many files they are dealt out to, evenly by their
             number, which is known once they are sorted; a file still ends at the target size. `None`: at the target size only.
         budget_bytes: how much memory the rows that are to be ordered may take before they are put on disk.
-        keeps_lineage: whether the new files store the lineage of rows; null if they shall where a piece has a first row id.
+        keeps_lineage: whether the new files store the lineage of rows; `None` if they shall where a piece has a first row id.
             Tasks that read and tasks that write the same rows must say the same.
         moves_pages: whether data pages of small Parquet files may be moved as they are, where no row changes.
         slots: how many tasks share the executor's memory, this one among them.
         is_local: whether the executor is this machine's only one, with a local master.
         verifies: whether the rows that go in are hashed, and those that the new files hold in the end.
-        moves_directory: where the task puts what it tells of where its rows went and is too large for its report; null where
+        moves_directory: where the task puts what it tells of where its rows went and is too large for its report; `None` where
             that is not asked for.
     """
 
@@ -125,9 +125,9 @@ class RewriteOutcome(msgspec.Struct, frozen=True, kw_only=True):
         live_count: those of them that are not deleted, whatever the key range.
         stitched_count: how many of `files` were put together from whole row groups.
         peak_bytes: the most memory of the process at the end of the task (resident set).
-        moves: where the rows went that were read; null where that was not asked for.
-        hash_in: of the live rows that were read, whatever the key range; null where that was not asked for.
-        hash_out: of the rows that `files` hold, read from storage again; null where that was not asked for.
+        moves: where the rows went that were read; `None` where that was not asked for.
+        hash_in: of the live rows that were read, whatever the key range; `None` where that was not asked for.
+        hash_out: of the rows that `files` hold, read from storage again; `None` where that was not asked for.
     """
 
     files: tuple[DataFile, ...]

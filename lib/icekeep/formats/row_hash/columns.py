@@ -34,7 +34,7 @@ from icekeep.formats.row_hash.words import Words, bytes_of, null_mask, words_of
 from icekeep.spec.defaults import initial_value
 from icekeep.spec.types import UNKNOWN, ListType, MapType, NestedField, StructType, Type, child_fields
 
-_LONGEST_BYTES = 8 * MAX_WORDS
+_MAX_VALUE_BYTES = 8 * MAX_WORDS
 
 _NESTED = (StructType, ListType, MapType)
 
@@ -132,9 +132,9 @@ class _Texts(Column):
             lengths[nulls] = 0
         lanes.add(lengths.view(np.uint64), LENGTH, self._keys, nulls)
         longest = int(lengths.max())
-        if longest > _LONGEST_BYTES:
-            self._add_long(begins, lengths, np.flatnonzero(lengths > _LONGEST_BYTES), lanes)
-            lengths[lengths > _LONGEST_BYTES] = 0
+        if longest > _MAX_VALUE_BYTES:
+            self._add_long(begins, lengths, np.flatnonzero(lengths > _MAX_VALUE_BYTES), lanes)
+            lengths[lengths > _MAX_VALUE_BYTES] = 0
         total, width = int(lengths.sum()), -(-longest // 8) * 8
         has_others = total < offsets[-1] - offsets[0]
         if not has_others and width * len(lengths) <= _MAX_PADDING * total:

@@ -36,7 +36,7 @@ from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
 from icekeep.planning.scan.plan import open_scan
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, check_source, started
 from icekeep.planning.spark.tasks import executor_slots, is_local, parallelism
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import SYSTEM, Runtime
@@ -92,6 +92,7 @@ def compact(  # noqa: PLR0913 - the arguments of Iceberg's procedure
         ConflictError: others kept changing files that were to be replaced, however often these were planned anew.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
+    check_source(spark)
     began_ms = runtime.monotonic_ms()
     asked = _Asked(
         strategy=strategy, sort_order=sort_order, where=where, options=options or {}, branch=branch, verify=verify
@@ -144,6 +145,7 @@ def plan_compaction(  # noqa: PLR0913 - as `compact`
     runtime: Runtime = SYSTEM,
 ) -> CompactionPreview:
     """Say what `compact` with the same arguments would do; raises as it does, and writes nothing."""
+    check_source(spark)
     asked = _Asked(
         strategy=strategy, sort_order=sort_order, where=where, options=options or {}, branch=branch, verify=verify
     )

@@ -32,7 +32,7 @@ class KeyColumn(msgspec.Struct, frozen=True, kw_only=True):
     """One column of an order.
 
     Attributes:
-        bounds_length: at how many characters or bytes the table cuts bounds; null where it does not.
+        bounds_length: at how many characters or bytes the table cuts bounds; `None` where it does not.
         bytes_count: how many bytes of a value count on a curve; `None` for all.
     """
 
@@ -67,7 +67,7 @@ class ColumnFacts(msgspec.Struct, frozen=True):
 
 
 def key_space(ordering: Ordering, metadata: TableMetadata) -> KeySpace | None:
-    """Where files may be found in an order; null where bounds cannot tell, because the table keeps none of its columns."""
+    """Where files may be found in an order; `None` where bounds cannot tell, because the table keeps none of its columns."""
     modes = metrics_modes(metadata.properties, metadata.schema, metadata.sort_order)
     if ordering.curve is not None:
         columns = _curve_columns(ordering.curve, metadata, modes)

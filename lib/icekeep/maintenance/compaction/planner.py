@@ -71,7 +71,7 @@ def plan(  # noqa: PLR0913 - what a run is asked for, and where it is kept
         branch: whose head the scan reads.
         only: paths of the files that may be rewritten; `None` for all.
         directory: of this plan alone, where tasks put the files of groups where files are many, for `plan.group_files`;
-            whoever gave it removes `plan.plan_locations` in the end. With null, for a preview, they are kept nowhere.
+            whoever gave it removes `plan.plan_locations` in the end. With `None`, for a preview, they are kept nowhere.
         driver_limit: up to so many entries, deletes among them, are packed on the driver.
 
     Raises:

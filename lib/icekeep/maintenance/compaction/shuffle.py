@@ -73,12 +73,12 @@ _FACTS = pa.schema(
 
 
 class _Reading(msgspec.Struct, frozen=True):
-    """`most_bytes`: what is told of moves that takes more goes into storage."""
+    """`max_bytes`: what is told of moves that takes more goes into storage."""
 
     task: RewriteTask
     points: tuple[bytes, ...]
     storage: Storage
-    most_bytes: int
+    max_bytes: int
 
 
 class _Told(msgspec.Struct, frozen=True):
@@ -112,13 +112,13 @@ def shuffled(whole: RewriteTask, points: Sequence[bytes], spark: SparkSession, s
     parts = len(points) + 1
     bins = balanced(whole.pieces, attrgetter("size_bytes"), parallelism(spark) * _READERS_A_SLOT)
     # One task is told the moves of all that read, and tells them all.
-    most_bytes = MAX_REPORTED_BYTES // max(1, len(bins))
+    max_bytes = MAX_REPORTED_BYTES // max(1, len(bins))
     readings = [
         _Reading(
             msgspec.structs.replace(whole, pieces=tuple(some), partition_id=number),
             tuple(points),
             storage,
-            most_bytes,
+            max_bytes,
         )
         for number, some in enumerate(bins)
     ]
@@ -171,7 +171,7 @@ def _read(reading: _Reading) -> Iterator[pa.RecordBatch]:
             facts = [place.slice(start, size), *untold, origins.slice(start, size)]
             yield pa.RecordBatch.from_arrays([*facts, *batch.columns], schema=schema)
             start += size
-    moves = reported_moves(task, reading.storage, rows.pieces, () if task.has_origins else None, reading.most_bytes)
+    moves = reported_moves(task, reading.storage, rows.pieces, () if task.has_origins else None, reading.max_bytes)
     told = (
         int(places[0]),
         rows.read_count,

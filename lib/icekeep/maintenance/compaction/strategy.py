@@ -68,7 +68,7 @@ def chosen_strategy(
             raise UsageError(
                 f"strategy {BINPACK} takes no sort order ({sort_order!r}); give strategy {SORT}", strategy=strategy
             )
-        _refuse(options, (*_BY_ANY_ORDER, *_BY_ZORDER), f"nothing, strategy {BINPACK} has no such option")
+        _refuse(options, (*_BY_ANY_ORDER, *_BY_ZORDER), f"a strategy of {SORT}")
         return Strategy(text=BINPACK)
     if sort_order is None:
         found = _by_table_order(metadata)
@@ -77,7 +77,7 @@ def chosen_strategy(
     else:
         found = _by_keys(keys, metadata)
     if found.ordering is None or found.ordering.curve is None or found.ordering.curve.kind != "zorder":
-        _refuse(options, _BY_ZORDER, "it with a z-order only")
+        _refuse(options, _BY_ZORDER, "a sort order such as zorder(a, b)")
     return msgspec.structs.replace(
         found,
         compression_factor=options.compression_factor or 1.0,
@@ -177,8 +177,8 @@ def _field_text(field: SortField, schema: Schema) -> str:
     return f"{term} {field.direction.upper()} {field.null_order.replace('-', ' ').upper()}"
 
 
-def _refuse(options: RewriteDataFilesOptions, names: Sequence[str], expected: str) -> None:
+def _refuse(options: RewriteDataFilesOptions, names: Sequence[str], needed: str) -> None:
     for name in names:
         given = getattr(options, name.replace("-", "_"))
         if given is not None:
-            raise OptionError(name, given=given, expected=expected)
+            raise OptionError(name, given=given, expected=f"it together with {needed}, or leave it out")

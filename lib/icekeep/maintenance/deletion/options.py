@@ -5,20 +5,16 @@ Iceberg has none of them. Ages are texts as `36h`; `0` is none.
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, field
 
-from icekeep.errors import OptionError
+from icekeep.errors import OptionError, UsageError
 from icekeep.maintenance.options import Options, parse_options
 from icekeep.spec.filters.ages import age_ms
-from icekeep.spec.times import span_ms
+from icekeep.spec.times import Days, whole_days
 
 DAY_MS = 24 * 60 * 60 * 1000
-
-Days: TypeAlias = int | timedelta | str
-"""Whole days: their number, a `timedelta`, or text such as "3d"."""
 
 TRASH_DAYS = 3
 """How long deleted files stay in the trash on local disks and HDFS, where moving a file costs no more than deleting it."""
@@ -146,20 +142,16 @@ def accepted_names(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(set(given)))
 
 
-def whole_days(given: Days | None) -> int | None:
-    """So many days as a number.
+def asked_trash_days(given: Days | None) -> int | None:
+    """The argument `trash` of a job as a number.
 
     Raises:
         OptionError: it is no whole number of days.
-        UsageError: a text is no span.
     """
-    if given is None or isinstance(given, int):
-        return given
-    days, rest_ms = divmod(span_ms(given), DAY_MS)
-    # Less than a millisecond would be no day at all, and files would be deleted at once.
-    if rest_ms or (isinstance(given, timedelta) and given.microseconds):
-        raise OptionError("trash", given=str(given), expected="whole days, as in 3 or 3d")
-    return days
+    try:
+        return None if given is None else whole_days(given)
+    except UsageError:
+        raise OptionError("trash", given=str(given), expected="whole days, as in 3 or 3d") from None
 
 
 def trash_days(given: int | None, scheme: str) -> int:
@@ -169,7 +161,7 @@ def trash_days(given: int | None, scheme: str) -> int:
         given: what the operator says; `None` for the default of the store.
 
     Raises:
-        OptionError: it is no number of days.
+        OptionError: there are no so many days.
     """
     if given is None:
         return TRASH_DAYS if scheme in _TRASH_SCHEMES else 0

@@ -117,7 +117,7 @@ def refuse_if_gc_is_disabled(metadata: TableMetadata) -> None:
     if not is_gc_enabled(metadata):
         raise SafetyError(
             f"the table at {metadata.location!r} has gc.enabled={metadata.properties['gc.enabled']}: "
-            "its files may belong to other tables too, so nothing is expired or deleted"
+            "its files may belong to other tables too, so nothing is expired or deleted; if they do not, set it to true"
         )
 
 

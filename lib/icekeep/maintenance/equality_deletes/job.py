@@ -27,7 +27,7 @@ from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
 from icekeep.planning.scan.plan import open_scan
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, check_source, started
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -82,6 +82,7 @@ def convert_equality_deletes(
         ConflictError: others kept changing what the deletes reach.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
+    check_source(spark)
     began_ms = runtime.monotonic_ms()
     policy = RetryPolicy.of(table.metadata)
     for number in count(1):
@@ -111,6 +112,7 @@ def plan_convert_equality_deletes(
     runtime: Runtime = SYSTEM,
 ) -> ConversionPreview:
     """Say what `convert_equality_deletes` with the same arguments would do; raises as it does, and writes nothing."""
+    check_source(spark)
     return _Run(table, spark, where, options or {}, branch, SILENT, runtime).plan().preview
 
 

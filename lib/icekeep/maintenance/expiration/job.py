@@ -16,11 +16,10 @@ from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier, finis
 from icekeep.maintenance.deletion.neighbours import neighbours
 from icekeep.maintenance.deletion.options import (
     DAY_MS,
-    Days,
     ExpirationOptions,
+    asked_trash_days,
     checked_options,
     trash_days,
-    whole_days,
 )
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import territory
@@ -38,11 +37,11 @@ from icekeep.maintenance.expiration.plan import (
 from icekeep.maintenance.expiration.result import ExpireSnapshotsResult, result
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.planning.refusals import refuse_encrypted
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.source import SparkSource, check_source
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import select_expired
-from icekeep.spec.times import Moment
+from icekeep.spec.times import Days, Moment
 from icekeep.storage.locations import parse_location
 
 __all__ = ["ExpirationPlan", "ExpireSnapshotsResult", "expire_snapshots", "plan_expire_snapshots"]
@@ -95,7 +94,8 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
 
     Spec: "Snapshot Retention Policy"; properties `history.expire.*`, `gc.enabled`.
     """
-    trash = whole_days(trash)
+    check_source(spark)
+    trash = asked_trash_days(trash)
     checked = check_arguments(
         table.metadata, trash=trash, max_concurrent_deletes=max_concurrent_deletes, options=options
     )
@@ -155,9 +155,10 @@ def plan_expire_snapshots(  # noqa: PLR0913 - as the job
 
     Nothing is written: plans of earlier runs stay as they are, and only our clock is asked what time it is.
     """
+    check_source(spark)
     metadata = table.metadata
     checked = check_arguments(
-        metadata, trash=whole_days(trash), max_concurrent_deletes=max_concurrent_deletes, options=options
+        metadata, trash=asked_trash_days(trash), max_concurrent_deletes=max_concurrent_deletes, options=options
     )
     around = neighbours(table, refuses_overlap=False, listener=listener)
     now_ms = runtime.now_ms()

@@ -20,16 +20,17 @@ class GroupGain(msgspec.Struct, frozen=True, kw_only=True):
     """One partition spec's manifests of data or of delete files; sizes in bytes.
 
     Attributes:
-        manifests_count, manifests_bytes: of those that are rewritten, and what comes of them.
-        opened_count, max_opened_count, opened_bytes: how many manifests, of all of the spec, a filter on one partition
-            opens: the mean, the most, and their bytes; looked at for a thousand partitions at most.
+        manifests_count, rewritten_bytes_count: of the manifests that are rewritten.
+        added_manifests_count, added_bytes_count: of those that come of them.
+        opened_before, opened_after: how many manifests, of all of the spec, a filter on one partition opens, in the mean;
+            `max_opened_*` is the most and `opened_bytes_*` their bytes. A thousand partitions are looked at, at most.
     """
 
     spec_id: int
     content: str
     manifests_count: int
     added_manifests_count: int
-    manifests_bytes: int
+    rewritten_bytes_count: int
     added_bytes_count: int
     entries_count: int
     opened_before: float
@@ -60,7 +61,7 @@ def group_gain(table: Table, done: Rewritten) -> GroupGain:
         content=group.content.name.lower(),
         manifests_count=len(group.rewritten) + len(group.empty),
         added_manifests_count=len(done.added),
-        manifests_bytes=sum(m.manifest_length for m in (*group.rewritten, *group.empty)),
+        rewritten_bytes_count=sum(m.manifest_length for m in (*group.rewritten, *group.empty)),
         added_bytes_count=sum(m.manifest_length for m in done.added),
         entries_count=sum(m.live_files_count or 0 for m in group.rewritten),
         opened_before=round(before.mean_manifests, 2),

@@ -16,7 +16,7 @@ from icekeep.maintenance.manifests.options import RewriteManifestsOptions, check
 from icekeep.maintenance.manifests.plan import RewriteManifestsPlan, plan_rewrite_manifests
 from icekeep.maintenance.manifests.result import RewriteManifestsResult
 from icekeep.maintenance.manifests.rewriting import rewrite_once
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.source import SparkSource, check_source
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.snapshots import MAIN
@@ -72,6 +72,7 @@ def rewrite_manifests(  # noqa: PLR0913 - the arguments of Iceberg's procedure, 
         SafetyError: the table was dropped and made again meanwhile.
         OutcomeUnknownError: the commit may or may not have landed.
     """
+    check_source(spark)
     policy = RetryPolicy.of(table.metadata)
     for number in count(1):
         request = check_arguments(

@@ -13,7 +13,7 @@ from icekeep.maintenance.manifests.candidates import candidates
 from icekeep.maintenance.manifests.execute import Rewritten, foreseen
 from icekeep.maintenance.manifests.gains import FilterGain, GroupGain, filter_gains, group_gain, largest, measured_ms
 from icekeep.maintenance.manifests.options import RewriteManifestsOptions, RewriteRequest, check_arguments
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.source import SparkSource, check_source
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import ManifestFile
@@ -40,7 +40,7 @@ class RewriteManifestsPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What would be done to the manifests of `snapshot_id`, the head of `branch`; none if there is nothing to gain.
 
     Attributes:
-        manifests_count, manifests_bytes, entries_count: of the manifests that are rewritten, those among them that hold no
+        manifests_count, rewritten_bytes_count, entries_count: of the manifests that are rewritten, those among them that hold no
             live file and are left out.
         expected_manifests_count: what comes of them.
         left_alone_manifests_count: that would be rewritten, if rewriting did not lose what is not known of them: fields, or
@@ -56,7 +56,7 @@ class RewriteManifestsPlan(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_id: int | None
     target_size_bytes: int
     manifests_count: int = 0
-    manifests_bytes: int = 0
+    rewritten_bytes_count: int = 0
     entries_count: int = 0
     expected_manifests_count: int = 0
     left_alone_manifests_count: int = 0
@@ -83,6 +83,7 @@ def plan_rewrite_manifests(  # noqa: PLR0913 - the arguments of the job
     runtime: Runtime = SYSTEM,
 ) -> RewriteManifestsPlan:
     """Say what `rewrite_manifests` would do with these arguments; raises what it raises before it commits."""
+    check_source(spark)
     request = check_arguments(
         table.metadata,
         spec_id=spec_id,
@@ -102,7 +103,7 @@ def plan_rewrite_manifests(  # noqa: PLR0913 - the arguments of the job
         snapshot_id=chosen.snapshot_id,
         target_size_bytes=chosen.target_bytes,
         manifests_count=len(chosen.replaced),
-        manifests_bytes=sum(m.manifest_length for m in chosen.replaced),
+        rewritten_bytes_count=sum(m.manifest_length for m in chosen.replaced),
         entries_count=sum(gain.entries_count for gain in gains),
         expected_manifests_count=sum(gain.added_manifests_count for gain in gains),
         left_alone_manifests_count=sum(group.left_alone_count for group in chosen.groups),

@@ -87,7 +87,7 @@ class RunWriter(msgspec.Struct, frozen=True, kw_only=True):
         builder = self._builder(location)
         partitions: set[bytes] = set()
         for block in (block for table in records for batch in table.to_batches() for block in record_blocks(batch)):
-            builder.add_block(block.payload, block.files_count, block.rows_count, block.least_sequence_number)
+            builder.add_block(block.payload, block.files_count, block.rows_count, block.min_sequence_number)
             partitions.update(block.partitions)
         codec = PartitionCodec(self.target.partition)
         builder.add_partitions(map(codec.decode, partitions))

@@ -37,7 +37,7 @@ def refuse_neighbours(table: Table, found: Neighbours) -> None:
         raise SafetyError(
             f"files below table {table.name!r} may belong to others: tables {', '.join(map(repr, names[:_NAMED_TABLES]))}{more} "
             "cannot be loaded, so that it is not known where their files are; nothing is deleted; repair them, drop them from "
-            "the catalog without purging them, or, if you know that they lie elsewhere, name them with --accept-unreadable",
+            "the catalog without purging them, or, if you know that they lie elsewhere, name them in accept_unreadable",
             tables=list(names),
         )
 

@@ -8,15 +8,15 @@ from typing import Any
 
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT, Listener
-from icekeep.maintenance.deletion.options import Days, OrphanOptions, accepted_names, checked_options, whole_days
+from icekeep.maintenance.deletion.options import OrphanOptions, accepted_names, asked_trash_days, checked_options
 from icekeep.maintenance.orphans.candidates import KeptFiles
 from icekeep.maintenance.orphans.execute import remove_orphans
 from icekeep.maintenance.orphans.options import Search, mismatch_mode, spelling
 from icekeep.maintenance.orphans.plan import OrphanPlan, plan_orphans
 from icekeep.maintenance.orphans.result import RemoveOrphanFilesResult, planned_result, result
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.source import SparkSource, check_source
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.spec.times import Moment
+from icekeep.spec.times import Days, Moment
 
 __all__ = ["KeptFiles", "OrphanPlan", "RemoveOrphanFilesResult", "plan_remove_orphan_files", "remove_orphan_files"]
 
@@ -82,6 +82,7 @@ def remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
         UnsupportedError: the table is encrypted, or the mode is `DELETE`.
         TryAgainError: the catalog or the store is out of reach, or a commit to the table is under way.
     """
+    check_source(spark)
     search = _search(
         older_than=older_than,
         location=location,
@@ -124,6 +125,7 @@ def plan_remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's proc
     runtime: Runtime = SYSTEM,
 ) -> OrphanPlan:
     """Say what `remove_orphan_files` with the same arguments would do; raises as it does, but for a share that is too great."""
+    check_source(spark)
     search = _search(
         older_than=older_than,
         location=location,
@@ -158,7 +160,7 @@ def _search(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     accept_unreadable: Sequence[str],
     options: Mapping[str, Any] | OrphanOptions | None,
 ) -> Search:
-    days = whole_days(trash)
+    days = asked_trash_days(trash)
     given = checked_options(OrphanOptions, options, max_concurrent_deletes, days)
     return Search(
         older_than=older_than,

@@ -34,7 +34,7 @@ from icekeep.maintenance.position_deletes.tasks import TaskContext
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
 from icekeep.planning.scan.plan import open_scan
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, check_source, started
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.applicability import is_deletion_vector, path_digest
@@ -93,6 +93,7 @@ def rewrite_position_deletes(  # noqa: PLR0913 - the arguments of Iceberg's proc
         ConflictError: others kept changing what was to be replaced.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
+    check_source(spark)
     began_ms = runtime.monotonic_ms()
     run = _Run(table, spark, where, options or {}, branch, listener, runtime)
     converted = None
@@ -131,6 +132,7 @@ def plan_rewrite_position_deletes(
 
     Deletes that a conversion would make are not planned for: nobody knows them before.
     """
+    check_source(spark)
     run = _Run(table, spark, where, options or {}, branch, SILENT, runtime)
     shown = preview(run.plan(), table.metadata.format_version)
     if not convert_equality_deletes:

@@ -186,12 +186,12 @@ def _bins(files: list[Candidate], rules: GroupRules) -> Iterator[list[Candidate]
     """Neighbours by path; for vectors, files that may be for one data file are in one bin, since it gets one vector."""
     ordered = sorted(files, key=lambda one: (_first_path(one), one.file.file_path))
     items = _clusters(ordered) if rules.makes_vectors else [[one] for one in ordered]
-    most_bytes, max_files = rules.options.max_file_group_size_bytes, rules.options.max_file_group_input_files
+    max_bytes, max_files = rules.options.max_file_group_size_bytes, rules.options.max_file_group_input_files
     pending: list[Candidate] = []
     pending_bytes = 0
     for item in items:
         item_bytes = _bytes_of(item)
-        if pending and (pending_bytes + item_bytes > most_bytes or len(pending) + len(item) > max_files):
+        if pending and (pending_bytes + item_bytes > max_bytes or len(pending) + len(item) > max_files):
             yield pending
             pending, pending_bytes = [], 0
         pending += item

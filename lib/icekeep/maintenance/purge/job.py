@@ -30,7 +30,7 @@ from icekeep.maintenance.purge.unfinished import (
     purges_directory,
 )
 from icekeep.planning.refusals import refuse_encrypted
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.source import SparkSource, check_source
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
 
@@ -114,6 +114,7 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
         UsageError: `approve` is given without `purge`.
         OutcomeUnknownError: the catalog may or may not have forgotten it; no file is deleted.
     """
+    check_source(spark)
     checked = check_arguments(
         table.metadata, purge=purge, approve=approve, max_concurrent_deletes=max_concurrent_deletes, options=options
     )
@@ -183,6 +184,7 @@ def plan_drop_table(  # noqa: PLR0913 - as the job
     runtime: Runtime = SYSTEM,
 ) -> DropPlan:
     """Say what `drop_table` with the same arguments would delete; raises as it does."""
+    check_source(spark)
     checked = check_arguments(
         table.metadata, purge=purge, approve=approve, max_concurrent_deletes=max_concurrent_deletes, options=options
     )

@@ -65,7 +65,7 @@ def look_around(
         names = ", ".join(map(repr, around.unreadable[:5]))
         raise SafetyError(
             f"{table.name!r} is not purged: {names} in the same catalog cannot be loaded, and may lie in the same place; mend or "
-            "drop what cannot be loaded first or, if you know that it lies elsewhere, name it with --accept-unreadable",
+            "drop what cannot be loaded first or, if you know that it lies elsewhere, name it in accept_unreadable",
             tables=list(around.unreadable),
         )
     if is_dropped and around.unlisted_reason:

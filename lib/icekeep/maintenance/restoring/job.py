@@ -152,7 +152,7 @@ def _restored(
         snapshot_ids = _back(plan, landed.base.metadata, landed.table.metadata)
     try:
         if change is not None:
-            # A run that was still at the plan may have taken files away before it could see that they are in use again. Where
+            # A run that seemed dead may have taken files away before it could see that they are in use again. Where
             # the plan is gone by now, another restore was here and has seen to that.
             with suppress(MissingFileError):
                 late = move_back(plan, claim, storage, runtime, SILENT)

@@ -62,8 +62,8 @@ def _predicates(bound: Expression) -> Iterator[BoundPredicate]:
 _ASK_FOR_NULL = frozenset(
     {Operation.IS_NULL, Operation.NOT_NAN, Operation.NOT_EQ, Operation.NOT_IN, Operation.NOT_STARTS_WITH}
 )
-_MIN_ASKED = frozenset({Operation.LT, Operation.LT_EQ})
-_MAX_ASKED = frozenset({Operation.GT, Operation.GT_EQ})
+_ASK_FOR_MIN = frozenset({Operation.LT, Operation.LT_EQ})
+_ASK_FOR_MAX = frozenset({Operation.GT, Operation.GT_EQ})
 
 
 def _columns_needed(predicate: BoundPredicate) -> set[str]:
@@ -73,14 +73,14 @@ def _columns_needed(predicate: BoundPredicate) -> set[str]:
         needed.add("nan_value_counts")
     if operation in _ASK_FOR_NULL:
         needed.add("value_counts")
-    is_ordering = operation in _MIN_ASKED | _MAX_ASKED
+    is_ordering = operation in _ASK_FOR_MIN | _ASK_FOR_MAX
     if operation in UNARY_OPERATIONS or (is_ordering and type_ == UUID):
         return needed
     # NaN as one bound of floats says that the other cannot be relied on.
     needs_one = is_ordering and type_ not in (FLOAT, DOUBLE)
-    if not needs_one or operation in _MIN_ASKED:
+    if not needs_one or operation in _ASK_FOR_MIN:
         needed.add("lower_bounds")
-    if not needs_one or operation in _MAX_ASKED:
+    if not needs_one or operation in _ASK_FOR_MAX:
         needed.add("upper_bounds")
     return needed
 

@@ -73,7 +73,7 @@ def select_delete_manifests(
     schema: Schema,
     manifests: Sequence[ManifestFile],
     rows: Expression,
-    least_sequence_number: int,
+    min_sequence_number: int,
 ) -> ManifestSelection:
     """The delete manifests that may hold a delete for data files of a filter.
 
@@ -81,11 +81,11 @@ def select_delete_manifests(
     data. A manifest has no newer deletes than its own sequence number.
 
     Args:
-        least_sequence_number: no data file of the scan has a lower one.
+        min_sequence_number: no data file of the scan has a lower one.
     """
     selection = select_manifests(metadata, schema, manifests, rows)
-    newer = tuple(m for m in selection.opened if (m.sequence_number or 0) >= least_sequence_number)
-    older = tuple(m for m in selection.opened if (m.sequence_number or 0) < least_sequence_number)
+    newer = tuple(m for m in selection.opened if (m.sequence_number or 0) >= min_sequence_number)
+    older = tuple(m for m in selection.opened if (m.sequence_number or 0) < min_sequence_number)
     return msgspec.structs.replace(selection, opened=newer, skipped=selection.skipped + older)
 
 

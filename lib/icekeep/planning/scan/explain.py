@@ -11,7 +11,7 @@ from icekeep.planning.entries.decode import Decoded, EntryFilter, SpecFilter
 from icekeep.planning.entries.read import folded
 from icekeep.planning.scan.plan import FILE_COLUMNS, Scan, open_scan
 from icekeep.planning.scan.versions import VersionArguments
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.source import SparkSource, check_source
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.evaluators import file_may_match, manifest_may_match, partition_matches
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, And, BoundPredicate, Expression, Or, chain
@@ -71,8 +71,13 @@ def explain_file(
 
     Raises:
         NotFoundError: no manifest of the version lists such a file.
-        UsageError: several files' locations end so.
+        UsageError: several files' locations end so, or `file` is no text.
     """
+    if not isinstance(file, str):
+        raise UsageError(
+            f"{file!r} is no file; give the location of a data file, or the end of it, and then the session"
+        )
+    check_source(spark)
     scan = open_scan(table, where=where, runtime=runtime, **version)
     entry, manifest = _found(scan, spark, file)
     spec = scan.data.specs[manifest.partition_spec_id]

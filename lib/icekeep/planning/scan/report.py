@@ -16,7 +16,7 @@ from icekeep.planning.scan.explain import Explanation, explain_file
 from icekeep.planning.scan.plan import Scan, few_files, open_scan, planned_files_with_deletes
 from icekeep.planning.scan.tally import COLUMNS, FileSize, SizeDistribution, Tally
 from icekeep.planning.scan.versions import VersionArguments
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, check_source, started
 from icekeep.planning.spark.tasks import collected
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -114,6 +114,7 @@ def plan_scan(
     Raises:
         InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole, or deletes contradict the data.
     """
+    check_source(spark)
     began_ms = runtime.monotonic_ms()
     scan = open_scan(table, where=where, runtime=runtime, **version)
     result = _result(scan, spark)

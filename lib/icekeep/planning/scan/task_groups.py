@@ -28,7 +28,7 @@ from icekeep.planning.scan.plan import (
 )
 from icekeep.planning.scan.splits import FileToSplit, ReadOptions, Split, adapted_target_size, read_options, split_tasks
 from icekeep.planning.scan.versions import VersionArguments
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, check_source, started
 from icekeep.planning.spark.tasks import arrow_dataframe, collected, hash_keys, parallelism
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -130,6 +130,7 @@ def plan_tasks(
         UsageError: a property has a value that it cannot take.
         InvalidTableError, MissingFileError, UnsupportedError: as for `planned_files_with_deletes`.
     """
+    check_source(spark)
     scan = open_scan(table, where=where, runtime=runtime, **version)
     session = started(spark)
     packed = packed_tasks(scan, session)

@@ -1,6 +1,8 @@
 """Which state of a table a scan reads: a branch, a tag, a snapshot, a moment, or what was appended between two snapshots."""
 
-from typing import TypedDict, Unpack
+import operator
+from collections.abc import Mapping
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 
@@ -53,28 +55,46 @@ def chosen_version(metadata: TableMetadata, now_ms: int, **arguments: Unpack[Ver
 
     Raises:
         NotFoundError: there is no such branch, tag or snapshot, or the table had none at that moment.
-        UsageError: two of the arguments contradict one another, or the start is no ancestor of the end.
+        UsageError: there is no such argument, one has a value that it cannot take, two of them contradict one another, or the
+            start is no ancestor of the end.
     """
-    given = {name: value for name, value in arguments.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in arguments.items() if value is not None}
+    _check_known(given)
     end_id = given.pop("end_snapshot_id", None)
     if len(given) > 1:
-        flags = [name.replace("_", "-") for name in given]
-        raise UsageError(f"{' and '.join(flags)} contradict one another; give one of them")
-    match given:
-        case {"start_snapshot_id": int(start_id)}:
-            return _incremental(metadata, start_id, arguments.get("end_snapshot_id"))
-        case _ if end_id is not None:
-            raise UsageError("end-snapshot-id needs start-snapshot-id; a single snapshot is named by snapshot-id")
-        case {"snapshot_id": int(snapshot_id)}:
-            return _at(metadata, metadata.snapshot(snapshot_id))
-        case {"as_of": _} if (as_of := arguments.get("as_of")) is not None:
-            return _at(metadata, _snapshot_as_of(metadata, moment_ms(as_of, now_ms)))
-        case {"ref": str(ref)}:
-            head, named = metadata.head(ref), metadata.refs.get(ref)
-            if head is not None and named is not None and not named.is_branch:
-                return _at(metadata, head)
-            return Version(snapshot=head, schema=metadata.schema)
-    return Version(snapshot=metadata.head(MAIN), schema=metadata.schema)
+        raise UsageError(f"{' and '.join(given)} contradict one another; give one of them")
+    if end_id is not None and "start_snapshot_id" not in given:
+        raise UsageError("end_snapshot_id needs start_snapshot_id; a single snapshot is named by snapshot_id")
+    if (start_id := given.get("start_snapshot_id")) is not None:
+        end_id = None if end_id is None else _snapshot_id("end_snapshot_id", end_id)
+        return _incremental(metadata, _snapshot_id("start_snapshot_id", start_id), end_id)
+    if (snapshot_id := given.get("snapshot_id")) is not None:
+        return _at(metadata, metadata.snapshot(_snapshot_id("snapshot_id", snapshot_id)))
+    if (as_of := given.get("as_of")) is not None:
+        return _at(metadata, _snapshot_as_of(metadata, moment_ms(as_of, now_ms)))
+    ref = given.get("ref", MAIN)
+    if not isinstance(ref, str):
+        raise UsageError(f"ref is {ref!r}; give the name of a branch or tag")
+    head, named = metadata.head(ref), metadata.refs.get(ref)
+    if head is not None and named is not None and not named.is_branch:
+        return _at(metadata, head)
+    return Version(snapshot=head, schema=metadata.schema)
+
+
+def _check_known(given: Mapping[str, Any]) -> None:
+    """A name with a slip in it must not mean the current snapshot."""
+    for name in given:
+        if name not in VERSION_ARGUMENTS:
+            raise UsageError(
+                f"a scan has no argument {name!r}; what it reads is named by one of {', '.join(VERSION_ARGUMENTS[:-1])}"
+            )
+
+
+def _snapshot_id(name: str, given: Any) -> int:
+    """Also an integer of numpy's, as pandas has them."""
+    if isinstance(given, bool) or not hasattr(given, "__index__"):
+        raise UsageError(f"{name} is {given!r}; give the id of a snapshot, a whole number")
+    return operator.index(given)
 
 
 def _at(metadata: TableMetadata, snapshot: Snapshot) -> Version:
@@ -99,7 +119,7 @@ def _incremental(metadata: TableMetadata, start_id: int, end_id: int | None) -> 
     metadata.snapshot(start_id)
     end = metadata.current_snapshot if end_id is None else metadata.snapshot(end_id)
     if end is None:
-        raise NotFoundError(f"the table at {metadata.location!r} has no current snapshot; give end-snapshot-id")
+        raise NotFoundError(f"the table at {metadata.location!r} has no current snapshot; give end_snapshot_id")
     between = []
     for snapshot in metadata.ancestors(end.snapshot_id):
         if snapshot.snapshot_id == start_id:

@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from pyspark.sql import SparkSession
 
+from icekeep.errors import UsageError
 from icekeep.planning.spark.session import build_session
 
 SparkSource: TypeAlias = SparkSession | Callable[[], SparkSession] | None
@@ -22,3 +23,11 @@ def started(spark: SparkSource) -> SparkSession:
     if spark is None:
         return build_session("icekeep")
     return spark if isinstance(spark, SparkSession) else spark()
+
+
+def check_source(spark: object) -> None:
+    """Raise `UsageError` for what is no source of a session: a filter given in its place would else fail much later."""
+    if not (spark is None or isinstance(spark, SparkSession) or callable(spark)):
+        raise UsageError(
+            f"{spark!r} is no Spark session; give a session, or nothing, and other arguments by their names"
+        )

@@ -23,7 +23,7 @@ class RecordBlock(NamedTuple):
     payload: bytes
     files_count: int
     rows_count: int
-    least_sequence_number: int
+    min_sequence_number: int
     partitions: list[bytes]
 
 

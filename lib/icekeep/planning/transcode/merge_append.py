@@ -17,7 +17,7 @@ from icekeep.spec.manifests.structs import ManifestFile
 _FEW_ENTRIES_COUNT = 1000
 """So many are merged entry by entry before DataFusion is loaded."""
 
-_MAX_OF_TARGET = 1.5
+_MAX_SHARE_OF_TARGET = 1.5
 
 
 class MergingManifestReader(StorageManifestReader):
@@ -71,7 +71,7 @@ class _Merging:
         for batches in in_threads(task, _read):
             for block in (block for batch in batches for block in record_blocks(batch)):
                 builder = self._begun()
-                builder.add_block(block.payload, block.files_count, block.rows_count, block.least_sequence_number)
+                builder.add_block(block.payload, block.files_count, block.rows_count, block.min_sequence_number)
                 builder.add_partitions(map(self._codec.decode, block.partitions))
                 self._cut()
 
@@ -85,7 +85,10 @@ class _Merging:
 
     def _cut(self) -> None:
         """Write a manifest that is well above the target size: a bin of that size may pack a little worse than it was."""
-        if self._builder is not None and self._builder.length_bytes >= _MAX_OF_TARGET * self._work.writer.target_bytes:
+        if (
+            self._builder is not None
+            and self._builder.length_bytes >= _MAX_SHARE_OF_TARGET * self._work.writer.target_bytes
+        ):
             self._written.append(self._work.writer.finished(self._builder))
             self._builder = None
 

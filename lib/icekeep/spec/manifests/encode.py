@@ -201,7 +201,9 @@ class ManifestBuilder:
         if self._pending_bytes >= _BLOCK_BYTES:
             self._flush()
 
-    def add_block(self, payload: bytes, files_count: int, rows_count: int, least_sequence_number: int | None) -> None:
+    def add_block(
+        self, payload: bytes, files_count: int, rows_count: int, block_min_sequence_number: int | None
+    ) -> None:
         """Add existing entries that an `EntryEncoder` of the same types made, one after another, as a block of their own.
 
         `add_partitions` is to be told of their partitions.
@@ -212,7 +214,7 @@ class ManifestBuilder:
         self.length_bytes += len(block)
         self._files[Status.EXISTING] += files_count
         self._rows[Status.EXISTING] += rows_count
-        self._note_sequence_number(least_sequence_number)
+        self._note_sequence_number(block_min_sequence_number)
 
     def add_partitions(self, partitions: Iterable[tuple[Any, ...]]) -> None:
         """Take the partitions of entries that came as blocks into the summaries; each different one is enough."""

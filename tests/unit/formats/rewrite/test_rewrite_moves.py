@@ -174,7 +174,7 @@ def some_files(storage):
 def test_what_is_too_large_for_a_report_lies_beside_the_origins(storage, ordering):
     files, deletes, pieces = some_files(storage)
     task = moving_task(pieces, deletes, ordering=ordering, partition_id=4, task_attempt_id=9)
-    with mock.patch.object(rewriting, "reported_moves", partial(reported_moves, most_bytes=100)):
+    with mock.patch.object(rewriting, "reported_moves", partial(reported_moves, max_bytes=100)):
         outcome = rewrite(task, storage)
     assert outcome.moves.pieces == ()
     names = ["pieces"] if ordering is None else ["pieces", "origins"]
@@ -246,7 +246,7 @@ def test_a_task_that_fails_leaves_nothing(storage, failing, is_shared):
     run = partial(rewrite_together, range_tasks(task, [6])) if is_shared else partial(rewrite, task)
     hooked = HookedStorage(storage, before=Failing(failing.text, failing.number))
     with (
-        mock.patch.object(rewriting, "reported_moves", partial(reported_moves, most_bytes=100)),
+        mock.patch.object(rewriting, "reported_moves", partial(reported_moves, max_bytes=100)),
         pytest.raises(UnavailableError, match="full"),
     ):
         run(hooked)

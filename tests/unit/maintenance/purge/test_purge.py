@@ -551,7 +551,7 @@ def test_a_neighbour_that_cannot_be_loaded_is_accepted_by_its_name():
     before = plan_drop_table(table, no_spark, purge=True)
     catalog.storage.delete_many([other.metadata_location])
     forget_places()
-    with pytest.raises(SafetyError, match="--accept-unreadable"):
+    with pytest.raises(SafetyError, match="in accept_unreadable"):
         plan_drop_table(table, no_spark, purge=True, accept_unreadable=["db.another"])
     plan = plan_drop_table(table, no_spark, purge=True, accept_unreadable=["db.other"])
     assert plan.unreadable_tables == ("db.other",)

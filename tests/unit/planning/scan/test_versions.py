@@ -2,6 +2,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from icekeep.errors import NotFoundError, UsageError
@@ -82,9 +83,9 @@ def test_an_incremental_scan_reads_the_appends_after_its_start_up_to_its_end() -
         ({"start_snapshot_id": 9}, NotFoundError, "no snapshot 9"),
         ({"start_snapshot_id": 1, "end_snapshot_id": 9}, NotFoundError, "no snapshot 9"),
         ({"start_snapshot_id": 3, "end_snapshot_id": 2}, UsageError, "snapshot 3 is no ancestor of snapshot 2"),
-        ({"end_snapshot_id": 2}, UsageError, "end-snapshot-id needs start-snapshot-id"),
-        ({"ref": "v2", "snapshot_id": 1}, UsageError, "ref and snapshot-id contradict one another"),
-        ({"as_of": START_MS, "start_snapshot_id": 1}, UsageError, "as-of and start-snapshot-id contradict"),
+        ({"end_snapshot_id": 2}, UsageError, "end_snapshot_id needs start_snapshot_id"),
+        ({"ref": "v2", "snapshot_id": 1}, UsageError, "ref and snapshot_id contradict one another"),
+        ({"as_of": START_MS, "start_snapshot_id": 1}, UsageError, "as_of and start_snapshot_id contradict"),
     ],
 )
 def test_what_is_not_there_or_contradicts_itself_is_refused(
@@ -103,3 +104,25 @@ def test_the_arguments_are_those_that_the_job_has_flags_for() -> None:
     from icekeep.operations.jobs import JOBS
 
     assert {*VERSION_ARGUMENTS} < {setting.argument for setting in JOBS["plan_scan"].settings}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"asof": "1d"}, "no argument 'asof'; what it reads is named by one of ref, snapshot_id"),
+        ({"snapshot_id": "1"}, "snapshot_id is '1'; give the id of a snapshot"),
+        ({"snapshot_id": True}, "snapshot_id is True"),
+        ({"start_snapshot_id": "1"}, "start_snapshot_id is '1'"),
+        ({"start_snapshot_id": 1, "end_snapshot_id": 2.0}, "end_snapshot_id is 2.0"),
+        ({"ref": 5}, "ref is 5; give the name of a branch or tag"),
+    ],
+)
+def test_what_names_no_version_never_means_the_current_one(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        chosen_version(history().build(), 0, **arguments)
+
+
+def test_an_id_may_be_an_integer_of_numpys() -> None:
+    snapshot = chosen_version(history().build(), 0, snapshot_id=np.int64(1)).snapshot  # type: ignore[typeddict-item]
+    assert snapshot is not None
+    assert snapshot.snapshot_id == 1

@@ -32,7 +32,7 @@ from icekeep.spec.metrics_modes import metrics_modes
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
 
-LARGEST_SPLICED_BYTES = 32 * MIB
+MAX_SPLICED_BYTES = 32 * MIB
 """A larger file is no small file: its row groups are stitched, or it is cut into pieces."""
 
 MIN_PAGE_BYTES = 4 * 1024
@@ -84,7 +84,7 @@ def _may_splice(task: RewriteTask) -> bool:
             piece.file_format.upper() == "PARQUET"
             and not piece.deletes
             and piece.split is None
-            and piece.size_bytes <= LARGEST_SPLICED_BYTES
+            and piece.size_bytes <= MAX_SPLICED_BYTES
             and piece.record_count <= ROW_GROUP_ROWS
             for piece in task.pieces
         )
