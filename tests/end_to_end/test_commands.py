@@ -31,7 +31,7 @@ def test_a_branch_is_made_listed_and_published_from_the_shell(operator: Operator
     listed = run(operator, "ref", "list", "--output", "json")
     assert (listed.status, listed.err) == (0, "")
     refs = {ref["name"]: ref for ref in listed.json["result"]["refs"]}
-    assert (refs["audit"]["type"], refs["audit"]["max_reference_age_in_ms"]) == ("branch", 604_800_000)
+    assert (refs["audit"]["type"], refs["audit"]["max_ref_age_ms"]) == ("branch", 604_800_000)
     rows = operator.lake.rows()
     planned = run(operator, "ref", "fast-forward", "main", "--to", "audit", "--dry-run")
     assert (planned.status, operator.lake.rows()) == (0, rows)

@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -25,9 +26,13 @@ spark.stop()
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("dist")
+    directory, source = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("source")
+    # A build leaves files in its source, where another worker may be at the same.
+    shutil.copytree(ROOT / "lib", source / "lib", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
+        shutil.copy(ROOT / name, source)
     subprocess.run(
-        [sys.executable, "-m", "build", "--quiet", "--wheel", "--no-isolation", "--outdir", str(directory), str(ROOT)],
+        [sys.executable, "-m", "build", "--quiet", "--wheel", "--no-isolation", "--outdir", str(directory), str(source)],
         check=True,
         capture_output=True,
     )

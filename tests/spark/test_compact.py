@@ -270,7 +270,7 @@ def test_files_of_an_older_partition_spec_are_moved_into_the_current_one(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"min-input-file": "3"}, "min-input-file "),
+        ({"min-input-file": "3"}, "did you mean .min-input-files"),
         ({"min-input-files": "0"}, "min-input-files"),
         ({"rewrite-all": "perhaps"}, "rewrite-all"),
         ({"target-file-size-bytes": "100", "min-file-size-bytes": "100"}, "min-file-size-bytes"),
