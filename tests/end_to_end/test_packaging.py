@@ -32,7 +32,17 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, source)
     subprocess.run(
-        [sys.executable, "-m", "build", "--quiet", "--wheel", "--no-isolation", "--outdir", str(directory), str(source)],
+        [
+            sys.executable,
+            "-m",
+            "build",
+            "--quiet",
+            "--wheel",
+            "--no-isolation",
+            "--outdir",
+            str(directory),
+            str(source),
+        ],
         check=True,
         capture_output=True,
     )
