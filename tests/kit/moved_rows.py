@@ -15,6 +15,7 @@ from icekeep.formats.rewrite.moved_positions import applied_positions, dropped_p
 from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import UNPARTITIONED, build_spec
+from icekeep.spec.position_sets import PositionSet
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import INT, LONG, STRING
 from icekeep.storage.base import Storage
@@ -115,7 +116,7 @@ def deleting(
             file_format=file.file.file_format,
             record_count=file.file.record_count,
             size_bytes=file.file.file_size_in_bytes,
-            deletes=tuple(reaching[file.path]),
+            deletes=PositionSet(reaching[file.path]),
         )
         for file in files
     ]

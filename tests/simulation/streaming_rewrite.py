@@ -36,6 +36,7 @@ from icekeep.spec.layout import own_directory
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.position_sets import PositionSet
 from icekeep.spec.snapshots import MAIN
 from simulation.client import Client
 from simulation.file_operations import live_entries
@@ -293,7 +294,7 @@ def _group_file(entry: ManifestEntry, manifest_path: str, deletes: Sequence[int]
         file_sequence_number=entry.file_sequence_number,
         manifest_path=manifest_path,
         first_row_id=file.first_row_id,
-        deletes=tuple(deletes),
+        deletes=PositionSet(deletes),
     )
 
 

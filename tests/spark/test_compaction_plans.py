@@ -28,7 +28,6 @@ from icekeep.spec.applicability import applied_delete
 from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
 from icekeep.spec.layout import own_directory
 from icekeep.spec.manifests.structs import DataFile, FileContent
-from icekeep.spec.position_runs import count_in
 from icekeep.spec.types import LONG, STRING
 from icekeep.spec.values import value_to_bytes
 from icekeep.tables.update_spec import update_spec
@@ -226,7 +225,7 @@ def test_the_files_of_a_group_say_all_that_their_entries_do(lake: Lake, spark_se
         assert (file.snapshot_id, file.sequence_number, file.file_sequence_number) == (snapshot.snapshot_id, 1, 1)
         assert (file.sort_order_id, file.split_offsets, file.record_count) == (3, (4,), 10)
         assert file.manifest_path.endswith(".avro")
-    assert [count_in(file.deletes) for file in of_group.files] == [1, 2, 1, 1, 1]
+    assert [len(file.deletes) for file in of_group.files] == [1, 2, 1, 1, 1]
     first, second = of_group.deletes
     assert (first.equality_ids, first.content, second.referenced_data_file) == ((1,), 2, only.referenced_data_file)
     assert (group.partition, group.delete_files_count, group.delete_bytes) == ("kind=a", 2, 50)

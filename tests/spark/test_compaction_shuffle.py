@@ -25,6 +25,7 @@ from icekeep.maintenance.compaction.shuffle import shuffled
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.partitioning import UNPARTITIONED, PartitionSpec, build_spec
+from icekeep.spec.position_sets import PositionSet
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import build_sort_order
 from icekeep.spec.types import DOUBLE, INT, LONG, STRING, TIMESTAMP, UNKNOWN, NestedField, StructType
@@ -147,7 +148,7 @@ def test_deleted_rows_stay_away_and_each_row_that_was_read_counts_once(
     tmp_path: Path, spark_session: SparkSession, points_count: int
 ) -> None:
     tables = [events(range(start, start + 100)) for start in range(0, 1000, 100)]
-    pieces = pieces_of(tmp_path, EVENTS, tables, deletes=(0,))
+    pieces = pieces_of(tmp_path, EVENTS, tables, deletes=PositionSet([0]))
     pairs = [(piece.location, position) for piece in pieces for position in range(0, 100, 10)]
     deletes = write_position_deletes(STORAGE, (tmp_path / "deletes.parquet").as_uri(), "PARQUET", pairs, spec_id=0)
     ordering = by(EVENTS, "id")

@@ -18,6 +18,7 @@ from icekeep.planning.transcode import commit_reader
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
+from icekeep.spec.position_sets import PositionSet
 from kit.lake import Lake
 
 
@@ -42,7 +43,9 @@ def groups_of(table: Table, directory: str) -> list[tuple[FileGroup, GroupFiles]
         some = rows[number // 4 :: len(rows) // 4]
         codec = PartitionCodec(table.metadata.partition_type(0))
         files = GroupFiles(
-            files=tuple(_file(entry, path, codec, (at % 3,) * (at > 0)) for at, (entry, path) in enumerate(some)),
+            files=tuple(
+                _file(entry, path, codec, PositionSet([at % 3] * (at > 0))) for at, (entry, path) in enumerate(some)
+            ),
             deletes=deletes,
         )
         packed, location = pack_group_files(files), None
@@ -67,7 +70,7 @@ def groups_of(table: Table, directory: str) -> list[tuple[FileGroup, GroupFiles]
     return found
 
 
-def _file(entry: ManifestEntry, path: str, codec: PartitionCodec, deletes: tuple[int, ...]) -> GroupFile:
+def _file(entry: ManifestEntry, path: str, codec: PartitionCodec, deletes: PositionSet) -> GroupFile:
     file = entry.data_file
     return GroupFile(
         file_path=file.file_path,

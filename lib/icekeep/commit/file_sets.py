@@ -15,7 +15,14 @@ import msgspec
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.applicability import AppliedDelete, partition_key
 from icekeep.spec.manifests.structs import ManifestEntry
-from icekeep.spec.position_runs import PartSet, Renumbering, Runs, narrowed, runs_of
+from icekeep.spec.position_sets import (
+    PartSet,
+    PositionSet,
+    Renumbering,
+    narrowed,
+    packed_positions,
+    unpacked_positions,
+)
 from icekeep.storage.base import Storage
 
 HELD_MAX_COUNT = 100_000
@@ -70,7 +77,7 @@ class StoredFileSet(msgspec.Struct, frozen=True):
         for path in manifest_paths:
             location = _part_location(self.directory, self.parts[path])
             try:
-                part = msgspec.msgpack.decode(storage.read(location), type=_Part)
+                part = msgspec.msgpack.decode(storage.read(location), type=_Part, dec_hook=unpacked_positions)
             except msgspec.DecodeError as error:
                 raise InvalidTableError(f"cannot read the set of files in {location!r}: {error}") from error
             wanted = Wanted({**wanted.paths, **part.paths}, {**wanted.applied, **part.applied()})
@@ -123,9 +130,9 @@ def store_part(files: Sequence[ReadFile], storage: Storage, directory: str, numb
         paths[entry_digest(file.entry)] = path
         applied[path] = _part_of(file.applied_deletes)
     deletes, applied_by = _numbered(applied)
-    part = _Part(paths, tuple(deletes), {path: runs for path, runs in applied_by.items() if runs})
+    part = _Part(paths, tuple(deletes), {path: positions for path, positions in applied_by.items() if positions})
     with storage.write(_part_location(directory, number)) as stream:
-        stream.write(msgspec.msgpack.encode(part))
+        stream.write(msgspec.msgpack.encode(part, enc_hook=packed_positions))
     return StoredPart(
         manifest_path=files[0].manifest_path,
         number=number,
@@ -138,20 +145,20 @@ def _part_of(deletes: AbstractSet[AppliedDelete]) -> PartSet[AppliedDelete]:
     if isinstance(deletes, PartSet):
         return deletes
     in_order = sorted(deletes, key=lambda d: (d.file_path, d.content_offset or 0, d.sequence_number))
-    return PartSet(in_order, runs_of(range(len(in_order))))
+    return PartSet(in_order, PositionSet(range(len(in_order))))
 
 
-def _numbered(applied: Mapping[str, PartSet[AppliedDelete]]) -> tuple[Iterable[AppliedDelete], dict[str, Runs]]:
+def _numbered(applied: Mapping[str, PartSet[AppliedDelete]]) -> tuple[Iterable[AppliedDelete], dict[str, PositionSet]]:
     """The delete files of all, each once, and which of them each path has."""
     by_whole: dict[int, list[str]] = defaultdict(list)
     for path, part in applied.items():
         by_whole[id(part.whole)].append(path)
     numbers: dict[AppliedDelete, int] = {}
-    found: dict[str, Runs] = {}
+    found: dict[str, PositionSet] = {}
     for paths in by_whole.values():
-        used, runs = narrowed(applied[paths[0]].whole, [applied[path].runs for path in paths])
+        used, parts = narrowed(applied[paths[0]].whole, [applied[path].positions for path in paths])
         places = Renumbering([numbers.setdefault(delete, len(numbers)) for delete in used])
-        found |= zip(paths, map(places.runs, runs), strict=True)
+        found |= zip(paths, map(places.moved, parts), strict=True)
     return numbers, {path: found[path] for path in applied}
 
 
@@ -160,11 +167,11 @@ class _Part(msgspec.Struct, frozen=True):
 
     paths: Mapping[Digest, str]
     deletes: tuple[AppliedDelete, ...]
-    applied_by: Mapping[str, Runs]
+    applied_by: Mapping[str, PositionSet]
 
     def applied(self) -> dict[str, PartSet[AppliedDelete]]:
-        sets: dict[Runs, PartSet[AppliedDelete]] = {}
-        return {path: sets.setdefault(runs, PartSet(self.deletes, runs)) for path, runs in self.applied_by.items()}
+        sets: dict[PositionSet, PartSet[AppliedDelete]] = {}
+        return {path: sets.setdefault(some, PartSet(self.deletes, some)) for path, some in self.applied_by.items()}
 
 
 def _part_location(directory: str, number: int) -> str:

@@ -1,4 +1,4 @@
-"""What reaches each of many data files, as runs of one list of delete files: the rule of `applicability` for sets of files.
+"""What reaches each of many data files, as positions in one list of delete files: the rule of `applicability` for sets of files.
 
 A thousand equality delete files may reach each of ten thousand data files. In the order of their sequence numbers those that
 reach a data file are the end of the list of its partition or of the table, and so two numbers say which they are.
@@ -29,7 +29,7 @@ from icekeep.spec.applicability import (
     several_vectors,
 )
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
-from icekeep.spec.position_runs import PartSet, Renumbering, Runs, Span, joined, positions_in, runs_of, spans, without
+from icekeep.spec.position_sets import PartSet, PositionSet, Renumbering, Span, of_spans, spans
 
 _Ranked = tuple[int, ManifestEntry]
 
@@ -40,16 +40,16 @@ class ReachedFiles(msgspec.Struct, frozen=True):
     Attributes:
         deletes: delete files that may reach any of them.
         ranks: where each of them came in the stream of all.
-        runs: by path those of `deletes` that a reader applies to the data file.
+        positions: by path those in `deletes` of what a reader applies to the data file.
     """
 
     deletes: Sequence[ManifestEntry]
     ranks: Sequence[int]
-    runs: Mapping[str, Runs]
+    positions: Mapping[str, PositionSet]
 
     def of_path(self, path: str) -> list[ManifestEntry]:
         """The delete files that reach a data file, in the order of the stream."""
-        return self.in_order(positions_in(self.runs[path]))
+        return self.in_order(self.positions[path])
 
     def in_order(self, positions: Iterable[int]) -> list[ManifestEntry]:
         """Some delete files in the order of the stream."""
@@ -83,7 +83,7 @@ def reached_files(data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry
         reach.add_list(some, files, specs)
     for rank, delete, paths in others:
         reach.add_one(rank, delete, paths)
-    return ReachedFiles(reach.deletes, reach.ranks, reach.runs())
+    return ReachedFiles(reach.deletes, reach.ranks, reach.positions())
 
 
 def _list_of(delete: ManifestEntry, specs: Specs) -> Hashable | None:
@@ -129,17 +129,17 @@ class _Reach:
         self.ranks.append(rank)
         self.deletes.append(delete)
 
-    def runs(self) -> dict[str, Runs]:
+    def positions(self) -> dict[str, PositionSet]:
         """What remains once a deletion vector took the place of position deletes."""
         for path in self._equality:
             if len(vectors := self._vectors.get(path, ())) > 1:
                 raise several_vectors(path, len(vectors))
         of_positions = {**self._positions, **self._vectors}
-        return {path: joined([*some, *of_positions.get(path, [])]) for path, some in self._equality.items()}
+        return {path: of_spans([*some, *of_positions.get(path, [])]) for path, some in self._equality.items()}
 
 
 class Comparison:
-    """Holds what was applied to data files against what reaches them; what is a part of one list is compared as runs."""
+    """Holds what was applied to data files against what reaches them; what is a part of one list is compared as positions."""
 
     def __init__(self, reached: ReachedFiles) -> None:
         self._reached = reached
@@ -153,22 +153,22 @@ class Comparison:
 
     def difference(self, path: str, applied: AbstractSet[AppliedDelete]) -> Difference | None:
         """How what reaches a data file differs from what was applied to it; None where it does not."""
-        reaching = self._named.runs(self._reached.runs[path])
+        reaching = self._named.moved(self._reached.positions[path])
         was, lost = self._applied(applied)
         if was == reaching and not lost:
             return None
-        gone = {self._names[place] for place in without(was, reaching)}
-        return Difference(frozenset(gone.union(lost)), self._reached.in_order(without(reaching, was)))
+        gone = {self._names[place] for place in was - reaching}
+        return Difference(frozenset(gone.union(lost)), self._reached.in_order(reaching - was))
 
-    def _applied(self, applied: AbstractSet[AppliedDelete]) -> tuple[Runs, Sequence[AppliedDelete]]:
+    def _applied(self, applied: AbstractSet[AppliedDelete]) -> tuple[PositionSet, Sequence[AppliedDelete]]:
         """The places of what was applied, and what has none."""
         if not isinstance(applied, PartSet):
             lost = [name for name in applied if name not in self._places]
-            return runs_of(self._places[name] for name in applied if name in self._places), lost
+            return PositionSet(self._places[name] for name in applied if name in self._places), lost
         known = self._wholes.get(id(applied.whole))
         if known is None:
             known = self._wholes[id(applied.whole)] = _Whole(applied.whole, self._places)
-        return known.numbers.runs(applied.runs), known.lost(applied.runs)
+        return known.numbers.moved(applied.positions), known.lost(applied.positions)
 
 
 class _Whole:
@@ -180,7 +180,7 @@ class _Whole:
         self._members, self._found = members, found
         self._lost_before = [*accumulate((place < 0 for place in found), initial=0)]
 
-    def lost(self, runs: Runs) -> list[AppliedDelete]:
+    def lost(self, positions: PositionSet) -> list[AppliedDelete]:
         """Those of some members that are not live any more."""
-        some = [span for span in spans(runs) if self._lost_before[span[0]] < self._lost_before[span[1]]]
+        some = [span for span in spans(positions) if self._lost_before[span[0]] < self._lost_before[span[1]]]
         return [self._members[n] for span in some for n in range(*span) if self._found[n] < 0]

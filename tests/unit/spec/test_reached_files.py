@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
 from icekeep.spec.applicability import applied_delete, reaching_deletes
-from icekeep.spec.position_runs import PartSet, runs_of
+from icekeep.spec.position_sets import PartSet, PositionSet, spans
 from icekeep.spec.reached_files import Comparison, ReachedFiles, reached_files
 from kit.reaching import REFUSED, SPECS, A, bounded, entry, equality, generated_tables, positions, vector
 
@@ -16,8 +16,8 @@ def test_runs_expand_to_the_deletes_that_reach_each_file_in_the_order_they_came(
     data, deletes = table
     reached = reached_files(data, iter(deletes), SPECS)
     expected = reaching_deletes(data, deletes, SPECS)
-    assert {path: tuple(reached.of_path(path)) for path in reached.runs} == expected
-    assert [*reached.runs] == [*expected]
+    assert {path: tuple(reached.of_path(path)) for path in reached.positions} == expected
+    assert [*reached.positions] == [*expected]
 
 
 @pytest.mark.parametrize(("deletes", "problem"), REFUSED)
@@ -44,13 +44,13 @@ def test_a_file_has_few_runs_however_many_deletes_reach_it(place, version):
         deletes += [positions(f"r{n}", n, referenced_data_file=path, **place) for n, path in enumerate(names)]
     reached = reached_files(data, deletes, SPECS)
     assert len(reached.of_path("f000")) == 99 + (1 if version == 3 else 3)
-    assert max(map(len, reached.runs.values())) <= 4
+    assert max(len(spans(some)) for some in reached.positions.values()) <= 4
 
 
 def _set(reached: ReachedFiles, chosen: set[int]) -> PartSet:
     """Some of the deletes as a rewrite kept them: in an order of its own, with one that is not live."""
     whole = sorted({applied_delete(d) for d in reached.deletes}, key=lambda d: (d.sequence_number, d.file_path))
-    return PartSet([*whole, applied_delete(positions("lost", 9))], runs_of(n for n in chosen if n <= len(whole)))
+    return PartSet([*whole, applied_delete(positions("lost", 9))], PositionSet(n for n in chosen if n <= len(whole)))
 
 
 @given(generated_tables(), st.lists(st.sets(st.integers(0, 9)), min_size=5, max_size=5), st.booleans())
@@ -77,5 +77,5 @@ def test_what_was_applied_is_no_difference_whatever_order_it_was_kept_in(table):
     comparison = Comparison(reached_files(data, deletes, SPECS))
     before = reached_files(data, deletes[::-1], SPECS)
     whole = [*map(applied_delete, before.deletes)]
-    for path, runs in before.runs.items():
-        assert comparison.difference(path, PartSet(whole, runs)) is None
+    for path, some in before.positions.items():
+        assert comparison.difference(path, PartSet(whole, some)) is None

@@ -204,7 +204,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
         changed: dict[str, ChangedDeletes] = {}
         reached = reached_files(removed, self._live_deletes(reader), self.base.specs_by_id)
         comparison = Comparison(reached)
-        for path in reached.runs:
+        for path in reached.positions:
             applied = self.applied.get(path) or wanted.applied.get(path, frozenset())
             difference = comparison.difference(path, applied)
             if difference is None:

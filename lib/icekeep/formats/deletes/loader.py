@@ -21,7 +21,7 @@ from icekeep.formats.deletes.files import (
 from icekeep.formats.puffin.deletion_vectors import read_deletion_vector
 from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.manifests.structs import DataFile, FileContent
-from icekeep.spec.position_runs import Part, Runs, as_span, split_at
+from icekeep.spec.position_sets import Part, PositionSet, is_span, of_spans
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
 
@@ -67,7 +67,7 @@ class KindsOfParts:
     def __init__(self) -> None:
         self._whole: Sequence[DataFile] = ()
         self._places: dict[str, int] = {}
-        self._known: dict[Runs, dict[tuple[int, ...], list[DataFile]]] = {}
+        self._known: dict[PositionSet, dict[tuple[int, ...], list[DataFile]]] = {}
 
     def by_kind(self, deletes: Sequence[DataFile]) -> Kinds:
         """The kinds of some delete files; raises as `deletes_by_kind`."""
@@ -75,8 +75,8 @@ class KindsOfParts:
             return deletes_by_kind(deletes)
         if deletes.whole is not self._whole:
             self._begin(deletes.whole)
-        of_equality, others = split_at(deletes.runs, len(self._places))
-        rest = deletes_by_kind(Part(self._whole, others))
+        of_equality = deletes.positions & of_spans([(0, len(self._places))])
+        rest = deletes_by_kind(Part(self._whole, deletes.positions - of_equality))
         if rest.by_equality:
             # They do not come first in the list.
             return deletes_by_kind(deletes)
@@ -84,8 +84,9 @@ class KindsOfParts:
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
             self._known[of_equality] = deletes_by_kind(Part(self._whole, of_equality)).by_equality
-        span = as_span(of_equality)
-        run = None if span is None else EqualityRun(self._places, *span)
+        run = None
+        if is_span(of_equality):
+            run = EqualityRun(self._places, of_equality.min(), of_equality.max() + 1)
         return Kinds(rest.by_position, self._known[of_equality], run)
 
     def _begin(self, whole: Sequence[DataFile]) -> None:

@@ -17,7 +17,7 @@ from icekeep.formats.write_options import MIB
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.name_mapping import NameMapping, name_mapping_of
 from icekeep.spec.partitioning import identity_values
-from icekeep.spec.position_runs import Part
+from icekeep.spec.position_sets import Part
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
 

@@ -10,7 +10,7 @@ from icekeep.formats.row_mapping.row_moves import RowMoves
 from icekeep.formats.sort.ordering import KeyRange, Ordering
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import PartitionSpec
-from icekeep.spec.position_runs import Runs
+from icekeep.spec.position_sets import NO_POSITIONS, PositionSet
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import UNSORTED, SortOrder
 
@@ -26,7 +26,7 @@ class FilePiece(msgspec.Struct, frozen=True, kw_only=True):
         split: the first byte and the number of bytes of the piece: row groups or stripes that begin there; `None` for the
             whole file.
         first_row_id, data_sequence_number: of the file's entry, which its rows inherit.
-        deletes: positions in the task's `delete_files` of those that reach the file, as runs.
+        deletes: positions in the task's `delete_files` of those that reach the file.
         first_ordinal: of the file's first row among the rows of all files of the group, where rows have origins.
     """
 
@@ -39,7 +39,7 @@ class FilePiece(msgspec.Struct, frozen=True, kw_only=True):
     split: tuple[int, int] | None = None
     first_row_id: int | None = None
     data_sequence_number: int | None = None
-    deletes: Runs = ()
+    deletes: PositionSet = NO_POSITIONS
     first_ordinal: int | None = None
 
 

@@ -1,4 +1,4 @@
-"""The delete files of a group in an order in which those that reach a file are a few runs. Pure.
+"""The delete files of a group in an order in which those that reach a file are a few stretches. Pure.
 
 Equality deletes come first, those of a partition together and by their sequence numbers: a file is reached by those that are
 newer than it, the end of such a list. Deletes of positions that reach several files follow in the same way, and last come
@@ -13,7 +13,7 @@ import msgspec
 
 from icekeep.maintenance.compaction.plan import GroupDelete, GroupFile, GroupFiles
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.position_runs import Part, Renumbering, Runs, narrowed, spans
+from icekeep.spec.position_sets import Part, PositionSet, Renumbering, narrowed, spans
 
 _Name = tuple[str, int | None]
 
@@ -31,7 +31,7 @@ class _Share(msgspec.Struct, frozen=True):
 
     files: Sequence[int]
     deletes: Sequence[GroupDelete]
-    runs: Sequence[Runs]
+    parts: Sequence[PositionSet]
 
 
 def with_deletes_once(files: Iterable[tuple[GroupFile, Sequence[GroupDelete]]]) -> GroupFiles:
@@ -46,18 +46,18 @@ def with_deletes_once(files: Iterable[tuple[GroupFile, Sequence[GroupDelete]]]) 
         _count(share, reaches)
     in_order = sorted(reaches.values(), key=_order)
     places = {_name(reach.delete): place for place, reach in enumerate(in_order)}
-    runs: dict[int, Runs] = {}
+    positions: dict[int, PositionSet] = {}
     for share in shares:
         numbers = Renumbering([places[_name(delete)] for delete in share.deletes])
-        runs |= zip(share.files, map(numbers.runs, share.runs), strict=True)
+        positions |= zip(share.files, map(numbers.moved, share.parts), strict=True)
     return GroupFiles(
-        tuple(msgspec.structs.replace(file, deletes=runs[number]) for number, (file, _) in enumerate(pairs)),
+        tuple(msgspec.structs.replace(file, deletes=positions[number]) for number, (file, _) in enumerate(pairs)),
         tuple(reach.delete for reach in in_order),
     )
 
 
 def _part(deletes: Sequence[GroupDelete]) -> Part[GroupDelete]:
-    return deletes if isinstance(deletes, Part) else Part(deletes, tuple(range(len(deletes))))
+    return deletes if isinstance(deletes, Part) else Part(deletes, PositionSet(range(len(deletes))))
 
 
 def _shares(parts: Sequence[Part[GroupDelete]]) -> list[_Share]:
@@ -65,15 +65,15 @@ def _shares(parts: Sequence[Part[GroupDelete]]) -> list[_Share]:
     for number, part in enumerate(parts):
         numbers[id(part.whole)].append(number)
     return [
-        _Share(some, *narrowed(parts[some[0]].whole, [parts[number].runs for number in some]))
+        _Share(some, *narrowed(parts[some[0]].whole, [parts[number].positions for number in some]))
         for some in numbers.values()
     ]
 
 
 def _count(share: _Share, reaches: dict[_Name, _Reach]) -> None:
     counts, sums = ([0] * (len(share.deletes) + 1) for _ in range(2))
-    for number, runs in zip(share.files, share.runs, strict=True):
-        for start, stop in spans(runs):
+    for number, part in zip(share.files, share.parts, strict=True):
+        for start, stop in spans(part):
             counts[start] += 1
             counts[stop] -= 1
             sums[start] += number

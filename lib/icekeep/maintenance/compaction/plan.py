@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.spec.position_runs import Runs
+from icekeep.spec.position_sets import NO_POSITIONS, PositionSet, packed_positions, unpacked_positions
 from icekeep.spec.snapshots import MAIN
 from icekeep.storage.base import Storage
 
@@ -22,7 +22,7 @@ class GroupFile(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         partition: its tuple as bytes (`PartitionCodec`).
-        deletes: positions in `GroupFiles.deletes` of the delete files that reach it, as runs.
+        deletes: positions in `GroupFiles.deletes` of the delete files that reach it.
     """
 
     file_path: str
@@ -38,7 +38,7 @@ class GroupFile(msgspec.Struct, frozen=True, kw_only=True):
     split_offsets: tuple[int, ...] | None = None
     first_row_id: int | None = None
     sort_order_id: int | None = None
-    deletes: Runs = ()
+    deletes: PositionSet = NO_POSITIONS
 
 
 class GroupDelete(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ class GroupDelete(msgspec.Struct, frozen=True, kw_only=True):
 class GroupFiles(msgspec.Struct, frozen=True):
     """The files of one group, and the delete files that reach any of them, each once.
 
-    Planning puts them in an order in which what reaches a file is a few runs (`group_deletes`).
+    Planning puts them in an order in which what reaches a file is a few stretches (`group_deletes`).
     """
 
     files: tuple[GroupFile, ...]
@@ -157,7 +157,7 @@ def pack_group_files(files: GroupFiles) -> bytes:
     """The files of a group as bytes: msgpack, compressed."""
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, _CODEC) as stream:
-        stream.write(msgspec.msgpack.encode(files))
+        stream.write(msgspec.msgpack.encode(files, enc_hook=packed_positions))
     return bytes(sink.getvalue())
 
 
@@ -165,7 +165,7 @@ def unpack_group_files(packed: bytes) -> GroupFiles:
     """The files of a group from their bytes; raises `InvalidTableError` if they are broken."""
     try:
         with pa.CompressedInputStream(pa.BufferReader(packed), _CODEC) as stream:
-            return msgspec.msgpack.decode(stream.read(), type=GroupFiles)
+            return msgspec.msgpack.decode(stream.read(), type=GroupFiles, dec_hook=unpacked_positions)
     except (OSError, msgspec.DecodeError) as error:
         raise InvalidTableError(f"cannot read the files of a group: {error}; plan anew") from error
 

@@ -23,7 +23,7 @@ from icekeep.maintenance.compaction.key_ranges import ColumnFacts, KeySpace, end
 from icekeep.maintenance.compaction.plan import GroupDelete, GroupFile
 from icekeep.planning.refusals import refuse_encrypted_file
 from icekeep.planning.scan.plan import FewFiles
-from icekeep.spec.position_runs import Part, narrowed, runs_of
+from icekeep.spec.position_sets import Part, PositionSet, narrowed
 
 _FILE_COLUMNS = tuple(name for name in GroupFile.__struct_fields__ if name != "deletes")
 _ROWS_AT_ONCE = 50
@@ -63,9 +63,9 @@ def _deletes_of_few(few: FewFiles, chosen: Sequence[int]) -> Iterator[Sequence[G
     reaching = few.reaching
     if reaching is None:
         return repeat((), len(chosen))
-    used, parts = narrowed(range(reaching.deletes.num_rows), [*map(reaching.runs_of_row, chosen)])
+    used, parts = narrowed(range(reaching.deletes.num_rows), [*map(reaching.positions_of_row, chosen)])
     deletes = [*map(_delete, reaching.deletes.take(pa.array(used, pa.int64())).to_pylist())]
-    return (Part(deletes, runs) for runs in parts)
+    return (Part(deletes, positions) for positions in parts)
 
 
 def many_planned_files(files: DataFrame, rules: GroupRules) -> DataFrame:
@@ -102,7 +102,7 @@ class ManyPlannedFiles:
         places = iter(self._places_of(column.flatten()))
         rows = zip(batch.drop_columns(["deletes"]).to_pylist(), lengths, strict=True)
         return (
-            _planned_file(row, Part(self._deletes, runs_of(islice(places, length))), self._space)
+            _planned_file(row, Part(self._deletes, PositionSet(islice(places, length))), self._space)
             for row, length in rows
         )
 

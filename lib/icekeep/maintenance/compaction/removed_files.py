@@ -33,7 +33,7 @@ from icekeep.spec.applicability import AppliedDelete
 from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.position_runs import PartSet, narrowed
+from icekeep.spec.position_sets import PartSet, narrowed
 from icekeep.spec.types import StructType
 from icekeep.storage.base import Storage
 
@@ -138,10 +138,10 @@ def _rows(files: GroupFiles, types: PartitionTypes) -> Iterator[tuple[Any, ...]]
 def _by_themselves(files: Sequence[ReadFile]) -> list[ReadFile]:
     """Files of one group with those of its deletes that were applied to any of them, and no more."""
     parts: list[Any] = [file.applied_deletes for file in files]
-    deletes, runs = narrowed(parts[0].whole, [part.runs for part in parts])
+    deletes, positions = narrowed(parts[0].whole, [part.positions for part in parts])
     return [
         msgspec.structs.replace(file, applied_deletes=PartSet(deletes, some))
-        for file, some in zip(files, runs, strict=True)
+        for file, some in zip(files, positions, strict=True)
     ]
 
 

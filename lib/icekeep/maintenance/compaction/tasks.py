@@ -15,7 +15,7 @@ from icekeep.spec.layout import own_directory
 from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.position_runs import narrowed
+from icekeep.spec.position_sets import narrowed
 
 _SPLITTABLE = ("PARQUET", "ORC")
 
@@ -105,11 +105,11 @@ def _task(
     group: FileGroup, files: GroupFiles, pieces: Sequence[FilePiece], context: GroupContext, number: int
 ) -> RewriteTask:
     metadata = context.metadata
-    deletes, runs = narrowed(files.deletes, [piece.deletes for piece in pieces])
+    deletes, positions = narrowed(files.deletes, [piece.deletes for piece in pieces])
     partitions = _codecs(metadata)
     ordering = ordering_of(group, context)
     return RewriteTask(
-        pieces=tuple(msgspec.structs.replace(p, deletes=some) for p, some in zip(pieces, runs, strict=True)),
+        pieces=tuple(msgspec.structs.replace(p, deletes=some) for p, some in zip(pieces, positions, strict=True)),
         delete_files=tuple(_delete_file(delete, partitions) for delete in deletes),
         schema=metadata.schema,
         table_schemas=metadata.schemas,

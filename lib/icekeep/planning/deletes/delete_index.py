@@ -30,7 +30,7 @@ from icekeep.spec.applicability import (
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH
 from icekeep.spec.partitioning import PartitionSpec
-from icekeep.spec.position_runs import Runs, joined, positions_in
+from icekeep.spec.position_sets import PositionSet, of_spans
 
 MAX_PAIRS = 5_000_000
 """The driver holds so many pairs of a data file and a delete file that reaches it, where they are written out one by one."""
@@ -83,14 +83,14 @@ class Reaching(msgspec.Struct, frozen=True, kw_only=True):
         found: NDArray[np.bool_] = np.cumsum(edges)[:-1] > 0
         return found
 
-    def runs_of_row(self, row: int) -> Runs:
-        """The positions of what reaches a row."""
+    def positions_of_row(self, row: int) -> PositionSet:
+        """Those of what reaches a row."""
         some = slice(self.offsets[row], self.offsets[row + 1])
-        return joined(zip(self.starts[some].tolist(), self.stops[some].tolist(), strict=True))
+        return of_spans(zip(self.starts[some].tolist(), self.stops[some].tolist(), strict=True))
 
     def of_row(self, row: int) -> list[int]:
         """The same one by one, in the order of a plan's column `deletes`."""
-        return sorted(positions_in(self.runs_of_row(row)), key=self.ranks.__getitem__)
+        return sorted(self.positions_of_row(row), key=self.ranks.__getitem__)
 
 
 def reaching(

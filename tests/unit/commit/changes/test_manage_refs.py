@@ -312,7 +312,7 @@ def test_limits_of_main_leave_main_where_it_is(table):
 
 
 def test_limits_that_a_reference_cannot_have_are_refused(table):
-    with pytest.raises(UsageError, match="only a branch can have min_snapshots_to_keep"):
+    with pytest.raises(UsageError, match="only a branch can have min-snapshots-to-keep"):
         run(table, SetRefRetention(name="t", min_snapshots_to_keep=1))
     with pytest.raises(OptionError, match="max_ref_age_ms"):
         run(table, SetRefRetention(name="t", max_ref_age_ms=0))

@@ -23,7 +23,7 @@ from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS
 from icekeep.spec.partitioning import UNPARTITIONED
-from icekeep.spec.position_runs import runs_of
+from icekeep.spec.position_sets import PositionSet
 from icekeep.spec.types import LONG, STRING
 from kit.columns import column, schema_of, table_of
 from kit.data_files import write_files
@@ -63,7 +63,7 @@ class Lake:
             location=self.data.file_path,
             record_count=self.data.record_count,
             size_bytes=self.data.file_size_in_bytes,
-            deletes=runs_of([0]),
+            deletes=PositionSet([0]),
         )
         task = RewriteTask(
             pieces=(piece,),

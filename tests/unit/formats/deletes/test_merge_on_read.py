@@ -33,7 +33,7 @@ from icekeep.spec.metadata_columns import (
     ROW_ID,
     partition_column,
 )
-from icekeep.spec.position_runs import Part, runs_of
+from icekeep.spec.position_sets import Part, PositionSet
 from icekeep.spec.types import (
     BINARY,
     DATE,
@@ -597,7 +597,7 @@ def test_parts_of_one_list_of_deletes_say_the_same_as_their_members(parts, are_n
     if are_nested:
         parts = [[*range(min([*some, 6]), 6), *(n for n in some if n > 5)] for some in parts]
     source = SourceFile(location=files.location)
-    pieces = [LivePiece(source=source, deletes=Part(whole, runs_of(some))) for some in parts]
+    pieces = [LivePiece(source=source, deletes=Part(whole, PositionSet(some))) for some in parts]
     plain = [LivePiece(source=source, deletes=[*piece.deletes]) for piece in pieces]
     found = letters(LiveRowsReader(files.storage, ANIMALS).read(pieces))
     assert found == letters(LiveRowsReader(files.storage, ANIMALS).read(plain))
@@ -616,7 +616,8 @@ def test_files_with_ever_newer_deletes_of_one_list_are_put_together():
 
     # All go to the end of the list but for the last two.
     pieces = [
-        LivePiece(source=source, deletes=Part(whole, r)) for r in ((2, 3), (0, -4), (3,), (1, -4), (0, 1), (0, 2))
+        LivePiece(source=source, deletes=Part(whole, PositionSet(some)))
+        for some in ([2, 3], range(4), [3], range(1, 4), [0, 1], [0, 2])
     ]
     with mock.patch.object(merge_on_read, "rows_deleted", counted):
         rows = letters(LiveRowsReader(files.storage, ANIMALS).read(pieces))
@@ -629,11 +630,11 @@ def test_runs_of_several_lists_and_plain_lists_are_not_mixed_up():
     one, two, three = (files.equality([1], [{"id": n}]) for n in (1, 2, 3))
     source = SourceFile(location=files.location)
     deletes = [
-        Part([one, two, three], (0, -3)),
-        Part([three, one, two, three], (1, -4)),
-        Part([three, one, two, three], (3,)),
+        Part([one, two, three], PositionSet(range(3))),
+        Part([three, one, two, three], PositionSet(range(1, 4))),
+        Part([three, one, two, three], PositionSet([3])),
         [one, two, three],
-        Part([one, two, three], (1, 2)),
+        Part([one, two, three], PositionSet([1, 2])),
     ]
     pieces = [LivePiece(source=source, deletes=some) for some in deletes]
     assert letters(LiveRowsReader(files.storage, ANIMALS).read(pieces)) == "PPKTPPKP"
@@ -643,11 +644,11 @@ def test_the_kinds_of_a_run_are_told_apart_once():
     files = Files(ANIMALS, ROWS)
     whole = [*(files.equality([1], [{"id": n}]) for n in range(50)), files.positions(0), files.positions(1)]
     kinds = KindsOfParts()
-    first, second = (kinds.by_kind(Part(whole, runs)) for runs in ((10, -50, 50), (10, -50, 51)))
+    first, second = (kinds.by_kind(Part(whole, PositionSet([*range(10, 50), last]))) for last in (50, 51))
     assert first.by_equality is second.by_equality
     assert (first.by_position, second.by_position) == ([whole[50]], [whole[51]])
     assert first.run == EqualityRun(first.run.places, 10, 50)
-    backwards = kinds.by_kind(Part(whole[::-1], (0, -10)))
+    backwards = kinds.by_kind(Part(whole[::-1], PositionSet(range(10))))
     assert (len(backwards.by_position), [len(some) for some in backwards.by_equality.values()]) == (2, [8])
     assert backwards.run is None
 

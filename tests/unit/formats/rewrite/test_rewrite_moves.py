@@ -19,6 +19,7 @@ from icekeep.formats.sort.keys import sort_keys
 from icekeep.formats.sort.ordering import Curve, Ordering
 from icekeep.formats.sort.ranges import key_ranges
 from icekeep.spec.manifests.structs import DataFile
+from icekeep.spec.position_sets import NO_POSITIONS
 from icekeep.spec.sorting import SortField
 from icekeep.spec.transforms import Identity
 from kit.cases import cases
@@ -257,7 +258,7 @@ def test_tasks_that_read_other_rows_say_so(storage):
     _, deletes, pieces = some_files(storage)
     task = moving_task(pieces, deletes, ordering=BY_KEY)
     first, second = range_tasks(task, [6])
-    without = [replace(piece, deletes=()) for piece in pieces]
+    without = [replace(piece, deletes=NO_POSITIONS) for piece in pieces]
     readings = [
         rewrite(one, storage).moves.reading
         for one in (first, second, replace(second, task_attempt_id=1, pieces=tuple(without)))

@@ -20,6 +20,7 @@ from icekeep.formats.sort.keys import sort_keys
 from icekeep.formats.sort.ordering import Ordering
 from icekeep.formats.sort.ranges import key_ranges
 from icekeep.spec.partitioning import UNPARTITIONED
+from icekeep.spec.position_sets import PositionSet
 from icekeep.spec.sorting import SortField
 from icekeep.spec.transforms import Identity
 from icekeep.spec.types import LONG, STRING
@@ -95,7 +96,7 @@ def test_deletes_reach_the_rows_of_every_range(storage):
     pieces = pieces_of(storage, tables())
     gone = [(pieces[n].location, n) for n in (2, 5)]
     delete = write_position_deletes(storage, "memory:/t/old-delete.parquet", "PARQUET", gone, spec_id=0)
-    reached = tuple(replace(piece, deletes=(0,) if n in (2, 5) else ()) for n, piece in enumerate(pieces))
+    reached = tuple(replace(piece, deletes=PositionSet([0] if n in (2, 5) else [])) for n, piece in enumerate(pieces))
     outcome = rewrite_together(tasks_of(reached, (900, 1800), delete_files=(delete,)), storage)
     assert (outcome.read_count, outcome.live_count) == (3000, 2998)
     expected = set(range(3000)) - {tables()[n]["id"][n].as_py() for n in (2, 5)}

@@ -25,6 +25,7 @@ from icekeep.formats.sort.ordering import KeyRange, Ordering
 from icekeep.spec.layout import data_layout
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.partitioning import UNPARTITIONED, build_spec
+from icekeep.spec.position_sets import NO_POSITIONS, PositionSet
 from icekeep.spec.sorting import SortField, SortOrder
 from icekeep.spec.transforms import Identity
 from icekeep.spec.types import DATE, DOUBLE, INT, LONG, STRING, NestedField, StructType
@@ -338,7 +339,7 @@ def test_rows_that_deletes_remove_are_not_written_and_the_others_keep_their_orde
     deletes = [with_deletes(storage, piece, **kind) for piece, kind in zip(old, kinds, strict=True)]
     files = [file for some in deletes for file in some]
     pieces = [
-        replace(piece, deletes=tuple(files.index(file) for file in some))
+        replace(piece, deletes=PositionSet(files.index(file) for file in some))
         for piece, some in zip(old, deletes, strict=True)
     ]
     outcome = rewrite(task_of(pieces, EVENTS, delete_files=tuple(files)), storage)
@@ -355,14 +356,14 @@ def test_rows_that_deletes_remove_are_not_written_and_the_others_keep_their_orde
 def test_a_delete_reaches_only_the_pieces_that_name_it(storage):
     first, second = old_files(storage, EVENTS, [events(0, 5), events(0, 5)])
     deletes = tuple(with_deletes(storage, first, equal=[3]))
-    files = rewritten(storage, (replace(first, deletes=(0,)), second), EVENTS, delete_files=deletes)
+    files = rewritten(storage, (replace(first, deletes=PositionSet([0])), second), EVENTS, delete_files=deletes)
     assert read_files(storage, files, EVENTS)["id"].to_pylist() == [0, 1, 2, 4, 0, 1, 2, 3, 4]
 
 
 def test_a_piece_without_live_rows_leaves_nothing(storage):
     (piece,) = old_files(storage, EVENTS, [events(0, 5)])
     deletes = tuple(with_deletes(storage, piece, positions=range(5)))
-    outcome = rewrite(task_of((replace(piece, deletes=(0,)),), EVENTS, delete_files=deletes), storage)
+    outcome = rewrite(task_of((replace(piece, deletes=PositionSet([0])),), EVENTS, delete_files=deletes), storage)
     assert (outcome.files, outcome.read_count, outcome.live_count) == ((), 5, 0)
 
 
@@ -370,7 +371,8 @@ def test_deletes_may_compare_a_column_that_the_table_has_dropped(storage):
     (piece,) = old_files(storage, EVENTS, [events(0, 5)])
     deletes = tuple(with_deletes(storage, piece, equal=[2]))
     now = replace(EVENTS, schema_id=1, fields=EVENTS.fields[1:])
-    files = rewritten(storage, (replace(piece, deletes=(0,)),), now, delete_files=deletes, table_schemas=(EVENTS, now))
+    reached = replace(piece, deletes=PositionSet([0]))
+    files = rewritten(storage, (reached,), now, delete_files=deletes, table_schemas=(EVENTS, now))
     assert read_files(storage, files, now).num_rows == 4
     assert read_files(storage, files, EVENTS)["id"].to_pylist() == [None] * 4
 
@@ -383,7 +385,7 @@ def test_rows_keep_their_ids_and_sequence_numbers_in_version_3(storage, descendi
     first, second = old_files(storage, EVENTS, [events(0, 4), events(4, 6)])
     deletes = tuple(with_deletes(storage, first, vector=[1]))
     pieces = (
-        replace(first, first_row_id=100, data_sequence_number=7, deletes=(0,)),
+        replace(first, first_row_id=100, data_sequence_number=7, deletes=PositionSet([0])),
         replace(second, first_row_id=50, data_sequence_number=9),
     )
     ordering = (
@@ -400,7 +402,14 @@ def test_rows_keep_their_ids_and_sequence_numbers_in_version_3(storage, descendi
     assert found == (expected[::-1] if descending else expected)
     # What was moved once keeps its ids when it is moved again.
     (again,) = (
-        replace(first, location=file.file_path, record_count=5, first_row_id=1000, data_sequence_number=20, deletes=())
+        replace(
+            first,
+            location=file.file_path,
+            record_count=5,
+            first_row_id=1000,
+            data_sequence_number=20,
+            deletes=NO_POSITIONS,
+        )
         for file in files
     )
     (file,) = rewritten(storage, (again,), EVENTS, operation_id="again")

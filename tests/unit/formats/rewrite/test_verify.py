@@ -11,6 +11,7 @@ from icekeep.formats.rewrite.run import rewrite
 from icekeep.formats.rewrite.task import FilePiece
 from icekeep.formats.rewrite.verify import hash_of_files, hash_of_live_rows, problem_of_rows
 from icekeep.formats.row_hash.multiset import RowHash, RowSum
+from icekeep.spec.position_sets import PositionSet
 from icekeep.spec.types import DOUBLE, INT, LONG, STRING
 from kit.columns import EVERY_TYPE, column, empty_table, parquet_bytes, schema_of, table_of
 from kit.data_files import options_for, write_files
@@ -184,7 +185,7 @@ def test_deleted_rows_do_not_count(storage):
     piece = piece_of(storage, "memory:/old/0", parquet_bytes(table))
     positions = pa.table({"file_path": pa.repeat(piece.location, 2), "pos": pa.array([3, 49], pa.int64())})
     delete = write_position_deletes(storage, "memory:/old/d.parquet", "PARQUET", positions, spec_id=0)
-    task = task_for([replace(piece, deletes=(0,))], WORDS, delete_files=(delete,))
+    task = task_for([replace(piece, deletes=PositionSet([0]))], WORDS, delete_files=(delete,))
     read = live_hash(task, storage)
     assert read == hash_of(table.filter(pa.array([n not in (3, 49) for n in range(50)])), WORDS)
     verify(read, storage, rewrite(task, storage).files, WORDS)

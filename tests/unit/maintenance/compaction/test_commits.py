@@ -36,6 +36,7 @@ from icekeep.spec.applicability import AppliedDelete, reaching_deletes
 from icekeep.spec.definition_updates import AddPartitionSpec
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.position_sets import PositionSet
 from icekeep.spec.updates import RemoveSnapshots
 from kit.changes import Recorder
 from kit.memory_catalog import CONFLICTS, IS_UNKNOWN, LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after, fails
@@ -202,7 +203,7 @@ def _file(entry, listed, reaching, used, metadata):
         file_sequence_number=entry.file_sequence_number,
         manifest_path=listed[file.file_path][1],
         first_row_id=file.first_row_id,
-        deletes=tuple(used.index(d) for d in reaching[file.file_path]),
+        deletes=PositionSet(used.index(d) for d in reaching[file.file_path]),
     )
 
 

@@ -1,4 +1,4 @@
-"""A group's delete files: each once, in an order in which those of a file are a few runs, and small when packed."""
+"""A group's delete files: each once, in an order in which those of a file are a few stretches, and small when packed."""
 
 import pickle
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from icekeep.planning.manifests.entry_schema import REACHING_DELETES
 from icekeep.planning.scan.plan import FewFiles
 from icekeep.spec.applicability import applied_delete, reaching_deletes
 from icekeep.spec.manifests.structs import ManifestEntry
-from icekeep.spec.position_runs import Part, positions_in, runs_of
+from icekeep.spec.position_sets import Part, PositionSet, spans
 from kit.reaching import SPECS, TYPES, bounded, entry, equality, expected, generated_tables, positions, table_of
 
 Entries = tuple[list[ManifestEntry], list[ManifestEntry]]
@@ -65,10 +65,10 @@ def tables(draw: st.DrawFn) -> tuple[list[ManifestEntry], list[ManifestEntry]]:
 
 @pytest.mark.parametrize("planned", [of_driver, of_task])
 @given(table=tables())
-def test_runs_expand_to_the_delete_files_that_reach_each_file(planned: Planned, table: Entries) -> None:
+def test_positions_expand_to_the_delete_files_that_reach_each_file(planned: Planned, table: Entries) -> None:
     data, deletes = table
     files = planned(data, deletes)
-    reached = {f.file_path: {*positions_in(f.deletes)} for f in files.files}
+    reached = {f.file_path: {*f.deletes} for f in files.files}
     names = [(d.file_path, d.content_offset) for d in files.deletes]
     by_rule = {
         path: {(d.data_file.file_path, d.data_file.content_offset) for d in found}
@@ -115,11 +115,11 @@ def changes(count: int, files_at_once: int = 2) -> Entries:
 
 
 @pytest.mark.parametrize("planned", [of_driver, of_task])
-def test_a_file_has_few_runs_however_many_deletes_reach_it(planned: Planned) -> None:
+def test_a_file_has_few_stretches_however_many_deletes_reach_it(planned: Planned) -> None:
     data, deletes = changes(40)
     files = planned(data, deletes)
-    assert sum(1 for f in files.files for _ in positions_in(f.deletes)) == 3 * 80 + 2 * sum(range(40))
-    assert max(len(f.deletes) for f in files.files) <= 4
+    assert sum(1 for f in files.files for _ in f.deletes) == 3 * 80 + 2 * sum(range(40))
+    assert max(len(spans(f.deletes)) for f in files.files) <= 4
 
 
 def test_a_packed_group_and_what_a_commit_is_told_grow_with_the_files_and_not_with_pairs() -> None:
@@ -144,7 +144,7 @@ def test_parts_of_several_lists_become_one() -> None:
             f,
             Part(
                 lists[n % 2],
-                runs_of(positions_in(f.deletes)) if n % 2 == 0 else runs_of(last - p for p in positions_in(f.deletes)),
+                PositionSet(f.deletes) if n % 2 == 0 else PositionSet(last - p for p in f.deletes),
             ),
         )
         for n, f in enumerate(files.files)

@@ -138,7 +138,7 @@ def test_a_delete_file_that_reaches_several_files_is_in_the_group_once():
     (group,) = planned(files)
     assert group.packed is not None
     assert unpack_group_files(group.packed).deletes == (shared, first, second)
-    assert [file.deletes for file in files_of(group)] == [(0, 1), (0, 2), ()]
+    assert [[*file.deletes] for file in files_of(group)] == [[0, 1], [0, 2], []]
     assert (group.delete_files_count, group.delete_bytes) == (3, 10 + 7 + 8)
 
 

@@ -18,6 +18,7 @@ from icekeep.maintenance.compaction.plan import (
     plan_locations,
     unpack_group_files,
 )
+from icekeep.spec.position_sets import NO_POSITIONS, PositionSet
 from icekeep.storage.open import open_storage
 
 FILE = GroupFile(
@@ -34,7 +35,7 @@ FILE = GroupFile(
     split_offsets=(4, 2**33),
     first_row_id=0,
     sort_order_id=7,
-    deletes=(1, 0),
+    deletes=PositionSet([1, 0]),
 )
 DELETE = GroupDelete(
     content=2,
@@ -48,7 +49,7 @@ DELETE = GroupDelete(
     equality_ids=(1, 2),
 )
 VECTOR = replace(DELETE, content=1, equality_ids=None, content_offset=4, content_size_in_bytes=40)
-FILES = GroupFiles((FILE, replace(FILE, split_offsets=None, deletes=())), (DELETE, VECTOR))
+FILES = GroupFiles((FILE, replace(FILE, split_offsets=None, deletes=NO_POSITIONS)), (DELETE, VECTOR))
 
 
 def group(number: int = 0, **changes) -> FileGroup:

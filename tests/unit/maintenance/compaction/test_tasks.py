@@ -14,6 +14,7 @@ from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFil
 from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, range_tasks, rewrite_tasks, whole_task
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.position_sets import NO_POSITIONS, PositionSet
 from icekeep.spec.sorting import SortField
 from icekeep.spec.transforms import Identity
 from kit.tables import BY_KIND, memory_table
@@ -24,7 +25,9 @@ PARTITION = PartitionCodec(METADATA.partition_type(METADATA.default_spec_id)).en
 BY_ID = Ordering(fields=(SortField(source_id=1, transform=Identity()),))
 
 
-def file(name: str, size: int, offsets: tuple[int, ...] | None = None, deletes: tuple[int, ...] = ()) -> GroupFile:
+def file(
+    name: str, size: int, offsets: tuple[int, ...] | None = None, deletes: PositionSet = NO_POSITIONS
+) -> GroupFile:
     return GroupFile(
         file_path=name,
         file_format="PARQUET",
@@ -94,7 +97,11 @@ def test_a_piece_says_what_its_rows_inherit():
 
 def test_a_task_carries_only_the_deletes_that_reach_its_pieces():
     deletes = tuple(delete(f"d{n}") for n in range(3))
-    files = [file("f0", 900, deletes=(0, 2)), file("f1", 900), file("f2", 900, deletes=(2, 1))]
+    files = [
+        file("f0", 900, deletes=PositionSet([0, 2])),
+        file("f1", 900),
+        file("f2", 900, deletes=PositionSet([2, 1])),
+    ]
     found = tasks(*files, deletes=deletes)
     told = [
         [[task.delete_files[position].file_path for position in piece.deletes] for piece in task.pieces]
