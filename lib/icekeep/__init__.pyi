@@ -31,7 +31,7 @@ from icekeep.events import Warned as Warned
 from icekeep.maintenance.compaction.job import compact as compact
 from icekeep.maintenance.compaction.job import plan_compaction as plan_compaction
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions as RewriteDataFilesOptions
-from icekeep.maintenance.compaction.preview import CompactionPreview as CompactionPreview
+from icekeep.maintenance.compaction.preview import RewriteDataFilesPlan as RewriteDataFilesPlan
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult as RewriteDataFilesResult
 from icekeep.maintenance.deletion.options import ExpirationOptions as ExpirationOptions
 from icekeep.maintenance.deletion.options import OrphanOptions as OrphanOptions
@@ -39,11 +39,11 @@ from icekeep.maintenance.deletion.options import ReclaimOptions as ReclaimOption
 from icekeep.maintenance.equality_deletes.job import convert_equality_deletes as convert_equality_deletes
 from icekeep.maintenance.equality_deletes.job import plan_convert_equality_deletes as plan_convert_equality_deletes
 from icekeep.maintenance.equality_deletes.options import ConvertEqualityDeletesOptions as ConvertEqualityDeletesOptions
-from icekeep.maintenance.equality_deletes.plan import ConversionPreview as ConversionPreview
+from icekeep.maintenance.equality_deletes.plan import ConvertEqualityDeletesPlan as ConvertEqualityDeletesPlan
 from icekeep.maintenance.equality_deletes.result import ConvertEqualityDeletesResult as ConvertEqualityDeletesResult
 from icekeep.maintenance.expiration.job import expire_snapshots as expire_snapshots
 from icekeep.maintenance.expiration.job import plan_expire_snapshots as plan_expire_snapshots
-from icekeep.maintenance.expiration.plan import ExpirationPlan as ExpirationPlan
+from icekeep.maintenance.expiration.plan import ExpireSnapshotsPlan as ExpireSnapshotsPlan
 from icekeep.maintenance.expiration.result import ExpireSnapshotsResult as ExpireSnapshotsResult
 from icekeep.maintenance.manifests.job import plan_rewrite_manifests as plan_rewrite_manifests
 from icekeep.maintenance.manifests.job import rewrite_manifests as rewrite_manifests
@@ -52,12 +52,12 @@ from icekeep.maintenance.manifests.plan import RewriteManifestsPlan as RewriteMa
 from icekeep.maintenance.manifests.result import RewriteManifestsResult as RewriteManifestsResult
 from icekeep.maintenance.orphans.job import plan_remove_orphan_files as plan_remove_orphan_files
 from icekeep.maintenance.orphans.job import remove_orphan_files as remove_orphan_files
-from icekeep.maintenance.orphans.plan import OrphanPlan as OrphanPlan
+from icekeep.maintenance.orphans.plan import RemoveOrphanFilesPlan as RemoveOrphanFilesPlan
 from icekeep.maintenance.orphans.result import RemoveOrphanFilesResult as RemoveOrphanFilesResult
 from icekeep.maintenance.position_deletes.job import plan_rewrite_position_deletes as plan_rewrite_position_deletes
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes as rewrite_position_deletes
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions as RewritePositionDeletesOptions
-from icekeep.maintenance.position_deletes.plan import RewritePositionDeletesPreview as RewritePositionDeletesPreview
+from icekeep.maintenance.position_deletes.plan import RewritePositionDeletesPlan as RewritePositionDeletesPlan
 from icekeep.maintenance.position_deletes.result import RewritePositionDeletesResult as RewritePositionDeletesResult
 from icekeep.maintenance.purge.job import DropPlan as DropPlan
 from icekeep.maintenance.purge.job import DropResult as DropResult

@@ -84,9 +84,9 @@ def one_line(error: BaseException) -> str:
     return f"{name}: {said}"[:_LINE_LENGTH_MAX] if said else name
 
 
-def and_more(names: Sequence[str]) -> str:
-    """What follows the first of some names in a message that gives one as an example."""
-    return f" and {len(names) - 1} more" if len(names) > 1 else ""
+def and_more(names: Sequence[object], shown_count: int = 1) -> str:
+    """What follows the first of some names in a message that shows no more of them."""
+    return f" and {len(names) - shown_count} more" if len(names) > shown_count else ""
 
 
 def _subclasses(cls: type[IcekeepError]) -> list[type[IcekeepError]]:

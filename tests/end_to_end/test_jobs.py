@@ -37,7 +37,7 @@ def test_a_dry_run_prints_the_plan_and_changes_nothing(operator: Operator) -> No
     files = operator.lake.files_on_disk()
     done = operator.run("compact", "--dry-run", "--output", "json")
     assert (done.status, done.json["dry_run"]) == (0, True)
-    assert done.json["result"]["files_to_rewrite_count"] == 18
+    assert done.json["result"]["rewritten_data_files_count"] == 18
     done = operator.run("expire_snapshots", "--older-than", "0s", "--dry-run")
     assert done.status == 0
     assert "manifest list" in done.out
@@ -227,7 +227,7 @@ def test_an_orphan_goes_to_the_trash_and_comes_back(operator: Operator) -> None:
 def test_a_purged_table_is_gone_with_its_files(operator: Operator) -> None:
     operator.lake.filled(commits=2)
     planned = operator.run("drop", "--purge", "--dry-run", "--output", "json")
-    assert planned.json["result"]["files_count"] > 10
+    assert planned.json["result"]["deleted_files_count"] > 10
     assert operator.run("drop", "--purge").status == 0
     assert operator.lake.content_on_disk() == set()
     assert operator.run("drop", "--purge").status == 2

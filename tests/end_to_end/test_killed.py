@@ -31,11 +31,11 @@ MOMENTS = {
 }
 
 
-def carry_on(operator: Operator, spark: SparkSession, bytes_to_rewrite: int) -> None:
+def carry_on(operator: Operator, spark: SparkSession, rewritten_bytes_count: int) -> None:
     """A second run does what is left to do, and says how many bytes that were."""
     rows = operator.lake.rows()
     result = compact(operator.lake.load(), spark)
-    assert (result.status, result.rewritten_bytes_count) == ("done", bytes_to_rewrite)
+    assert (result.status, result.rewritten_bytes_count) == ("done", rewritten_bytes_count)
     assert operator.lake.rows() == rows
     files = operator.lake.foreign().inspect.files()
     assert len(files) == 3

@@ -87,7 +87,7 @@ class Plan(msgspec.Struct, frozen=True):
     """What a dry run shows."""
 
     snapshot_id: int
-    bytes_to_rewrite: int
+    rewritten_bytes_count: int
     groups: tuple[Group, ...]
 
 

@@ -86,8 +86,8 @@ class Rewrite:
             schema_id=read.metadata.current_schema_id,
             target_file_size_bytes=100,
             candidate_files_count=0,
-            files_to_rewrite_count=0,
-            bytes_to_rewrite=0,
+            rewritten_data_files_count=0,
+            rewritten_bytes_count=0,
             expected_files_count=0,
             groups=tuple(groups),
         )

@@ -149,7 +149,7 @@ def test_a_plan_changes_nothing(lake: Lake, spark_session: SparkSession) -> None
     table = lake.filled()
     files = lake.files_on_disk()
     plan = plan_compaction(table, spark_session)
-    assert (plan.files_to_rewrite_count, plan.expected_files_count) == (18, 3)
+    assert (plan.rewritten_data_files_count, plan.added_data_files_count) == (18, 3)
     assert lake.files_on_disk() == files
 
 

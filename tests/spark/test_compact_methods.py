@@ -90,7 +90,7 @@ def test_a_file_is_a_candidate_for_the_share_of_its_rows_that_its_own_deletes_ta
 ) -> None:
     table = with_deletes(lake, 3)
     small = {"target-file-size-bytes": "3000", "min-file-size-bytes": "0"}
-    assert plan_compaction(table, spark_session, options=small).files_to_rewrite_count == 1
+    assert plan_compaction(table, spark_session, options=small).rewritten_data_files_count == 1
     before = rows(table, spark_session)
     result = compact(table, spark_session, options=small | {"delete-ratio-threshold": "0.1"})
     assert result.rewritten_data_files_count == 2
@@ -158,7 +158,7 @@ def test_row_groups_are_copied_where_the_user_wants_it_and_the_rows_are_the_same
     table = lake.filled()
     before = lake.rows()
     plan = plan_compaction(table, spark_session, options={"stitch": "always"})
-    assert (plan.stitched_files_count, plan.reencoded_files_count) == (18, 0)
+    assert (plan.stitched_data_files_count, plan.reencoded_data_files_count) == (18, 0)
     result = compact(table, spark_session, options={"stitch": "always"})
     assert (result.stitched_data_files_count, result.added_data_files_count) == (3, 3)
     assert lake.rows() == before
@@ -187,7 +187,7 @@ def test_columns_without_a_dictionary_are_copied_page_by_page_unless_the_user_sa
 
 def test_small_row_groups_are_merged_unless_the_user_says_otherwise(lake: Lake, spark_session: SparkSession) -> None:
     plan = plan_compaction(lake.filled(), spark_session)
-    assert (plan.stitched_files_count, plan.reencoded_files_count) == (0, 18)
+    assert (plan.stitched_data_files_count, plan.reencoded_data_files_count) == (0, 18)
     assert {group.reason for group in plan.groups} == {"its row groups are smaller than 33,554,432 bytes"}
 
 
@@ -246,7 +246,7 @@ def test_the_estimate_is_in_the_result_beside_what_it_was(lake: Lake, spark_sess
     plan = plan_compaction(table, spark_session, options=ALL)
     result = compact(table, spark_session, options=ALL)
     assert result.estimated == plan.estimated
-    assert plan.estimated.read_bytes > plan.bytes_to_rewrite
+    assert plan.estimated.read_bytes > plan.rewritten_bytes_count
     assert min(result.elapsed_ms, result.cpu_ms, result.peak_task_bytes) > 0
 
 

@@ -17,7 +17,7 @@ from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, OptionError, UsageError
 from icekeep.maintenance.equality_deletes import job as equality_deletes
 from icekeep.maintenance.equality_deletes.job import (
-    ConversionPreview,
+    ConvertEqualityDeletesPlan,
     ConvertEqualityDeletesResult,
     convert_equality_deletes,
     plan_convert_equality_deletes,
@@ -192,13 +192,13 @@ def test_where_chooses_partitions(lake: Lake, spark_session: SparkSession) -> No
     a, b = (next(f for f in data_files(table) if f.partition == (kind,)) for kind in "ab")
     table = gone(gone(table, 0, 6, like=a), 1, 7, like=b)
     preview = plan_convert_equality_deletes(table, spark_session, where="kind = 'a' AND id > 100")
-    assert preview == ConversionPreview(
+    assert preview == ConvertEqualityDeletesPlan(
         snapshot_id=table.metadata.current_snapshot_id,
-        equality_delete_files_to_convert_count=1,
-        bytes_to_convert=preview.bytes_to_convert,
+        converted_equality_delete_files_count=1,
+        converted_bytes_count=preview.converted_bytes_count,
         left_equality_delete_files_count=1,
-        data_files_to_read_count=2,
-        records_to_read_count=5,
+        read_data_files_count=2,
+        read_records_count=5,
     )
     result = convert_equality_deletes(table, spark_session, where="kind = 'a'")
     after = lake.catalog.load(table.identifier)
@@ -242,7 +242,7 @@ def test_a_branch_is_converted_and_no_other(lake: Lake, spark_session: SparkSess
     assert len(deletes_of(after)) == 1
     assert ids_of(after, spark_session, "later") == ids_of(after, spark_session)
     assert (
-        plan_convert_equality_deletes(after, spark_session, branch="later").equality_delete_files_to_convert_count == 0
+        plan_convert_equality_deletes(after, spark_session, branch="later").converted_equality_delete_files_count == 0
     )
     assert ids_of(after, spark_session, "audit") == list(range(10))
 

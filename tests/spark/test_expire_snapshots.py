@@ -79,7 +79,7 @@ def test_the_dry_run_says_exactly_what_goes(lake: Lake, spark_session: SparkSess
     expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
     gone = {p for p in files if p not in lake.files_on_disk()}
     assert {Path(urlparse(location).path) for location in plan.files} == gone
-    assert plan.files_count == len(gone) == 37
+    assert plan.deleted_files_count == len(gone) == 37
     assert {f.kind.value: f.files_count for f in plan.files_by_kind} == {
         "data file": 18,
         "manifest": 12,

@@ -119,9 +119,13 @@ def test_many_files_are_compared_in_tasks_with_the_same_result(
     place.stray("metadata/v7.metadata.json", Path(urlparse(place.table.metadata_location).path).read_bytes())
     few = plan_orphans(place.table, spark_session, search(), SYSTEM)
     many = plan_orphans(place.table, spark_session, search(driver_rows=driver_rows), SYSTEM)
-    assert few.files_count == 6
+    assert few.orphan_files_count == 6
     assert (few.kept.hidden_count, few.kept.young_count, few.kept.versions_count) == (1, 1, 1)
-    assert (set(many.files), many.hash, many.bytes) == (set(few.files), few.hash, few.bytes)
+    assert (set(many.orphan_file_locations), many.hash, many.orphan_bytes_count) == (
+        set(few.orphan_file_locations),
+        few.hash,
+        few.orphan_bytes_count,
+    )
     assert (many.listed_files_count, many.reachable_files_count) == (few.listed_files_count, few.reachable_files_count)
     assert (many.kept, many.files_by_kind) == (few.kept, few.files_by_kind)
 
@@ -200,7 +204,11 @@ def test_a_view_of_files_takes_the_place_of_a_listing(
     listed = plan_orphans(place.table, spark_session, search(), SYSTEM)
     name = view(spark_session, place.rows())
     planned = plan_orphans(place.table, spark_session, search(file_list_view=name, driver_rows=driver_rows), SYSTEM)
-    assert (set(planned.files), planned.hash, planned.kept) == (set(listed.files), listed.hash, listed.kept)
+    assert (set(planned.orphan_file_locations), planned.hash, planned.kept) == (
+        set(listed.orphan_file_locations),
+        listed.hash,
+        listed.kept,
+    )
     assert planned.reachable_files_count == listed.reachable_files_count
 
 
@@ -239,7 +247,7 @@ def test_files_may_be_listed_in_files(place: Place, spark_session: SparkSession,
             pa.csv.write_csv(rows, target)
     for location in (target.as_uri(), target.parent.as_uri()):
         planned = plan_orphans(place.table, spark_session, search(file_list_view=location), SYSTEM)
-        assert {Path(f.removeprefix("file://")) for f in planned.files} == place.strays
+        assert {Path(f.removeprefix("file://")) for f in planned.orphan_file_locations} == place.strays
 
 
 @pytest.mark.parametrize(

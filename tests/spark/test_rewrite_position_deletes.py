@@ -147,7 +147,7 @@ def test_merged_by_partition_each_partition_has_one_file_with_all_positions_once
     seen = plan_rewrite_position_deletes(table, spark)
     result = rewrite_position_deletes(table, spark)
     assert (result.rewritten_delete_files_count, result.added_delete_files_count) == (18, 3)
-    assert (seen.files_to_rewrite_count, seen.bytes_to_rewrite) == (18, result.rewritten_bytes_count)
+    assert (seen.rewritten_delete_files_count, seen.rewritten_bytes_count) == (18, result.rewritten_bytes_count)
     assert [group.files_count for group in seen.groups] == [6, 6, 6]
     table = check(lake, spark, before)
     newest = {}
@@ -249,7 +249,7 @@ def test_what_reaches_no_data_file_is_dropped_and_counted(lake: Lake, spark: Spa
     table = commit(table, RemoveData(gone)).table
     before = ours(lake, spark)
     seen = plan_rewrite_position_deletes(table, spark)
-    assert seen.dangling_delete_files_count == 1
+    assert seen.removed_dangling_delete_files_count == 1
     result = rewrite_position_deletes(table, spark)
     assert result.removed_dangling_delete_files_count == 1
     assert (result.rewritten_delete_files_count, result.removed_dangling_positions_count) == (5, 10)
@@ -306,7 +306,7 @@ def test_in_version_3_position_delete_files_become_one_vector_a_data_file(lake: 
     old = [file for file in deletes_of(table) if is_deletion_vector(file)]
     before = ours(lake, spark)
     seen = plan_rewrite_position_deletes(table, spark)
-    assert (seen.becomes, seen.files_to_rewrite_count) == ("vectors", 9)
+    assert (seen.becomes, seen.rewritten_delete_files_count) == ("vectors", 9)
     result = rewrite_position_deletes(table, spark)
     assert (result.rewritten_delete_files_count, result.added_delete_files_count) == (9, 8)
     # Two positions a commit, of three commits: one vector holds them already.

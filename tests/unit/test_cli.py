@@ -68,7 +68,7 @@ def test_a_dry_run_shows_the_plan(capsys):
     assert run("compact", "--table", "db.t", "--dry-run") == 0
     out, _ = capsys.readouterr()
     assert out.startswith("compact local.db.t: planned, nothing was changed\n")
-    assert "bytes_to_rewrite  3,000,000 (2.9 MiB)" in out
+    assert "rewritten_bytes_count  3,000,000 (2.9 MiB)" in out
     assert "groups (2)" in out
     assert run("compact", "--table", "db.t", "--dry-run", "--output", "json") == 0
     document = json.loads(capsys.readouterr().out)

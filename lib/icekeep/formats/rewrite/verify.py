@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 import pyarrow as pa
 
-from icekeep.errors import IcekeepBug, InvalidTableError
+from icekeep.errors import IcekeepBug, InvalidTableError, and_more
 from icekeep.formats.arrow.schema import FIELD_ID_KEY, field_id
 from icekeep.formats.base import FileReader
 from icekeep.formats.memory import TaskMemory, task_memory_bytes
@@ -116,10 +116,9 @@ def problem_of_rows(read: Sequence[RowSum], written: Sequence[RowSum], files: Se
 def _differs(what: str, files: Sequence[DataFile]) -> IcekeepBug:
     locations = [file.file_path for file in files]
     named = ", ".join(repr(location) for location in locations[:_MAX_NAMED])
-    more = f" and {len(locations) - _MAX_NAMED} more" if len(locations) > _MAX_NAMED else ""
     return IcekeepBug(
         f"a rewrite was to keep every row, and its new files hold {what}; nothing was committed, the old files are as they were"
-        f" and the new ones are kept as evidence: {named or 'there are none'}{more}",
+        f" and the new ones are kept as evidence: {named or 'there are none'}{and_more(locations, _MAX_NAMED)}",
         kept_files=locations,
     )
 

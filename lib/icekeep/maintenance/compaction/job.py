@@ -24,7 +24,7 @@ from icekeep.maintenance.compaction.methods import GroupMethod, choose_methods
 from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions, file_sizes
 from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files, plan_locations
 from icekeep.maintenance.compaction.planner import measured_overlap, plan
-from icekeep.maintenance.compaction.preview import CompactionPreview, preview
+from icekeep.maintenance.compaction.preview import RewriteDataFilesPlan, preview
 from icekeep.maintenance.compaction.removed_files import store_removed_files
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.maintenance.compaction.stitched import Metrics, metrics_of
@@ -49,7 +49,7 @@ from icekeep.tables.refs import head_to_commit_to
 
 _LOG = logging.getLogger(__name__)
 
-__all__ = ["CompactionPreview", "RewriteDataFilesOptions", "RewriteDataFilesResult", "compact", "plan_compaction"]
+__all__ = ["RewriteDataFilesOptions", "RewriteDataFilesPlan", "RewriteDataFilesResult", "compact", "plan_compaction"]
 
 Options = Mapping[str, str] | RewriteDataFilesOptions
 
@@ -143,7 +143,7 @@ def plan_compaction(  # noqa: PLR0913 - as `compact`
     branch: str = MAIN,
     verify: bool = False,
     runtime: Runtime = SYSTEM,
-) -> CompactionPreview:
+) -> RewriteDataFilesPlan:
     """Say what `compact` with the same arguments would do; raises as it does, and writes nothing."""
     check_source(spark)
     asked = _Asked(
@@ -288,7 +288,7 @@ class _Run:
             works,
             slots=self.slots,
             groups_count=len(planned.groups),
-            files_count=planned.files_to_rewrite_count + sum(group.delete_files_count for group in planned.groups),
+            files_count=planned.rewritten_data_files_count + sum(group.delete_files_count for group in planned.groups),
             new_files_count=planned.expected_files_count,
             delete_bytes=sum(group.delete_bytes for group in planned.groups),
         )
@@ -302,9 +302,9 @@ def _pass(run: _Run, listener: Listener) -> tuple[RewriteDataFilesResult, frozen
             run.table.name,
             run.context.run_id,
             planned.snapshot_id,
-            planned.files_to_rewrite_count,
+            planned.rewritten_data_files_count,
             planned.candidate_files_count,
-            planned.bytes_to_rewrite,
+            planned.rewritten_bytes_count,
             len(planned.groups),
             planned.expected_files_count,
         )
@@ -358,7 +358,7 @@ def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> Committed
     )
     assert planned.snapshot_id is not None
     estimated = run.estimated(planned, methods)
-    listener.on(StepStarted(STEP, planned.files_to_rewrite_count, "files"))
+    listener.on(StepStarted(STEP, planned.rewritten_data_files_count, "files"))
     run_id = run.context.run_id
     with (
         beating(run.table, run_id, "compact", run.runtime, listener) as heartbeat,

@@ -145,8 +145,8 @@ class RewritePlan(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str = "binpack"
     target_file_size_bytes: int
     candidate_files_count: int
-    files_to_rewrite_count: int
-    bytes_to_rewrite: int
+    rewritten_data_files_count: int
+    rewritten_bytes_count: int
     expected_files_count: int
     left_alone: tuple[LeftAlone, ...] = ()
     overlap_depth_before: float | None = None

@@ -11,7 +11,7 @@ class GroupPreview(msgspec.Struct, frozen=True, kw_only=True):
     """One group; sizes in bytes.
 
     Attributes:
-        way: how most of its rows go.
+        method: how most of its rows go.
         stitched_files_count: of its files, those whose row groups are copied byte for byte.
         reason: why the others are not, as far as that needs an answer.
     """
@@ -27,42 +27,47 @@ class GroupPreview(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class CompactionPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run with the same arguments would do now; see `RewritePlan` for the fields of that name."""
+class RewriteDataFilesPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run with the same arguments would do now, under the names of its result.
+
+    Attributes:
+        applied_delete_files_count: those that reach any of the files.
+        reencoded_data_files_count: of the files, those whose rows are decoded and encoded again.
+    """
 
     branch: str
     snapshot_id: int | None
     strategy: str
     target_file_size_bytes: int
     candidate_files_count: int
-    files_to_rewrite_count: int
-    bytes_to_rewrite: int
-    delete_files_to_apply_count: int
-    expected_files_count: int
-    stitched_files_count: int
-    reencoded_files_count: int
+    rewritten_data_files_count: int
+    rewritten_bytes_count: int
+    applied_delete_files_count: int
+    added_data_files_count: int
+    stitched_data_files_count: int
+    reencoded_data_files_count: int
     overlap_depth_before: float | None
     estimated: Estimate
     left_alone: tuple[LeftAlone, ...]
     groups: tuple[GroupPreview, ...]
 
 
-def preview(plan: RewritePlan, methods: dict[int, GroupMethod], estimated: Estimate) -> CompactionPreview:
+def preview(plan: RewritePlan, methods: dict[int, GroupMethod], estimated: Estimate) -> RewriteDataFilesPlan:
     """A plan for people; `methods` by the number of the group."""
     groups = tuple(_group(group, methods[group.number]) for group in plan.groups)
     stitched_count = sum(group.stitched_files_count for group in groups)
-    return CompactionPreview(
+    return RewriteDataFilesPlan(
         branch=plan.branch,
         snapshot_id=plan.snapshot_id,
         strategy=plan.strategy,
         target_file_size_bytes=plan.target_file_size_bytes,
         candidate_files_count=plan.candidate_files_count,
-        files_to_rewrite_count=plan.files_to_rewrite_count,
-        bytes_to_rewrite=plan.bytes_to_rewrite,
-        delete_files_to_apply_count=sum(group.delete_files_count for group in groups),
-        expected_files_count=plan.expected_files_count,
-        stitched_files_count=stitched_count,
-        reencoded_files_count=plan.files_to_rewrite_count - stitched_count,
+        rewritten_data_files_count=plan.rewritten_data_files_count,
+        rewritten_bytes_count=plan.rewritten_bytes_count,
+        applied_delete_files_count=sum(group.delete_files_count for group in groups),
+        added_data_files_count=plan.expected_files_count,
+        stitched_data_files_count=stitched_count,
+        reencoded_data_files_count=plan.rewritten_data_files_count - stitched_count,
         overlap_depth_before=plan.overlap_depth_before,
         estimated=estimated,
         left_alone=plan.left_alone,

@@ -84,7 +84,7 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
         return sum(f.files_count for f in self.deleted)
 
     @property
-    def deleted_bytes(self) -> int:
+    def deleted_bytes_count(self) -> int:
         return sum(f.bytes for f in self.deleted)
 
     @property

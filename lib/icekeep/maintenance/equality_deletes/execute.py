@@ -129,7 +129,7 @@ def execute(
     Raises:
         JobFailedError: a share failed; what others wrote is removed.
     """
-    if not plan.preview.data_files_to_read_count:
+    if not plan.preview.read_data_files_count:
         return []
     done, errors = _run_all(plan, writer, spark)
     problem = errors[0] if errors else _count_problem(plan, done)
@@ -184,7 +184,7 @@ def _few(rows: Sequence[Mapping[str, Any]], writer: ShareWriter, spark: SparkSes
 def _many(plan: ConversionPlan, writer: ShareWriter, spark: SparkSession) -> DataFrame:
     assert plan.files.many is not None
     order = ("spec_id", "partition", "sequence_number", "file_path")
-    shares_count = max(_SHARES_A_SLOT * parallelism(spark), -(-plan.preview.data_files_to_read_count // _MAX_FILES))
+    shares_count = max(_SHARES_A_SLOT * parallelism(spark), -(-plan.preview.read_data_files_count // _MAX_FILES))
     in_order = plan.files.many.repartitionByRange(shares_count, *order).sortWithinPartitions(*order)
     return in_order.mapInArrow(partial(_run_rows, writer), from_arrow_schema(REPORT))
 
@@ -218,7 +218,7 @@ def _count_problem(plan: ConversionPlan, done: Sequence[ConversionOutcome]) -> I
     """Every data file was looked through, and all of its rows; else no equality delete may go."""
     files = sum(len(one.data_files) for one in done)
     records = sum(one.read_count for one in done)
-    planned = plan.preview.data_files_to_read_count, plan.preview.records_to_read_count
+    planned = plan.preview.read_data_files_count, plan.preview.read_records_count
     if (files, records) != planned:
         return IcekeepBug(f"{files} data files of {records} rows were looked through where {planned} were planned")
     return None

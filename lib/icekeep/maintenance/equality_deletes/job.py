@@ -20,7 +20,7 @@ from icekeep.formats.deletes.equality_to_positions import ConversionOutcome
 from icekeep.formats.deletes.options import delete_format
 from icekeep.maintenance.equality_deletes.execute import added_files, discard, execute, share_writer
 from icekeep.maintenance.equality_deletes.options import ConvertEqualityDeletesOptions, chosen_granularity
-from icekeep.maintenance.equality_deletes.plan import ConversionPlan, ConversionPreview, plan
+from icekeep.maintenance.equality_deletes.plan import ConversionPlan, ConvertEqualityDeletesPlan, plan
 from icekeep.maintenance.equality_deletes.result import ConvertEqualityDeletesResult
 from icekeep.maintenance.heartbeat import Heartbeat, beating
 from icekeep.maintenance.options import parse_options
@@ -40,8 +40,8 @@ from icekeep.tables.refs import head_to_commit_to
 _LOG = logging.getLogger(__name__)
 
 __all__ = [
-    "ConversionPreview",
     "ConvertEqualityDeletesOptions",
+    "ConvertEqualityDeletesPlan",
     "ConvertEqualityDeletesResult",
     "convert_equality_deletes",
     "plan_convert_equality_deletes",
@@ -110,7 +110,7 @@ def plan_convert_equality_deletes(
     options: Options | None = None,
     branch: str = MAIN,
     runtime: Runtime = SYSTEM,
-) -> ConversionPreview:
+) -> ConvertEqualityDeletesPlan:
     """Say what `convert_equality_deletes` with the same arguments would do; raises as it does, and writes nothing."""
     check_source(spark)
     return _Run(table, spark, where, options or {}, branch, SILENT, runtime).plan().preview
@@ -167,11 +167,11 @@ class _Run:
             run_id,
             preview.snapshot_id,
             len(planned.deletes),
-            preview.data_files_to_read_count,
-            preview.records_to_read_count,
+            preview.read_data_files_count,
+            preview.read_records_count,
         )
         sweep_runs(self._table, self._runtime, keep=run_id, listener=self._listener)
-        self._listener.on(StepStarted(STEP, preview.equality_delete_files_to_convert_count, "delete files"))
+        self._listener.on(StepStarted(STEP, preview.converted_equality_delete_files_count, "delete files"))
         with (
             beating(self._table, run_id, "convert_equality_deletes", self._runtime, self._listener) as heartbeat,
             hold_start(self._table, preview.snapshot_id, run_id, self._runtime, self._listener, heartbeat),
@@ -221,18 +221,18 @@ class _Run:
 
 def _result(planned: ConversionPlan, done: list[ConversionOutcome]) -> ConvertEqualityDeletesResult:
     preview, added = planned.preview, added_files(done)
-    dangling_count = preview.dangling_equality_delete_files_count
+    dangling_count = preview.removed_dangling_equality_delete_files_count
     return ConvertEqualityDeletesResult(
         converted_equality_delete_files_count=len(planned.deletes) - dangling_count,
         removed_dangling_equality_delete_files_count=dangling_count,
         left_equality_delete_files_count=preview.left_equality_delete_files_count,
         removed_position_delete_files_count=sum(len(one.replaced) for one in done),
         added_delete_files_count=len(added),
-        converted_bytes_count=preview.bytes_to_convert,
+        converted_bytes_count=preview.converted_bytes_count,
         added_bytes_count=sum(map(_own_bytes, added)),
         deleted_positions_count=sum(one.positions_count for one in done),
-        read_data_files_count=preview.data_files_to_read_count,
-        read_records_count=preview.records_to_read_count,
+        read_data_files_count=preview.read_data_files_count,
+        read_records_count=preview.read_records_count,
         peak_task_bytes=max((one.peak_bytes for one in done), default=0),
     )
 

@@ -52,24 +52,24 @@ _DELETE_COLUMNS = frozenset({*(field.name for field in REACHING_DELETES.value_ty
 _DATA = pa.schema([field for field in ENTRIES if field.name in DATA_COLUMNS])
 
 
-class ConversionPreview(msgspec.Struct, frozen=True, kw_only=True):
+class ConvertEqualityDeletesPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a run with the same arguments would do now; sizes in bytes.
 
     Attributes:
         snapshot_id: the head of `branch`; `None` for a table without data.
-        dangling_equality_delete_files_count: of those to convert, how many reach no data file: they only go.
+        removed_dangling_equality_delete_files_count: of those to convert, how many reach no data file: they only go.
         left_equality_delete_files_count: those that stay, since `where` leaves them out, or a data file that they reach.
-        data_files_to_read_count: how many data files are looked through, in the columns that deletes compare.
+        read_data_files_count: how many data files are looked through, in the columns that deletes compare.
     """
 
     branch: str = MAIN
     snapshot_id: int | None = None
-    equality_delete_files_to_convert_count: int = 0
-    bytes_to_convert: int = 0
-    dangling_equality_delete_files_count: int = 0
+    converted_equality_delete_files_count: int = 0
+    converted_bytes_count: int = 0
+    removed_dangling_equality_delete_files_count: int = 0
     left_equality_delete_files_count: int = 0
-    data_files_to_read_count: int = 0
-    records_to_read_count: int = 0
+    read_data_files_count: int = 0
+    read_records_count: int = 0
 
 
 class DataFiles(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True):
         reach: which of them reach a data file.
     """
 
-    preview: ConversionPreview
+    preview: ConvertEqualityDeletesPlan
     sequence_number: int = 0
     deletes: tuple[EqualityDelete, ...] = ()
     reach: Reach = Reach((), (), {})
@@ -122,7 +122,9 @@ class _Planner:
 
     def plan(self) -> ConversionPlan:
         snapshot = self._scan.version.snapshot
-        preview = ConversionPreview(branch=self._branch, snapshot_id=None if snapshot is None else snapshot.snapshot_id)
+        preview = ConvertEqualityDeletesPlan(
+            branch=self._branch, snapshot_id=None if snapshot is None else snapshot.snapshot_id
+        )
         found = self._equality_deletes()
         if snapshot is None or not found:
             return ConversionPlan(preview=preview)
@@ -137,12 +139,12 @@ class _Planner:
         return ConversionPlan(
             preview=msgspec.structs.replace(
                 preview,
-                equality_delete_files_to_convert_count=len(chosen),
-                bytes_to_convert=sum(delete.entry.data_file.file_size_in_bytes for delete in chosen),
-                dangling_equality_delete_files_count=sum(self._is_dangling(delete, least) for delete in chosen),
+                converted_equality_delete_files_count=len(chosen),
+                converted_bytes_count=sum(delete.entry.data_file.file_size_in_bytes for delete in chosen),
+                removed_dangling_equality_delete_files_count=sum(self._is_dangling(delete, least) for delete in chosen),
                 left_equality_delete_files_count=len(found) - len(chosen),
-                data_files_to_read_count=files_count,
-                records_to_read_count=records_count,
+                read_data_files_count=files_count,
+                read_records_count=records_count,
             ),
             sequence_number=snapshot.sequence_number,
             deletes=tuple(chosen),

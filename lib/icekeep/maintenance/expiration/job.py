@@ -28,7 +28,7 @@ from icekeep.maintenance.expiration import JOB
 from icekeep.maintenance.expiration.execute import ExpirationRequest, expire_and_reclaim
 from icekeep.maintenance.expiration.holdings import ref_holdings
 from icekeep.maintenance.expiration.plan import (
-    ExpirationPlan,
+    ExpireSnapshotsPlan,
     after_expiration,
     expiration_plan,
     garbage_between,
@@ -44,7 +44,7 @@ from icekeep.spec.retention import select_expired
 from icekeep.spec.times import Days, Moment
 from icekeep.storage.locations import parse_location
 
-__all__ = ["ExpirationPlan", "ExpireSnapshotsResult", "expire_snapshots", "plan_expire_snapshots"]
+__all__ = ["ExpireSnapshotsPlan", "ExpireSnapshotsResult", "expire_snapshots", "plan_expire_snapshots"]
 
 
 def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, and ours
@@ -150,7 +150,7 @@ def plan_expire_snapshots(  # noqa: PLR0913 - as the job
     options: Mapping[str, Any] | ExpirationOptions | None = None,
     listener: Listener = SILENT,
     runtime: Runtime = SYSTEM,
-) -> ExpirationPlan:
+) -> ExpireSnapshotsPlan:
     """Say what `expire_snapshots` with the same arguments would do, and what each reference keeps alive; raises as it does.
 
     Nothing is written: plans of earlier runs stay as they are, and only our clock is asked what time it is.

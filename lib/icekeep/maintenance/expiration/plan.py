@@ -27,11 +27,11 @@ class ExpiredSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     operation: str | None
 
 
-class ExpirationPlan(msgspec.Struct, frozen=True, kw_only=True):
+class ExpireSnapshotsPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What one run would remove from the metadata, and which files nothing would lead to any more.
 
     Attributes:
-        outside_files_count: files that would go, were they not outside the table's places.
+        kept_outside_files_count: files that would go, were they not outside the table's places.
         files: the locations of the first thousand.
         refs: what each reference keeps alive after it.
         kept_for_writers: snapshots that stay only because a writer's progress is in them or before them.
@@ -40,13 +40,13 @@ class ExpirationPlan(msgspec.Struct, frozen=True, kw_only=True):
         unlisted_reason: why the catalog cannot tell where other tables lie; empty if it can.
     """
 
-    snapshots_count: int
+    expired_snapshots_count: int
     retained_snapshots_count: int
-    files_count: int
-    bytes: int
-    outside_files_count: int
+    deleted_files_count: int
+    deleted_bytes_count: int
+    kept_outside_files_count: int
     untotalled_snapshots_count: int
-    ref_names: tuple[str, ...]
+    expired_ref_names: tuple[str, ...]
     snapshots: tuple[ExpiredSnapshot, ...]
     files_by_kind: tuple[FilesOfKind, ...]
     refs: tuple[RefHoldings, ...]
@@ -123,16 +123,16 @@ def expiration_plan(
     untotalled_count: int,
     refs: tuple[RefHoldings, ...],
     plan_hash: str,
-) -> ExpirationPlan:
+) -> ExpireSnapshotsPlan:
     """What is removed, for people and machines."""
-    return ExpirationPlan(
-        snapshots_count=len(expired.snapshot_ids),
+    return ExpireSnapshotsPlan(
+        expired_snapshots_count=len(expired.snapshot_ids),
         retained_snapshots_count=len(metadata.snapshots) - len(expired.snapshot_ids),
-        files_count=sum(f.files_count for f in found.files),
-        bytes=sum(f.bytes for f in found.files),
-        outside_files_count=found.outside_count,
+        deleted_files_count=sum(f.files_count for f in found.files),
+        deleted_bytes_count=sum(f.bytes for f in found.files),
+        kept_outside_files_count=found.outside_count,
         untotalled_snapshots_count=untotalled_count,
-        ref_names=tuple(sorted(expired.ref_names)),
+        expired_ref_names=tuple(sorted(expired.ref_names)),
         snapshots=tuple(
             ExpiredSnapshot(snapshot_id=s.snapshot_id, timestamp_ms=s.timestamp_ms, operation=s.operation)
             for s in metadata.snapshots

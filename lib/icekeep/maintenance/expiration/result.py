@@ -40,7 +40,7 @@ class ExpireSnapshotsResult(msgspec.Struct, frozen=True, kw_only=True):
     deleted_manifest_lists_count: int = 0
     deleted_statistics_files_count: int = 0
     deleted_metadata_files_count: int = 0
-    deleted_bytes: int = 0
+    deleted_bytes_count: int = 0
     is_in_trash: bool = False
     left_files_count: int = 0
     left_reason: str = ""
@@ -99,7 +99,7 @@ def _with_run(result: ExpireSnapshotsResult, done: Expiration) -> ExpireSnapshot
         deleted_manifest_lists_count=counts.get(FileKind.MANIFEST_LIST, 0),
         deleted_statistics_files_count=counts.get(FileKind.STATISTICS, 0),
         deleted_metadata_files_count=counts.get(FileKind.METADATA, 0),
-        deleted_bytes=0 if reclaimed is None else reclaimed.deleted_bytes,
+        deleted_bytes_count=0 if reclaimed is None else reclaimed.deleted_bytes_count,
         is_in_trash=plan is not None and plan.is_trash and reclaimed is not None,
         left_files_count=left_count,
         left_reason=(done.kept_reason or "the grace has not passed") if left_count else "",

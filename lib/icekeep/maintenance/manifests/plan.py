@@ -40,13 +40,13 @@ class RewriteManifestsPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What would be done to the manifests of `snapshot_id`, the head of `branch`; none if there is nothing to gain.
 
     Attributes:
-        manifests_count, rewritten_bytes_count, entries_count: of the manifests that are rewritten, those among them that hold no
-            live file and are left out.
-        expected_manifests_count: what comes of them.
+        rewritten_manifests_count, rewritten_bytes_count, entries_count: of the manifests that are rewritten, those among them
+            that hold no live file and are left out.
+        added_manifests_count: what comes of them.
         left_alone_manifests_count: that would be rewritten, if rewriting did not lose what is not known of them: fields, or
             the values of a partition transform.
-        dangling_delete_files_count: of those that reach no live data file; `None` where they are not asked for.
-        planning_time_ms, expected_planning_time_ms: of a filter on one partition, now, as measured, and afterwards as the
+        removed_delete_files_count: of those that reach no live data file; `None` where they are not asked for.
+        planning_time_before_ms, planning_time_after_ms: of a filter on one partition, now, as measured, and afterwards as the
             bytes that it opens let expect; `None` where `measure-planning` does not ask for it.
         groups: by partition spec and content.
         workload: by filter.
@@ -55,18 +55,18 @@ class RewriteManifestsPlan(msgspec.Struct, frozen=True, kw_only=True):
     branch: str = MAIN
     snapshot_id: int | None
     target_size_bytes: int
-    manifests_count: int = 0
+    rewritten_manifests_count: int = 0
     rewritten_bytes_count: int = 0
     entries_count: int = 0
-    expected_manifests_count: int = 0
+    added_manifests_count: int = 0
     left_alone_manifests_count: int = 0
-    dangling_delete_files_count: int | None = None
-    planning_time_ms: int | None = None
-    expected_planning_time_ms: int | None = None
+    removed_delete_files_count: int | None = None
+    planning_time_before_ms: int | None = None
+    planning_time_after_ms: int | None = None
     groups: tuple[GroupGain, ...] = ()
     workload: tuple[FilterGain, ...] = ()
-    manifests: tuple[PlannedManifest, ...] = ()
-    expected_manifests: tuple[PlannedManifest, ...] = ()
+    rewritten_manifests: tuple[PlannedManifest, ...] = ()
+    added_manifests: tuple[PlannedManifest, ...] = ()
 
 
 def plan_rewrite_manifests(  # noqa: PLR0913 - the arguments of the job
@@ -102,18 +102,18 @@ def plan_rewrite_manifests(  # noqa: PLR0913 - the arguments of the job
         branch=branch,
         snapshot_id=chosen.snapshot_id,
         target_size_bytes=chosen.target_bytes,
-        manifests_count=len(chosen.replaced),
+        rewritten_manifests_count=len(chosen.replaced),
         rewritten_bytes_count=sum(m.manifest_length for m in chosen.replaced),
         entries_count=sum(gain.entries_count for gain in gains),
-        expected_manifests_count=sum(gain.added_manifests_count for gain in gains),
+        added_manifests_count=sum(gain.added_manifests_count for gain in gains),
         left_alone_manifests_count=sum(group.left_alone_count for group in chosen.groups),
-        dangling_delete_files_count=_dangling_count(table, request),
-        planning_time_ms=before_ms,
-        expected_planning_time_ms=after_ms,
+        removed_delete_files_count=_dangling_count(table, request),
+        planning_time_before_ms=before_ms,
+        planning_time_after_ms=after_ms,
         groups=gains,
         workload=filter_gains(table, request, chosen.listed, done, now_ms),
-        manifests=tuple(_shown(manifest, table.metadata) for manifest in chosen.replaced),
-        expected_manifests=tuple(_shown(manifest, table.metadata) for one in done for manifest in one.added),
+        rewritten_manifests=tuple(_shown(manifest, table.metadata) for manifest in chosen.replaced),
+        added_manifests=tuple(_shown(manifest, table.metadata) for one in done for manifest in one.added),
     )
 
 

@@ -33,11 +33,11 @@ def refuse_neighbours(table: Table, found: Neighbours) -> None:
     """Raise `SafetyError` where it is not known of all tables of the catalog that they lie elsewhere."""
     names = found.unreadable
     if names:
-        more = f" and {len(names) - _NAMED_TABLES} more" if len(names) > _NAMED_TABLES else ""
+        named = ", ".join(map(repr, names[:_NAMED_TABLES]))
         raise SafetyError(
-            f"files below table {table.name!r} may belong to others: tables {', '.join(map(repr, names[:_NAMED_TABLES]))}{more} "
-            "cannot be loaded, so that it is not known where their files are; nothing is deleted; repair them, drop them from "
-            "the catalog without purging them, or, if you know that they lie elsewhere, name them in accept_unreadable",
+            f"files below table {table.name!r} may belong to others: tables {named}{and_more(names, _NAMED_TABLES)} cannot "
+            "be loaded, so that it is not known where their files are; nothing is deleted; repair them, drop them from the "
+            "catalog without purging them, or, if you know that they lie elsewhere, name them in accept_unreadable",
             tables=list(names),
         )
 

@@ -23,7 +23,7 @@ from icekeep.maintenance.deletion.writing import (
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.candidates import Candidates, find_candidates, still_unnamed
 from icekeep.maintenance.orphans.options import Search
-from icekeep.maintenance.orphans.plan import OrphanPlan, draft_of, orphan_plan
+from icekeep.maintenance.orphans.plan import RemoveOrphanFilesPlan, draft_of, orphan_plan
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
@@ -43,7 +43,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
         earlier: what earlier runs had left to be done.
     """
 
-    planned: OrphanPlan
+    planned: RemoveOrphanFilesPlan
     plan: DeletionPlan | None = None
     reclaimed: Reclaimed | None = None
     adopted_count: int = 0
@@ -74,7 +74,7 @@ def remove_orphans(table: Table, spark: SparkSource, search: Search, listener: L
             candidates.table, spark, candidates.now_ms, request, listener=listener, runtime=runtime
         )
         sweep_runs(candidates.table, runtime, keep="", listener=listener)
-    if not planned.files_count:
+    if not planned.orphan_files_count:
         return Removal(planned=planned, earlier=earlier)
     with ExitStack() as claims:
         written = _written(candidates, spark, search, claims, listener, runtime)
@@ -107,12 +107,12 @@ def remove_orphans(table: Table, spark: SparkSource, search: Search, listener: L
     return Removal(planned=planned, plan=plan, reclaimed=reclaimed, adopted_count=adopted_count, earlier=earlier)
 
 
-def _planned(candidates: Candidates, search: Search) -> OrphanPlan:
+def _planned(candidates: Candidates, search: Search) -> RemoveOrphanFilesPlan:
     found = classify_files(candidates.garbage, candidates.territory, None, candidates.table.storage)
     return orphan_plan(candidates, found, draft_of(candidates, search, ""), search)
 
 
-def _refuse_unapproved(planned: OrphanPlan, search: Search) -> None:
+def _refuse_unapproved(planned: RemoveOrphanFilesPlan, search: Search) -> None:
     stays = "other files would go than those that were looked at, so nothing is deleted"
     refuse_unapproved(search.approve, planned.hash, stays)
     # Who approves of a plan has seen how much of the table it is.

@@ -12,13 +12,19 @@ from icekeep.maintenance.deletion.options import OrphanOptions, accepted_names, 
 from icekeep.maintenance.orphans.candidates import KeptFiles
 from icekeep.maintenance.orphans.execute import remove_orphans
 from icekeep.maintenance.orphans.options import Search, mismatch_mode, spelling
-from icekeep.maintenance.orphans.plan import OrphanPlan, plan_orphans
+from icekeep.maintenance.orphans.plan import RemoveOrphanFilesPlan, plan_orphans
 from icekeep.maintenance.orphans.result import RemoveOrphanFilesResult, planned_result, result
 from icekeep.planning.spark.source import SparkSource, check_source
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.times import Days, Moment
 
-__all__ = ["KeptFiles", "OrphanPlan", "RemoveOrphanFilesResult", "plan_remove_orphan_files", "remove_orphan_files"]
+__all__ = [
+    "KeptFiles",
+    "RemoveOrphanFilesPlan",
+    "RemoveOrphanFilesResult",
+    "plan_remove_orphan_files",
+    "remove_orphan_files",
+]
 
 
 def remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
@@ -123,7 +129,7 @@ def plan_remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's proc
     accept_unreadable: Sequence[str] = (),
     options: Mapping[str, Any] | OrphanOptions | None = None,
     runtime: Runtime = SYSTEM,
-) -> OrphanPlan:
+) -> RemoveOrphanFilesPlan:
     """Say what `remove_orphan_files` with the same arguments would do; raises as it does, but for a share that is too great."""
     check_source(spark)
     search = _search(

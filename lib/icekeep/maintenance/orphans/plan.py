@@ -16,22 +16,22 @@ from icekeep.runtime import Runtime
 from icekeep.storage.locations import parse_location
 
 
-class OrphanPlan(msgspec.Struct, frozen=True, kw_only=True):
+class RemoveOrphanFilesPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What one run would delete; bytes are those that the listing told.
 
     Attributes:
         hash: what `approve` demands: exactly this set goes, or nothing.
-        files: locations of the first thousand.
+        orphan_file_locations: locations of the first thousand.
         too_many: why a run would refuse to delete so great a share of the listed files, `None` where it would not.
         conflicts: the first files that metadata has under other schemes or authorities.
         unlisted_reason, untotalled_snapshots_count, unreadable_tables: as in the result.
     """
 
     location: str
-    files_count: int
-    bytes: int
+    orphan_files_count: int
+    orphan_bytes_count: int
     files_by_kind: tuple[FilesOfKind, ...]
-    files: tuple[str, ...]
+    orphan_file_locations: tuple[str, ...]
     hash: str
     too_many: str | None
     listed_files_count: int
@@ -45,22 +45,24 @@ class OrphanPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_orphans(
     table: Table, spark: SparkSource, search: Search, runtime: Runtime, listener: Listener = SILENT
-) -> OrphanPlan:
+) -> RemoveOrphanFilesPlan:
     """Say what a run would do; raises as `find_candidates` does."""
     candidates = find_candidates(table, spark, search, listener, runtime)
     found = classify_files(candidates.garbage, candidates.territory, None, candidates.table.storage)
     return orphan_plan(candidates, found, draft_of(candidates, search, ""), search)
 
 
-def orphan_plan(candidates: Candidates, found: ClassifiedGarbage, draft: PlanDraft, search: Search) -> OrphanPlan:
+def orphan_plan(
+    candidates: Candidates, found: ClassifiedGarbage, draft: PlanDraft, search: Search
+) -> RemoveOrphanFilesPlan:
     """What would go, for people and machines."""
     kept = candidates.kept
-    return OrphanPlan(
+    return RemoveOrphanFilesPlan(
         location=candidates.root,
-        files_count=sum(f.files_count for f in found.files),
-        bytes=sum(f.bytes for f in found.files),
+        orphan_files_count=sum(f.files_count for f in found.files),
+        orphan_bytes_count=sum(f.bytes for f in found.files),
         files_by_kind=found.files,
-        files=found.sample,
+        orphan_file_locations=found.sample,
         hash=found.hash(candidates.table, draft),
         too_many=None if search.force else candidates.share.problem(search.options.max_orphan_ratio),
         listed_files_count=candidates.listed_count,

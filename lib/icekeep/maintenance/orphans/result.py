@@ -6,7 +6,7 @@ from icekeep.maintenance.deletion.garbage import FileKind, FilesOfKind
 from icekeep.maintenance.deletion.reclaim import Reclaimed
 from icekeep.maintenance.orphans.candidates import KeptFiles
 from icekeep.maintenance.orphans.execute import Removal
-from icekeep.maintenance.orphans.plan import OrphanPlan
+from icekeep.maintenance.orphans.plan import RemoveOrphanFilesPlan
 
 
 class RemoveOrphanFilesResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,11 +37,11 @@ class RemoveOrphanFilesResult(msgspec.Struct, frozen=True, kw_only=True):
 
     status: str = "done"
     orphan_files_count: int = 0
-    orphan_bytes: int = 0
+    orphan_bytes_count: int = 0
     orphan_file_locations: tuple[str, ...] = ()
     deleted_files_count: int = 0
     deleted_metadata_files_count: int = 0
-    deleted_bytes: int = 0
+    deleted_bytes_count: int = 0
     is_in_trash: bool = False
     missing_files_count: int = 0
     failed_files_count: int = 0
@@ -65,12 +65,12 @@ class RemoveOrphanFilesResult(msgspec.Struct, frozen=True, kw_only=True):
     plan_location: str | None = None
 
 
-def planned_result(planned: OrphanPlan) -> RemoveOrphanFilesResult:
+def planned_result(planned: RemoveOrphanFilesPlan) -> RemoveOrphanFilesResult:
     """What a dry run found."""
     return RemoveOrphanFilesResult(
-        orphan_files_count=planned.files_count,
-        orphan_bytes=planned.bytes,
-        orphan_file_locations=planned.files,
+        orphan_files_count=planned.orphan_files_count,
+        orphan_bytes_count=planned.orphan_bytes_count,
+        orphan_file_locations=planned.orphan_file_locations,
         files_by_kind=planned.files_by_kind,
         listed_files_count=planned.listed_files_count,
         reachable_files_count=planned.reachable_files_count,
@@ -101,7 +101,7 @@ def result(removal: Removal) -> RemoveOrphanFilesResult:
         status="done" if done.is_complete and earlier.is_complete else "partial",
         deleted_files_count=done.deleted_count,
         deleted_metadata_files_count=metadata_count,
-        deleted_bytes=done.deleted_bytes,
+        deleted_bytes_count=done.deleted_bytes_count,
         is_in_trash=plan is not None and plan.is_trash and removal.reclaimed is not None,
         missing_files_count=done.missing_count,
         failed_files_count=done.failed_count + earlier.failed_count,

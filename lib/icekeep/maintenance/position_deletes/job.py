@@ -25,7 +25,7 @@ from icekeep.maintenance.position_deletes.options import RewritePositionDeletesO
 from icekeep.maintenance.position_deletes.plan import (
     DeleteGroup,
     DeletesPlan,
-    RewritePositionDeletesPreview,
+    RewritePositionDeletesPlan,
     preview,
 )
 from icekeep.maintenance.position_deletes.planner import group_rules, plan
@@ -47,7 +47,7 @@ _LOG = logging.getLogger(__name__)
 
 __all__ = [
     "RewritePositionDeletesOptions",
-    "RewritePositionDeletesPreview",
+    "RewritePositionDeletesPlan",
     "RewritePositionDeletesResult",
     "plan_rewrite_position_deletes",
     "rewrite_position_deletes",
@@ -127,7 +127,7 @@ def plan_rewrite_position_deletes(
     branch: str = MAIN,
     convert_equality_deletes: bool = False,
     runtime: Runtime = SYSTEM,
-) -> RewritePositionDeletesPreview:
+) -> RewritePositionDeletesPlan:
     """Say what `rewrite_position_deletes` with the same arguments would do; raises as it does, and writes nothing.
 
     Deletes that a conversion would make are not planned for: nobody knows them before.

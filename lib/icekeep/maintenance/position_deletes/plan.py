@@ -6,7 +6,7 @@ import msgspec
 
 from icekeep.commit.file_sets import Digest, ReadFile, entry_digest
 from icekeep.formats.deletes.rewrite_positions import LiveFile
-from icekeep.maintenance.equality_deletes.plan import ConversionPreview
+from icekeep.maintenance.equality_deletes.plan import ConvertEqualityDeletesPlan
 from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.snapshots import MAIN
@@ -73,12 +73,12 @@ class DeleteGroupPreview(msgspec.Struct, frozen=True, kw_only=True):
     record_count: int
 
 
-class RewritePositionDeletesPreview(msgspec.Struct, frozen=True, kw_only=True):
+class RewritePositionDeletesPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a run with the same arguments would do now; see `DeletesPlan` for the fields of that name.
 
     Attributes:
         becomes: `vectors` or `position delete files`.
-        dangling_bytes: of vectors those of their blobs.
+        removed_dangling_bytes_count: of vectors those of their blobs.
         conversion: of equality deletes; `None` where it was not asked for.
     """
 
@@ -87,26 +87,26 @@ class RewritePositionDeletesPreview(msgspec.Struct, frozen=True, kw_only=True):
     becomes: str
     target_file_size_bytes: int
     candidate_files_count: int
-    files_to_rewrite_count: int
-    bytes_to_rewrite: int
-    dangling_delete_files_count: int
-    dangling_bytes: int
+    rewritten_delete_files_count: int
+    rewritten_bytes_count: int
+    removed_dangling_delete_files_count: int
+    removed_dangling_bytes_count: int
     groups: tuple[DeleteGroupPreview, ...]
-    conversion: ConversionPreview | None = None
+    conversion: ConvertEqualityDeletesPlan | None = None
 
 
-def preview(plan: DeletesPlan, format_version: int) -> RewritePositionDeletesPreview:
+def preview(plan: DeletesPlan, format_version: int) -> RewritePositionDeletesPlan:
     """A plan for people."""
-    return RewritePositionDeletesPreview(
+    return RewritePositionDeletesPlan(
         branch=plan.branch,
         snapshot_id=plan.snapshot_id,
         becomes="vectors" if format_version > 2 else "position delete files",
         target_file_size_bytes=plan.target_file_size_bytes,
         candidate_files_count=plan.candidate_files_count,
-        files_to_rewrite_count=sum(group.files_count for group in plan.groups),
-        bytes_to_rewrite=sum(group.bytes for group in plan.groups),
-        dangling_delete_files_count=len(plan.dangling),
-        dangling_bytes=sum(size_of(read.entry.data_file) for read in plan.dangling),
+        rewritten_delete_files_count=sum(group.files_count for group in plan.groups),
+        rewritten_bytes_count=sum(group.bytes for group in plan.groups),
+        removed_dangling_delete_files_count=len(plan.dangling),
+        removed_dangling_bytes_count=sum(size_of(read.entry.data_file) for read in plan.dangling),
         groups=tuple(
             DeleteGroupPreview(
                 partition=group.partition,

@@ -55,8 +55,8 @@ class DropResult(msgspec.Struct, frozen=True, kw_only=True):
 
     status: str = "done"
     is_purged: bool = False
-    deleted_files: tuple[FilesOfKind, ...] = ()
-    deleted_bytes: int = 0
+    files_by_kind: tuple[FilesOfKind, ...] = ()
+    deleted_bytes_count: int = 0
     missing_files_count: int = 0
     failed_files_count: int = 0
     kept_outside_files_count: int = 0
@@ -74,8 +74,8 @@ class DropPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     is_purged: bool
     files_by_kind: tuple[FilesOfKind, ...] = ()
-    files_count: int = 0
-    bytes: int = 0
+    deleted_files_count: int = 0
+    deleted_bytes_count: int = 0
     kept_outside_files_count: int = 0
     unreadable_files: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
@@ -157,8 +157,8 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
     return DropResult(
         status="done" if done.is_complete and others.is_complete else "partial",
         is_purged=True,
-        deleted_files=done.deleted,
-        deleted_bytes=done.deleted_bytes,
+        files_by_kind=done.deleted,
+        deleted_bytes_count=done.deleted_bytes_count,
         missing_files_count=done.missing_count,
         failed_files_count=done.failed_count + others.failed_count,
         kept_outside_files_count=found.outside_count,
@@ -195,8 +195,8 @@ def plan_drop_table(  # noqa: PLR0913 - as the job
     return DropPlan(
         is_purged=True,
         files_by_kind=found.files,
-        files_count=sum(f.files_count for f in found.files),
-        bytes=sum(f.bytes for f in found.files),
+        deleted_files_count=sum(f.files_count for f in found.files),
+        deleted_bytes_count=sum(f.bytes for f in found.files),
         kept_outside_files_count=found.outside_count,
         unreadable_files=found.unreadable,
         files=found.sample,

@@ -172,7 +172,7 @@ def _restored(
         run=plan.run,
         job=plan.job,
         restored_files_count=returned.moved_count + late.moved_count,
-        restored_bytes=returned.moved_bytes + late.moved_bytes,
+        restored_bytes_count=returned.moved_bytes + late.moved_bytes,
         restored_snapshots_count=len(snapshot_ids),
         restored_tags=tuple(restored_tag(i) for i in snapshot_ids),
         note="; ".join(notes) or None,

@@ -38,7 +38,7 @@ class RestoreResult(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     job: str
     restored_files_count: int
-    restored_bytes: int
+    restored_bytes_count: int
     restored_snapshots_count: int
     restored_tags: tuple[str, ...]
     note: str | None

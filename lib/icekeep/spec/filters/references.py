@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 import msgspec
 
-from icekeep.errors import ExpressionError, IcekeepError, NotFoundError
+from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, and_more
 from icekeep.spec.filters.expressions import Predicate
 from icekeep.spec.filters.formatting import format_expression, format_name
 from icekeep.spec.filters.unfolding import unfold
@@ -65,8 +65,7 @@ class References:
         if near:
             return f"did you mean {' or '.join(repr(known) for known in dict.fromkeys(near))}"
         names = list(self._fields)
-        more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
-        return f"the columns are {', '.join(names[:_MAX_SHOWN])}{more}"
+        return f"the columns are {', '.join(names[:_MAX_SHOWN])}{and_more(names, _MAX_SHOWN)}"
 
     def _about(self, part: PartitionField, predicate: Predicate) -> str:
         """What partition field it is, and how to write the same filter with its column."""

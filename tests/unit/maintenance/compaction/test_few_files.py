@@ -122,7 +122,7 @@ def test_encrypted_files_and_deletes_are_refused_where_they_would_be_read(lake: 
     options = RewriteDataFilesOptions(target_file_size_bytes=1000)
     strategy = chosen_strategy(None, None, table.metadata, options)
     table = commit(table, AppendFiles(files=(*files, large))).table
-    assert plan(open_scan(table), NO_SPARK, strategy, options).files_to_rewrite_count == 6
+    assert plan(open_scan(table), NO_SPARK, strategy, options).rewritten_data_files_count == 6
     table = commit(table, RowDelta(added_deletes=(deletes,))).table
     with pytest.raises(UnsupportedError, match=r"delete file '.*/e' is encrypted"):
         plan(open_scan(table), NO_SPARK, strategy, options)

@@ -96,8 +96,8 @@ def test_of_many_the_files_lie_in_storage(tmp_path: Path):
         schema_id=0,
         target_file_size_bytes=1,
         candidate_files_count=0,
-        files_to_rewrite_count=0,
-        bytes_to_rewrite=0,
+        rewritten_data_files_count=0,
+        rewritten_bytes_count=0,
         expected_files_count=0,
         groups=(one, group(packed=b"")),
     )

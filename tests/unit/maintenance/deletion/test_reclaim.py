@@ -99,7 +99,7 @@ def test_what_is_planned_is_deleted_and_nothing_else(table):
         FilesOfKind(kind=FileKind.MANIFEST, files_count=1, bytes=7),
         FilesOfKind(kind=FileKind.MANIFEST_LIST, files_count=1, bytes=0),
     )
-    assert (done.deleted_bytes, done.missing_count, done.failed) == (17, 0, ())
+    assert (done.deleted_bytes_count, done.missing_count, done.failed) == (17, 0, ())
     assert left(table) == {one.location for one in kept}
 
 
@@ -128,7 +128,7 @@ def test_files_that_are_gone_already_are_fine_and_counted_apart(table):
     files = [file(name=name) for name in ("data/a", "data/b")]
     stored(table, files[0])
     done = carried_out(table, planned(table, *files))
-    assert (counts(done), done.deleted_bytes, done.missing_count) == ({FileKind.DATA: 1}, 10, 1)
+    assert (counts(done), done.deleted_bytes_count, done.missing_count) == ({FileKind.DATA: 1}, 10, 1)
 
 
 @pytest.mark.parametrize("trash_until_ms", [None, 99])
@@ -164,7 +164,12 @@ def test_files_that_cannot_be_deleted_are_named_and_the_others_go():
     stored(table, *files)
     done = carried_out(table, planned(table, *files), heard)
     failure = f"{files[1].location!r}: access denied"
-    assert (counts(done), done.failed_count, done.failed, done.deleted_bytes) == ({FileKind.DATA: 2}, 1, (failure,), 20)
+    assert (counts(done), done.failed_count, done.failed, done.deleted_bytes_count) == (
+        {FileKind.DATA: 2},
+        1,
+        (failure,),
+        20,
+    )
     assert Warned(f"could not delete {failure}") in heard.events
     assert left(table) == {files[1].location}
 
@@ -263,5 +268,5 @@ def test_counts_are_the_difference_that_was_made(drawn):
     assert left(table) == set()
     assert done.deleted_count == len(there)
     assert done.missing_count == len(files) - len(there)
-    assert done.deleted_bytes == sum(one.size_bytes or 0 for one in there)
+    assert done.deleted_bytes_count == sum(one.size_bytes or 0 for one in there)
     assert set(counts(done)) == {one.kind for one in there}

@@ -112,7 +112,7 @@ def test_a_table_inside_is_a_warning_and_keeps_what_lies_in_its_place():
     result = expired(table, listener=heard)
     assert result.expired_snapshots_count == 2
     assert data(table) == ["inner/data/b", f"inner/{inner.metadata_location.split('/inner/')[1]}"]
-    assert plan.files_count == result.deleted_data_files_count + result.deleted_manifest_files_count + 2
+    assert plan.deleted_files_count == result.deleted_data_files_count + result.deleted_manifest_files_count + 2
     [warning] = [e.message for e in heard.events if isinstance(e, Warned)]
     assert "of table 'db.inner': what lies in a place of the other table is kept" in warning
     assert expired(catalog.load(inner.identifier)).status == "done"
@@ -127,7 +127,7 @@ def test_the_plan_is_exactly_what_goes_and_changes_nothing():
     expired(table)
     gone = before.keys() - table.catalog.storage.files.keys()
     assert {*plan.files} == gone
-    assert plan.files_count == len(gone) == 7
+    assert plan.deleted_files_count == len(gone) == 7
     assert {f.kind.value: f.files_count for f in plan.files_by_kind} == {
         "data file": 2,
         "manifest": 2,
@@ -380,9 +380,9 @@ def test_a_writer_s_progress_is_kept_with_all_that_came_after_it():
     """apache/iceberg #5846: after expiry a Flink job committed old checkpoints again."""
     table = flink_history()
     plan = planned(table)
-    assert (plan.snapshots_count, len(plan.kept_for_writers)) == (0, 3)
+    assert (plan.expired_snapshots_count, len(plan.kept_for_writers)) == (0, 3)
     assert {kept.snapshot_id for kept in plan.kept_for_writers} == {s.snapshot_id for s in table.metadata.snapshots[:3]}
-    assert planned(table, options={"keep-writer-progress": "0"}).snapshots_count == 3
+    assert planned(table, options={"keep-writer-progress": "0"}).expired_snapshots_count == 3
 
 
 def test_a_snapshot_that_a_writer_needs_cannot_be_named():

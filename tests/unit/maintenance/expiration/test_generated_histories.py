@@ -163,8 +163,8 @@ def check_deleted_at_once(history: History) -> Counter[str]:
     assert history.files == before, "a plan changes nothing"
     assert {str(f.kind): f.files_count for f in plan.files_by_kind} == sizes
     assert {s.snapshot_id for s in plan.snapshots} == expected.snapshot_ids
-    assert set(plan.ref_names) == expected.ref_names
-    assert plan.outside_files_count == len(expected.outside)
+    assert set(plan.expired_ref_names) == expected.ref_names
+    assert plan.kept_outside_files_count == len(expected.outside)
     assert sorted(map(normal, plan.files)) == sorted(expected.files), "each file is planned once"
 
     result = run(history, trash=0)
@@ -187,7 +187,7 @@ def check_deleted_at_once(history: History) -> Counter[str]:
         return found
     done = history.files
     again = run(history, trash=0)
-    assert (again.expired_snapshots_count, again.deleted_bytes) == (0, 0)
+    assert (again.expired_snapshots_count, again.deleted_bytes_count) == (0, 0)
     assert history.files == done, "a second run does nothing"
     return found
 

@@ -6,7 +6,7 @@ import pytest
 
 from icekeep.catalog.base import Table
 from icekeep.maintenance.orphans.job import (
-    OrphanPlan,
+    RemoveOrphanFilesPlan,
     RemoveOrphanFilesResult,
     plan_remove_orphan_files,
     remove_orphan_files,
@@ -66,7 +66,7 @@ class World:
             table or self.table, no_spark, listener=self.heard, runtime=self.runtime, **arguments
         )
 
-    def plan(self, table: Table | None = None, **arguments: Any) -> OrphanPlan:
+    def plan(self, table: Table | None = None, **arguments: Any) -> RemoveOrphanFilesPlan:
         return plan_remove_orphan_files(table or self.table, no_spark, runtime=self.runtime, **arguments)
 
     def names(self) -> set[str]:

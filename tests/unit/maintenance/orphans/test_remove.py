@@ -50,7 +50,7 @@ def test_strays_are_deleted_and_nothing_else(new_world, format_version):
     strays = {world.put("data/x.parquet", b"four"), world.put("metadata/lost-m0.avro", b"xy"), world.put("top")}
     result = world.run(max_concurrent_deletes=2, options={"max-orphan-ratio": 0.5})
     assert set(result.orphan_file_locations) == strays
-    assert (result.orphan_files_count, result.deleted_files_count, result.deleted_bytes) == (3, 3, 11)
+    assert (result.orphan_files_count, result.deleted_files_count, result.deleted_bytes_count) == (3, 3, 11)
     assert not result.is_in_trash
     assert world.names() == names
 
@@ -77,7 +77,7 @@ def test_a_dry_run_tells_what_would_go_and_changes_nothing(world):
     assert (result.orphan_file_locations, result.deleted_files_count) == ((stray,), 0)
     assert result.hash
     plan = world.plan()
-    assert (plan.files, plan.bytes, plan.hash) == ((stray,), 5, result.hash)
+    assert (plan.orphan_file_locations, plan.orphan_bytes_count, plan.hash) == ((stray,), 5, result.hash)
     assert world.memory.files == before
 
 
@@ -301,7 +301,7 @@ def test_a_neighbour_that_cannot_be_read_is_accepted_by_its_name_and_is_a_part_o
     world.memory.files[other.metadata_location] = (b"{", 0)
     forget_places()
     plan = world.plan(accept_unreadable=["db.broken", "db.other"])
-    assert (plan.files, plan.unreadable_tables) == ((stray,), ("db.broken",))
+    assert (plan.orphan_file_locations, plan.unreadable_tables) == ((stray,), ("db.broken",))
     assert plan.hash != before.hash
     with pytest.raises(SafetyError, match="is approved"):
         world.run(accept_unreadable=["db.broken"], approve=before.hash)
@@ -756,9 +756,9 @@ def test_a_live_file_that_is_listed_under_another_authority_stops_it_or_is_kept(
     with pytest.raises(UnsupportedError, match="DELETE"):
         world.run(prefix_mismatch_mode="DELETE")
     plan = world.plan(prefix_mismatch_mode="IGNORE")
-    assert (plan.files, plan.kept.mismatched_count, plan.conflicts[0].listed) == ((stray,), 1, listed)
+    assert (plan.orphan_file_locations, plan.kept.mismatched_count, plan.conflicts[0].listed) == ((stray,), 1, listed)
     plan = world.plan(equal_authorities={"old": "lake"})
-    assert (plan.files, plan.kept.mismatched_count, plan.conflicts) == ((stray,), 0, ())
+    assert (plan.orphan_file_locations, plan.kept.mismatched_count, plan.conflicts) == ((stray,), 0, ())
     assert world.run(prefix_mismatch_mode="ignore").orphan_file_locations == (stray,)
     assert listed in world.memory.files
 

@@ -139,11 +139,17 @@ def test_a_vector_that_names_no_data_file_is_refused():
 
 def test_the_preview_says_what_would_be_done(table):
     seen = plan_rewrite_position_deletes(table, NO_SPARK, options={"rewrite-all": "true"})
-    assert (seen.becomes, seen.candidate_files_count, seen.files_to_rewrite_count) == ("position delete files", 2, 2)
-    assert seen.bytes_to_rewrite == sum(entry.data_file.file_size_in_bytes for entry in entries_of(table, "p", "q"))
+    assert (seen.becomes, seen.candidate_files_count, seen.rewritten_delete_files_count) == (
+        "position delete files",
+        2,
+        2,
+    )
+    assert seen.rewritten_bytes_count == sum(
+        entry.data_file.file_size_in_bytes for entry in entries_of(table, "p", "q")
+    )
     assert [(group.partition, group.files_count, group.record_count) for group in seen.groups] == [("", 2, 3)]
     less = plan_rewrite_position_deletes(without(table, "b"), NO_SPARK)
-    assert (less.dangling_delete_files_count, less.files_to_rewrite_count) == (1, 0)
+    assert (less.removed_dangling_delete_files_count, less.rewritten_delete_files_count) == (1, 0)
     empty = plan_rewrite_position_deletes(memory_table(), NO_SPARK)
     assert (empty.snapshot_id, empty.groups) == (None, ())
 

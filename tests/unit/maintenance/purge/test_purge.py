@@ -74,7 +74,7 @@ def test_a_purge_leaves_nothing_of_the_table_and_everything_else():
     table.catalog.storage.create(other, b"another's")
     result = purged(table)
     assert (result.status, result.is_purged, result.failed_files_count) == ("done", True, 0)
-    assert {f.kind.value: f.files_count for f in result.deleted_files} == {
+    assert {f.kind.value: f.files_count for f in result.files_by_kind} == {
         "data file": 3,
         "manifest": 5,
         "manifest list": 3,
@@ -119,7 +119,7 @@ def test_files_that_wait_for_their_deletion_go_with_a_table_whose_metadata_names
     result = drop_table(table, no_spark, purge=True, runtime=world.runtime)
     # Metadata that the log names, and that an engine removed.
     assert (result.status, result.missing_files_count) == ("done", 2)
-    assert sum(kind.files_count for kind in result.deleted_files if kind.kind.is_content) == 4
+    assert sum(kind.files_count for kind in result.files_by_kind if kind.kind.is_content) == 4
     assert not world.memory.files
 
 
@@ -495,12 +495,12 @@ def test_a_purge_that_cannot_say_that_the_table_is_dropped_deletes_its_files_all
 def test_an_approved_purge_is_that_one_or_none():
     table = history()
     plan = plan_drop_table(table, no_spark, purge=True)
-    assert plan.files_count == 15
+    assert plan.deleted_files_count == 15
     before = stored(table)
     with pytest.raises(SafetyError, match="nothing is dropped"):
         purged(table, approve="0")
     assert (stored(table), is_there(table)) == (before, True)
-    assert purged(table, approve=plan.hash).deleted_bytes == plan.bytes
+    assert purged(table, approve=plan.hash).deleted_bytes_count == plan.deleted_bytes_count
 
 
 @pytest.mark.parametrize("run", [drop_table, plan_drop_table])
@@ -514,7 +514,7 @@ def test_an_approved_plan_without_a_purge_is_a_mistake_and_nothing_is_dropped(ru
 
 
 def test_the_plan_of_a_plain_drop_deletes_nothing():
-    assert plan_drop_table(history(), no_spark).files_count == 0
+    assert plan_drop_table(history(), no_spark).deleted_files_count == 0
 
 
 @pytest.mark.parametrize("run", [purged, lambda table: plan_drop_table(table, no_spark, purge=True)])
