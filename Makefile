@@ -49,14 +49,14 @@ demo: $(READY) ## Run the main jobs on real data (New York's flights of 2013), u
 quick: $(READY) ## Run the unit tests that take no time, for every save: under a minute
 	$(PYTEST) tests/unit -m "not (slow or nightly or process or server)" --cases 0.05
 
-test: $(READY) ## Run the tests that need nothing but this checkout and Java, about nine minutes
+test: $(READY) ## Run the tests that need nothing but this checkout and Java, about ten minutes
 	$(PYTEST)
 
 changed: $(READY) airflow-env java-env ## Run the tests whose imports lead to what has changed: make changed SINCE=main
 	@files=$$($(BIN)/python tests/changed.py "$(SINCE)") && \
 		if [ -n "$$files" ]; then $(PYTEST) $$files || [ $$? -eq 5 ]; else echo "no test leads to what has changed"; fi
 
-interop: $(READY) airflow-env java-env ## Run the tests against foreign software (Iceberg Java, PyIceberg, PostgreSQL, HDFS, Airflow), about twelve minutes
+interop: $(READY) airflow-env java-env ## Run the tests against foreign software (Iceberg Java, PyIceberg, PostgreSQL, HDFS, Airflow), about thirteen minutes
 	$(PYTEST) tests/interop
 
 nightly: $(READY) airflow-env java-env ## Run everything, generated at length: all histories, mutants, kills, races, large tables; two to three hours
