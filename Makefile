@@ -46,7 +46,7 @@ setup: $(READY) ## Make .venv with everything that development needs
 demo: $(READY) ## Run the main jobs on real data (New York's flights of 2013), under five minutes
 	$(BIN)/python tests/demo/flights.py
 
-quick: $(READY) ## Run the unit tests that take no time, for every save: under a minute
+quick: $(READY) ## Run the unit tests that take no time, for every save
 	$(PYTEST) tests/unit -m "not (slow or nightly or process or server)" --cases 0.05
 
 test: $(READY) ## Run the tests that need nothing but this checkout and Java, about ten minutes
