@@ -2,6 +2,7 @@
 
 import os
 import sys
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=0.2,
         help="by how much to multiply the number of generated cases of every test (default: 0.2; `make nightly`: 2)",
     )
+    parser.addoption(
+        "--part",
+        type=_part,
+        metavar="K/N",
+        help="run the K-th of N parts of the test files: N processes then need not tell each other of every test",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -46,6 +53,33 @@ def pytest_configure(config: pytest.Config) -> None:
         # Queries over a handful of rows are not worth compiling; where tests take long Spark is as it is, here and in jobs.
         os.environ["SPARK_CONF_DIR"] = str(FOR_FEW_ROWS)
     sys.addaudithook(_refuse_what_is_not_marked)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    part = config.getoption("part")
+    if part is None or collection_path.suffix != ".py":
+        return None
+    return collection_path not in _files_of(part, tuple(config.args)) or None
+
+
+@lru_cache
+def _files_of(part: tuple[int, int], folders: tuple[str, ...]) -> frozenset[Path]:
+    """The files of one part; the parts have about as many bytes."""
+    files = (file for folder in folders for file in Path(folder).resolve().rglob("test_*.py"))
+    parts: list[list[Path]] = [[] for _ in range(part[1])]
+    sizes = [0] * part[1]
+    for size, file in sorted(((file.stat().st_size, file) for file in files), reverse=True):
+        smallest = sizes.index(min(sizes))
+        parts[smallest].append(file)
+        sizes[smallest] += size
+    return frozenset(parts[part[0] - 1])
+
+
+def _part(text: str) -> tuple[int, int]:
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise ValueError(text)
+    return int(number), int(count)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

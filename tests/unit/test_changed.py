@@ -4,6 +4,8 @@ import pytest
 
 from changed import affected
 
+pytestmark = pytest.mark.slow
+
 
 def names(*changed: str) -> set[str]:
     return {path.removeprefix("tests/") for path in affected({*changed})}

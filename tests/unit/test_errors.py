@@ -124,6 +124,7 @@ def test_every_leaf_is_raised_somewhere(leaf):
     assert leaf in {name for name, _, _ in made_in_library()}
 
 
+@pytest.mark.slow
 def test_no_error_is_raised_that_says_no_more_than_its_family():
     made_names = {name for name, _, _ in made_in_library()}
     assert made_names.isdisjoint({"IcekeepError", "TryAgainError"})

@@ -8,6 +8,7 @@ from fuzz.targets import TARGETS, Target
 INPUTS = 150
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_spoilt_input_is_refused_in_one_line_or_read_rightly(target: Target):
     taken = run(target, INPUTS, seed=0)

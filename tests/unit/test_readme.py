@@ -70,6 +70,7 @@ def test_a_command_in_a_block_is_one_that_can_be_run(line: str) -> None:
     parsed(line)
 
 
+@pytest.mark.slow
 def test_blocks_show_most_commands_and_are_found() -> None:
     """So that a change of README's form does not leave nothing to be parsed."""
     assert len(COMMANDS) >= 20

@@ -8,6 +8,7 @@ import io
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 from uuid import UUID
@@ -77,6 +78,17 @@ class AvroHeader(msgspec.Struct, frozen=True):
         return msgspec.json.decode(self.metadata["avro.schema"])
 
 
+@lru_cache(maxsize=64)
+def _plain(schema_json: bytes) -> Any:
+    """A writer's schema without logical types: of thousands of manifests most have the same one, to the letter."""
+    return without_logical_types(msgspec.json.decode(schema_json))
+
+
+@lru_cache(maxsize=64)
+def _parsed(schema_json: bytes) -> Any:
+    return fastavro.parse_schema(_plain(schema_json))
+
+
 def read_header(data: bytes, location: str) -> AvroHeader:
     """Parse the head of an Avro container file.
 
@@ -101,7 +113,7 @@ def read_header(data: bytes, location: str) -> AvroHeader:
         if len(sync) < SYNC_BYTES or "avro.schema" not in metadata:
             raise ValueError("its header is cut short")
         header = AvroHeader(metadata, sync, position + SYNC_BYTES)
-        _ = header.schema
+        _plain(metadata["avro.schema"])
     except (ValueError, IndexError, RecursionError) as error:
         raise InvalidTableError(f"cannot read Avro file {location!r}: {error}", location=location) from error
     return header
@@ -128,20 +140,16 @@ def read_records(data: bytes, header: AvroHeader, location: str) -> Iterator[dic
             f"Avro file {location!r} does not end on its sync marker: it was cut short", location=location
         )
     try:
-        plain = {
-            **header.metadata,
-            "avro.schema": msgspec.json.encode(without_logical_types(header.schema)),
-            "avro.codec": b"null",
-        }
-        blocks = (
-            encode_long(count) + encode_long(len(payload)) + payload + header.sync
-            for count, payload in read_blocks(data, header)
-        )
-        for block in fastavro.block_reader(io.BytesIO(b"".join((write_header(plain, header.sync), *blocks)))):
-            yield from block
+        for value in header.metadata.values():
+            value.decode()  # All that writers put there is text; other bytes are damage.
+        schema = _parsed(header.metadata["avro.schema"])
+        for count, payload in read_blocks(data, header):
+            block = io.BytesIO(payload)
+            for _ in range(count):
+                yield fastavro.schemaless_reader(block, schema, None)
             # A block that counts fewer records than it holds would lose the others in silence.
-            if block.bytes_.read(1):
-                raise ValueError(f"a block has more than the {block.num_records} records that it counts")
+            if block.read(1):
+                raise ValueError(f"a block has more than the {count} records that it counts")
     # fastavro and its codecs have no common error: whatever they raise, the file is not what it must be.
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -326,15 +334,15 @@ def without_logical_types(schema: Any) -> Any:
 
     A fixed type that is defined a second time under its name, as some writers do, gets a name of its own.
     """
-    return _plain(schema, set())
+    return _without_logical_types(schema, set())
 
 
-def _plain(schema: Any, named: set[str]) -> Any:
+def _without_logical_types(schema: Any, named: set[str]) -> Any:
     if isinstance(schema, list):
-        return [_plain(item, named) for item in schema]
+        return [_without_logical_types(item, named) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    plain = {key: _plain(item, named) for key, item in schema.items() if key != "logicalType"}
+    plain = {key: _without_logical_types(item, named) for key, item in schema.items() if key != "logicalType"}
     if plain.get("type") == "fixed" and isinstance(name := plain.get("name"), str):
         while name in named:
             name = f"{name}_"

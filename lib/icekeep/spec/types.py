@@ -162,12 +162,19 @@ class NestedField(msgspec.Struct, frozen=True, kw_only=True):
     write_default: Any = None
     extra: Mapping[str, Any] = {}
 
+    def __hash__(self) -> int:
+        # What may hold JSON objects and lists is left out.
+        return hash((self.field_id, self.name, self.type, self.required))
+
 
 class StructType(Type, frozen=True):
     """A tuple of typed, named values."""
 
     fields: tuple[NestedField, ...]
     extra: Mapping[str, Any] = {}
+
+    def __hash__(self) -> int:
+        return hash(self.fields)
 
     def __str__(self) -> str:
         inner = ", ".join(
@@ -184,6 +191,9 @@ class ListType(Type, frozen=True, kw_only=True):
     element_required: bool = False
     extra: Mapping[str, Any] = {}
 
+    def __hash__(self) -> int:
+        return hash((self.element_id, self.element, self.element_required))
+
     def __str__(self) -> str:
         return f"list<{self.element}>"
 
@@ -197,6 +207,9 @@ class MapType(Type, frozen=True, kw_only=True):
     value: Type
     value_required: bool = False
     extra: Mapping[str, Any] = {}
+
+    def __hash__(self) -> int:
+        return hash((self.key_id, self.key, self.value_id, self.value, self.value_required))
 
     def __str__(self) -> str:
         return f"map<{self.key}, {self.value}>"

@@ -218,6 +218,7 @@ def reading(database):
         yield connection
 
 
+@pytest.mark.slow
 def test_a_commit_that_fails_at_the_commit_again_and_again_is_unknown_and_its_file_stays(catalog, table, database):
     with reading(database):
         outcome = catalog.swap(table, [], set_counter(1))
@@ -312,6 +313,7 @@ def test_a_table_that_was_renamed_after_a_lost_answer_leaves_it_unknown_core_c16
     assert catalog.load(("db", "moved")).metadata_location == outcome.metadata_location
 
 
+@pytest.mark.slow
 def test_a_database_in_use_at_a_create_is_unavailable_and_leaves_no_file(catalog, table, database):
     identifier = ("db", "orders")
     metadata = simple_metadata(catalog.default_location(identifier))
@@ -324,6 +326,7 @@ def test_a_database_in_use_at_a_create_is_unavailable_and_leaves_no_file(catalog
     assert list(table.storage.list(metadata.location)) == []
 
 
+@pytest.mark.slow
 def test_a_registration_that_fails_at_the_commit_is_unknown_and_can_be_sent_again(catalog, table, database):
     """OPERATIONS D3: it is asked for twice, and the metadata file stays whatever comes of it."""
     location = catalog.drop(EVENTS)

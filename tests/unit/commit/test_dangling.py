@@ -320,6 +320,7 @@ def _reaches_by_numbers(delete, data, specs):
     return reaches(bare, data, specs)
 
 
+@pytest.mark.slow
 @given(st.sampled_from([2, 3]), st.lists(_ACTS, max_size=8), st.data())
 def test_no_live_data_file_loses_a_delete_and_none_that_reaches_nothing_is_left(version, acts, draw):
     table = _built(version, acts)

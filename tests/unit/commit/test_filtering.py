@@ -121,6 +121,7 @@ def test_what_an_attempt_wrote_in_shares_is_removed_when_the_change_is_refused(c
     assert not orphans(catalog)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_the_same_comes_of_it_here_and_in_shares(data):
     outcomes = []

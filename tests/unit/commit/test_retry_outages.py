@@ -137,6 +137,7 @@ def test_a_conflict_after_an_outage_is_tried_again_and_counted_apart():
         run(catalog.load(EVENTS), AppendFiles(files=files("another")))
 
 
+@pytest.mark.slow
 def test_a_table_that_wants_no_waits_does_not_make_an_outage_a_storm():
     catalog = MemoryCatalog()
     names = ("commit.retry.min_wait_ms", "commit.retry.max_wait_ms")

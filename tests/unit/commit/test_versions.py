@@ -177,6 +177,7 @@ def test_a_commit_that_is_tried_again_takes_its_row_ids_from_the_new_base():
     assert [s.first_row_id for s in after.metadata.snapshots] == [0, 10, 20]
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(["append", "rewrite", "manifests"]), max_size=6))
 def test_no_row_id_is_ever_given_twice(steps: list[str]):
     table = add(memory_table(format_version=3), "0", "1")

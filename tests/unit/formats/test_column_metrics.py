@@ -3,6 +3,7 @@
 import math
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +34,7 @@ def collected(schema, *parts, modes=None):
     return collector.metrics()
 
 
+@pytest.mark.slow
 @cases(60)
 @given(st.lists(rows(EVERY_TYPE), min_size=1, max_size=3))
 def test_counts_and_bounds_are_those_of_all_the_values(parts):

@@ -18,6 +18,8 @@ from icekeep.spec.types import DATE, DOUBLE, INT, LONG, STRING, TIMESTAMP, ListT
 from kit.cases import cases
 from kit.columns import PRIMITIVES, column, field_values, rows, schema_of, table_of
 
+pytestmark = pytest.mark.slow
+
 TRANSFORMS = [
     parse_transform(text) for text in ("identity", "bucket[7]", "truncate[3]", "year", "month", "day", "hour", "void")
 ]

@@ -104,6 +104,7 @@ def test_pyiceberg_reads_our_files_in_a_later_schema(tmp_path, file_format):
     ]
 
 
+@pytest.mark.slow
 @cases(25)
 @given(rows(NUMBERED))
 def test_we_read_what_pyiceberg_writes(tmp_path_factory, data):

@@ -126,6 +126,7 @@ def test_positions_count_the_rows_of_parts_that_are_not_read(storage, file_forma
         read_tables(storage, file.file_path, schema, len(everything))
 
 
+@pytest.mark.slow
 def test_positions_in_avro_go_on_from_block_to_block(storage):
     (file,) = write_files(storage, NUMBERS, [table_of(NUMBERS, [{"n": i} for i in range(50_000)])], options_for("AVRO"))
     tables = read_tables(storage, file.file_path, schema_of(*NUMBERS.fields, POS))

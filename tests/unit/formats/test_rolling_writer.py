@@ -25,6 +25,8 @@ from kit.columns import EVERY_TYPE, column, rows, schema_of, table_of
 from kit.data_files import options_for, read_files, read_table, read_tables, tables, write_files
 from kit.storage import MemoryStorage
 
+pytestmark = pytest.mark.slow
+
 FORMATS = ["PARQUET", "ORC", "AVRO"]
 WORDS = schema_of(column(1, "n", LONG), column(2, "s", STRING))
 

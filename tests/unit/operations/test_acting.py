@@ -13,6 +13,8 @@ from icekeep.tables.refs import create_branch, create_tag, fast_forward, rename_
 from icekeep.tables.rollback import rollback_to_snapshot
 from kit.lake import EVENTS, Lake, events, multiset
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _world(monkeypatch):

@@ -42,6 +42,7 @@ def test_settings_are_read_to_values():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -198,6 +199,7 @@ def test_a_setting_of_spark_is_not_taken_for_a_file():
         parse_command(["compact", "--table", "db.t", "--conf", "spark.executor.memory=8g"], None, 0, "1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", JOBS.values(), ids=lambda job: job.name)
 def test_the_examples_in_a_job_s_help_are_command_lines_of_it(job, capsys):
     assert job.examples

@@ -2,6 +2,8 @@ import contextlib
 import io
 import threading
 
+import pytest
+
 from icekeep.events import CommitRetried, SnapshotCommitted, StepAdvanced, StepFinished, StepStarted, Warned
 from icekeep.operations.progress import PlainProgress, describe, telling_progress
 from kit.runtime import FakeRuntime
@@ -71,6 +73,7 @@ class MeetingPlace(FakeRuntime):
         return super().monotonic_ms()
 
 
+@pytest.mark.slow
 def test_events_of_several_threads_are_taken_one_at_a_time():
     runtime = MeetingPlace()
     progress = PlainProgress(io.StringIO(), runtime)

@@ -14,6 +14,8 @@ from kit.memory_catalog import MemoryCatalog
 from kit.tables import EVENTS as MEMORY_EVENTS
 from kit.tables import add, memory_table
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _world(monkeypatch):

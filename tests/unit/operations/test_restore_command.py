@@ -29,6 +29,7 @@ def restored(conf, capsys):
     return status, json.loads(out), err
 
 
+@pytest.mark.slow
 def test_a_restore_tells_how_it_gets_on(conf, capsys):
     """OPERATIONS D10."""
     status, document, err = restored(conf, capsys)
@@ -38,6 +39,7 @@ def test_a_restore_tells_how_it_gets_on(conf, capsys):
     assert "bringing files back: done in" in err
 
 
+@pytest.mark.slow
 def test_a_restore_that_brings_back_a_part_is_exit_status_3(conf, capsys, monkeypatch):
     """OPERATIONS D1: it was `done` and 0, whatever the result said."""
     moves = iter([restoring.move_back, lambda *_: Returned(missing=("file:///gone",))])
@@ -46,6 +48,7 @@ def test_a_restore_that_brings_back_a_part_is_exit_status_3(conf, capsys, monkey
     assert (status, document["status"], document["result"]["status"]) == (3, "partial", "partial")
 
 
+@pytest.mark.slow
 def test_a_list_of_runs_is_done(conf, capsys):
     status = cli.main(["restore", "--table", "db.events", "--conf", conf, "--list", "--output", "json"])
     document = json.loads(capsys.readouterr().out)

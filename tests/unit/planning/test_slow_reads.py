@@ -111,6 +111,7 @@ def _no_spark() -> Any:
     raise AssertionError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", READERS)
 @pytest.mark.parametrize(("write", "version", "codec"), WRITERS)
 def test_every_reader_takes_the_fast_way_whoever_wrote(

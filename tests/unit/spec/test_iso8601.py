@@ -27,6 +27,7 @@ def test_dates_agree_with_the_standard_library(day: date):
     assert format_date(days) == day.isoformat()
 
 
+@pytest.mark.slow
 @given(st.integers(-(2**31), 2**31 - 1))
 def test_every_32_bit_date_survives_its_parts_and_its_text(days: int):
     assert days_from_civil(*civil_from_days(days)) == days

@@ -22,6 +22,8 @@ from kit.cases import cases
 from kit.metadata import document_bytes, full_document, spec_objects
 from kit.table_strategies import json_values, table_metadata
 
+pytestmark = pytest.mark.slow
+
 LOCATION = "s3://b/wh/data.db/table/metadata/v2.json"
 OBJECTS = {
     "table": 1,

@@ -73,6 +73,7 @@ def loaded(table: Table) -> TableMetadata:
     return parse_metadata(content(table.metadata_location), table.metadata_location)
 
 
+@pytest.mark.slow
 def test_metadata_of_a_table_of_pyiceberg_is_read(table: Table):
     ours, theirs = loaded(table), table.metadata
     assert (ours.format_version, ours.table_uuid, ours.location) == (2, str(theirs.table_uuid), theirs.location)
@@ -91,10 +92,12 @@ def test_metadata_of_a_table_of_pyiceberg_is_read(table: Table):
     assert len(ours.metadata_log) == len(theirs.metadata_log) > 0
 
 
+@pytest.mark.slow
 def test_metadata_of_pyiceberg_that_we_write_again_is_the_same_to_it(table: Table):
     assert TableMetadataUtil.parse_raw(format_metadata(loaded(table)).decode()) == table.metadata
 
 
+@pytest.mark.slow
 def test_every_snapshot_of_a_table_of_pyiceberg_is_read_as_it_reads_it_itself(table: Table):
     ours = loaded(table)
     seen = 0

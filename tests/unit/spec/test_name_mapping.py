@@ -85,6 +85,7 @@ def test_a_mapping_that_is_none_is_an_invalid_table_that_names_the_property(text
         parse_name_mapping(text)
 
 
+@pytest.mark.slow
 @given(st.recursive(st.none() | st.integers() | st.text(), lambda s: st.lists(s) | st.dictionaries(st.text(), s)))
 def test_any_other_json_is_an_invalid_table_or_a_mapping_that_is_written_back(value):
     try:

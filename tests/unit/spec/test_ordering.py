@@ -51,6 +51,7 @@ def type_with_values() -> st.SearchStrategy[tuple[PrimitiveType, Any, Any]]:
     return primitive_types().flatmap(near)
 
 
+@pytest.mark.slow
 @cases(500)
 @given(st.lists(type_with_values(), max_size=4))
 def test_keys_compare_as_tuples_of_values_do(columns: list[tuple[PrimitiveType, Any, Any]]):

@@ -374,6 +374,7 @@ def test_a_snapshot_from_the_future_counts_among_those_to_keep():
     assert expired_ids(builder, now_ms=day(3), older_than_ms=day(4), retain_last=2) == {1}
 
 
+@pytest.mark.slow
 def test_a_clock_that_is_behind_expires_nothing_more():
     at_least_once = Counter[str]()
 
@@ -567,6 +568,7 @@ def test_an_age_of_progress_below_nothing_is_refused():
 # Large tables.
 
 
+@pytest.mark.slow
 def test_ten_thousand_snapshots_and_a_hundred_branches_are_judged_in_no_time():
     metadata = MetadataBuilder().commits(10_000).build()
     refs = {

@@ -64,6 +64,7 @@ def test_columns_are_found_by_their_full_names():
     assert SCHEMA.highest_field_id == 10
 
 
+@pytest.mark.slow
 @given(schemas())
 def test_names_agree_with_pyiceberg(schema: Schema):
     theirs = ForeignSchema.model_validate_json(json.dumps(schema_to_json(schema)))

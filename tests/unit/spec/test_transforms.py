@@ -177,6 +177,7 @@ def test_source_and_result_types_agree_with_pyiceberg(transform: Transform, type
 PAIRS = [(transform, type_) for transform in KNOWN for type_ in LISTED if transform.accepts(type_)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("transform", "type_"), PAIRS, ids=lambda part: str(part))
 @cases(20)
 @given(data=st.data())
@@ -191,6 +192,7 @@ def test_values_agree_with_pyiceberg(transform: Transform, type_: PrimitiveType,
 ALIKE = [pair for pair in PAIRS if pair[0] != Identity() or pair[1] not in (FLOAT, DOUBLE, TIME, *TIMESTAMPS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("transform", "type_"), ALIKE, ids=lambda part: str(part))
 @cases(20)
 @given(data=st.data())

@@ -41,6 +41,7 @@ def test_keys_are_equal_where_canonical_spellings_are(some: list[str]) -> None:
     assert are_alike(keys(*some), [canonical(location) for location in some])
 
 
+@pytest.mark.slow
 @given(st.lists(locations, min_size=1, max_size=12), st.integers(0, 11))
 def test_a_key_does_not_depend_on_the_others_or_on_how_the_array_is_held(some: list[str], start: int) -> None:
     alone = [keys(location)[0] for location in some]
@@ -73,6 +74,7 @@ def test_all_kinds_of_heads_may_lie_side_by_side() -> None:
     assert len(np.unique(location_keys(pa.array(buckets)))) == 300
 
 
+@pytest.mark.slow
 def test_keys_of_similar_paths_differ_and_use_all_bits() -> None:
     many = [
         f"s3://lake/db/events/data/day={day:03d}/{part:05d}-{part * day}-{'ab' * 20}-{day:08d}.parquet"

@@ -58,6 +58,7 @@ def opened(location):
     return type(store).__name__, endpoint.lower(), container, parsed.path
 
 
+@pytest.mark.slow
 @cases(200)
 @given(locations((S3, GCS, AZURE)), locations((S3, GCS, AZURE)))
 def test_spellings_that_open_one_object_and_no_others_have_one_canonical_form(one, other):

@@ -15,6 +15,8 @@ from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from kit.tables import EVENTS
 
+pytestmark = pytest.mark.slow
+
 SIMPLE = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("kind", pa.string())])
 COLUMNS = pa.schema(
     [

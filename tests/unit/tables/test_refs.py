@@ -94,6 +94,7 @@ def test_references_are_made_moved_and_dropped_and_pyiceberg_reads_each_step(lak
     assert ids(table) == [first, second, third]
 
 
+@pytest.mark.slow
 def test_pyiceberg_makes_the_same_references(tmp_path):
     lake = Lake(tmp_path)
     table = lake.filled(commits=3, files=1)

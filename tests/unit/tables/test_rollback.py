@@ -59,6 +59,7 @@ def staged(table, name, **summary):
     return result.table, result.snapshot_id
 
 
+@pytest.mark.slow
 def test_pyiceberg_reads_the_rows_of_the_snapshot_that_was_rolled_back_to(lake):
     table = lake.create()
     for number in range(3):
@@ -74,6 +75,7 @@ def test_pyiceberg_reads_the_rows_of_the_snapshot_that_was_rolled_back_to(lake):
     assert lake.rows() == multiset(events(0)) + multiset(events(5))
 
 
+@pytest.mark.slow
 def test_a_staged_append_is_published_beside_others_and_pyiceberg_reads_its_rows_once(lake):
     table = append(lake.create(), events(0))
     # A snapshot that was taken out of main's history is one that was staged.
@@ -92,6 +94,7 @@ def test_a_staged_append_is_published_beside_others_and_pyiceberg_reads_its_rows
     assert sum(lake.rows().values()) == 60
 
 
+@pytest.mark.slow
 def test_both_roll_back_to_the_same_and_each_goes_on_from_the_other(tmp_path):
     lake = Lake(tmp_path)
     table = lake.filled(commits=4, files=1)

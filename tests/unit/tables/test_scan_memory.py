@@ -60,6 +60,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch, schema: Any, memory_bytes: int) -> 
 TYPES = [*zip(ROWS.fields, (pa.int64(), pa.string()), strict=True)]
 
 
+@pytest.mark.slow
 def test_a_scan_reads_a_row_group_that_is_large_beside_its_memory_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """FORMATS C4: a row group that compaction reads well must not end the Python worker of a scan."""
     assert [rows.num_rows for rows in scanned(monkeypatch, ROWS, 1024 * MIB)] == [COUNT]
@@ -68,6 +69,7 @@ def test_a_scan_reads_a_row_group_that_is_large_beside_its_memory_in_batches(mon
     assert max(rows.nbytes for rows in held) < 5 * MIB
 
 
+@pytest.mark.slow
 def test_a_scan_of_narrow_columns_needs_the_memory_of_these(monkeypatch: pytest.MonkeyPatch) -> None:
     """FORMATS C4: and one that could not hold any batch says so."""
     only_ids = schema_of(ROWS.fields[0])

@@ -70,7 +70,7 @@ def read_manifest_list(data: bytes, location: str) -> list[ManifestFile]:
     """
     header = read_header(data, location)
     with _damage(location):
-        columns = _columns(header.schema, MANIFEST_FILE_FIELDS)
+        columns = _list_columns(header.metadata["avro.schema"])
         return [_manifest_file(_values(record, columns), location) for record in read_records(data, header, location)]
 
 
@@ -90,7 +90,7 @@ def read_manifest(
     """
     avro, header = open_manifest(data, manifest)
     with _damage(manifest.manifest_path):
-        decode = _EntryDecoder(avro.schema, partition, manifest)
+        decode = _EntryDecoder(_entry_columns(avro.metadata["avro.schema"], partition), manifest)
     return header, _counted(read_records(data, avro, manifest.manifest_path), decode, manifest)
 
 
@@ -180,31 +180,53 @@ def _manifest_file(values: dict[str, Any], location: str) -> ManifestFile:
     return ManifestFile(**values)
 
 
-class _EntryDecoder:
-    """Decodes records of one manifest; what depends on its Avro schema is worked out once."""
+class _EntryColumns(msgspec.Struct, frozen=True):
+    """Where the fields of an entry are in records of one Avro schema, and how their values are read."""
 
-    def __init__(self, schema: Any, partition: StructType, manifest: ManifestFile) -> None:
-        self._manifest = manifest
+    entry: list[_Column]
+    data_file: str
+    file: list[_Column]
+    partition_record: str
+    partition: list[tuple[str, Callable[[Any], Any]]]
+
+
+# Of thousands of manifests most have the same schema, to the letter.
+@lru_cache(maxsize=64)
+def _entry_columns(schema_json: bytes, partition: StructType) -> _EntryColumns:
+    schema = msgspec.json.decode(schema_json)
+    data_file, file_schema = record_field(schema, DATA_FILE_FIELD_ID)
+    known = (f for f in DATA_FILE_FIELDS if f.field_id != PARTITION_FIELD_ID and f.name in _FILE_ATTRIBUTES)
+    partition_record, partition_schema = record_field(file_schema, PARTITION_FIELD_ID)
+    stored = stored_fields(partition_schema)
+    for field in partition.fields:
+        if field.field_id not in stored:
+            raise ValueError(f"it has no partition field with id {field.field_id} ({field.name!r})")
+    return _EntryColumns(
+        entry=_columns(schema, (f for f in ENTRY_FIELDS if f.field_id != DATA_FILE_FIELD_ID)),
+        data_file=data_file,
+        file=_columns(file_schema, known),
+        partition_record=partition_record,
+        partition=[(stored[f.field_id]["name"], from_avro(f.type)) for f in partition.fields],
+    )
+
+
+@lru_cache(maxsize=64)
+def _list_columns(schema_json: bytes) -> list[_Column]:
+    return _columns(msgspec.json.decode(schema_json), MANIFEST_FILE_FIELDS)
+
+
+class _EntryDecoder:
+    """Decodes records of one manifest."""
+
+    def __init__(self, columns: _EntryColumns, manifest: ManifestFile) -> None:
+        self._columns, self._manifest = columns, manifest
         self._with_row_id = RowIdInheritance(manifest)
-        location = manifest.manifest_path
-        self._entry = _columns(schema, (f for f in ENTRY_FIELDS if f.field_id != DATA_FILE_FIELD_ID))
-        self._data_file, file_schema = record_field(schema, DATA_FILE_FIELD_ID)
-        known = (f for f in DATA_FILE_FIELDS if f.field_id != PARTITION_FIELD_ID and f.name in _FILE_ATTRIBUTES)
-        self._file = _columns(file_schema, known)
-        self._partition_record, partition_schema = record_field(file_schema, PARTITION_FIELD_ID)
-        stored = stored_fields(partition_schema)
-        for field in partition.fields:
-            if field.field_id not in stored:
-                raise InvalidTableError(
-                    f"manifest {location!r} has no partition field with id {field.field_id} ({field.name!r})",
-                    location=location,
-                )
-        self._partition = [(stored[f.field_id]["name"], from_avro(f.type)) for f in partition.fields]
 
     def __call__(self, record: dict[str, Any]) -> ManifestEntry:
         location = self._manifest.manifest_path
-        entry, raw = _values(record, self._entry), record[self._data_file]
-        values, tuple_ = _values(raw, self._file), raw[self._partition_record]
+        columns = self._columns
+        entry, raw = _values(record, columns.entry), record[columns.data_file]
+        values, tuple_ = _values(raw, columns.file), raw[columns.partition_record]
         missing = next((name for name in _REQUIRED_FILE_FIELDS if values.get(name) is None), None)
         if missing:
             raise ValueError(f"an entry lacks {missing!r}")
@@ -213,7 +235,7 @@ class _EntryDecoder:
             raise ValueError(f"{values['file_path']!r} is not of the kind of file that the manifest tracks")
         file = DataFile(
             spec_id=self._manifest.partition_spec_id,
-            partition=tuple(None if (v := tuple_[name]) is None else convert(v) for name, convert in self._partition),
+            partition=tuple(None if (v := tuple_[name]) is None else convert(v) for name, convert in columns.partition),
             **values,
         )
         status = _enum(Status, entry.get("status"), "status", location)

@@ -7,6 +7,7 @@ being decoded again.
 import io
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import fastavro
@@ -52,8 +53,8 @@ class PartitionCodec:
     """Partition tuples of one spec as bytes, both ways: equal tuples have equal bytes."""
 
     def __init__(self, partition: StructType) -> None:
-        self._encode = _encoder(avro_schema(partition, "partition"))
-        self._schema = _parsed(avro_schema(partition, "partition"))
+        stored = _stored(partition, "partition")
+        self._encode, self._schema = stored.encode, stored.parsed
         self._fields = _partition_fields(partition)
         names = avro_names(partition.fields)
         self._readers = [(name, from_avro(f.type)) for name, f in zip(names, partition.fields, strict=True)]
@@ -87,8 +88,9 @@ class EntryEncoder:
 
     def __init__(self, partition: StructType, format_version: int, also: Collection[int] = ()) -> None:
         """Prepare for entries of a partition type; `also` are fields that no version writes any more, as `entry_type`."""
-        self.struct = entry_type(partition, format_version, also)
-        self._encode = _encoder(avro_schema(self.struct, "manifest_entry"))
+        self.struct = _entry_type(partition, format_version, frozenset(also))
+        stored = _stored(self.struct, "manifest_entry")
+        self._encode, self.schema_json = stored.encode, stored.schema_json
         file_struct = next(f.type for f in self.struct.fields if f.field_id == DATA_FILE_FIELD_ID)
         assert isinstance(file_struct, StructType)
         self._file_fields = [
@@ -153,7 +155,7 @@ class ManifestBuilder:
         }
         if format_version > 1:
             metadata["content"] = content.name.lower().encode()
-        self._blocks = [_header(avro_schema(encoder.struct, "manifest_entry"), self._codec, metadata, self._sync)]
+        self._blocks = [_header(encoder.schema_json, self._codec, metadata, self._sync)]
         self.length_bytes = len(self._blocks[0])
         self._pending: list[bytes] = []
         self._pending_bytes = 0
@@ -272,7 +274,7 @@ def write_manifest_list(
         OptionError: `codec` is not one of `AVRO_CODECS`, or has no such level.
     """
     struct = manifest_file_type(format_version)
-    encode = _encoder(avro_schema(struct, "manifest_file"))
+    stored = _stored(struct, "manifest_file")
     fields = [(f.name, _container(f.type)) for f in struct.fields]
     required = [f.name for f in struct.fields if f.required]
     records = []
@@ -281,11 +283,11 @@ def write_manifest_list(
         if missing := next((name for name in required if getattr(row, name) is None), None):
             raise IcekeepBug(f"manifest {row.manifest_path!r} has no {missing}, which version {format_version} needs")
         records.append(
-            encode({name: None if (v := getattr(row, name)) is None else write(v) for name, write in fields})
+            stored.encode({name: None if (v := getattr(row, name)) is None else write(v) for name, write in fields})
         )
     (avro_codec, pack), sync = manifest_packer(codec, level), sync_marker((snapshot.manifest_list or "").encode())
     metadata = _list_metadata(snapshot, format_version)
-    header = _header(avro_schema(struct, "manifest_file"), avro_codec, metadata, sync)
+    header = _header(stored.schema_json, avro_codec, metadata, sync)
     return header + (encode_block(b"".join(records), len(records), avro_codec, sync, pack) if records else b"")
 
 
@@ -332,23 +334,27 @@ def _numbered(manifest: ManifestFile, snapshot: Snapshot) -> ManifestFile:
     )
 
 
-def _header(schema: Any, codec: str, metadata: Mapping[str, bytes], sync: bytes) -> bytes:
-    return write_header({"avro.schema": msgspec.json.encode(schema), "avro.codec": codec.encode(), **metadata}, sync)
+def _header(schema_json: bytes, codec: str, metadata: Mapping[str, bytes], sync: bytes) -> bytes:
+    return write_header({"avro.schema": schema_json, "avro.codec": codec.encode(), **metadata}, sync)
 
 
-def _parsed(schema: Any) -> Any:
-    return fastavro.parse_schema(without_logical_types(schema))
+class _Stored:
+    """A struct as Avro stores it: its schema, and what encodes one record of it."""
 
+    def __init__(self, struct: StructType, name: str) -> None:
+        schema = avro_schema(struct, name)
+        self.schema_json = msgspec.json.encode(schema)
+        self.parsed = fastavro.parse_schema(without_logical_types(schema))
 
-def _encoder(schema: Any) -> Callable[[Any], bytes]:
-    parsed = _parsed(schema)
-
-    def encode(record: Any) -> bytes:
+    def encode(self, record: Any) -> bytes:
         out = io.BytesIO()
-        fastavro.schemaless_writer(out, parsed, record)
+        fastavro.schemaless_writer(out, self.parsed, record)
         return out.getvalue()
 
-    return encode
+
+# Most manifests of a table are of one struct, and to work out its schema takes longer than to encode ten entries.
+_stored = lru_cache(maxsize=64)(_Stored)
+_entry_type = lru_cache(maxsize=64)(entry_type)
 
 
 def _partition_types(entry: StructType) -> list[Type]:

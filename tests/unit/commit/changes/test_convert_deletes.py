@@ -323,6 +323,7 @@ def test_a_change_that_contradicts_itself_is_a_bug_of_ours(table, change, match)
     refused(table, change(table), match, IcekeepBug)
 
 
+@pytest.mark.slow
 @given(st.sets(st.binary(min_size=16, max_size=16)), st.binary(min_size=16, max_size=16))
 def test_digests_are_a_set(digests, other):
     packed = EntryDigests.of(digests)

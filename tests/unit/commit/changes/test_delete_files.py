@@ -149,6 +149,7 @@ def test_every_format_version_deletes_files(catalog, version):
     assert live(run(done, DeleteFiles(rows=ALWAYS_TRUE)).table) == {}
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4), st.sampled_from("xy")), max_size=6), st.integers(-1, 14)
 )

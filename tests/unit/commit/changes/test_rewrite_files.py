@@ -319,6 +319,7 @@ def test_where_the_plan_says_nothing_true_the_files_are_found_all_the_same(table
     assert live(run(table, rewrite(table, manifest_paths=hint)).table) == {"ab": 1, "c": 1}
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.sets(st.sampled_from("abcdefgh"), min_size=1), min_size=1, max_size=4),
     st.data(),

@@ -215,6 +215,7 @@ def in_two_specs(catalog, *added):
     return add(table, *added)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_start", [True, False])
 @pytest.mark.parametrize("where", [{"partition": ("x",)}, {"partition": ("y",)}, {"spec_id": 1}])
 @pytest.mark.parametrize(("spec_id", "partition"), [(0, ("x",)), (1, ())])
@@ -394,6 +395,7 @@ def _act(what, n, table):
         return
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from([2, 3]), st.lists(st.sampled_from(_ACTS), max_size=3), st.lists(st.sampled_from(_ACTS), max_size=3)
 )

@@ -217,6 +217,7 @@ def test_of_what_is_beside_old_files_all_fields_are_kept_and_what_is_deleted_is_
     assert [row["deleted_files_count"] for row in raw_list(done)] == [0, 0, 0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_rewrite", [True, False])
 def test_files_that_are_compacted_or_overwritten_meanwhile(catalog, version, as_rewrite):
     """Iceberg's `testManifestReplacementCombinedWithRewriteConcurrentDelete`."""
@@ -304,6 +305,7 @@ def test_it_is_done_on_the_branch_that_was_read_and_what_happens_on_others_costs
 # Several attempts
 
 
+@pytest.mark.slow
 def test_each_attempt_begins_with_what_was_planned(catalog, version):
     table = six(catalog, version)
     done = run_beside(

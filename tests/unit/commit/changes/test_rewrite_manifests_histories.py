@@ -3,6 +3,7 @@
 from collections import Counter
 from contextlib import suppress
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -95,6 +96,7 @@ class Others:
             run(table, SetCurrentSnapshot(snapshot_id=snapshots[at % len(snapshots)], expected_id=now))
 
 
+@pytest.mark.slow
 @given(st.sampled_from([1, 2, 3]), st.booleans(), _ACTS, _ACTS, _ACTS, st.integers(1, 5), st.booleans(), st.booleans())
 def test_whatever_others_do_the_live_files_are_those_that_they_leave(
     version, merges, before, first, second, each, drops, takes_all

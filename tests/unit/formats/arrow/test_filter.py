@@ -236,6 +236,7 @@ def test_only_bound_expressions_are_evaluated():
             rows_that_match(expression, table(INT, 1))
 
 
+@pytest.mark.slow
 def test_chains_may_be_longer_than_the_stack():
     field = column(1, "x", INT)
     chain: Expression = ALWAYS_FALSE
@@ -299,6 +300,7 @@ def test_what_lies_below_a_null_struct_is_not_seen():
     assert rows_that_match(BoundPredicate(OP.EQ, field, (5,)), data.slice(1)).to_pylist() == [True]
 
 
+@pytest.mark.slow
 @given(st.data())
 @cases(300)
 def test_rows_match_as_they_do_one_by_one(data: st.DataObject):

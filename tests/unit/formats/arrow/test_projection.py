@@ -71,6 +71,7 @@ def _addresses(array):
     return [buffer and buffer.address for buffer in array.buffers()]
 
 
+@pytest.mark.slow
 @cases(40)
 @given(rows(EVERY_TYPE), st.randoms(use_true_random=False))
 def test_reordered_and_renamed_columns_keep_their_values(data, random):
@@ -451,6 +452,7 @@ def test_columns_without_data_have_as_many_rows():
     assert project(data, schema_of(column(2, "new", POINT))).to_pydict() == {"new": [None, None]}
 
 
+@pytest.mark.slow
 @cases(40)
 @given(rows(EVERY_TYPE))
 def test_a_callers_data_of_any_shape_is_cast_by_name(data):

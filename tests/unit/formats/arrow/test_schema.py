@@ -126,6 +126,7 @@ def test_a_large_decimal_takes_the_fewest_bytes_that_hold_its_precision(precisio
     assert stored.length == min_decimal_bytes(precision)
 
 
+@pytest.mark.slow
 @cases(40)
 @given(rows(EVERY_TYPE))
 def test_rows_of_every_type_come_back_from_parquet(data):

@@ -1,6 +1,7 @@
 """Rows in the types of Spark and back: the same rows."""
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 
 from icekeep.formats.arrow.projection import KEPT_DICTIONARY, project
@@ -18,6 +19,7 @@ def there_and_back(table: pa.Table, schema) -> pa.Table:
     return project(pa.concat_tables(tables), schema)
 
 
+@pytest.mark.slow
 @cases(50)
 @given(rows(EVERY_TYPE))
 def test_rows_of_every_type_come_back_as_they_were(data):

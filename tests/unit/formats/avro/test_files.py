@@ -125,6 +125,7 @@ def test_a_codec_is_the_files(storage, codec, stored):
     assert read_table(storage, file.file_path, WORDS).equals(rows)
 
 
+@pytest.mark.slow
 def test_large_files_have_many_blocks_and_are_read_a_few_blocks_at_a_time(storage):
     rows = table_of(WORDS, [{"n": i, "s": f"{i}" * 5} for i in range(50_000)])
     (file,) = write_files(storage, WORDS, [rows], options_for("AVRO"))
@@ -252,6 +253,7 @@ def test_null_records_with_required_fields_are_read_in_lists_and_maps(storage):
     assert read_table(storage, file.file_path, schema).equals(table)
 
 
+@pytest.mark.slow
 def test_a_file_that_was_cut_in_the_count_of_a_block_is_an_invalid_table(storage):
     # fastavro takes a count that it cannot read to its end for the end of the file.
     (file,) = write_files(storage, WORDS, [table_of(WORDS, [{"n": 1}] * 50_000)], options_for("AVRO"))

@@ -101,6 +101,7 @@ class Lake:
         self.storage.create(location, data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["scanned", "compacted", "converted"])
 @pytest.mark.parametrize("kind", ["position", "equality"])
 def test_an_avro_delete_file_that_was_cut_between_two_blocks_is_invalid(kind, way):
@@ -114,6 +115,7 @@ def test_an_avro_delete_file_that_was_cut_between_two_blocks_is_invalid(kind, wa
     assert set(lake.storage.files) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["scanned", "compacted", "converted"])
 @pytest.mark.parametrize("count", [10, DELETED + 1])
 @pytest.mark.parametrize("file_format", FORMATS)

@@ -70,6 +70,7 @@ def test_no_deletes_delete_nothing():
     assert rows_deleted(rows, [rows.slice(0, 0)]).tolist() == [False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", PRIMITIVES, ids=lambda f: f.name)
 @given(data=st.data())
 def test_every_type_is_equal_to_itself_and_not_to_others(field, data):

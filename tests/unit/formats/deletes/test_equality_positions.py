@@ -99,6 +99,7 @@ class Table:
         return [positions.tolist() for positions in found]
 
 
+@pytest.mark.slow
 @given(_FILES, _DELETES, st.data())
 @cases(60)
 def test_positions_are_those_of_the_rows_that_equal_a_delete(files, deletes, data):

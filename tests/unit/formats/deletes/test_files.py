@@ -189,6 +189,7 @@ def test_more_positions_than_the_limit_are_not_gathered(storage):
     assert len(read_all_position_deletes(storage, file, 80)["a"]) == 10
 
 
+@pytest.mark.slow
 def test_row_groups_that_cannot_name_a_path_are_not_read(storage):
     paths = [f"memory:/data/{n:04d}-{'x' * 200}" for n in range(200)]
     columns = [pa.array([p for p in paths for _ in range(500)]), pa.array([*range(500)] * 200)]

@@ -55,6 +55,8 @@ from kit.columns import column, parquet_bytes, schema_of, table_of
 from kit.data_files import options_for, write_files
 from kit.storage import HookedStorage, MemoryStorage
 
+pytestmark = pytest.mark.slow
+
 FORMATS = ["PARQUET", "ORC", "AVRO"]
 NAN = float("nan")
 ANIMALS = schema_of(column(1, "id", LONG), column(2, "category", STRING), column(3, "name", STRING))

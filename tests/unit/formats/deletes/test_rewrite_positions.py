@@ -210,6 +210,7 @@ def test_positions_below_zero_are_refused(storage):
 PAIRS = st.lists(st.tuples(st.sampled_from("abcdx"), st.integers(0, 9)), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(PAIRS, st.integers(1, 5)), min_size=1, max_size=5),
     st.dictionaries(st.sampled_from("abcd"), st.tuples(st.integers(1, 5), st.booleans())),
@@ -245,6 +246,7 @@ def test_what_is_deleted_in_each_data_file_stays_deleted_and_nothing_else(some, 
             assert became.kept_from is None or became.kept_from <= newest
 
 
+@pytest.mark.slow
 def test_a_task_of_a_range_of_paths_reads_the_row_groups_of_its_range(storage):
     """FORMATS C15: N ranges read every delete file N times."""
     paths = [f"memory://lake/{n:03d}-{'x' * 200}" for n in range(100)]

@@ -48,6 +48,7 @@ class Ranges:
         return Stream(self.storage.read(location))
 
 
+@pytest.mark.slow
 @given(rows(EVERY_TYPE), st.integers(1, 3), st.sampled_from(sorted(CODECS)), st.booleans())
 @cases(30)
 def test_a_footer_says_what_pyarrow_reads_in_it(data, row_group_rows, codec, indexed):
@@ -81,6 +82,7 @@ def test_statistics_of_a_column_are_found_by_its_field_id():
     assert footer.chunks_of(4) is None
 
 
+@pytest.mark.slow
 def test_a_short_footer_takes_one_read_and_a_long_one_two():
     for row_group_rows, reads in ((None, 1), (1, 2)):
         storage = MemoryStorage()

@@ -114,6 +114,7 @@ def test_decimals_stored_as_fixed_bytes_have_the_same_bounds(precision):
     assert bounds == (Decimal("-200.50"), Decimal("127.00"))
 
 
+@pytest.mark.slow
 @cases(60)
 @given(rows(EVERY_TYPE), st.integers(1, 3))
 def test_no_value_lies_outside_the_bounds(data, row_group_rows):
@@ -142,6 +143,7 @@ def _assert_within(metrics, field, found):
         assert field.field_id not in metrics.upper_bounds
 
 
+@pytest.mark.slow
 @cases(40)
 @given(rows(EVERY_TYPE), st.integers(1, 3))
 def test_pyiceberg_takes_the_same_metrics_from_the_footer(data, row_group_rows):

@@ -70,6 +70,7 @@ def test_a_file_holds_the_columns_that_it_was_written_with(as_integer):
     assert stored(empty_table(EVERY_TYPE), store_decimal_as_integer=as_integer).holds(EVERY_TYPE)
 
 
+@pytest.mark.slow
 @given(schemas())
 def test_a_file_of_any_schema_holds_its_columns(schema):
     try:

@@ -40,6 +40,8 @@ from kit.columns import (
 from kit.data_files import options_for, read_files, read_tables, write_files
 from kit.storage import MemoryStorage
 
+pytestmark = pytest.mark.slow
+
 NUMBERS = schema_of(column(1, "n", LONG))
 WORDS = schema_of(column(1, "n", LONG), column(2, "s", STRING))
 

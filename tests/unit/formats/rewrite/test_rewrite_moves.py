@@ -39,6 +39,8 @@ from kit.moved_rows import (
 from kit.spliced import without_floors
 from kit.storage import HookedStorage, MemoryStorage
 
+pytestmark = pytest.mark.slow
+
 BY_KEY = Ordering(fields=(SortField(source_id=3, transform=Identity()),))
 ALONG_CURVE = Ordering(curve=Curve(kind="hilbert", column_ids=(2, 3)))
 ROW_GROUPS = {"PARQUET": {"row_group_size_bytes": 200}, "ORC": {}, "AVRO": {}}

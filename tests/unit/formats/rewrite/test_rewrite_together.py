@@ -28,6 +28,8 @@ from kit.columns import column, schema_of, table_of
 from kit.data_files import options_for, read_files
 from kit.storage import MemoryStorage
 
+pytestmark = pytest.mark.slow
+
 EVENTS = schema_of(column(1, "id", LONG), column(2, "kind", STRING))
 ORDERING = Ordering(fields=(SortField(source_id=1, transform=Identity()),))
 

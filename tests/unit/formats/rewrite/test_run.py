@@ -35,6 +35,8 @@ from kit.columns import EVERY_TYPE, column, rows, schema_of, table_of
 from kit.data_files import options_for, read_files, write_files
 from kit.storage import MemoryStorage
 
+pytestmark = pytest.mark.slow
+
 EVENTS = schema_of(column(1, "id", LONG), column(2, "kind", STRING), column(3, "day", DATE))
 
 

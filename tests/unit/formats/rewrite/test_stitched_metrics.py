@@ -1,5 +1,6 @@
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -128,6 +129,7 @@ def test_what_the_table_keeps_no_more_is_dropped_and_bounds_are_cut():
     assert metrics.upper_bounds == {2: b"abd"}
 
 
+@pytest.mark.slow
 @cases(25)
 @given(st.lists(rows(EVERY_TYPE), min_size=1, max_size=3))
 def test_the_metrics_of_parts_together_are_those_of_the_whole(parts):

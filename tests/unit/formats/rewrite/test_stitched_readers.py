@@ -42,6 +42,7 @@ def local(tmp_path):
     return Local(storage, files, stitched(storage, files, SCHEMA, path), path)
 
 
+@pytest.mark.slow
 def test_duckdb_reads_a_stitched_file_as_its_parts(local):
     parts = [file.file_path for file in local.files]
     with duckdb.connect() as session:
@@ -55,6 +56,7 @@ def test_duckdb_reads_a_stitched_file_as_its_parts(local):
         assert session.sql(f"select count(*) from '{local.path}' where s = 'text 1x'").fetchall() == [(0,)]
 
 
+@pytest.mark.slow
 def test_duckdb_excludes_the_same_row_groups_by_the_bloom_filters_of_a_stitched_file(local):
     with duckdb.connect() as session:
         for text in [some_rows(0, 700)["s"][n].as_py() for n in (0, 399, 612)] + ["text 1x", "text 2x"]:
@@ -98,6 +100,7 @@ def test_datafusion_skips_pages_by_the_page_index_of_a_stitched_file(local):
         assert matched == 1
 
 
+@pytest.mark.slow
 def test_files_that_datafusion_wrote_are_stitched_and_their_row_groups_numbered(tmp_path):
     options = datafusion.ParquetWriterOptions(
         max_row_group_size=100, statistics_enabled="page", bloom_filter_on_write=True, compression="zstd(3)"
@@ -118,6 +121,7 @@ def test_files_that_datafusion_wrote_are_stitched_and_their_row_groups_numbered(
         assert scanned(location, f"n = {n}")[0]["n"] == [n]
 
 
+@pytest.mark.slow
 def test_pyiceberg_reads_a_stitched_file_as_its_parts(local):
     whole = read_data_with_pyiceberg([local.file], SCHEMA, os.path.dirname(local.path))
     parts = read_data_with_pyiceberg(local.files, SCHEMA, os.path.dirname(local.path))

@@ -43,6 +43,8 @@ from kit.stitched import (
 )
 from kit.storage import HookedStorage, MemoryStorage, contents
 
+pytestmark = pytest.mark.slow
+
 ALL_FORMS = {
     "plain": {"use_dictionary": False},
     "dictionary": {"use_dictionary": True},

@@ -36,6 +36,8 @@ from kit.columns import EVERY_TYPE, column, schema_of, table_of
 from kit.data_files import tables
 from kit.row_faults import TYPES, canonical, rows_with, schema_with, value_of
 
+pytestmark = pytest.mark.slow
+
 WORDS = schema_of(column(1, "n", LONG), column(2, "s", STRING))
 PAIR = StructType((column(12, "x", INT), column(13, "y", STRING)))
 

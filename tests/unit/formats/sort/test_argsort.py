@@ -33,6 +33,7 @@ def test_the_order_of_keys_of_any_length_is_that_of_their_bytes_and_stable(keys,
     assert key_order(pa.array([b"x" * 9, *keys, b"y" * 40], pa.large_binary()).slice(1, len(keys))).tolist() == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [3, 8, 11, 16, 31])
 def test_many_keys_with_few_bytes_in_which_they_differ_are_ordered(width):
     random_numbers = np.random.default_rng(7)

@@ -22,6 +22,8 @@ from icekeep.spec.types import INT, STRING, UNKNOWN, ListType
 from kit.cases import cases
 from kit.columns import EVERY_TYPE, column, parquet_bytes, rows, schema_of, table_of
 
+pytestmark = pytest.mark.slow
+
 PAIRS = schema_of(column(1, "a", INT), column(2, "b", STRING))
 
 

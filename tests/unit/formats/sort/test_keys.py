@@ -39,6 +39,8 @@ from kit.cases import cases
 from kit.columns import PRIMITIVES, column, field_values, rows, schema_of, table_of
 from kit.strategies import values_of
 
+pytestmark = pytest.mark.slow
+
 TYPES = (*PRIMITIVES, TIMESTAMP_NS, TIMESTAMPTZ_NS, decimal(2, 0), decimal(19, 0))
 TRANSFORMS = [
     parse_transform(text)

@@ -125,6 +125,7 @@ def test_strings_and_binary_give_as_many_bytes_as_the_option_says_but_on_hilbert
     assert len(bytes_of(LONG, 1, short)) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("type_", PRIMITIVES, ids=str)
 @cases(30)
 @given(data=st.data())

@@ -29,6 +29,7 @@ def array_of(type_, found) -> pa.Array:
     return array.storage if isinstance(array, pa.ExtensionArray) else array
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("type_", TYPES, ids=str)
 @cases(25)
 @given(data=st.data())

@@ -201,6 +201,7 @@ def test_a_conflict_of_no_files_in_particular_refuses_all(table, catalog):
     assert new_files(catalog) == set()
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_rows_are_deleted_as_if_nothing_had_been_rewritten(data):
     """Whatever is deleted before, between the attempts and after: a row is deleted where it is now if it was where it was."""

@@ -604,6 +604,7 @@ def test_new_files_go_where_the_set_cannot_be_written(table, catalog):
     assert new_files(catalog) == set()
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.sampled_from(["fine", "group fails", "commit is refused"]), min_size=1, max_size=6),
     st.integers(1, 7),

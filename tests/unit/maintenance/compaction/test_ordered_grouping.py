@@ -28,6 +28,8 @@ from icekeep.spec.sorting import UNSORTED, build_sort_order
 from icekeep.spec.types import DOUBLE, LONG, STRING, NestedField, PrimitiveType
 from kit.cases import cases
 
+pytestmark = pytest.mark.slow
+
 ROW_BYTES = 100
 SIZES = FileSizes(target_bytes=1000, min_bytes=750, max_bytes=1800)
 SCHEMA = Schema(

@@ -17,6 +17,8 @@ from kit.expired_tables import ExpiredWorld, Killed, OneByOne, no_spark
 from kit.memory_catalog import fails
 from kit.tables import add, data_file
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def world():

@@ -7,6 +7,8 @@ from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveS
 from kit.expired_tables import ExpiredWorld, Killed, OneByOne
 from kit.tables import data_file
 
+pytestmark = pytest.mark.slow
+
 
 class _ZCannotMove(OneByOne):
     def move_many(self, moves):

@@ -30,6 +30,7 @@ class _LateMove(OneByOne):
         return outcomes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("raises", [False, True])
 @pytest.mark.parametrize("days", [0, 0.5])
 def test_a_restore_says_that_a_call_may_be_under_way_and_what_that_moves_comes_back(raises, days):
@@ -84,6 +85,7 @@ def younger_plan(world):
     return run
 
 
+@pytest.mark.slow
 def test_a_file_that_is_never_deleted_does_not_keep_another_run_from_being_restored():
     world = ExpiredWorld(_ANeverGoes)
     run = younger_plan(world)
@@ -93,6 +95,7 @@ def test_a_file_that_is_never_deleted_does_not_keep_another_run_from_being_resto
     assert world.restore(run).status == "done"
 
 
+@pytest.mark.slow
 def test_a_catalog_that_is_away_between_two_calls_is_no_call_of_the_store(monkeypatch):
     monkeypatch.setattr(reclaim, "_CALL_FILES", 1)
     world = ExpiredWorld()

@@ -23,6 +23,8 @@ from kit.memory_catalog import after, fails
 from kit.tables import add, data_file
 from kit.trash import files_of
 
+pytestmark = pytest.mark.slow
+
 AWAY = UnavailableError("the catalog is away")
 
 

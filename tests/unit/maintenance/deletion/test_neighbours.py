@@ -396,6 +396,7 @@ def test_catalogs_behind_clients_are_asked_from_several_threads(kind, request):
     assert "inner' of table 'db2.t8'" in refused(ours).message
 
 
+@pytest.mark.slow
 def test_five_hundred_tables_are_read_once_each_and_then_no_more(lake):
     ours = lake.put("db.ours")
     tables = [lake.put(f"db{n % 7}.t{n}") for n in range(500)]

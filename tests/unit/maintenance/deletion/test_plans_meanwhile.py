@@ -6,6 +6,8 @@ from icekeep.maintenance.deletion import earlier, reclaim
 from icekeep.maintenance.restoring.job import list_restorable
 from kit.expired_tables import ExpiredWorld
 
+pytestmark = pytest.mark.slow
+
 
 def runs(world):
     return [plan.run for plan in list_restorable(world.table)]

@@ -174,6 +174,7 @@ def test_files_that_cannot_be_deleted_are_named_and_the_others_go():
     assert left(table) == {files[1].location}
 
 
+@pytest.mark.slow
 def test_many_files_go_a_thousand_at_a_time(table):
     files = [file(name=f"data/{number:05d}") for number in range(2500)]
     stored(table, *files)
@@ -258,6 +259,7 @@ def test_a_plan_that_was_written_for_wider_places_is_not_carried_out(table):
     assert left(table) == {elsewhere.location}
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from(FileKind), st.none() | st.integers(0, 99), st.booleans()), max_size=20))
 def test_counts_are_the_difference_that_was_made(drawn):
     table = table_on(HookedStorage(MemoryStorage()))

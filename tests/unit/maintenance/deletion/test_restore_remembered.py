@@ -45,6 +45,7 @@ def test_a_run_that_ends_right_after_its_claim_does_not_hide_the_restore(dies, m
     assert world.data() == ["a", "ab", "b", "c"]
 
 
+@pytest.mark.slow
 def test_the_mark_of_an_overtaken_run_does_not_count_after_a_run_that_failed_between():
     """It counted again: the trash was emptied of nothing, the plan forgotten, and its files were nobody's."""
     world = ExpiredWorld()

@@ -15,6 +15,8 @@ from kit.expired_tables import ExpiredWorld, OneByOne
 from kit.memory_catalog import after, fails, lands_late
 from kit.tables import add, data_file
 
+pytestmark = pytest.mark.slow
+
 AWAY = UnavailableError("the catalog is away")
 
 

@@ -19,6 +19,8 @@ from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import add, data_file, entries_of, files, memory_table, set_ref
 
+pytestmark = pytest.mark.slow
+
 
 def no_spark():
     raise AssertionError("Spark has no part in this")

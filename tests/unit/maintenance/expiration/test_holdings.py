@@ -12,6 +12,8 @@ from icekeep.errors import SafetyError
 from icekeep.maintenance.expiration.holdings import ref_holdings
 from kit.tables import add, entries_of, files, memory_table, set_ref
 
+pytestmark = pytest.mark.slow
+
 
 def no_spark():
     raise AssertionError("Spark has no part in this")

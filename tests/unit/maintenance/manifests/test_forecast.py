@@ -66,6 +66,7 @@ def outline(manifests: Any) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 def test_counts_and_summaries_of_one_manifest_are_those_of_what_is_written():
     table = filled(8 << 20)
     [foreseen], [one] = execute.foreseen(table, chosen(table), no_spark), foretold(table)

@@ -27,6 +27,8 @@ from kit.manifests import DAY, added, data_file, deleted, existing
 from kit.storage import HookedStorage
 from kit.table_strategies import manifest_entries, partition_types
 
+pytestmark = pytest.mark.slow
+
 TARGET_BYTES = 130
 
 

@@ -469,6 +469,7 @@ def test_a_run_of_several_fields_is_not_worth_it_again_by_itself(table: dict[str
     assert chosen_of(whole, types) == []
 
 
+@pytest.mark.slow
 @given(tables(2))
 @cases(100)
 def test_of_several_fields_what_sorting_reveals_comes_to_an_end(table: dict[str, Stored]):

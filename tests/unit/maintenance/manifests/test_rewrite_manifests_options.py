@@ -42,6 +42,8 @@ from kit.tables import (
     stored,
 )
 
+pytestmark = pytest.mark.slow
+
 VERSIONS = pytest.mark.parametrize("version", [1, 2, 3])
 
 

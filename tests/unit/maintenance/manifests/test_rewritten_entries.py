@@ -1,5 +1,6 @@
 """Generated entries of any partition type and with any metrics, in manifests of any version and codec: none is changed."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -51,6 +52,7 @@ def table_of(partition: StructType, version: int, codec: str) -> Table:
     return catalog.create(EVENTS, metadata)
 
 
+@pytest.mark.slow
 @given(batches(), st.integers(1, 3), st.booleans(), st.sampled_from(CODECS))
 def test_every_field_of_every_entry_is_kept(
     drawn: tuple[StructType, list[list[DataFile]]], version: int, is_upgraded: bool, codec: str

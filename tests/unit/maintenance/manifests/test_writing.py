@@ -25,6 +25,8 @@ from kit.manifests import DAY, added, data_file, existing, spec_and_schema, writ
 from kit.storage import HookedStorage, MemoryStorage, contents
 from kit.table_strategies import manifest_entries, partition_types
 
+pytestmark = pytest.mark.slow
+
 CODECS = {"gzip": "deflate", "zstd": "zstandard", "snappy": "snappy", "uncompressed": "null"}
 
 

@@ -7,6 +7,8 @@ from icekeep.events import Warned
 from icekeep.spec.updates import SetProperties
 from kit.tables import add, live, swap
 
+pytestmark = pytest.mark.slow
+
 ROOT = "memory://lake/wh/db/events"
 
 

@@ -15,6 +15,8 @@ from icekeep.tables.append import append
 from kit.lake import EVENTS, Lake, events
 from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
 
+pytestmark = pytest.mark.slow
+
 
 def no_spark():
     raise AssertionError("few files need no Spark")

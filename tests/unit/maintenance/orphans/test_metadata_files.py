@@ -10,6 +10,8 @@ from icekeep.maintenance.orphans.metadata_files import SORTED, Sort, Sorter
 from icekeep.maintenance.orphans.options import spelling
 from kit.storage import HookedStorage, MemoryStorage
 
+pytestmark = pytest.mark.slow
+
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
 DIRECTORY = "memory://lake/tbl/metadata"
 CURRENT = f"{DIRECTORY}/00200-x.metadata.json"

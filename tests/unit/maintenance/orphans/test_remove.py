@@ -20,6 +20,8 @@ from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from kit.cases import cases
 from kit.tables import EVENTS, add, data_file, memory_table, set_ref, swap
 
+pytestmark = pytest.mark.slow
+
 RUN = "0f3c4d1e-6f0a-4a58-9c38-7a4d3f1b2c5d"
 ROOT = "memory://lake/wh/db/events"
 

@@ -7,6 +7,8 @@ from simulation.broken_purges import BROKEN
 from simulation.doing import Violation
 from simulation.purging import PurgingWorld
 
+pytestmark = pytest.mark.slow
+
 
 def test_no_table_that_lives_loses_a_file() -> None:
     """MAINTENANCE 1.1."""

@@ -102,6 +102,7 @@ def test_metadata_of_the_history_leads_to_what_the_newest_does_not_name_any_more
     assert stored(table) == set()
 
 
+@pytest.mark.slow
 def test_files_that_wait_for_their_deletion_go_with_a_table_whose_metadata_names_them_no_more():
     """Metadata from before the expiration had left the log; the plan was the only list of them, and went without them."""
     world = ExpiredWorld()
@@ -123,6 +124,7 @@ def test_files_that_wait_for_their_deletion_go_with_a_table_whose_metadata_names
     assert not world.memory.files
 
 
+@pytest.mark.slow
 def test_orphans_that_were_restored_stay_when_their_table_is_purged():
     """Their plan is still there, since a call of the run before may be under way."""
     world = ExpiredWorld()
@@ -142,6 +144,7 @@ def test_orphans_that_were_restored_stay_when_their_table_is_purged():
     assert world.data() == ["y", "z"]
 
 
+@pytest.mark.slow
 def test_what_lies_at_the_path_of_a_file_in_the_trash_is_somebody_elses():
     world = ExpiredWorld()
     world.leave("z")
@@ -151,6 +154,7 @@ def test_what_lies_at_the_path_of_a_file_in_the_trash_is_somebody_elses():
     assert [*world.memory.files] == [data_file("z").file_path]
 
 
+@pytest.mark.slow
 def test_a_table_that_comes_back_at_the_end_of_its_purge_keeps_what_waits_in_its_trash():
     """What icekeep keeps of a table went without a look at the catalog."""
     world = ExpiredWorld()
@@ -169,6 +173,7 @@ def test_a_table_that_comes_back_at_the_end_of_its_purge_keeps_what_waits_in_its
     assert "is in the catalog again" in result.problems[0]
 
 
+@pytest.mark.slow
 def test_a_purge_whose_table_s_trash_cannot_be_deleted_is_finished_by_the_next():
     class Denied(OneByOne):
         is_denied = True
@@ -430,6 +435,7 @@ def test_an_answer_of_the_catalog_that_is_out_of_date_does_not_forget_a_purge(mo
     assert "it is not known whether this purge dropped table 'db.events'" in result.problems[0]
 
 
+@pytest.mark.slow
 def test_orphans_that_wait_go_with_the_table_though_another_run_was_restored():
     world = ExpiredWorld()
     world.leave("x", "y", "z")
@@ -544,6 +550,7 @@ def test_a_neighbour_that_cannot_be_loaded_stops_a_purge():
     assert is_there(table)
 
 
+@pytest.mark.slow
 def test_a_neighbour_that_cannot_be_loaded_is_accepted_by_its_name():
     """MAINTENANCE 1.6: what is accepted is in the plan's hash and in the result."""
     catalog = MemoryCatalog()

@@ -181,6 +181,7 @@ def test_nothing_is_read_where_all_that_the_run_left_is_still_there():
     assert not any(location.endswith(".avro") for location in opened)
 
 
+@pytest.mark.slow
 def test_a_file_that_no_run_deletes_is_there_although_no_snapshot_holds_it():
     """It was imported from elsewhere and left alone; that its last snapshot has expired as well does not take it away."""
     world = ExpiredWorld()

@@ -19,6 +19,8 @@ from icekeep.tables.update_spec import update_spec
 from kit.lake import Lake, events, multiset
 from kit.trash import expired, files_of, moves_of
 
+pytestmark = pytest.mark.slow
+
 
 def rows_at(lake: Lake, snapshot_id: int) -> Counter[str]:
     return multiset(lake.foreign().scan(snapshot_id=snapshot_id).to_arrow())

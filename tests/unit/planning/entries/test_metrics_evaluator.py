@@ -51,6 +51,8 @@ from kit.columns import column, schema_of
 from kit.filters import Column, columns, filters, metrics_of, partition_of, partitioned_tables, predicates, rows
 from kit.filters import schema_of as schema_of_columns
 
+pytestmark = pytest.mark.slow
+
 OP = Operation
 _MAPS = tuple(name for name in METRICS.names if name != "column_sizes")
 IS_NAN, NOT_NAN = Predicate(OP.IS_NAN, "x"), Predicate(OP.NOT_NAN, "x")

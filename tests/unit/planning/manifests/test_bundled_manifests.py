@@ -67,6 +67,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return alone
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.lists(manifest_entries(DAY), min_size=1, max_size=3), min_size=2, max_size=4),
     st.lists(st.tuples(st.integers(0, 9), st.none() | st.integers(0, 9)), min_size=4, max_size=4),

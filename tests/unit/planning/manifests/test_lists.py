@@ -101,6 +101,7 @@ def by_path(found: ListedManifests) -> list[ManifestFile]:
     return sorted(found.manifests, key=lambda m: m.manifest_path)
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.integers(0, 9), unique=True), max_size=6), st.sets(st.integers(0, 9)), st.booleans())
 @cases(60)
 def test_each_manifest_is_found_once(lists: list[list[int]], unwanted: set[int], check: bool) -> None:
@@ -233,6 +234,7 @@ def test_one_total_is_compared_where_the_other_is_missing() -> None:
     assert "leads to 3 data files, but snapshot 1 says total-data-files 4" in table.refused()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["missing", "empty", "not avro", "foreign"])
 def test_a_list_that_cannot_be_read_stops_what_is_kept_and_nothing_else(decoder: ManifestDecoder, damage: str) -> None:
     table = Lists()

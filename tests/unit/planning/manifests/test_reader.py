@@ -47,6 +47,8 @@ from kit.storage import MemoryStorage
 from kit.strategies import decimal_types, fixed_types
 from kit.table_strategies import data_files, manifest_entries, partition_types
 
+pytestmark = pytest.mark.slow
+
 DATAFUSION, FASTAVRO = ManifestDecoder.DATAFUSION, ManifestDecoder.FASTAVRO
 ALL = (*STORED.names, "partition")
 UNKNOWN_COUNTS = dict.fromkeys(("added_files_count", "existing_files_count", "deleted_files_count"))

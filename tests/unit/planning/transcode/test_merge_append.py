@@ -53,6 +53,7 @@ def told(table: Any) -> tuple[list[Any], list[Any]]:
     return [replace(e, data_file=replace(e.data_file, file_path=e.data_file.file_path[-8:])) for e in entries], rows
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.sampled_from("xyz"), min_size=2, max_size=9),
     st.sets(st.integers(0, 7), max_size=3),
@@ -86,6 +87,7 @@ def test_the_new_entries_stay_added_and_inherit() -> None:
     assert [entries[f"f{n}"].sequence_number for n in range(3)] == [1, 2, None]
 
 
+@pytest.mark.slow
 def test_a_merge_is_cut_at_the_target_size() -> None:
     """Packed manifests that together are below the target may be above it where they are not packed any more."""
     table = memory_table(spec=BY_KIND, commit__manifest_merge__enabled="false")

@@ -39,6 +39,8 @@ from kit.manifests import (
 )
 from kit.table_strategies import data_files, manifest_entries, partition_types
 
+pytestmark = pytest.mark.slow
+
 METRICS: dict[str, Any] = {
     "column_sizes": {1: 10, 2: 20},
     "lower_bounds": {1: b"\1\0\0\0", 2: b""},

@@ -84,6 +84,7 @@ def check(store: ManifestStore, target: Target) -> pa.Table:
     return fast
 
 
+@pytest.mark.slow
 @given(st.data())
 @cases(60)
 def test_both_decoders_give_the_same_records(data: st.DataObject):

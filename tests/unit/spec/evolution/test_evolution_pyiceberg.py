@@ -7,6 +7,7 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -215,6 +216,7 @@ def committed(base: TableMetadata, schema: Schema, last_column_id: int) -> Table
     return replace(base, schemas=schemas_, current_schema_id=schema.schema_id, last_column_id=last_column_id)
 
 
+@pytest.mark.slow
 @cases(80)
 @given(st.data(), st.just(RICH) | schemas())
 def test_schemas_evolve_as_in_pyiceberg_and_ids_are_kept(data: st.DataObject, start: Schema):
@@ -296,6 +298,7 @@ def has_void(base: TableMetadata) -> bool:
     return any(isinstance(field.transform, Void) for field in base.spec.fields)
 
 
+@pytest.mark.slow
 @cases(80)
 @given(st.data(), st.sampled_from([1, 2]))
 def test_specs_evolve_as_in_pyiceberg_and_field_ids_keep_their_meaning(data: st.DataObject, version: int):

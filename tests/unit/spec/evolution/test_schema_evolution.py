@@ -502,6 +502,7 @@ def changes_with_defaults(draw: st.DrawFn, names: list[str]) -> SchemaChange:
     )
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_an_initial_default_is_set_when_a_column_is_added_and_never_changes(data: st.DataObject):
     base = table()

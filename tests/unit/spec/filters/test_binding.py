@@ -74,6 +74,7 @@ def text(expression: Expression) -> str:
     return format_expression(expression)
 
 
+@pytest.mark.slow
 @given(st.data())
 @cases(300)
 def test_a_bound_filter_matches_the_rows_of_which_the_filter_is_true_in_sql(data: st.DataObject):
@@ -329,6 +330,7 @@ def test_not_turns_and_into_or_and_back():
     assert text(bind(Not(both), schema(INT))) == "(c1 != 1 OR c1 != 2) AND c1 != 3"
 
 
+@pytest.mark.slow
 def test_a_long_chain_is_one_level_however_it_leans():
     left = right = parse_where("c1 = 0")
     for number in range(1, 5000):

@@ -486,6 +486,7 @@ def test_one_bound_of_uuids_decides_its_side():
     assert may(UUID, f"x = '{uuid.UUID(int=0)}'", up_to_small)
 
 
+@pytest.mark.slow
 @given(st.data())
 @cases(150)
 def test_a_file_with_a_matching_row_may_match_and_where_it_must_all_rows_do(data: st.DataObject):
@@ -619,6 +620,7 @@ def manifests(draw: st.DrawFn) -> tuple[tuple[Column, ...], PartitionSpec, list[
     return table, PartitionSpec(spec_id=0, fields=fields), content, summaries
 
 
+@pytest.mark.slow
 @given(st.data())
 @cases(100)
 def test_a_manifest_with_a_matching_row_may_match(data: st.DataObject):

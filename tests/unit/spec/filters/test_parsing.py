@@ -142,6 +142,7 @@ def test_numbers_have_a_greatest_length():
             parse_where(f"a = {number}")
 
 
+@pytest.mark.slow
 def test_a_long_chain_of_and_makes_a_shallow_tree():
     text = " AND ".join(f"a = {number}" for number in range(MAX_LITERALS))
     expression = parse_where(text)

@@ -336,6 +336,7 @@ def partitions_of(type_: PrimitiveType, transform: Transform, domain: Iterable[A
     return partitions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("type_", "transform", "domain", "literals"), DOMAINS)
 def test_projections_are_exact_wherever_the_transform_lets_them(
     type_: PrimitiveType, transform: Transform, domain: list[Any], literals: list[Any]
@@ -352,6 +353,7 @@ def test_projections_are_exact_wherever_the_transform_lets_them(
             assert partition_matches(strict, fields, (partition,)) == all(matches), where
 
 
+@pytest.mark.slow
 @given(st.data())
 @cases(150)
 def test_the_partition_of_a_matching_row_matches_and_strict_partitions_hold_matching_rows_only(data: st.DataObject):

@@ -204,6 +204,7 @@ def test_only_bound_expressions_and_whole_partitions_have_a_residual():
         residual(ALWAYS_TRUE, spec_of(Identity()), schema(INT), ())
 
 
+@pytest.mark.slow
 @given(st.data())
 @cases(200)
 def test_the_residual_asks_of_the_rows_of_a_partition_what_the_filter_asks(data: st.DataObject):

@@ -60,6 +60,7 @@ def test_what_not_finds_is_neither_found_nor_unknown(database: sqlite3.Connectio
     assert not set(matching(f"NOT ({where})")) & set(matching(where))
 
 
+@pytest.mark.slow
 @given(texts(for_pyiceberg=True))
 @cases(100)
 def test_the_rows_of_a_filter_are_those_that_pyiceberg_finds(where: str):

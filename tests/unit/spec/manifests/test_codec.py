@@ -30,6 +30,8 @@ from kit.manifests import (
 from kit.strategies import decimal_types, fixed_types
 from kit.table_strategies import data_files, json_values, manifest_entries, manifest_files, partition_types
 
+pytestmark = pytest.mark.slow
+
 CODECS = st.sampled_from(["gzip", "uncompressed"])
 ENTRIES = (
     added(data_file(lower_bounds={1: b"a"}, value_counts={1: 10}, split_offsets=(4,))),

@@ -309,7 +309,7 @@ def test_values_of_a_partition_go_by_field_id_not_by_place():
 def test_a_partition_field_that_no_id_finds_is_an_error_never_null():
     data, row = write_manifest([added()])
     renumbered = StructType((NestedField(field_id=1001, name="day", type=DAY.fields[0].type),))
-    assert refused(data, row, renumbered) == f"manifest {MANIFEST!r} has no partition field with id 1001 ('day')"
+    assert refused(data, row, renumbered) == f"cannot read {MANIFEST!r}: it has no partition field with id 1001 ('day')"
 
 
 # Fields that are not what they must be.

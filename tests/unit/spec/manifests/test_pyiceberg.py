@@ -124,6 +124,7 @@ def test_pyiceberg_rounds_doubles_to_single_precision():
     assert (*record["data_file"]["partition"].values(),) == values
 
 
+@pytest.mark.slow
 @given(st.data())
 @cases(40)
 def test_pyiceberg_reads_partitions_of_every_type_that_we_write(data: st.DataObject):
@@ -134,6 +135,7 @@ def test_pyiceberg_reads_partitions_of_every_type_that_we_write(data: st.DataObj
     assert repr(read) == repr(entries)
 
 
+@pytest.mark.slow
 @given(st.data())
 @cases(40)
 def test_we_read_partitions_of_every_type_that_pyiceberg_writes(data: st.DataObject):

@@ -32,6 +32,8 @@ from kit.columns import EVERY_TYPE, column, parquet_bytes, schema_of, table_of
 from kit.spliced import piece_of, with_edits
 from kit.storage import MemoryStorage
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = schema_of(column(1, "id", LONG, required=True), column(2, "n", LONG), column(3, "s", STRING))
 ALL = {1, 2, 3}
 PLAIN = {"compression": "zstd", "use_dictionary": False, "write_page_index": True}

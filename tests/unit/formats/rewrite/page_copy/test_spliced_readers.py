@@ -60,6 +60,7 @@ def file(paths, tmp_path):
     return found
 
 
+@pytest.mark.slow
 def test_duckdb_reads_a_spliced_file_as_its_parts(file, paths):
     with duckdb.connect() as session:
         assert session.read_parquet(file.file_path).fetchall() == session.read_parquet(paths).fetchall()
@@ -75,6 +76,7 @@ def test_duckdb_reads_a_spliced_file_as_its_parts(file, paths):
             assert found
 
 
+@pytest.mark.slow
 def test_duckdb_finds_the_bloom_filter_of_a_column_that_is_encoded_beside_others(paths, tmp_path):
     properties = {"write.parquet.bloom-filter-enabled.column.s": "true"}
     pieces = [piece(path) for path in paths]

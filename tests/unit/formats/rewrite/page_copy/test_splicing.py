@@ -129,6 +129,7 @@ def test_pages_of_another_codec_are_not_moved(storage):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "brotli", "uncompressed"])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 def test_pages_of_each_codec_and_version_are_moved(storage, codec, version):
@@ -211,6 +212,7 @@ def test_a_chunk_of_one_page_has_a_column_index_from_its_statistics(storage):
     assert chunk.has_column_index
 
 
+@pytest.mark.slow
 def test_files_end_at_the_target_and_row_groups_at_their_limit(storage):
     pieces = put_parts(storage, [500] * 12)
     one = sum(piece.size_bytes for piece in pieces) // 12
@@ -257,6 +259,7 @@ def test_it_is_not_done_where_little_would_be_moved_or_rows_do_not_stay(storage)
         assert rewrite_spliced(task_for([], FLAT), storage) is None
 
 
+@pytest.mark.slow
 def test_it_is_done_by_itself_where_much_is_moved(storage):
     numbers = np.random.default_rng(7)
     schema = schema_of(column(1, "id", LONG, required=True), column(2, "s", STRING))
