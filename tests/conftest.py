@@ -33,8 +33,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--cases",
         type=float,
-        default=0.2,
-        help="by how much to multiply the number of generated cases of every test (default: 0.2; `make nightly`: 2)",
+        default=0.1,
+        help="by how much to multiply the number of generated cases of every test (default: 0.1; `make nightly`: 2)",
     )
     parser.addoption(
         "--part",

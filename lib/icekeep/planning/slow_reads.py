@@ -2,7 +2,7 @@
 
 DataFusion's reader is the fast way. Where it fails, or what it gives is in doubt, the slow way gives the entries or the exact
 error; a release of it that always failed would show in nothing but time. Each process counts for itself, and what a Spark
-task counts comes to the driver with the task's report (`spark.tasks.reported`).
+task counts comes to the driver with the task's report (`spark.tasks.run_tasks`).
 """
 
 import threading
@@ -65,6 +65,12 @@ def add_slow_reads(some: SlowReads) -> None:
 def slow_reads() -> SlowReads:
     """All that this process has counted; the difference of two counts is what was read between them."""
     return _TALLY.all
+
+
+def slow_reads_since(count: int) -> SlowReads:
+    """What this process has read in the slow way since it had counted so many."""
+    found = slow_reads()
+    return SlowReads(found.count - count, found.example) if found.count > count else SlowReads()
 
 
 @contextmanager

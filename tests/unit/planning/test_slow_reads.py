@@ -1,6 +1,5 @@
 """The fast way of reading manifests is the one that is taken, whoever wrote them; where it is not, that is counted and told."""
 
-import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +16,6 @@ from icekeep.planning.manifests.avro_decoder import NotReadError
 from icekeep.planning.manifests.lists import listed_manifests
 from icekeep.planning.scan.report import _told_reading
 from icekeep.planning.slow_reads import slow_reads, told_slow_reads
-from icekeep.planning.spark.tasks import read_reports, reported
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.snapshots import Snapshot
 from kit.foreign_files import our_manifest, write_list_with_pyiceberg, write_with_pyiceberg
@@ -177,22 +175,3 @@ def test_batches_of_any_number_are_the_fast_way_too(told: list[Event], monkeypat
     for read in READERS:
         assert read(of_ours(2, "gzip")) == 4
     assert (slow_reads().count - before, told) == (0, [])
-
-
-def test_what_a_spark_task_counts_comes_with_its_report(told: list[Event], monkeypatch: pytest.MonkeyPatch) -> None:
-    store = of_ours(2, "gzip")
-    monkeypatch.setattr(avro_decoder, "_read_whole", None)
-    report = reported(lambda: by_manifests(store), 1)
-    [quick] = reported(lambda: 1, 1).to_pylist()
-    assert quick["slow_reads"] is None
-    told.clear()
-    before = slow_reads().count
-    assert pickle.loads(report.to_pylist()[0]["slow_reads"]).count == 2
-
-    class Reports:
-        def collect(self) -> list[dict[str, Any]]:
-            return report.to_pylist()
-
-    frame: Any = Reports()
-    assert read_reports(frame) == ([4], [])
-    assert slow_reads().count - before == 2

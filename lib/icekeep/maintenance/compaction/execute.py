@@ -20,12 +20,13 @@ from icekeep.maintenance.compaction.methods import GroupMethod
 from icekeep.maintenance.compaction.options import FileSizes
 from icekeep.maintenance.compaction.ordered import run_ordered
 from icekeep.maintenance.compaction.plan import FileGroup, GroupFiles, RewritePlan, group_files
-from icekeep.maintenance.compaction.spark_tasks import Done, Ran, run_tasks
+from icekeep.maintenance.compaction.rewriting import Done, Ran, rewritten
 from icekeep.maintenance.compaction.stitched import Metrics, StitchTask, set_of, stitch_task
 from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, rewrite_tasks, whole_task
 from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.group_commits import FailedGroup
 from icekeep.maintenance.side_by_side import side_by_side, spark_failed
+from icekeep.planning.spark.tasks import described
 from icekeep.spec.manifests.structs import DataFile
 
 _LOG = logging.getLogger(__name__)
@@ -102,8 +103,9 @@ def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None
     spark, table = execution.spark, execution.table
 
     def run(group: FileGroup) -> Finished:
-        spark.sparkContext.setJobDescription(f"rewrite {group.files_count} files of {group.partition or table.name}")
-        return _rewrite_group(group, execution, len(plan.groups))
+        step = f"rewriting {group.files_count} files of {group.partition or table.name}"
+        with described(spark, f"{table.name}: {step}, group {group.number + 1} of {len(plan.groups)}"):
+            return _rewrite_group(group, execution, len(plan.groups))
 
     def undo(finished: Finished) -> None:
         if isinstance(finished, RewrittenGroup):
@@ -167,7 +169,7 @@ def _run(group: FileGroup, execution: Execution, groups_count: int) -> Ran:
     context, spark, storage = execution.context, execution.spark, execution.table.storage
     files, method = group_files(group, storage), execution.methods[group.number]
     if ordering_of(group, context) is None:
-        return run_tasks(spark, storage, _tasks_in_order(group, files, method, execution))
+        return rewritten(spark, storage, _tasks_in_order(group, files, method, execution))
     slots = max(1, execution.slots // min(groups_count, execution.concurrency))
     return run_ordered(
         whole_task(group, files, context),

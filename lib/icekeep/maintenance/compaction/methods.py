@@ -4,12 +4,11 @@ Few files are looked at by threads of the driver, many in Spark tasks; what come
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import msgspec
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from icekeep.errors import UnsupportedError
@@ -28,15 +27,7 @@ from icekeep.maintenance.compaction.options import FileSizes, StitchChoice
 from icekeep.maintenance.compaction.packing import expected_output_files
 from icekeep.maintenance.compaction.plan import FileGroup, GroupFile, GroupFiles, RewritePlan, group_files
 from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, whole_pieces
-from icekeep.planning.spark.tasks import (
-    REPORT,
-    balanced,
-    dataframe_from_tasks,
-    max_task_failures,
-    parallelism,
-    read_reports,
-    reported,
-)
+from icekeep.planning.spark.tasks import balanced, parallelism, run_tasks
 from icekeep.storage.base import Storage
 
 MAX_RANGES = 8
@@ -79,12 +70,6 @@ class _Examination(msgspec.Struct, frozen=True, kw_only=True):
     sizes: FileSizes
     choice: StitchChoice
     storage: Storage
-
-
-class _Share(msgspec.Struct, frozen=True):
-    examination: _Examination
-    groups: tuple[FileGroup, ...]
-    max_failures: int
 
 
 def choose_methods(
@@ -138,20 +123,14 @@ def _ordered_method(group: FileGroup, context: GroupContext) -> RewriteMethod:
 def _examined(groups: Sequence[FileGroup], examination: _Examination, spark: SparkSession) -> dict[int, GroupMethod]:
     if sum(group.files_count for group in groups) <= _DRIVER_FILES_COUNT:
         return _methods_of(groups, examination, threads=_DRIVER_THREADS)
-    tries = max_task_failures(spark)
     bins = balanced(groups, lambda group: group.files_count, parallelism(spark) * 4)
-    shares = [_Share(examination, tuple(some), tries) for some in bins]
-    parts, errors = read_reports(dataframe_from_tasks(spark, shares, _run_share, REPORT))
+    parts, errors = run_tasks(spark, bins, _methods_of, examination, step="looking at footers of data files")
     if errors:
         raise errors[0]
     return {number: method for part in parts for number, method in part.items()}
 
 
-def _run_share(share: _Share) -> Iterator[pa.RecordBatch]:
-    yield reported(partial(_methods_of, share.groups, share.examination, threads=2), share.max_failures)
-
-
-def _methods_of(groups: Sequence[FileGroup], examination: _Examination, *, threads: int) -> dict[int, GroupMethod]:
+def _methods_of(groups: Sequence[FileGroup], examination: _Examination, threads: int = 2) -> dict[int, GroupMethod]:
     with ThreadPoolExecutor(threads) as pool:
         return {group.number: _method_of(group, examination, pool) for group in groups}
 

@@ -7,36 +7,25 @@ for the other slots meanwhile. On a cluster Spark could put two such tasks onto 
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Sequence
 from operator import attrgetter
 
 import msgspec
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from icekeep.errors import IcekeepBug, IcekeepError
 from icekeep.formats.rewrite.sampling import sample_task
 from icekeep.formats.rewrite.task import RewriteTask
 from icekeep.formats.row_hash.multiset import RowSum
-from icekeep.formats.sort.ranges import KeySample, split_points
+from icekeep.formats.sort.ranges import split_points
 from icekeep.formats.write_options import MIB
 from icekeep.maintenance.compaction.estimate import RewriteMethod
 from icekeep.maintenance.compaction.methods import ARROW_GROWTH
 from icekeep.maintenance.compaction.plan import FileGroup
+from icekeep.maintenance.compaction.rewriting import Done, Ran, rewritten
 from icekeep.maintenance.compaction.shuffle import shuffled
-from icekeep.maintenance.compaction.spark_tasks import Done, Ran, run_tasks
 from icekeep.maintenance.compaction.tasks import range_tasks
-from icekeep.planning.spark.tasks import (
-    REPORT,
-    balanced,
-    dataframe_from_tasks,
-    is_local,
-    max_task_failures,
-    read_reports,
-    reported,
-)
+from icekeep.planning.spark.tasks import balanced, is_local, run_tasks
 from icekeep.storage.base import Storage
 
 _SAMPLED_FILES_COUNT = 128
@@ -46,12 +35,6 @@ DRIVER_BYTES = 256 * MIB
 """Of files whose keys the driver looks at: up to here that is done before a Spark job would have begun."""
 
 _DRIVER_THREADS = 16
-
-
-class _Sampling(msgspec.Struct, frozen=True):
-    task: RewriteTask
-    storage: Storage
-    max_failures: int
 
 
 def run_ordered(
@@ -81,16 +64,16 @@ def run_ordered(
         # All slots have as much to do in each round.
         parts = math.ceil(for_memory / slots) * slots
     if parts == 1:
-        return run_tasks(spark, storage, [whole])
+        return rewritten(spark, storage, [whole])
     points, errors = _points(whole, parts, spark, storage, slots)
     if errors:
         return Ran((), errors)
     tasks = range_tasks(whole, points, group)
     if not is_local(spark):
-        return _agreed(run_tasks(spark, storage, tasks))
+        return _agreed(rewritten(spark, storage, tasks))
     done: list[Done] = []
     for first in range(0, len(tasks), slots):
-        ran = run_tasks(spark, storage, [tuple(tasks[first : first + slots])])
+        ran = rewritten(spark, storage, [tuple(tasks[first : first + slots])])
         done += ran.done
         if ran.errors:
             return Ran(done, ran.errors)
@@ -125,15 +108,13 @@ def _points(
     pieces = whole.pieces[:: math.ceil(len(whole.pieces) / files_count)]
     bins = balanced(pieces, attrgetter("size_bytes"), slots)
     tasks = [msgspec.structs.replace(whole, pieces=tuple(some), delete_files=()) for some in bins]
-    if sum(piece.size_bytes for piece in pieces) <= DRIVER_BYTES:
-        with ThreadPoolExecutor(min(slots, _DRIVER_THREADS)) as pool:
-            return split_points([*pool.map(partial(sample_task, storage=storage), tasks)], parts), ()
-    tries = max_task_failures(spark)
-    work = [_Sampling(task, storage, tries) for task in tasks]
-    samples, errors = read_reports(dataframe_from_tasks(spark, work, _sample, REPORT))
+    are_few = sum(piece.size_bytes for piece in pieces) <= DRIVER_BYTES
+    samples, errors = run_tasks(
+        None if are_few else spark,
+        tasks,
+        sample_task,
+        storage,
+        step="sampling sort keys",
+        threads=min(slots, _DRIVER_THREADS),
+    )
     return (() if errors else split_points(samples, parts)), errors
-
-
-def _sample(work: _Sampling) -> Iterator[pa.RecordBatch]:
-    sample: partial[KeySample] = partial(sample_task, work.task, work.storage)
-    yield reported(sample, work.max_failures)

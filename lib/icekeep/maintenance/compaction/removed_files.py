@@ -13,20 +13,16 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.catalog.base import Table
 from icekeep.commit.file_sets import ReadFile, StoredFileSet, StoredPart, store_part
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, group_files
 from icekeep.planning.spark.tasks import (
-    REPORT,
     balanced,
     dataframe_from_tasks,
-    max_task_failures,
     parallelism,
-    read_reports,
     record_batches,
-    reported,
+    run_over_partitions,
 )
 from icekeep.runtime import SYSTEM
 from icekeep.spec.applicability import AppliedDelete
@@ -75,18 +71,14 @@ def store_removed_files(
     types, storage = partition_types(table.metadata), table.storage
     bins = balanced(groups, attrgetter("files_count"), min(4 * parallelism(spark), len(groups)))
     rows = dataframe_from_tasks(spark, [_ReadTask(tuple(some), types, storage) for some in bins], _read, _ROWS)
-    tries = max_task_failures(spark)
-
-    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield reported(lambda: _write(batches, storage, directory), tries)
-
     files_count = sum(group.files_count for group in groups)
-    written = (
-        rows.repartition(max(parallelism(spark), files_count // _FILES_A_TASK), "manifest_path")
-        .sortWithinPartitions("manifest_path")
-        .mapInArrow(write, from_arrow_schema(REPORT))
+    by_manifest = rows.repartition(max(parallelism(spark), files_count // _FILES_A_TASK), "manifest_path")
+    results, errors = run_over_partitions(
+        by_manifest.sortWithinPartitions("manifest_path"),
+        _write,
+        (storage, directory),
+        step="writing down the files that are to be replaced",
     )
-    results, errors = read_reports(written)
     stored = StoredFileSet.of(directory, [part for parts in results for part in parts])
     if errors:
         storage.delete_many(stored.locations())
@@ -145,8 +137,9 @@ def _by_themselves(files: Sequence[ReadFile]) -> list[ReadFile]:
     ]
 
 
-def _write(batches: Iterable[pa.RecordBatch], storage: Storage, directory: str) -> list[StoredPart]:
+def _write(batches: Iterable[pa.RecordBatch], shared: tuple[Storage, str]) -> list[StoredPart]:
     """Write a part for each manifest of one task's rows, which come in the order of their manifests."""
+    storage, directory = shared
     pairs = ((path, files) for batch in batches for path, files in zip(*map(pa.Array.to_pylist, batch), strict=True))
     parts: list[StoredPart] = []
     try:

@@ -4,9 +4,7 @@ Each row goes to the task of the range that its key falls in. Spark moves rows i
 bits: what is not a number, a string or a decimal crosses as one of these (`formats.arrow.plain_types`).
 """
 
-import pickle
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from operator import attrgetter
 
 import msgspec
@@ -17,7 +15,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
 from icekeep.formats.arrow.projection import project
@@ -26,23 +23,21 @@ from icekeep.formats.arrow.spark_types import crossed, crossing_types, returned
 from icekeep.formats.memory import peak_memory_bytes
 from icekeep.formats.rewrite.input import TaskRows, columns_to_write
 from icekeep.formats.rewrite.moves_report import MAX_REPORTED_BYTES, reported_moves
-from icekeep.formats.rewrite.run import one_thread, write_rows
+from icekeep.formats.rewrite.run import write_rows
 from icekeep.formats.rewrite.task import RewriteOutcome, RewriteTask, numbered
 from icekeep.formats.rewrite.verify import hash_of_written
 from icekeep.formats.row_hash.multiset import RowSum
 from icekeep.formats.row_mapping.row_moves import ORIGIN, MovedPiece, RowMoves
 from icekeep.formats.sort.keys import sort_keys
 from icekeep.formats.sort.ranges import range_numbers
-from icekeep.maintenance.compaction.spark_tasks import Done, Ran, attempt_id
+from icekeep.maintenance.compaction.rewriting import Done, Ran
 from icekeep.planning.spark.tasks import (
-    REPORT,
+    attempt_id,
     balanced,
     dataframe_from_tasks,
     hash_keys,
-    max_task_failures,
     parallelism,
-    read_reports,
-    reported,
+    run_over_partitions,
 )
 from icekeep.runtime import process_cpu_ms
 from icekeep.spec.schema import Schema
@@ -92,7 +87,6 @@ class _Writing(msgspec.Struct, frozen=True):
     task: RewriteTask
     places: tuple[int, ...]
     storage: Storage
-    max_failures: int
 
 
 def shuffled(whole: RewriteTask, points: Sequence[bytes], spark: SparkSession, storage: Storage) -> Ran:
@@ -124,13 +118,10 @@ def shuffled(whole: RewriteTask, points: Sequence[bytes], spark: SparkSession, s
     ]
     files_count = None if whole.files_count is None else max(1, round(whole.files_count / parts))
     task = msgspec.structs.replace(whole, pieces=whole.pieces[:1], delete_files=(), files_count=files_count)
-    writing = _Writing(task, hash_keys(parts), storage, max_task_failures(spark))
+    writing = _Writing(task, hash_keys(parts), storage)
     rows = dataframe_from_tasks(spark, readings, _read, _crossing_schema(columns_to_write(whole)))
-    reports = rows.repartition(parts, _PLACE).mapInArrow(
-        partial(_write, pickle.dumps(writing)), from_arrow_schema(REPORT)
-    )
     try:
-        done, errors = read_reports(reports)
+        done, errors = run_over_partitions(rows.repartition(parts, _PLACE), _written, writing)
     # Of a task that reads: no row is written before all are read.
     except IcekeepError as error:
         return Ran((), [error])
@@ -184,13 +175,7 @@ def _read(reading: _Reading) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays([*values, *absent], schema=schema)
 
 
-def _write(pickled: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    writing: _Writing = pickle.loads(pickled)
-    yield reported(partial(_written, writing, batches), writing.max_failures)
-
-
-def _written(writing: _Writing, batches: Iterable[pa.RecordBatch]) -> Done:
-    one_thread()
+def _written(batches: Iterable[pa.RecordBatch], writing: _Writing) -> Done:
     began_ms = process_cpu_ms()
     context = TaskContext.get()
     part = 0 if context is None else int(context.partitionId())

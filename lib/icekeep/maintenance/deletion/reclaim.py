@@ -9,7 +9,6 @@ Files that are gone already are fine, so that a plan may be carried out again.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 
 import msgspec
 import numpy as np
@@ -35,15 +34,7 @@ from icekeep.maintenance.deletion.plans import (
 )
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.planning.spark.source import SparkSource, started
-from icekeep.planning.spark.tasks import (
-    REPORT,
-    balanced,
-    dataframe_from_tasks,
-    max_task_failures,
-    parallelism,
-    read_reports,
-    reported,
-)
+from icekeep.planning.spark.tasks import balanced, parallelism, run_tasks
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import DeleteStatus, MoveStatus, Storage
@@ -98,10 +89,9 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Work(msgspec.Struct, frozen=True, kw_only=True):
-    """Some parts of a plan for one task."""
+    """What all tasks that carry out a plan share."""
 
     plan: DeletionPlan
-    parts: tuple[PlanPart, ...] = ()
     claim: Claim
     in_use: Keys
     territory: Territory
@@ -222,11 +212,11 @@ def _carried_out(
             yield from _carry_out_part(part, work, pace, look)
         return
     session = started(spark)
-    tries = max_task_failures(session)
     for some in _rounds(parts, work.files_per_second, parallelism(session)):
-        tasks = _tasks(msgspec.structs.replace(work, in_use=look()), some, max_concurrent_deletes, session)
+        tasks, files_per_second = _tasks(work.files_per_second, some, max_concurrent_deletes, session)
+        shared = msgspec.structs.replace(work, in_use=look(), files_per_second=files_per_second)
         with _failed_calls_noted(work.claim, work.runtime):
-            reports, errors = read_reports(dataframe_from_tasks(session, tasks, partial(_run, tries=tries), REPORT))
+            reports, errors = run_tasks(session, tasks, _carry_out, shared, step=STEP)
         yield from reports
         for error in errors:
             with suppress(IcekeepError), _failed_calls_noted(work.claim, work.runtime):
@@ -249,20 +239,15 @@ def _rounds(parts: tuple[PlanPart, ...], files_per_second: float | None, slots: 
 
 
 def _tasks(
-    work: _Work, parts: list[PlanPart], max_concurrent_deletes: int | None, session: SparkSession
-) -> list[_Work]:
-    rate = work.files_per_second
+    rate: float | None, parts: list[PlanPart], max_concurrent_deletes: int | None, session: SparkSession
+) -> tuple[list[list[PlanPart]], float | None]:
+    """The parts of each task, and how many files a second each may do."""
     bins_count = min(len(parts), max_concurrent_deletes or len(parts))
     if rate is not None:
         # Tasks that all run at once, each at its share of the speed.
         bins_count = min(bins_count, parallelism(session))
     bins = balanced(parts, lambda part: part.files_count, bins_count)
-    share = None if rate is None else rate / len(bins)
-    return [msgspec.structs.replace(work, parts=tuple(some), files_per_second=share) for some in bins]
-
-
-def _run(work: _Work, *, tries: int) -> Iterator[pa.RecordBatch]:
-    yield reported(partial(_carry_out, work), tries)
+    return bins, None if rate is None else rate / len(bins)
 
 
 def _stages(parts: Sequence[PlanPart]) -> list[tuple[PlanPart, ...]]:
@@ -272,10 +257,10 @@ def _stages(parts: Sequence[PlanPart]) -> list[tuple[PlanPart, ...]]:
     return [stage for stage in (content, others) if stage]
 
 
-def _carry_out(work: _Work) -> Reclaimed:
+def _carry_out(parts: Sequence[PlanPart], work: _Work) -> Reclaimed:
     pace = _Pace(work.files_per_second, work.runtime)
     here = msgspec.structs.replace(work, claim=work.claim.arrived(work.runtime))
-    return _sum([done for part in work.parts for done in _carry_out_part(part, here, pace, lambda: work.in_use)])
+    return _sum([done for part in parts for done in _carry_out_part(part, here, pace, lambda: work.in_use)])
 
 
 def _carry_out_part(part: PlanPart, work: _Work, pace: "_Pace", look: Look) -> Iterator[Reclaimed]:

@@ -1,6 +1,5 @@
 """From garbage to a plan: rows are sorted by place, hashed and written, on the driver or where Spark has them."""
 
-import pickle
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -8,7 +7,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.catalog.base import Table
 from icekeep.maintenance.deletion.garbage import GARBAGE, FilesOfKind, added, counted
@@ -25,7 +23,7 @@ from icekeep.maintenance.deletion.plans import (
 )
 from icekeep.maintenance.deletion.reachability import UNREADABLE, Garbage
 from icekeep.maintenance.deletion.territory import Territory
-from icekeep.planning.spark.tasks import REPORT, read_reports
+from icekeep.planning.spark.tasks import run_over_partitions
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata_codec import format_metadata
 from icekeep.storage.base import Storage
@@ -124,16 +122,22 @@ def classify_files(
     if isinstance(files, pa.Table):
         return _classify(files.to_batches(), territory, directory, storage, "files")
 
-    def classify_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        # Attempts that failed may have left files of their names.
-        name = f"files-{context.partitionId():05d}-{context.taskAttemptId()}"
-        found = _classify(batches, territory, directory, storage, name)
-        yield pa.RecordBatch.from_pylist([{"result": pickle.dumps(found), "error": None}], schema=REPORT)
+    shared = (territory, directory, storage)
+    found, errors = run_over_partitions(files, _classify_partition, shared, step="writing down what is to be deleted")
+    if errors:
+        raise errors[0]
+    return _together(found)
 
-    reports, _ = read_reports(files.mapInArrow(classify_partition, from_arrow_schema(REPORT)))
-    return _together(reports)
+
+def _classify_partition(
+    batches: Iterable[pa.RecordBatch], shared: tuple[Territory, str | None, Storage]
+) -> ClassifiedGarbage:
+    territory, directory, storage = shared
+    context = TaskContext.get()
+    assert context is not None
+    # Attempts that failed may have left files of their names.
+    name = f"files-{context.partitionId():05d}-{context.taskAttemptId()}"
+    return _classify(batches, territory, directory, storage, name)
 
 
 def write_plan(

@@ -3,8 +3,7 @@
 Nothing is committed here. Either every share is done, or nothing that was written is left.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -14,8 +13,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql import SparkSession
 
 from icekeep.commit.filtering import without_history
 from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
@@ -32,18 +30,12 @@ from icekeep.maintenance.equality_deletes.plan import ConversionPlan, data_entry
 from icekeep.maintenance.equality_deletes.reach import Reach
 from icekeep.maintenance.side_by_side import spark_failed
 from icekeep.planning.refusals import refuse_encrypted_file
-from icekeep.planning.spark.tasks import (
-    REPORT,
-    dataframe_from_tasks,
-    max_task_failures,
-    parallelism,
-    read_reports,
-    reported,
-)
+from icekeep.planning.spark.tasks import attempt_id, parallelism, run_over_partitions, run_tasks
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import Storage
 
+_STEP = "looking for the rows that equality deletes remove"
 _SHARES_A_SLOT = 3
 _OPEN_COST_BYTES = 4 << 20
 """What opening a data file costs, as an amount of data; Iceberg's scans reckon with the same."""
@@ -61,7 +53,6 @@ class ShareWriter(msgspec.Struct, frozen=True, kw_only=True):
     granularity: Granularity
     operation_id: str
     storage: Storage
-    max_failures: int
 
     def task(self, rows: Sequence[Mapping[str, Any]], number: int) -> ConversionTask:
         """A task for some planned data files, with the deletes that reach any of them and no others."""
@@ -117,7 +108,6 @@ def share_writer(
         granularity=granularity,
         operation_id=operation_id,
         storage=storage,
-        max_failures=max_task_failures(spark),
     )
 
 
@@ -144,11 +134,10 @@ def execute(
 def _run_all(
     plan: ConversionPlan, writer: ShareWriter, spark: SparkSession
 ) -> tuple[list[ConversionOutcome], list[IcekeepError]]:
-    reports = _few(plan.files.few, writer, spark) if plan.files.few is not None else _many(plan, writer, spark)
     context, tag = spark.sparkContext, f"icekeep-convert-{writer.operation_id}"
     context.addJobTag(tag)
     try:
-        return read_reports(reports)
+        return _run_few(plan.files.few, writer, spark) if plan.files.few is not None else _run_many(plan, writer, spark)
     except IcekeepError:
         raise
     except (PySparkException, Py4JJavaError) as error:
@@ -175,43 +164,35 @@ def shares(rows: Sequence[Mapping[str, Any]], most: int) -> list[Sequence[Mappin
     return [rows[start:stop] for start, stop in pairwise(borders)]
 
 
-def _few(rows: Sequence[Mapping[str, Any]], writer: ShareWriter, spark: SparkSession) -> DataFrame:
+def _run_few(
+    rows: Sequence[Mapping[str, Any]], writer: ShareWriter, spark: SparkSession
+) -> tuple[list[ConversionOutcome], list[IcekeepError]]:
     some = shares(rows, _SHARES_A_SLOT * parallelism(spark))
-    work = [_Work(writer.task(share, n), writer.storage, writer.max_failures) for n, share in enumerate(some)]
-    return dataframe_from_tasks(spark, work, _run, REPORT)
+    tasks = [writer.task(share, number) for number, share in enumerate(some)]
+    return run_tasks(spark, tasks, _converted, writer.storage, step=_STEP)
 
 
-def _many(plan: ConversionPlan, writer: ShareWriter, spark: SparkSession) -> DataFrame:
+def _run_many(
+    plan: ConversionPlan, writer: ShareWriter, spark: SparkSession
+) -> tuple[list[ConversionOutcome], list[IcekeepError]]:
     assert plan.files.many is not None
     order = ("spec_id", "partition", "sequence_number", "file_path")
     shares_count = max(_SHARES_A_SLOT * parallelism(spark), -(-plan.preview.read_data_files_count // _MAX_FILES))
     in_order = plan.files.many.repartitionByRange(shares_count, *order).sortWithinPartitions(*order)
-    return in_order.mapInArrow(partial(_run_rows, writer), from_arrow_schema(REPORT))
+    done, errors = run_over_partitions(in_order, _converted_rows, writer, step=_STEP)
+    return [one for one in done if one is not None], errors
 
 
-class _Work(msgspec.Struct, frozen=True):
-    task: ConversionTask
-    storage: Storage
-    max_failures: int
-
-
-def _run(work: _Work) -> Iterator[pa.RecordBatch]:
-    yield reported(lambda: _converted(work.task, work.storage), work.max_failures)
-
-
-def _run_rows(writer: ShareWriter, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _converted_rows(batches: Iterable[pa.RecordBatch], writer: ShareWriter) -> ConversionOutcome | None:
     rows = [row for batch in batches for row in batch.to_pylist()]
     context = TaskContext.get()
-    if rows:
-        number = 0 if context is None else context.partitionId()
-        yield reported(lambda: _converted(writer.task(rows, number), writer.storage), writer.max_failures)
+    number = 0 if context is None else context.partitionId()
+    return _converted(writer.task(rows, number), writer.storage) if rows else None
 
 
 def _converted(task: ConversionTask, storage: Storage) -> ConversionOutcome:
     """One attempt: only the files of the attempt that won are told, so each attempt names its own."""
-    context = TaskContext.get()
-    attempt_id = 0 if context is None else int(context.taskAttemptId())
-    return convert(msgspec.structs.replace(task, task_attempt_id=attempt_id), storage)
+    return convert(msgspec.structs.replace(task, task_attempt_id=attempt_id()), storage)
 
 
 def _count_problem(plan: ConversionPlan, done: Sequence[ConversionOutcome]) -> IcekeepError | None:

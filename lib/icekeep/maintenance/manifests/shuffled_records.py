@@ -6,27 +6,16 @@ is spread over several.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.maintenance.manifests.survey import Survey, cut_weights
 from icekeep.maintenance.manifests.writing import RunWriter
-from icekeep.planning.spark.tasks import (
-    REPORT,
-    balanced,
-    dataframe_from_tasks,
-    hash_keys,
-    max_task_failures,
-    parallelism,
-    read_reports,
-    reported,
-)
+from icekeep.planning.spark.tasks import balanced, dataframe_from_tasks, hash_keys, parallelism, run_over_partitions
 from icekeep.planning.transcode.blocks import joined, record_lengths
 from icekeep.planning.transcode.records import PLACES_A_MANIFEST, RECORDS, RecordsTask, live_records
 from icekeep.spec.manifests.structs import ManifestFile
@@ -53,7 +42,6 @@ class _Writing(msgspec.Struct, frozen=True):
 
     writer: RunWriter
     entries_count: int
-    max_failures: int
 
 
 def rewritten_in_tasks(
@@ -75,14 +63,10 @@ def rewritten_in_tasks(
     bins_count = min(max(parallelism(spark), total_bytes // _READ_BYTES), len(task.manifests))
     bins = balanced(task.manifests, lambda m: m.manifest_length, bins_count)
     readings = [_Reading(_share(task, some), points, len(task.manifests)) for some in bins]
-    writing = _Writing(writer, max(1, entries_count // len(parts)), max_task_failures(spark))
+    writing = _Writing(writer, max(1, entries_count // len(parts)))
     rows = dataframe_from_tasks(spark, readings, _read, _CROSSING)
-    reports = (
-        rows.repartition(len(parts), _RANGE)
-        .sortWithinPartitions("key", "place")
-        .mapInArrow(partial(_run, writing), from_arrow_schema(REPORT))
-    )
-    results, errors = read_reports(reports)
+    in_order = rows.repartition(len(parts), _RANGE).sortWithinPartitions("key", "place")
+    results, errors = run_over_partitions(in_order, _write, writing, step="writing manifests")
     manifests = [manifest for result in results for manifest in result]
     if errors:
         writer.discard(manifests)
@@ -123,11 +107,7 @@ def range_numbers(batch: pa.RecordBatch, points: Sequence[bytes], manifests_coun
     return first + numbers * (last - first + 1) // manifests_count
 
 
-def _run(writing: _Writing, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield reported(lambda: _write(writing, batches), writing.max_failures)
-
-
-def _write(writing: _Writing, batches: Iterable[pa.RecordBatch]) -> list[ManifestFile]:
+def _write(batches: Iterable[pa.RecordBatch], writing: _Writing) -> list[ManifestFile]:
     """Write sorted records as manifests of about even size; what was written is removed if that fails."""
     written: list[ManifestFile] = []
     try:

@@ -4,11 +4,10 @@ Nothing is committed here. A group either comes back with all its new files, or 
 """
 
 import logging
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 
 import msgspec
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
@@ -17,13 +16,12 @@ from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.events import Listener, StepAdvanced
 from icekeep.formats.deletes.rewrite_positions import DeletesOutcome, DeletesTask, rewrite_deletes
 from icekeep.formats.write_options import MIB
-from icekeep.maintenance.compaction.spark_tasks import attempt_id
 from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.group_commits import FailedGroup
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.tasks import TaskContext, deletes_tasks
 from icekeep.maintenance.side_by_side import side_by_side, spark_failed
-from icekeep.planning.spark.tasks import REPORT, dataframe_from_tasks, max_task_failures, read_reports, reported
+from icekeep.planning.spark.tasks import attempt_id, described, run_tasks
 from icekeep.spec.applicability import PathDigest, sequence_number
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.storage.base import Storage
@@ -76,8 +74,8 @@ def execute(groups: Sequence[DeleteGroup], execution: Execution) -> Generator[Fi
 
     def run(group: DeleteGroup) -> Finished:
         where = group.partition or table.name
-        spark.sparkContext.setJobDescription(f"rewrite {group.files_count} delete files of {where}")
-        return _rewrite_group(group, execution)
+        with described(spark, f"{table.name}: rewriting {group.files_count} delete files of {where}"):
+            return _rewrite_group(group, execution)
 
     def undo(finished: Finished) -> None:
         if isinstance(finished, RewrittenGroup):
@@ -132,19 +130,9 @@ def _rewrite_group(group: DeleteGroup, execution: Execution) -> Finished:
 def _run(group: DeleteGroup, execution: Execution) -> tuple[list[DeletesOutcome], list[IcekeepError]]:
     storage, spark = execution.table.storage, execution.spark
     tasks = deletes_tasks(group, execution.context)
-    if len(tasks) == 1 and group.files_count <= _DRIVER_FILES_COUNT and group.bytes <= _DRIVER_BYTES:
-        return [rewrite_deletes(tasks[0], storage)], []
-    tries = max_task_failures(spark)
-    work = [_Work(task, storage, tries) for task in tasks]
-    return read_reports(dataframe_from_tasks(spark, work, _run_task, REPORT))
+    is_small = len(tasks) == 1 and group.files_count <= _DRIVER_FILES_COUNT and group.bytes <= _DRIVER_BYTES
+    return run_tasks(None if is_small else spark, tasks, _rewrite, storage)
 
 
-class _Work(msgspec.Struct, frozen=True):
-    task: DeletesTask
-    storage: Storage
-    max_failures: int
-
-
-def _run_task(work: _Work) -> Iterator[pa.RecordBatch]:
-    task = msgspec.structs.replace(work.task, task_attempt_id=attempt_id())
-    yield reported(lambda: rewrite_deletes(task, work.storage), work.max_failures)
+def _rewrite(task: DeletesTask, storage: Storage) -> DeletesOutcome:
+    return rewrite_deletes(msgspec.structs.replace(task, task_attempt_id=attempt_id()), storage)

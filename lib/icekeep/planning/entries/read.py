@@ -9,8 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
-from functools import partial
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -20,14 +19,11 @@ from icekeep.planning.entries.decode import Decoded, DecodeTask, EntryFilter, Ma
 from icekeep.planning.manifests.reader import ManifestDecoder, chosen_decoder
 from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import (
-    REPORT,
     arrow_dataframe,
     balanced,
     dataframe_from_tasks,
-    max_task_failures,
     parallelism,
-    read_reports,
-    reported,
+    run_tasks,
 )
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.base import Storage
@@ -154,34 +150,36 @@ def folded(
     whole = DecodeTask(
         manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=chosen.decoder
     )
-    total = new()
-    if chosen.place is ReadingPlace.DRIVER:
-        for part in in_threads(whole, partial(_fold, new)):
-            total.merge(part)
-        return total
-    session = started(spark)
-    tries = max_task_failures(session)
-    tasks = [_FoldTask(share, new, tries) for share in shares(whole, session)]
-    parts, errors = read_reports(dataframe_from_tasks(session, tasks, _run_fold, REPORT))
+    session = None if chosen.place is ReadingPlace.DRIVER else started(spark)
+    some = [*manifest_chunks(whole.manifests)] if session is None else manifest_shares(whole.manifests, session)
+    folding = _Folding(msgspec.structs.replace(whole, manifests=()), new)
+    threads = threads_count(manifest.manifest_path for manifest in whole.manifests)
+    parts, errors = run_tasks(session, some, _fold, folding, step="reading manifests", threads=threads)
     if errors:
         raise errors[0]
+    total = new()
     for part in parts:
         total.merge(part)
     return total
 
 
-class _FoldTask(msgspec.Struct, frozen=True):
-    share: DecodeTask
-    new: Callable[[], Fold]
-    max_failures: int
+class _Folding(msgspec.Struct, frozen=True):
+    """What all tasks of a fold share; `decode` lacks the manifests."""
+
+    decode: DecodeTask
+    new: Callable[[], Any]
 
 
 def shares(whole: DecodeTask, spark: SparkSession) -> list[DecodeTask]:
     """The same work in parts, one for each Spark task, balanced by the bytes of the manifests."""
-    total_bytes = sum(m.manifest_length for m in whole.manifests)
+    return [msgspec.structs.replace(whole, manifests=some) for some in manifest_shares(whole.manifests, spark)]
+
+
+def manifest_shares(manifests: Sequence[ManifestFile], spark: SparkSession) -> list[tuple[ManifestFile, ...]]:
+    """The manifests of each Spark task, balanced by their bytes."""
+    total_bytes = sum(m.manifest_length for m in manifests)
     bins_count = max(parallelism(spark), total_bytes // _TASK_BYTES)
-    bins = balanced(whole.manifests, lambda m: m.manifest_length, min(bins_count, max(1, len(whole.manifests))))
-    return [msgspec.structs.replace(whole, manifests=tuple(some)) for some in bins]
+    return [*map(tuple, balanced(manifests, lambda m: m.manifest_length, min(bins_count, max(1, len(manifests)))))]
 
 
 def _held(whole: DecodeTask) -> pa.Table:
@@ -197,15 +195,11 @@ def _rows_of(task: DecodeTask) -> list[pa.RecordBatch]:
     return list(_decoded_rows(task))
 
 
-def _fold(new: Callable[[], F], task: DecodeTask) -> F:
-    fold = new()
-    for decoded in decode(task):
+def _fold(manifests: tuple[ManifestFile, ...], folding: _Folding) -> Any:
+    fold = folding.new()
+    for decoded in decode(msgspec.structs.replace(folding.decode, manifests=manifests)):
         fold.add(decoded)
     return fold
-
-
-def _run_fold(task: _FoldTask) -> Iterator[pa.RecordBatch]:
-    yield reported(partial(_fold, task.new, task.share), task.max_failures)
 
 
 def in_threads(whole: T, work: Callable[[T], R]) -> Iterator[R]:

@@ -8,7 +8,6 @@ the snapshot's summary keeps.
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -23,14 +22,7 @@ from icekeep.planning.manifests.list_columns import UNKNOWN, ListedRows, StoredL
 from icekeep.planning.manifests.reader import ManifestDecoder, chosen_decoder
 from icekeep.planning.slow_reads import note_slow_read
 from icekeep.planning.spark.source import SparkSource, started
-from icekeep.planning.spark.tasks import (
-    REPORT,
-    dataframe_from_tasks,
-    max_task_failures,
-    parallelism,
-    read_reports,
-    reported,
-)
+from icekeep.planning.spark.tasks import parallelism, run_tasks
 from icekeep.spec.avro import AvroHeader, read_header
 from icekeep.spec.manifests.decode import read_manifest_list
 from icekeep.spec.manifests.inspection import inspect_manifest
@@ -90,9 +82,9 @@ def listed_manifests(
         reader.read(others)
     else:
         session = started(spark)
-        shares = [_Share(tuple(some), storage, check, trust) for some in _dealt(others, parallelism(session))]
-        run = partial(_run_share, unwanted, max_task_failures(session))
-        parts, errors = read_reports(dataframe_from_tasks(session, shares, run, REPORT))
+        some = [*map(tuple, _dealt(others, parallelism(session)))]
+        shared = _Reading(storage, unwanted, check, trust)
+        parts, errors = run_tasks(session, some, _read_share, shared, step="reading manifest lists")
         if errors:
             raise errors[0]
         for part in parts:
@@ -131,9 +123,11 @@ class _Unlisted(msgspec.Struct, frozen=True):
 _File: TypeAlias = tuple[_List, bytes, AvroHeader]
 
 
-class _Share(msgspec.Struct, frozen=True):
-    lists: tuple[_List, ...]
+class _Reading(msgspec.Struct, frozen=True):
+    """What all tasks that read lists share."""
+
     storage: Storage
+    unwanted: Keys
     check: bool
     trust: bool
 
@@ -170,13 +164,9 @@ def _dealt(lists: Sequence[_List], bins_count: int) -> Iterator[Sequence[_List]]
     return (lists[begin:end] for begin, end in pairwise(bounds))
 
 
-def _run_share(unwanted: Keys, max_failures: int, share: _Share) -> Iterator[pa.RecordBatch]:
-    yield reported(partial(_read_share, unwanted, share), max_failures)
-
-
-def _read_share(unwanted: Keys, share: _Share) -> ListedManifests:
-    reader = _ListReader(share.storage, unwanted, check=share.check, trust=share.trust)
-    reader.read(share.lists)
+def _read_share(lists: tuple[_List, ...], reading: _Reading) -> ListedManifests:
+    reader = _ListReader(reading.storage, reading.unwanted, check=reading.check, trust=reading.trust)
+    reader.read(lists)
     return reader.found()
 
 

@@ -1,32 +1,40 @@
-"""Run a function over payloads in Spark tasks, one task a payload: how work reaches executors.
+"""Run a function over payloads, in Spark tasks or in threads of this process: how work reaches executors.
 
-Paths and descriptions cross between the JVM and Python, rows of data do not. Payloads travel pickled inside the task's
-closure, so that no shuffle is needed to deal them out.
+Paths and descriptions cross between the JVM and Python, rows of data do not. A payload travels to the one task that it is for;
+what all tasks share travels once.
 """
 
 import pickle
 import re
 import struct
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from itertools import count, islice
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import mmh3
+import msgspec
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
-from pyspark import TaskContext
+from pyspark import SparkContext, TaskContext, cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.errors import IcekeepError, JobFailedError, revived
-from icekeep.planning.slow_reads import SlowReads, add_slow_reads, slow_reads
+from icekeep.planning.slow_reads import SlowReads, add_slow_reads, slow_reads, slow_reads_since
 
 P = TypeVar("P")
+R = TypeVar("R")
+S = TypeVar("S")
 
-REPORT = pa.schema([("result", pa.binary()), ("error", pa.binary()), ("slow_reads", pa.binary())])
-"""The columns of a task's report: a pickled result, or a pickled error; and `SlowReads` where the task had some, pickled."""
+_PAYLOADS = pa.schema([pa.field("key", pa.int32(), nullable=False), pa.field("payload", pa.binary(), nullable=False)])
+_ANSWERS = pa.schema([("answer", pa.binary())])
+_MAX_CLOSURE_BYTES = 256 << 10
+_DESCRIPTION = "spark.job.description"
 
 _SPARK_SEED = 42
 _MENTION = re.compile(
@@ -34,6 +42,191 @@ _MENTION = re.compile(
     r"^(?:.*\[USER_RAISED_EXCEPTION\] )?icekeep\.errors\.(\w+): (.*?)(?: SQLSTATE: \w+\]?)?$",
     re.MULTILINE,
 )
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What came of one payload: a result, or an error of ours; and the files that were read in the slow way meanwhile."""
+
+    result: Any = None
+    error: IcekeepError | None = None
+    slow_reads: SlowReads = SlowReads()
+
+
+def run_tasks(
+    spark: SparkSession | None,
+    payloads: Sequence[P],
+    work: Callable[[P, S], R],
+    shared: S,
+    *,
+    step: str | None = None,
+    threads: int = 1,
+) -> tuple[list[R], list[IcekeepError]]:
+    """Do some work on each payload: in Spark tasks, one for each, or without a session in threads of this process.
+
+    A task that fails for good does not take the results of the others with it, and so not the names of the files that these
+    wrote, which somebody must remove.
+
+    Args:
+        payloads: anything that can be pickled; few and fat, since a Python task costs some 50 ms.
+        work: a function of a module; called with a payload and with what all tasks share.
+        step: what Spark's pages say that the tasks do; what the caller has said if `None`.
+        threads: how many at a time, without a session; after an error no other payload is begun.
+
+    Returns:
+        The results in the order of the payloads, and the errors of tasks that failed.
+    """
+    answers = (
+        _in_threads(payloads, work, shared, threads)
+        if spark is None
+        else _in_spark(spark, payloads, work, shared, step)
+    )
+    return _sorted_out(answers)
+
+
+def run_over_partitions(
+    rows: DataFrame,
+    work: Callable[[Iterable[pa.RecordBatch], S], R],
+    shared: S,
+    *,
+    step: str | None = None,
+) -> tuple[list[R], list[IcekeepError]]:
+    """Do some work on the rows of each partition of a DataFrame, of an empty one too; the rest is as `run_tasks` says.
+
+    An error of the tasks that make the rows is raised.
+    """
+    spark = rows.sparkSession
+    handed = _Shared.of(shared, spark.sparkContext)
+    run = partial(_run_rows, work, handed, max_task_failures(spark))
+    try:
+        with described(spark, step):
+            found = collected(rows.mapInArrow(run, from_arrow_schema(_ANSWERS)))
+    finally:
+        handed.forget()
+    return _sorted_out([pickle.loads(row["answer"]) for row in found])
+
+
+def _sorted_out(answers: Iterable[_Answer]) -> tuple[list[Any], list[IcekeepError]]:
+    results, errors = [], []
+    for answer in answers:
+        add_slow_reads(answer.slow_reads)
+        if answer.error is None:
+            results.append(answer.result)
+        else:
+            errors.append(answer.error)
+    return results, errors
+
+
+def _in_threads(payloads: Sequence[P], work: Callable[[P, S], R], shared: S, threads: int) -> list[_Answer]:
+    has_failed = threading.Event()
+
+    def answer(payload: P) -> _Answer | None:
+        if has_failed.is_set():
+            return None
+        try:
+            return _Answer(work(payload, shared))
+        except Exception as error:  # noqa: BLE001 - as in a Spark task
+            has_failed.set()
+            return _Answer(error=_known(error))
+
+    pool = ThreadPoolExecutor(max(1, min(threads, len(payloads))))
+    try:
+        return [one for one in pool.map(answer, payloads) if one is not None]
+    finally:
+        # After an interrupt what was not begun is not done any more.
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _in_spark(
+    spark: SparkSession, payloads: Sequence[P], work: Callable[[P, S], R], shared: S, step: str | None
+) -> list[_Answer]:
+    if not payloads:
+        return []
+    context, tries = spark.sparkContext, max_task_failures(spark)
+    handed = _Shared.of(shared, context)
+    rows = context.parallelize([pickle.dumps(payload) for payload in payloads], len(payloads))
+    try:
+        with described(spark, step), _translated():
+            found = rows.mapPartitions(partial(_run_partition, work, handed, tries)).collect()
+    finally:
+        handed.forget()
+    return [pickle.loads(one) for one in found]
+
+
+def _run_partition(
+    work: Callable[[P, S], R], shared: "_Shared", max_failures: int, payloads: Iterable[bytes]
+) -> Iterator[bytes]:
+    _one_thread()
+    for payload in payloads:
+        yield _pickled_answer(lambda one: work(pickle.loads(one), shared.value()), payload, max_failures)
+
+
+def _pickled_answer(work: Callable[[P], R], payload: P, max_failures: int) -> bytes:
+    """Do a task's work; a failure is raised while Spark would try again, and then reported."""
+    before = slow_reads().count
+    try:
+        result = work(payload)
+        return pickle.dumps(_Answer(result, slow_reads=slow_reads_since(before)))
+    except Exception as error:
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber() + 1 < max_failures:
+            raise
+        return pickle.dumps(_Answer(error=_known(error), slow_reads=slow_reads_since(before)))
+
+
+def _known(error: Exception) -> IcekeepError:
+    if isinstance(error, IcekeepError):
+        return error
+    failed = JobFailedError(f"{type(error).__name__}: {error}")
+    failed.__cause__ = error
+    return failed
+
+
+class _Shared:
+    """What all tasks of a Spark job share: in their closure where it is small, else broadcast, so that a worker reads it once."""
+
+    def __init__(self, pickled: bytes | None, broadcast: Any) -> None:
+        self._pickled, self._broadcast = pickled, broadcast
+
+    @classmethod
+    def of(cls, shared: Any, context: SparkContext) -> Self:
+        # By value where workers cannot import it, such as a class of a notebook.
+        pickled = cloudpickle.dumps(shared)
+        if len(pickled) <= _MAX_CLOSURE_BYTES:
+            return cls(pickled, None)
+        return cls(None, context.broadcast(shared))
+
+    def value(self) -> Any:
+        """In a task."""
+        return pickle.loads(self._pickled) if self._pickled is not None else self._broadcast.value
+
+    def forget(self) -> None:
+        """On the driver, when no task needs it any more."""
+        if self._broadcast is not None:
+            self._broadcast.destroy()
+
+
+@contextmanager
+def described(spark: SparkSession, step: str | None) -> Iterator[None]:
+    """Let Spark's pages say what the jobs do that this thread starts while the block lasts; `None` changes nothing."""
+    context = spark.sparkContext
+    before = context.getLocalProperty(_DESCRIPTION)
+    if step is not None:
+        context.setJobDescription(step)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, before)
+
+
+def _run_rows(
+    work: Callable[[Iterable[pa.RecordBatch], S], R],
+    shared: _Shared,
+    max_failures: int,
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    _one_thread()
+    answer = _pickled_answer(lambda rows: work(rows, shared.value()), batches, max_failures)
+    yield pa.RecordBatch.from_arrays([pa.array([answer], pa.binary())], schema=_ANSWERS)
 
 
 def dataframe_from_tasks(
@@ -46,18 +239,28 @@ def dataframe_from_tasks(
         run: a function of a module, called on the executors; yields batches of `schema`.
         schema: the Arrow schema of the rows; Spark takes batches as they are and casts nothing.
     """
-    pickled = [pickle.dumps(payload) for payload in payloads]
+    if not payloads:
+        return spark.createDataFrame([], from_arrow_schema(schema))
+    keys = pa.array(hash_keys(len(payloads)), pa.int32())
+    rows = pa.table([keys, pa.array([*map(pickle.dumps, payloads)], pa.binary())], schema=_PAYLOADS)
+    # A partition for each: a shuffle by a column is the only public way that Spark does not put partitions together again.
+    each = arrow_dataframe(spark, rows).repartition(len(payloads), "key").select("payload")
+    return each.mapInArrow(partial(_rows_of_payloads, run), from_arrow_schema(schema))
 
-    def run_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # The Spark slot is the unit of parallelism: Arrow's own threads would only fight over it.
-        pa.set_cpu_count(1)
-        pa.set_io_thread_count(1)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from run(pickle.loads(pickled[number]))
 
-    numbers = spark.range(0, len(pickled), 1, max(1, len(pickled)))
-    return numbers.mapInArrow(run_task, from_arrow_schema(schema))
+def _rows_of_payloads(
+    run: Callable[[Any], Iterator[pa.RecordBatch]], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    _one_thread()
+    for batch in batches:
+        for payload in batch.column(0).to_pylist():
+            yield from run(pickle.loads(payload))
+
+
+def _one_thread() -> None:
+    """The Spark slot is the unit of parallelism: Arrow's own threads would only fight over it."""
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
 
 
 def arrow_dataframe(spark: SparkSession, rows: pa.Table) -> DataFrame:
@@ -75,25 +278,10 @@ def record_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema, size: int
         yield pa.record_batch([pa.array(values, field.type) for values, field in columns], schema=schema)
 
 
-def reported(work: Callable[[], Any], max_failures: int) -> pa.RecordBatch:
-    """Do a task's work and report its result; a failure is raised while Spark would try again, and then reported.
-
-    A failed task that only raised would take the results of its finished sisters with it, and so the names of the files
-    that they wrote, which somebody must remove.
-    """
-    before = slow_reads().count
-    try:
-        row = {"result": pickle.dumps(work()), "error": None}
-    except Exception as error:
-        context = TaskContext.get()
-        if context is not None and context.attemptNumber() + 1 < max_failures:
-            raise
-        known = error if isinstance(error, IcekeepError) else JobFailedError(f"{type(error).__name__}: {error}")
-        row = {"result": None, "error": pickle.dumps(known)}
-    found = slow_reads()
-    if found.count > before:
-        row["slow_reads"] = pickle.dumps(SlowReads(found.count - before, found.example))
-    return pa.RecordBatch.from_pylist([row], schema=REPORT)
+def attempt_id() -> int:
+    """The number of the attempt at this task, for names of what it writes; no other of the Spark application has it."""
+    context = TaskContext.get()
+    return 0 if context is None else int(context.taskAttemptId())
 
 
 def collected(rows: DataFrame) -> list[Row]:
@@ -120,16 +308,6 @@ def _translated() -> Iterator[None]:
             raise
         name, message = mentions[-1]
         raise revived(name, message) from error
-
-
-def read_reports(reports: DataFrame) -> tuple[list[Any], list[IcekeepError]]:
-    """Run the tasks; the results of those that succeeded and the errors of those that did not."""
-    rows = collected(reports)
-    for row in rows:
-        if row["slow_reads"] is not None:
-            add_slow_reads(pickle.loads(row["slow_reads"]))
-    results = [pickle.loads(row["result"]) for row in rows if row["result"] is not None]
-    return results, [pickle.loads(row["error"]) for row in rows if row["error"] is not None]
 
 
 def is_local(spark: SparkSession) -> bool:

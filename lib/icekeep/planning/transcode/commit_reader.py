@@ -1,25 +1,13 @@
 """The `ManifestReader` for large tables: what a commit asks of many entries is worked out in Spark tasks."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import msgspec
-import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from icekeep.commit.filtering import FilterManifests, Gathering, Identity, Share, identity
 from icekeep.commit.manifests import StorageManifestReader
-from icekeep.planning.spark.tasks import (
-    REPORT,
-    balanced,
-    dataframe_from_tasks,
-    max_task_failures,
-    parallelism,
-    read_reports,
-    reported,
-)
+from icekeep.planning.spark.tasks import attempt_id, balanced, parallelism, run_tasks
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.base import Storage
 
@@ -40,9 +28,10 @@ class SparkManifestReader(StorageManifestReader):
     ) -> list[Share]:
         if _are_few(manifests):
             return super().filtered(manifests, work, locations)
-        tries = max_task_failures(self._spark)
-        tasks = [_Task(tuple(some), work, self.storage, next(locations), tries) for some in self._piles(manifests)]
-        shares, errors = read_reports(dataframe_from_tasks(self._spark, tasks, _run, REPORT))
+        tasks = [(tuple(some), next(locations)) for some in self._bins(manifests)]
+        shares, errors = run_tasks(
+            self._spark, tasks, _filter, (work, self.storage), step="committing: filtering manifests"
+        )
         if errors:
             self.storage.delete_many(location for share in shares for location in share.written(manifests))
             raise errors[0]
@@ -51,63 +40,40 @@ class SparkManifestReader(StorageManifestReader):
     def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
         if _are_few(manifests):
             return super().gathered(manifests, work)
-        tries = max_task_failures(self._spark)
-        tasks = [_GatherTask(tuple(some), work, self.storage, tries) for some in self._piles(manifests)]
-        answers, errors = read_reports(dataframe_from_tasks(self._spark, tasks, _gather, REPORT))
+        answers, errors = run_tasks(
+            self._spark, self._bins(manifests), _gather, (work, self.storage), step="committing: asking manifests"
+        )
         if errors:
             raise errors[0]
         found = dict(pair for some in answers for pair in some)
         return [found[identity(manifest)] for manifest in manifests]
 
-    def _piles(self, manifests: Sequence[ManifestFile]) -> list[list[ManifestFile]]:
+    def _bins(self, manifests: Sequence[ManifestFile]) -> list[list[ManifestFile]]:
         return balanced(manifests, lambda m: m.manifest_length, min(parallelism(self._spark), len(manifests)))
 
 
-class _GatherTask(msgspec.Struct, frozen=True):
-    """A question to one share of the manifests."""
-
-    manifests: tuple[ManifestFile, ...]
-    work: Gathering[Any]
-    storage: Storage
-    max_failures: int
-
-    def do(self) -> list[tuple[Identity, Any]]:
-        reader = StorageManifestReader(self.storage)
-        return [(identity(manifest), self.work.run(manifest, reader)) for manifest in self.manifests]
+def _gather(manifests: Sequence[ManifestFile], shared: tuple[Gathering[T], Storage]) -> list[tuple[Identity, T]]:
+    """Put a question to one share of the manifests."""
+    work, storage = shared
+    reader = StorageManifestReader(storage)
+    return [(identity(manifest), work.run(manifest, reader)) for manifest in manifests]
 
 
-class _Task(msgspec.Struct, frozen=True):
-    """One share; its manifests are named after `location`, one of the commit's own."""
-
-    manifests: tuple[ManifestFile, ...]
-    work: FilterManifests
-    storage: Storage
-    location: str
-    max_failures: int
-
-    def do(self, task_attempt_id: int) -> Share:
-        given: list[str] = []
-        try:
-            reader = StorageManifestReader(self.storage)
-            return self.work.run(self.manifests, reader, self._locations(task_attempt_id, given))
-        except BaseException:
-            self.storage.delete_many(given)
-            raise
-
-    def _locations(self, task_attempt_id: int, given: list[str]) -> Iterator[str]:
-        while True:
-            given.append(f"{self.location.removesuffix('.avro')}-{task_attempt_id}-{len(given)}.avro")
-            yield given[-1]
+def _filter(task: tuple[tuple[ManifestFile, ...], str], shared: tuple[FilterManifests, Storage]) -> Share:
+    """Filter one share; its new manifests are named after the task's location, one of the commit's own."""
+    (manifests, location), (work, storage) = task, shared
+    given: list[str] = []
+    try:
+        return work.run(manifests, StorageManifestReader(storage), _locations(location, given))
+    except BaseException:
+        storage.delete_many(given)
+        raise
 
 
-def _run(task: _Task) -> Iterator[pa.RecordBatch]:
-    context = TaskContext.get()
-    attempt_id = 0 if context is None else context.taskAttemptId()
-    yield reported(partial(task.do, attempt_id), task.max_failures)
-
-
-def _gather(task: _GatherTask) -> Iterator[pa.RecordBatch]:
-    yield reported(task.do, task.max_failures)
+def _locations(location: str, given: list[str]) -> Iterator[str]:
+    while True:
+        given.append(f"{location.removesuffix('.avro')}-{attempt_id()}-{len(given)}.avro")
+        yield given[-1]
 
 
 def _are_few(manifests: Sequence[ManifestFile]) -> bool:

@@ -1,4 +1,3 @@
-import pickle
 from collections import Counter
 from types import SimpleNamespace
 
@@ -7,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.errors import InvalidTableError, JobFailedError, OptionError
-from icekeep.planning.spark.tasks import REPORT, balanced, executor_slots, record_batches, reported
+from icekeep.errors import InvalidTableError, JobFailedError
+from icekeep.planning.spark.tasks import balanced, executor_slots, record_batches, run_tasks
 from kit.changes import thrown
 
 SCHEMA = pa.schema(
@@ -81,47 +80,45 @@ def test_every_item_is_dealt_once_and_no_hand_is_much_heavier_than_it_must_be(we
     assert max(map(sum, bins), default=0) <= least * 4 / 3 + 1e-9
 
 
-def test_a_result_is_reported():
-    batch = reported(lambda: {"files": ("a", "b")}, max_failures=1)
-    assert batch.schema == REPORT
-    (report,) = batch.to_pylist()
-    assert pickle.loads(report["result"]) == {"files": ("a", "b")}
-    assert report["error"] is None
+def halved(payload: int, shared: str) -> str:
+    if payload % 2:
+        raise InvalidTableError("an odd number", location=shared)
+    return f"{shared} {payload // 2}"
 
 
-def test_nothing_is_a_result_as_well():
-    (report,) = reported(lambda: None, max_failures=1).to_pylist()
-    assert report["result"] is not None
-    assert pickle.loads(report["result"]) is None
+def test_threads_do_the_work_in_order():
+    assert run_tasks(None, [2, 4, 6, 8], halved, "half", threads=3) == (["half 1", "half 2", "half 3", "half 4"], [])
 
 
-@pytest.mark.parametrize(
-    "error", [InvalidTableError("bad bytes", location="x"), OptionError("o", given=1, expected="2")]
-)
-def test_an_error_of_ours_is_reported_as_it_is(error):
-    (report,) = reported(thrown(error), max_failures=4).to_pylist()
-    assert report["result"] is None
-    found = pickle.loads(report["error"])
-    assert (type(found), found.message, found.facts) == (type(error), error.message, error.facts)
+@pytest.mark.parametrize("threads", [0, 1, 5])
+def test_no_payloads_have_no_results(threads):
+    assert run_tasks(None, [], halved, "half", threads=threads) == ([], [])
 
 
-def test_any_other_error_is_reported_as_a_failed_job_that_names_it():
-    (report,) = reported(thrown(ZeroDivisionError("division by zero")), max_failures=1).to_pylist()
-    found = pickle.loads(report["error"])
-    assert isinstance(found, JobFailedError)
-    assert found.message == "ZeroDivisionError: division by zero"
+def test_an_error_in_a_thread_takes_no_result_along_and_nothing_else_is_begun():
+    begun = []
+
+    def work(payload: int, shared: str) -> str:
+        begun.append(payload)
+        return halved(payload, shared)
+
+    results, [error] = run_tasks(None, [2, 3, *[4] * 50], work, "half", threads=1)
+    assert results == ["half 1"]
+    assert (type(error), error.message, error.facts) == (InvalidTableError, "an odd number", {"location": "half"})
+    assert begun == [2, 3]
 
 
-def test_a_result_that_cannot_travel_is_an_error():
-    (report,) = reported(lambda: (n for n in ()), max_failures=1).to_pylist()
-    assert report["result"] is None
-    assert isinstance(pickle.loads(report["error"]), JobFailedError)
+def test_any_other_error_in_a_thread_is_a_failed_job_that_names_it():
+    _, [error] = run_tasks(None, [1], lambda *_: 1 // 0, None)
+    assert isinstance(error, JobFailedError)
+    assert "ZeroDivisionError: " in error.message
+    assert isinstance(error.__cause__, ZeroDivisionError)
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), SystemExit(1)])
 def test_an_interrupt_is_no_result(interrupt):
     with pytest.raises(type(interrupt)):
-        reported(thrown(interrupt), max_failures=1)
+        run_tasks(None, [1], lambda *_: thrown(interrupt)(), None)
 
 
 class Session:

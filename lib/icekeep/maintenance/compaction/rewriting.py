@@ -1,18 +1,16 @@
 """Tasks of a rewrite in Spark: each attempt names its files by itself, and only those of the attempt that won are told."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from icekeep.errors import IcekeepError
 from icekeep.formats.rewrite.run import rewrite, rewrite_together
 from icekeep.formats.rewrite.task import RewriteOutcome, RewriteTask
 from icekeep.maintenance.compaction.stitched import StitchTask, run_stitch
-from icekeep.planning.spark.tasks import REPORT, dataframe_from_tasks, max_task_failures, read_reports, reported
+from icekeep.planning.spark.tasks import attempt_id, run_tasks
 from icekeep.runtime import process_cpu_ms
 from icekeep.storage.base import Storage
 
@@ -35,17 +33,9 @@ Task = RewriteTask | StitchTask | tuple[RewriteTask, ...]
 """What a Spark task does; several tasks of a rewrite that differ in their ranges of keys alone read their files once."""
 
 
-class _Work(msgspec.Struct, frozen=True):
-    task: Task
-    storage: Storage
-    max_failures: int
-
-
-def run_tasks(spark: SparkSession, storage: Storage, tasks: Sequence[Task]) -> Ran:
+def rewritten(spark: SparkSession, storage: Storage, tasks: Sequence[Task]) -> Ran:
     """Run tasks side by side, as one Spark job."""
-    tries = max_task_failures(spark)
-    work = [_Work(task, storage, tries) for task in tasks]
-    done, errors = read_reports(dataframe_from_tasks(spark, work, _run, REPORT))
+    done, errors = run_tasks(spark, tasks, _rewrite, storage)
     return Ran(done, errors)
 
 
@@ -56,22 +46,15 @@ def timed(work: Callable[[], RewriteOutcome]) -> Done:
     return Done(outcome, process_cpu_ms() - began_ms)
 
 
-def attempt_id() -> int:
-    """The number of the attempt at this task; no other of the Spark application has it."""
-    context = TaskContext.get()
-    return 0 if context is None else int(context.taskAttemptId())
-
-
-def _run(work: _Work) -> Iterator[pa.RecordBatch]:
-    def rewritten() -> RewriteOutcome:
-        task: Any = work.task
+def _rewrite(task: Any, storage: Storage) -> Done:
+    def rewrite_task() -> RewriteOutcome:
         if isinstance(task, StitchTask):
-            return run_stitch(msgspec.structs.replace(task, rewrite=_named(task.rewrite)), work.storage)
+            return run_stitch(msgspec.structs.replace(task, rewrite=_named(task.rewrite)), storage)
         if isinstance(task, tuple):
-            return rewrite_together([*map(_named, task)], work.storage)
-        return rewrite(_named(task), work.storage)
+            return rewrite_together([*map(_named, task)], storage)
+        return rewrite(_named(task), storage)
 
-    yield reported(lambda: timed(rewritten), work.max_failures)
+    return timed(rewrite_task)
 
 
 def _named(task: RewriteTask) -> RewriteTask:

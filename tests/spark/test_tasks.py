@@ -1,0 +1,127 @@
+"""Work in Spark tasks: what comes back, what does not take others along, and what travels."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from icekeep.errors import InvalidTableError, JobFailedError, OptionError
+from icekeep.planning.slow_reads import note_slow_read, slow_reads
+from icekeep.planning.spark import tasks
+from icekeep.planning.spark.tasks import attempt_id, collected, dataframe_from_tasks, run_over_partitions, run_tasks
+
+NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+
+
+def repeated(payload: int, shared: str) -> tuple[str, int]:
+    context = TaskContext.get()
+    assert context is not None
+    return shared * payload, context.partitionId()
+
+
+@pytest.mark.parametrize("max_bytes", [0, 1 << 20], ids=["broadcast", "in the closure"])
+def test_each_payload_has_a_task_and_results_come_in_order(
+    spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, max_bytes: int
+) -> None:
+    monkeypatch.setattr(tasks, "_MAX_CLOSURE_BYTES", max_bytes)
+    results, errors = run_tasks(spark_session, range(7), repeated, "ab", step="repeating")
+    assert (results, errors) == ([("ab" * n, n) for n in range(7)], [])
+
+
+def test_no_payloads_start_no_job(spark_session: SparkSession) -> None:
+    assert run_tasks(spark_session, [], repeated, "ab") == ([], [])
+
+
+def failing(payload: str, _: None) -> Any:
+    match payload:
+        case "ours":
+            raise OptionError("o", given=1, expected="2")
+        case "any":
+            return 1 // 0
+        case "cannot travel":
+            return (n for n in ())
+    return payload
+
+
+def test_what_fails_takes_no_result_along(spark_session: SparkSession) -> None:
+    results, errors = run_tasks(spark_session, ["a", "ours", "any", "b", "cannot travel"], failing, None)
+    assert results == ["a", "b"]
+    assert [type(error) for error in errors] == [OptionError, JobFailedError, JobFailedError]
+    assert errors[0].message == OptionError("o", given=1, expected="2").message
+    assert errors[1].message.startswith("ZeroDivisionError: ")
+
+
+def slow(payload: str, _: None) -> None:
+    if payload:
+        note_slow_read(payload, "a reason")
+
+
+def test_what_tasks_read_in_the_slow_way_is_counted_here(spark_session: SparkSession) -> None:
+    before = slow_reads().count
+    run_tasks(spark_session, ["a", "", "b"], slow, None)
+    assert slow_reads().count - before == 2
+
+
+def described_as(_: int, __: None) -> tuple[str | None, int]:
+    context = TaskContext.get()
+    assert context is not None
+    return context.getLocalProperty("spark.job.description"), attempt_id()
+
+
+def test_sparks_pages_say_what_tasks_do_and_attempts_have_numbers_of_their_own(spark_session: SparkSession) -> None:
+    context = spark_session.sparkContext
+    context.setJobDescription("before")
+    try:
+        results, _ = run_tasks(spark_session, [1, 2], described_as, None, step="at work")
+        assert [text for text, _ in results] == ["at work", "at work"]
+        assert len({attempt for _, attempt in results}) == 2
+        results, _ = run_tasks(spark_session, [1], described_as, None)
+        assert [text for text, _ in results] == ["before"]
+        assert context.getLocalProperty("spark.job.description") == "before"
+    finally:
+        context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+
+
+def counted(payload: int) -> Iterator[pa.RecordBatch]:
+    context = TaskContext.get()
+    assert context is not None
+    yield pa.RecordBatch.from_pydict({"n": [payload] * payload}, schema=NUMBERS)
+    yield pa.RecordBatch.from_pydict({"n": [1000 + context.partitionId()]}, schema=NUMBERS)
+
+
+def test_rows_of_each_payload_come_from_a_partition_of_its_own(spark_session: SparkSession) -> None:
+    rows = dataframe_from_tasks(spark_session, [3, 1, 2, 0, 5], counted, NUMBERS)
+    found = Counter(row["n"] for row in collected(rows))
+    assert {n: count for n, count in found.items() if n < 1000} == {1: 1, 2: 2, 3: 3, 5: 5}
+    assert [n for n in sorted(found.elements()) if n >= 1000] == [1000, 1001, 1002, 1003, 1004]
+    assert collected(dataframe_from_tasks(spark_session, [], counted, NUMBERS)) == []
+
+
+def total(batches: Iterable[pa.RecordBatch], most: int) -> int:
+    numbers = [n for batch in batches for n in batch.column(0).to_pylist()]
+    if sum(numbers) > most:
+        raise InvalidTableError("too much", location="here")
+    return sum(numbers)
+
+
+def test_the_rows_of_each_partition_have_one_result_also_where_there_are_none(spark_session: SparkSession) -> None:
+    rows = spark_session.range(0, 4, 1, 2).repartition(3, "id").select("id")
+    results, errors = run_over_partitions(rows, total, 100, step="adding")
+    assert (len(results), sum(results), errors) == (3, 6, [])
+    results, [error] = run_over_partitions(spark_session.range(0, 4, 1, 2), total, 1)
+    assert (results, type(error), error.facts) == ([1], InvalidTableError, {"location": "here"})
+
+
+def broken(_: int) -> Iterator[pa.RecordBatch]:
+    raise InvalidTableError("a damaged manifest", location="there")
+    yield
+
+
+def test_an_error_of_tasks_that_make_rows_is_raised_as_what_it_is(spark_session: SparkSession) -> None:
+    rows = dataframe_from_tasks(spark_session, [1], broken, NUMBERS).repartition(2, "n")
+    with pytest.raises(InvalidTableError, match="a damaged manifest"):
+        run_over_partitions(rows, total, 1)
