@@ -105,3 +105,8 @@ def new_snapshot_id(runtime: Runtime, taken: Container[int] = frozenset()) -> in
 def process_cpu_ms() -> int:
     """The processor time that this process has taken, in milliseconds: what work costs, never what is decided by."""
     return time.process_time_ns() // 1_000_000
+
+
+def thread_cpu_ms() -> int:
+    """The same of this thread alone."""
+    return time.thread_time_ns() // 1_000_000

@@ -73,7 +73,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         options: the class of the job's options; `None` if it has none.
         check: holds the arguments against the table's metadata, beside what all jobs have in common; `None` for nothing.
         plan_extras, run_extras: which of `listener` and `runtime` the functions take.
-        starts_spark_when_needed: the functions take, in place of a session, a function that starts one.
     """
 
     name: str
@@ -87,7 +86,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     check: str | None = None
     plan_extras: tuple[str, ...] = ()
     run_extras: tuple[str, ...] = ("listener", "runtime")
-    starts_spark_when_needed: bool = False
 
 
 WHERE = Setting("where", Kind.FILTER, "only what a filter can match, e.g. \"day >= '2026-01-01'\"")

@@ -22,7 +22,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -40,6 +40,7 @@ from bench.processes import RivalFailedError, run
 from icekeep import plan_scan
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.spec.manifests.structs import ManifestFile
+from kit.no_spark import no_spark
 
 HERE = Path(__file__).resolve().parent
 TABLE_NAME = ".".join(TABLE)
@@ -153,8 +154,8 @@ def content(table: BigTable) -> Content:
     snapshot = loaded.metadata.current_snapshot
     assert snapshot is not None
     manifests = StorageManifestReader(loaded.storage).manifests(snapshot)
-    everything = plan_scan(loaded, _no_spark)
-    one = plan_scan(loaded, _no_spark, where=days_filter(table.shape, 1).where)
+    everything = plan_scan(loaded, no_spark)
+    one = plan_scan(loaded, no_spark, where=days_filter(table.shape, 1).where)
     return Content(
         manifests=len(manifests),
         bytes=sum(m.manifest_length for m in manifests),
@@ -169,10 +170,6 @@ def content(table: BigTable) -> Content:
 
 def _records(manifest: ManifestFile) -> int:
     return (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
-
-
-def _no_spark() -> NoReturn:
-    raise AssertionError("a table of this benchmark is small enough to be planned without Spark")
 
 
 def measure(rival: str, case: Case, settings: Settings) -> Answer:

@@ -51,6 +51,7 @@ from kit.history_rows import SCHEMA, as_table
 from kit.java import IcebergJava, JavaError
 from kit.java_values import multiset
 from kit.lake import Lake
+from kit.no_spark import no_spark
 from kit.reclaim_oracle import Oracle
 from kit.written_deletes import delete_equal, delete_positions
 
@@ -73,10 +74,6 @@ KINDS = {
 }
 SPECS = ((), (("kind", "identity"),), (("id", "bucket[2]"),))
 Rows = Counter[Any]
-
-
-def no_spark() -> Any:
-    raise AssertionError("Spark was started for a handful of files")
 
 
 class Story:

@@ -15,6 +15,7 @@ from icekeep.maintenance.restoring.job import RestoreResult, restore
 from icekeep.storage.base import DeleteOutcome, MoveOutcome
 from kit.changes import Recorder
 from kit.memory_catalog import MemoryCatalog
+from kit.no_spark import no_spark
 from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import EVENTS, add, data_file, entries_of, files, memory_table
@@ -24,10 +25,6 @@ DAY_MS = 86_400_000
 
 class Killed(BaseException):
     """The process dies."""
-
-
-def no_spark() -> Any:
-    raise AssertionError("Spark has no part in this")
 
 
 class OneByOne(HookedStorage):

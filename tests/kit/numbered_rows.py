@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.events import Event, StepStarted, Warned
@@ -41,8 +39,8 @@ def gone(table: Table, *ids: int, like: DataFile | None = None) -> Table:
     return delete_equal(table, table_of(KEYS, [{"id": n} for n in ids]), ["id"], like=like)
 
 
-def ids_of(table: Table, spark: SparkSession, branch: str = "main") -> list[int]:
-    return sorted(row[0] for row in by_our_scan(table, spark, branch).elements())
+def ids_of(table: Table, branch: str = "main") -> list[int]:
+    return sorted(row[0] for row in by_our_scan(table, branch).elements())
 
 
 def deletes_of(table: Table, content: FileContent = FileContent.EQUALITY_DELETES) -> list[DataFile]:

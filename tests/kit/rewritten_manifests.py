@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from itertools import count, pairwise
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 from pyiceberg.manifest import DATA_FILE_TYPE, DEFAULT_READ_VERSION
@@ -119,11 +119,6 @@ def check_one_manifest_a_group(before: Telling, after: Telling) -> None:
     """What is small becomes one manifest of each spec and content; what holds nothing goes."""
     live = {(m["partition_spec_id"], m["content"]) for m in before.manifests if m["entries"]}
     assert after.of_group() == Counter(live)
-
-
-def no_spark() -> NoReturn:
-    """A source of Spark for what needs none."""
-    raise AssertionError("Spark was asked for")
 
 
 def our_live_entries(table: Table, snapshot_id: int | None = None) -> Entries:

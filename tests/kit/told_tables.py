@@ -12,7 +12,6 @@ from itertools import count
 from typing import Any
 
 from msgspec.structs import replace
-from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.change_properties import ChangeProperties
@@ -28,7 +27,7 @@ from icekeep.spec.snapshots import MAIN
 from icekeep.spec.types import DATE, DOUBLE, FLOAT, INT, LONG, STRING, decimal
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
-from icekeep.tables.scan import scan
+from icekeep.tables.scan import read_table
 from icekeep.tables.update_schema import update_schema
 from icekeep.tables.update_spec import update_spec
 from kit.columns import column, schema_of, table_of
@@ -221,8 +220,8 @@ def bits(values: Any) -> tuple[Any, ...]:
     )
 
 
-def by_our_scan(table: Table, spark: SparkSession, branch: str = MAIN) -> Counter[Any]:
-    rows = scan(table, spark, ref=branch).toArrow()
+def by_our_scan(table: Table, branch: str = MAIN) -> Counter[Any]:
+    rows = read_table(table, ref=branch)
     return rows_of(spec_rows(rows, table.metadata.schema))
 
 

@@ -12,6 +12,7 @@ from icekeep.maintenance.purge.job import drop_table
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.partitioning import UNPARTITIONED
 from kit.memory_catalog import MemoryCatalog
+from kit.no_spark import no_spark
 from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import COLUMNS, add, data_file
@@ -24,10 +25,6 @@ TABLES = ("a", "b", "c")
 
 class Killed(BaseException):
     """The process dies."""
-
-
-def no_spark() -> Any:
-    raise AssertionError("Spark has no part in this")
 
 
 class PurgingWorld:

@@ -1,7 +1,5 @@
 """Operations that remove snapshots, or set which one is current."""
 
-from typing import Any
-
 from msgspec.structs import replace
 
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
@@ -13,8 +11,8 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.refs import is_ancestor
 from icekeep.spec.retention import RetentionPolicy, select_expired
 from icekeep.spec.snapshots import MAIN
+from kit.no_spark import no_spark
 from simulation.client import Client
-from simulation.doing import NOT_ICEKEEPS, Violation
 from simulation.model import SKEW_MS, Model
 from simulation.operation import Operation
 from simulation.world import EVENTS
@@ -115,11 +113,6 @@ class Restore(Operation):
 
     def effect(self, model: Model, before: TableMetadata, after: TableMetadata) -> None:
         return None
-
-
-def no_spark() -> Any:
-    """In place of a session."""
-    raise Violation(NOT_ICEKEEPS, "Spark was asked for by a table of a handful of files")
 
 
 class MoveMain(Operation):

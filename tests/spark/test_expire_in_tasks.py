@@ -24,10 +24,7 @@ from icekeep.spec.manifests.structs import DataFile
 from icekeep.tables.append import append
 from icekeep.tables.refs import create_tag
 from kit.lake import Lake, events
-
-
-def no_spark() -> SparkSession:
-    raise AssertionError("Spark has no part in this")
+from kit.no_spark import no_spark
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.local import LocalStorage
 from kit.manifest_records import entries_in
 from kit.memory_catalog import MemoryCatalog
+from kit.no_spark import no_spark
 from kit.tables import BY_KIND, add, data_file, memory_table
 
 MANIFESTS_COUNT = 24
@@ -46,10 +47,6 @@ def table(tmp_path: Path) -> Any:
 def in_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (execute, entries):
         monkeypatch.setattr(module, "DRIVER_FOLD_ENTRIES_COUNT", 10)
-
-
-def no_spark() -> Any:
-    raise AssertionError("few entries do not start Spark")
 
 
 def chosen(table: Any) -> Any:

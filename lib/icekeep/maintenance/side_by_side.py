@@ -1,10 +1,11 @@
-"""Groups of a run as Spark jobs side by side: each comes back as it is finished, and of what nobody saw nothing is left."""
+"""Groups of a run side by side, in Spark or here: each comes back as it is finished; what nobody saw leaves nothing behind."""
 
 import re
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
+import pyarrow as pa
 from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
@@ -19,10 +20,11 @@ _PYTHON_ERROR = re.compile(r"\w+(Error|Exception): ")
 def side_by_side(
     groups: Iterable[Group],
     work: Callable[[Group], Done],
-    spark: SparkSession,
+    spark: SparkSession | None,
     *,
     tag: str,
     concurrency: int,
+    stop: Callable[[], object],
     undo: Callable[[Done], object],
 ) -> Generator[Done, None, None]:
     """Do some work for each group, at most `concurrency` at a time, and yield what comes of it.
@@ -32,14 +34,12 @@ def side_by_side(
     Args:
         work: runs in a thread of its own, with the session's local properties.
         tag: of all its Spark jobs; no other run has it.
+        stop: makes work that is under way end soon, beside cancelling its Spark jobs.
         undo: removes what came of a group that was not yielded.
     """
-
-    def run(group: Group) -> Done:
-        spark.sparkContext.addJobTag(tag)
-        return work(group)
-
-    target = inheritable_thread_target(spark)(run)
+    target = work if spark is None else _tagged(work, spark, tag)
+    # Work that is made for executors leaves Arrow one thread of each kind.
+    arrows_threads = pa.cpu_count(), pa.io_thread_count()
     pool = ThreadPoolExecutor(concurrency, thread_name_prefix="group")
     unseen: set[Future[Done]] = set()
     try:
@@ -52,11 +52,24 @@ def side_by_side(
     finally:
         if unseen:
             pool.shutdown(wait=False, cancel_futures=True)
-            spark.sparkContext.cancelJobsWithTag(tag)
+            stop()
+            if spark is not None:
+                spark.sparkContext.cancelJobsWithTag(tag)
         pool.shutdown(wait=True)
+        pa.set_cpu_count(arrows_threads[0])
+        pa.set_io_thread_count(arrows_threads[1])
         for future in unseen:
             if not future.cancelled() and future.exception() is None:
                 undo(future.result())
+
+
+def _tagged(work: Callable[[Group], Done], spark: SparkSession, tag: str) -> Callable[[Group], Done]:
+    def run(group: Group) -> Done:
+        spark.sparkContext.addJobTag(tag)
+        return work(group)
+
+    target: Callable[[Group], Done] = inheritable_thread_target(spark)(run)
+    return target
 
 
 def spark_failed(error: Exception) -> JobFailedError:

@@ -140,9 +140,7 @@ def _with_spark(
     extras = {name: available[name] for name in (job.plan_extras if is_plan else job.run_extras)}
     spark = _Session(f"icekeep {command.name} {command.table}", surroundings)
     try:
-        return function(
-            table, spark.started if job.starts_spark_when_needed else spark.started(), **arguments, **extras
-        )
+        return function(table, spark.started, **arguments, **extras)
     finally:
         spark.stop()
 

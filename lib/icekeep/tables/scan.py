@@ -13,12 +13,13 @@ from icekeep.errors import NotFoundError, UsageError
 from icekeep.formats.deletes.merge_on_read import PIECE_BYTES, LivePiece, LiveRowsReader
 from icekeep.formats.memory import TaskMemory, task_memory_bytes
 from icekeep.formats.read import SourceFile
-from icekeep.planning.scan.plan import open_scan
+from icekeep.planning.scan.plan import Scan, open_scan
 from icekeep.planning.scan.task_groups import PlannedRows, dealt_out, packed_tasks, planned_rows
 from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.row_types import spark_columns, spark_rows
 from icekeep.planning.spark.source import SparkSource, check_source, started
-from icekeep.planning.spark.tasks import dataframe_from_tasks, executor_slots
+from icekeep.planning.spark.tasks import dataframe_from_tasks, run_tasks
+from icekeep.planning.spark.workers import Workers, spark_workers, thread_workers
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import DataFile, FileContent
@@ -69,25 +70,54 @@ def scan(
     """
     check_source(spark)
     opened = open_scan(table, where=where, runtime=runtime, **version)
-    wanted = _selected(opened.version.schema, select, table.metadata)
-    columns = spark_columns(wanted)
     session = started(spark)
-    reader = _Reader(
-        storage=table.storage,
-        known=planned_rows(opened),
-        wanted=wanted,
-        columns=columns,
-        table_schemas=table.metadata.schemas,
-        name_mapping=name_mapping_of(table.metadata.properties),
-        slots=executor_slots(session),
-    )
+    reader = _reader(opened, select, spark_workers(session))
     packed = packed_tasks(opened, session)
     if packed.few is not None:
         tasks = [_Task(reader, tuple(rows)) for rows in packed.few]
-        return dataframe_from_tasks(session, tasks, _read, columns)
+        return dataframe_from_tasks(session, tasks, _read, reader.columns)
     assert packed.many is not None
     # Planned a second time when rows are read: that costs far less than reading so many files, and keeps the driver small.
-    return dealt_out(packed.many).mapInArrow(reader.read_batches, from_arrow_schema(columns))
+    return dealt_out(packed.many).mapInArrow(reader.read_batches, from_arrow_schema(reader.columns))
+
+
+def read_table(
+    table: Table,
+    *,
+    where: str | Expression = ALWAYS_TRUE,
+    select: Sequence[str] | None = None,
+    runtime: Runtime = SYSTEM,
+    **version: Unpack[VersionArguments],
+) -> pa.Table:
+    """The rows that `scan` gives, as a table that this process holds; Spark is started only to plan very many files.
+
+    Args:
+        where, select, version: as for `scan`, and so what it raises.
+    """
+    opened = open_scan(table, where=where, runtime=runtime, **version)
+    workers = thread_workers()
+    reader = _reader(opened, select, workers)
+    packed = packed_tasks(opened, None, workers.slots)
+    if packed.few is None:
+        return scan(table, where=where, select=select, runtime=runtime, **version).toArrow()
+    parts, errors = run_tasks(None, packed.few, _read_here, reader, threads=workers.slots)
+    if errors:
+        raise errors[0]
+    return pa.Table.from_batches([batch for part in parts for batch in part], reader.columns)
+
+
+def _reader(opened: Scan, select: Sequence[str] | None, workers: Workers) -> "_Reader":
+    metadata = opened.table.metadata
+    wanted = _selected(opened.version.schema, select, metadata)
+    return _Reader(
+        storage=opened.table.storage,
+        known=planned_rows(opened),
+        wanted=wanted,
+        columns=spark_columns(wanted),
+        table_schemas=metadata.schemas,
+        name_mapping=name_mapping_of(metadata.properties),
+        slots=workers.process_slots,
+    )
 
 
 class _Reader(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +182,10 @@ class _Task(msgspec.Struct, frozen=True):
 
 def _read(task: _Task) -> Iterator[pa.RecordBatch]:
     return task.reader.read(task.splits)
+
+
+def _read_here(splits: Sequence[Mapping[str, Any]], reader: _Reader) -> list[pa.RecordBatch]:
+    return [*reader.read(splits)]
 
 
 def _delete_file(delete: Mapping[str, Any], known: PlannedRows) -> DataFile:

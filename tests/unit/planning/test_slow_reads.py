@@ -21,6 +21,7 @@ from icekeep.spec.snapshots import Snapshot
 from kit.foreign_files import our_manifest, write_list_with_pyiceberg, write_with_pyiceberg
 from kit.manifest_records import ManifestStore, target_of
 from kit.manifests import DAY, SNAPSHOT_ID, added, deleted, existing, write_list
+from kit.no_spark import no_spark
 from kit.storage import MemoryStorage
 
 FIRST = [added(snapshot_id=SNAPSHOT_ID), added(snapshot_id=SNAPSHOT_ID)]
@@ -88,7 +89,7 @@ def by_lists(store: ManifestStore) -> int:
         )
         for n in range(2)
     ]
-    found = listed_manifests(store, _no_spark, snapshots, check=True)
+    found = listed_manifests(store, no_spark, snapshots, check=True)
     return 2 * len(found.manifests)
 
 
@@ -103,10 +104,6 @@ def task_of(store: ManifestStore, *rows: ManifestFile) -> DecodeTask:
         storage=store,
         decoder=manifest_reader.ManifestDecoder.DATAFUSION,
     )
-
-
-def _no_spark() -> Any:
-    raise AssertionError
 
 
 @pytest.mark.slow
@@ -131,7 +128,7 @@ def test_lists_of_pyiceberg_are_read_in_the_fast_way(told: list[Event]) -> None:
     manifests = [write_with_pyiceberg(f"/m{n}", ENTRIES[2], DAY)[1] for n in range(3)]
     storage.create("memory:/l", write_list_with_pyiceberg("memory:/l", manifests))
     snapshot = Snapshot(snapshot_id=1, timestamp_ms=1, sequence_number=1, manifest_list="memory:/l", summary={})
-    assert len(listed_manifests(storage, _no_spark, [snapshot], check=True).manifests) == 3
+    assert len(listed_manifests(storage, no_spark, [snapshot], check=True).manifests) == 3
     assert (slow_reads().count - before, told) == (0, [])
 
 

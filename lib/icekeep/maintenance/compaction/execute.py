@@ -8,7 +8,6 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 
 import msgspec
-from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepBug, IcekeepError
@@ -26,8 +25,10 @@ from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, rewr
 from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.group_commits import FailedGroup
 from icekeep.maintenance.side_by_side import side_by_side, spark_failed
-from icekeep.planning.spark.tasks import described
+from icekeep.planning.spark.workers import Workers
 from icekeep.spec.manifests.structs import DataFile
+from icekeep.storage.base import Storage
+from icekeep.storage.stopping import stopping
 
 _LOG = logging.getLogger(__name__)
 
@@ -78,11 +79,10 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
         metrics: of the files that are put together byte for byte, by path.
         may_reencode: whether these may be encoded anew where that fails.
         concurrency: how many groups are rewritten at a time.
-        slots: how many tasks Spark runs at once.
     """
 
     table: Table
-    spark: SparkSession
+    workers: Workers
     context: GroupContext
     sizes: FileSizes
     methods: Mapping[int, GroupMethod]
@@ -90,7 +90,6 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     may_reencode: bool
     shuffle_partitions_per_file: int
     concurrency: int
-    slots: int
     listener: Listener
 
 
@@ -100,19 +99,22 @@ def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None
     When the caller stops early, groups that have not begun are dropped, running ones are cancelled, and the files of those
     that were not yielded are removed.
     """
-    spark, table = execution.spark, execution.table
+    workers, table = execution.workers, execution.table
+    storage, stop = stopping(table.storage, in_threads=workers.spark is None)
 
     def run(group: FileGroup) -> Finished:
         step = f"rewriting {group.files_count} files of {group.partition or table.name}"
-        with described(spark, f"{table.name}: {step}, group {group.number + 1} of {len(plan.groups)}"):
-            return _rewrite_group(group, execution, len(plan.groups))
+        with workers.described(f"{table.name}: {step}, group {group.number + 1} of {len(plan.groups)}"):
+            return _rewrite_group(group, execution, storage, len(plan.groups))
 
     def undo(finished: Finished) -> None:
         if isinstance(finished, RewrittenGroup):
             discard(table, finished.outcomes, execution.listener)
 
     tag = f"icekeep-rewrite-{execution.context.run_id}"
-    groups = side_by_side(plan.groups, run, spark, tag=tag, concurrency=execution.concurrency, undo=undo)
+    groups = side_by_side(
+        plan.groups, run, workers.spark, tag=tag, concurrency=execution.concurrency, stop=stop, undo=undo
+    )
     with closing(groups) as done:
         for finished in done:
             _LOG.info(
@@ -146,9 +148,9 @@ def forget_moves(table: Table, outcomes: Iterable[RewriteOutcome]) -> None:
         table.storage.delete_many(moves_locations([*outcomes]))
 
 
-def _rewrite_group(group: FileGroup, execution: Execution, groups_count: int) -> Finished:
+def _rewrite_group(group: FileGroup, execution: Execution, storage: Storage, groups_count: int) -> Finished:
     try:
-        ran = _run(group, execution, groups_count)
+        ran = _run(group, execution, storage, groups_count)
     except IcekeepError as error:
         return FailedGroup(group, error)
     except Exception as error:  # noqa: BLE001 - a lost executor, a worker without our packages: the other groups go on
@@ -165,17 +167,17 @@ def _rewrite_group(group: FileGroup, execution: Execution, groups_count: int) ->
     return RewrittenGroup(group=group, outcomes=outcomes, cpu_ms=sum(one.cpu_ms for one in ran.done))
 
 
-def _run(group: FileGroup, execution: Execution, groups_count: int) -> Ran:
-    context, spark, storage = execution.context, execution.spark, execution.table.storage
+def _run(group: FileGroup, execution: Execution, storage: Storage, groups_count: int) -> Ran:
+    context, workers = execution.context, execution.workers
     files, method = group_files(group, storage), execution.methods[group.number]
     if ordering_of(group, context) is None:
-        return rewritten(spark, storage, _tasks_in_order(group, files, method, execution))
-    slots = max(1, execution.slots // min(groups_count, execution.concurrency))
+        return rewritten(workers, storage, _tasks_in_order(group, files, method, execution))
+    slots = max(1, workers.slots // min(groups_count, execution.concurrency))
     return run_ordered(
         whole_task(group, files, context),
         group,
         method.method,
-        spark,
+        workers,
         storage,
         slots=slots,
         parts_a_file=execution.shuffle_partitions_per_file,

@@ -20,7 +20,7 @@ from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.commits import Commits, Committed, commit_groups
 from icekeep.maintenance.compaction.estimate import Estimate, RewriteMethod, Work, estimate
 from icekeep.maintenance.compaction.execute import STEP, Execution, execute
-from icekeep.maintenance.compaction.methods import GroupMethod, choose_methods
+from icekeep.maintenance.compaction.methods import GroupMethod, choose_methods, is_shuffled
 from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions, file_sizes
 from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files, plan_locations
 from icekeep.maintenance.compaction.planner import measured_overlap, plan
@@ -37,7 +37,7 @@ from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.source import SparkSource, check_source, started
-from icekeep.planning.spark.tasks import executor_slots, is_local, parallelism
+from icekeep.planning.spark.workers import Workers, chosen_workers, spark_workers
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -73,7 +73,8 @@ def compact(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     """Rewrite badly sized data files, apply their row-level deletes, and sort them if asked; the table's rows do not change.
 
     Args:
-        spark: a session, or a function that starts one; by default the session that runs, or a new one.
+        spark: a session, or a function that starts one; by default the session that runs, or a new one. What is too little to
+            be worth a session is rewritten by threads of this process, unless a session is given.
         strategy: `binpack` (the order of rows stays) or `sort`; by default `sort` where an order is given.
         sort_order: of a sort, such as `day, id DESC NULLS LAST`, `zorder(a, b)` or `hilbert(a, b)`; by default the table's.
         where: chooses files; a chosen file is rewritten whole.
@@ -100,7 +101,7 @@ def compact(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     run = _Run(table, spark, asked, runtime)
     for warning in run.strategy.warnings:
         listener.on(Warned(warning))
-    sweep_runs(table, runtime, keep=run.context.run_id, listener=listener)
+    sweep_runs(table, runtime, keep=run.run_id, listener=listener)
     result, refused = _pass(run, listener)
     for _ in range(RetryPolicy.of(table.metadata).num_retries):
         if not refused:
@@ -151,8 +152,9 @@ def plan_compaction(  # noqa: PLR0913 - as `compact`
     )
     run = _Run(table, spark, asked, runtime)
     planned = run.plan(None)
-    methods = run.methods(planned)
-    return preview(planned, methods, run.estimated(planned, methods))
+    workers = run.workers(planned)
+    methods = run.methods(planned, workers)
+    return preview(planned, methods, run.estimated(planned, methods, workers))
 
 
 def check_arguments(
@@ -197,21 +199,8 @@ class _Run:
         head_to_commit_to(table.metadata, asked.branch)
         self.scan = open_scan(table, where=asked.where, ref=asked.branch, runtime=runtime)
         self.where, self.branch = asked.where, asked.branch
-        self.spark = session = started(spark)
-        own = executor_slots(session)
-        # What an operator says of a session's parallelism puts no more threads on one machine.
-        self.slots = min(own, parallelism(session)) if is_local(session) else parallelism(session)
-        self.context = GroupContext(
-            metadata=table.metadata,
-            ordering=self.strategy.ordering,
-            sort_order_id=self.strategy.sort_order_id,
-            run_id=str(runtime.new_uuid()),
-            budget_bytes=BUDGET_BYTES,
-            moves_pages=self.options.stitch != "never",
-            slots=own,
-            is_local=is_local(session),
-            verifies=asked.verify,
-        )
+        self.spark = spark
+        self.run_id = str(runtime.new_uuid())
 
     def again(self, only: frozenset[str]) -> "_Run":
         """The same for some files of the table as it is now."""
@@ -233,7 +222,7 @@ class _Run:
     @contextmanager
     def kept_plan(self) -> Iterator[RewritePlan]:
         """The plan, with what is put in storage for as long as the block runs."""
-        directory = own_directory(self.table.metadata, f"plans/{self.context.run_id}")
+        directory = own_directory(self.table.metadata, f"plans/{self.run_id}")
         storage = self.table.storage
         locations: Iterable[str] = ()
         try:
@@ -244,7 +233,7 @@ class _Run:
             # Tasks that succeeded beside one that failed have told nobody what they wrote.
             with suppress(IcekeepError):
                 locations = locations or [file.location for file in storage.list(directory)]
-                moves = own_directory(self.table.metadata, f"runs/{self.context.run_id}")
+                moves = own_directory(self.table.metadata, f"runs/{self.run_id}")
                 storage.delete_many([file.location for file in storage.list(moves)])
             raise
         finally:
@@ -252,9 +241,32 @@ class _Run:
             with suppress(IcekeepError):
                 storage.delete_many(locations)
 
-    def methods(self, planned: RewritePlan) -> dict[int, GroupMethod]:
-        """How each group goes."""
-        return choose_methods(planned, self.context, self.sizes, self.options.stitch, self.table.storage, self.spark)
+    def workers(self, planned: RewritePlan) -> Workers:
+        """Who rewrites the groups."""
+        is_sorted = self.strategy.ordering is not None
+        if any((is_sorted or group.is_moved) and is_shuffled(group, BUDGET_BYTES) for group in planned.groups):
+            return spark_workers(started(self.spark))
+        deletes_bytes = sum(group.delete_bytes for group in planned.groups)
+        return chosen_workers(self.spark, planned.rewritten_bytes_count + deletes_bytes)
+
+    def context(self, workers: Workers) -> GroupContext:
+        """What all tasks have in common."""
+        return GroupContext(
+            metadata=self.table.metadata,
+            ordering=self.strategy.ordering,
+            sort_order_id=self.strategy.sort_order_id,
+            run_id=self.run_id,
+            budget_bytes=BUDGET_BYTES,
+            moves_pages=self.options.stitch != "never",
+            slots=workers.process_slots,
+            is_local=workers.is_local,
+            verifies=self._asked.verify,
+        )
+
+    def methods(self, planned: RewritePlan, workers: Workers) -> dict[int, GroupMethod]:
+        """How each group is rewritten."""
+        context = self.context(workers)
+        return choose_methods(planned, context, self.sizes, self.options.stitch, self.table.storage, workers)
 
     def metrics(self, planned: RewritePlan, methods: Mapping[int, GroupMethod]) -> dict[str, Metrics]:
         """What manifests say of the files that are put together byte for byte."""
@@ -281,12 +293,12 @@ class _Run:
 
         return only_told("how far the files overlap now", measured, None, listener)
 
-    def estimated(self, planned: RewritePlan, methods: Mapping[int, GroupMethod]) -> Estimate:
+    def estimated(self, planned: RewritePlan, methods: Mapping[int, GroupMethod], workers: Workers) -> Estimate:
         """What it will take."""
         works = [work for group in planned.groups for work in _works(group, methods[group.number])]
         return estimate(
             works,
-            slots=self.slots,
+            slots=workers.slots,
             groups_count=len(planned.groups),
             files_count=planned.rewritten_data_files_count + sum(group.delete_files_count for group in planned.groups),
             new_files_count=planned.expected_files_count,
@@ -300,7 +312,7 @@ def _pass(run: _Run, listener: Listener) -> tuple[RewriteDataFilesResult, frozen
         _LOG.info(
             "%s: run %s on snapshot %s: %d of %d candidates (%d bytes) in %d groups, %d new files expected",
             run.table.name,
-            run.context.run_id,
+            run.run_id,
             planned.snapshot_id,
             planned.rewritten_data_files_count,
             planned.candidate_files_count,
@@ -331,23 +343,23 @@ def _paths(groups: Iterable[FileGroup], storage: Storage) -> frozenset[str]:
 
 
 def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> Committed:
-    methods = run.methods(planned)
+    workers = run.workers(planned)
+    methods = run.methods(planned, workers)
     execution = Execution(
         table=run.table,
-        spark=run.spark,
-        context=run.context,
+        workers=workers,
+        context=run.context(workers),
         sizes=run.sizes,
         methods=methods,
         metrics=run.metrics(planned, methods),
         may_reencode=run.options.stitch != "always",
         shuffle_partitions_per_file=run.strategy.shuffle_partitions_per_file,
         concurrency=run.options.max_concurrent_file_group_rewrites,
-        slots=run.slots,
         listener=listener,
     )
     commits = Commits(
         table=run.table,
-        run_id=run.context.run_id,
+        run_id=run.run_id,
         plan=planned,
         options=run.options,
         reader=SparkManifestReader(run.spark, run.table.storage),
@@ -357,9 +369,9 @@ def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> Committed
         summary=order_summary(run.strategy),
     )
     assert planned.snapshot_id is not None
-    estimated = run.estimated(planned, methods)
+    estimated = run.estimated(planned, methods, workers)
     listener.on(StepStarted(STEP, planned.rewritten_data_files_count, "files"))
-    run_id = run.context.run_id
+    run_id = run.run_id
     with (
         beating(run.table, run_id, "compact", run.runtime, listener) as heartbeat,
         hold_start(run.table, planned.snapshot_id, run_id, run.runtime, listener, heartbeat),

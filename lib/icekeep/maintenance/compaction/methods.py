@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import msgspec
-from pyspark.sql import SparkSession
 
 from icekeep.errors import UnsupportedError
 from icekeep.formats.rewrite.stitching import (
@@ -27,7 +26,8 @@ from icekeep.maintenance.compaction.options import FileSizes, StitchChoice
 from icekeep.maintenance.compaction.packing import expected_output_files
 from icekeep.maintenance.compaction.plan import FileGroup, GroupFile, GroupFiles, RewritePlan, group_files
 from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, whole_pieces
-from icekeep.planning.spark.tasks import balanced, parallelism, run_tasks
+from icekeep.planning.spark.tasks import balanced, run_tasks
+from icekeep.planning.spark.workers import Workers
 from icekeep.storage.base import Storage
 
 MAX_RANGES = 8
@@ -78,7 +78,7 @@ def choose_methods(
     sizes: FileSizes,
     choice: StitchChoice,
     storage: Storage,
-    spark: SparkSession,
+    workers: Workers,
 ) -> dict[int, GroupMethod]:
     """Decide for each group of a plan, by its number.
 
@@ -93,7 +93,8 @@ def choose_methods(
     open_groups = []
     for group in plan.groups:
         if ordering_of(group, context) is not None:
-            methods[group.number] = GroupMethod(method=_ordered_method(group, context))
+            shuffles = is_shuffled(group, context.budget_bytes)
+            methods[group.number] = GroupMethod(method=RewriteMethod.SHUFFLE if shuffles else RewriteMethod.SORT)
         elif choice == "never":
             methods[group.number] = GroupMethod(method=RewriteMethod.REENCODE, reason="option stitch is never")
         elif not group.has_files:
@@ -111,20 +112,19 @@ def choose_methods(
         choice=choice,
         storage=storage,
     )
-    return methods | _examined(open_groups, examination, spark)
+    return methods | _examined(open_groups, examination, workers)
 
 
-def _ordered_method(group: FileGroup, context: GroupContext) -> RewriteMethod:
-    return (
-        RewriteMethod.SHUFFLE if group.bytes * ARROW_GROWTH > MAX_RANGES * context.budget_bytes else RewriteMethod.SORT
-    )
+def is_shuffled(group: FileGroup, budget_bytes: int) -> bool:
+    """Whether rows of a group that are to be ordered go through Spark's shuffle; a task orders `budget_bytes` at a time."""
+    return group.bytes * ARROW_GROWTH > MAX_RANGES * budget_bytes
 
 
-def _examined(groups: Sequence[FileGroup], examination: _Examination, spark: SparkSession) -> dict[int, GroupMethod]:
-    if sum(group.files_count for group in groups) <= _DRIVER_FILES_COUNT:
+def _examined(groups: Sequence[FileGroup], examination: _Examination, workers: Workers) -> dict[int, GroupMethod]:
+    if workers.spark is None or sum(group.files_count for group in groups) <= _DRIVER_FILES_COUNT:
         return _methods_of(groups, examination, threads=_DRIVER_THREADS)
-    bins = balanced(groups, lambda group: group.files_count, parallelism(spark) * 4)
-    parts, errors = run_tasks(spark, bins, _methods_of, examination, step="looking at footers of data files")
+    bins = balanced(groups, lambda group: group.files_count, workers.slots * 4)
+    parts, errors = run_tasks(workers.spark, bins, _methods_of, examination, step="looking at footers of data files")
     if errors:
         raise errors[0]
     return {number: method for part in parts for number, method in part.items()}

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 import msgspec
-from pyspark.sql import SparkSession
 
 from icekeep.errors import IcekeepBug, IcekeepError
 from icekeep.formats.rewrite.sampling import sample_task
@@ -25,7 +24,8 @@ from icekeep.maintenance.compaction.plan import FileGroup
 from icekeep.maintenance.compaction.rewriting import Done, Ran, rewritten
 from icekeep.maintenance.compaction.shuffle import shuffled
 from icekeep.maintenance.compaction.tasks import range_tasks
-from icekeep.planning.spark.tasks import balanced, is_local, run_tasks
+from icekeep.planning.spark.tasks import balanced, run_tasks
+from icekeep.planning.spark.workers import Workers
 from icekeep.storage.base import Storage
 
 _SAMPLED_FILES_COUNT = 128
@@ -41,7 +41,7 @@ def run_ordered(
     whole: RewriteTask,
     group: FileGroup,
     method: RewriteMethod,
-    spark: SparkSession,
+    workers: Workers,
     storage: Storage,
     *,
     slots: int,
@@ -56,24 +56,25 @@ def run_ordered(
     """
     if method is RewriteMethod.SHUFFLE:
         parts = group.expected_files_count * parts_a_file
-        points, errors = _points(whole, parts, spark, storage, slots)
-        return Ran((), errors) if errors else shuffled(whole, points, spark, storage)
+        points, errors = _points(whole, parts, workers, storage, slots)
+        assert workers.spark is not None
+        return Ran((), errors) if errors else shuffled(whole, points, workers.spark, storage)
     parts = min(slots, group.expected_files_count)
     for_memory = math.ceil(group.bytes * ARROW_GROWTH / whole.budget_bytes)
     if for_memory > parts:
         # All slots have as much to do in each round.
         parts = math.ceil(for_memory / slots) * slots
     if parts == 1:
-        return rewritten(spark, storage, [whole])
-    points, errors = _points(whole, parts, spark, storage, slots)
+        return rewritten(workers, storage, [whole])
+    points, errors = _points(whole, parts, workers, storage, slots)
     if errors:
         return Ran((), errors)
     tasks = range_tasks(whole, points, group)
-    if not is_local(spark):
-        return _agreed(rewritten(spark, storage, tasks))
+    if not workers.is_local:
+        return _agreed(rewritten(workers, storage, tasks))
     done: list[Done] = []
     for first in range(0, len(tasks), slots):
-        ran = rewritten(spark, storage, [tuple(tasks[first : first + slots])])
+        ran = rewritten(workers, storage, [tuple(tasks[first : first + slots])])
         done += ran.done
         if ran.errors:
             return Ran(done, ran.errors)
@@ -101,7 +102,7 @@ def _without_reading(done: Done) -> Done:
 
 
 def _points(
-    whole: RewriteTask, parts: int, spark: SparkSession, storage: Storage, slots: int
+    whole: RewriteTask, parts: int, workers: Workers, storage: Storage, slots: int
 ) -> tuple[tuple[bytes, ...], Sequence[IcekeepError]]:
     """Keys that cut the rows into about equal parts, from a sample of some files; in order, so by no chance."""
     files_count = min(_SAMPLED_FILES_COUNT, _SAMPLED_FILES_A_PART * parts)
@@ -110,7 +111,7 @@ def _points(
     tasks = [msgspec.structs.replace(whole, pieces=tuple(some), delete_files=()) for some in bins]
     are_few = sum(piece.size_bytes for piece in pieces) <= DRIVER_BYTES
     samples, errors = run_tasks(
-        None if are_few else spark,
+        None if are_few else workers.spark,
         tasks,
         sample_task,
         storage,

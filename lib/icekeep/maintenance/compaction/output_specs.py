@@ -7,7 +7,6 @@ known, so that no partition of it can be made.
 """
 
 import numpy as np
-from pyspark.sql import SparkSession
 
 from icekeep.commit.manifest_writer import refuse_unknown_transforms
 from icekeep.errors import NotFoundError, UnsupportedError
@@ -16,11 +15,12 @@ from icekeep.planning.entries.decode import Decoded, EntryFilter, SpecFilter
 from icekeep.planning.entries.read import folded
 from icekeep.planning.entries.select_manifests import delete_manifests
 from icekeep.planning.scan.plan import Scan
+from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata import TableMetadata
 
 
-def output_specs(scan: Scan, spark: SparkSession, options: RewriteDataFilesOptions) -> dict[int, int]:
+def output_specs(scan: Scan, spark: SparkSource, options: RewriteDataFilesOptions) -> dict[int, int]:
     """The spec of the new files by the spec of the old ones.
 
     Raises:
@@ -60,7 +60,7 @@ class EqualityDeleteSpecs:
         self.spec_ids |= other.spec_ids
 
 
-def _with_equality_deletes(scan: Scan, spark: SparkSession, spec_ids: set[int]) -> set[int]:
+def _with_equality_deletes(scan: Scan, spark: SparkSource, spec_ids: set[int]) -> set[int]:
     """Those of some specs that live equality deletes belong to, anywhere in the snapshot."""
     metadata = scan.table.metadata
     manifests = [m for m in delete_manifests(scan.listed) if m.partition_spec_id in spec_ids]

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -39,6 +39,7 @@ from icekeep.maintenance.compaction.strategy import Strategy, snapshots_in_order
 from icekeep.planning.deletes.delete_index import EVERY_PAIR
 from icekeep.planning.entries.read import DRIVER_ENTRIES_COUNT
 from icekeep.planning.scan.plan import Scan, few_files, planned_files, planned_files_with_deletes
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import collected
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.metadata import TableMetadata
@@ -56,7 +57,7 @@ BEYOND_LIMIT = "beyond max-files-to-rewrite"
 
 def plan(  # noqa: PLR0913 - what a run is asked for, and where it is kept
     scan: Scan,
-    spark: SparkSession,
+    spark: SparkSource,
     strategy: Strategy,
     options: RewriteDataFilesOptions,
     *,
@@ -110,7 +111,7 @@ def plan(  # noqa: PLR0913 - what a run is asked for, and where it is kept
 
 
 def measured_overlap(
-    scan: Scan, spark: SparkSession, strategy: Strategy, *, driver_limit: int = DRIVER_ENTRIES_COUNT
+    scan: Scan, spark: SparkSource, strategy: Strategy, *, driver_limit: int = DRIVER_ENTRIES_COUNT
 ) -> float | None:
     """How many files a look-up by key meets in the files of a scan: what a plan says before, and this after a run.
 
@@ -305,7 +306,7 @@ def _groups(
 
 def _packer(
     scan: Scan,
-    spark: SparkSession,
+    spark: SparkSource,
     rules: GroupRules,
     directory: str | None,
     driver_limit: int,
@@ -319,9 +320,10 @@ def _packer(
     if few is not None:
         return DriverPacker(few_planned_files(few, rules, only), rules)
     plan_files = planned_files_with_deletes if deletes else planned_files
-    planned = plan_files(scan, spark, columns)
+    session = started(spark)
+    planned = plan_files(scan, session, columns)
     if only is not None:
-        paths = spark.createDataFrame(pa.table({"file_path": sorted(only)}))
+        paths = session.createDataFrame(pa.table({"file_path": sorted(only)}))
         planned = planned.join(F.broadcast(paths), "file_path", "left_semi")
     files = many_planned_files(planned, rules)
     return _TasksPacker(files, _PackTask(rules=rules, storage=scan.table.storage, directory=directory))

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.commit.file_sets import ReadFile, StoredFileSet, StoredPart, store_part
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, group_files
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import (
     balanced,
     dataframe_from_tasks,
@@ -60,19 +60,17 @@ def read_files(files: GroupFiles, types: PartitionTypes) -> Iterator[ReadFile]:
         yield ReadFile(_entry(file, codecs), file.manifest_path, PartSet(deletes, file.deletes))
 
 
-def store_removed_files(
-    table: Table, spark: SparkSession, groups: Sequence[FileGroup], directory: str
-) -> StoredFileSet:
+def store_removed_files(table: Table, spark: SparkSource, groups: Sequence[FileGroup], directory: str) -> StoredFileSet:
     """Write the files of groups as a set in storage, in tasks; the driver sees one row a manifest.
 
     Raises:
         IcekeepError: a task failed; what the others wrote is removed.
     """
-    types, storage = partition_types(table.metadata), table.storage
-    bins = balanced(groups, attrgetter("files_count"), min(4 * parallelism(spark), len(groups)))
-    rows = dataframe_from_tasks(spark, [_ReadTask(tuple(some), types, storage) for some in bins], _read, _ROWS)
+    types, storage, session = partition_types(table.metadata), table.storage, started(spark)
+    bins = balanced(groups, attrgetter("files_count"), min(4 * parallelism(session), len(groups)))
+    rows = dataframe_from_tasks(session, [_ReadTask(tuple(some), types, storage) for some in bins], _read, _ROWS)
     files_count = sum(group.files_count for group in groups)
-    by_manifest = rows.repartition(max(parallelism(spark), files_count // _FILES_A_TASK), "manifest_path")
+    by_manifest = rows.repartition(max(parallelism(session), files_count // _FILES_A_TASK), "manifest_path")
     results, errors = run_over_partitions(
         by_manifest.sortWithinPartitions("manifest_path"),
         _write,

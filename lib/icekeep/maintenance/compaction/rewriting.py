@@ -1,17 +1,18 @@
-"""Tasks of a rewrite in Spark: each attempt names its files by itself, and only those of the attempt that won are told."""
+"""Tasks of a rewrite: each attempt names its files by itself, and only those of the attempt that won are told."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-from pyspark.sql import SparkSession
+from pyspark import TaskContext
 
 from icekeep.errors import IcekeepError
 from icekeep.formats.rewrite.run import rewrite, rewrite_together
 from icekeep.formats.rewrite.task import RewriteOutcome, RewriteTask
 from icekeep.maintenance.compaction.stitched import StitchTask, run_stitch
 from icekeep.planning.spark.tasks import attempt_id, run_tasks
-from icekeep.runtime import process_cpu_ms
+from icekeep.planning.spark.workers import Workers
+from icekeep.runtime import process_cpu_ms, thread_cpu_ms
 from icekeep.storage.base import Storage
 
 
@@ -30,20 +31,21 @@ class Ran(msgspec.Struct, frozen=True):
 
 
 Task = RewriteTask | StitchTask | tuple[RewriteTask, ...]
-"""What a Spark task does; several tasks of a rewrite that differ in their ranges of keys alone read their files once."""
+"""What a task does; several tasks of a rewrite that differ in their ranges of keys alone read their files once."""
 
 
-def rewritten(spark: SparkSession, storage: Storage, tasks: Sequence[Task]) -> Ran:
-    """Run tasks side by side, as one Spark job."""
-    done, errors = run_tasks(spark, tasks, _rewrite, storage)
+def rewritten(workers: Workers, storage: Storage, tasks: Sequence[Task]) -> Ran:
+    """Run tasks side by side; in Spark, as one job."""
+    done, errors = run_tasks(workers.spark, tasks, _rewrite, storage, threads=workers.slots)
     return Ran(done, errors)
 
 
-def timed(work: Callable[[], RewriteOutcome]) -> Done:
-    """Do the work of a task and say what it cost."""
-    began_ms = process_cpu_ms()
+def _timed(work: Callable[[], RewriteOutcome], *, is_alone: bool) -> Done:
+    """Do the work of a task and say what it cost; `is_alone`: whether nothing else runs in this process meanwhile."""
+    cpu_ms = process_cpu_ms if is_alone else thread_cpu_ms
+    began_ms = cpu_ms()
     outcome = work()
-    return Done(outcome, process_cpu_ms() - began_ms)
+    return Done(outcome, cpu_ms() - began_ms)
 
 
 def _rewrite(task: Any, storage: Storage) -> Done:
@@ -54,7 +56,7 @@ def _rewrite(task: Any, storage: Storage) -> Done:
             return rewrite_together([*map(_named, task)], storage)
         return rewrite(_named(task), storage)
 
-    return timed(rewrite_task)
+    return _timed(rewrite_task, is_alone=isinstance(task, tuple) or TaskContext.get() is not None)
 
 
 def _named(task: RewriteTask) -> RewriteTask:

@@ -11,7 +11,6 @@ from typing import Any, Self
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from icekeep.errors import ConflictError, UnsupportedError
 from icekeep.formats.memory import peak_memory_bytes
@@ -26,6 +25,7 @@ from icekeep.planning.entries.decode import Decoded
 from icekeep.planning.entries.read import folded
 from icekeep.planning.manifests.entry_schema import METRICS
 from icekeep.planning.scan.plan import Scan
+from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.layout import data_layout
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import partition_path
@@ -71,7 +71,7 @@ class _PickedMetrics:
 
 
 def metrics_of(
-    scan: Scan, spark: SparkSession, paths: Iterable[str], manifest_paths: Iterable[str]
+    scan: Scan, spark: SparkSource, paths: Iterable[str], manifest_paths: Iterable[str]
 ) -> dict[str, Metrics]:
     """What the manifests of a scan say of the columns of some of its files, by path.
 

@@ -31,9 +31,11 @@ from icekeep.maintenance.equality_deletes.reach import Reach
 from icekeep.maintenance.side_by_side import spark_failed
 from icekeep.planning.refusals import refuse_encrypted_file
 from icekeep.planning.spark.tasks import attempt_id, parallelism, run_over_partitions, run_tasks
+from icekeep.planning.spark.workers import Workers
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import Storage
+from icekeep.storage.stopping import stopping
 
 _STEP = "looking for the rows that equality deletes remove"
 _SHARES_A_SLOT = 3
@@ -94,7 +96,6 @@ def share_writer(
     plan: ConversionPlan,
     metadata: TableMetadata,
     storage: Storage,
-    spark: SparkSession,
     *,
     delete_format: str,
     granularity: Granularity,
@@ -112,7 +113,7 @@ def share_writer(
 
 
 def execute(
-    plan: ConversionPlan, writer: ShareWriter, spark: SparkSession, listener: Listener = SILENT
+    plan: ConversionPlan, writer: ShareWriter, workers: Workers, listener: Listener = SILENT
 ) -> list[ConversionOutcome]:
     """Look through the data files of a plan.
 
@@ -121,7 +122,7 @@ def execute(
     """
     if not plan.preview.read_data_files_count:
         return []
-    done, errors = _run_all(plan, writer, spark)
+    done, errors = _run_all(plan, writer, workers)
     problem = errors[0] if errors else _count_problem(plan, done)
     if problem is not None:
         discard(writer.storage, done, listener)
@@ -132,12 +133,15 @@ def execute(
 
 
 def _run_all(
-    plan: ConversionPlan, writer: ShareWriter, spark: SparkSession
+    plan: ConversionPlan, writer: ShareWriter, workers: Workers
 ) -> tuple[list[ConversionOutcome], list[IcekeepError]]:
+    spark = workers.spark
+    if spark is None:
+        return _run_few(plan, writer, workers)
     context, tag = spark.sparkContext, f"icekeep-convert-{writer.operation_id}"
     context.addJobTag(tag)
     try:
-        return _run_few(plan.files.few, writer, spark) if plan.files.few is not None else _run_many(plan, writer, spark)
+        return _run_many(plan, writer, spark) if plan.files.few is None else _run_few(plan, writer, workers)
     except IcekeepError:
         raise
     except (PySparkException, Py4JJavaError) as error:
@@ -165,11 +169,13 @@ def shares(rows: Sequence[Mapping[str, Any]], most: int) -> list[Sequence[Mappin
 
 
 def _run_few(
-    rows: Sequence[Mapping[str, Any]], writer: ShareWriter, spark: SparkSession
+    plan: ConversionPlan, writer: ShareWriter, workers: Workers
 ) -> tuple[list[ConversionOutcome], list[IcekeepError]]:
-    some = shares(rows, _SHARES_A_SLOT * parallelism(spark))
+    assert plan.files.few is not None
+    some = shares(plan.files.few, _SHARES_A_SLOT * workers.slots)
     tasks = [writer.task(share, number) for number, share in enumerate(some)]
-    return run_tasks(spark, tasks, _converted, writer.storage, step=_STEP)
+    storage, stop = stopping(writer.storage, in_threads=workers.spark is None)
+    return run_tasks(workers.spark, tasks, _converted, storage, step=_STEP, threads=workers.slots, stop=stop)
 
 
 def _run_many(

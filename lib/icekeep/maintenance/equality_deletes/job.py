@@ -27,7 +27,8 @@ from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
 from icekeep.planning.scan.plan import open_scan
-from icekeep.planning.spark.source import SparkSource, check_source, started
+from icekeep.planning.spark.source import SparkSource, check_source
+from icekeep.planning.spark.workers import chosen_workers
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -69,7 +70,8 @@ def convert_equality_deletes(
     `commit.retry.num-retries` says.
 
     Args:
-        spark: a session, or a function that starts one; by default the session that runs, or a new one.
+        spark: a session, or a function that starts one; by default the session that runs, or a new one. What is too little to
+            be worth a session is done by threads of this process, unless a session is given.
         where: chooses partitions, those that it may match; deletes of all partitions go only where all data files that they
             reach are in such partitions. By default all equality deletes go.
         options: `delete-granularity`, as Iceberg's Spark writer knows it.
@@ -189,12 +191,12 @@ class _Run:
             planned,
             metadata,
             self._table.storage,
-            started(self._spark),
             delete_format=delete_format(metadata.properties),
             granularity=self._granularity,
             operation_id=run_id,
         )
-        return execute(planned, writer, started(self._spark), self._listener)
+        workers = chosen_workers(self._spark, planned.files.bytes)
+        return execute(planned, writer, workers, self._listener)
 
     def _commit(self, planned: ConversionPlan, done: list[ConversionOutcome], heartbeat: Heartbeat) -> None:
         change = ConvertDeletes(
@@ -207,7 +209,7 @@ class _Run:
             starting_sequence_number=planned.sequence_number,
             branch=self._branch,
         )
-        reader = SparkManifestReader(started(self._spark), self._table.storage)
+        reader = SparkManifestReader(self._spark, self._table.storage)
         looking = heartbeat.looking(change, [file.file_path for file in change.added])
         try:
             commit(self._table, looking, reader=reader, runtime=self._runtime, listener=self._listener)

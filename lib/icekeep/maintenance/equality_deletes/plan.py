@@ -81,6 +81,11 @@ class DataFiles(msgspec.Struct, frozen=True):
     few: list[dict[str, Any]] | None = None
     many: DataFrame | None = None
 
+    @property
+    def bytes(self) -> float:
+        """Of all of them; without an end where they are many."""
+        return float("inf") if self.few is None else sum(row["file_size_in_bytes"] for row in self.few)
+
 
 class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What one round does.

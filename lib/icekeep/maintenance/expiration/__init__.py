@@ -37,5 +37,4 @@ JOB = Job(
     options="icekeep.maintenance.deletion.options:ExpirationOptions",
     check="icekeep.maintenance.expiration.job:check_arguments",
     plan_extras=("listener", "runtime"),
-    starts_spark_when_needed=True,
 )

@@ -34,5 +34,4 @@ JOB = Job(
     options="icekeep.maintenance.manifests.options:RewriteManifestsOptions",
     check="icekeep.maintenance.manifests.job:check_arguments",
     plan_extras=("runtime",),
-    starts_spark_when_needed=True,
 )

@@ -47,5 +47,4 @@ JOB = Job(
     run="icekeep.maintenance.orphans.job:remove_orphan_files",
     options="icekeep.maintenance.deletion.options:OrphanOptions",
     plan_extras=("runtime",),
-    starts_spark_when_needed=True,
 )

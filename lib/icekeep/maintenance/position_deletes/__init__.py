@@ -23,5 +23,4 @@ JOB = Job(
     options="icekeep.maintenance.position_deletes.options:RewritePositionDeletesOptions",
     check="icekeep.maintenance.position_deletes.job:check_arguments",
     plan_extras=("runtime",),
-    starts_spark_when_needed=True,
 )

@@ -8,7 +8,6 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 
 import msgspec
-from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrite_deletes import AddedDeletes, NamedFile
@@ -21,10 +20,12 @@ from icekeep.maintenance.group_commits import FailedGroup
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.tasks import TaskContext, deletes_tasks
 from icekeep.maintenance.side_by_side import side_by_side, spark_failed
-from icekeep.planning.spark.tasks import attempt_id, described, run_tasks
+from icekeep.planning.spark.tasks import attempt_id, run_tasks
+from icekeep.planning.spark.workers import Workers
 from icekeep.spec.applicability import PathDigest, sequence_number
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.storage.base import Storage
+from icekeep.storage.stopping import stopping
 
 _LOG = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """What all groups of a run are rewritten with; `concurrency` is how many at a time."""
 
     table: Table
-    spark: SparkSession
+    workers: Workers
     context: TaskContext
     concurrency: int
     listener: Listener
@@ -70,19 +71,21 @@ def execute(groups: Sequence[DeleteGroup], execution: Execution) -> Generator[Fi
     When the caller stops early, groups that have not begun are dropped, running ones are cancelled, and the files of those
     that were not yielded are removed.
     """
-    spark, table = execution.spark, execution.table
+    workers, table = execution.workers, execution.table
+    storage, stop = stopping(table.storage, in_threads=workers.spark is None)
 
     def run(group: DeleteGroup) -> Finished:
         where = group.partition or table.name
-        with described(spark, f"{table.name}: rewriting {group.files_count} delete files of {where}"):
-            return _rewrite_group(group, execution)
+        with workers.described(f"{table.name}: rewriting {group.files_count} delete files of {where}"):
+            return _rewrite_group(group, execution, storage)
 
     def undo(finished: Finished) -> None:
         if isinstance(finished, RewrittenGroup):
             discard(table, finished.added, execution.listener)
 
     tag = f"icekeep-rewrite-deletes-{execution.context.run_id}"
-    with closing(side_by_side(groups, run, spark, tag=tag, concurrency=execution.concurrency, undo=undo)) as done:
+    running = side_by_side(groups, run, workers.spark, tag=tag, concurrency=execution.concurrency, stop=stop, undo=undo)
+    with closing(running) as done:
         for finished in done:
             group, is_done = finished.group, isinstance(finished, RewrittenGroup)
             outcome = f"{len(finished.added)} files" if isinstance(finished, RewrittenGroup) else finished.error.message
@@ -103,9 +106,9 @@ def discard(table: Table, files: Sequence[DataFile], listener: Listener) -> None
     discard_files(table.storage, (file.file_path for file in files), listener)
 
 
-def _rewrite_group(group: DeleteGroup, execution: Execution) -> Finished:
+def _rewrite_group(group: DeleteGroup, execution: Execution, storage: Storage) -> Finished:
     try:
-        done, errors = _run(group, execution)
+        done, errors = _run(group, execution, storage)
     except IcekeepError as error:
         return FailedGroup(group, error)
     except Exception as error:  # noqa: BLE001 - a lost executor, a worker without our packages: the other groups go on
@@ -127,11 +130,11 @@ def _rewrite_group(group: DeleteGroup, execution: Execution) -> Finished:
     )
 
 
-def _run(group: DeleteGroup, execution: Execution) -> tuple[list[DeletesOutcome], list[IcekeepError]]:
-    storage, spark = execution.table.storage, execution.spark
+def _run(group: DeleteGroup, execution: Execution, storage: Storage) -> tuple[list[DeletesOutcome], list[IcekeepError]]:
+    workers = execution.workers
     tasks = deletes_tasks(group, execution.context)
     is_small = len(tasks) == 1 and group.files_count <= _DRIVER_FILES_COUNT and group.bytes <= _DRIVER_BYTES
-    return run_tasks(None if is_small else spark, tasks, _rewrite, storage)
+    return run_tasks(None if is_small else workers.spark, tasks, _rewrite, storage, threads=workers.slots)
 
 
 def _rewrite(task: DeletesTask, storage: Storage) -> DeletesOutcome:

@@ -34,7 +34,8 @@ from icekeep.maintenance.position_deletes.tasks import TaskContext
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
 from icekeep.planning.scan.plan import open_scan
-from icekeep.planning.spark.source import SparkSource, check_source, started
+from icekeep.planning.spark.source import SparkSource, check_source
+from icekeep.planning.spark.workers import chosen_workers
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.applicability import is_deletion_vector, path_digest
@@ -77,7 +78,8 @@ def rewrite_position_deletes(  # noqa: PLR0913 - the arguments of Iceberg's proc
     refused, what they changed is planned anew.
 
     Args:
-        spark: a session, or a function that starts one; by default the session that runs, or a new one.
+        spark: a session, or a function that starts one; by default the session that runs, or a new one. What is too little to
+            be worth a session is rewritten by threads of this process, unless a session is given.
         where: chooses delete files by their partition: those that a matching row may lie in.
         options: of Iceberg's `rewrite_position_delete_files`, under its names.
         branch: whose delete files are rewritten, and where that is committed; no other branch moves.
@@ -184,14 +186,14 @@ class _Run:
         """Hold the table as it is now."""
         self.table = self.table.catalog.load(self.table.identifier)
 
-    def execution(self) -> Execution:
+    def execution(self, groups: Sequence[DeleteGroup]) -> Execution:
         """What groups of this version are rewritten with; files of each plan have names of their own."""
         metadata = self.table.metadata
         self._executions_count += 1
         rules = group_rules(metadata, self.options)
         return Execution(
             table=self.table,
-            spark=started(self.spark),
+            workers=chosen_workers(self.spark, sum(group.bytes for group in groups)),
             context=TaskContext(
                 metadata=metadata,
                 sizes=rules.sizes,
@@ -221,7 +223,7 @@ class _Run:
                 table=self.table,
                 branch=self.branch,
                 options=self.options,
-                reader=SparkManifestReader(started(self.spark), self.table.storage),
+                reader=SparkManifestReader(self.spark, self.table.storage),
                 listener=self.listener,
                 runtime=self.runtime,
                 heartbeat=heartbeat,
@@ -294,7 +296,7 @@ def _run_held_plan(run: _Run, planned: DeletesPlan, left: Sequence[RewrittenGrou
     groups = [group for group in planned.groups if group.number not in numbers]
     files_count = sum(group.files_count for group in groups)
     run.listener.on(StepStarted(STEP, files_count, "files"))
-    with closing(execute(groups, run.execution())) as finished:
+    with closing(execute(groups, run.execution(groups))) as finished:
         both: Iterator[Finished] = chain(taken, finished)
         committer.run(planned, both, run.table.metadata.format_version)
     run.listener.on(StepFinished(STEP, f"{files_count} files"))

@@ -31,5 +31,4 @@ JOB = Job(
     options="icekeep.maintenance.deletion.options:ReclaimOptions",
     check="icekeep.maintenance.purge.job:check_arguments",
     plan_extras=("runtime",),
-    starts_spark_when_needed=True,
 )

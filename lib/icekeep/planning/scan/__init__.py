@@ -20,5 +20,4 @@ JOB = Job(
     ),
     run="icekeep.planning.scan.report:plan_scan_job",
     run_extras=("runtime",),
-    starts_spark_when_needed=True,
 )

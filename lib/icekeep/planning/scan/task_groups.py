@@ -12,7 +12,7 @@ from typing import Any, Unpack
 import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -152,16 +152,21 @@ def planned_rows(scan: Scan) -> PlannedRows:
     )
 
 
-def packed_tasks(scan: Scan, spark: SparkSession) -> PackedTasks:
-    """The tasks of a scan; raises as `plan_tasks` does."""
+def packed_tasks(scan: Scan, spark: SparkSource, slots: int | None = None) -> PackedTasks:
+    """The tasks of a scan; raises as `plan_tasks` does.
+
+    Args:
+        slots: how many tasks run at once, by default those of the session.
+    """
     options, known = read_options(scan.table.metadata.properties), planned_rows(scan)
     with_deletes = bool(scan.deletes.opened)
     few = few_files(scan, _PLANNED, deletes=with_deletes)
     if few is not None:
         files = sorted(few.rows(), key=lambda file: file["file_path"])
-        target = adapted_target_size(options, sum(file["file_size_in_bytes"] for file in files), parallelism(spark))
+        at_once = parallelism(started(spark)) if slots is None else slots
+        target = adapted_target_size(options, sum(file["file_size_in_bytes"] for file in files), at_once)
         return PackedTasks(few=list(_packed(files, known, options, target)), many=None)
-    planned = (planned_files_with_deletes if with_deletes else planned_files)(scan, spark, _PLANNED)
+    planned = (planned_files_with_deletes if with_deletes else planned_files)(scan, started(spark), _PLANNED)
     if with_deletes:
         # Joins give the files of a partition in the order in which blocks of a shuffle arrive. A partition that is computed
         # again, after an executor was lost, must give each file the same task: readers of the others are done already.

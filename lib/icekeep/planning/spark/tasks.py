@@ -60,6 +60,7 @@ def run_tasks(
     *,
     step: str | None = None,
     threads: int = 1,
+    stop: Callable[[], object] = lambda: None,
 ) -> tuple[list[R], list[IcekeepError]]:
     """Do some work on each payload: in Spark tasks, one for each, or without a session in threads of this process.
 
@@ -71,12 +72,13 @@ def run_tasks(
         work: a function of a module; called with a payload and with what all tasks share.
         step: what Spark's pages say that the tasks do; what the caller has said if `None`.
         threads: how many at a time, without a session; after an error no other payload is begun.
+        stop: makes work in threads that is under way end soon; called on an interrupt.
 
     Returns:
         The results in the order of the payloads, and the errors of tasks that failed.
     """
     answers = (
-        _in_threads(payloads, work, shared, threads)
+        _in_threads(payloads, work, shared, threads, stop)
         if spark is None
         else _in_spark(spark, payloads, work, shared, step)
     )
@@ -116,7 +118,9 @@ def _sorted_out(answers: Iterable[_Answer]) -> tuple[list[Any], list[IcekeepErro
     return results, errors
 
 
-def _in_threads(payloads: Sequence[P], work: Callable[[P, S], R], shared: S, threads: int) -> list[_Answer]:
+def _in_threads(
+    payloads: Sequence[P], work: Callable[[P, S], R], shared: S, threads: int, stop: Callable[[], object]
+) -> list[_Answer]:
     has_failed = threading.Event()
 
     def answer(payload: P) -> _Answer | None:
@@ -131,6 +135,9 @@ def _in_threads(payloads: Sequence[P], work: Callable[[P, S], R], shared: S, thr
     pool = ThreadPoolExecutor(max(1, min(threads, len(payloads))))
     try:
         return [one for one in pool.map(answer, payloads) if one is not None]
+    except BaseException:
+        stop()
+        raise
     finally:
         # After an interrupt what was not begun is not done any more.
         pool.shutdown(wait=True, cancel_futures=True)

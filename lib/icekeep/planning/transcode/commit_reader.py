@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 
 from icekeep.commit.filtering import FilterManifests, Gathering, Identity, Share, identity
 from icekeep.commit.manifests import StorageManifestReader
+from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import attempt_id, balanced, parallelism, run_tasks
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.base import Storage
@@ -19,7 +20,7 @@ DRIVER_ENTRIES_COUNT = 20_000
 class SparkManifestReader(StorageManifestReader):
     """Reads lists and single manifests here; many entries are filtered and asked in tasks, a share of the manifests each."""
 
-    def __init__(self, spark: SparkSession, storage: Storage) -> None:
+    def __init__(self, spark: SparkSource, storage: Storage) -> None:
         super().__init__(storage)
         self._spark = spark
 
@@ -28,9 +29,10 @@ class SparkManifestReader(StorageManifestReader):
     ) -> list[Share]:
         if _are_few(manifests):
             return super().filtered(manifests, work, locations)
-        tasks = [(tuple(some), next(locations)) for some in self._bins(manifests)]
+        session = started(self._spark)
+        tasks = [(tuple(some), next(locations)) for some in _bins(manifests, session)]
         shares, errors = run_tasks(
-            self._spark, tasks, _filter, (work, self.storage), step="committing: filtering manifests"
+            session, tasks, _filter, (work, self.storage), step="committing: filtering manifests"
         )
         if errors:
             self.storage.delete_many(location for share in shares for location in share.written(manifests))
@@ -40,16 +42,18 @@ class SparkManifestReader(StorageManifestReader):
     def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
         if _are_few(manifests):
             return super().gathered(manifests, work)
+        session = started(self._spark)
         answers, errors = run_tasks(
-            self._spark, self._bins(manifests), _gather, (work, self.storage), step="committing: asking manifests"
+            session, _bins(manifests, session), _gather, (work, self.storage), step="committing: asking manifests"
         )
         if errors:
             raise errors[0]
         found = dict(pair for some in answers for pair in some)
         return [found[identity(manifest)] for manifest in manifests]
 
-    def _bins(self, manifests: Sequence[ManifestFile]) -> list[list[ManifestFile]]:
-        return balanced(manifests, lambda m: m.manifest_length, min(parallelism(self._spark), len(manifests)))
+
+def _bins(manifests: Sequence[ManifestFile], session: SparkSession) -> list[list[ManifestFile]]:
+    return balanced(manifests, lambda m: m.manifest_length, min(parallelism(session), len(manifests)))
 
 
 def _gather(manifests: Sequence[ManifestFile], shared: tuple[Gathering[T], Storage]) -> list[tuple[Identity, T]]:

@@ -15,6 +15,7 @@ from icekeep.spec.avro import read_header
 from kit.cases import some_of
 from kit.manifests import blocks
 from kit.memory_catalog import after
+from kit.no_spark import no_spark
 from kit.reclaim_histories import History
 from kit.reclaim_oracle import Oracle, normal
 from kit.reclaim_table import DAY_MS
@@ -33,10 +34,6 @@ STEPS = [
     ("append", 25),
 ]
 """After which snapshots that stay and snapshots that go share some manifests and some files."""
-
-
-def no_spark() -> Any:
-    raise AssertionError("Spark was started for a handful of files")
 
 
 class Case:

@@ -46,7 +46,6 @@ def writer(*deletes):
         granularity="file",
         operation_id="run",
         storage=MemoryStorage(),
-        max_failures=1,
     )
 
 

@@ -33,6 +33,7 @@ from kit.memory_catalog import (
     lands_but_raises,
     lands_late,
 )
+from kit.no_spark import no_spark
 from kit.reclaim_histories import History
 from kit.reclaim_oracle import Oracle, normal
 from kit.reclaim_table import DAY_MS
@@ -54,10 +55,6 @@ STEPS = [
 
 class Died(BaseException):
     """The process is killed."""
-
-
-def no_spark() -> Any:
-    raise AssertionError("Spark was started for a handful of files")
 
 
 class FaultyStorage(HookedStorage):

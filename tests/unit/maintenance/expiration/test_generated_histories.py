@@ -16,6 +16,7 @@ from icekeep.errors import SafetyError, UsageError
 from icekeep.maintenance.expiration.job import ExpireSnapshotsResult, expire_snapshots, plan_expire_snapshots
 from icekeep.maintenance.restoring.job import restore
 from kit.cases import scaled
+from kit.no_spark import no_spark
 from kit.reclaim_histories import History, Steps, steps
 from kit.reclaim_oracle import Expiry, Oracle, normal
 from kit.reclaim_table import DAY_MS
@@ -102,10 +103,6 @@ COUNTS = {
     "statistics file": "deleted_statistics_files_count",
     "metadata file": "deleted_metadata_files_count",
 }
-
-
-def no_spark() -> Any:
-    raise AssertionError("Spark was started for a handful of files")
 
 
 def asked_of(history: History) -> dict[str, Any]:

@@ -21,13 +21,10 @@ from icekeep.spec.transforms import UnknownTransform
 from icekeep.spec.types import LONG, STRING
 from icekeep.spec.values import value_to_bytes
 from kit.manifests import field_of, with_schema
+from kit.no_spark import no_spark
 from kit.staged_manifests import listed, live_in, staged
 from kit.storage import HookedStorage
 from kit.tables import BY_KIND, add, data_file, memory_table, set_ref
-
-
-def no_spark() -> Any:
-    raise AssertionError("few entries do not start Spark")
 
 
 def chosen(table: Any, **arguments: Any) -> Candidates:

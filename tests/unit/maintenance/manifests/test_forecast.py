@@ -13,11 +13,8 @@ from icekeep.maintenance.manifests.survey import survey
 from icekeep.planning.entries.read import ReadingPlace
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.structs import ManifestFile
+from kit.no_spark import no_spark
 from kit.tables import BY_KIND, add, data_file, memory_table
-
-
-def no_spark() -> Any:
-    raise AssertionError("few entries do not start Spark")
 
 
 def chosen(table: Any) -> Candidates:

@@ -11,6 +11,7 @@ from icekeep.maintenance.manifests.execute import Rewritten
 from icekeep.maintenance.manifests.gains import FilterGain, filter_gains, group_gain, listed_after, measured_ms
 from icekeep.maintenance.manifests.options import RewriteRequest, check_arguments
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
+from kit.no_spark import no_spark
 from kit.runtime import FakeRuntime
 from kit.tables import BY_KIND, add, data_file, memory_table
 
@@ -27,10 +28,6 @@ class Ticking(FakeRuntime):
     def monotonic_ms(self) -> int:
         self.pass_ms(self.steps_ms.pop(0))
         return super().monotonic_ms()
-
-
-def no_spark() -> Any:
-    raise AssertionError("few entries do not start Spark")
 
 
 @pytest.fixture

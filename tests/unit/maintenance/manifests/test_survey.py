@@ -20,14 +20,11 @@ from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.types import INT, STRING, NestedField, StructType
 from kit.manifest_records import ManifestStore, target_of
 from kit.manifests import added, data_file, deleted, existing
+from kit.no_spark import no_spark
 
 BY_N = StructType((NestedField(field_id=1000, name="n", type=INT),))
 BY_N_AND_TEXT = StructType((*BY_N.fields, NestedField(field_id=1001, name="text", type=STRING)))
 CODEC = PartitionCodec(BY_N)
-
-
-def no_spark() -> Any:
-    raise AssertionError("few entries do not start Spark")
 
 
 def surveyed(store: ManifestStore, target: Target) -> Survey:

@@ -13,16 +13,13 @@ from icekeep.maintenance.orphans.job import (
 )
 from kit.changes import Recorder
 from kit.memory_catalog import MemoryCatalog
+from kit.no_spark import no_spark
 from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import EVENTS, add, memory_table
 
 DAY_MS = 24 * 60 * 60 * 1000
 ROOT = "memory://lake/wh/db/events"
-
-
-def no_spark() -> Any:
-    raise AssertionError("few files need no Spark")
 
 
 class World:

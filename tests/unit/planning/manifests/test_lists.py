@@ -26,6 +26,7 @@ from icekeep.storage.locations import canonical
 from kit.cases import cases
 from kit.foreign_files import write_list_with_pyiceberg, write_with_pyiceberg
 from kit.manifests import DAY, added, blocks, data_file, existing, write_list, write_manifest
+from kit.no_spark import no_spark
 from kit.storage import HookedStorage, MemoryStorage
 
 DATA, DELETES = ManifestContent.DATA, ManifestContent.DELETES
@@ -36,10 +37,6 @@ def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Both ways of decoding, which must not differ."""
     monkeypatch.setattr(manifest_lists, "chosen_decoder", lambda: (request.param, ""))
     return request.param
-
-
-def no_spark() -> Any:
-    raise AssertionError("Spark is started")
 
 
 def row(number: int = 0, **changes: Any) -> ManifestFile:

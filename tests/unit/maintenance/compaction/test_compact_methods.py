@@ -10,24 +10,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.errors import JobFailedError, UnsupportedError
 from icekeep.events import Event, Warned
 from icekeep.maintenance.compaction import job as compaction
-from icekeep.maintenance.compaction import methods, ordered
+from icekeep.maintenance.compaction import methods
 from icekeep.maintenance.compaction.estimate import RewriteMethod
 from icekeep.maintenance.compaction.job import compact, plan_compaction
-from icekeep.planning.spark.tasks import executor_slots
+from icekeep.planning.spark.workers import thread_workers
 from icekeep.spec.sorting import SortKey
 from icekeep.spec.types import LONG, STRING
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
-from icekeep.tables.scan import scan
+from icekeep.tables.scan import read_table
 from icekeep.tables.update_sort_order import update_sort_order
 from kit.columns import column, schema_of, table_of
 from kit.lake import Lake, events, multiset
+from kit.no_spark import no_spark
 from kit.spliced import chunks_found_in
 from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
 
@@ -49,10 +49,10 @@ def written(table: Table) -> list[pa.Table]:
     return [pq.read_table(urlparse(file.file_path).path, partitioning=None) for file in data_files(table)]
 
 
-def rows(table: Table, spark: SparkSession, *extra: str) -> Any:
+def rows(table: Table, *extra: str) -> Any:
     """All live rows as our scan reads them, with metadata columns if wanted."""
     names = [field.name for field in table.metadata.schema.fields]
-    return multiset(scan(table, spark, select=[*names, *extra]).toArrow())
+    return multiset(read_table(table, select=[*names, *extra]))
 
 
 def with_deletes(lake: Lake, format_version: int = 2) -> Table:
@@ -70,40 +70,36 @@ def with_deletes(lake: Lake, format_version: int = 2) -> Table:
 
 @pytest.mark.parametrize("format_version", [2, 3])
 @pytest.mark.parametrize("order", [None, "id DESC", "zorder(id, amount)"])
-def test_deletes_are_applied_and_every_other_row_stays(
-    lake: Lake, spark_session: SparkSession, format_version: int, order: str | None
-) -> None:
+def test_deletes_are_applied_and_every_other_row_stays(lake: Lake, format_version: int, order: str | None) -> None:
     table = with_deletes(lake, format_version)
     lineage = () if format_version == 2 else ("_row_id", "_last_updated_sequence_number")
-    before = rows(table, spark_session, *lineage)
-    result = compact(table, spark_session, sort_order=order, options=ALL | {"remove-dangling-deletes": "true"})
+    before = rows(table, *lineage)
+    result = compact(table, no_spark, sort_order=order, options=ALL | {"remove-dangling-deletes": "true"})
     after = lake.load()
     assert (result.rewritten_data_files_count, result.added_data_files_count) == (9, 3)
     assert (result.deleted_records_count, result.removed_delete_files_count) == (16, 3)
-    assert rows(after, spark_session, *lineage) == before
+    assert rows(after, *lineage) == before
     summary = after.metadata.current_snapshot.summary
     assert (summary["total-delete-files"], summary["total-records"]) == ("0", str(180 - 16))
 
 
-def test_a_file_is_a_candidate_for_the_share_of_its_rows_that_its_own_deletes_take(
-    lake: Lake, spark_session: SparkSession
-) -> None:
+def test_a_file_is_a_candidate_for_the_share_of_its_rows_that_its_own_deletes_take(lake: Lake) -> None:
     table = with_deletes(lake, 3)
     small = {"target-file-size-bytes": "3000", "min-file-size-bytes": "0"}
-    assert plan_compaction(table, spark_session, options=small).rewritten_data_files_count == 1
-    before = rows(table, spark_session)
-    result = compact(table, spark_session, options=small | {"delete-ratio-threshold": "0.1"})
+    assert plan_compaction(table, no_spark, options=small).rewritten_data_files_count == 1
+    before = rows(table)
+    result = compact(table, no_spark, options=small | {"delete-ratio-threshold": "0.1"})
     assert result.rewritten_data_files_count == 2
-    assert rows(lake.load(), spark_session) == before
-    assert compact(lake.load(), spark_session, options=small).rewritten_data_files_count == 0
+    assert rows(lake.load()) == before
+    assert compact(lake.load(), no_spark, options=small).rewritten_data_files_count == 0
 
 
-def test_sorted_files_say_so_where_the_order_is_the_tables(lake: Lake, spark_session: SparkSession) -> None:
+def test_sorted_files_say_so_where_the_order_is_the_tables(lake: Lake) -> None:
     table = update_sort_order(lake.filled(), [SortKey("kind", direction="desc"), SortKey("id")])
-    before = rows(table, spark_session)
-    result = compact(table, spark_session, strategy="sort")
+    before = rows(table)
+    result = compact(table, no_spark, strategy="sort")
     after = lake.load()
-    assert rows(after, spark_session) == before
+    assert rows(after) == before
     assert {file.sort_order_id for file in data_files(after)} == {1}
     for file in written(after):
         found = [
@@ -114,52 +110,33 @@ def test_sorted_files_say_so_where_the_order_is_the_tables(lake: Lake, spark_ses
         assert {kind for kind, _ in found} > {""}
     assert result.overlap_depth_before > result.overlap_depth_after == 1.0
     # PEERS 23: sizes ask for nothing now, and nothing is sorted again; after an append only what is new is.
-    assert compact(after, spark_session, strategy="sort").rewritten_data_files_count == 0
+    assert compact(after, no_spark, strategy="sort").rewritten_data_files_count == 0
 
 
-@pytest.mark.parametrize(("is_local", "rounds"), [(True, 1), (True, 2), (False, 1)])
-def test_several_threads_or_tasks_share_a_group_by_ranges_of_keys(
-    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, is_local: bool, rounds: int
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_several_threads_share_a_group_by_ranges_of_keys(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, rounds: int
 ) -> None:
     table = append(lake.create(partition_by=()), [events(n, 500) for n in range(8)])
-    if not is_local:
-        monkeypatch.setattr(ordered, "is_local", lambda _: False)
-        monkeypatch.setattr(ordered, "DRIVER_BYTES", 0)
-    slots = spark_session.sparkContext.defaultParallelism
+    slots = thread_workers().slots
     if rounds > 1:
         size_bytes = sum(file.file_size_in_bytes for file in data_files(table))
         monkeypatch.setattr(compaction, "BUDGET_BYTES", methods.ARROW_GROWTH * size_bytes // (rounds * slots) + 1)
-    before = rows(table, spark_session)
+    before = rows(table)
     target = {"target-file-size-bytes": "12000"}
-    result = compact(table, spark_session, sort_order="id", options=ALL | target)
-    assert result.added_data_files_count >= rounds * slots > 1
+    result = compact(table, no_spark, sort_order="id", options=ALL | target)
+    assert result.added_data_files_count >= rounds * slots
     ranges = sorted((file["id"][0].as_py(), file["id"][-1].as_py()) for file in written(lake.load()))
     assert all(high < low for (_, high), (low, _) in pairwise(ranges))
-    assert rows(lake.load(), spark_session) == before
+    assert rows(lake.load()) == before
 
 
-@pytest.mark.parametrize("order", ["kind NULLS LAST, id", "hilbert(id, amount)"])
-def test_a_group_above_the_budget_goes_through_sparks_shuffle(
-    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, order: str
-) -> None:
-    table = with_deletes(lake, 3)
-    before = rows(table, spark_session, "_row_id")
-    monkeypatch.setattr(compaction, "BUDGET_BYTES", 1000)
-    plan = plan_compaction(table, spark_session, sort_order=order, options=ALL)
-    assert {group.method for group in plan.groups} == {RewriteMethod.SHUFFLE}
-    result = compact(table, spark_session, sort_order=order, options=ALL)
-    assert result.deleted_records_count == 16
-    assert rows(lake.load(), spark_session, "_row_id") == before
-
-
-def test_row_groups_are_copied_where_the_user_wants_it_and_the_rows_are_the_same(
-    lake: Lake, spark_session: SparkSession
-) -> None:
+def test_row_groups_are_copied_where_the_user_wants_it_and_the_rows_are_the_same(lake: Lake) -> None:
     table = lake.filled()
     before = lake.rows()
-    plan = plan_compaction(table, spark_session, options={"stitch": "always"})
+    plan = plan_compaction(table, no_spark, options={"stitch": "always"})
     assert (plan.stitched_data_files_count, plan.reencoded_data_files_count) == (18, 0)
-    result = compact(table, spark_session, options={"stitch": "always"})
+    result = compact(table, no_spark, options={"stitch": "always"})
     assert (result.stitched_data_files_count, result.added_data_files_count) == (3, 3)
     assert lake.rows() == before
     [footer, *_] = [pq.read_metadata(urlparse(file.file_path).path) for file in data_files(lake.load())]
@@ -170,52 +147,50 @@ def test_row_groups_are_copied_where_the_user_wants_it_and_the_rows_are_the_same
 
 @pytest.mark.parametrize(("choice", "copied"), [("auto", {"text"}), ("never", set())])
 def test_columns_without_a_dictionary_are_copied_page_by_page_unless_the_user_says_never(
-    lake: Lake, spark_session: SparkSession, choice: str, copied: set[str]
+    lake: Lake, choice: str, copied: set[str]
 ) -> None:
     schema = schema_of(column(1, "n", LONG, required=True), column(2, "text", STRING))
     table = create_table(lake.catalog, ("db", "wide"), schema)
     numbers = np.random.default_rng(7)
     parts = [[{"n": n, "text": numbers.bytes(40).hex()} for n in range(1000)] for _ in range(6)]
     table = append(table, [table_of(schema, part) for part in parts])
-    before, olds = rows(table, spark_session), data_files(table)
-    compact(table, spark_session, options={"stitch": choice})
+    before, olds = rows(table), data_files(table)
+    compact(table, no_spark, options={"stitch": choice})
     after = lake.catalog.load(("db", "wide"))
     [new] = data_files(after)
     assert [chunks_found_in(table.storage, old.file_path, new.file_path) for old in olds] == [copied] * 6
-    assert rows(after, spark_session) == before
+    assert rows(after) == before
 
 
-def test_small_row_groups_are_merged_unless_the_user_says_otherwise(lake: Lake, spark_session: SparkSession) -> None:
-    plan = plan_compaction(lake.filled(), spark_session)
+def test_small_row_groups_are_merged_unless_the_user_says_otherwise(lake: Lake) -> None:
+    plan = plan_compaction(lake.filled(), no_spark)
     assert (plan.stitched_data_files_count, plan.reencoded_data_files_count) == (0, 18)
     assert {group.reason for group in plan.groups} == {"its row groups are smaller than 33,554,432 bytes"}
 
 
-def test_what_must_not_be_copied_is_refused_where_nothing_else_is_wanted(
-    lake: Lake, spark_session: SparkSession
-) -> None:
+def test_what_must_not_be_copied_is_refused_where_nothing_else_is_wanted(lake: Lake) -> None:
     table = with_deletes(lake)
     files = lake.files_on_disk()
     with pytest.raises(UnsupportedError, match="cannot be stitched: deletes reach it; give option stitch=auto"):
-        compact(table, spark_session, options=ALL | {"stitch": "always"})
+        compact(table, no_spark, options=ALL | {"stitch": "always"})
     assert lake.files_on_disk() == files
 
 
 def test_large_row_groups_are_copied_and_the_other_files_are_encoded_anew(
-    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = lake.create(partition_by=())
     table = append(table, [*(events(n, 3000) for n in range(4)), *(events(n, 10) for n in range(10, 14))])
     before = lake.rows()
     monkeypatch.setattr(methods, "STITCH_FLOOR_BYTES", 5_000)
-    [group] = plan_compaction(table, spark_session).groups
+    [group] = plan_compaction(table, no_spark).groups
     assert (group.method, group.stitched_files_count, group.files_count) == (RewriteMethod.STITCH, 4, 8)
-    result = compact(table, spark_session)
+    result = compact(table, no_spark)
     assert (result.stitched_data_files_count, result.added_data_files_count) == (1, 2)
     assert lake.rows() == before
 
 
-def test_the_start_is_held_by_a_tag_of_the_run_that_is_gone_in_the_end(lake: Lake, spark_session: SparkSession) -> None:
+def test_the_start_is_held_by_a_tag_of_the_run_that_is_gone_in_the_end(lake: Lake) -> None:
     table = lake.filled()
     start = table.metadata.current_snapshot_id
     held: list[dict[str, Any]] = []
@@ -224,48 +199,46 @@ def test_the_start_is_held_by_a_tag_of_the_run_that_is_gone_in_the_end(lake: Lak
         def on(self, event: Event) -> None:
             held.append({name: ref.snapshot_id for name, ref in lake.load().metadata.refs.items() if not ref.is_branch})
 
-    compact(table, spark_session, listener=Looker())
+    compact(table, no_spark, listener=Looker())
     names = {name for refs in held for name, snapshot in refs.items() if snapshot == start}
     assert len(names) == 1
     assert next(iter(names)).startswith("icekeep-rewrite-")
     assert set(lake.load().metadata.refs) == {"main"}
 
 
-def test_only_deletes_that_reach_nothing_are_left_to_remove(lake: Lake, spark_session: SparkSession) -> None:
+def test_only_deletes_that_reach_nothing_are_left_to_remove(lake: Lake) -> None:
     table = with_deletes(lake)
-    compact(table, spark_session, options=ALL)
-    before = rows(lake.load(), spark_session)
-    result = compact(lake.load(), spark_session, options={"remove-dangling-deletes": "true"})
+    compact(table, no_spark, options=ALL)
+    before = rows(lake.load())
+    result = compact(lake.load(), no_spark, options={"remove-dangling-deletes": "true"})
     total = lake.load().metadata.current_snapshot.summary["total-delete-files"]
     assert (result.rewritten_data_files_count, total) == (0, "0")
-    assert rows(lake.load(), spark_session) == before
+    assert rows(lake.load()) == before
 
 
-def test_the_estimate_is_in_the_result_beside_what_it_was(lake: Lake, spark_session: SparkSession) -> None:
+def test_the_estimate_is_in_the_result_beside_what_it_was(lake: Lake) -> None:
     table = with_deletes(lake)
-    plan = plan_compaction(table, spark_session, options=ALL)
-    result = compact(table, spark_session, options=ALL)
+    plan = plan_compaction(table, no_spark, options=ALL)
+    result = compact(table, no_spark, options=ALL)
     assert result.estimated == plan.estimated
     assert plan.estimated.read_bytes > plan.rewritten_bytes_count
     assert min(result.elapsed_ms, result.cpu_ms, result.peak_task_bytes) > 0
 
 
-def test_an_order_that_is_none_of_the_tables_is_made_and_a_warning_says_that_files_do_not_tell(
-    lake: Lake, spark_session: SparkSession
-) -> None:
+def test_an_order_that_is_none_of_the_tables_is_made_and_a_warning_says_that_files_do_not_tell(lake: Lake) -> None:
     ear = Ear()
-    compact(lake.filled(), spark_session, sort_order="id", listener=ear)
+    compact(lake.filled(), no_spark, sort_order="id", listener=ear)
     assert {file.sort_order_id for file in data_files(lake.load())} == {0}
     assert any(isinstance(event, Warned) and "none of the table's sort orders" in event.message for event in ear.heard)
 
 
-def test_no_file_of_the_run_is_left_beside_the_table(lake: Lake, spark_session: SparkSession) -> None:
-    compact(with_deletes(lake), spark_session, sort_order="id", options=ALL)
+def test_no_file_of_the_run_is_left_beside_the_table(lake: Lake) -> None:
+    compact(with_deletes(lake), no_spark, sort_order="id", options=ALL)
     assert [path for path in Path(lake.directory).rglob(".icekeep/**/*") if path.is_file()] == []
 
 
 def test_what_spark_cannot_do_for_one_group_does_not_stop_the_others(
-    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The package has a function of the module's name.
     execution: Any = import_module("icekeep.maintenance.compaction.execute")
@@ -282,28 +255,7 @@ def test_what_spark_cannot_do_for_one_group_does_not_stop_the_others(
     with pytest.raises(
         JobFailedError, match="Spark failed: ModuleNotFoundError: No module named 'pyarrow'; its files are as they were"
     ):
-        compact(table, spark_session)
+        compact(table, no_spark)
     partial = {"partial-progress.enabled": "true"}
-    result = compact(lake.load(), spark_session, options=partial)
+    result = compact(lake.load(), no_spark, options=partial)
     assert (result.status, result.rewritten_data_files_count, result.failed_data_files_count) == ("partial", 12, 6)
-
-
-def test_a_session_of_many_partitions_on_one_machine_changes_nothing_about_memory(
-    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """MAINTENANCE 1.5: with `spark.default.parallelism=400` each task had the 400th part of the machine, and refused files."""
-    table = append(lake.create(partition_by=()), [events(n, 500) for n in range(8)])
-    tasks: list[Any] = []
-    module = import_module("icekeep.maintenance.compaction.execute")
-    whole = module.whole_task
-
-    def noted(*arguments: Any) -> Any:
-        tasks.append(whole(*arguments))
-        return tasks[-1]
-
-    monkeypatch.setattr(module, "whole_task", noted)
-    monkeypatch.setattr(compaction, "parallelism", lambda _: 400)
-    result = compact(table, spark_session, sort_order="id", options=ALL | {"target-file-size-bytes": "12000"})
-    assert {(task.slots, task.is_local) for task in tasks} == {(executor_slots(spark_session), True)}
-    # As many threads at once as there are cores, not 400.
-    assert result.added_data_files_count < 100

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from pyiceberg.table import StaticTable
-from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.maintenance.compaction.job import compact
@@ -20,6 +19,7 @@ from icekeep.tables.refs import create_branch
 from kit.cases import chosen_of
 from kit.lake import Lake
 from kit.naive_scan import live_entries, scan_rows, spec_rows
+from kit.no_spark import no_spark
 from kit.told_tables import FORMATS, Told, by_our_scan, rows_of
 from kit.written_deletes import data_files
 
@@ -49,13 +49,13 @@ def arguments(told: Told, strategy: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", chosen_of(TABLES, (0, 1, 2, 3, 10, 11)))
-def test_no_row_is_lost_and_none_comes_back(lake: Lake, spark_session: SparkSession, seed: int) -> None:
+def test_no_row_is_lost_and_none_comes_back(lake: Lake, seed: int) -> None:
     """nimtable/iceberg-compaction PR #163, apache/iceberg #10312; and #6669: the second run does nothing."""
     told, strategy = Told(lake, seed, VERSIONS, KINDS), STRATEGIES[seed % len(STRATEGIES)]
     branch = told.lot.choice(("main", "main", "audit"))
     table = told.table if branch == "main" else create_branch(told.table, branch)
     ids = {row[1] for row in told.rows}
-    assert by_our_scan(table, spark_session, branch) == told.expected()
+    assert by_our_scan(table, branch) == told.expected()
     before = lineage(table, ids) if told.version == 3 else {}
     options = {
         "rewrite-all": "true",
@@ -65,10 +65,10 @@ def test_no_row_is_lost_and_none_comes_back(lake: Lake, spark_session: SparkSess
     if told.lot.random() < 0.3:
         options["output-spec-id"] = str(told.lot.choice(sorted(table.metadata.specs_by_id)))
     asked = {**arguments(told, strategy), "branch": branch}
-    result = compact(table, spark_session, options=options, **asked)
+    result = compact(table, no_spark, options=options, **asked)
     assert result.rewritten_data_files_count == len(data_files(table))
     after = lake.catalog.load(table.identifier)
-    assert by_our_scan(after, spark_session, branch) == told.expected()
+    assert by_our_scan(after, branch) == told.expected()
     if branch != "main":
         assert after.metadata.current_snapshot_id == table.metadata.current_snapshot_id
         return
@@ -78,7 +78,7 @@ def test_no_row_is_lost_and_none_comes_back(lake: Lake, spark_session: SparkSess
     else:
         check_by_pyiceberg(after, told)
     again = {**options, "rewrite-all": "false", "delete-file-threshold": "1"}
-    assert compact(after, spark_session, options=again, **asked).rewritten_data_files_count == 0
+    assert compact(after, no_spark, options=again, **asked).rewritten_data_files_count == 0
 
 
 def check_by_pyiceberg(table: Table, told: Told) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from icekeep.errors import IcekeepError, JobFailedError, UnavailableError
 from icekeep.events import SnapshotCommitted
@@ -14,9 +13,10 @@ from icekeep.maintenance.position_deletes import commits as position_commits
 from icekeep.maintenance.position_deletes import job as position_deletes
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from kit.lake import Lake
+from kit.no_spark import no_spark
 from kit.numbered_rows import deletes_of, gone, ids_of, made
 from kit.written_deletes import data_files, delete_positions
-from spark.test_compaction_beside_writers import Others
+from unit.maintenance.compaction.test_beside_writers import Others
 
 PARTIAL = {"partial-progress.enabled": "true", "partial-progress.max-commits": "3"}
 
@@ -36,12 +36,12 @@ def failing_from(number: int, function: Callable[..., Any], error: Exception) ->
 
 @pytest.mark.parametrize("error", [UnavailableError("the catalog is away"), ValueError("no such thing")])
 def test_a_compaction_whose_overlap_cannot_be_measured_is_done(
-    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, error: Exception
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     table = lake.filled()
     monkeypatch.setattr(compaction, "measured_overlap", failing_from(1, compaction.measured_overlap, error))
     others = Others(lambda: None)
-    result = compact(table, spark_session, sort_order="id", listener=others)
+    result = compact(table, no_spark, sort_order="id", listener=others)
     assert (result.status, result.commits_count, result.overlap_depth_after) == ("done", 1, None)
     assert result.overlap_depth_before is not None
     warning = others.warnings[-1]
@@ -50,7 +50,7 @@ def test_a_compaction_whose_overlap_cannot_be_measured_is_done(
 
 
 def test_a_compaction_that_has_committed_and_cannot_plan_the_rest_anew_is_partial(
-    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = lake.filled(commits=6, files=2)
     model = lake.rows()
@@ -58,12 +58,12 @@ def test_a_compaction_that_has_committed_and_cannot_plan_the_rest_anew_is_partia
 
     def another_run() -> None:
         others.off()
-        compact(lake.load(), spark_session, where="at < '2013-02-01T00:00:00+00:00'", options={"rewrite-all": "true"})
+        compact(lake.load(), no_spark, where="at < '2013-02-01T00:00:00+00:00'", options={"rewrite-all": "true"})
         again = failing_from(1, compaction.plan, JobFailedError("a manifest is broken; the table is broken"))
         monkeypatch.setattr(compaction, "plan", again)
 
     others = Others(another_run)
-    result = compact(table, spark_session, options={"rewrite-all": "true"}, listener=others)
+    result = compact(table, no_spark, options={"rewrite-all": "true"}, listener=others)
     assert (result.status, result.commits_count, result.failed_data_files_count) == ("partial", 1, len(first))
     assert result.rewritten_data_files_count == len(data_files(table)) - len(first)
     assert "a manifest is broken" in others.warnings[-1]
@@ -71,33 +71,33 @@ def test_a_compaction_that_has_committed_and_cannot_plan_the_rest_anew_is_partia
 
 
 def test_position_deletes_that_fail_after_the_conversion_make_the_run_partial(
-    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = gone(made(lake), 1, 6)
     failing = failing_from(1, position_deletes.plan, UnavailableError("the store is away"))
     monkeypatch.setattr(position_deletes, "plan", failing)
     others = Others(lambda: None)
-    result = rewrite_position_deletes(table, spark_session, convert_equality_deletes=True, listener=others)
+    result = rewrite_position_deletes(table, no_spark, convert_equality_deletes=True, listener=others)
     assert result.status == "partial"
     assert result.converted is not None
     assert result.converted.converted_equality_delete_files_count == 1
     assert others.warnings == ["equality deletes are converted, position deletes were not rewritten: the store is away"]
     after = lake.catalog.load(table.identifier)
-    assert (deletes_of(after), ids_of(after, spark_session)) == ([], [0, 2, 3, 4, 5, 7, 8, 9])
+    assert (deletes_of(after), ids_of(after)) == ([], [0, 2, 3, 4, 5, 7, 8, 9])
 
 
 def test_position_deletes_that_fail_and_nothing_was_converted_fail_the_run(
-    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = made(lake)
     monkeypatch.setattr(position_deletes, "plan", failing_from(1, position_deletes.plan, UnavailableError("away")))
     with pytest.raises(UnavailableError):
-        rewrite_position_deletes(table, spark_session, convert_equality_deletes=True)
+        rewrite_position_deletes(table, no_spark, convert_equality_deletes=True)
 
 
 @pytest.mark.parametrize("error", [IcekeepError("refused"), ValueError("broken")])
 def test_a_batch_of_position_deletes_that_fails_after_one_landed_makes_the_run_partial(
-    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, error: Exception
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     table = lake.filled(commits=3)
     for number in range(6):
@@ -112,7 +112,7 @@ def test_a_batch_of_position_deletes_that_fails_after_one_landed_makes_the_run_p
             heard.append(event)
 
     options = PARTIAL | {"partial-progress.max-failed-commits": "0", "rewrite-all": "true"}
-    result = rewrite_position_deletes(table, spark_session, options=options, listener=Ear())
+    result = rewrite_position_deletes(table, no_spark, options=options, listener=Ear())
     assert (result.status, result.commits_count) == ("partial", 1)
     planned_count = 6 * len(data_files(table))
     assert result.rewritten_delete_files_count + result.failed_delete_files_count == planned_count

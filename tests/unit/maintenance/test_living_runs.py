@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT
@@ -21,6 +20,7 @@ from icekeep.maintenance.runs import DEAD_AFTER_MS, living_runs, sweep_runs
 from icekeep.maintenance.start_tag import TAG_PREFIX
 from icekeep.runtime import SYSTEM
 from kit.lake import Lake
+from kit.no_spark import no_spark
 from kit.numbered_rows import gone, made
 from kit.runtime import FakeRuntime
 from kit.written_deletes import data_files, delete_positions
@@ -57,7 +57,6 @@ def test_a_job_is_alive_until_its_commit_and_its_new_files_bear_its_name(
     module: Any,
     is_held: bool,
     lake: Lake,
-    spark_session: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table = fill(lake)
@@ -84,7 +83,7 @@ def test_a_job_is_alive_until_its_commit_and_its_new_files_bear_its_name(
         return committed(base, change, **arguments)
 
     monkeypatch.setattr(module, "commit", commit)
-    result = job(table, spark_session, runtime=SYSTEM)
+    result = job(table, no_spark, runtime=SYSTEM)
     assert len(alive) == 1
     assert result is not None
     assert living_runs(table, SYSTEM) == frozenset()

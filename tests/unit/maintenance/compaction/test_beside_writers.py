@@ -8,7 +8,6 @@ import random  # noqa: TID251 - seeded: the same tables in every run
 from collections.abc import Callable, Iterable
 
 import pytest
-from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.events import Event, StepAdvanced, Warned
@@ -18,6 +17,7 @@ from icekeep.spec.metadata_columns import FILE, LAST_UPDATED_SEQUENCE_NUMBER, PO
 from kit.cases import chosen_of
 from kit.lake import Lake
 from kit.naive_scan import live_entries, scan_rows
+from kit.no_spark import no_spark
 from kit.told_tables import Told, by_our_scan
 from kit.written_deletes import data_files, delete_by_vector
 
@@ -84,7 +84,7 @@ def storage_list(table: Table, directory: str) -> Iterable[str]:
 
 
 @pytest.mark.parametrize("seed", chosen_of(TABLES, (0, 1, 2, 3)))
-def test_no_row_comes_back_and_nothing_is_rewritten_in_vain(lake: Lake, spark_session: SparkSession, seed: int) -> None:
+def test_no_row_comes_back_and_nothing_is_rewritten_in_vain(lake: Lake, seed: int) -> None:
     """StarRocks #77709, nimtable/iceberg-compaction PR #163, apache/iceberg #10312."""
     busy = Busy(lake, seed)
     others = Others(lambda: busy.act(MEANWHILE, 3))
@@ -97,9 +97,9 @@ def test_no_row_comes_back_and_nothing_is_rewritten_in_vain(lake: Lake, spark_se
         "partial-progress.enabled": busy.lot.choice(("true", "false")),
     }
     sort_order = None if order is None else order.format(*busy.lot.sample(names, 2))
-    result = compact(busy.table, spark_session, sort_order=sort_order, options=options, listener=others)
+    result = compact(busy.table, no_spark, sort_order=sort_order, options=options, listener=others)
     after = lake.catalog.load(busy.table.identifier)
-    assert by_our_scan(after, spark_session) == busy.expected()
+    assert by_our_scan(after) == busy.expected()
     anew = [warning for warning in others.warnings if "planned anew" in warning]
     assert bool(anew) is bool(result.planned_anew_files_count)
     # The one thing that cannot be carried over: rows on their way to another spec, and equality deletes for they may be there.
@@ -112,16 +112,14 @@ def test_no_row_comes_back_and_nothing_is_rewritten_in_vain(lake: Lake, spark_se
 
 
 @pytest.mark.parametrize(("version", "sort_order"), [(2, None), (2, "number, kind"), (3, None), (3, "number, kind")])
-def test_deletes_are_carried_over(
-    lake: Lake, spark_session: SparkSession, version: int, sort_order: str | None
-) -> None:
+def test_deletes_are_carried_over(lake: Lake, version: int, sort_order: str | None) -> None:
     """Into position delete files and into vectors, of files whose rows keep their order and of sorted ones."""
     seed = next(seed for seed in range(100, 200) if random.Random(seed).choice((2, 2, 3, 3)) == version)
     busy = Busy(lake, seed)
     others = Others(lambda: busy.act(("positions",), 3))
-    result = compact(busy.table, spark_session, sort_order=sort_order, options={"rewrite-all": "true"}, listener=others)
+    result = compact(busy.table, no_spark, sort_order=sort_order, options={"rewrite-all": "true"}, listener=others)
     after = lake.catalog.load(busy.table.identifier)
-    assert by_our_scan(after, spark_session) == busy.expected()
+    assert by_our_scan(after) == busy.expected()
     new = {file.file_path for file in data_files(after)}
     deletes = [e for e in live_entries(after) if e.data_file.content is FileContent.POSITION_DELETES]
     carried = [e for e in deletes if e.data_file.referenced_data_file in new]
@@ -131,7 +129,7 @@ def test_deletes_are_carried_over(
     assert not list(storage_list(after, ".icekeep"))
 
 
-def test_a_group_whose_files_are_gone_is_planned_anew_alone(lake: Lake, spark_session: SparkSession) -> None:
+def test_a_group_whose_files_are_gone_is_planned_anew_alone(lake: Lake) -> None:
     table = lake.filled(commits=6, files=2)
     model = lake.rows()
     first = {file.file_path for file in data_files(table) if "at_month=2013-01" in file.file_path}
@@ -139,10 +137,10 @@ def test_a_group_whose_files_are_gone_is_planned_anew_alone(lake: Lake, spark_se
 
     def another_run() -> None:
         others.off()
-        compact(lake.load(), spark_session, where="at < '2013-02-01T00:00:00+00:00'", options={"rewrite-all": "true"})
+        compact(lake.load(), no_spark, where="at < '2013-02-01T00:00:00+00:00'", options={"rewrite-all": "true"})
 
     others = Others(another_run)
-    result = compact(table, spark_session, options={"rewrite-all": "true"}, listener=others)
+    result = compact(table, no_spark, options={"rewrite-all": "true"}, listener=others)
     assert lake.rows() == model
     assert (result.status, result.planned_anew_files_count) == ("done", len(first))
     assert any(f"{len(first)} data files are planned anew" in warning for warning in others.warnings)

@@ -13,7 +13,6 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 from pyroaring import BitMap64
-from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
@@ -43,21 +42,17 @@ from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from icekeep.tables.refs import create_branch
 from icekeep.tables.rollback import rollback_to_snapshot
-from icekeep.tables.scan import scan
+from icekeep.tables.scan import read_table
 from icekeep.tables.update_spec import update_spec
 from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.deletes import AddDeleteFile
 from kit.lake import SCHEMA, Lake, events, multiset
 from kit.naive_scan import live_entries, scan_rows
+from kit.no_spark import no_spark
 from kit.written_deletes import data_files, delete_by_vector, delete_positions
 
 NAMES = count()
 PATH_ID = DELETE_FILE_PATH.field_id
-
-
-@pytest.fixture(scope="module")
-def spark(spark_session: SparkSession) -> SparkSession:
-    return spark_session
 
 
 def deletes_of(table: Table) -> list[DataFile]:
@@ -65,18 +60,18 @@ def deletes_of(table: Table) -> list[DataFile]:
     return [file for file in files if file.content is FileContent.POSITION_DELETES]
 
 
-def ours(lake: Lake, spark: SparkSession) -> Counter[str]:
-    return multiset(scan(lake.load(), spark).toArrow())
+def ours(lake: Lake) -> Counter[str]:
+    return multiset(read_table(lake.load()))
 
 
-def check(lake: Lake, spark: SparkSession, before: Counter[str], **arguments: Any) -> Table:
+def check(lake: Lake, before: Counter[str], **arguments: Any) -> Table:
     """No row changed, for us and, where it can read them, for PyIceberg; and a second run finds nothing to do."""
     table = lake.load()
-    assert ours(lake, spark) == before
+    assert ours(lake) == before
     if table.metadata.format_version < 3 and all(file.file_format != "AVRO" for file in deletes_of(table)):
         assert lake.rows() == before
     assert multiset(scan_rows(table)) == before
-    again = rewrite_position_deletes(table, spark, **arguments)
+    again = rewrite_position_deletes(table, no_spark, **arguments)
     assert again == replace(RewritePositionDeletesResult(), elapsed_ms=again.elapsed_ms)
     assert lake.load().metadata.current_snapshot_id == table.metadata.current_snapshot_id
     return table
@@ -138,18 +133,16 @@ class Meanwhile:
 
 
 @pytest.mark.parametrize("file_format", ["PARQUET", "ORC", "AVRO"])
-def test_merged_by_partition_each_partition_has_one_file_with_all_positions_once(
-    lake: Lake, spark: SparkSession, file_format: str
-) -> None:
+def test_merged_by_partition_each_partition_has_one_file_with_all_positions_once(lake: Lake, file_format: str) -> None:
     table = lake.filled(write__delete__granularity="partition", write__delete__format__default=file_format.lower())
     table = many(table, file_format=file_format)
-    before = ours(lake, spark)
-    seen = plan_rewrite_position_deletes(table, spark)
-    result = rewrite_position_deletes(table, spark)
+    before = ours(lake)
+    seen = plan_rewrite_position_deletes(table, no_spark)
+    result = rewrite_position_deletes(table, no_spark)
     assert (result.rewritten_delete_files_count, result.added_delete_files_count) == (18, 3)
     assert (seen.rewritten_delete_files_count, seen.rewritten_bytes_count) == (18, result.rewritten_bytes_count)
     assert [group.files_count for group in seen.groups] == [6, 6, 6]
-    table = check(lake, spark, before)
+    table = check(lake, before)
     newest = {}
     for entry in live_entries(table):
         if entry.data_file.content is FileContent.POSITION_DELETES:
@@ -167,36 +160,34 @@ def test_merged_by_partition_each_partition_has_one_file_with_all_positions_once
     assert table.metadata.current_snapshot.summary["total-position-deletes"] == str(3 * 36)
 
 
-def test_merged_by_file_each_data_file_has_one_file_that_says_so(lake: Lake, spark: SparkSession) -> None:
+def test_merged_by_file_each_data_file_has_one_file_that_says_so(lake: Lake) -> None:
     table = many(lake.filled(commits=3), rounds=5)
-    before = ours(lake, spark)
-    result = rewrite_position_deletes(table, spark)
+    before = ours(lake)
+    result = rewrite_position_deletes(table, no_spark)
     assert (result.rewritten_delete_files_count, result.added_delete_files_count) == (15, 9)
-    table = check(lake, spark, before)
+    table = check(lake, before)
     assert {file.referenced_data_file for file in deletes_of(table)} == {f.file_path for f in data_files(table)}
     assert result.added_bytes_count == sum(file.file_size_in_bytes for file in deletes_of(table))
 
 
-def test_files_that_are_alone_for_their_data_file_are_left_and_others_are_merged(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_files_that_are_alone_for_their_data_file_are_left_and_others_are_merged(lake: Lake) -> None:
     table = lake.filled(commits=1, files=9)
     paths = [file.file_path for file in data_files(table)]
     for path in paths:
         table = delete_positions(table, [(path, 1)])
-    assert rewrite_position_deletes(table, spark).commits_count == 0
+    assert rewrite_position_deletes(table, no_spark).commits_count == 0
     for path in paths[:3]:
         table = delete_positions(table, [(path, 2)])
-    before = ours(lake, spark)
-    result = rewrite_position_deletes(table, spark)
+    before = ours(lake)
+    result = rewrite_position_deletes(table, no_spark)
     assert (result.rewritten_delete_files_count, result.added_delete_files_count) == (6, 3)
-    check(lake, spark, before)
-    everything = rewrite_position_deletes(lake.load(), spark, options={"rewrite-all": "true"})
+    check(lake, before)
+    everything = rewrite_position_deletes(lake.load(), no_spark, options={"rewrite-all": "true"})
     assert (everything.rewritten_delete_files_count, everything.added_delete_files_count) == (9, 9)
-    check(lake, spark, before)
+    check(lake, before)
 
 
-def test_values_of_deleted_rows_are_carried_in_files_of_their_own(lake: Lake, spark: SparkSession) -> None:
+def test_values_of_deleted_rows_are_carried_in_files_of_their_own(lake: Lake) -> None:
     table = lake.filled(commits=1, files=2, write__delete__granularity="partition")
     schema = table.metadata.schema
     kept = StructType(tuple(replace(field, required=False) for field in schema.fields[:2]))
@@ -205,10 +196,10 @@ def test_values_of_deleted_rows_are_carried_in_files_of_their_own(lake: Lake, sp
     table = added(table, (a, 1), (a, 3), row_type=kept, rows=[{"id": 7, "kind": "y"}, {"id": 3, "kind": "x"}])
     for pairs in ([(a, 3)], [(b, 5), (a, 2)], [(b, 1), (b, 6)]):
         table = added(table, *pairs)
-    before = ours(lake, spark)
-    result = rewrite_position_deletes(table, spark)
+    before = ours(lake)
+    result = rewrite_position_deletes(table, no_spark)
     assert (result.rewritten_delete_files_count, result.added_delete_files_count) == (5, 2)
-    table = check(lake, spark, before)
+    table = check(lake, before)
     plain, valued = sorted(
         (pq.read_table(table.storage.open(file.file_path)) for file in deletes_of(table)), key=lambda t: t.num_columns
     )
@@ -219,9 +210,7 @@ def test_values_of_deleted_rows_are_carried_in_files_of_their_own(lake: Lake, sp
     assert not valued.schema.field("row").nullable
 
 
-def test_values_of_deleted_rows_in_files_for_one_data_file_are_left_by_a_second_run(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_values_of_deleted_rows_in_files_for_one_data_file_are_left_by_a_second_run(lake: Lake) -> None:
     table = lake.filled(commits=1, files=5)
     schema = table.metadata.schema
     kept = StructType(tuple(replace(field, required=False) for field in schema.fields[:1]))
@@ -229,16 +218,16 @@ def test_values_of_deleted_rows_in_files_for_one_data_file_are_left_by_a_second_
         table = added(table, (file.file_path, 3), row_type=kept, rows=[{"id": 3}])
         table = added(table, (file.file_path, 4))
     # They are as they would come out.
-    assert rewrite_position_deletes(table, spark).commits_count == 0
+    assert rewrite_position_deletes(table, no_spark).commits_count == 0
     for file in data_files(table):
         table = added(table, (file.file_path, 5), row_type=kept, rows=[{"id": 5}])
-    before = ours(lake, spark)
-    result = rewrite_position_deletes(table, spark)
+    before = ours(lake)
+    result = rewrite_position_deletes(table, no_spark)
     assert (result.rewritten_delete_files_count, result.added_delete_files_count) == (10, 5)
-    check(lake, spark, before)
+    check(lake, before)
 
 
-def test_what_reaches_no_data_file_is_dropped_and_counted(lake: Lake, spark: SparkSession) -> None:
+def test_what_reaches_no_data_file_is_dropped_and_counted(lake: Lake) -> None:
     """apache/iceberg #6126: dangling deletes stay for ever."""
     table = lake.filled(commits=1, files=4, write__delete__granularity="partition")
     paths = [file.file_path for file in data_files(table)]
@@ -247,71 +236,71 @@ def test_what_reaches_no_data_file_is_dropped_and_counted(lake: Lake, spark: Spa
     table = delete_positions(table, [(paths[0], 9)])
     gone = tuple(e for e in live_entries(table) if e.data_file.file_path in paths[:2])
     table = commit(table, RemoveData(gone)).table
-    before = ours(lake, spark)
-    seen = plan_rewrite_position_deletes(table, spark)
+    before = ours(lake)
+    seen = plan_rewrite_position_deletes(table, no_spark)
     assert seen.removed_dangling_delete_files_count == 1
-    result = rewrite_position_deletes(table, spark)
+    result = rewrite_position_deletes(table, no_spark)
     assert result.removed_dangling_delete_files_count == 1
     assert (result.rewritten_delete_files_count, result.removed_dangling_positions_count) == (5, 10)
-    table = check(lake, spark, before)
+    table = check(lake, before)
     assert sum(file.record_count for file in deletes_of(table)) == 10
     table = commit(table, RemoveData(tuple(e for e in live_entries(table) if e.data_file.file_path in paths))).table
-    result = rewrite_position_deletes(table, spark)
+    result = rewrite_position_deletes(table, no_spark)
     assert (result.removed_dangling_delete_files_count, result.commits_count) == (1, 1)
     assert live_entries(lake.load()) == []
 
 
-def test_groups_are_of_one_spec_and_partition(lake: Lake, spark: SparkSession) -> None:
+def test_groups_are_of_one_spec_and_partition(lake: Lake) -> None:
     table = many(lake.filled(commits=3, files=2, write__delete__granularity="partition"), rounds=5)
     table = update_spec(table, [RemovePartitionField("at_month"), AddPartitionField("kind")])
     table = append(table, [events(100), events(101)])
     table = many(table, rounds=5)
-    before = ours(lake, spark)
-    result = rewrite_position_deletes(table, spark)
+    before = ours(lake)
+    result = rewrite_position_deletes(table, no_spark)
     partitions = Counter((f.spec_id, f.partition) for f in deletes_of(lake.load()))
     assert set(partitions.values()) == {1}
     assert {spec_id for spec_id, _ in partitions} == {0, 1}
     assert result.added_delete_files_count == len(partitions)
-    check(lake, spark, before)
+    check(lake, before)
 
 
-def test_a_filter_chooses_partitions_and_a_branch_is_rewritten_alone(lake: Lake, spark: SparkSession) -> None:
+def test_a_filter_chooses_partitions_and_a_branch_is_rewritten_alone(lake: Lake) -> None:
     table = many(lake.filled(commits=3, write__delete__granularity="partition"))
     table = create_branch(table, "audit")
     main = table.metadata.current_snapshot_id
     where = "at >= '2013-02-01' and at < '2013-03-01'"
-    result = rewrite_position_deletes(table, spark, where=where, branch="audit")
+    result = rewrite_position_deletes(table, no_spark, where=where, branch="audit")
     assert (result.rewritten_delete_files_count, result.added_delete_files_count) == (6, 1)
     table = lake.load()
     assert table.metadata.current_snapshot_id == main
-    before = ours(lake, spark)
-    assert multiset(scan(table, spark, ref="audit").toArrow()) == before
-    assert rewrite_position_deletes(table, spark, where=where, branch="audit").commits_count == 0
-    assert rewrite_position_deletes(table, spark, branch="audit").rewritten_delete_files_count == 12
+    before = ours(lake)
+    assert multiset(read_table(table, ref="audit")) == before
+    assert rewrite_position_deletes(table, no_spark, where=where, branch="audit").commits_count == 0
+    assert rewrite_position_deletes(table, no_spark, branch="audit").rewritten_delete_files_count == 12
 
 
-def test_a_table_without_position_deletes_is_left_alone(lake: Lake, spark: SparkSession) -> None:
+def test_a_table_without_position_deletes_is_left_alone(lake: Lake) -> None:
     for version in (1, 2, 3):
         table = create_table(lake.catalog, ("db", f"v{version}"), SCHEMA, format_version=version)
-        assert rewrite_position_deletes(table, spark).commits_count == 0
+        assert rewrite_position_deletes(table, no_spark).commits_count == 0
         table = append(table, [events(1)])
-        assert rewrite_position_deletes(table, spark, options={"rewrite-all": "true"}).commits_count == 0
+        assert rewrite_position_deletes(table, no_spark, options={"rewrite-all": "true"}).commits_count == 0
 
 
-def test_in_version_3_position_delete_files_become_one_vector_a_data_file(lake: Lake, spark: SparkSession) -> None:
+def test_in_version_3_position_delete_files_become_one_vector_a_data_file(lake: Lake) -> None:
     table = many(lake.filled(commits=3), rounds=3)
     table = upgrade_format_version(table, 3)
     with_vector = data_files(table)[0].file_path
     table = delete_by_vector_of_all(table, with_vector, 11)
     old = [file for file in deletes_of(table) if is_deletion_vector(file)]
-    before = ours(lake, spark)
-    seen = plan_rewrite_position_deletes(table, spark)
+    before = ours(lake)
+    seen = plan_rewrite_position_deletes(table, no_spark)
     assert (seen.becomes, seen.rewritten_delete_files_count) == ("vectors", 9)
-    result = rewrite_position_deletes(table, spark)
+    result = rewrite_position_deletes(table, no_spark)
     assert (result.rewritten_delete_files_count, result.added_delete_files_count) == (9, 8)
     # Two positions a commit, of three commits: one vector holds them already.
     assert result.replaced_positions_count == 5
-    table = check(lake, spark, before)
+    table = check(lake, before)
     vectors = deletes_of(table)
     assert all(map(is_deletion_vector, vectors))
     assert {file.referenced_data_file for file in vectors} == {file.file_path for file in data_files(table)}
@@ -321,107 +310,107 @@ def test_in_version_3_position_delete_files_become_one_vector_a_data_file(lake: 
     assert result.added_bytes_count == sum(f.content_size_in_bytes or 0 for f in vectors if f not in old)
 
 
-def test_vectors_of_data_files_that_are_gone_are_dropped(lake: Lake, spark: SparkSession) -> None:
+def test_vectors_of_data_files_that_are_gone_are_dropped(lake: Lake) -> None:
     table = lake.filled(commits=1, files=2, format_version=3)
     a, b = (file.file_path for file in data_files(table))
     table = delete_by_vector(delete_by_vector(table, a, [1]), b, [2])
     table = commit(table, RemoveData(tuple(e for e in live_entries(table) if e.data_file.file_path == a))).table
-    before = ours(lake, spark)
-    result = rewrite_position_deletes(table, spark)
+    before = ours(lake)
+    result = rewrite_position_deletes(table, no_spark)
     assert result.removed_dangling_delete_files_count == 1
-    table = check(lake, spark, before)
+    table = check(lake, before)
     assert [file.referenced_data_file for file in deletes_of(table)] == [b]
 
 
 @pytest.mark.parametrize("granularity", ["file", "partition"])
-def test_large_groups_are_shared_by_tasks(lake: Lake, spark: SparkSession, granularity: str, monkeypatch: Any) -> None:
+def test_large_groups_are_shared_by_tasks(lake: Lake, granularity: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(planner, "_FILES_A_TASK", 4)
     monkeypatch.setattr(import_module("icekeep.maintenance.position_deletes.execute"), "_DRIVER_FILES_COUNT", 0)
     table = many(lake.filled(commits=1, files=7, write__delete__granularity=granularity), rounds=12)
-    before = ours(lake, spark)
-    result = rewrite_position_deletes(table, spark)
+    before = ours(lake)
+    result = rewrite_position_deletes(table, no_spark)
     assert result.added_delete_files_count == (7 if granularity == "file" else 1)
     names = {Path(file.file_path).name[:5] for file in deletes_of(lake.load())}
     assert len(names) == (3 if granularity == "file" else 1)
-    check(lake, spark, before)
+    check(lake, before)
 
 
-def test_partial_progress_commits_in_batches(lake: Lake, spark: SparkSession) -> None:
+def test_partial_progress_commits_in_batches(lake: Lake) -> None:
     table = many(lake.filled(commits=3))
-    before = ours(lake, spark)
+    before = ours(lake)
     options = {"partial-progress.enabled": "true", "partial-progress.max-commits": "2"}
-    result = rewrite_position_deletes(table, spark, options=options)
+    result = rewrite_position_deletes(table, no_spark, options=options)
     assert (result.commits_count, result.status, result.rewritten_delete_files_count) == (2, "done", 18)
-    check(lake, spark, before)
+    check(lake, before)
 
 
-def test_a_file_that_cannot_be_read_fails_the_run_and_leaves_nothing(lake: Lake, spark: SparkSession) -> None:
+def test_a_file_that_cannot_be_read_fails_the_run_and_leaves_nothing(lake: Lake) -> None:
     table = many(lake.filled(commits=3))
     broken = Path(urlparse(deletes_of(table)[0].file_path).path)
     whole = broken.read_bytes()
     broken.write_bytes(whole[: len(whole) // 2])
     on_disk = lake.content_on_disk()
     with pytest.raises(JobFailedError, match="cannot rewrite 6 delete files of partition"):
-        rewrite_position_deletes(table, spark)
+        rewrite_position_deletes(table, no_spark)
     assert lake.content_on_disk() == on_disk
-    result = rewrite_position_deletes(table, spark, options={"partial-progress.enabled": "true"})
+    result = rewrite_position_deletes(table, no_spark, options={"partial-progress.enabled": "true"})
     assert (result.status, result.rewritten_delete_files_count, result.failed_delete_files_count) == ("partial", 12, 6)
     broken.write_bytes(whole)
-    assert rewrite_position_deletes(lake.load(), spark).rewritten_delete_files_count == 6
+    assert rewrite_position_deletes(lake.load(), no_spark).rewritten_delete_files_count == 6
 
 
-def test_a_rollback_that_revives_a_data_file_makes_its_group_planned_anew(lake: Lake, spark: SparkSession) -> None:
+def test_a_rollback_that_revives_a_data_file_makes_its_group_planned_anew(lake: Lake) -> None:
     """Deletes that were dropped as dangling are not lost; nobody's rows come back."""
     table = many(lake.filled(commits=3, write__delete__granularity="partition"))
-    before, head = ours(lake, spark), table.metadata.current_snapshot_id
+    before, head = ours(lake), table.metadata.current_snapshot_id
     victim = data_files(table)[0]
     gone = tuple(e for e in live_entries(table) if e.data_file.file_path == victim.file_path)
     table = commit(table, RemoveData(gone)).table
     listener = Meanwhile(lambda: rollback_to_snapshot(lake.load(), head))
-    result = rewrite_position_deletes(table, spark, listener=listener)
+    result = rewrite_position_deletes(table, no_spark, listener=listener)
     assert "is live, and deletes of its rows were dropped; plan again" in listener.warnings[0]
     assert (result.commits_count, result.removed_dangling_positions_count) == (1, 0)
     # The two groups that nothing happened to were not written again.
     assert result.rewritten_delete_files_count == 18
-    table = check(lake, spark, before)
+    table = check(lake, before)
     assert len(lake_delete_files(lake)) == 18 + 3
 
 
-def test_others_that_rewrite_the_same_files_are_no_harm(lake: Lake, spark: SparkSession) -> None:
+def test_others_that_rewrite_the_same_files_are_no_harm(lake: Lake) -> None:
     table = many(lake.filled(commits=3, write__delete__granularity="partition"))
-    before = ours(lake, spark)
-    listener = Meanwhile(lambda: rewrite_position_deletes(lake.load(), spark))
-    result = rewrite_position_deletes(table, spark, listener=listener)
+    before = ours(lake)
+    listener = Meanwhile(lambda: rewrite_position_deletes(lake.load(), no_spark))
+    result = rewrite_position_deletes(table, no_spark, listener=listener)
     assert (result.commits_count, result.rewritten_delete_files_count) == (0, 0)
-    check(lake, spark, before)
+    check(lake, before)
     assert len(lake_delete_files(lake)) == 18 + 3
 
 
-def test_a_vector_that_others_add_meanwhile_stands_for_its_data_file(lake: Lake, spark: SparkSession) -> None:
+def test_a_vector_that_others_add_meanwhile_stands_for_its_data_file(lake: Lake) -> None:
     table = upgrade_format_version(many(lake.filled(commits=3), rounds=2), 3)
     victim = data_files(table)[0].file_path
-    before = ours(lake, spark)
+    before = ours(lake)
     listener = Meanwhile(lambda: delete_by_vector_of_all(lake.load(), victim, 13))
-    result = rewrite_position_deletes(table, spark, listener=listener)
+    result = rewrite_position_deletes(table, no_spark, listener=listener)
     assert "was given a deletion vector by others" in listener.warnings[0]
     assert result.added_delete_files_count == 8
     table = lake.load()
     (vector,) = (file for file in deletes_of(table) if file.referenced_data_file == victim)
     assert [*read_deletion_vector(table.storage, vector)] == [0, 1, 13]
-    after = ours(lake, spark)
+    after = ours(lake)
     assert (before - after).total() == 1
-    check(lake, spark, after)
+    check(lake, after)
 
 
-def test_compaction_that_removes_data_files_meanwhile_is_no_conflict(lake: Lake, spark: SparkSession) -> None:
+def test_compaction_that_removes_data_files_meanwhile_is_no_conflict(lake: Lake) -> None:
     table = many(lake.filled(commits=3, write__delete__granularity="partition"))
-    before = ours(lake, spark)
-    listener = Meanwhile(lambda: compact(lake.load(), spark, options={"rewrite-all": "true"}))
-    rewrite_position_deletes(table, spark, listener=listener)
-    check(lake, spark, before)
+    before = ours(lake)
+    listener = Meanwhile(lambda: compact(lake.load(), no_spark, options={"rewrite-all": "true"}))
+    rewrite_position_deletes(table, no_spark, listener=listener)
+    check(lake, before)
     # New files may lie between the bounds of what is left; its rows say that they are for none of them.
-    rewrite_position_deletes(lake.load(), spark, options={"rewrite-all": "true"})
-    assert deletes_of(check(lake, spark, before)) == []
+    rewrite_position_deletes(lake.load(), no_spark, options={"rewrite-all": "true"})
+    assert deletes_of(check(lake, before)) == []
 
 
 @pytest.mark.parametrize(
@@ -434,21 +423,21 @@ def test_compaction_that_removes_data_files_meanwhile_is_no_conflict(lake: Lake,
     ],
 )
 def test_options_that_iceberg_does_not_take_are_refused(
-    lake: Lake, spark: SparkSession, options: dict[str, str], error: type[Exception]
+    lake: Lake, options: dict[str, str], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        rewrite_position_deletes(lake.filled(commits=1), spark, options=options)
+        rewrite_position_deletes(lake.filled(commits=1), no_spark, options=options)
 
 
-def test_a_property_that_is_wrong_is_refused(lake: Lake, spark: SparkSession) -> None:
+def test_a_property_that_is_wrong_is_refused(lake: Lake) -> None:
     with pytest.raises(UsageError, match=r"write\.delete\.granularity"):
-        rewrite_position_deletes(lake.filled(commits=1, write__delete__granularity="row"), spark)
+        rewrite_position_deletes(lake.filled(commits=1, write__delete__granularity="row"), no_spark)
 
 
-def test_fewer_files_than_min_input_files_are_left(lake: Lake, spark: SparkSession) -> None:
+def test_fewer_files_than_min_input_files_are_left(lake: Lake) -> None:
     table = many(lake.filled(commits=1, write__delete__granularity="partition"), rounds=4)
-    assert rewrite_position_deletes(table, spark).commits_count == 0
-    result = rewrite_position_deletes(table, spark, options={"min-input-files": "4"})
+    assert rewrite_position_deletes(table, no_spark).commits_count == 0
+    result = rewrite_position_deletes(table, no_spark, options={"min-input-files": "4"})
     assert (result.rewritten_delete_files_count, result.added_delete_files_count) == (4, 1)
 
 

@@ -5,7 +5,6 @@ from urllib.parse import urlparse
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
@@ -15,33 +14,34 @@ from icekeep.maintenance.compaction.job import compact, plan_compaction
 from icekeep.tables.append import append
 from icekeep.tables.refs import create_branch, create_tag
 from kit.lake import EVENTS, SCHEMA, Lake, events, multiset
+from kit.no_spark import no_spark
 
 
 def live_files(lake: Lake) -> list[str]:
     return [task.file.file_path for task in lake.foreign().scan().plan_files()]
 
 
-def test_small_files_become_one_a_partition_and_no_row_changes(any_lake: Lake, spark_session: SparkSession) -> None:
+def test_small_files_become_one_a_partition_and_no_row_changes(any_lake: Lake) -> None:
     table = any_lake.filled()
     before = any_lake.rows()
-    result = compact(table, spark_session)
+    result = compact(table, no_spark)
     assert (result.rewritten_data_files_count, result.added_data_files_count, result.commits_count) == (18, 3, 1)
     assert any_lake.rows() == before
     assert len(live_files(any_lake)) == 3
     assert result.added_bytes_count == any_lake.foreign().inspect.files()["file_size_in_bytes"].to_pandas().sum()
 
 
-def test_a_second_run_does_nothing(lake: Lake, spark_session: SparkSession) -> None:
-    compact(lake.filled(), spark_session)
+def test_a_second_run_does_nothing(lake: Lake) -> None:
+    compact(lake.filled(), no_spark)
     before = lake.load().metadata_location
-    result = compact(lake.load(), spark_session)
+    result = compact(lake.load(), no_spark)
     assert result.rewritten_data_files_count == 0
     assert lake.load().metadata_location == before
 
 
-def test_the_new_snapshot_replaces_and_keeps_the_totals(lake: Lake, spark_session: SparkSession) -> None:
+def test_the_new_snapshot_replaces_and_keeps_the_totals(lake: Lake) -> None:
     """seaweedfs PR #10420: after maintenance the summary had no totals."""
-    compact(lake.filled(), spark_session)
+    compact(lake.filled(), no_spark)
     summary = lake.foreign().current_snapshot().summary
     assert summary.operation.value == "replace"
     assert summary["total-records"] == "360"
@@ -50,54 +50,54 @@ def test_the_new_snapshot_replaces_and_keeps_the_totals(lake: Lake, spark_sessio
     assert int(summary["total-files-size"]) == lake.foreign().inspect.files()["file_size_in_bytes"].to_pandas().sum()
 
 
-def test_new_files_keep_the_data_sequence_number_of_the_start(lake: Lake, spark_session: SparkSession) -> None:
+def test_new_files_keep_the_data_sequence_number_of_the_start(lake: Lake) -> None:
     table = lake.filled()
     start = table.metadata.current_snapshot
     assert start is not None
-    compact(table, spark_session)
+    compact(table, no_spark)
     entries = [e for e in lake.foreign().inspect.entries().to_pylist() if e["status"] == 1]
     assert {e["sequence_number"] for e in entries} == {start.sequence_number}
     assert {e["file_sequence_number"] for e in entries} == {start.sequence_number + 1}
 
 
-def test_where_chooses_files_that_are_rewritten_whole(lake: Lake, spark_session: SparkSession) -> None:
+def test_where_chooses_files_that_are_rewritten_whole(lake: Lake) -> None:
     table = lake.filled()
     before = lake.rows()
-    result = compact(table, spark_session, where="at >= '2013-02-01T03:00:00Z' and at < '2013-02-01T04:00:00Z'")
+    result = compact(table, no_spark, where="at >= '2013-02-01T03:00:00Z' and at < '2013-02-01T04:00:00Z'")
     assert (result.rewritten_data_files_count, result.added_data_files_count) == (6, 1)
     assert lake.rows() == before
 
 
-def test_every_value_of_nested_and_null_columns_survives(lake: Lake, spark_session: SparkSession) -> None:
+def test_every_value_of_nested_and_null_columns_survives(lake: Lake) -> None:
     table = lake.filled(rows=50)
     before = multiset(lake.foreign().scan().to_arrow())
-    compact(table, spark_session)
+    compact(table, no_spark)
     assert multiset(lake.foreign().scan().to_arrow()) == before
     [path] = [p for p in live_files(lake) if "at_month=2013-01" in p]
     assert pq.read_schema(urlparse(path).path).field("tags").type.value_field.metadata[b"PARQUET:field_id"] == b"6"
 
 
-def test_a_large_file_is_split_at_its_row_groups(lake: Lake, spark_session: SparkSession) -> None:
+def test_a_large_file_is_split_at_its_row_groups(lake: Lake) -> None:
     table = lake.create(partition_by=(), write__parquet__row_group_size_bytes="20000")
     table = append(table, events(1, 20_000))
     before = lake.rows()
     assert table.metadata.current_snapshot is not None
     size = int((table.metadata.current_snapshot.summary or {})["total-files-size"])
     options = {"target-file-size-bytes": str(size // 4), "max-file-size-bytes": str(size // 3)}
-    result = compact(table, spark_session, options=options)
+    result = compact(table, no_spark, options=options)
     assert result.rewritten_data_files_count == 1
     assert 3 <= result.added_data_files_count <= 6
     assert lake.rows() == before
 
 
-def test_a_file_group_holds_no_more_than_its_greatest_size(lake: Lake, spark_session: SparkSession) -> None:
+def test_a_file_group_holds_no_more_than_its_greatest_size(lake: Lake) -> None:
     table = lake.filled()
-    plan = plan_compaction(table, spark_session, options={"max-file-group-input-files": "3", "min-input-files": "2"})
+    plan = plan_compaction(table, no_spark, options={"max-file-group-input-files": "3", "min-input-files": "2"})
     assert [group.files_count for group in plan.groups] == [3, 3] * 3
     assert plan.groups[0].partition == "at_month=2013-01"
 
 
-def test_a_branch_is_compacted_and_main_stays_as_it_was(any_lake: Lake, spark_session: SparkSession) -> None:
+def test_a_branch_is_compacted_and_main_stays_as_it_was(any_lake: Lake) -> None:
     table = create_branch(any_lake.filled(), "audit")
     for number in range(3):
         table = append(table, events(800 + number, month=2), branch="audit")
@@ -107,9 +107,9 @@ def test_a_branch_is_compacted_and_main_stays_as_it_was(any_lake: Lake, spark_se
     assert rows != main_rows
     head = table.metadata.head("audit")
     assert head is not None
-    plan = plan_compaction(table, spark_session, branch="audit")
+    plan = plan_compaction(table, no_spark, branch="audit")
     assert (plan.branch, plan.snapshot_id) == ("audit", head.snapshot_id)
-    result = compact(table, spark_session, branch="audit")
+    result = compact(table, no_spark, branch="audit")
     assert (result.rewritten_data_files_count, result.added_data_files_count) == (21, 3)
     after = any_lake.load().metadata
     assert (after.current_snapshot_id, live_files(any_lake), any_lake.rows()) == (main, main_files, main_rows)
@@ -125,13 +125,13 @@ def test_a_branch_is_compacted_and_main_stays_as_it_was(any_lake: Lake, spark_se
     assert {e.sequence_number for e in manifest.fetch_manifest_entry(foreign.io)} == {head.sequence_number}
 
 
-def test_only_a_branch_that_is_there_is_compacted(lake: Lake, spark_session: SparkSession) -> None:
+def test_only_a_branch_that_is_there_is_compacted(lake: Lake) -> None:
     table = create_tag(create_branch(lake.filled(commits=1), "audit"), "v1")
     files = lake.files_on_disk()
     with pytest.raises(NotFoundError, match="no branch 'audits'; there is 'audit', 'main'"):
-        compact(table, spark_session, branch="audits")
+        compact(table, no_spark, branch="audits")
     with pytest.raises(UsageError, match="'v1' is a tag; only a branch can be committed to"):
-        compact(table, spark_session, branch="v1")
+        compact(table, no_spark, branch="v1")
     assert lake.files_on_disk() == files
 
 
@@ -145,17 +145,15 @@ def new_manifests(table: Any, snapshot_id: int) -> list[Any]:
     return [m for m in table.snapshot_by_id(snapshot_id).manifests(table.io) if m.added_snapshot_id == snapshot_id]
 
 
-def test_a_plan_changes_nothing(lake: Lake, spark_session: SparkSession) -> None:
+def test_a_plan_changes_nothing(lake: Lake) -> None:
     table = lake.filled()
     files = lake.files_on_disk()
-    plan = plan_compaction(table, spark_session)
+    plan = plan_compaction(table, no_spark)
     assert (plan.rewritten_data_files_count, plan.added_data_files_count) == (18, 3)
     assert lake.files_on_disk() == files
 
 
-def test_a_failed_rewrite_leaves_the_table_as_it_was_and_none_of_its_files(
-    lake: Lake, spark_session: SparkSession
-) -> None:
+def test_a_failed_rewrite_leaves_the_table_as_it_was_and_none_of_its_files(lake: Lake) -> None:
     """apache/iceberg #12545: failed rewrites left their new files."""
     table = lake.filled()
     victim = Path(urlparse(live_files(lake)[7]).path)
@@ -163,17 +161,15 @@ def test_a_failed_rewrite_leaves_the_table_as_it_was_and_none_of_its_files(
     victim.unlink()
     files = lake.content_on_disk()
     with pytest.raises(JobFailedError, match=victim.name):
-        compact(table, spark_session, options={"max-concurrent-file-group-rewrites": "1"})
+        compact(table, no_spark, options={"max-concurrent-file-group-rewrites": "1"})
     after = lake.load().metadata
     assert (after.snapshots, after.refs) == (table.metadata.snapshots, table.metadata.refs)
     assert lake.content_on_disk() == files
     victim.write_bytes(content)
-    assert compact(lake.load(), spark_session).rewritten_data_files_count == 18
+    assert compact(lake.load(), no_spark).rewritten_data_files_count == 18
 
 
-def test_partial_progress_commits_what_could_be_rewritten_and_says_what_was_not(
-    lake: Lake, spark_session: SparkSession
-) -> None:
+def test_partial_progress_commits_what_could_be_rewritten_and_says_what_was_not(lake: Lake) -> None:
     """apache/iceberg #16971: commits are counted, not subtracted."""
     table = lake.filled()
     Path(urlparse(live_files(lake)[7]).path).unlink()
@@ -184,46 +180,46 @@ def test_partial_progress_commits_what_could_be_rewritten_and_says_what_was_not(
         def on(self, event: Event) -> None:
             heard.append(event)
 
-    result = compact(table, spark_session, options=options, listener=Ear())
+    result = compact(table, no_spark, options=options, listener=Ear())
     assert (result.status, result.commits_count) == ("partial", 2)
     assert (result.rewritten_data_files_count, result.failed_data_files_count) == (12, 6)
     assert any(isinstance(event, Warned) for event in heard)
     assert len(live_files(lake)) == 2 + 6
 
 
-def test_rows_that_pyiceberg_appends_while_it_runs_are_all_there(lake: Lake, spark_session: SparkSession) -> None:
+def test_rows_that_pyiceberg_appends_while_it_runs_are_all_there(lake: Lake) -> None:
     table = lake.filled()
     foreign = lake.foreign_catalog().load_table(EVENTS)
     foreign.append(events(900, 30))
     foreign.append(events(901, 30, month=2))
     before = lake.rows()
-    compact(table, spark_session)
+    compact(table, no_spark)
     assert lake.rows() == before
     assert sum(before.values()) == 360 + 60
 
 
-def test_what_pyiceberg_deletes_while_it_runs_stays_deleted(lake: Lake, spark_session: SparkSession) -> None:
+def test_what_pyiceberg_deletes_while_it_runs_stays_deleted(lake: Lake) -> None:
     """StarRocks PR #77709: a rewrite that does not see a concurrent delete brings rows back."""
     table = lake.filled()
     # It writes the file anew without the row, so the group that had it is planned once more.
     lake.foreign_catalog().load_table(EVENTS).delete("id == 1000001")
     before = lake.rows()
-    result = compact(table, spark_session)
+    result = compact(table, no_spark)
     assert lake.rows() == before
     assert (result.status, result.planned_anew_files_count) == ("done", 6)
 
 
-def test_a_table_that_pyiceberg_made_is_compacted(lake: Lake, spark_session: SparkSession) -> None:
+def test_a_table_that_pyiceberg_made_is_compacted(lake: Lake) -> None:
     foreign = lake.foreign_catalog().create_table(EVENTS, SCHEMA)
     for number in range(7):
         foreign.append(events(number))
     before = lake.rows()
-    result = compact(lake.load(), spark_session)
+    result = compact(lake.load(), no_spark)
     assert (result.rewritten_data_files_count, result.added_data_files_count) == (7, 1)
     assert lake.rows() == before
 
 
-def test_files_of_older_schemas_are_rewritten_into_the_current_one(lake: Lake, spark_session: SparkSession) -> None:
+def test_files_of_older_schemas_are_rewritten_into_the_current_one(lake: Lake) -> None:
     lake.filled(commits=3)
     with lake.foreign_catalog().load_table(EVENTS).update_schema() as update:
         update.rename_column("kind", "sort_of")
@@ -232,7 +228,7 @@ def test_files_of_older_schemas_are_rewritten_into_the_current_one(lake: Lake, s
     with lake.foreign_catalog().load_table(EVENTS).update_schema() as update:
         update.move_first("at")
     before = lake.rows()
-    result = compact(lake.load(), spark_session, options={"min-input-files": "2"})
+    result = compact(lake.load(), no_spark, options={"min-input-files": "2"})
     assert result.rewritten_data_files_count == 9
     assert lake.rows() == before
     [path, *_] = live_files(lake)
@@ -245,17 +241,15 @@ def pa_string() -> object:
     return StringType()
 
 
-def test_files_of_an_older_partition_spec_are_moved_into_the_current_one(
-    lake: Lake, spark_session: SparkSession
-) -> None:
+def test_files_of_an_older_partition_spec_are_moved_into_the_current_one(lake: Lake) -> None:
     """apache/iceberg #15465: after the partitioning changed small files were left behind."""
     lake.filled(commits=3)
     with lake.foreign_catalog().load_table(EVENTS).update_spec() as update:
         update.add_identity("kind")
     table, before = lake.load(), lake.rows()
-    [group] = plan_compaction(table, spark_session).groups
+    [group] = plan_compaction(table, no_spark).groups
     assert (group.files_count, group.method) == (9, "sort")
-    result = compact(table, spark_session)
+    result = compact(table, no_spark)
     assert result.rewritten_data_files_count == 9
     assert lake.rows() == before
     files = lake.foreign().inspect.files().to_pylist()
@@ -264,7 +258,7 @@ def test_files_of_an_older_partition_spec_are_moved_into_the_current_one(
     kinds = {(file["partition"]["kind"], file["readable_metrics"]["kind"]["lower_bound"]) for file in files}
     assert len(kinds) == 6
     assert all(partition == lower for partition, lower in kinds)
-    assert compact(lake.load(), spark_session).rewritten_data_files_count == 0
+    assert compact(lake.load(), no_spark).rewritten_data_files_count == 0
 
 
 @pytest.mark.parametrize(
@@ -277,18 +271,16 @@ def test_files_of_an_older_partition_spec_are_moved_into_the_current_one(
         ({"rewrite-job-order": "random"}, "rewrite-job-order"),
     ],
 )
-def test_a_wrong_option_is_refused(
-    lake: Lake, spark_session: SparkSession, options: dict[str, str], message: str
-) -> None:
+def test_a_wrong_option_is_refused(lake: Lake, options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        compact(lake.filled(commits=1), spark_session, options=options)
+        compact(lake.filled(commits=1), no_spark, options=options)
 
 
-def test_properties_of_the_table_are_honoured(lake: Lake, spark_session: SparkSession) -> None:
+def test_properties_of_the_table_are_honoured(lake: Lake) -> None:
     table = lake.filled(commits=2, files=6)
     change = ChangeProperties(updates={"write.parquet.compression-codec": "gzip", "write.data.path": "elsewhere"})
     table = commit(table, change).table
-    compact(table, spark_session)
+    compact(table, no_spark)
     paths = live_files(lake)
     assert all("/elsewhere/at_month=" in path for path in paths)
     assert pq.read_metadata(urlparse(paths[0]).path).row_group(0).column(0).compression == "GZIP"

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.catalog.open import open_catalog
@@ -13,6 +12,7 @@ from icekeep.errors import UnsupportedError
 from icekeep.maintenance.compaction.job import compact
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
+from kit.no_spark import no_spark
 
 
 @pytest.fixture
@@ -31,10 +31,10 @@ def table(tmp_path: Path) -> Table:
     return catalog.load("db.t")
 
 
-def test_a_compaction_refuses_before_any_work(table: Table, spark_session: SparkSession) -> None:
+def test_a_compaction_refuses_before_any_work(table: Table) -> None:
     before = sorted(info.location for info in table.storage.list(table.metadata.location) if "/data/" in info.location)
     with pytest.raises(UnsupportedError, match=r"partition spec 0 has a transform that is not known \(zorder\[3\]\)"):
-        compact(table, spark_session, options={"rewrite-all": "true"})
+        compact(table, no_spark, options={"rewrite-all": "true"})
     after = table.catalog.load("db.t")
     assert sorted(i.location for i in after.storage.list(table.metadata.location) if "/data/" in i.location) == before
     assert after.metadata.current_snapshot_id == table.metadata.current_snapshot_id

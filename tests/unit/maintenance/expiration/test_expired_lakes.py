@@ -4,7 +4,6 @@ from typing import Any
 from urllib.parse import urlparse
 
 import pytest
-from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.change_properties import ChangeProperties
@@ -19,17 +18,18 @@ from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.decode import read_manifest_list
 from icekeep.tables.append import append
 from kit.lake import EVENTS, Lake, events
+from kit.no_spark import no_spark
 
 
-def compacted(lake: Lake, spark: SparkSession) -> Table:
-    compact(lake.filled(), spark)
-    rewrite_manifests(lake.load(), spark)
+def compacted(lake: Lake) -> Table:
+    compact(lake.filled(), no_spark)
+    rewrite_manifests(lake.load(), no_spark)
     return lake.load()
 
 
-def expire_snapshots(table: Table, spark: SparkSession, **arguments: Any) -> ExpireSnapshotsResult:
+def expire_snapshots(table: Table, **arguments: Any) -> ExpireSnapshotsResult:
     """The job, which deletes at once."""
-    return expiration.expire_snapshots(table, spark, trash=0, **arguments)
+    return expiration.expire_snapshots(table, no_spark, trash=0, **arguments)
 
 
 def now_ms() -> int:
@@ -48,12 +48,10 @@ def referenced_paths(lake: Lake) -> set[Path]:
     return {Path(urlparse(path).path) for path in paths}
 
 
-def test_what_only_expired_snapshots_lead_to_is_deleted_and_nothing_else(
-    any_lake: Lake, spark_session: SparkSession
-) -> None:
-    table = compacted(any_lake, spark_session)
+def test_what_only_expired_snapshots_lead_to_is_deleted_and_nothing_else(any_lake: Lake) -> None:
+    table = compacted(any_lake)
     rows = any_lake.rows()
-    result = expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
+    result = expire_snapshots(table, older_than=now_ms(), retain_last=1)
     assert (result.status, result.expired_snapshots_count, result.deleted_data_files_count) == ("done", 7, 18)
     assert (result.deleted_manifest_files_count, result.deleted_manifest_lists_count) == (12, 7)
     assert any_lake.rows() == rows
@@ -62,21 +60,21 @@ def test_what_only_expired_snapshots_lead_to_is_deleted_and_nothing_else(
     assert not [p for p in any_lake.files_on_disk() if ".icekeep" in p.parts]
 
 
-def test_appended_data_is_never_garbage(lake: Lake, spark_session: SparkSession) -> None:
+def test_appended_data_is_never_garbage(lake: Lake) -> None:
     table = lake.filled()
     rows = lake.rows()
-    result = expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
+    result = expire_snapshots(table, older_than=now_ms(), retain_last=1)
     assert (result.expired_snapshots_count, result.deleted_manifest_lists_count) == (5, 5)
     assert (result.deleted_data_files_count, result.deleted_manifest_files_count) == (0, 0)
     assert lake.rows() == rows
 
 
-def test_the_dry_run_says_exactly_what_goes(lake: Lake, spark_session: SparkSession) -> None:
-    table = compacted(lake, spark_session)
+def test_the_dry_run_says_exactly_what_goes(lake: Lake) -> None:
+    table = compacted(lake)
     files = lake.files_on_disk()
-    plan = plan_expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
+    plan = plan_expire_snapshots(table, older_than=now_ms(), retain_last=1)
     assert lake.files_on_disk() == files
-    expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
+    expire_snapshots(table, older_than=now_ms(), retain_last=1)
     gone = {p for p in files if p not in lake.files_on_disk()}
     assert {Path(urlparse(location).path) for location in plan.files} == gone
     assert plan.deleted_files_count == len(gone) == 37
@@ -87,21 +85,21 @@ def test_the_dry_run_says_exactly_what_goes(lake: Lake, spark_session: SparkSess
     }
 
 
-def test_a_tag_and_a_branch_keep_their_files(lake: Lake, spark_session: SparkSession) -> None:
+def test_a_tag_and_a_branch_keep_their_files(lake: Lake) -> None:
     table = lake.filled()
     third = table.metadata.snapshots[2].snapshot_id
     lake.foreign().manage_snapshots().create_tag(third, "audit").create_branch(
         table.metadata.snapshots[3].snapshot_id, "staging"
     ).commit()
-    compact(lake.load(), spark_session)
+    compact(lake.load(), no_spark)
     tagged = lake.foreign().scan(snapshot_id=third).to_arrow().num_rows
-    expire_snapshots(lake.load(), spark_session, older_than=now_ms(), retain_last=1)
+    expire_snapshots(lake.load(), older_than=now_ms(), retain_last=1)
     assert set(lake.load().metadata.refs) == {"main", "audit", "staging"}
     assert lake.foreign().scan(snapshot_id=third).to_arrow().num_rows == tagged == 180
     assert lake.foreign().scan().use_ref("staging").to_arrow().num_rows == 240
 
 
-def test_a_data_file_added_again_under_the_same_path_stays(lake: Lake, spark_session: SparkSession) -> None:
+def test_a_data_file_added_again_under_the_same_path_stays(lake: Lake) -> None:
     """apache/iceberg #2131, #8255: removed, added again, and then deleted from disk."""
     from icekeep.commit.changes.append_files import AppendFiles
     from icekeep.commit.changes.rewrite_files import RewriteFiles
@@ -115,28 +113,26 @@ def test_a_data_file_added_again_under_the_same_path_stays(lake: Lake, spark_ses
     table = commit(table, RewriteFiles(removed=entries, added=(), schema_id=0)).table
     table = commit(table, AppendFiles(files=tuple(e.data_file for e in entries))).table
     rows = lake.rows()
-    result = expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
+    result = expire_snapshots(table, older_than=now_ms(), retain_last=1)
     assert (result.expired_snapshots_count, result.deleted_data_files_count) == (2, 0)
     assert lake.rows() == rows
 
 
-def test_gc_disabled_is_refused_before_anything_is_changed(lake: Lake, spark_session: SparkSession) -> None:
-    table = compacted(lake, spark_session)
+def test_gc_disabled_is_refused_before_anything_is_changed(lake: Lake) -> None:
+    table = compacted(lake)
     table = commit(table, ChangeProperties(updates={"gc.enabled": "false"})).table
     files = lake.files_on_disk()
-    for job in (expire_snapshots, plan_expire_snapshots):
+    for job in (expiration.expire_snapshots, plan_expire_snapshots):
         with pytest.raises(SafetyError, match=r"gc\.enabled=false"):
-            job(table, spark_session, older_than=now_ms())
+            job(table, no_spark, older_than=now_ms())
     assert lake.files_on_disk() == files
     assert lake.load().metadata_location == table.metadata_location
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "garbage"])
 @pytest.mark.parametrize("kind", ["manifest", "manifest list"])
-def test_anything_unreadable_among_what_is_retained_stops_the_run(
-    lake: Lake, spark_session: SparkSession, damage: str, kind: str
-) -> None:
-    table = compacted(lake, spark_session)
+def test_anything_unreadable_among_what_is_retained_stops_the_run(lake: Lake, damage: str, kind: str) -> None:
+    table = compacted(lake)
     foreign = lake.foreign()
     snapshot = foreign.current_snapshot()
     victim = Path(
@@ -150,16 +146,14 @@ def test_anything_unreadable_among_what_is_retained_stops_the_run(
         victim.write_bytes({"empty": b"", "cut": content[: len(content) // 2], "garbage": bytes(len(content))}[damage])
     files = lake.files_on_disk()
     with pytest.raises(SafetyError, match="nothing is deleted"):
-        expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
+        expire_snapshots(table, older_than=now_ms(), retain_last=1)
     assert lake.files_on_disk() == files
     assert len(lake.load().metadata.snapshots) == len(table.metadata.snapshots)
 
 
-def test_a_retained_manifest_list_that_lost_its_last_block_stops_the_run(
-    lake: Lake, spark_session: SparkSession
-) -> None:
+def test_a_retained_manifest_list_that_lost_its_last_block_stops_the_run(lake: Lake) -> None:
     """It is a valid Avro file that merely lists less: only the snapshot's totals show that data would be lost."""
-    table = compacted(lake, spark_session)
+    table = compacted(lake)
     assert table.metadata.current_snapshot is not None
     location = table.metadata.current_snapshot.manifest_list
     assert location is not None
@@ -169,28 +163,26 @@ def test_a_retained_manifest_list_that_lost_its_last_block_stops_the_run(
     assert read_manifest_list(victim.read_bytes(), location) == []
     files = lake.files_on_disk()
     with pytest.raises(SafetyError, match="may be cut short"):
-        expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
+        expire_snapshots(table, older_than=now_ms(), retain_last=1)
     assert lake.files_on_disk() == files
     assert len(lake.load().metadata.snapshots) == len(table.metadata.snapshots)
 
 
-def test_files_outside_the_table_are_kept_and_counted(lake: Lake, spark_session: SparkSession) -> None:
+def test_files_outside_the_table_are_kept_and_counted(lake: Lake) -> None:
     """A neighbour whose name begins like the table's is not inside it (apache/iceberg #16493)."""
     table = lake.create(write__data__path=f"{lake.location()}2/data")
     for number in range(6):
         table = append(table, events(number))
     table = commit(table, ChangeProperties(removals=("write.data.path",))).table
-    compact(table, spark_session)
+    compact(table, no_spark)
     elsewhere = {p for p in lake.files_on_disk() if "events2" in p.parts}
-    result = expire_snapshots(lake.load(), spark_session, older_than=now_ms(), retain_last=1)
+    result = expire_snapshots(lake.load(), older_than=now_ms(), retain_last=1)
     assert (result.deleted_data_files_count, result.kept_outside_files_count) == (0, 6)
     assert {p for p in lake.files_on_disk() if "events2" in p.parts} == elsewhere
 
 
 @pytest.mark.parametrize("allowed_by", ["write.data.path", "reclaim.roots"])
-def test_files_at_the_table_s_own_data_path_or_an_allowed_root_go(
-    lake: Lake, spark_session: SparkSession, allowed_by: str
-) -> None:
+def test_files_at_the_table_s_own_data_path_or_an_allowed_root_go(lake: Lake, allowed_by: str) -> None:
     elsewhere = f"{lake.location()}2/data"
     table = lake.create(write__data__path=elsewhere)
     for number in range(6):
@@ -199,26 +191,24 @@ def test_files_at_the_table_s_own_data_path_or_an_allowed_root_go(
     if allowed_by == "reclaim.roots":
         table = commit(table, ChangeProperties(removals=("write.data.path",))).table
         options = {"reclaim.roots": elsewhere}
-    compact(table, spark_session)
-    result = expire_snapshots(lake.load(), spark_session, older_than=now_ms(), retain_last=1, options=options)
+    compact(table, no_spark)
+    result = expire_snapshots(lake.load(), older_than=now_ms(), retain_last=1, options=options)
     assert (result.deleted_data_files_count, result.kept_outside_files_count) == (6, 0)
 
 
-def test_a_reference_made_while_it_runs_keeps_its_snapshot_and_its_files(
-    lake: Lake, spark_session: SparkSession
-) -> None:
+def test_a_reference_made_while_it_runs_keeps_its_snapshot_and_its_files(lake: Lake) -> None:
     """iceberg-go #672, seaweedfs #10774: expiry dropped a concurrent tag and deleted its files."""
-    table = compacted(lake, spark_session)
+    table = compacted(lake)
     second = table.metadata.snapshots[1].snapshot_id
     lake.foreign().manage_snapshots().create_tag(second, "late").commit()
-    result = expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
+    result = expire_snapshots(table, older_than=now_ms(), retain_last=1)
     assert result.expired_snapshots_count == 6
     assert "late" in lake.load().metadata.refs
     assert lake.foreign().scan(snapshot_id=second).to_arrow().num_rows == 120
     assert result.deleted_data_files_count == 12
 
 
-def test_a_table_that_pyiceberg_wrote_and_overwrote_is_expired(lake: Lake, spark_session: SparkSession) -> None:
+def test_a_table_that_pyiceberg_wrote_and_overwrote_is_expired(lake: Lake) -> None:
     lake.create()
     foreign = lake.foreign_catalog().load_table(EVENTS)
     for number in range(4):
@@ -226,67 +216,61 @@ def test_a_table_that_pyiceberg_wrote_and_overwrote_is_expired(lake: Lake, spark
     foreign.delete("id >= 1000000 and id < 1000010")
     foreign.overwrite(events(9))
     rows = lake.rows()
-    result = expire_snapshots(lake.load(), spark_session, older_than=now_ms(), retain_last=1)
+    result = expire_snapshots(lake.load(), older_than=now_ms(), retain_last=1)
     assert (result.status, result.deleted_data_files_count) == ("done", 5)
     assert lake.rows() == rows
     assert {p for p in lake.files_on_disk() if p.suffix in (".parquet", ".avro")} == referenced_paths(lake)
 
 
-def test_unreadable_metadata_after_the_commit_deletes_nothing_and_leaves_the_plan(
-    lake: Lake, spark_session: SparkSession
-) -> None:
-    table = compacted(lake, spark_session)
+def test_unreadable_metadata_after_the_commit_deletes_nothing_and_leaves_the_plan(lake: Lake) -> None:
+    table = compacted(lake)
     foreign = lake.foreign_catalog().load_table(EVENTS)
     foreign.append(events(900))
     # The plan was made without the newer snapshot; by the time of the commit its manifest list has gone.
     Path(urlparse(foreign.current_snapshot().manifest_list).path).unlink()
     files = {p for p in lake.files_on_disk() if p.suffix in (".parquet", ".avro")}
-    result = expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
+    result = expire_snapshots(table, older_than=now_ms(), retain_last=1)
     assert (result.status, result.deleted_data_files_count) == ("partial", 0)
     assert re.search(r"the snapshots are expired.*/\.icekeep/plans/", result.left_reason)
     assert {p for p in lake.files_on_disk() if p.suffix in (".parquet", ".avro")} == files
     assert [p for p in lake.files_on_disk() if p.suffix == ".jsonl"]
 
 
-def test_the_default_is_five_days_so_that_a_young_table_keeps_everything(
-    lake: Lake, spark_session: SparkSession
-) -> None:
-    table = compacted(lake, spark_session)
-    assert expire_snapshots(table, spark_session).expired_snapshots_count == 0
+def test_the_default_is_five_days_so_that_a_young_table_keeps_everything(lake: Lake) -> None:
+    table = compacted(lake)
+    assert expire_snapshots(table).expired_snapshots_count == 0
     assert lake.load().metadata_location == table.metadata_location
 
 
-def test_a_snapshot_named_by_its_id_goes_and_the_head_of_a_branch_is_refused(
-    lake: Lake, spark_session: SparkSession
-) -> None:
+def test_a_snapshot_named_by_its_id_goes_and_the_head_of_a_branch_is_refused(lake: Lake) -> None:
     table = lake.filled(commits=3)
     first, _, head = (s.snapshot_id for s in table.metadata.snapshots)
     with pytest.raises(UsageError, match="head of 'main'"):
-        expire_snapshots(table, spark_session, snapshot_ids=[head])
+        expire_snapshots(table, snapshot_ids=[head])
     with pytest.raises(NotFoundError):
-        expire_snapshots(table, spark_session, snapshot_ids=[1])
+        expire_snapshots(table, snapshot_ids=[1])
     with pytest.raises(OptionError, match="retain_last"):
-        expire_snapshots(table, spark_session, retain_last=0)
-    assert expire_snapshots(table, spark_session, snapshot_ids=[first]).expired_snapshots_count == 1
+        expire_snapshots(table, retain_last=0)
+    assert expire_snapshots(table, snapshot_ids=[first]).expired_snapshots_count == 1
     assert first not in lake.load().metadata.snapshots_by_id
 
 
-def test_unused_schemas_and_specs_go_when_asked(lake: Lake, spark_session: SparkSession) -> None:
+def test_unused_schemas_and_specs_go_when_asked(lake: Lake) -> None:
     lake.filled(commits=2)
     foreign = lake.foreign_catalog().load_table(EVENTS)
     with foreign.update_schema() as schema:
         schema.add_column("note", foreign.schema().find_type("kind"))
     foreign.append(events(50).append_column("note", events(50)["kind"]))
     table = lake.load()
-    result = expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1, clean_expired_metadata=True)
+    result = expire_snapshots(table, older_than=now_ms(), retain_last=1, clean_expired_metadata=True)
     assert result.expired_snapshots_count == 2
     assert [s.schema_id for s in lake.load().metadata.schemas] == [1]
 
 
 def test_a_catalog_that_is_out_of_reach_after_the_commit_is_not_said_to_have_changed_nothing(
-    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = compacted(lake, spark_session)
+    table = compacted(lake)
     before = lake.files_on_disk()
     swap, load = table.catalog.swap, table.catalog.load
     landed: list[object] = []
@@ -302,7 +286,7 @@ def test_a_catalog_that_is_out_of_reach_after_the_commit_is_not_said_to_have_cha
 
     monkeypatch.setattr(table.catalog, "swap", swap_and_vanish)
     monkeypatch.setattr(table.catalog, "load", load_until_then)
-    result = expire_snapshots(table, spark_session, older_than=now_ms(), retain_last=1)
+    result = expire_snapshots(table, older_than=now_ms(), retain_last=1)
     assert (result.status, result.expired_snapshots_count > 0) == ("partial", True)
     assert "the snapshots are expired, and not all of their files are deleted" in result.left_reason
     assert len(landed) == 1

@@ -1,0 +1,130 @@
+"""What of a rewrite only Spark does, and each job that rewrites files there: what it does in threads is tested without Spark."""
+
+from importlib import import_module
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from icekeep.errors import JobFailedError
+from icekeep.maintenance.compaction import job as compaction
+from icekeep.maintenance.compaction import methods, ordered
+from icekeep.maintenance.compaction.estimate import RewriteMethod
+from icekeep.maintenance.compaction.job import compact, plan_compaction
+from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
+from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
+from icekeep.planning.spark import workers
+from icekeep.planning.spark.tasks import executor_slots
+from icekeep.tables.append import append
+from kit.lake import Lake, events
+from kit.written_deletes import data_files
+from unit.maintenance.compaction.test_compact_methods import ALL, rows, with_deletes, written
+
+
+@pytest.mark.parametrize("order", [None, "id DESC", "zorder(id, amount)"])
+@pytest.mark.parametrize("format_version", [2, 3])
+def test_compaction_in_tasks_changes_no_row(
+    lake: Lake, spark_session: SparkSession, format_version: int, order: str | None
+) -> None:
+    table = with_deletes(lake, format_version)
+    lineage = () if format_version == 2 else ("_row_id", "_last_updated_sequence_number")
+    before = rows(table, *lineage)
+    result = compact(table, spark_session, sort_order=order, options=ALL, verify=True)
+    assert (result.rewritten_data_files_count, result.added_data_files_count) == (9, 3)
+    assert result.deleted_records_count == 16
+    assert rows(lake.load(), *lineage) == before
+    assert compact(lake.load(), spark_session, sort_order=order).rewritten_data_files_count == 0
+
+
+@pytest.mark.parametrize("partial", ["true", "false"])
+def test_a_task_that_fails_leaves_none_of_its_groups_files(
+    lake: Lake, spark_session: SparkSession, partial: str
+) -> None:
+    table = with_deletes(lake)
+    broken = lake.directory / "warehouse" / data_files(table)[0].file_path.partition("/warehouse/")[2]
+    whole = broken.read_bytes()
+    broken.write_bytes(whole[: len(whole) // 2])
+    before, on_disk = table.metadata.current_snapshot_id, lake.content_on_disk()
+    options = ALL | {"partial-progress.enabled": partial}
+    if partial == "true":
+        result = compact(table, spark_session, options=options)
+        assert (result.status, result.added_data_files_count, result.failed_data_files_count) == ("partial", 2, 3)
+        new = {path for path in lake.content_on_disk() - on_disk if "/data/" in str(path)}
+        assert len(new) == 2
+    else:
+        with pytest.raises(JobFailedError, match="its files are as they were and the new files are removed"):
+            compact(table, spark_session, options=options)
+        assert (lake.load().metadata.current_snapshot_id, lake.content_on_disk()) == (before, on_disk)
+
+
+@pytest.mark.parametrize("format_version", [2, 3])
+def test_deletes_are_rewritten_in_tasks(
+    lake: Lake, spark_session: SparkSession, format_version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_module("icekeep.maintenance.position_deletes.execute"), "_DRIVER_FILES_COUNT", 0)
+    table = with_deletes(lake, format_version)
+    before = rows(table)
+    result = rewrite_position_deletes(
+        table, spark_session, options={"rewrite-all": "true"}, convert_equality_deletes=True
+    )
+    assert result.converted is not None
+    assert (result.status, result.converted.converted_equality_delete_files_count) == ("done", 1)
+    assert rows(lake.load()) == before
+    assert not convert_equality_deletes(lake.load(), spark_session).has_landed
+
+
+@pytest.mark.parametrize(("is_local", "rounds"), [(True, 1), (True, 2), (False, 1)])
+def test_several_threads_or_tasks_share_a_group_by_ranges_of_keys(
+    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, is_local: bool, rounds: int
+) -> None:
+    table = append(lake.create(partition_by=()), [events(n, 500) for n in range(8)])
+    if not is_local:
+        monkeypatch.setattr(workers, "is_local", lambda _: False)
+        monkeypatch.setattr(ordered, "DRIVER_BYTES", 0)
+    slots = spark_session.sparkContext.defaultParallelism
+    if rounds > 1:
+        size_bytes = sum(file.file_size_in_bytes for file in data_files(table))
+        monkeypatch.setattr(compaction, "BUDGET_BYTES", methods.ARROW_GROWTH * size_bytes // (rounds * slots) + 1)
+    before = rows(table)
+    target = {"target-file-size-bytes": "12000"}
+    result = compact(table, spark_session, sort_order="id", options=ALL | target)
+    assert result.added_data_files_count >= rounds * slots > 1
+    ranges = sorted((file["id"][0].as_py(), file["id"][-1].as_py()) for file in written(lake.load()))
+    assert all(high < low for (_, high), (low, _) in pairwise(ranges))
+    assert rows(lake.load()) == before
+
+
+@pytest.mark.parametrize("order", ["kind NULLS LAST, id", "hilbert(id, amount)"])
+def test_a_group_above_the_budget_goes_through_sparks_shuffle(
+    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    table = with_deletes(lake, 3)
+    before = rows(table, "_row_id")
+    monkeypatch.setattr(compaction, "BUDGET_BYTES", 1000)
+    plan = plan_compaction(table, spark_session, sort_order=order, options=ALL)
+    assert {group.method for group in plan.groups} == {RewriteMethod.SHUFFLE}
+    result = compact(table, spark_session, sort_order=order, options=ALL)
+    assert result.deleted_records_count == 16
+    assert rows(lake.load(), "_row_id") == before
+
+
+def test_a_session_of_many_partitions_on_one_machine_changes_nothing_about_memory(
+    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MAINTENANCE 1.5: with `spark.default.parallelism=400` each task had the 400th part of the machine, and refused files."""
+    table = append(lake.create(partition_by=()), [events(n, 500) for n in range(8)])
+    tasks: list[Any] = []
+    module = import_module("icekeep.maintenance.compaction.execute")
+    whole = module.whole_task
+
+    def noted(*arguments: Any) -> Any:
+        tasks.append(whole(*arguments))
+        return tasks[-1]
+
+    monkeypatch.setattr(module, "whole_task", noted)
+    monkeypatch.setattr(workers, "parallelism", lambda _: 400)
+    result = compact(table, spark_session, sort_order="id", options=ALL | {"target-file-size-bytes": "12000"})
+    assert {(task.slots, task.is_local) for task in tasks} == {(executor_slots(spark_session), True)}
+    # As many threads at once as there are cores, not 400.
+    assert result.added_data_files_count < 100
