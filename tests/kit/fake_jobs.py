@@ -134,7 +134,8 @@ def live_properties() -> dict[str, str]:
     return {"spark.sql.catalog.lake.type": "hadoop", "spark.sql.catalog.lake.warehouse": "/wh"}
 
 
-def plan_scan(table: FakeTable, spark: str, *, runtime: Runtime, **arguments: Any) -> Result:
+def plan_scan(table: FakeTable, spark: Callable[[], str], *, runtime: Runtime, **arguments: Any) -> Result:
+    spark()
     return _called("plan_scan", table, arguments)
 
 
@@ -152,31 +153,43 @@ def check_compaction(metadata: TableMetadata, **arguments: Any) -> None:
         raise UsageError("there is no strategy 'guess'")
 
 
-def plan_compaction(table: FakeTable, spark: str, **arguments: Any) -> Plan:
+def plan_compaction(table: FakeTable, spark: Callable[[], str], **arguments: Any) -> Plan:
+    spark()
     _called("plan_compaction", table, arguments)
     return Plan(7, 3_000_000, (Group("day=1", 2_000_000, ("a", "b")), Group("day=2", 1_000_000, ())))
 
 
-def compact(table: FakeTable, spark: str, *, listener: Listener, runtime: Runtime, **arguments: Any) -> Result:
+def compact(
+    table: FakeTable, spark: Callable[[], str], *, listener: Listener, runtime: Runtime, **arguments: Any
+) -> Result:
+    spark()
     listener.on(StepStarted("rewriting", total=2, unit="files"))
     listener.on(StepAdvanced("rewriting"))
     return _called("compact", table, arguments)
 
 
-def compact_in_part(table: FakeTable, spark: str, *, listener: Listener, runtime: Runtime, **arguments: Any) -> Result:
+def compact_in_part(
+    table: FakeTable, spark: Callable[[], str], *, listener: Listener, runtime: Runtime, **arguments: Any
+) -> Result:
+    spark()
     return Result(status="partial", rewritten_data_files_count=1)
 
 
-def plan_expire_snapshots(table: FakeTable, spark: str, *, runtime: Runtime, **arguments: Any) -> Result:
+def plan_expire_snapshots(table: FakeTable, spark: Callable[[], str], *, runtime: Runtime, **arguments: Any) -> Result:
+    spark()
     return _called("plan_expire_snapshots", table, arguments)
 
 
-def expire_snapshots(table: FakeTable, spark: str, *, listener: Listener, runtime: Runtime, **arguments: Any) -> Result:
+def expire_snapshots(
+    table: FakeTable, spark: Callable[[], str], *, listener: Listener, runtime: Runtime, **arguments: Any
+) -> Result:
+    spark()
     return _called("expire_snapshots", table, arguments)
 
 
-def terminated(table: FakeTable, spark: str, **arguments: Any) -> Result:
+def terminated(table: FakeTable, spark: Callable[[], str], **arguments: Any) -> Result:
     """Gets a SIGTERM in the middle of its work, and another while it cleans up."""
+    spark()
     try:
         os.kill(os.getpid(), signal.SIGTERM)
         HISTORY.append("not reached")
@@ -186,16 +199,18 @@ def terminated(table: FakeTable, spark: str, **arguments: Any) -> Result:
     return Result()
 
 
-def terminated_and_confused(table: FakeTable, spark: str, **arguments: Any) -> Result:
+def terminated_and_confused(table: FakeTable, spark: Callable[[], str], **arguments: Any) -> Result:
     """Fails in its clean-up after a SIGTERM, as calls to a dying JVM do."""
+    spark()
     try:
         os.kill(os.getpid(), signal.SIGTERM)
     finally:
         raise ConnectionError("Answer from Java side is empty")
 
 
-def terminated_and_refused(table: FakeTable, spark: str, **arguments: Any) -> Result:
+def terminated_and_refused(table: FakeTable, spark: Callable[[], str], **arguments: Any) -> Result:
     """Has something more important to say than that it was interrupted."""
+    spark()
     try:
         os.kill(os.getpid(), signal.SIGTERM)
     finally:

@@ -16,7 +16,8 @@ from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestFile
 from icekeep.spec.partitioning import build_spec
 from icekeep.spec.values import value_from_bytes
 from kit.deletes import AddDeleteFile
-from kit.rewritten_manifests import no_spark, our_live_entries
+from kit.no_spark import no_spark
+from kit.rewritten_manifests import our_live_entries
 from kit.tables import (
     BY_KIND,
     COLUMNS,

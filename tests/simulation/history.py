@@ -18,6 +18,7 @@ from icekeep.maintenance.deletion.options import ReclaimOptions
 from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.spec.metadata import new_table_metadata
+from kit.no_spark import no_spark
 from kit.tables import BY_KIND, COLUMNS, UNPARTITIONED
 from simulation.client import Client, Crashed
 from simulation.credentials import Credentials
@@ -29,7 +30,7 @@ from simulation.operations import OPERATIONS, Make
 from simulation.orphan_operations import ExpireAndWait, RemoveOrphans, RestoreBeside
 from simulation.scheduler import Actor, Scheduler
 from simulation.serially import serially
-from simulation.snapshot_operations import ExpireAndReclaim, Restore, no_spark
+from simulation.snapshot_operations import ExpireAndReclaim, Restore
 from simulation.world import CATALOGS, DIRECTORY, EVENTS, LOCATION, START_MS, World
 
 _DAYS_MS = 24 * 3600 * 1000

@@ -4,11 +4,12 @@ import json
 from collections.abc import Iterator
 
 from icekeep.maintenance.orphans.job import remove_orphan_files
+from kit.no_spark import no_spark
 from simulation.client import Client
 from simulation.doing import Effect
 from simulation.model import Model
 from simulation.operation import Operation
-from simulation.snapshot_operations import ExpireAndReclaim, Restore, no_spark
+from simulation.snapshot_operations import ExpireAndReclaim, Restore
 from simulation.world import EVENTS, LOCATION, Disk
 
 DAY_MS = 24 * 3600 * 1000

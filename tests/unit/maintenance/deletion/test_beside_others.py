@@ -13,8 +13,9 @@ from icekeep.maintenance.expiration import execute
 from icekeep.maintenance.orphans.job import plan_remove_orphan_files
 from icekeep.maintenance.restoring.job import list_restorable
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus
-from kit.expired_tables import ExpiredWorld, Killed, OneByOne, no_spark
+from kit.expired_tables import ExpiredWorld, Killed, OneByOne
 from kit.memory_catalog import fails
+from kit.no_spark import no_spark
 from kit.tables import add, data_file
 
 pytestmark = pytest.mark.slow

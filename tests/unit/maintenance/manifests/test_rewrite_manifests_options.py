@@ -17,7 +17,8 @@ from icekeep.maintenance.manifests.job import plan_rewrite_manifests, rewrite_ma
 from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
 from icekeep.tables.refs import create_tag
 from icekeep.tables.update_spec import update_spec
-from kit.rewritten_manifests import no_spark, our_live_entries
+from kit.no_spark import no_spark
+from kit.rewritten_manifests import our_live_entries
 from kit.small_manifests import (
     BY_KIND_AND_SCORE,
     check_same,

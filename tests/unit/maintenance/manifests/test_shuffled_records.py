@@ -97,7 +97,7 @@ def cut(batch_rows: Sequence[int], entries_count: int, target_bytes: int, record
     for count in batch_rows:
         batches.append(batch_of([(b"k", place) for place in range(begin, begin + count)], b"r" * record_bytes))
         begin += count
-    parts = [*_parts(_Writing(writer, entries_count, 1), batches)]
+    parts = [*_parts(_Writing(writer, entries_count), batches)]
     assert [place for part in parts for place in part["place"].to_pylist()] == [*range(begin)]
     assert all(part.schema == RECORDS for part in parts)
     return parts

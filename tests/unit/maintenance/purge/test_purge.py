@@ -28,8 +28,9 @@ from icekeep.spec.metadata import new_table_metadata
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from icekeep.storage.local import LocalStorage
 from kit.changes import Recorder
-from kit.expired_tables import ExpiredWorld, OneByOne, no_spark
+from kit.expired_tables import ExpiredWorld, OneByOne
 from kit.memory_catalog import MemoryCatalog
+from kit.no_spark import no_spark
 from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import COLUMNS, EVENTS, add, data_file, entries_of, files, memory_table
