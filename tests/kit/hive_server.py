@@ -9,6 +9,7 @@ import itertools
 import socket
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from hive_metastore import ThriftHiveMetastore
@@ -24,12 +25,15 @@ from thrift.protocol import TBinaryProtocol
 from thrift.transport import TSocket, TTransport
 
 from icekeep.runtime import SYSTEM
+from kit.hive_sasl import SaslServerTransport
 
 
 class HiveServer:
-    """Ends with `close`."""
+    """Ends with `close`; `service` is whom tickets must be for, if clients need any."""
 
-    def __init__(self) -> None:
+    def __init__(self, service: str | None = None) -> None:
+        self.service = service
+        self.users: list[tuple[str, list[str]]] = []
         self.databases: dict[str, Any] = {}
         self.tables: dict[tuple[str, str], Any] = {}
         self.locks: dict[tuple[str, str], list[int]] = {}
@@ -59,10 +63,11 @@ class HiveServer:
     def _serve(self, connection: socket.socket) -> None:
         wire = TSocket.TSocket()
         wire.setHandle(connection)
-        transport = TTransport.TBufferedTransport(wire)
-        protocol = TBinaryProtocol.TBinaryProtocol(transport)
         processor = ThriftHiveMetastore.Processor(_Handler(self, connection))
         with suppress(TTransport.TTransportException, OSError, ConnectionError):
+            buffered = TTransport.TBufferedTransport(wire)
+            transport = buffered if self.service is None else SaslServerTransport(buffered, self.service)
+            protocol = TBinaryProtocol.TBinaryProtocol(transport)
             while True:
                 processor.process(protocol, protocol)
 
@@ -106,6 +111,10 @@ class _Handler:
             return answer
 
         return guarded
+
+    def set_ugi(self, user_name: str, group_names: list[str]) -> list[str]:
+        self._owner.users.append((user_name, group_names))
+        return group_names
 
     def getVersion(self) -> str:
         return "4.0.1" if self._owner.compares else "3.0"
@@ -181,3 +190,16 @@ class _Handler:
         for queue in self._owner.locks.values():
             if rqst.lockid in queue:
                 queue.remove(rqst.lockid)
+
+
+def hive_properties(metastore: HiveServer, directory: Path, **more: str) -> dict[str, str]:
+    """What a catalog in the metastore is opened with; its tables lie below a directory, and it waits for no lock long."""
+    return {
+        "type": "hive",
+        "uri": f"thrift://127.0.0.1:{metastore.port}",
+        "warehouse": (directory / "warehouse").as_uri(),
+        "lock-check-min-wait-time": "0.01",
+        "lock-check-max-wait-time": "0.02",
+        "lock-check-retries": "100",
+        **more,
+    }

@@ -12,19 +12,18 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
-from pyiceberg.catalog import MetastoreCatalog
-from pyiceberg.catalog.rest import DEFAULT_ENDPOINTS, Capability
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableRequest
-from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.table.metadata import TableMetadataUtil, TableMetadataV1
 from pyiceberg.table.update import update_table_metadata
 from pyiceberg.typedef import IcebergBaseModel
 
 from icekeep.runtime import SYSTEM
+from kit.rest_protocol import CREDENTIALS, empty_metadata
 
-SEPARATOR = "\x1f"
 Name = tuple[str, ...]
 
 
@@ -52,10 +51,23 @@ class Fault(NamedTuple):
     is_doubled: bool = False
 
 
-class RestServer:
-    """Ends with `close`; `token`, if set, is asked of every request; `config` goes to clients, `vended` with each table.
+class Request(NamedTuple):
+    """One as it came in."""
 
-    `vend`, if set, makes the credentials of each answer anew; tables may lie in the buckets of `objects`, a client of S3's.
+    method: str
+    path: str
+    query: str
+    headers: Any
+    data: bytes
+
+
+class RestServer:
+    """Ends with `close`; `config` goes to clients, `vended` with each table.
+
+    `token`, if set, is asked of every request, and `lets_in` looks at it; `log_in` answers forms at the place for tokens.
+    `endpoints` is what the server says that it has, if anything. A list has pages if `page_length` is set, and a change of a
+    table is `redirected` once if that is a status. `vend`, if set, makes the credentials of each answer anew; tables may lie
+    in the buckets of `objects`, a client of S3's.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -63,15 +75,21 @@ class RestServer:
         self.namespaces: dict[Name, dict[str, str]] = {}
         self.pointers: dict[Name, str] = {}
         self.requests: list[tuple[str, str]] = []
+        self.queries: list[str] = []
         self.bodies: list[Any] = []
         self.faults: list[Fault] = []
         self.load_faults: list[Fault] = []
         self.token: str | None = None
+        self.lets_in: Callable[[Request], bool] = self._has_token
+        self.log_in: Callable[[dict[str, str]], tuple[int, Any]] | None = None
+        self.endpoints: tuple[str, ...] = ()
+        self.separator = "\x1f"
+        self.page_length = 0
+        self.redirected = 0
         self.config: dict[str, str] = {}
         self.vended: dict[str, str] = {}
         self.credentials: list[dict[str, Any]] = []
         self.vend: Callable[[], dict[str, str]] | None = None
-        self.offers_credentials = False
         self.objects: Any = None
         self.before_commit: Any = None
         self.after_commit: Any = None
@@ -106,29 +124,33 @@ class RestServer:
         """The answer to a request, as JSON; raises `Refusal`."""
         match method, path:
             case "GET", ["config"]:
-                offered = {*DEFAULT_ENDPOINTS, Capability.V1_LOAD_CREDENTIALS} if self.offers_credentials else ()
-                told = {"endpoints": [str(endpoint) for endpoint in offered]} if offered else {}
+                told = {"endpoints": list(self.endpoints)} if self.endpoints else {}
                 return {"defaults": {}, "overrides": self.config, **told}
             case "GET", ["namespaces"]:
-                parent = tuple(query["parent"][0].split(SEPARATOR)) if "parent" in query else ()
+                parent = tuple(query["parent"][0].split(self.separator)) if "parent" in query else ()
                 depth = len(parent) + 1
                 known = {name[:depth] for name in self.namespaces if name[: len(parent)] == parent}
-                return {"namespaces": sorted(map(list, known - {parent}))}
+                return self._page("namespaces", sorted(map(list, known - {parent})), query)
             case "POST", ["namespaces"]:
                 return self._create_namespace(tuple(body["namespace"]), body.get("properties") or {})
             case "POST", ["tables", "rename"]:
                 return self._rename(_name(body["source"]), _name(body["destination"]))
             case "POST", ["namespaces", encoded, "register"]:
-                return self._register((*encoded.split(SEPARATOR), body["name"]), body["metadata-location"])
+                return self._register((*encoded.split(self.separator), body["name"]), body["metadata-location"])
             case _, ["namespaces", encoded, *rest]:
-                return self._in_namespace(method, tuple(encoded.split(SEPARATOR)), rest, body)
+                namespace = tuple(encoded.split(self.separator))
+                if (method, rest) == ("GET", ["tables"]):
+                    names = [name for name in self.pointers if name[:-1] == self._known(namespace)]
+                    return self._page("identifiers", [{"namespace": n[:-1], "name": n[-1]} for n in names], query)
+                return self._in_namespace(method, self._known(namespace), rest, body)
         raise Refusal(404, "NotFound", f"no such endpoint: {method} {path}")
 
-    def _in_namespace(  # noqa: C901 - one case for each request
-        self, method: str, namespace: Name, rest: list[str], body: Any
-    ) -> Any:
+    def _known(self, namespace: Name) -> Name:
         if not any(name[: len(namespace)] == namespace for name in self.namespaces):
             raise Refusal(404, "NoSuchNamespaceException", f"Namespace does not exist: {namespace}")
+        return namespace
+
+    def _in_namespace(self, method: str, namespace: Name, rest: list[str], body: Any) -> Any:
         match method, rest:
             case "GET", []:
                 return {"namespace": list(namespace), "properties": self.namespaces.get(namespace, {})}
@@ -138,14 +160,11 @@ class RestServer:
                     raise Refusal(409, "NamespaceNotEmptyException", "Namespace is not empty")
                 del self.namespaces[namespace]
                 return None
-            case "GET", ["tables"]:
-                names = [name for name in self.pointers if name[:-1] == namespace]
-                return {"identifiers": [{"namespace": list(n[:-1]), "name": n[-1]} for n in names]}
             case "POST", ["tables"]:
                 return self._stage(namespace, body)
             case "GET", ["tables", table]:
                 return self._loaded((*namespace, table))
-            case "GET", ["tables", table, "credentials"] if self.offers_credentials:
+            case "GET", ["tables", table, "credentials"] if CREDENTIALS in self.endpoints:
                 return {"storage-credentials": self._credentials((*namespace, table))}
             case "DELETE", ["tables", table]:
                 self._pointer((*namespace, table))
@@ -177,7 +196,7 @@ class RestServer:
                 raise Refusal(409, "CommitFailedException", str(error)) from error
             try:
                 new = update_table_metadata(
-                    current or MetastoreCatalog._empty_table_metadata(),
+                    current or TableMetadataV1.model_construct(location="", last_column_id=-1, schema=Schema()),
                     request.updates,
                     enforce_validation=current is None,
                     metadata_location=location,
@@ -208,6 +227,14 @@ class RestServer:
                 raise Refusal(400, "BadRequestException", str(error)) from error
             self.pointers[name] = location
             return self._loaded(name)
+
+    def _page(self, key: str, items: list[Any], query: dict[str, list[str]]) -> Any:
+        start = int(query.get("pageToken", ["0"])[0])
+        end = start + (self.page_length or len(items) + 1)
+        return {key: items[start:end], **({"next-page-token": str(end)} if end < len(items) else {})}
+
+    def _has_token(self, request: Request) -> bool:
+        return self.token is None or request.headers.get("Authorization") == f"Bearer {self.token}"
 
     def _loaded(self, name: Name) -> Any:
         location = self._pointer(name)
@@ -263,7 +290,7 @@ class RestServer:
         if (*namespace, body["name"]) in self.pointers:
             raise Refusal(409, "AlreadyExistsException", "Table already exists")
         place = (self.directory / "warehouse").joinpath(*namespace, body["name"]).as_uri()
-        return {"metadata": _empty_metadata(place, body), "config": self.vended}
+        return {"metadata": empty_metadata(place, body), "config": self.vended}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -281,20 +308,29 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def _serve(self) -> None:
-        url = urlsplit(self.path)
-        path = [unquote(part) for part in url.path.removeprefix("/v1/").split("/") if part]
-        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"null")
-        self.owner.requests.append((self.command, url.path))
-        self.owner.bodies.append(body)
+        owner, url = self.owner, urlsplit(self.path)
+        prefix = owner.config.get("prefix", "")
+        path = [unquote(part) for part in url.path.removeprefix("/v1/").removeprefix(f"{prefix}/").split("/") if part]
+        data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if path == ["oauth", "tokens"] and owner.log_in is not None:
+            self._send(*owner.log_in(dict(parse_qsl(data.decode()))))
+            return
+        body = json.loads(data or b"null")
+        owner.requests.append((self.command, url.path))
+        owner.queries.append(url.query)
+        owner.bodies.append(body)
         is_of_table = len(path) == 4 and path[2] == "tables"
         is_commit = self.command == "POST" and (is_of_table or path[2:] == ["register"])
-        if is_commit and self.owner.before_commit is not None:
-            act, self.owner.before_commit = self.owner.before_commit, None
+        if is_commit and owner.before_commit is not None:
+            act, owner.before_commit = owner.before_commit, None
             act()
-        faults = self.owner.faults if is_commit else self.owner.load_faults if is_of_table else []
+        faults = owner.faults if is_commit else owner.load_faults if is_of_table else []
         fault = faults.pop(0) if faults else None
-        if self.owner.token is not None and self.headers.get("Authorization") != f"Bearer {self.owner.token}":
+        if not owner.lets_in(Request(self.command, url.path, url.query, self.headers, data)):
             self._send(401, Refusal(401, "NotAuthorizedException", "bad token").body)
+        elif is_of_table and owner.redirected and self.command != "GET":
+            status, owner.redirected = owner.redirected, 0
+            self._send(status, None, self.path)
         elif fault is None:
             self._send(*self._answer(path, url.query, body))
         else:
@@ -323,11 +359,13 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(*answer)
 
-    def _send(self, status: int, body: Any) -> None:
+    def _send(self, status: int, body: Any, location: str | None = None) -> None:
         data = b"" if body is None else (body if isinstance(body, str) else json.dumps(body)).encode()
         with suppress(OSError):
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
+            if location is not None:
+                self.send_header("Location", location)
             if status != 204:
                 self.send_header("Content-Length", str(len(data)))
             self.end_headers()
@@ -337,23 +375,3 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _name(value: Any) -> Name:
     return (*value["namespace"], value["name"])
-
-
-def _empty_metadata(location: str, body: Any) -> Any:
-    return {
-        "format-version": 2,
-        "table-uuid": str(SYSTEM.new_uuid()),
-        "location": location,
-        "last-sequence-number": 0,
-        "last-updated-ms": 0,
-        "last-column-id": 0,
-        "schemas": [body["schema"]],
-        "current-schema-id": 0,
-        "partition-specs": [{"spec-id": 0, "fields": []}],
-        "default-spec-id": 0,
-        "last-partition-id": 999,
-        "sort-orders": [{"order-id": 0, "fields": []}],
-        "default-sort-order-id": 0,
-        "properties": {},
-        "snapshots": [],
-    }

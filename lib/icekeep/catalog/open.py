@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 
 from icekeep.catalog.base import Catalog
-from icekeep.catalog.clients.adapter import TIMEOUTS, ClientCatalog
+from icekeep.catalog.clients.adapter import TIMEOUTS
 from icekeep.catalog.clients.metastore import GlueCatalog, HiveCatalog
 from icekeep.catalog.clients.rest import RestCatalog
 from icekeep.catalog.filesystem import FilesystemCatalog
@@ -20,8 +20,12 @@ _KINDS: dict[str, type[SqlCatalog] | type[FilesystemCatalog]] = {
     "filesystem": FilesystemCatalog,
     "hadoop": FilesystemCatalog,
 }
-_CLIENT_KINDS: dict[str, type[ClientCatalog]] = {"rest": RestCatalog, "hive": HiveCatalog, "glue": GlueCatalog}
-"""Through PyIceberg's clients, an optional extra."""
+_CLIENT_KINDS: dict[str, type[RestCatalog] | type[HiveCatalog] | type[GlueCatalog]] = {
+    "rest": RestCatalog,
+    "hive": HiveCatalog,
+    "glue": GlueCatalog,
+}
+"""They take an optional extra."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _NEED_URI = ("rest", "hive")
 _REFUSED = {

@@ -1,17 +1,18 @@
-"""What the catalogs behind PyIceberg's clients have in common: names, namespaces, loading, and errors in our words.
+"""What the catalogs behind a server's or service's client have in common: names, namespaces, loading, errors in our words.
 
-PyIceberg brings its clients and their ways to log in; the metadata is read by us from its location through our storage,
-so that keys which PyIceberg's models do not know survive. How a commit is made differs: `rest.py` and `metastore.py`.
+Properties are PyIceberg's; the metadata is read from its location through our storage, so that keys which a client does not
+know survive. How a commit is made differs: `rest.py` and `metastore.py`.
 """
 
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from icekeep.catalog.base import (
@@ -29,6 +30,14 @@ from icekeep.catalog.base import (
     validate_table_identifier,
 )
 from icekeep.catalog.clients.errors import described, proved_rejection, read_failure
+from icekeep.catalog.clients.refusals import (
+    NamespaceExists,
+    NamespaceNotEmpty,
+    NoSuchNamespace,
+    NoSuchTable,
+    TableExists,
+)
+from icekeep.catalog.clients.settings import Settings
 from icekeep.catalog.meant_table import check_meant
 from icekeep.catalog.metadata_files import read_current
 from icekeep.catalog.registering import read_unregistered, registered
@@ -46,47 +55,83 @@ HIVE_TIMEOUT = "hive.client.socket-timeout-ms"
 TIMEOUTS = (CONNECT_TIMEOUT, ANSWER_TIMEOUT, HIVE_TIMEOUT)
 """Properties in milliseconds that PyIceberg lacks; the first two are named as in Iceberg Java."""
 
-_FIRST_VERSION = (0, 12)
-_FIRST_UNKNOWN_VERSION = (0, 13)
+_EXTRA = "icekeep[catalogs]"
+_EXTRAS = {"puresasl": "pyiceberg[hive-kerberos]"}
+_BRINGERS = {"hive_metastore": "pyiceberg"}
+"""What a module comes with, where that has a name of its own."""
 
 
-def require_pyiceberg(catalog_name: str, installed: str | None = None) -> None:
-    """Raise `UnsupportedError` unless a PyIceberg is installed whose inner workings are known.
+def require(catalog_name: str, modules: Iterable[str]) -> None:
+    """Raise `UnsupportedError` unless the modules that a catalog's client takes are installed; none is imported."""
+    for module in modules:
+        if find_spec(module) is None:
+            raise UnsupportedError(
+                f"catalog {catalog_name!r} needs the Python module {module!r}{_not_brought(module)}; install it with: "
+                f"pip install '{_EXTRAS.get(module, _EXTRA)}'",
+                module=module,
+            )
 
-    Args:
-        installed: the version that is there, by default as the package itself says.
-    """
+
+def _not_brought(module: str) -> str:
+    release = installed_release(_BRINGERS[module]) if module in _BRINGERS else None
+    return "" if release is None else f", which {release} does not bring"
+
+
+def installed_release(package: str) -> str | None:
+    """Name and version of a package that is installed as such; one may lie in a zip."""
     try:
-        found = installed or version("pyiceberg")
+        return f"{package} {version(package)}"
     except PackageNotFoundError:
-        raise UnsupportedError(
-            f"catalog {catalog_name!r} needs PyIceberg's clients; install them with: pip install 'icekeep[catalogs]'"
-        ) from None
-    numbers = tuple(int(part) for part in found.split(".")[:2] if part.isdecimal())
-    if not _FIRST_VERSION <= numbers < _FIRST_UNKNOWN_VERSION:
-        raise UnsupportedError(
-            f"catalog {catalog_name!r} needs PyIceberg 0.12, but {found} is installed; install the right one with: "
-            "pip install 'icekeep[catalogs]'",
-            version=found,
-        )
+        return None
 
 
 _PARTS = ("warehouse", "prefix", "glue.id", "glue.region", "client.region", "glue.endpoint", "hive.catalog")
 """What tells catalogs apart that have one address."""
 
 
-class ClientCatalog(ABC):
-    """A catalog that one of PyIceberg's clients talks to; each thread and each process has a client of its own."""
+class Client(Protocol):
+    """What is asked of a server or service; it raises refusals (`refusals.py`), or whatever its library does."""
+
+    def describe(self, identifier: Identifier) -> Description | None:
+        """As `Catalog.describe`; raises `NoSuchTable`."""
+
+    def drop_table(self, identifier: Identifier) -> None:
+        """Forget a table; raises `NoSuchTable`."""
+
+    def rename_table(self, old: Identifier, new: Identifier) -> None:
+        """Give a table another name; raises `NoSuchTable`, `TableExists` or `NoSuchNamespace`."""
+
+    def list_tables(self, namespace: Identifier) -> list[Identifier]:
+        """The tables right in a namespace that exists."""
+
+    def list_namespaces(self, parent: Identifier) -> list[Identifier]:
+        """The namespaces right below another, or at the top; raises `NoSuchNamespace`."""
+
+    def namespace_properties(self, namespace: Identifier) -> Mapping[str, str]:
+        """What a namespace says of itself; raises `NoSuchNamespace`."""
+
+    def create_namespace(self, namespace: Identifier, properties: Mapping[str, str]) -> None:
+        """Create a namespace; raises `NamespaceExists`."""
+
+    def drop_namespace(self, namespace: Identifier) -> None:
+        """Remove an empty namespace; raises `NoSuchNamespace` or `NamespaceNotEmpty`."""
+
+
+C = TypeVar("C", bound=Client)
+
+
+class ClientCatalog(ABC, Generic[C]):
+    """A catalog behind a client; each thread and each process has a client of its own."""
 
     restores_snapshots = False
     """A server refuses old sequence numbers, and what stands behind a metastore may be read by engines that do."""
 
     def __init__(self, name: str, properties: Mapping[str, str], runtime: Runtime) -> None:
-        require_pyiceberg(name)
         self.name = name
         self._properties = dict(properties)
         self._runtime = runtime
         self._local = threading.local()
+        require(name, self.modules)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_local"}
@@ -94,6 +139,11 @@ class ClientCatalog(ABC):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._local = threading.local()
+
+    @property
+    @abstractmethod
+    def modules(self) -> tuple[str, ...]:
+        """The Python modules that the client takes, which an installation may lack."""
 
     def load(self, identifier: Identifier | str) -> Table:
         identifier = validate_table_identifier(as_identifier(identifier))
@@ -103,15 +153,12 @@ class ClientCatalog(ABC):
         return self._find(validate_table_identifier(as_identifier(identifier)))
 
     def describe(self, identifier: Identifier) -> Description | None:
-        from pyiceberg.exceptions import NoSuchTableError
-
         client = self._client()
         with self._reading():
             try:
-                described: Description | None = client.describe(validate_table_identifier(identifier))
-            except NoSuchTableError as error:
+                return client.describe(validate_table_identifier(identifier))
+            except NoSuchTable as error:
                 raise no_such_table(self, identifier) from error
-        return described
 
     @property
     @abstractmethod
@@ -206,7 +253,7 @@ class ClientCatalog(ABC):
             tables = self._client().list_tables(namespace) if self._namespace_exists(namespace) else None
         if tables is None:
             raise no_such_namespace(self, namespace)
-        return sorted(tuple(table) for table in tables)
+        return sorted(tables)
 
     def list_namespaces(self) -> list[Identifier]:
         with self._reading():
@@ -216,43 +263,42 @@ class ClientCatalog(ABC):
         self, namespace: Identifier, properties: Mapping[str, str] | None = None, *, exists_ok: bool = False
     ) -> None:
         validate_namespace(namespace)
-        from pyiceberg.exceptions import NamespaceAlreadyExistsError
-
         with self._changing(f"the creation of namespace {format_identifier(namespace)!r}"):
             try:
                 self._client().create_namespace(namespace, dict(properties or {}))
-            except NamespaceAlreadyExistsError as error:
+            except NamespaceExists as error:
                 if not exists_ok:
                     raise UsageError(
                         f"namespace {format_identifier(namespace)!r} exists already in catalog {self.name!r}"
                     ) from error
 
     def drop_namespace(self, namespace: Identifier) -> None:
-        from pyiceberg.exceptions import NamespaceNotEmptyError, NoSuchNamespaceError
-
         if not self._namespace_exists(namespace):
             raise no_such_namespace(self, namespace)
         with self._changing(f"the drop of namespace {format_identifier(namespace)!r}"):
             try:
                 self._client().drop_namespace(namespace)
-            except NoSuchNamespaceError as error:
+            except NoSuchNamespace as error:
                 raise no_such_namespace(self, namespace) from error
-            except NamespaceNotEmptyError as error:
+            except NamespaceNotEmpty as error:
                 raise UsageError(
                     f"namespace {format_identifier(namespace)!r} in catalog {self.name!r} is not empty; drop what is in "
                     "it first"
                 ) from error
 
     @abstractmethod
-    def _connect(self) -> Any:
-        """Make PyIceberg's catalog; it is used by one thread only."""
+    def _connect(self) -> C:
+        """Make the client; it is used by one thread only."""
 
     @abstractmethod
     def _find(self, identifier: Identifier) -> Pointer:
         """As `find`, of an identifier that can name a table."""
 
-    def _client(self) -> Any:
-        known: tuple[int, Any] | None = getattr(self._local, "client", None)
+    def _settings(self) -> Settings:
+        return Settings(self.name, self._properties)
+
+    def _client(self) -> C:
+        known: tuple[int, C] | None = getattr(self._local, "client", None)
         if known is None or known[0] != os.getpid():
             with self._reading():
                 known = (os.getpid(), self._connect())
@@ -260,25 +306,17 @@ class ClientCatalog(ABC):
         return known[1]
 
     def _namespace_exists(self, namespace: Identifier) -> bool:
-        from pyiceberg.exceptions import NoSuchNamespaceError
-
-        try:
-            with self._reading():
-                self._client().load_namespace_properties(namespace)
-        except NotFoundError:
-            return False
-        except IcekeepError as error:
-            if isinstance(error.__cause__, NoSuchNamespaceError):
+        with self._reading():
+            try:
+                self._client().namespace_properties(namespace)
+            except NoSuchNamespace:
                 return False
-            raise
         return True
 
     def _below(self, namespace: Identifier) -> Iterator[Identifier]:
-        from pyiceberg.exceptions import NoSuchNamespaceError
-
         try:
-            children = [tuple(child) for child in self._client().list_namespaces(namespace)]
-        except NoSuchNamespaceError:
+            children = self._client().list_namespaces(namespace)
+        except NoSuchNamespace:
             # Somebody dropped it since its parent was listed.
             return
         for child in children:
@@ -300,17 +338,15 @@ class ClientCatalog(ABC):
 
         `old` is the table that must be there, `new` the one that must not.
         """
-        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
-
         try:
             yield
         except IcekeepError:
             raise
-        except NoSuchTableError as error:
+        except NoSuchTable as error:
             raise no_such_table(self, old or ()) from error
-        except TableAlreadyExistsError as error:
+        except TableExists as error:
             raise table_exists(self, new or ()) from error
-        except NoSuchNamespaceError as error:
+        except NoSuchNamespace as error:
             raise no_such_namespace(self, (new or old or ())[:-1]) from error
         except Exception as error:
             rejected = proved_rejection(error, self.name, self._properties)

@@ -1,4 +1,4 @@
-"""What an error of PyIceberg's clients proves about a request: a closed whitelist, and the default is nothing.
+"""What a client's error proves about a request: a closed whitelist, and the default is nothing.
 
 A request is proved to have changed nothing where it never left this machine, where the server says so in the error body
 of the REST protocol, or where Glue refused it by a code of its own. A proxy on the way may answer 4xx for a request that
@@ -6,9 +6,10 @@ the server carried out (it timed out, or sent it twice), so without that body on
 before anything is done. 408 and all of 5xx but a described 501 prove nothing whatever they say.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+import msgspec
 
 from icekeep.errors import IcekeepError, NotFoundError, UnavailableError, UnsupportedError, UsageError, first_line
 
@@ -46,7 +47,7 @@ def proved_rejection(error: BaseException, catalog_name: str, secrets: Mapping[s
     """The error to raise for one that proves that its request changed nothing; `None` where it proves nothing.
 
     Args:
-        error: what a call of PyIceberg raised.
+        error: what a client raised.
         secrets: the catalog's properties; those that look like secrets are cut out of messages.
     """
     kind = _rejection_kind(error)
@@ -60,9 +61,9 @@ def read_failure(error: BaseException, catalog_name: str, secrets: Mapping[str, 
     """The error to raise for a request that only reads, or that failed before it changed anything."""
     if isinstance(error, IcekeepError):
         return error
-    if is_model_error(error):
+    if isinstance(error, msgspec.ValidationError):
         return UnsupportedError(
-            f"catalog {catalog_name!r} answered what PyIceberg cannot read: {described(error, secrets)}",
+            f"catalog {catalog_name!r} answered what the protocol does not say: {described(error, secrets)}",
             catalog=catalog_name,
         )
     return proved_rejection(error, catalog_name, secrets) or UnavailableError(
@@ -82,23 +83,35 @@ def is_bad_request(error: BaseException) -> bool:
     return response is not None and int(response.status_code) == 400
 
 
-def is_model_error(error: BaseException) -> bool:
-    """Whether PyIceberg's models refused a value; the error may be wrapped in one of PyIceberg's own."""
-    return any(hasattr(link, "errors") and type(link).__name__ == "ValidationError" for link in _chain(error))
+class _Error(msgspec.Struct):
+    message: Any
+    type: Any
+    code: Any
+
+
+class _ErrorBody(msgspec.Struct):
+    error: _Error
+
+
+def protocol_error(text: str) -> str | None:
+    """What the REST protocol's error body says, in `text`; `None` where it is something else."""
+    try:
+        error = msgspec.json.decode(text, type=_ErrorBody).error
+    except msgspec.DecodeError:
+        return None
+    return f"{error.type}: {error.message}"
 
 
 def described(error: BaseException, secrets: Mapping[str, str]) -> str:
     """What an error says, in one line and without secrets."""
-    model_error = next((link for link in _chain(error) if is_model_error(link) and hasattr(link, "errors")), None)
-    if model_error is not None:
-        first = model_error.errors()[0]
-        text = f"{'.'.join(map(str, first['loc'])) or 'the body'}: {first_line(Exception(first['msg']))}"
-    else:
-        text = first_line(error)
+    text = first_line(error)
     for name, value in secrets.items():
-        is_secret = any(word in name.lower() for word in _SECRET_WORDS)
-        if is_secret and len(str(value)) >= _SHORTEST_SECRET:
-            text = text.replace(str(value), "***")
+        if not any(word in name.lower() for word in _SECRET_WORDS):
+            continue
+        # A client's credential for OAuth2 is its name and its secret.
+        for secret in (str(value), str(value).partition(":")[2]):
+            if len(secret) >= _SHORTEST_SECRET:
+                text = text.replace(secret, "***")
     return text
 
 
@@ -118,15 +131,7 @@ def _kind_of_response(response: Any) -> type[IcekeepError] | None:
     status = int(response.status_code)
     if status in (401, 403):
         return UsageError
-    return _BY_STATUS.get(status) if _has_protocol_body(response) else None
-
-
-def _has_protocol_body(response: Any) -> bool:
-    try:
-        error = json.loads(response.text)["error"]
-    except (ValueError, KeyError, TypeError):
-        return False
-    return isinstance(error, dict) and {"message", "type", "code"} <= error.keys()
+    return _BY_STATUS.get(status) if protocol_error(response.text) is not None else None
 
 
 def _never_connected(error: BaseException) -> bool:
@@ -148,7 +153,7 @@ def _kind_of_glue_error(error: BaseException) -> type[IcekeepError] | None:
 
 
 def _response(error: BaseException) -> Any:
-    """PyIceberg raises its errors from that of requests, which holds the answer."""
+    """The answer of a REST server, which is at the error or at the one that it was raised from."""
     for link in _chain(error):
         response = getattr(link, "response", None)
         if hasattr(response, "status_code"):

@@ -1,17 +1,17 @@
-"""Catalogs in a Hive metastore or in AWS Glue: we write the metadata file, PyIceberg's client moves the pointer to it.
+"""Catalogs in a Hive metastore or in AWS Glue: we write the metadata file, and a request moves the pointer to it.
 
 The pointer moves only from the very file that the commit was based on: in Hive under the metastore's lock, in Glue by the
 version of the table's entry. What a client raises before that change was sent proves that nothing landed.
 """
 
 import os
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Protocol
 
 from icekeep.catalog.base import (
     Committed,
     Conflict,
+    Description,
     Identifier,
     Pointer,
     SwapOutcome,
@@ -24,8 +24,11 @@ from icekeep.catalog.base import (
     validate_namespace,
     validate_table_identifier,
 )
-from icekeep.catalog.clients.adapter import ClientCatalog
-from icekeep.catalog.clients.errors import is_model_error, proved_rejection, read_failure, was_sent_before
+from icekeep.catalog.clients.adapter import Client, ClientCatalog, installed_release
+from icekeep.catalog.clients.entries import PointerChange
+from icekeep.catalog.clients.errors import proved_rejection, read_failure, was_sent_before
+from icekeep.catalog.clients.refusals import CommitRefused, NoIcebergTable, NoSuchNamespace, NoSuchTable, TableExists
+from icekeep.catalog.clients.settings import KERBEROS
 from icekeep.catalog.metadata_files import (
     dropped_from_log,
     file_version,
@@ -37,20 +40,37 @@ from icekeep.catalog.metadata_files import (
 from icekeep.catalog.resending import Sent, has_landed, sent_until_known
 from icekeep.errors import ConfigError, IcekeepError, OutcomeUnknownError, UnsupportedError
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_codec import metadata_to_json
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
 from icekeep.storage.open import open_storage
 
-_GLUE_RETRIES = "glue.max-retries"
-_MODIFIED = "The table has been modified"
-"""What a Hive metastore says that compared the pointer and found another."""
 _LOCK_ENABLED = "engine.hive.lock-enabled"
 
 
-class MetastoreCatalog(ClientCatalog):
+class MetastoreClient(Client, Protocol):
+    """What is asked of a metastore besides."""
+
+    def pointer(self, identifier: Identifier) -> str:
+        """The metadata location of a table; raises `NoSuchTable` or `NoIcebergTable`."""
+
+    def compares(self) -> bool:
+        """Whether a change that is late can do no harm, since the metastore compares what it replaces."""
+
+    def check(self, metadata: TableMetadata) -> None:
+        """Raise `UnsupportedError` for a table that an entry cannot describe."""
+
+    def move(self, change: PointerChange) -> None:
+        """Move a table's pointer, or create the table.
+
+        Raises:
+            CommitRefused: the pointer is not where the change wants it, or somebody else has the lock.
+            TableExists, NoSuchTable, NoSuchNamespace: what the change is based on is not so.
+        """
+
+
+class MetastoreCatalog(ClientCatalog[MetastoreClient]):
     """Tables whose pointers are entries of a metastore, with one level of namespaces."""
 
     compares_metadata = True
@@ -63,12 +83,13 @@ class MetastoreCatalog(ClientCatalog):
             raise no_such_namespace(self, identifier[:-1])
         storage = self._storage()
         location = new_location(metadata, 0, self._runtime)
-        staged = self._staged(client, identifier, None, "", metadata, location)
+        client.check(metadata)
+        change = PointerChange(identifier, None, "", metadata, location)
         if self._pointer(identifier) is not None:
             raise table_exists(self, identifier)
         write_metadata(storage, metadata, location)
         try:
-            outcome = self._moved(client, staged, location)
+            outcome = self._moved(client, change)
         except IcekeepError:
             storage.delete_many([location])
             raise
@@ -90,15 +111,23 @@ class MetastoreCatalog(ClientCatalog):
         self._validate_depth(namespace)
         super().create_namespace(namespace, properties, exists_ok=exists_ok)
 
+    def describe(self, identifier: Identifier) -> Description | None:
+        if len(validate_table_identifier(identifier)) != 2:
+            raise no_such_table(self, identifier)
+        return super().describe(identifier)
+
+    def rename(self, old: Identifier, new: Identifier) -> None:
+        if len(validate_table_identifier(old)) != 2:
+            raise no_such_table(self, old)
+        super().rename(old, new)
+
     def default_location(self, identifier: Identifier) -> str:
         validate_table_identifier(identifier)
-        from pyiceberg.exceptions import NoSuchNamespaceError
-
         namespace, name = identifier[:-1], identifier[-1]
         with self._reading():
             try:
-                place = self._client().load_namespace_properties(namespace).get("location")
-            except NoSuchNamespaceError:
+                place = self._client().namespace_properties(namespace).get("location")
+            except NoSuchNamespace:
                 place = None
         if place:
             return join(place, name)
@@ -116,13 +145,14 @@ class MetastoreCatalog(ClientCatalog):
             return new
         client = self._client()
         location = new_location(new, file_version(table.metadata_location) + 1, self._runtime)
-        staged = self._staged(client, table.identifier, table.metadata, table.metadata_location, new, location)
+        client.check(new)
+        change = PointerChange(table.identifier, table.metadata, table.metadata_location, new, location)
         write_metadata(table.storage, new, location)
 
         def send() -> Sent:
-            if staged.was_sent:
+            if change.was_sent:
                 self._check_compares(client)
-            return self._moved(client, staged, location)
+            return self._moved(client, change)
 
         try:
             outcome = sent_until_known(send, table, location, self._runtime)
@@ -139,14 +169,15 @@ class MetastoreCatalog(ClientCatalog):
     def _register(self, table: Table) -> None:
         self._validate_depth(table.identifier[:-1])
         client = self._client()
-        staged = self._staged(client, table.identifier, None, "", table.metadata, table.metadata_location)
+        client.check(table.metadata)
+        change = PointerChange(table.identifier, None, "", table.metadata, table.metadata_location)
         what = f"the registration of table {table.name!r}"
         try:
             # Unlike a commit's, the metadata file is another's: it stays whatever comes of this.
             with self._changing(what, None, table.identifier):
-                client.commit_staged(staged)
+                client.move(change)
         except OutcomeUnknownError as error:
-            if staged.was_sent:
+            if change.was_sent:
                 raise
             raise read_failure(error.__cause__ or error, self.name, self._properties) from error
 
@@ -157,18 +188,16 @@ class MetastoreCatalog(ClientCatalog):
         return Pointer(location, self._storage())
 
     def _pointer(self, identifier: Identifier) -> str | None:
-        from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchTableError
-
         if len(identifier) != 2:
             return None
         with self._reading():
             try:
-                return str(self._client().pointer(identifier))
-            except NoSuchIcebergTableError as error:
+                return self._client().pointer(identifier)
+            except NoIcebergTable as error:
                 raise UnsupportedError(
                     f"{format_identifier(identifier)!r} in catalog {self.name!r} is no Iceberg table"
                 ) from error
-            except NoSuchTableError:
+            except NoSuchTable:
                 return None
 
     def _validate_depth(self, namespace: Identifier) -> None:
@@ -183,98 +212,74 @@ class MetastoreCatalog(ClientCatalog):
     def _storage(self) -> Storage:
         return open_storage(self._properties, self._runtime)
 
-    def _staged(
-        self,
-        client: Any,
-        identifier: Identifier,
-        base: TableMetadata | None,
-        base_location: str,
-        new: TableMetadata,
-        location: str,
-    ) -> Any:
-        """The commit as the client takes it; raises `UnsupportedError` before anything is written if it cannot."""
-        from icekeep.catalog.clients.pyiceberg_metastore import StagedCommit
-
-        old = None if base is None else metadata_to_json(base)
-        try:
-            staged = StagedCommit(identifier, old, base_location, metadata_to_json(new), location)
-        except Exception as error:
-            if not is_model_error(error):
-                raise
-            raise UnsupportedError(
-                f"PyIceberg cannot describe table {format_identifier(identifier)!r} to catalog {self.name!r}: "
-                f"{self._described(error)}; nothing was changed"
-            ) from error
-        client.check(staged)
-        return staged
-
-    def _moved(self, client: Any, staged: Any, location: str) -> Sent:
+    def _moved(self, client: MetastoreClient, change: PointerChange) -> Sent:
         """Move the pointer by one request; an error or a conflict proves that it did not move it."""
-        from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
-
-        staged.was_sent = False
+        change.was_sent = False
         try:
-            client.commit_staged(staged)
+            client.move(change)
         except Exception as error:
-            if not staged.was_sent:
-                if isinstance(error, CommitFailedException | TableAlreadyExistsError):
+            if not change.was_sent:
+                if isinstance(error, IcekeepError):
+                    raise
+                if isinstance(error, CommitRefused | TableExists):
                     return Conflict(self._described(error), is_final=True)
                 raise read_failure(error, self.name, self._properties) from error
-            return self._after_sending(error, staged, location)
+            return self._after_sending(error, change)
         return None
 
-    def _check_compares(self, client: Any) -> None:
+    def _check_compares(self, client: MetastoreClient) -> None:
         """Raise `UnsupportedError` where a request that is late could undo what others have committed since."""
         with self._reading():
             if not client.compares():
                 raise UnsupportedError(f"the metastore of catalog {self.name!r} is not known to compare pointers")
 
-    def _after_sending(self, error: Exception, staged: Any, location: str) -> Sent:
-        from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
-
-        is_compared = type(error).__name__ == "MetaException" and _MODIFIED in str(error)
-        if is_compared or isinstance(error, CommitFailedException | NoSuchTableError | TableAlreadyExistsError):
-            return self._refused(error, staged, location)
+    def _after_sending(self, error: Exception, change: PointerChange) -> Sent:
+        if isinstance(error, CommitRefused | NoSuchTable | TableExists):
+            return self._refused(error, change)
         rejection = proved_rejection(error, self.name, self._properties)
         if rejection is None:
-            return Unknown(self._described(error), location)
+            return Unknown(self._described(error), change.location)
+        if isinstance(error, NoSuchNamespace):
+            rejection = no_such_namespace(self, change.identifier[:-1])
         raise rejection from error
 
-    def _refused(self, error: Exception, staged: Any, location: str) -> Sent:
+    def _refused(self, error: Exception, change: PointerChange) -> Sent:
         """What a refusal is once the table was looked at: the client sends a change again whose answer was lost.
 
         Then the second request meets the first; and a third writer may have come after.
         """
         reason = self._described(error)
         try:
-            pointer = self._pointer(staged.identifier)
-            if pointer == location:
+            pointer = self._pointer(change.identifier)
+            if pointer == change.location:
                 return None
-            if pointer == staged.base_location and was_sent_before(error):
+            if pointer == change.base_location and was_sent_before(error):
                 return Unknown(
                     f"{reason}; the client sent this request before, and that may still be carried out: look again later",
-                    location,
+                    change.location,
                 )
             if pointer is not None:
-                now = read_table(self, staged.identifier, pointer, self._storage())
-                landed = has_landed(now, staged.base_location, location)
+                now = read_table(self, change.identifier, pointer, self._storage())
+                landed = has_landed(now, change.base_location, change.location)
                 if landed:
                     return None
-                if landed is None and staged.base_location:
-                    return Unknown(f"{reason}; the table's history does not reach back to this commit", location)
+                if landed is None and change.base_location:
+                    return Unknown(f"{reason}; the table's history does not reach back to this commit", change.location)
         except IcekeepError as unseen:
             return Unknown(
-                f"{reason}; the table cannot be loaded to see whether that was this commit: {unseen.message}", location
+                f"{reason}; the table cannot be loaded to see whether that was this commit: {unseen.message}",
+                change.location,
             )
         return Conflict(f"the table was dropped or renamed ({reason})" if pointer is None else reason)
 
-    @abstractmethod
-    def _connect(self) -> Any:
-        """Make the client, a catalog of PyIceberg's that can `commit_staged`."""
-
 
 class HiveCatalog(MetastoreCatalog):
-    """Tables in a Hive metastore; properties are PyIceberg's, handed on as they are (`uri=thrift://HOST:PORT`)."""
+    """Tables in a Hive metastore; properties are PyIceberg's (`uri=thrift://HOST:PORT`)."""
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        kerberos = ("puresasl",) if self._settings().switch(KERBEROS, default=False) else ()
+        return ("thrift", "hive_metastore", *kerberos)
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         if table.metadata.properties.get(_LOCK_ENABLED, "true").lower() == "false":
@@ -284,14 +289,21 @@ class HiveCatalog(MetastoreCatalog):
             )
         return super().swap(table, requirements, updates)
 
-    def _connect(self) -> Any:
-        from icekeep.catalog.clients.pyiceberg_metastore import StagingHiveCatalog
-
-        return StagingHiveCatalog(self.name, **self._properties)
+    def _connect(self) -> MetastoreClient:
+        try:
+            from icekeep.catalog.clients.hive_client import HiveClient
+        except ImportError as error:
+            raise UnsupportedError(
+                f"catalog {self.name!r} needs Hive's classes as other releases bring them than "
+                f"{installed_release('pyiceberg')}: {error}"
+            ) from error
+        return HiveClient(self._settings(), self._runtime)
 
 
 class GlueCatalog(MetastoreCatalog):
-    """Tables in AWS Glue; properties are PyIceberg's, handed on as they are (`glue.region`, `glue.endpoint` ...)."""
+    """Tables in AWS Glue; properties are PyIceberg's (`glue.region`, `glue.endpoint` ...)."""
+
+    modules = ("boto3",)
 
     @property
     def identity(self) -> str:
@@ -299,18 +311,7 @@ class GlueCatalog(MetastoreCatalog):
         regions = map(os.environ.get, ("AWS_REGION", "AWS_DEFAULT_REGION"))
         return " ".join([super().identity, *filter(None, regions)])
 
-    def rename(self, old: Identifier, new: Identifier) -> None:
-        raise UnsupportedError(
-            f"catalog {self.name!r} cannot rename tables: Glue has no such request, and a copy of the entry that lost its "
-            "original halfway would be lost with it"
-        )
+    def _connect(self) -> MetastoreClient:
+        from icekeep.catalog.clients.glue_client import GlueClient
 
-    def _connect(self) -> Any:
-        from icekeep.catalog.clients.pyiceberg_metastore import StagingGlueCatalog
-
-        given: dict[str, Any] = dict(self._properties)
-        retries = self._properties.get(_GLUE_RETRIES, "10")
-        if not retries.isdecimal():
-            raise ConfigError(f"catalogs.{self.name}.{_GLUE_RETRIES}", f"is {retries!r}; give a whole number")
-        # The one property that the client does not take as text.
-        return StagingGlueCatalog(self.name, **{**given, _GLUE_RETRIES: int(retries)})
+        return GlueClient(self._settings())

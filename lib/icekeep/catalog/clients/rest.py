@@ -5,7 +5,7 @@ applied to whatever is current. What that can cost is looked for after an expira
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from icekeep.catalog.base import (
     Committed,
@@ -21,8 +21,9 @@ from icekeep.catalog.base import (
     table_exists,
     validate_table_identifier,
 )
-from icekeep.catalog.clients.adapter import ClientCatalog, require_pyiceberg
+from icekeep.catalog.clients.adapter import ClientCatalog, require
 from icekeep.catalog.clients.errors import is_bad_request, proved_rejection
+from icekeep.catalog.clients.refusals import CommitRefused, NoSuchNamespace, NoSuchTable, TableExists
 from icekeep.catalog.clients.requests import (
     ASSERT_CREATE,
     commit_request,
@@ -30,6 +31,7 @@ from icekeep.catalog.clients.requests import (
     requirement_to_json,
     updates_to_json,
 )
+from icekeep.catalog.clients.settings import SIGV4
 from icekeep.catalog.metadata_files import next_metadata, read_table
 from icekeep.errors import IcekeepError, NotFoundError, OutcomeUnknownError, UnsupportedError
 from icekeep.spec.metadata import TableMetadata
@@ -38,17 +40,24 @@ from icekeep.spec.requirements import Requirement
 from icekeep.spec.updates import AddSnapshot, RemoveSnapshots, Update
 from icekeep.storage.open import open_storage
 
+if TYPE_CHECKING:
+    from icekeep.catalog.clients.rest_client import RestClient
+
 _SNAPSHOT_LOADING_MODE = "snapshot-loading-mode"
 
 
-class RestCatalog(ClientCatalog):
-    """Tables of a REST server; properties are PyIceberg's, handed on as they are.
+class RestCatalog(ClientCatalog["RestClient"]):
+    """Tables of a REST server; properties are PyIceberg's.
 
     Iceberg's names `rest.client.connection-timeout-ms` (60 s) and `rest.client.socket-timeout-ms` (300 s) bound each
     request, in milliseconds.
     """
 
     compares_metadata = False
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return ("requests", "boto3") if self._settings().switch(SIGV4, default=False) else ("requests",)
 
     @property
     def uri(self) -> str:
@@ -63,12 +72,10 @@ class RestCatalog(ClientCatalog):
             raise no_such_namespace(self, identifier[:-1])
         if self._exists(identifier):
             raise table_exists(self, identifier)
-        from pyiceberg.exceptions import CommitFailedException
-
         with self._changing(f"the creation of table {format_identifier(identifier)!r}"):
             try:
                 client.send_commit(identifier, request)
-            except CommitFailedException as error:
+            except CommitRefused as error:
                 # Ours, if a request that was sent twice on the way met itself.
                 table = self._load_again(identifier, error)
                 if table.metadata.table_uuid != metadata.table_uuid:
@@ -85,18 +92,14 @@ class RestCatalog(ClientCatalog):
 
     def default_location(self, identifier: Identifier) -> str:
         validate_table_identifier(identifier)
-        from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
-        from pyiceberg.schema import Schema
-
         # Only the server knows: it is asked to prepare a table, which creates none.
         with self._reading():
             try:
-                staged = self._client().create_table_transaction(identifier, Schema())
-            except NoSuchNamespaceError as error:
+                return self._client().stage_table(identifier)
+            except NoSuchNamespace as error:
                 raise no_such_namespace(self, identifier[:-1]) from error
-            except TableAlreadyExistsError as error:
+            except TableExists as error:
                 raise table_exists(self, identifier) from error
-        return str(staged.table_metadata.location)
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         expected = next_metadata(table, requirements, updates, self._runtime.now_ms())
@@ -124,10 +127,10 @@ class RestCatalog(ClientCatalog):
         with self._changing(f"the registration of table {table.name!r}", None, table.identifier):
             client.send_registration(table.identifier, table.metadata_location)
 
-    def _connect(self) -> Any:
-        from icekeep.catalog.clients.pyiceberg_rest import BoundedRestCatalog
+    def _connect(self) -> "RestClient":
+        from icekeep.catalog.clients.rest_client import RestClient
 
-        client = BoundedRestCatalog(self.name, **self._properties)
+        client = RestClient(self._settings(), self._runtime)
         mode = client.properties.get(_SNAPSHOT_LOADING_MODE, "all")
         if mode != "all":
             raise UnsupportedError(
@@ -138,13 +141,11 @@ class RestCatalog(ClientCatalog):
         return client
 
     def _find(self, identifier: Identifier) -> Pointer:
-        from pyiceberg.exceptions import NoSuchTableError
-
         client = self._client()
         with self._reading():
             try:
                 found = client.load_table(identifier)
-            except NoSuchTableError as error:
+            except NoSuchTable as error:
                 raise no_such_table(self, identifier) from error
         if not found.metadata_location:
             raise UnsupportedError(
@@ -152,9 +153,8 @@ class RestCatalog(ClientCatalog):
                 f"{format_identifier(identifier)!r}",
                 catalog=self.name,
             )
-        location = str(found.metadata_location)
-        renewal = TableCredentials(self, identifier, location)
-        return Pointer(location, open_storage(found.storage_properties, self._runtime, renewal))
+        renewal = TableCredentials(self, identifier, found.metadata_location)
+        return Pointer(found.metadata_location, open_storage(found.storage_properties, self._runtime, renewal))
 
     def storage_properties(self, identifier: Identifier, location: str) -> Mapping[str, str]:
         """What the server hands out now for the files of a table, by the request for credentials or by loading the table.
@@ -162,25 +162,21 @@ class RestCatalog(ClientCatalog):
         Raises:
             NotFoundError: the catalog has no such table any more.
         """
-        require_pyiceberg(self.name)
-        from pyiceberg.exceptions import NoSuchTableError
-
+        require(self.name, self.modules)
         client = self._client()
         with self._reading():
             try:
                 found = (
                     client.load_credentials(identifier, location) or client.load_table(identifier).storage_properties
                 )
-            except NoSuchTableError as error:
+            except NoSuchTable as error:
                 raise no_such_table(self, identifier) from error
-        return dict(found)
+        return found
 
     def _outcome_of(self, error: Exception, base: Table, updates: Sequence[Update]) -> SwapOutcome:
         """What a failed commit is; raises the error where it is proved that nothing landed and trying again is no use."""
-        from pyiceberg.exceptions import CommitFailedException
-
         text = self._described(error)
-        if isinstance(error, CommitFailedException):
+        if isinstance(error, CommitRefused):
             return Conflict(text)
         rejection = proved_rejection(error, self.name, self._properties)
         if isinstance(rejection, NotFoundError):

@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kit.glue_server import GlueServer
 from kit.rest_server import RestServer
 
 
@@ -9,4 +10,12 @@ from kit.rest_server import RestServer
 def server(tmp_path) -> Iterator[RestServer]:
     server = RestServer(tmp_path)
     yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """Where AWS Glue is."""
+    server = GlueServer()
+    yield server.endpoint
     server.close()

@@ -1,28 +1,28 @@
 """What an error proves; most of the rules are shown over HTTP in `test_rest_faults.py`, and with Glue in `test_glue.py`."""
 
+import msgspec
 import pytest
 from botocore.exceptions import ClientError
-from pydantic import BaseModel, ValidationError
-from pyiceberg.exceptions import RESTError
 
-from icekeep.catalog.clients.errors import described, is_model_error, proved_rejection, read_failure
+from icekeep.catalog.clients.errors import described, proved_rejection, read_failure
+from icekeep.catalog.clients.refusals import CommitRefused, Refusal
 from icekeep.errors import NotFoundError, UnavailableError, UnsupportedError, UsageError
 
 SECRETS = {"token": "hunter2secret", "s3.secret-access-key": "s3cr3t", "uri": "http://host", "credential": "id:pw"}
 
 
-class Model(BaseModel):
-    number: int
-
-
-def model_error():
-    with pytest.raises(ValidationError) as raised:
-        Model(number="x")
+def answer_error():
+    with pytest.raises(msgspec.ValidationError) as raised:
+        msgspec.json.decode(b'{"number": "x"}', type=dict[str, int])
     return raised.value
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("x"), RESTError("x"), OSError("x"), RuntimeError(), model_error(), TimeoutError("x")]
+    "error",
+    [
+        *(ValueError("x"), OSError("x"), RuntimeError(), TimeoutError("x")),
+        *(Refusal("x"), CommitRefused("x"), answer_error()),
+    ],
 )
 def test_an_error_that_nobody_listed_proves_nothing(error):
     assert proved_rejection(error, "prod", {}) is None
@@ -51,18 +51,17 @@ def test_an_endpoint_that_the_server_does_not_have_was_not_asked():
 def test_secrets_are_cut_out_of_messages():
     text = described(ValueError("token hunter2secret and s3cr3t with id:pw at http://host\nmore"), SECRETS)
     assert text == "token *** and *** with *** at http://host"
+    assert described(ValueError("no client hunter2 with password"), {"credential": "name:password"}) == (
+        "no client hunter2 with ***"
+    )
 
 
-def test_a_model_error_is_told_in_one_line_with_its_place():
-    error = model_error()
-    wrapped = ValueError("\nlong\ntrace")
-    wrapped.__cause__ = error
-    assert is_model_error(error)
-    assert is_model_error(wrapped)
-    assert described(wrapped, {}).startswith("number: Input should be a valid integer")
-    failure = read_failure(wrapped, "prod", {})
+def test_an_answer_that_is_not_the_protocols_is_told_in_one_line_with_its_place():
+    failure = read_failure(answer_error(), "prod", {})
     assert isinstance(failure, UnsupportedError)
-    assert failure.message.startswith("catalog 'prod' answered what PyIceberg cannot read: number: ")
+    assert failure.message == (
+        "catalog 'prod' answered what the protocol does not say: Expected `int`, got `str` - at `$[...]`"
+    )
 
 
 def test_a_failed_read_is_unavailable_and_an_error_of_ours_stays_itself():

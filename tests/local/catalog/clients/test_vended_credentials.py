@@ -18,6 +18,7 @@ from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from kit.lake import EVENTS, SCHEMA, events
 from kit.object_store import ObjectStore
+from kit.rest_protocol import CREDENTIALS, ENDPOINTS
 from kit.vending import Vending
 
 
@@ -110,7 +111,7 @@ def test_a_stream_goes_on_after_the_credentials_it_was_opened_with_have_ended(ta
 
 @pytest.mark.parametrize("offers", [False, True])
 def test_credentials_come_from_the_request_of_their_own_where_the_server_has_one(vending, offers):
-    vending.server.offers_credentials = offers
+    vending.server.endpoints = (*ENDPOINTS, CREDENTIALS) if offers else ()
     catalog = open_catalog("vending", vending.properties)
     catalog.create_namespace(("db",))
     table = create_table(catalog, EVENTS, SCHEMA, location=f"s3://{vending.bucket}/wh/{offers}")

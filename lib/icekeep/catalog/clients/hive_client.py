@@ -1,0 +1,316 @@
+"""A Hive metastore by its thrift interface: tables and databases as entries, and a pointer that moves under a lock.
+
+Properties are PyIceberg's. Each operation has a connection of its own. Imported only when such a catalog is used, since
+thrift is an optional extra.
+"""
+
+import getpass
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+from thrift.Thrift import TException
+from thrift.transport.TSocket import TSocket
+from thrift.transport.TTransport import TBufferedTransport, TSaslClientTransport, TTransportException
+
+from icekeep.catalog.base import Description, Identifier
+from icekeep.catalog.clients import hive_thrift as hive
+from icekeep.catalog.clients.adapter import HIVE_TIMEOUT
+from icekeep.catalog.clients.entries import (
+    COLUMN_TYPES,
+    EXTERNAL_TABLE,
+    POINTER,
+    PointerChange,
+    column_type,
+    is_iceberg,
+    pointer_of,
+)
+from icekeep.catalog.clients.hive_lock import HiveLocks
+from icekeep.catalog.clients.refusals import (
+    CommitRefused,
+    NamespaceExists,
+    NamespaceNotEmpty,
+    NoSuchNamespace,
+    NoSuchTable,
+    TableExists,
+)
+from icekeep.catalog.clients.settings import KERBEROS, Settings
+from icekeep.errors import IcekeepBug, UnsupportedError
+from icekeep.runtime import Runtime
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.types import PrimitiveType
+
+_TIMEOUT_DEFAULT_MS = 300_000
+_FIRST_COMPARING_HIVE = 4
+_MODIFIED = "The table has been modified"
+"""What a metastore says that compared the pointer and found another."""
+
+_EXTERNAL = {"EXTERNAL": "TRUE"}
+_KEEP_STATISTICS = {"DO_NOT_UPDATE_STATS": "true"}
+_TYPES = {**COLUMN_TYPES, "timestamptz": "timestamp with local time zone", "unknown": "void"}
+
+
+class HiveClient:
+    """A metastore, or several that stand for each other; the one that answered last is asked first."""
+
+    def __init__(self, settings: Settings, runtime: Runtime) -> None:
+        self._addresses = [address.strip() for address in (settings.text("uri") or "").split(",")]
+        self._timeout_ms = settings.count(HIVE_TIMEOUT, _TIMEOUT_DEFAULT_MS, 1)
+        self._user = (settings.text("ugi") or "").split(":")
+        self._has_kerberos = settings.switch(KERBEROS, default=False)
+        self._service = settings.text("hive.kerberos-service-name") or "hive"
+        is_old = settings.switch("hive.hive2-compatible", default=False)
+        # Version 2 has no type for a moment.
+        self._types = {**_TYPES, "timestamptz": "timestamp"} if is_old else _TYPES
+        self._runtime = runtime
+        self._locks = HiveLocks(settings, runtime)
+
+    def pointer(self, identifier: Identifier) -> str:
+        """The metadata location of a table."""
+        with self._opened() as metastore:
+            return pointer_of(_entry(metastore, identifier).parameters, identifier)
+
+    def compares(self) -> bool:
+        """Whether the metastore itself compares the pointer (HIVE-26882), as Hive 4 does; older ones may, and do not tell."""
+        try:
+            with self._opened() as metastore:
+                version = str(metastore.getVersion())
+        except TTransportException:
+            raise
+        except TException:
+            # One that does not know the question.
+            return False
+        major = version.partition(".")[0]
+        # The previews of version 4 came before it.
+        return major.isdecimal() and int(major) >= _FIRST_COMPARING_HIVE and "alpha" not in version
+
+    def describe(self, identifier: Identifier) -> Description | None:
+        """What the entry of a table says of its places, whatever its format."""
+        with self._opened() as metastore:
+            entry = _entry(metastore, identifier)
+        location = getattr(entry.sd, "location", None)
+        return Description(location, dict(entry.parameters or {})) if location else None
+
+    def check(self, metadata: TableMetadata) -> None:
+        """Raise `UnsupportedError` for columns that a metastore's entry cannot describe."""
+        self._stored(metadata)
+
+    def move(self, change: PointerChange) -> None:
+        """Move a table's pointer, or create the table, under the table's lock."""
+        stored = self._stored(change.new)
+        with self._opened() as metastore:
+            self._locks.run_locked(metastore, change.identifier, lambda: self._change(metastore, change, stored))
+
+    def _change(self, metastore: Any, change: PointerChange, stored: Any) -> None:
+        try:
+            entry = _entry(metastore, change.identifier)
+        except NoSuchTable:
+            entry = None
+        change.check_base(None if entry is None else entry.parameters or {})
+        if entry is None:
+            _create(metastore, change, stored, self._runtime.now_ms() // 1000)
+        else:
+            _alter(metastore, change, stored, entry)
+
+    def drop_table(self, identifier: Identifier) -> None:
+        """Remove a table's entry; none of its files."""
+        database, name = identifier
+        try:
+            with self._opened() as metastore:
+                metastore.drop_table(dbname=database, name=name, deleteData=False)
+        except hive.NoSuchObjectException as error:
+            raise NoSuchTable.of(identifier) from error
+
+    def rename_table(self, old: Identifier, new: Identifier) -> None:
+        """Give an entry another name, if that is free."""
+        with self._opened() as metastore:
+            entry = _entry(metastore, old)
+            try:
+                _entry(metastore, new)
+            except NoSuchTable:
+                pass
+            else:
+                raise TableExists.of(new)
+            entry.dbName, entry.tableName = new
+            try:
+                metastore.alter_table_with_environment_context(
+                    dbname=old[0],
+                    tbl_name=old[1],
+                    new_tbl=entry,
+                    environment_context=hive.EnvironmentContext(properties=_KEEP_STATISTICS),
+                )
+            except hive.NoSuchObjectException as error:
+                raise NoSuchTable.of(old) from error
+            except hive.InvalidOperationException as error:
+                raise NoSuchNamespace.of(new[:-1]) from error
+
+    def list_tables(self, namespace: Identifier) -> list[Identifier]:
+        """The Iceberg tables of a database; none where there is no such database."""
+        (database,) = namespace
+        with self._opened() as metastore:
+            names = metastore.get_all_tables(db_name=database)
+            entries = metastore.get_table_objects_by_name(dbname=database, tbl_names=names)
+        return [(database, entry.tableName) for entry in entries if is_iceberg(entry.parameters)]
+
+    def list_namespaces(self, parent: Identifier) -> list[Identifier]:
+        """The databases; there are none within one."""
+        if parent:
+            return []
+        with self._opened() as metastore:
+            return [(name,) for name in metastore.get_all_databases()]
+
+    def namespace_properties(self, namespace: Identifier) -> dict[str, str]:
+        """What a database says of itself, its place as `location`."""
+        (name,) = namespace
+        try:
+            with self._opened() as metastore:
+                database = metastore.get_database(name=name)
+        except hive.NoSuchObjectException as error:
+            raise NoSuchNamespace.of(namespace) from error
+        place = database.locationUri
+        return {**(database.parameters or {}), **({"location": place} if place else {})}
+
+    def create_namespace(self, namespace: Identifier, properties: Mapping[str, str]) -> None:
+        """Create a database; `location` and `comment` go where Hive has them."""
+        (name,) = namespace
+        parameters = dict(properties)
+        database = hive.Database(
+            name=name,
+            locationUri=parameters.pop("location", None),
+            description=parameters.pop("comment", None),
+            parameters=parameters,
+        )
+        try:
+            with self._opened() as metastore:
+                metastore.create_database(database)
+        except hive.AlreadyExistsException as error:
+            raise NamespaceExists.of(namespace) from error
+
+    def drop_namespace(self, namespace: Identifier) -> None:
+        """Remove an empty database."""
+        (name,) = namespace
+        try:
+            with self._opened() as metastore:
+                metastore.drop_database(name, deleteData=False, cascade=False)
+        except hive.InvalidOperationException as error:
+            raise NamespaceNotEmpty.of(namespace) from error
+        except hive.NoSuchObjectException as error:
+            raise NoSuchNamespace.of(namespace) from error
+
+    def _opened(self) -> "_Connection":
+        return _Connection(self._connected(), self._user)
+
+    def _connected(self) -> Any:
+        failed: Exception | None = None
+        for address in self._addresses:
+            transport = self._transport(address)
+            try:
+                transport.open()
+            except TTransportException as error:
+                failed = error
+                continue
+            self._addresses = [address, *(other for other in self._addresses if other != address)]
+            return transport
+        raise failed or IcekeepBug("a metastore has no address")
+
+    def _transport(self, address: str) -> Any:
+        place = urlsplit(address)
+        wire = TSocket(place.hostname, place.port)
+        wire.setTimeout(self._timeout_ms)
+        if self._has_kerberos:
+            return TSaslClientTransport(wire, host=place.hostname, service=self._service)
+        return TBufferedTransport(wire)
+
+    def _stored(self, metadata: TableMetadata) -> Any:
+        columns = [
+            hive.FieldSchema(field.name, column_type(field.type, self._type_name), field.doc)
+            for field in metadata.schema.fields
+        ]
+        return hive.StorageDescriptor(
+            columns,
+            metadata.location,
+            "org.apache.hadoop.mapred.FileInputFormat",
+            "org.apache.hadoop.mapred.FileOutputFormat",
+            serdeInfo=hive.SerDeInfo(serializationLib="org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"),
+        )
+
+    def _type_name(self, type_: PrimitiveType) -> str:
+        if type_.name not in self._types:
+            raise UnsupportedError(f"a Hive metastore has no column type for {str(type_)!r}")
+        return self._types[type_.name]
+
+
+class _Connection:
+    """The metastore for one operation; no generator, since thrift's exceptions cannot be raised on by one."""
+
+    def __init__(self, transport: Any, user: Sequence[str]) -> None:
+        self._transport = transport
+        self._user = user
+
+    def __enter__(self) -> Any:
+        metastore = hive.Client(TBinaryProtocol(self._transport))
+        try:
+            if self._user[0]:
+                metastore.set_ugi(self._user[0], list(self._user[1:]))
+        except BaseException:
+            self._transport.close()
+            raise
+        return metastore
+
+    def __exit__(self, *_: object) -> None:
+        self._transport.close()
+
+
+def _entry(metastore: Any, identifier: Identifier) -> Any:
+    database, name = identifier
+    try:
+        return metastore.get_table(dbname=database, tbl_name=name)
+    except hive.NoSuchObjectException as error:
+        raise NoSuchTable.of(identifier) from error
+
+
+def _create(metastore: Any, change: PointerChange, stored: Any, now_s: int) -> None:
+    database, name = change.identifier
+    entry = hive.Table(
+        dbName=database,
+        tableName=name,
+        owner=change.new.properties.get("owner") or getpass.getuser(),
+        createTime=now_s,
+        lastAccessTime=now_s,
+        sd=stored,
+        tableType=EXTERNAL_TABLE,
+        parameters={**change.parameters({}), **_EXTERNAL},
+    )
+    change.was_sent = True
+    try:
+        metastore.create_table(entry)
+    except hive.AlreadyExistsException as error:
+        raise TableExists.of(change.identifier) from error
+
+
+def _alter(metastore: Any, change: PointerChange, stored: Any, entry: Any) -> None:
+    """Change an entry, and have the metastore compare the pointer, if it is one that can (HIVE-26882).
+
+    This is what stops a writer who takes no lock, and us where our lock ran out.
+    """
+    entry.parameters = {**change.parameters(entry.parameters or {}), **_EXTERNAL}
+    if entry.sd is None:
+        entry.sd = stored
+    else:
+        # The formats stay: with others than ours Hive reads the table itself.
+        entry.sd.cols, entry.sd.location = stored.cols, stored.location
+    expected = {"expected_parameter_key": POINTER, "expected_parameter_value": change.base_location}
+    database, name = change.identifier
+    change.was_sent = True
+    try:
+        metastore.alter_table_with_environment_context(
+            dbname=database,
+            tbl_name=name,
+            new_tbl=entry,
+            environment_context=hive.EnvironmentContext(properties={**_KEEP_STATISTICS, **expected}),
+        )
+    except hive.MetaException as error:
+        if _MODIFIED not in str(error):
+            raise
+        raise CommitRefused(str(error.message)) from error

@@ -1,0 +1,191 @@
+"""The requests that we make of a REST catalog's server, and what we take from its answers.
+
+Of a table an answer says where its metadata is, and it is read from there: what a server makes of it on the way is not
+used. Imported only when such a catalog is used, since requests is an optional extra.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from icekeep.catalog.base import Description, Identifier
+from icekeep.catalog.clients import rest_protocol as protocol
+from icekeep.catalog.clients.rest_protocol import chosen, texts
+from icekeep.catalog.clients.rest_session import HttpRefusal, RestSession
+from icekeep.catalog.clients.settings import Settings
+from icekeep.runtime import Runtime
+
+A = TypeVar("A", bound=protocol.Answer)
+P = TypeVar("P", bound=protocol.Page)
+
+_EMPTY_TABLE = {
+    "schema": {"type": "struct", "schema-id": 0, "identifier-field-ids": [], "fields": []},
+    "partition-spec": {"spec-id": 0, "fields": []},
+    "write-order": {"order-id": 0, "fields": []},
+    "properties": {},
+}
+
+
+class LoadedTable(NamedTuple):
+    """What an answer says of a table: where its metadata is, and what its storage is opened with, credentials included.
+
+    The table's own properties are not among them: whoever may write a table must not say where its files are fetched.
+    """
+
+    metadata_location: str | None
+    storage_properties: dict[str, str]
+
+
+class RestClient:
+    """A session with a server; `properties` are the catalog's, with what the server adds to them and overrides."""
+
+    def __init__(self, settings: Settings, runtime: Runtime) -> None:
+        config = _config(settings, runtime)
+        self.properties = {**texts(config.defaults), **settings.properties, **texts(config.overrides)}
+        merged = Settings(settings.name, self.properties)
+        self._endpoints = {" ".join(text.split()) for text in config.endpoints or ()}
+        self._separator = unquote(merged.text("namespace-separator") or "%1F")
+        prefix = (merged.text("prefix") or "").strip("/")
+        self._base = _root(merged) + (f"{prefix}/" if prefix else "")
+        page_size = merged.count("rest-page-size", 0)
+        self._page_size = {"pageSize": str(page_size)} if page_size else {}
+        self._session = RestSession(merged, runtime)
+
+    def load_table(self, identifier: Identifier) -> LoadedTable:
+        """What the server says of a table, its metadata aside."""
+        answer = _read(protocol.Loaded, self._send(protocol.LOAD_TABLE, self._path(identifier)))
+        vended = chosen(answer.storage_credentials, answer.metadata_location)
+        return LoadedTable(answer.metadata_location, {**self.properties, **texts(answer.config), **vended})
+
+    def describe(self, identifier: Identifier) -> Description | None:
+        """What the server says of a table's places, in the answer to which it adds the metadata itself."""
+        answer = _read(protocol.Described, self._send(protocol.LOAD_TABLE, self._path(identifier)))
+        metadata, file = answer.metadata, answer.metadata_location
+        if not isinstance(metadata, dict) or not isinstance(metadata.get("location"), str):
+            return None
+        properties = metadata.get("properties")
+        given = properties if isinstance(properties, dict) else {}
+        return Description(metadata["location"], given, (file,) if isinstance(file, str) else (), is_whole=True)
+
+    def load_credentials(self, identifier: Identifier, location: str) -> dict[str, str]:
+        """The credentials that the server hands out now for a table's files; none where it has no request of their own."""
+        if not self._has(protocol.LOAD_CREDENTIALS):
+            return {}
+        answer = _read(protocol.Credentials, self._send(protocol.LOAD_CREDENTIALS, self._path(identifier)))
+        return chosen(answer.storage_credentials, location)
+
+    def send_commit(self, identifier: Identifier, request: Mapping[str, Any]) -> str:
+        """Send a commit as it stands and return the new metadata location; raises `CommitRefused` for a conflict."""
+        answer = _read(protocol.Landed, self._send(protocol.UPDATE_TABLE, self._path(identifier), body=request))
+        if not answer.metadata_location:
+            raise ValueError("the answer to a commit has no metadata-location")
+        return answer.metadata_location
+
+    def send_registration(self, identifier: Identifier, metadata_location: str) -> None:
+        """Ask the server to take in a table by its metadata file, if the name is free."""
+        body = {"name": identifier[-1], "metadata-location": metadata_location}
+        self._send(protocol.REGISTER_TABLE, self._path(identifier), body=body)
+
+    def stage_table(self, identifier: Identifier) -> str:
+        """Where the server would put a table of this name; none is created."""
+        body = {"name": identifier[-1], "stage-create": True, **_EMPTY_TABLE}
+        answer = _read(protocol.Staged, self._send(protocol.CREATE_TABLE, self._path(identifier), body=body))
+        return answer.metadata.location
+
+    def drop_table(self, identifier: Identifier) -> None:
+        """Forget a table; none of its files is deleted."""
+        self._send(protocol.DROP_TABLE, self._path(identifier), params={"purgeRequested": "false"})
+
+    def rename_table(self, old: Identifier, new: Identifier) -> None:
+        """Give a table another name."""
+        names = (("source", old), ("destination", new))
+        body = {part: {"namespace": list(name[:-1]), "name": name[-1]} for part, name in names}
+        self._send(protocol.RENAME_TABLE, {}, body=body)
+
+    def list_tables(self, namespace: Identifier) -> list[Identifier]:
+        """The tables right in a namespace."""
+        pages = self._pages(protocol.TableNames, protocol.LIST_TABLES, self._namespace(namespace), {})
+        return [(*table.namespace, table.name) for page in pages for table in page.identifiers]
+
+    def list_namespaces(self, parent: Identifier) -> list[Identifier]:
+        """The namespaces right below another, or at the top."""
+        params = {"parent": self._separator.join(parent)} if parent else {}
+        pages = self._pages(protocol.Namespaces, protocol.LIST_NAMESPACES, {}, params)
+        return [namespace for page in pages for namespace in page.namespaces]
+
+    def namespace_properties(self, namespace: Identifier) -> dict[str, str]:
+        """What a namespace says of itself."""
+        answer = self._send(protocol.LOAD_NAMESPACE, self._namespace(namespace))
+        return texts(_read(protocol.Namespace, answer).properties)
+
+    def create_namespace(self, namespace: Identifier, properties: Mapping[str, str]) -> None:
+        """Create a namespace."""
+        self._send(protocol.CREATE_NAMESPACE, {}, body={"namespace": list(namespace), "properties": dict(properties)})
+
+    def drop_namespace(self, namespace: Identifier) -> None:
+        """Remove an empty namespace."""
+        self._send(protocol.DROP_NAMESPACE, self._namespace(namespace))
+
+    def close(self) -> None:
+        """Close the connections; they are made anew when they are needed."""
+        self._session.close()
+
+    def _send(
+        self,
+        endpoint: protocol.Endpoint,
+        path: Mapping[str, str],
+        *,
+        params: Mapping[str, str] | None = None,
+        body: Any = None,
+    ) -> bytes:
+        if not self._has(endpoint):
+            raise NotImplementedError(f"Server does not support endpoint: {endpoint}")
+        try:
+            return self._session.send(endpoint.method, self._base + endpoint.path.format(**path), params or {}, body)
+        except HttpRefusal as error:
+            kind = endpoint.refusals.get(error.response.status_code)
+            if kind is None:
+                raise
+            raise kind(str(error)) from error
+
+    def _pages(
+        self, kind: type[P], endpoint: protocol.Endpoint, path: Mapping[str, str], params: Mapping[str, str]
+    ) -> Iterator[P]:
+        token: dict[str, str] = {}
+        while True:
+            page = _read(kind, self._send(endpoint, path, params={**params, **self._page_size, **token}))
+            yield page
+            if not page.next_page_token:
+                return
+            token = {"pageToken": page.next_page_token}
+
+    def _has(self, endpoint: protocol.Endpoint) -> bool:
+        return str(endpoint) in self._endpoints if self._endpoints else not endpoint.is_newer
+
+    def _path(self, identifier: Identifier) -> dict[str, str]:
+        return {**self._namespace(identifier[:-1]), "table": quote(identifier[-1], safe="")}
+
+    def _namespace(self, namespace: Identifier) -> dict[str, str]:
+        separator = quote(self._separator, safe="")
+        return {"namespace": separator.join(quote(part, safe="") for part in namespace)}
+
+
+def _config(settings: Settings, runtime: Runtime) -> protocol.Config:
+    """What the server wants to be known; it may change all that a session is made from, so this has one of its own."""
+    warehouse = settings.text("warehouse")
+    session = RestSession(settings, runtime)
+    try:
+        sent = session.send("GET", f"{_root(settings)}config", {"warehouse": warehouse} if warehouse else {})
+    finally:
+        session.close()
+    return _read(protocol.Config, sent)
+
+
+def _root(settings: Settings) -> str:
+    return f"{(settings.text('uri') or '').rstrip('/')}/v1/"
+
+
+def _read(kind: type[A], answer: bytes) -> A:
+    return msgspec.json.decode(answer, type=kind)

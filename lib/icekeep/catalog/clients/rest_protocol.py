@@ -1,0 +1,149 @@
+"""Iceberg's REST protocol as far as it is spoken here: the requests, what refusals of them mean, and the answers."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from icekeep.catalog.clients.refusals import (
+    CommitRefused,
+    NamespaceExists,
+    NamespaceNotEmpty,
+    NoSuchNamespace,
+    NoSuchTable,
+    Refusal,
+    TableExists,
+)
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """One kind of request; its text is how a server's list of endpoints names it.
+
+    `refusals` are what statuses mean; `is_newer` says that only a server which lists it has it.
+    """
+
+    method: str
+    path: str
+    refusals: Mapping[int, type[Refusal]] = {}
+    is_newer: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.method} /v1/{{prefix}}/{self.path}"
+
+
+_NAMESPACE = "namespaces/{namespace}"
+_TABLES = f"{_NAMESPACE}/tables"
+_TABLE = f"{_TABLES}/{{table}}"
+
+LIST_NAMESPACES = Endpoint("GET", "namespaces", {404: NoSuchNamespace})
+CREATE_NAMESPACE = Endpoint("POST", "namespaces", {409: NamespaceExists})
+LOAD_NAMESPACE = Endpoint("GET", _NAMESPACE, {404: NoSuchNamespace})
+DROP_NAMESPACE = Endpoint("DELETE", _NAMESPACE, {404: NoSuchNamespace, 409: NamespaceNotEmpty})
+LIST_TABLES = Endpoint("GET", _TABLES, {404: NoSuchNamespace})
+CREATE_TABLE = Endpoint("POST", _TABLES, {404: NoSuchNamespace, 409: TableExists})
+LOAD_TABLE = Endpoint("GET", _TABLE, {404: NoSuchTable})
+UPDATE_TABLE = Endpoint("POST", _TABLE, {409: CommitRefused})
+DROP_TABLE = Endpoint("DELETE", _TABLE, {404: NoSuchTable})
+LOAD_CREDENTIALS = Endpoint("GET", f"{_TABLE}/credentials", {404: NoSuchTable}, is_newer=True)
+REGISTER_TABLE = Endpoint("POST", f"{_NAMESPACE}/register", {404: NoSuchNamespace, 409: TableExists})
+RENAME_TABLE = Endpoint("POST", "tables/rename", {404: NoSuchTable, 409: TableExists})
+
+
+class Answer(msgspec.Struct, rename="kebab"):
+    """What is read of a JSON object; all else in it is passed over."""
+
+
+class Config(Answer):
+    """What a server wants its clients to know."""
+
+    defaults: dict[str, Any] | None = None
+    overrides: dict[str, Any] | None = None
+    endpoints: list[str] | None = None
+
+
+class StorageCredential(Answer):
+    """What the files below a prefix are reached with."""
+
+    prefix: str
+    config: dict[str, Any]
+
+
+class Credentials(Answer):
+    """What a table's files are reached with."""
+
+    storage_credentials: list[StorageCredential]
+
+
+class Loaded(Answer):
+    """A table, its metadata aside."""
+
+    metadata_location: str | None = None
+    config: dict[str, Any] | None = None
+    storage_credentials: list[StorageCredential] | None = None
+
+
+class Described(Answer):
+    """A table, with metadata that may make no sense."""
+
+    metadata: Any = None
+    metadata_location: Any = None
+
+
+class Landed(Answer):
+    """A table after a commit."""
+
+    metadata_location: str
+
+
+class Place(Answer):
+    """Where a table is."""
+
+    location: str
+
+
+class Staged(Answer):
+    """A table that was prepared and is not there."""
+
+    metadata: Place
+
+
+class Namespace(Answer):
+    """A namespace."""
+
+    properties: dict[str, Any] | None = None
+
+
+class Page(Answer, kw_only=True):
+    """A part of a list."""
+
+    next_page_token: str | None = None
+
+
+class Namespaces(Page):
+    """Namespaces, each with its parents."""
+
+    namespaces: list[tuple[str, ...]]
+
+
+class TableName(Answer):
+    """A table's name."""
+
+    namespace: tuple[str, ...]
+    name: str
+
+
+class TableNames(Page):
+    """Tables."""
+
+    identifiers: list[TableName]
+
+
+def texts(given: Mapping[str, Any] | None) -> dict[str, str]:
+    """Properties without those that are no text."""
+    return {key: value for key, value in (given or {}).items() if isinstance(value, str)}
+
+
+def chosen(credentials: Iterable[StorageCredential] | None, location: str | None) -> dict[str, str]:
+    """The credentials for a location: those of the longest prefix."""
+    fitting = [one for one in credentials or () if location is not None and location.startswith(one.prefix)]
+    return texts(max(fitting, key=lambda one: len(one.prefix)).config) if fitting else {}

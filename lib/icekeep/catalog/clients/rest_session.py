@@ -1,0 +1,145 @@
+"""HTTP with a REST catalog's server: waits have bounds, and only what reads is sent again.
+
+Imported only when such a catalog is used, since requests is an optional extra.
+"""
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Self
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import Retry
+
+from icekeep.catalog.clients.adapter import ANSWER_TIMEOUT, CONNECT_TIMEOUT
+from icekeep.catalog.clients.errors import protocol_error
+from icekeep.catalog.clients.rest_login import login
+from icekeep.catalog.clients.settings import Settings
+from icekeep.errors import IcekeepError
+from icekeep.runtime import Runtime
+
+CONNECT_TIMEOUT_DEFAULT_MS = 60_000
+ANSWER_TIMEOUT_DEFAULT_MS = 300_000
+
+_READS = frozenset({"GET", "HEAD"})
+_READS_AGAIN = 3
+_PASSING = frozenset({429, 502, 503, 504})
+_NEVER_AGAIN = Retry(0, read=False)
+_NOT_LET_IN = frozenset({401, 419})
+_SHOWN_LENGTH_MAX = 200
+_HEADER = "header."
+"""Properties that begin so are sent as headers."""
+
+
+class HttpRefusal(Exception):
+    """An answer that is no success."""
+
+    def __init__(self, response: requests.Response) -> None:
+        super().__init__(_said(response))
+        self.response = response
+
+
+class _ReadsAgain(Retry):
+    """Sends what only reads once more after a failure that may pass: at once first, since an idle connection may be dead.
+
+    Anything else is sent once, also where it surely never left: what becomes of a commit is for its loop to decide.
+    """
+
+    def increment(self, method: str | None = None, *rest: Any, **named: Any) -> Self:
+        if method not in _READS:
+            # Raises, as it has nothing to spend.
+            _NEVER_AGAIN.increment(method, *rest, **named)
+        return super().increment(method, *rest, **named)
+
+
+class RestSession:
+    """Connections to one server, and the login there; times are `rest.client.*`, in milliseconds."""
+
+    def __init__(self, settings: Settings, runtime: Runtime) -> None:
+        self._limits_s = (
+            settings.count(CONNECT_TIMEOUT, CONNECT_TIMEOUT_DEFAULT_MS, 1) / 1000,
+            settings.count(ANSWER_TIMEOUT, ANSWER_TIMEOUT_DEFAULT_MS, 1) / 1000,
+        )
+        self._http = requests.Session()
+        self._http.headers.update(_headers(settings.properties))
+        again = _ReadsAgain(
+            _READS_AGAIN,
+            allowed_methods=_READS,
+            status_forcelist=_PASSING,
+            backoff_factor=0.2,
+            raise_on_status=False,
+            # A server may ask for hours.
+            respect_retry_after_header=False,
+        )
+        for scheme in ("https://", "http://"):
+            self._http.mount(scheme, HTTPAdapter(max_retries=again))
+        self._login = login(settings, runtime, self._post_form)
+
+    def send(self, method: str, url: str, params: Mapping[str, str], body: Any = None) -> bytes:
+        """Send one request, its body as JSON, and return what was answered.
+
+        One that was not let in (401, 419) is sent once more with a new login: that is decided before anything is done.
+
+        Raises:
+            HttpRefusal: the answer is no success.
+            IcekeepError: there is no way to log in, and so nothing was done.
+        """
+        self._login.prepare()
+        response = self._sent(method, url, params, body)
+        if response.status_code in _NOT_LET_IN:
+            self._renew(response)
+            response = self._sent(method, url, params, body)
+        if not 200 <= response.status_code < 300:
+            raise HttpRefusal(response)
+        return bytes(response.content)
+
+    def close(self) -> None:
+        """Close all connections; they are made anew when they are needed."""
+        self._http.close()
+
+    def _renew(self, response: requests.Response) -> None:
+        try:
+            self._login.renew()
+        except IcekeepError as error:
+            # Of the two statuses it is this one that proves (`errors.py`) that nothing was done.
+            if response.status_code == HTTPStatus.UNAUTHORIZED:
+                raise
+            raise HttpRefusal(response) from error
+
+    def _sent(self, method: str, url: str, params: Mapping[str, str], body: Any) -> requests.Response:
+        data = None if body is None else json.dumps(body).encode()
+        response = self._http.request(method, url, params=params, data=data, timeout=self._limits_s, auth=self._login)
+        if response.request.method != method:
+            # A redirection may do this, and the answer to the one says nothing of the other.
+            raise ValueError(f"the server made a {response.request.method} of a {method} at {response.url}")
+        return response
+
+    def _post_form(self, url: str, form: Mapping[str, str]) -> requests.Response:
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        # The login here is one that adds nothing: without any, requests looks for one in ~/.netrc.
+        return self._http.post(url, data=form, headers=headers, timeout=self._limits_s, auth=lambda request: request)
+
+
+def _headers(properties: Mapping[str, str]) -> dict[str, str]:
+    given = {key.removeprefix(_HEADER): value for key, value in properties.items() if key.startswith(_HEADER)}
+    ours = {
+        "Content-Type": "application/json",
+        "User-Agent": "icekeep",
+        "X-Iceberg-Access-Delegation": "vended-credentials",
+    }
+    named = {key.lower() for key in given}
+    return {**{key: value for key, value in ours.items() if key.lower() not in named}, **given}
+
+
+def _said(response: requests.Response) -> str:
+    """What an answer says went wrong, in one line; without the protocol's body it is a proxy's, or a broken server's."""
+    error = protocol_error(response.text)
+    if error is not None:
+        return error
+    try:
+        phrase = HTTPStatus(response.status_code).phrase
+    except ValueError:
+        phrase = response.reason or ""
+    shown = " ".join(response.text.split())[:_SHOWN_LENGTH_MAX]
+    return f"HTTP {response.status_code} {phrase}{f': {shown}' if shown else ''}".rstrip()

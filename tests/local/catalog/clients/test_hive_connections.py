@@ -1,0 +1,154 @@
+"""How a Hive catalog reaches its metastore, waits for its locks, and describes columns there."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from icekeep.catalog.base import Committed, Conflict
+from icekeep.catalog.open import open_catalog
+from icekeep.errors import ConfigError, UnavailableError
+from icekeep.spec.types import LONG, STRING, ListType, MapType, NestedField, StructType, decimal, fixed, parse_type
+from kit.catalogs import EVENTS, SCHEMA, set_counter, simple_metadata
+from kit.hive_server import HiveServer, hive_properties
+from kit.runtime import FakeRuntime
+
+DEAD = "thrift://127.0.0.1:1"
+
+
+@pytest.fixture
+def metastore():
+    server = HiveServer()
+    yield server
+    server.close()
+
+
+def opened(metastore, directory, **more):
+    return open_catalog("local", hive_properties(metastore, directory, **more), FakeRuntime())
+
+
+def test_the_first_metastore_that_answers_is_asked(metastore, tmp_path):
+    alive = f"thrift://127.0.0.1:{metastore.port}"
+    catalog = opened(metastore, tmp_path, uri=f"{DEAD}, {alive}")
+    catalog.create_namespace(("db",))
+    assert catalog.list_namespaces() == [("db",)]
+
+
+def test_one_that_ended_is_stood_in_for(metastore, tmp_path):
+    other = HiveServer()
+    other.databases = metastore.databases
+    catalog = opened(metastore, tmp_path, uri=f"thrift://127.0.0.1:{other.port},thrift://127.0.0.1:{metastore.port}")
+    catalog.create_namespace(("db",))
+    calls = len(metastore.calls)
+    other.close()
+    assert catalog.list_namespaces() == [("db",)]
+    assert calls == 0 != len(metastore.calls)
+
+
+def test_where_none_answers_the_catalog_is_unavailable(metastore, tmp_path):
+    catalog = opened(metastore, tmp_path, uri=f"{DEAD},thrift://127.0.0.1:2")
+    with pytest.raises(UnavailableError, match=r"catalog 'local' cannot be asked: .*127\.0\.0\.1"):
+        catalog.list_namespaces()
+
+
+@pytest.mark.parametrize(
+    ("given", "user"), [("me:ops", ("me", ["ops"])), ("me", ("me", [])), ("me:a:b", ("me", ["a", "b"]))]
+)
+def test_a_user_is_told_as_properties_say(metastore, tmp_path, given, user):
+    opened(metastore, tmp_path, ugi=given).list_namespaces()
+    assert metastore.users == [user]
+
+
+@pytest.mark.parametrize(("service", "lets_in"), [("hive", True), ("metastore", False)])
+def test_a_ticket_of_kerberos_is_shown(tmp_path, monkeypatch, service, lets_in):
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "kit/fake_puresasl")
+    metastore = HiveServer(service=f"{service}/127.0.0.1")
+    catalog = opened(metastore, tmp_path, **{"hive.kerberos-authentication": "true"})
+    if lets_in:
+        catalog.create_namespace(("db",))
+        table = catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+        assert isinstance(catalog.swap(table, [], set_counter(1)), Committed)
+    else:
+        with pytest.raises(UnavailableError, match="no ticket for this service"):
+            catalog.list_namespaces()
+    named = {"hive.kerberos-authentication": "true", "hive.kerberos-service-name": service}
+    assert len(opened(metastore, tmp_path, **named).list_namespaces()) == lets_in
+    metastore.close()
+
+
+@pytest.mark.parametrize(
+    ("waits", "sleeps_ms"),
+    [
+        ({}, [2000, 4000, 8000]),
+        ({"lock-check-retries": "6", "lock-check-max-wait-time": "5"}, [2000, 4000, 5000, 5000, 5000]),
+        ({"lock-check-retries": "3", "lock-check-min-wait-time": "3.5"}, [3500, 4000]),
+    ],
+)
+def test_a_lock_is_waited_for_as_properties_say(metastore, tmp_path, waits, sleeps_ms):
+    properties = {k: v for k, v in hive_properties(metastore, tmp_path).items() if not k.startswith("lock-check")}
+    catalog = open_catalog("local", {**properties, **waits}, FakeRuntime())
+    catalog.create_namespace(("db",))
+    table = catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+    metastore.locks[EVENTS] = [4711]
+    outcome = catalog.swap(table, [], set_counter(1))
+    assert isinstance(outcome, Conflict)
+    assert catalog._runtime.sleeps_ms == sleeps_ms
+    metastore.locks[EVENTS] = [4711]
+    catalog._runtime.before_sleep = lambda: metastore.locks[EVENTS].remove(4711)
+    assert isinstance(catalog.swap(table, [], set_counter(1)), Committed)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wanted"),
+    [
+        ("lock-check-min-wait-time", "soon", "seconds"),
+        ("lock-check-retries", "-1", "a whole number"),
+        ("hive.hive2-compatible", "perhaps", "true or false"),
+    ],
+)
+def test_a_property_that_makes_no_sense_is_a_configuration_error(metastore, tmp_path, key, value, wanted):
+    with pytest.raises(ConfigError, match=f"'catalogs.local.{key}': is '{value}'; give {wanted}"):
+        opened(metastore, tmp_path, **{key: value}).list_namespaces()
+
+
+COLUMNS = [
+    (name, parse_type(name), expected)
+    for name, expected in {
+        "boolean": "boolean", "int": "int", "long": "bigint", "float": "float", "double": "double", "date": "date",
+        "time": "string", "timestamp": "timestamp", "timestamptz": "timestamp with local time zone", "string": "string",
+        "uuid": "string", "binary": "binary", "unknown": "void",
+    }.items()
+] + [
+    ("decimal", decimal(9, 2), "decimal(9,2)"),
+    ("fixed", fixed(4), "binary"),
+    ("list", ListType(element_id=101, element=LONG), "array<bigint>"),
+    ("map", MapType(key_id=102, key=STRING, value_id=103, value=decimal(3, 0)), "map<string,decimal(3,0)>"),
+    (
+        "struct",
+        StructType((
+            NestedField(field_id=104, name="a", type=LONG),
+            NestedField(field_id=105, name="b", type=ListType(element_id=106, element=fixed(2))),
+        )),
+        "struct<a:bigint,b:array<binary>>",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_columns_have_the_types_of_hive(metastore, tmp_path, is_old):
+    catalog = opened(metastore, tmp_path, **{"hive.hive2-compatible": str(is_old)})
+    catalog.create_namespace(("db",))
+    fields = tuple(
+        NestedField(field_id=number, name=name, type=type_, doc=f"the {name}")
+        for number, (name, type_, _) in enumerate(COLUMNS, 1)
+    )
+    base = simple_metadata(catalog.default_location(EVENTS))
+    schema = msgspec.structs.replace(SCHEMA, fields=fields)
+    catalog.create(
+        EVENTS,
+        msgspec.structs.replace(base, format_version=3, next_row_id=0, schemas=(schema,), last_column_id=106),
+    )
+    expected = {name: type_ for name, _, type_ in COLUMNS} | ({"timestamptz": "timestamp"} if is_old else {})
+    columns = metastore.tables[EVENTS].sd.cols
+    assert {column.name: column.type for column in columns} == expected
+    assert columns[0].comment == "the boolean"

@@ -1,0 +1,208 @@
+"""How a REST catalog's client logs in, and what becomes of its requests where that fails."""
+
+import pytest
+
+from icekeep.catalog.base import Committed, Unknown
+from icekeep.catalog.open import open_catalog
+from icekeep.errors import UnavailableError, UsageError
+from kit.catalogs import COUNTER, EVENTS, set_counter, simple_metadata
+from kit.logins import SignatureJudge, TokenIssuer
+from kit.rest_server import Fault, RestServer
+from kit.runtime import FakeRuntime
+
+CREDENTIAL = "icekeep:hunter2secret"
+
+
+def served_by(server, issuer):
+    server.log_in, server.lets_in = issuer.log_in, issuer.lets_in
+    return issuer
+
+
+@pytest.fixture
+def issuer(server):
+    return served_by(server, TokenIssuer(CREDENTIAL))
+
+
+def opened(server, **more):
+    return open_catalog("local", {**server.properties, **more}, FakeRuntime())
+
+
+def a_table(catalog):
+    catalog.create_namespace(("db",))
+    return catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+
+
+def counter(table):
+    return table.catalog.load(EVENTS).metadata.properties.get(COUNTER)
+
+
+class TestNone:
+    def test_without_a_login_no_header_says_that_there_is_one(self, server, monkeypatch, tmp_path):
+        (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password mine")
+        monkeypatch.setenv("HOME", str(tmp_path))
+        seen = []
+        server.lets_in = lambda request: seen.append(request.headers) is None
+        assert opened(server).list_namespaces() == []
+        assert all("Authorization" not in headers for headers in seen)
+        assert {headers["X-Iceberg-Access-Delegation"] for headers in seen} == {"vended-credentials"}
+
+    def test_headers_are_sent_as_properties_say(self, server):
+        seen = []
+        server.lets_in = lambda request: seen.append(request.headers) is None
+        given = {"header.X-Iceberg-Access-Delegation": "remote-signing", "header.x-who": "me"}
+        opened(server, **given).list_namespaces()
+        assert {headers["X-Iceberg-Access-Delegation"] for headers in seen} == {"remote-signing"}
+        assert {headers["X-Who"] for headers in seen} == {"me"}
+
+
+class TestClientCredentials:
+    def test_a_token_is_got_and_sent(self, server, issuer):
+        assert opened(server, credential=CREDENTIAL).list_namespaces() == []
+        assert issuer.seen[-1] == f"Bearer {issuer.token}"
+        assert issuer.forms[-1] == {
+            "grant_type": "client_credentials",
+            "client_id": "icekeep",
+            "client_secret": "hunter2secret",
+            "scope": "catalog",
+        }
+
+    def test_what_is_asked_for_is_what_properties_say(self, server):
+        issuer = served_by(server, TokenIssuer("alone"))
+        more = {"scope": "PRINCIPAL_ROLE:ALL", "audience": "a", "resource": "r", "token": "not this one"}
+        opened(server, credential="alone", **more).list_namespaces()
+        assert issuer.forms[-1] == {
+            "grant_type": "client_credentials",
+            "client_secret": "alone",
+            "scope": "PRINCIPAL_ROLE:ALL",
+            "audience": "a",
+            "resource": "r",
+        }
+
+    def test_tokens_may_come_from_elsewhere(self, server, issuer, tmp_path):
+        elsewhere = RestServer(tmp_path)
+        server.log_in, elsewhere.log_in = None, issuer.log_in
+        place = f"{elsewhere.uri}/v1/oauth/tokens"
+        assert opened(server, credential=CREDENTIAL, **{"oauth2-server-uri": place}).list_namespaces() == []
+        elsewhere.close()
+
+    def test_the_server_may_say_with_what_to_log_in(self, server, issuer):
+        server.config = {"credential": CREDENTIAL}
+        issuer.token = "for the first question"
+        assert opened(server, token=issuer.token).list_namespaces() == []
+        assert len(issuer.forms) == 1
+
+    def test_a_token_that_ended_is_replaced_and_the_commit_sent_once_more(self, server, issuer):
+        table = a_table(opened(server, credential=CREDENTIAL))
+        issuer.token = "another"
+        asked = len(issuer.forms)
+        assert isinstance(table.catalog.swap(table, [], set_counter(1)), Committed)
+        assert (len(issuer.forms) - asked, server.commits) == (1, 3)
+
+    def test_a_token_is_replaced_before_it_ends(self, server):
+        issuer = served_by(server, TokenIssuer(CREDENTIAL, life_s=3600))
+        catalog = opened(server, credential=CREDENTIAL)
+        catalog.list_namespaces()
+        asked = len(issuer.forms)
+        catalog._runtime.pass_ms(40 * 60_000)
+        catalog.list_namespaces()
+        assert len(issuer.forms) == asked
+        catalog._runtime.pass_ms(10 * 60_000)
+        catalog.list_namespaces()
+        catalog.list_namespaces()
+        assert len(issuer.forms) == asked + 1
+        assert "Bearer another" not in issuer.seen
+
+    @pytest.mark.parametrize(
+        ("status", "body", "error", "text"),
+        [
+            (401, {"error": "invalid_client"}, UsageError, "refused the credential: invalid_client"),
+            (400, {"error": "invalid_scope", "error_description": "no"}, UsageError, "credential: invalid_scope: no"),
+            (403, "<html>", UsageError, "refused the credential: HTTP 403 from http"),
+            (400, "<html>", UnavailableError, "gives no token: HTTP 400 from http"),
+            (503, {"error": "temporarily_unavailable"}, UnavailableError, "no token: temporarily_unavailable"),
+            (200, {"token_type": "bearer"}, UnavailableError, "gives no token: HTTP 200"),
+            (200, "[]", UnavailableError, "gives no token: HTTP 200"),
+        ],
+    )
+    def test_who_gets_no_token_is_told_why(self, server, issuer, status, body, error, text):
+        issuer.refusals = [(status, body)]
+        with pytest.raises(error, match=rf"^catalog 'local' .*{text}"):
+            opened(server, credential=CREDENTIAL).list_namespaces()
+
+    @pytest.mark.parametrize(("status", "error"), [(401, UsageError), (500, UnavailableError), (429, UnavailableError)])
+    def test_a_commit_for_which_there_is_no_token_was_not_sent(self, server, issuer, status, error):
+        table = a_table(opened(server, credential=CREDENTIAL))
+        issuer.token, issuer.refusals = "another", [(status, "")]
+        with pytest.raises(error, match=r"^catalog 'local' "):
+            table.catalog.swap(table, [], set_counter(1))
+        assert counter(table) is None
+
+    def test_a_commit_is_unknown_where_another_answer_than_401_said_that_the_token_has_ended(self, server, issuer):
+        table = a_table(opened(server, credential=CREDENTIAL))
+        server.faults = [Fault(False, 419, "")]
+        issuer.refusals = [(500, "")]
+        outcome = table.catalog.swap(table, [], set_counter(1))
+        assert isinstance(outcome, Unknown)
+        assert "HTTP 419" in outcome.cause
+        server.faults = [Fault(False, 419, "")]
+        assert isinstance(table.catalog.swap(table, [], set_counter(1)), Committed)
+
+    def test_secrets_are_not_told(self, server, issuer):
+        with pytest.raises(UsageError, match=r"refused the credential: invalid_client: not \*\*\*$"):
+            opened(server, credential="icekeep:wrong-secret").list_namespaces()
+
+    def test_a_place_for_tokens_that_is_not_there_is_unavailable(self, server):
+        with pytest.raises(UnavailableError, match=r"^catalog 'local' is not available: "):
+            opened(server, credential=CREDENTIAL, **{"oauth2-server-uri": "http://127.0.0.1:1/t"}).list_namespaces()
+
+
+SIGNED = {
+    "rest.sigv4-enabled": "true",
+    "rest.signing-region": "eu-west-1",
+    "rest.signing-name": "glue",
+    "client.access-key-id": "key",
+    "client.secret-access-key": "aws-secret",
+}
+
+
+class TestSignatures:
+    @pytest.fixture
+    def judge(self, server):
+        judge = SignatureJudge("key", "aws-secret", "eu-west-1", "glue")
+        server.lets_in = judge.lets_in
+        return judge
+
+    def test_all_requests_are_signed(self, server, judge):
+        server.config = {"prefix": "catalogs/123"}
+        catalog = opened(server, warehouse="123:s3tablescatalog/b", **SIGNED)
+        catalog.create_namespace(("a b", "c"))
+        name = ("a b", "c", "t+ü")
+        table = catalog.create(name, simple_metadata(catalog.default_location(name)))
+        assert isinstance(catalog.swap(table, [], set_counter(1)), Committed)
+        assert catalog.list_tables(name[:-1]) == [name]
+        assert catalog.list_namespaces() == [("a b",), ("a b", "c")]
+        catalog.drop(name)
+        assert len(judge.seen) > 10
+
+    def test_another_secret_is_refused_and_none_is_told(self, server, judge):
+        with pytest.raises(UsageError, match="bad token") as raised:
+            opened(server, **{**SIGNED, "client.secret-access-key": "another-secret"}).list_namespaces()
+        assert "secret" not in raised.value.message
+
+    def test_a_token_goes_along_and_keys_of_a_session_are_said(self, server, judge):
+        opened(server, token="mine", **SIGNED, **{"client.session-token": "of-a-session"}).list_namespaces()
+        assert {headers["Original-Authorization"] for headers in judge.seen} == {"Bearer mine"}
+        assert {headers["X-Amz-Security-Token"] for headers in judge.seen} == {"of-a-session"}
+
+    def test_keys_and_a_region_are_asked_for(self, server, judge, monkeypatch, tmp_path):
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+            monkeypatch.setenv(name, str(tmp_path / "none"))
+        for lacking, text in (("client.access-key-id", "no AWS credentials"), ("rest.signing-region", "no AWS region")):
+            given = {key: value for key, value in SIGNED.items() if key != lacking}
+            if lacking == "client.access-key-id":
+                del given["client.secret-access-key"]
+            with pytest.raises(UsageError, match=f"catalog 'local' has rest.sigv4-enabled, but there is {text}"):
+                opened(server, **given).list_namespaces()

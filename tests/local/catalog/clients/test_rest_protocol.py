@@ -1,0 +1,138 @@
+"""What is sent to a REST server, and what is made of its answers: paths, pages, redirections, and what makes no sense."""
+
+import json
+
+import pytest
+
+from icekeep.catalog.base import Committed, Unknown
+from icekeep.catalog.open import open_catalog
+from icekeep.errors import ConfigError, OutcomeUnknownError, UnavailableError, UnsupportedError
+from kit.catalogs import COUNTER, EVENTS, set_counter, simple_metadata
+from kit.rest_protocol import CREDENTIALS, ENDPOINTS
+from kit.rest_server import Fault, Refusal, RestServer
+
+
+@pytest.fixture
+def table(server):
+    catalog = open_catalog("local", server.properties)
+    catalog.create_namespace(("db",))
+    return catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+
+
+@pytest.mark.parametrize("prefix", ["", "ws", "catalogs/123", "arn%3Aaws%3As3tables"])
+@pytest.mark.parametrize("separator", [None, "%1F", "%2E"])
+def test_paths_are_as_the_server_wants_them(server, prefix, separator):
+    server.config = {"prefix": prefix}
+    if separator is not None:
+        server.config["namespace-separator"] = separator
+        server.separator = {"%1F": "\x1f", "%2E": "."}[separator]
+    catalog = open_catalog("local", server.properties)
+    name = ("a", "b c", "d+e%f")
+    catalog.create_namespace(name[:-1])
+    table = catalog.create(name, simple_metadata(catalog.default_location(name)))
+    assert isinstance(catalog.swap(table, [], set_counter(1)), Committed)
+    assert catalog.list_tables(name[:-1]) == [name]
+    assert catalog.list_namespaces() == [("a",), ("a", "b c")]
+    assert {path.startswith(f"/v1/{prefix}") for _, path in server.requests if path != "/v1/config"} == {True}
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4])
+@pytest.mark.parametrize("asked", [None, "2"])
+def test_all_pages_of_a_list_are_read(server, length, asked):
+    server.page_length = length
+    catalog = open_catalog("local", {**server.properties, **({"rest-page-size": asked} if asked else {})})
+    names = [("db", f"t{number}") for number in range(3)]
+    for name in ("db", "eb", "fb"):
+        catalog.create_namespace((name,))
+    for name in names:
+        catalog.create(name, simple_metadata(catalog.default_location(name)))
+    assert catalog.list_tables(("db",)) == names
+    assert catalog.list_namespaces() == [("db",), ("eb",), ("fb",)]
+    assert {"pageSize=2" in query for query in server.queries[-2:]} == {asked is not None}
+
+
+def test_a_page_size_that_is_no_number_is_a_configuration_error(server):
+    with pytest.raises(ConfigError, match=r"'catalogs.local.rest-page-size': is 'many'; give a whole number"):
+        open_catalog("local", {**server.properties, "rest-page-size": "many"}).list_namespaces()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303])
+def test_a_commit_that_a_redirection_made_a_question_of_is_unknown(server, table, status):
+    """The answer to that is the table, with a metadata location like a commit's."""
+    server.redirected = status
+    outcome = table.catalog.swap(table, [], set_counter(1))
+    assert isinstance(outcome, Unknown)
+    assert "the server made a GET of a POST" in outcome.cause
+    assert table.catalog.load(EVENTS).metadata == table.metadata
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 409])
+def test_what_the_answer_to_that_question_refuses_proves_nothing_of_the_commit(server, table, status):
+    server.redirected = 303
+    server.load_faults = [Fault(False, status, json.dumps(Refusal(status, "SomeException", "no").body))]
+    assert isinstance(table.catalog.swap(table, [], set_counter(1)), Unknown)
+    assert server.load_faults == []
+
+
+@pytest.mark.parametrize("status", [307, 308])
+def test_a_commit_follows_a_redirection_that_leaves_it_one(server, table, status):
+    server.redirected = status
+    assert isinstance(table.catalog.swap(table, [], set_counter(1)), Committed)
+
+
+@pytest.mark.parametrize("status", [300, 304])
+def test_an_answer_of_another_kind_than_success_is_none(server, table, status):
+    server.faults = [Fault(False, status, "{}")]
+    assert isinstance(table.catalog.swap(table, [], set_counter(1)), Unknown)
+
+
+@pytest.mark.parametrize("status", [302, 303])
+def test_a_drop_that_a_redirection_made_a_question_of_is_unknown(server, table, status):
+    server.redirected = status
+    with pytest.raises(OutcomeUnknownError, match=r"the drop of table 'db.events' .* may or may not have happened"):
+        table.catalog.drop(EVENTS)
+    assert EVENTS in server.pointers
+
+
+def test_a_server_may_be_elsewhere_than_its_configuration(server, table, tmp_path):
+    first = RestServer(tmp_path)
+    first.config = {"uri": server.uri}
+    assert open_catalog("local", first.properties).load(EVENTS).metadata == table.metadata
+    first.close()
+
+
+def test_what_a_server_does_not_list_is_not_asked_for(server, table):
+    server.endpoints = tuple(e for e in ENDPOINTS if not e.startswith("DELETE"))
+    with pytest.raises(UnsupportedError, match=r"refused: Server does not support endpoint: DELETE /v1/\{prefix\}/n"):
+        open_catalog("local", server.properties).drop(EVENTS)
+    server.endpoints = (*ENDPOINTS, CREDENTIALS)
+    open_catalog("local", server.properties).drop(EVENTS)
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "text"),
+    [
+        (
+            '{"metadata-location": 5}',
+            UnsupportedError,
+            "answered what the protocol does not say: Expected `str | null`",
+        ),
+        ('{"storage-credentials": [{}]}', UnsupportedError, "does not say: Object missing required field `prefix`"),
+        ("[]", UnsupportedError, "does not say: Expected `object`, got `array`"),
+        ("<html>", UnavailableError, "cannot be asked: "),
+        ("", UnavailableError, "cannot be asked: "),
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_told_in_one_line(server, table, body, error, text):
+    server.load_faults = [Fault(False, 200, body)]
+    with pytest.raises(error, match=f"catalog 'local' .*{text}") as raised:
+        table.catalog.load(EVENTS)
+    assert "\n" not in raised.value.message
+
+
+def test_what_is_no_text_among_properties_is_passed_over(server, table):
+    server.config = {"s3.region": "eu-1", "limit": 5, "none": None}
+    assert table.catalog.load(EVENTS).metadata.properties.get(COUNTER) is None
+    loaded = open_catalog("local", server.properties).load(EVENTS)
+    assert loaded.storage._properties["s3.region"] == "eu-1"
+    assert {"limit", "none"}.isdisjoint(loaded.storage._properties)
