@@ -29,7 +29,7 @@ class MergePolicy(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> "MergePolicy | None":
-        """What a table's properties say, `None` where they turn merging off; raises `UsageError` where they are wrong."""
+        """What a table's properties say, `None` where they turn merging off; raises `PropertyError` where they are wrong."""
         properties = metadata.properties
         if not boolean_property(properties, ENABLED, default=True):
             return None

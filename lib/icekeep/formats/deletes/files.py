@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
+from icekeep.errors import IcekeepBug, InvalidTableError, PropertyError, UnsupportedError
 from icekeep.formats.arrow.accessors import leaf_path
 from icekeep.formats.arrow.field_ids import field_ids
 from icekeep.formats.arrow.projection import cast_to_schema
@@ -118,7 +118,7 @@ def write_equality_deletes(  # noqa: PLR0913 - what the caller knows and the ent
     Raises:
         FileExistsError: the name is taken.
         IcekeepBug: there are no rows, or no ids, or an id is none of a single value in `schema`.
-        UsageError: a table property is wrong.
+        PropertyError: a table property is wrong.
     """
     ids = tuple(dict.fromkeys(equality_ids))
     _validate_equality_ids(ids, schema)
@@ -332,7 +332,7 @@ def delete_write_options(
     """How the table wants delete files to be written: as data files, but for what it says of deletes alone.
 
     Raises:
-        UsageError: a table property is wrong.
+        PropertyError: a table property is wrong.
     """
     own = {
         _PREFIX + key.removeprefix(_DELETE_PREFIX): value
@@ -340,7 +340,14 @@ def delete_write_options(
         if key.startswith(_DELETE_PREFIX)
     }
     merged = {**properties, **own, "write.format.default": file_format}
-    options = write_options(merged, schema, target_file_size_bytes=target_file_size_bytes)
+    try:
+        options = write_options(merged, schema, target_file_size_bytes=target_file_size_bytes)
+    except PropertyError as error:
+        key = error.facts["property"]
+        if key not in own:
+            raise
+        named = _DELETE_PREFIX + key.removeprefix(_PREFIX)
+        raise PropertyError(error.message.replace(repr(key), repr(named)), property=named) from None
     # Small row groups: who wants the deletes of one data file leaves out the others.
     return msgspec.structs.replace(options, row_group_arrow_bytes=_ROW_GROUP_ARROW_BYTES)
 

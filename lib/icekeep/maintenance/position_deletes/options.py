@@ -47,7 +47,7 @@ def delete_file_sizes(options: RewritePositionDeletesOptions, properties: Mappin
 
     Raises:
         OptionError: not `min < target < max`.
-        UsageError: the property is no size.
+        PropertyError: the property is no size.
     """
     target = whole_number(properties, _TARGET, _TARGET_DEFAULT, least=1)
     given = RewriteDataFilesOptions(

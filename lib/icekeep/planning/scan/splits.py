@@ -58,7 +58,7 @@ def read_options(properties: Mapping[str, str]) -> ReadOptions:
     """Read the table properties `read.split.*`.
 
     Raises:
-        UsageError: a property has a value that it cannot take.
+        PropertyError: a property has a value that it cannot take.
     """
     default = ReadOptions()
     return ReadOptions(
