@@ -16,10 +16,11 @@ import msgspec
 from icekeep.maintenance.compaction.group_deletes import with_deletes_once
 from icekeep.maintenance.compaction.key_ranges import Ends, KeySpace
 from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions
+from icekeep.maintenance.compaction.output_sizes import expected_output_files, input_split_bytes
 from icekeep.maintenance.compaction.overlap import Line, along_boxes, box_depth, depth_sum, overlapping, worth_box_depth
-from icekeep.maintenance.compaction.packing import expected_output_files, input_split_bytes, packed
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
 from icekeep.maintenance.compaction.strategy import Strategy
+from icekeep.spec.bins import each_once, packed
 
 
 class PlannedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,9 +118,8 @@ def groups_of_key(
     options = rules.options
     bins = packed(
         chosen,
-        lambda one: one.planned.file.file_size_in_bytes,
-        options.max_file_group_size_bytes,
-        options.max_file_group_input_files,
+        (lambda one: one.planned.file.file_size_in_bytes, options.max_file_group_size_bytes),
+        (each_once, options.max_file_group_input_files),
     )
     for position, some in enumerate(bins):
         if cut is not None:

@@ -30,13 +30,13 @@ from icekeep.maintenance.compaction.spark_tasks import Done, Ran, run_tasks
 from icekeep.maintenance.compaction.tasks import range_tasks
 from icekeep.planning.spark.tasks import (
     REPORT,
-    balanced,
     dataframe_from_tasks,
     is_local,
     max_task_failures,
     read_reports,
     reported,
 )
+from icekeep.spec.bins import balanced
 from icekeep.storage.base import Storage
 
 _SAMPLED_FILES_COUNT = 128

@@ -20,7 +20,6 @@ from icekeep.commit.file_sets import ReadFile, StoredFileSet, StoredPart, store_
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, group_files
 from icekeep.planning.spark.tasks import (
     REPORT,
-    balanced,
     dataframe_from_tasks,
     max_task_failures,
     parallelism,
@@ -30,6 +29,7 @@ from icekeep.planning.spark.tasks import (
 )
 from icekeep.runtime import SYSTEM
 from icekeep.spec.applicability import AppliedDelete
+from icekeep.spec.bins import balanced
 from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
 from icekeep.spec.metadata import TableMetadata

@@ -5,11 +5,9 @@ Nothing is committed here. Either every share is done, or nothing that was writt
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
@@ -40,6 +38,7 @@ from icekeep.planning.spark.tasks import (
     read_reports,
     reported,
 )
+from icekeep.spec.bins import cut_evenly
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import Storage
@@ -165,19 +164,11 @@ def discard(storage: Storage, outcomes: Iterable[ConversionOutcome], listener: L
     discard_files(storage, (file.file_path for outcome in outcomes for file in outcome.added), listener)
 
 
-def shares(rows: Sequence[Mapping[str, Any]], most: int) -> list[Sequence[Mapping[str, Any]]]:
-    """Neighbours together, in at most so many shares of about the same size; none is empty."""
-    weights = np.array([row["file_size_in_bytes"] + _OPEN_COST_BYTES for row in rows], np.int64)
-    # A file belongs to the share that its middle lies in.
-    middles = np.cumsum(weights) - weights / 2
-    goals = np.linspace(0, weights.sum(), min(most, len(rows)) + 1)
-    borders = sorted({0, len(rows), *np.searchsorted(middles, goals[1:-1]).tolist()})
-    return [rows[start:stop] for start, stop in pairwise(borders)]
-
-
 def _few(rows: Sequence[Mapping[str, Any]], writer: ShareWriter, spark: SparkSession) -> DataFrame:
-    some = shares(rows, _SHARES_A_SLOT * parallelism(spark))
-    work = [_Work(writer.task(share, n), writer.storage, writer.max_failures) for n, share in enumerate(some)]
+    shares = cut_evenly(
+        rows, lambda row: row["file_size_in_bytes"] + _OPEN_COST_BYTES, _SHARES_A_SLOT * parallelism(spark)
+    )
+    work = [_Work(writer.task(share, n), writer.storage, writer.max_failures) for n, share in enumerate(shares)]
     return dataframe_from_tasks(spark, work, _run, REPORT)
 
 

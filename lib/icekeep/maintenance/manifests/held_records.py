@@ -6,7 +6,7 @@ into memory, so that the machine decides what stays there.
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import count, pairwise
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
@@ -21,6 +21,7 @@ from icekeep.maintenance.manifests.writing import RunWriter, sample_places
 from icekeep.planning.entries.read import in_threads, threads_count
 from icekeep.planning.transcode.blocks import joined, record_lengths
 from icekeep.planning.transcode.records import RECORDS, RecordsTask, live_records
+from icekeep.spec.bins import cut_evenly
 from icekeep.spec.manifests.structs import ManifestFile
 
 _HELD_BYTES = 256 << 20
@@ -148,12 +149,6 @@ def _parts(held: _HeldRecords, order: NDArray[np.int64], writer: RunWriter) -> l
     lengths = held.lengths()[order]
     samples = [held.taken(order[first:last])["record"] for first, last in sample_places(lengths)]
     ratio = writer.packed_ratio(joined(sample.combine_chunks()) for sample in samples)
-    return cut_evenly(lengths, writer.parts_count(int(lengths.sum()), ratio))
-
-
-def cut_evenly(lengths: NDArray[np.int64], count: int) -> list[slice]:
-    """Neighbouring rows in so many parts of about the same length together; fewer where rows are few."""
-    ends = np.cumsum(lengths)
-    wanted = np.arange(1, count) * (ends[-1] / count)
-    cuts = np.unique(np.concatenate(([0], np.searchsorted(ends, wanted, side="right"), [len(lengths)])))
-    return [slice(int(start), int(stop)) for start, stop in pairwise(cuts)]
+    count = writer.parts_count(int(lengths.sum()), ratio)
+    parts = cut_evenly(range(len(lengths)), lengths.tolist().__getitem__, count)
+    return [slice(part[0], part[-1] + 1) for part in parts]

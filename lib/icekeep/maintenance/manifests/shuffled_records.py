@@ -19,7 +19,6 @@ from icekeep.maintenance.manifests.survey import Survey, cut_weights
 from icekeep.maintenance.manifests.writing import RunWriter
 from icekeep.planning.spark.tasks import (
     REPORT,
-    balanced,
     dataframe_from_tasks,
     hash_keys,
     max_task_failures,
@@ -29,6 +28,7 @@ from icekeep.planning.spark.tasks import (
 )
 from icekeep.planning.transcode.blocks import joined, record_lengths
 from icekeep.planning.transcode.records import PLACES_A_MANIFEST, RECORDS, RecordsTask, live_records
+from icekeep.spec.bins import balanced
 from icekeep.spec.manifests.structs import ManifestFile
 
 _MANIFESTS_A_TASK = 8

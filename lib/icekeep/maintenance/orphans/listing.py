@@ -19,7 +19,8 @@ from pyspark.sql import functions as F
 from icekeep.maintenance.orphans.hidden import HiddenNames
 from icekeep.maintenance.orphans.options import DRIVER_ROWS, Spelling
 from icekeep.planning.spark.source import SparkSource, started
-from icekeep.planning.spark.tasks import balanced, collected, dataframe_from_tasks, parallelism
+from icekeep.planning.spark.tasks import collected, dataframe_from_tasks, parallelism
+from icekeep.spec.bins import balanced, each_once
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import FileInfo, ListingShare, Storage
 from icekeep.storage.location_keys import loose_keys
@@ -95,7 +96,7 @@ def list_files(
             return found
     session = started(spark)
     bins_count = parallelism(session) * _SHARES_A_SLOT
-    bins = balanced(storage.shares(root, bins_count), lambda share: 1, bins_count)
+    bins = balanced(storage.shares(root, bins_count), each_once, bins_count)
     tasks = [_ListTask(tuple(some), hidden, spelling, storage) for some in bins]
     return kept_listing(dataframe_from_tasks(session, tasks, _list_in_task, LISTED), driver_rows=driver_rows)
 

@@ -13,7 +13,7 @@ import msgspec
 from icekeep.commit.manifest_writer import refuse_unknown_transforms
 from icekeep.formats.deletes.options import Granularity, delete_granularity
 from icekeep.maintenance.compaction.options import FileSizes
-from icekeep.maintenance.compaction.packing import expected_output_files
+from icekeep.maintenance.compaction.output_sizes import expected_output_files
 from icekeep.maintenance.position_deletes.candidates import Candidate, Partition, PositionDeletes, position_deletes
 from icekeep.maintenance.position_deletes.options import (
     RewritePositionDeletesOptions,
@@ -22,6 +22,7 @@ from icekeep.maintenance.position_deletes.options import (
 from icekeep.maintenance.position_deletes.plan import DeleteGroup, DeletesPlan
 from icekeep.planning.scan.plan import Scan
 from icekeep.planning.spark.source import SparkSource
+from icekeep.spec.bins import packed
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
 
@@ -187,17 +188,8 @@ def _bins(files: list[Candidate], rules: GroupRules) -> Iterator[list[Candidate]
     ordered = sorted(files, key=lambda one: (_first_path(one), one.file.file_path))
     items = _clusters(ordered) if rules.makes_vectors else [[one] for one in ordered]
     max_bytes, max_files = rules.options.max_file_group_size_bytes, rules.options.max_file_group_input_files
-    pending: list[Candidate] = []
-    pending_bytes = 0
-    for item in items:
-        item_bytes = _bytes_of(item)
-        if pending and (pending_bytes + item_bytes > max_bytes or len(pending) + len(item) > max_files):
-            yield pending
-            pending, pending_bytes = [], 0
-        pending += item
-        pending_bytes += item_bytes
-    if pending:
-        yield pending
+    for some in packed(items, (_bytes_of, max_bytes), (len, max_files)):
+        yield [one for item in some for one in item]
 
 
 def _clusters(ordered: list[Candidate]) -> list[list[Candidate]]:

@@ -22,13 +22,13 @@ from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import (
     REPORT,
     arrow_dataframe,
-    balanced,
     dataframe_from_tasks,
     max_task_failures,
     parallelism,
     read_reports,
     reported,
 )
+from icekeep.spec.bins import balanced, packed
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import parse_location
@@ -230,16 +230,7 @@ def threads_count(locations: Iterable[str]) -> int:
 
 def manifest_chunks(manifests: Iterable[ManifestFile]) -> Iterator[tuple[ManifestFile, ...]]:
     """Neighbours of some megabytes together: little enough to be dealt out evenly, enough for small ones to go together."""
-    chunk: list[ManifestFile] = []
-    size_bytes = 0
-    for manifest in manifests:
-        if chunk and size_bytes + manifest.manifest_length > _CHUNK_BYTES:
-            yield tuple(chunk)
-            chunk, size_bytes = [], 0
-        chunk.append(manifest)
-        size_bytes += manifest.manifest_length
-    if chunk:
-        yield tuple(chunk)
+    return map(tuple, packed(manifests, (lambda m: m.manifest_length, _CHUNK_BYTES)))
 
 
 def _entries_count(manifest: ManifestFile) -> int:

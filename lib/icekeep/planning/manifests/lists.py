@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
 from typing import TypeAlias
 
 import msgspec
@@ -32,6 +31,7 @@ from icekeep.planning.spark.tasks import (
     reported,
 )
 from icekeep.spec.avro import AvroHeader, read_header
+from icekeep.spec.bins import cut_evenly, each_once
 from icekeep.spec.manifests.decode import read_manifest_list
 from icekeep.spec.manifests.inspection import inspect_manifest
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
@@ -163,11 +163,10 @@ def _are_local(lists: Iterable[_List]) -> bool:
     return all(parse_location(one.location).scheme == "file" for one in lists)
 
 
-def _dealt(lists: Sequence[_List], bins_count: int) -> Iterator[Sequence[_List]]:
+def _dealt(lists: Sequence[_List], bins_count: int) -> list[Sequence[_List]]:
     """Neighbours stay together, since they name the same manifests."""
     bins_count = max(1, min(bins_count, len(lists) // _MIN_TASK_LISTS))
-    bounds = [len(lists) * hand // bins_count for hand in range(bins_count + 1)]
-    return (lists[begin:end] for begin, end in pairwise(bounds))
+    return cut_evenly(lists, each_once, bins_count)
 
 
 def _run_share(unwanted: Keys, max_failures: int, share: _Share) -> Iterator[pa.RecordBatch]:

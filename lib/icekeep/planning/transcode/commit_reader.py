@@ -13,13 +13,13 @@ from icekeep.commit.filtering import FilterManifests, Gathering, Identity, Share
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.planning.spark.tasks import (
     REPORT,
-    balanced,
     dataframe_from_tasks,
     max_task_failures,
     parallelism,
     read_reports,
     reported,
 )
+from icekeep.spec.bins import balanced
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.base import Storage
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from icekeep.maintenance.compaction.grouping import GroupRules, PlannedFile
 from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions, file_sizes
-from icekeep.maintenance.compaction.packing import expected_output_files
+from icekeep.maintenance.compaction.output_sizes import expected_output_files
 from icekeep.maintenance.compaction.plan import (
     FileGroup,
     GroupDelete,
