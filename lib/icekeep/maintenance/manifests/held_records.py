@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from icekeep.maintenance.manifests.overlap import sampled
+from icekeep.maintenance.manifests.partition_overlap import sampled
 from icekeep.maintenance.manifests.writing import RunWriter, sample_places
 from icekeep.planning.entries.read import in_threads, threads_count
 from icekeep.planning.transcode.blocks import joined, record_lengths
@@ -31,7 +31,7 @@ _PIECE_ROWS = 16_384
 def rewritten_here(task: RecordsTask, writer: RunWriter) -> tuple[list[ManifestFile], list[bytes]]:
     """Write the live entries of a task's manifests, sorted, as manifests of the target size; none where nothing is live.
 
-    With the manifests a sample of the files' partitions is returned, as `overlap.sampled` takes it.
+    With the manifests a sample of the files' partitions is returned, as `partition_overlap.sampled` takes it.
 
     Raises:
         IcekeepError: a manifest cannot be read or written; what was written is removed.
