@@ -14,10 +14,11 @@ from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.table_properties import choice, whole_number
 from icekeep.spec.types import StructType
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 
 TARGET_SIZE_BYTES = "commit.manifest.target-size-bytes"
-_TARGET_SIZE_BYTES_DEFAULT = 8 << 20
+_TARGET_SIZE_BYTES_DEFAULT = 8 * MIB
 _CODEC = "write.manifest.compression-codec"
 _LEVEL = "write.manifest.compression-level"
 

@@ -10,8 +10,7 @@ from icekeep.spec.metrics_modes import MetricsMode, metrics_modes
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import SortOrder
 from icekeep.spec.table_properties import boolean_property, choice, probability, whole_number
-
-MIB = 1024 * 1024
+from icekeep.spec.units import MIB
 
 _PARQUET_CODECS = {name: name for name in ("zstd", "snappy", "gzip", "brotli", "lz4")}
 _PARQUET_CODECS |= {"lz4_raw": "lz4", "uncompressed": "none"}

@@ -18,12 +18,13 @@ from icekeep.formats.arrow.accessors import leaf_values
 from icekeep.formats.arrow.masks import Mask
 from icekeep.spec.bins import packed
 from icekeep.spec.schema import Schema
+from icekeep.spec.units import MIB
 
 BATCH_ROWS = 1_048_576
 """Deletes that are looked up in at one time: those of small files together, those of large ones piece by piece. Each time
 costs a look at every row."""
 
-BATCH_BYTES = 32 * 1024 * 1024
+BATCH_BYTES = 32 * MIB
 """The same as an amount of data, for keys that are long."""
 
 

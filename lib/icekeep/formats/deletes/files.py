@@ -4,7 +4,6 @@ Rows of data files are not touched here: `merge_on_read` leaves out what these f
 `puffin.deletion_vectors`.
 """
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,12 +20,13 @@ from icekeep.formats.arrow.projection import cast_to_schema
 from icekeep.formats.base import FileReader, PartChoice
 from icekeep.formats.read import FileColumns, SourceFile, read_file
 from icekeep.formats.rolling_writer import DataFileWriter
-from icekeep.formats.write_options import MIB, WriteOptions, write_options
+from icekeep.formats.write_options import WriteOptions, write_options
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS, deleted_row_column
 from icekeep.spec.metrics_modes import FULL, metrics_modes
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import UNKNOWN, StructType
+from icekeep.spec.units import MAX_LONG, MIB
 from icekeep.storage.base import Storage
 
 BATCH_ROWS = 65_536
@@ -327,7 +327,7 @@ _DELETE_PREFIX, _PREFIX = "write.delete.", "write."
 
 
 def delete_write_options(
-    properties: Mapping[str, str], file_format: str, schema: Schema, *, target_file_size_bytes: int = sys.maxsize
+    properties: Mapping[str, str], file_format: str, schema: Schema, *, target_file_size_bytes: int = MAX_LONG
 ) -> WriteOptions:
     """How the table wants delete files to be written: as data files, but for what it says of deletes alone.
 

@@ -44,6 +44,7 @@ from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.layout import own_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
+from icekeep.spec.units import GIB
 from icekeep.storage.base import Storage
 from icekeep.tables.refs import head_to_commit_to
 
@@ -53,7 +54,7 @@ __all__ = ["RewriteDataFilesOptions", "RewriteDataFilesPlan", "RewriteDataFilesR
 
 Options = Mapping[str, str] | RewriteDataFilesOptions
 
-BUDGET_BYTES = 1024 * 1024 * 1024
+BUDGET_BYTES = GIB
 """The memory that a task orders rows in before it puts some on disk."""
 
 

@@ -40,6 +40,7 @@ from icekeep.planning.spark.tasks import (
 )
 from icekeep.spec.bins import balanced, cut_evenly
 from icekeep.storage.base import Storage
+from icekeep.storage.many import REQUESTS_AT_ONCE
 
 MAX_RANGES = 8
 """Above so many times the budget a group is shuffled: until then it is cheaper to read it so often."""
@@ -48,7 +49,6 @@ ARROW_GROWTH = 7
 """How much larger rows are in memory than in a compressed file: numbers and short strings."""
 
 _DRIVER_FILES_COUNT = 2_000
-_DRIVER_THREADS = 16
 
 
 class GroupMethod(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +139,7 @@ def _ordered_method(group: FileGroup, context: GroupContext) -> RewriteMethod:
 
 def _examined(groups: Sequence[FileGroup], examination: _Examination, spark: SparkSession) -> dict[int, GroupMethod]:
     if sum(group.files_count for group in groups) <= _DRIVER_FILES_COUNT:
-        return _methods_of(groups, examination, threads=_DRIVER_THREADS)
+        return _methods_of(groups, examination, threads=REQUESTS_AT_ONCE)
     tries = max_task_failures(spark)
     bins = balanced(groups, lambda group: group.files_count, parallelism(spark) * 4)
     shares = [_Share(examination, tuple(some), tries) for some in bins]

@@ -7,9 +7,7 @@ from msgspec import Meta, field
 
 from icekeep.errors import OptionError
 from icekeep.maintenance.options import Options
-
-_MAX_INT = 2**31 - 1
-_MAX_LONG = 2**63 - 1
+from icekeep.spec.units import GIB, MAX_INT, MAX_LONG
 
 Positive = Annotated[int, Meta(gt=0)]
 NotNegative = Annotated[int, Meta(ge=0)]
@@ -30,9 +28,9 @@ class RewriteDataFilesOptions(Options, frozen=True, kw_only=True):
     max_file_size_bytes: Positive | None = field(name="max-file-size-bytes", default=None)
     min_input_files: Positive = field(name="min-input-files", default=5)
     rewrite_all: bool = field(name="rewrite-all", default=False)
-    max_file_group_size_bytes: Positive = field(name="max-file-group-size-bytes", default=107_374_182_400)
-    max_file_group_input_files: Positive = field(name="max-file-group-input-files", default=_MAX_LONG)
-    delete_file_threshold: NotNegative = field(name="delete-file-threshold", default=_MAX_INT)
+    max_file_group_size_bytes: Positive = field(name="max-file-group-size-bytes", default=100 * GIB)
+    max_file_group_input_files: Positive = field(name="max-file-group-input-files", default=MAX_LONG)
+    delete_file_threshold: NotNegative = field(name="delete-file-threshold", default=MAX_INT)
     delete_ratio_threshold: Annotated[float, Meta(gt=0, le=1)] = field(name="delete-ratio-threshold", default=0.3)
     max_files_to_rewrite: Positive | None = field(name="max-files-to-rewrite", default=None)
     rewrite_job_order: JobOrder = field(name="rewrite-job-order", default="none")

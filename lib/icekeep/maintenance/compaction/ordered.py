@@ -21,7 +21,6 @@ from icekeep.formats.rewrite.sampling import sample_task
 from icekeep.formats.rewrite.task import RewriteTask
 from icekeep.formats.row_hash.multiset import RowSum
 from icekeep.formats.sort.ranges import KeySample, split_points
-from icekeep.formats.write_options import MIB
 from icekeep.maintenance.compaction.estimate import RewriteMethod
 from icekeep.maintenance.compaction.methods import ARROW_GROWTH
 from icekeep.maintenance.compaction.plan import FileGroup
@@ -37,15 +36,15 @@ from icekeep.planning.spark.tasks import (
     reported,
 )
 from icekeep.spec.bins import balanced
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
+from icekeep.storage.many import REQUESTS_AT_ONCE
 
 _SAMPLED_FILES_COUNT = 128
 _SAMPLED_FILES_A_PART = 16
 
 DRIVER_BYTES = 256 * MIB
 """Of files whose keys the driver looks at: up to here that is done before a Spark job would have begun."""
-
-_DRIVER_THREADS = 16
 
 
 class _Sampling(msgspec.Struct, frozen=True):
@@ -126,7 +125,7 @@ def _points(
     bins = balanced(pieces, attrgetter("size_bytes"), slots)
     tasks = [msgspec.structs.replace(whole, pieces=tuple(some), delete_files=()) for some in bins]
     if sum(piece.size_bytes for piece in pieces) <= DRIVER_BYTES:
-        with ThreadPoolExecutor(min(slots, _DRIVER_THREADS)) as pool:
+        with ThreadPoolExecutor(min(slots, REQUESTS_AT_ONCE)) as pool:
             return split_points([*pool.map(partial(sample_task, storage=storage), tasks)], parts), ()
     tries = max_task_failures(spark)
     work = [_Sampling(task, storage, tries) for task in tasks]

@@ -43,12 +43,11 @@ from icekeep.planning.spark.tasks import collected
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
+from icekeep.spec.units import MAX_LONG
 from icekeep.storage.base import Storage
 
 _KEY = "group_partition"
 _PACKED = pa.schema([("group", pa.binary()), ("tally", pa.binary())])
-
-_LARGEST = 2**63 - 1
 
 NOT_BETTER = "in no group whose result would be better"
 BEYOND_LIMIT = "beyond max-files-to-rewrite"
@@ -124,7 +123,7 @@ def measured_overlap(
     if space is None:
         return None
     # Only tallied: with these options no file asks for anything, and no spec is moved.
-    options = RewriteDataFilesOptions(min_file_size_bytes=0, max_file_size_bytes=_LARGEST)
+    options = RewriteDataFilesOptions(min_file_size_bytes=0, max_file_size_bytes=MAX_LONG)
     rules = GroupRules(
         sizes=file_sizes(options, write_options(metadata.properties).target_file_size_bytes),
         options=options,

@@ -13,8 +13,7 @@ from icekeep.errors import OptionError, UsageError
 from icekeep.maintenance.options import Options, parse_options
 from icekeep.spec.filters.ages import age_ms
 from icekeep.spec.times import Days, whole_days
-
-DAY_MS = 24 * 60 * 60 * 1000
+from icekeep.spec.units import DAY_MS
 
 TRASH_DAYS = 3
 """How long deleted files stay in the trash on local disks and HDFS, where moving a file costs no more than deleting it."""

@@ -46,6 +46,7 @@ from icekeep.planning.spark.tasks import (
 from icekeep.runtime import Runtime
 from icekeep.spec.bins import Limit, balanced, each_once, packed
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.units import MINUTE_MS
 from icekeep.storage.base import DeleteStatus, MoveStatus, Storage
 from icekeep.storage.location_keys import Keys, path_keys
 
@@ -55,7 +56,7 @@ NAMED_COUNT = 100
 
 _CALL_FILES = 1_000
 _DRIVER_FILES = 100_000
-_ROUND_MS = 60_000
+_ROUND_MS = MINUTE_MS
 """How long a round of tasks is meant to last where the speed is limited."""
 
 

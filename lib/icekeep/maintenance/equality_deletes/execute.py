@@ -41,10 +41,11 @@ from icekeep.planning.spark.tasks import (
 from icekeep.spec.bins import cut_evenly
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 
 _SHARES_A_SLOT = 3
-_OPEN_COST_BYTES = 4 << 20
+_OPEN_COST_BYTES = 4 * MIB
 """What opening a data file costs, as an amount of data; Iceberg's scans reckon with the same."""
 
 _MAX_FILES = 20_000

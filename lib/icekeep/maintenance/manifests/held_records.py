@@ -23,8 +23,9 @@ from icekeep.planning.transcode.blocks import joined, record_lengths
 from icekeep.planning.transcode.records import RECORDS, RecordsTask, live_records
 from icekeep.spec.bins import cut_evenly
 from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.spec.units import MIB
 
-_HELD_BYTES = 256 << 20
+_HELD_BYTES = 256 * MIB
 _PIECE_ROWS = 16_384
 
 

@@ -25,6 +25,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import FileInfo, ListingShare, Storage
 from icekeep.storage.location_keys import loose_keys
 from icekeep.storage.locations import parse_location
+from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE
 
 Rows: TypeAlias = pa.Table | DataFrame
 """Few rows as a table that the driver holds, many where Spark has them."""
@@ -41,9 +42,6 @@ LISTED = pa.schema(
 """A file that was found. Tasks add rows without a location: `size_bytes` counts hidden files, as a negative number files that
 lie elsewhere."""
 
-_THREADS = 16
-_LOCAL_THREADS = 2
-"""Of the disks of this machine: there is no waiting to be done, and more would only fight over the interpreter."""
 _BATCH_ROWS = 10_000
 _SHARES_A_SLOT = 8
 
@@ -89,7 +87,7 @@ def list_files(
         UnavailableError, UsageError: a part could not be listed.
     """
     if expected_count <= driver_rows:
-        threads = _LOCAL_THREADS if parse_location(root).scheme == "file" else _THREADS
+        threads = LOCAL_REQUESTS_AT_ONCE if parse_location(root).scheme == "file" else REQUESTS_AT_ONCE
         shares = storage.shares(root, threads)
         found = _listed_here(_ListTask(tuple(shares), hidden, spelling, storage), driver_rows, threads)
         if found is not None:

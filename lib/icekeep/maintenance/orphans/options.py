@@ -11,8 +11,9 @@ import msgspec
 
 from icekeep.errors import OptionError, UnsupportedError, UsageError
 from icekeep.maintenance.deletion.clock import SKEW_MAX_MS
-from icekeep.maintenance.deletion.options import DAY_MS, OrphanOptions
+from icekeep.maintenance.deletion.options import OrphanOptions
 from icekeep.spec.times import Moment, moment_ms
+from icekeep.spec.units import DAY_MS, HOUR_MS
 
 DEFAULT_AGE_MS = 3 * DAY_MS
 FLOOR_AGE_MS = DAY_MS
@@ -83,7 +84,7 @@ def eligible_before_ms(older_than: Moment | None, now_ms: int) -> int:
     # An age of exactly a day was turned into a moment by our clock; the store's may be a little behind.
     if before_ms - newest_ms > SKEW_MAX_MS:
         raise UsageError(
-            f"older_than is {(now_ms - before_ms) / 3_600_000:.1f} hours ago, and files that young may be those of a writer "
+            f"older_than is {(now_ms - before_ms) / HOUR_MS:.1f} hours ago, and files that young may be those of a writer "
             "that has not committed yet; give an age of 24h or more",
             older_than=before_ms,
         )

@@ -16,7 +16,6 @@ from icekeep.commit.changes.rewrite_deletes import AddedDeletes, NamedFile
 from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.events import Listener, StepAdvanced
 from icekeep.formats.deletes.rewrite_positions import DeletesOutcome, DeletesTask, rewrite_deletes
-from icekeep.formats.write_options import MIB
 from icekeep.maintenance.compaction.spark_tasks import attempt_id
 from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.group_commits import FailedGroup
@@ -26,6 +25,7 @@ from icekeep.maintenance.side_by_side import side_by_side, spark_failed
 from icekeep.planning.spark.tasks import REPORT, dataframe_from_tasks, max_task_failures, read_reports, reported
 from icekeep.spec.applicability import PathDigest, sequence_number
 from icekeep.spec.manifests.structs import DataFile
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 
 _LOG = logging.getLogger(__name__)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from msgspec import field
 
-from icekeep.formats.write_options import MIB
 from icekeep.maintenance.compaction.options import (
     FileSizes,
     JobOrder,
@@ -15,6 +14,7 @@ from icekeep.maintenance.compaction.options import (
 )
 from icekeep.maintenance.options import Options
 from icekeep.spec.table_properties import whole_number
+from icekeep.spec.units import GIB, MAX_LONG, MIB
 
 _TARGET = "write.delete.target-file-size-bytes"
 _TARGET_DEFAULT = 64 * MIB
@@ -31,8 +31,8 @@ class RewritePositionDeletesOptions(Options, frozen=True, kw_only=True):
     max_file_size_bytes: Positive | None = field(name="max-file-size-bytes", default=None)
     min_input_files: Positive = field(name="min-input-files", default=5)
     rewrite_all: bool = field(name="rewrite-all", default=False)
-    max_file_group_size_bytes: Positive = field(name="max-file-group-size-bytes", default=107_374_182_400)
-    max_file_group_input_files: Positive = field(name="max-file-group-input-files", default=2**63 - 1)
+    max_file_group_size_bytes: Positive = field(name="max-file-group-size-bytes", default=100 * GIB)
+    max_file_group_input_files: Positive = field(name="max-file-group-input-files", default=MAX_LONG)
     rewrite_job_order: JobOrder = field(name="rewrite-job-order", default="none")
     max_concurrent_file_group_rewrites: Positive = field(name="max-concurrent-file-group-rewrites", default=5)
     partial_progress_enabled: bool = field(name="partial-progress.enabled", default=False)

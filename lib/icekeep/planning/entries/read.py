@@ -30,8 +30,10 @@ from icekeep.planning.spark.tasks import (
 )
 from icekeep.spec.bins import balanced, packed
 from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import parse_location
+from icekeep.storage.many import REQUESTS_AT_ONCE
 
 F = TypeVar("F", bound="Fold")
 R = TypeVar("R")
@@ -43,10 +45,9 @@ DRIVER_ENTRIES_COUNT = 200_000
 DRIVER_FOLD_ENTRIES_COUNT = 2_000_000
 """The same where only a fold of them is wanted: no row is kept, and Spark takes seconds to begin."""
 
-_TASK_BYTES = 32 << 20
-_CHUNK_BYTES = 5 << 20
+_TASK_BYTES = 32 * MIB
+_CHUNK_BYTES = 5 * MIB
 _MIN_ENTRY_BYTES = 50
-_REMOTE_THREADS = 16
 
 
 class ReadingPlace(StrEnum):
@@ -177,11 +178,15 @@ class _FoldTask(msgspec.Struct, frozen=True):
 
 
 def shares(whole: DecodeTask, spark: SparkSession) -> list[DecodeTask]:
-    """The same work in parts, one for each Spark task, balanced by the bytes of the manifests."""
-    total_bytes = sum(m.manifest_length for m in whole.manifests)
-    bins_count = max(parallelism(spark), total_bytes // _TASK_BYTES)
-    bins = balanced(whole.manifests, lambda m: m.manifest_length, min(bins_count, max(1, len(whole.manifests))))
-    return [msgspec.structs.replace(whole, manifests=tuple(some)) for some in bins]
+    """The same work in parts, one for each Spark task."""
+    return [msgspec.structs.replace(whole, manifests=tuple(some)) for some in manifests_by_task(whole.manifests, spark)]
+
+
+def manifests_by_task(manifests: Sequence[ManifestFile], spark: SparkSession) -> list[list[ManifestFile]]:
+    """The manifests that each Spark task reads, balanced by their bytes: a task a slot, more where there is much to read."""
+    total_bytes = sum(m.manifest_length for m in manifests)
+    bins_count = min(max(parallelism(spark), total_bytes // _TASK_BYTES), len(manifests))
+    return balanced(manifests, lambda m: m.manifest_length, bins_count)
 
 
 def _held(whole: DecodeTask) -> pa.Table:
@@ -224,7 +229,7 @@ def threads_count(locations: Iterable[str]) -> int:
     """How many threads read or write files at once: as many as there are processors, more where they mostly wait."""
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if any(parse_location(location).scheme != "file" for location in locations):
-        return max(threads, _REMOTE_THREADS)
+        return max(threads, REQUESTS_AT_ONCE)
     return threads
 
 

@@ -36,9 +36,11 @@ from icekeep.spec.manifests.decode import read_manifest_list
 from icekeep.spec.manifests.inspection import inspect_manifest
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.snapshots import Snapshot
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys, location_keys
 from icekeep.storage.locations import canonical, parse_location
+from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE
 
 __all__ = ["DRIVER_ROWS_COUNT", "ListedManifests", "listed_manifests"]
 
@@ -50,8 +52,8 @@ _LIST_ROWS, _REMOTE_LIST_ROWS = 100, 1_000
 
 _MIN_TASK_LISTS = 250
 _BUNDLE_LISTS = 128
-_BUNDLE_BYTES = 4 << 20
-_LOCAL_THREADS, _REMOTE_THREADS = 2, 32
+_BUNDLE_BYTES = 4 * MIB
+_REMOTE_THREADS = 32
 
 _TOTALS = {ManifestContent.DATA: "total-data-files", ManifestContent.DELETES: "total-delete-files"}
 _KINDS = {ManifestContent.DATA: "data files", ManifestContent.DELETES: "delete files"}
@@ -215,7 +217,7 @@ class _ListReader:
         """Read lists, some megabytes at a time; the next ones are fetched meanwhile."""
         bundles = [lists[start : start + _BUNDLE_LISTS] for start in range(0, len(lists), _BUNDLE_LISTS)]
         # Most of the time of a thread that reads from afar is waiting.
-        pool = ThreadPoolExecutor(_LOCAL_THREADS if _are_local(lists) else _REMOTE_THREADS)
+        pool = ThreadPoolExecutor(LOCAL_REQUESTS_AT_ONCE if _are_local(lists) else _REMOTE_THREADS)
         try:
             fetched = deque(pool.map(self._fetched, bundle) for bundle in bundles[:1])
             for number, bundle in enumerate(bundles):

@@ -11,8 +11,7 @@ import msgspec
 
 from icekeep.spec.bins import packed
 from icekeep.spec.table_properties import boolean_property, whole_number
-
-MIB = 1024 * 1024
+from icekeep.spec.units import MIB
 
 _SPLITTABLE_FORMATS = ("parquet", "orc", "avro")
 _MIN_ADAPTED_BYTES = 16 * MIB

@@ -28,6 +28,7 @@ from icekeep.spec.filters.literals import DateLiteral, Moment, TimestampLiteral
 from icekeep.spec.filters.patterns import read_pattern
 from icekeep.spec.iso8601 import parse_date, parse_timestamp
 from icekeep.spec.text_reader import QUOTED_NAME, SPACE, TextReader, Token, unquote
+from icekeep.spec.units import DAY_MS
 from icekeep.spec.values import NANOS_PER_SECOND, read_bytes
 
 RESERVED_WORDS = frozenset({"AND", "OR", "NOT", "IN", "IS", "NULL", "BETWEEN", "LIKE", "TRUE", "FALSE", "TODAY", "NOW"})
@@ -44,8 +45,6 @@ MAX_NUMBER_LENGTH = 400
 
 MAX_DAYS_LENGTH = 9
 """How many digits the days before or after today may have, as those of an age."""
-
-_DAY_MS = 86_400_000
 
 
 def parse_where(text: str, moment_ms: int | None = None) -> Expression:
@@ -331,7 +330,7 @@ class FilterReader(TextReader):
             self._index += 1
             shift_ms = sign * self._age(is_today=is_today)
         if is_today:
-            return DateLiteral(self._moment_ms // _DAY_MS + shift_ms // _DAY_MS)
+            return DateLiteral(self._moment_ms // DAY_MS + shift_ms // DAY_MS)
         return Moment(self._moment_ms + shift_ms)
 
     def _age(self, *, is_today: bool) -> int:
@@ -340,7 +339,7 @@ class FilterReader(TextReader):
         if is_today and token.kind == "number" and token.text.isdigit():
             if len(token.text) > MAX_DAYS_LENGTH:
                 self._fail("the number has too many digits", token)
-            return int(self._number(token)) * _DAY_MS
+            return int(self._number(token)) * DAY_MS
         if token.kind != "age":
             self._fail(
                 "after today and a sign there is a number of days, or an age as 7d or 2w"
@@ -349,7 +348,7 @@ class FilterReader(TextReader):
                 token,
             )
         span_ms = age_ms(token.text)
-        if is_today and span_ms % _DAY_MS:
+        if is_today and span_ms % DAY_MS:
             self._fail("today takes whole days, as 7d or 2w; now takes any age", token)
         return span_ms
 

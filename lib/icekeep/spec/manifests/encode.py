@@ -40,9 +40,10 @@ from icekeep.spec.partitioning import PartitionSpec, spec_to_json
 from icekeep.spec.schema import Schema, schema_to_json
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import ListType, MapType, StructType, Type
+from icekeep.spec.units import MIB
 
 _BLOCK_BYTES = 64 << 10
-_VERSION_1_DEFAULTS = {"block_size_in_bytes": 64 << 20}
+_VERSION_1_DEFAULTS = {"block_size_in_bytes": 64 * MIB}
 """What version 1 requires of every file although it means nothing any more."""
 
 

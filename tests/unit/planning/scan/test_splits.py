@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from icekeep.errors import UsageError
 from icekeep.planning.scan.splits import (
-    MIB,
     FileToSplit,
     ReadOptions,
     Split,
@@ -18,6 +17,7 @@ from icekeep.planning.scan.splits import (
     split_tasks,
     split_weight,
 )
+from icekeep.spec.units import MIB
 
 
 def test_a_table_without_properties_reads_as_icebergs_defaults_say():
