@@ -16,10 +16,10 @@ import msgspec
 from icekeep.maintenance.compaction.group_deletes import with_deletes_once
 from icekeep.maintenance.compaction.key_overlap import along_boxes, box_depth, depth_sum, overlapping, worth_box_depth
 from icekeep.maintenance.compaction.key_ranges import Ends, KeySpace
-from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions
-from icekeep.maintenance.compaction.output_sizes import expected_output_files, input_split_bytes
+from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
 from icekeep.maintenance.compaction.strategy import Strategy
+from icekeep.maintenance.file_sizes import FileSizes, expected_output_files, input_split_bytes
 from icekeep.maintenance.intervals import Intervals
 from icekeep.spec.bins import each_once, packed
 

@@ -26,10 +26,10 @@ from icekeep.formats.rewrite.stitching import (
 )
 from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.estimate import RewriteMethod
-from icekeep.maintenance.compaction.options import FileSizes, StitchChoice
-from icekeep.maintenance.compaction.output_sizes import expected_output_files
+from icekeep.maintenance.compaction.options import StitchChoice
 from icekeep.maintenance.compaction.plan import FileGroup, GroupFiles, RewritePlan, group_files
 from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, whole_pieces
+from icekeep.maintenance.file_sizes import FileSizes, expected_output_files
 from icekeep.planning.spark.tasks import (
     REPORT,
     dataframe_from_tasks,

@@ -33,9 +33,10 @@ from icekeep.formats.row_hash.multiset import RowSum
 from icekeep.formats.row_mapping.row_moves import ORIGIN, MovedPiece, RowMoves
 from icekeep.formats.sort.keys import sort_keys
 from icekeep.formats.sort.ranges import range_numbers
-from icekeep.maintenance.compaction.spark_tasks import Done, Ran, attempt_id
+from icekeep.maintenance.compaction.spark_tasks import Done, Ran
 from icekeep.planning.spark.tasks import (
     REPORT,
+    attempt_id,
     dataframe_from_tasks,
     hash_keys,
     max_task_failures,

@@ -5,14 +5,20 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from icekeep.errors import IcekeepError
 from icekeep.formats.rewrite.run import rewrite, rewrite_together
 from icekeep.formats.rewrite.task import RewriteOutcome, RewriteTask
 from icekeep.maintenance.compaction.stitched import StitchTask, run_stitch
-from icekeep.planning.spark.tasks import REPORT, dataframe_from_tasks, max_task_failures, read_reports, reported
+from icekeep.planning.spark.tasks import (
+    REPORT,
+    attempt_id,
+    dataframe_from_tasks,
+    max_task_failures,
+    read_reports,
+    reported,
+)
 from icekeep.runtime import process_cpu_ms
 from icekeep.storage.base import Storage
 
@@ -54,12 +60,6 @@ def timed(work: Callable[[], RewriteOutcome]) -> Done:
     began_ms = process_cpu_ms()
     outcome = work()
     return Done(outcome, process_cpu_ms() - began_ms)
-
-
-def attempt_id() -> int:
-    """The number of the attempt at this task; no other of the Spark application has it."""
-    context = TaskContext.get()
-    return 0 if context is None else int(context.taskAttemptId())
 
 
 def _run(work: _Work) -> Iterator[pa.RecordBatch]:

@@ -8,9 +8,8 @@ import msgspec
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.formats.sort.ordering import Ordering
 from icekeep.formats.sort.ranges import key_ranges
-from icekeep.maintenance.compaction.options import FileSizes
-from icekeep.maintenance.compaction.output_sizes import expected_output_files, input_split_bytes
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
+from icekeep.maintenance.file_sizes import FileSizes, expected_output_files, input_split_bytes
 from icekeep.spec.bins import cut_evenly, packed
 from icekeep.spec.layout import own_directory
 from icekeep.spec.manifests.encode import PartitionCodecs

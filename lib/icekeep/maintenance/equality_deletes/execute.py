@@ -32,6 +32,7 @@ from icekeep.maintenance.side_by_side import spark_failed
 from icekeep.planning.refusals import refuse_encrypted_file
 from icekeep.planning.spark.tasks import (
     REPORT,
+    attempt_id,
     dataframe_from_tasks,
     max_task_failures,
     parallelism,
@@ -201,9 +202,7 @@ def _run_rows(writer: ShareWriter, batches: Iterable[pa.RecordBatch]) -> Iterato
 
 def _converted(task: ConversionTask, storage: Storage) -> ConversionOutcome:
     """One attempt: only the files of the attempt that won are told, so each attempt names its own."""
-    context = TaskContext.get()
-    attempt_id = 0 if context is None else int(context.taskAttemptId())
-    return convert(msgspec.structs.replace(task, task_attempt_id=attempt_id), storage)
+    return convert(msgspec.structs.replace(task, task_attempt_id=attempt_id()), storage)
 
 
 def _count_problem(plan: ConversionPlan, done: Sequence[ConversionOutcome]) -> IcekeepError | None:

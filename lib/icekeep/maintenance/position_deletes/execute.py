@@ -16,13 +16,19 @@ from icekeep.commit.changes.rewrite_deletes import AddedDeletes, NamedFile
 from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.events import Listener, StepAdvanced
 from icekeep.formats.deletes.rewrite_positions import DeletesOutcome, DeletesTask, rewrite_deletes
-from icekeep.maintenance.compaction.spark_tasks import attempt_id
 from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.group_commits import FailedGroup
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.tasks import TaskContext, deletes_tasks
 from icekeep.maintenance.side_by_side import side_by_side, spark_failed
-from icekeep.planning.spark.tasks import REPORT, dataframe_from_tasks, max_task_failures, read_reports, reported
+from icekeep.planning.spark.tasks import (
+    REPORT,
+    attempt_id,
+    dataframe_from_tasks,
+    max_task_failures,
+    read_reports,
+    reported,
+)
 from icekeep.spec.applicability import PathDigest, sequence_number
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.units import MIB

@@ -146,6 +146,12 @@ def max_task_failures(spark: SparkSession) -> int:
     return int(spark.sparkContext.getConf().get("spark.task.maxFailures", "4"))
 
 
+def attempt_id() -> int:
+    """The number of the attempt at this task; no other of the Spark application has it. 0 outside of tasks."""
+    context = TaskContext.get()
+    return 0 if context is None else int(context.taskAttemptId())
+
+
 def hash_keys(parts: int) -> tuple[int, ...]:
     """For each of so many partitions of a shuffle by one column a number (int) that Spark's hash partitioning sends there."""
     places: dict[int, int] = {}

@@ -6,13 +6,13 @@ from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from icekeep.commit.filtering import FilterManifests, Gathering, Identity, Share, identity
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.planning.spark.tasks import (
     REPORT,
+    attempt_id,
     dataframe_from_tasks,
     max_task_failures,
     parallelism,
@@ -101,9 +101,7 @@ class _Task(msgspec.Struct, frozen=True):
 
 
 def _run(task: _Task) -> Iterator[pa.RecordBatch]:
-    context = TaskContext.get()
-    attempt_id = 0 if context is None else context.taskAttemptId()
-    yield reported(partial(task.do, attempt_id), task.max_failures)
+    yield reported(partial(task.do, attempt_id()), task.max_failures)
 
 
 def _gather(task: _GatherTask) -> Iterator[pa.RecordBatch]:
