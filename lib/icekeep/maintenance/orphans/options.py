@@ -22,8 +22,6 @@ FLOOR_AGE_MS = DAY_MS
 DRIVER_ROWS = 1_500_000
 """So many files are held on the driver, some 250 MB; above that nothing is that grows with the number of files."""
 
-EQUAL_SCHEMES: Mapping[str, str] = {"s3n,s3a": "s3"}
-
 
 class PrefixMismatchMode(StrEnum):
     """What becomes of a file that metadata leads to under another scheme or authority."""
@@ -33,7 +31,7 @@ class PrefixMismatchMode(StrEnum):
 
 
 class Spelling(msgspec.Struct, frozen=True):
-    """Schemes and authorities that mean the same store, each with the one that stands for it."""
+    """Schemes and authorities that mean the same store beyond those of `storage.stores`, each with the one that stands for it."""
 
     schemes: Mapping[str, str]
     authorities: Mapping[str, str]
@@ -58,13 +56,14 @@ def mismatch_mode(text: str) -> PrefixMismatchMode:
 
 
 def spelling(equal_schemes: Mapping[str, str] | None, equal_authorities: Mapping[str, str] | None) -> Spelling:
-    """The given maps, keys taken apart at their commas; what is given about schemes adds to the default.
+    """The given maps, keys taken apart at their commas.
 
-    >>> spelling({"s3b , s3c": "s3"}, {"old:8020,older": "new"}).schemes["s3a"]
-    's3'
+    >>> spelling({"s3b , s3c": "s3"}, None).schemes
+    {'s3b': 's3', 's3c': 's3'}
     """
-    schemes = _flattened("equal_schemes", EQUAL_SCHEMES) | _flattened("equal_schemes", equal_schemes or {})
-    return Spelling(schemes, _flattened("equal_authorities", equal_authorities or {}))
+    return Spelling(
+        _flattened("equal_schemes", equal_schemes or {}), _flattened("equal_authorities", equal_authorities or {})
+    )
 
 
 def eligible_before_ms(older_than: Moment | None, now_ms: int) -> int:
