@@ -16,7 +16,7 @@ from icekeep.errors import (
     InvalidTableError,
     MissingFileError,
     NotFoundError,
-    UnsupportedError,
+    PropertyError,
     UsageError,
 )
 from icekeep.runtime import SYSTEM
@@ -230,7 +230,7 @@ class CatalogContract:
         assert other.load(EVENTS).metadata == table.metadata
 
     def test_a_compression_that_the_spec_does_not_know_is_refused(self, create):
-        with pytest.raises(UnsupportedError, match=r"write.metadata.compression-codec is 'zstd'"):
+        with pytest.raises(PropertyError, match=r"'write.metadata.compression-codec' is 'zstd'; set 'none' or 'gzip'$"):
             create(**{"write.metadata.compression_codec": "zstd"})
 
     def test_metadata_that_cannot_be_read_is_an_error_that_names_the_file(self, catalog, create):

@@ -60,6 +60,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import format_metadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.snapshots import MetadataLogEntry
+from icekeep.spec.units import DAY_MS
 from icekeep.spec.updates import Update, log_previous
 from icekeep.storage.base import DirectoryStorage
 from icekeep.storage.locations import canonical, join
@@ -67,10 +68,10 @@ from icekeep.storage.locations import canonical, join
 VERSIONS_KEPT = 100
 """A slow writer may create a version that was deleted, and believe that it committed; so many stay in any case."""
 
-VERSION_AGE_KEPT_MS = 3 * 24 * 3600 * 1000
+VERSION_AGE_KEPT_MS = 3 * DAY_MS
 """And so long: the age below which orphan removal, too, takes a file for one that a writer still needs."""
 
-_CLOCK_GRAIN_MS = 2_000
+CLOCK_GRAIN_MS = 2_000
 """How coarsely stores tell when a file was made."""
 
 
@@ -355,7 +356,7 @@ class FilesystemCatalog:
             return False
         infos = [[self._storage.head(o) for o in version_locations(directory, v)] for v in (version, version + 1)]
         ours, next_ = ([info.modified_ms for info in found if info is not None] for found in infos)
-        return not next_ or min(next_) < max(ours, default=0) - _CLOCK_GRAIN_MS
+        return not next_ or min(next_) < max(ours, default=0) - CLOCK_GRAIN_MS
 
     def _descends(self, head_location: str, table: Table) -> bool:
         """Whether metadata logs lead from the head back to a table's metadata; a log may reach one version back only."""

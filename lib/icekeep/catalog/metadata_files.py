@@ -8,21 +8,21 @@ import re
 from collections.abc import Callable, Sequence
 
 from icekeep.catalog.base import Catalog, Conflict, Identifier, Pointer, Table
-from icekeep.errors import MissingFileError, UnsupportedError
+from icekeep.errors import MissingFileError
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import format_metadata, parse_metadata
 from icekeep.spec.requirements import Requirement, failing
 from icekeep.spec.snapshots import MetadataLogEntry
+from icekeep.spec.table_properties import choice, is_true
 from icekeep.spec.updates import Update, apply_updates, log_previous
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical, is_under, join
 
-COMPRESSION = "write.metadata.compression-codec"
-DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 METADATA_PATH = "write.metadata.path"
 
+_SUFFIXES = {"none": "", "gzip": ".gz"}
 _VERSION = re.compile(r"v?(\d{1,18})[-.][^/]*")
 
 
@@ -81,14 +81,12 @@ def write_metadata(storage: Storage, metadata: TableMetadata, location: str) -> 
 
 
 def compression_suffix(metadata: TableMetadata) -> str:
-    """What stands before `.metadata.json` in the name of a metadata file: `.gz` or nothing."""
-    codec = metadata.properties.get(COMPRESSION, "none").lower()
-    if codec not in ("none", "gzip"):
-        raise UnsupportedError(
-            f"table property {COMPRESSION} is {codec!r}; only none and gzip, which the spec knows, are written: set it to one of "
-            "them"
-        )
-    return ".gz" if codec == "gzip" else ""
+    """What stands before `.metadata.json` in the name of a metadata file: `.gz` or nothing.
+
+    Raises:
+        PropertyError: `write.metadata.compression-codec` is neither of the two that the specification knows.
+    """
+    return choice(metadata.properties, "write.metadata.compression-codec", "none", _SUFFIXES)
 
 
 def file_version(metadata_location: str) -> int:
@@ -97,12 +95,17 @@ def file_version(metadata_location: str) -> int:
     return int(match[1]) if match else -1
 
 
+def deletes_old_metadata(metadata: TableMetadata) -> bool:
+    """Whether a commit deletes the metadata files that fall out of the log; a misspelt property does not."""
+    return is_true(metadata.properties, "write.metadata.delete-after-commit.enabled", False)
+
+
 def dropped_from_log(base: TableMetadata, new: TableMetadata) -> list[MetadataLogEntry]:
     """Entries of the base's metadata log that the new one has no more, if the table wants their files deleted.
 
     Only metadata files below the table's own directories: a log is text, and whoever may write metadata may write any.
     """
-    if new.properties.get(DELETE_AFTER_COMMIT, "false").lower() != "true":
+    if not deletes_old_metadata(new):
         return []
     kept = {canonical(entry.metadata_file) for entry in new.metadata_log}
     roots = (join(new.location, "metadata"), metadata_directory(new))

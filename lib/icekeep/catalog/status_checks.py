@@ -5,7 +5,7 @@ from itertools import count
 
 import msgspec
 
-from icekeep.errors import UsageError
+from icekeep.errors import PropertyError
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.table_properties import retry_number
@@ -28,13 +28,13 @@ class StatusChecks(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, metadata: TableMetadata, *, is_lenient: bool = False) -> "StatusChecks":
-        """Read the properties; a wrong value raises `UsageError`, or counts as none where that `is_lenient`."""
+        """Read the properties; a wrong value raises `PropertyError`, or counts as none where that `is_lenient`."""
 
         def number(name: str) -> int:
             default = int(getattr(defaults, name))
             try:
                 return retry_number(metadata.properties, f"commit.status-check.{name.replace('_', '-')}", default)
-            except UsageError:
+            except PropertyError:
                 if not is_lenient:
                     raise
                 return default

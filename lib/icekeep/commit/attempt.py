@@ -99,7 +99,7 @@ class Attempt:
 
     @cached_property
     def writer(self) -> ManifestWriter:
-        """What writes this attempt's manifests; raises `UsageError` where a property of the base is wrong."""
+        """What writes this attempt's manifests; raises `PropertyError` where a property of the base is wrong."""
         return ManifestWriter.of(self.base, self.snapshot_id, self._files.storage)
 
     def write_manifests(

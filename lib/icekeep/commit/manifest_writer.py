@@ -5,39 +5,44 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 import msgspec
 
 from icekeep.errors import UnsupportedError
-from icekeep.spec.avro_packing import Packer
+from icekeep.spec.avro_packing import AVRO_CODECS, LEVELS, Packer
 from icekeep.spec.manifests.carried import carried_manifest
 from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.schema import Schema
-from icekeep.spec.table_properties import whole_number
+from icekeep.spec.table_properties import choice, whole_number
 from icekeep.spec.types import StructType
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 
 TARGET_SIZE_BYTES = "commit.manifest.target-size-bytes"
-_TARGET_SIZE_BYTES_DEFAULT = 8 << 20
-MANIFEST_CODEC = "write.manifest.compression-codec"
-MANIFEST_LEVEL = "write.manifest.compression-level"
+_TARGET_SIZE_BYTES_DEFAULT = 8 * MIB
+_CODEC = "write.manifest.compression-codec"
+_LEVEL = "write.manifest.compression-level"
 
 
 def manifest_target_bytes(metadata: TableMetadata) -> int:
     """The size that manifests are written at, in bytes; property `commit.manifest.target-size-bytes` (8 MB).
 
     Raises:
-        UsageError: the property is not a whole number above 0.
+        PropertyError: the property is not a whole number above 0.
     """
     return whole_number(metadata.properties, TARGET_SIZE_BYTES, _TARGET_SIZE_BYTES_DEFAULT, least=1)
 
 
-def manifest_level(properties: Mapping[str, str]) -> int | None:
-    """How hard manifests are packed; property `write.manifest.compression-level`, `None` where it is not set.
+def manifest_compression(properties: Mapping[str, str]) -> tuple[str, int | None]:
+    """Codec and level of manifests; properties `write.manifest.compression-codec` (gzip) and `-level`, `None` where not set.
 
     Raises:
-        UsageError: the property is not a whole number.
+        PropertyError: there is no such codec, or it has no such level.
     """
-    return whole_number(properties, MANIFEST_LEVEL, 0, least=None) if MANIFEST_LEVEL in properties else None
+    codec = choice(properties, _CODEC, "gzip", {name: name for name in AVRO_CODECS})
+    levels = LEVELS.get(AVRO_CODECS[codec])
+    if levels is None or _LEVEL not in properties:
+        return codec, None
+    return codec, whole_number(properties, _LEVEL, 0, levels[0], levels[-1])
 
 
 def refuse_unknown_transforms(spec_ids: Iterable[int], specs: Mapping[int, PartitionSpec]) -> None:
@@ -71,14 +76,15 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, base: TableMetadata, snapshot_id: int, storage: Storage) -> "ManifestWriter":
-        """The writer for a new snapshot on a base; raises `UsageError` where a property of the table is wrong."""
+        """The writer for a new snapshot on a base; raises `PropertyError` where a property of the table is wrong."""
+        codec, level = manifest_compression(base.properties)
         return cls(
             specs=base.specs_by_id,
             partitions={spec_id: base.partition_type(spec_id) for spec_id in base.specs_by_id},
             schema=base.schema,
             format_version=base.format_version,
-            codec=base.properties.get(MANIFEST_CODEC, "gzip"),
-            level=manifest_level(base.properties),
+            codec=codec,
+            level=level,
             target_bytes=manifest_target_bytes(base),
             snapshot_id=snapshot_id,
             storage=storage,

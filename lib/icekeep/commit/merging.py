@@ -12,6 +12,7 @@ import msgspec
 
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.manifest_writer import manifest_target_bytes
+from icekeep.spec.bins import packed
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.table_properties import boolean_property, whole_number
@@ -29,7 +30,7 @@ class MergePolicy(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> "MergePolicy | None":
-        """What a table's properties say, `None` where they turn merging off; raises `UsageError` where they are wrong."""
+        """What a table's properties say, `None` where they turn merging off; raises `PropertyError` where they are wrong."""
         properties = metadata.properties
         if not boolean_property(properties, ENABLED, default=True):
             return None
@@ -71,12 +72,5 @@ def _merged(
 
 def _bins_from_the_end(manifests: Sequence[ManifestFile], target_bytes: int) -> list[list[ManifestFile]]:
     """Neighbours in bins of at most the target, filled from the oldest on; bins and manifests stay in their order."""
-    bins: list[list[ManifestFile]] = []
-    filled_bytes = 0
-    for manifest in reversed(manifests):
-        if not bins or filled_bytes + manifest.manifest_length > target_bytes:
-            bins.append([])
-            filled_bytes = 0
-        bins[-1].append(manifest)
-        filled_bytes += manifest.manifest_length
+    bins = [*packed(reversed(manifests), (lambda m: m.manifest_length, target_bytes))]
     return [bin_[::-1] for bin_ in reversed(bins)]

@@ -14,7 +14,7 @@ import msgspec
 
 from icekeep.errors import UnsupportedError
 from icekeep.formats.base import PartSizes
-from icekeep.formats.write_options import MIB
+from icekeep.spec.units import MIB
 
 COMFORTABLE_BYTES = 256 * MIB
 """A row group that takes more is read in batches, however much memory there is."""

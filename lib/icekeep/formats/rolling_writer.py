@@ -21,10 +21,11 @@ from icekeep.formats.column_metrics import MetricsCollector
 from icekeep.formats.orc import OrcWriter
 from icekeep.formats.parquet.column_options import repeating_columns
 from icekeep.formats.parquet.writer import ParquetWriter, row_group_bytes
-from icekeep.formats.write_options import MIB, OrcOptions, ParquetOptions, WriteOptions
+from icekeep.formats.write_options import OrcOptions, ParquetOptions, WriteOptions
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metrics_modes import metrics_modes
 from icekeep.spec.schema import Schema
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 
 ROW_GROUP_ROWS = 8 * 1024 * 1024

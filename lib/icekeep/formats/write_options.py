@@ -1,25 +1,23 @@
 """How data files are written, read once from a table's properties."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
-import pyarrow as pa
 
-from icekeep.errors import UsageError
+from icekeep.spec.avro_packing import AVRO_CODECS, LEVELS
 from icekeep.spec.metrics_modes import MetricsMode, metrics_modes
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import SortOrder
-from icekeep.spec.table_properties import boolean_property, whole_number
-
-MIB = 1024 * 1024
+from icekeep.spec.table_properties import boolean_property, choice, probability, whole_number
+from icekeep.spec.units import MIB
 
 _PARQUET_CODECS = {name: name for name in ("zstd", "snappy", "gzip", "brotli", "lz4")}
 _PARQUET_CODECS |= {"lz4_raw": "lz4", "uncompressed": "none"}
 _PAGE_VERSIONS = {"v1": "1.0", "v2": "2.0"}
 _ORC_CODECS = {name: name for name in ("zlib", "zstd", "snappy", "lz4")} | {"none": "uncompressed"}
-_AVRO_CODECS = {"gzip": "deflate", "zstd": "zstandard", "snappy": "snappy", "uncompressed": "null"}
+_ORC_STRATEGIES = {name: name for name in ("speed", "compression")}
+_PARQUET_LEVELS = {"zstd": LEVELS["zstandard"], "gzip": LEVELS["deflate"], "brotli": range(12)}
 
 _Value = TypeVar("_Value")
 
@@ -127,16 +125,12 @@ def write_options(
         target_file_size_bytes: instead of the property's.
 
     Raises:
-        UsageError: a property has a value that it cannot take.
+        PropertyError: a property has a value that it cannot take.
     """
-    key = "write.format.default"
-    name = properties.get(key, "parquet").strip().lower()
-    if name not in _READERS:
-        raise UsageError(f"table property {key!r} is {name!r}; set one of {', '.join(_READERS)}", property=key)
     default = WriteOptions().target_file_size_bytes
     return WriteOptions(
         target_file_size_bytes=target_file_size_bytes or _count(properties, "write.target-file-size-bytes", default),
-        encoding=_READERS[name](properties),
+        encoding=choice(properties, "write.format.default", "parquet", _READERS)(properties),
         metrics_modes=None if schema is None else metrics_modes(properties, schema, sort_order),
     )
 
@@ -148,7 +142,7 @@ def _parquet(properties: Mapping[str, str]) -> ParquetOptions:
         row_group_size_bytes=_count(properties, "write.parquet.row-group-size-bytes", default.row_group_size_bytes),
         page_size_bytes=_count(properties, "write.parquet.page-size-bytes", default.page_size_bytes),
         page_rows=_count(properties, "write.parquet.page-row-limit", default.page_rows),
-        page_version=_choice(properties, "write.parquet.page-version", "v1", _PAGE_VERSIONS),
+        page_version=choice(properties, "write.parquet.page-version", "v1", _PAGE_VERSIONS),
         dictionary_size_bytes=_count(properties, "write.parquet.dict-size-bytes", default.dictionary_size_bytes),
         compression=compression,
         compression_level=level,
@@ -160,7 +154,7 @@ def _parquet_columns(properties: Mapping[str, str]) -> ParquetColumns:
     prefix = "write.parquet."
     return ParquetColumns(
         bloom_filters=_by_column(properties, f"{prefix}bloom-filter-enabled.column.", boolean_property),
-        bloom_filter_fpp=_by_column(properties, f"{prefix}bloom-filter-fpp.column.", _share),
+        bloom_filter_fpp=_by_column(properties, f"{prefix}bloom-filter-fpp.column.", probability),
         bloom_filter_ndv=_by_column(properties, f"{prefix}bloom-filter-ndv.column.", _count),
         bloom_filter_max_bytes=_count(properties, f"{prefix}bloom-filter-max-bytes", MIB),
         statistics=_by_column(properties, f"{prefix}stats-enabled.column.", boolean_property),
@@ -172,30 +166,20 @@ def _parquet_columns(properties: Mapping[str, str]) -> ParquetColumns:
 
 def _orc(properties: Mapping[str, str]) -> OrcOptions:
     default = OrcOptions()
-    strategies = {"speed": "speed", "compression": "compression"}
     names = properties.get("write.orc.bloom.filter.columns", "")
     return OrcOptions(
         stripe_size_bytes=_count(properties, "write.orc.stripe-size-bytes", default.stripe_size_bytes),
         batch_rows=_count(properties, "write.orc.vectorized.batch-size", default.batch_rows),
-        compression=_choice(properties, "write.orc.compression-codec", default.compression, _ORC_CODECS),
-        compression_strategy=_choice(properties, "write.orc.compression-strategy", "speed", strategies),
+        compression=choice(properties, "write.orc.compression-codec", default.compression, _ORC_CODECS),
+        compression_strategy=choice(properties, "write.orc.compression-strategy", "speed", _ORC_STRATEGIES),
         bloom_filter_columns=tuple(filter(None, (name.strip() for name in names.split(",")))),
-        bloom_filter_fpp=_share(properties, "write.orc.bloom.filter.fpp", default.bloom_filter_fpp),
+        bloom_filter_fpp=probability(properties, "write.orc.bloom.filter.fpp", default.bloom_filter_fpp),
     )
 
 
 def _avro(properties: Mapping[str, str]) -> AvroOptions:
-    codec = _choice(properties, "write.avro.compression-codec", "gzip", _AVRO_CODECS)
-    limits = {"deflate": range(10), "zstandard": range(1, 23)}.get(codec)
-    key = "write.avro.compression-level"
-    text = properties.get(key)
-    if text is None or limits is None:
-        return AvroOptions(codec=codec)
-    if not text.strip().isdecimal() or int(text) not in limits:
-        raise UsageError(
-            f"table property {key!r} is {text!r}; set a number from {limits[0]} to {limits[-1]}", property=key
-        )
-    return AvroOptions(codec=codec, level=int(text))
+    codec = choice(properties, "write.avro.compression-codec", "gzip", AVRO_CODECS)
+    return AvroOptions(codec=codec, level=_level(properties, "write.avro.compression-level", None, LEVELS.get(codec)))
 
 
 _READERS: dict[str, Callable[[Mapping[str, str]], ParquetOptions | OrcOptions | AvroOptions]] = {
@@ -209,17 +193,11 @@ def _count(properties: Mapping[str, str], key: str, default: int) -> int:
     return whole_number(properties, key, default, least=1)
 
 
-def _share(properties: Mapping[str, str], key: str, default: float) -> float:
-    text = properties.get(key)
-    if text is None:
+def _level(properties: Mapping[str, str], key: str, default: int | None, levels: range | None) -> int | None:
+    """A codec's level; of a codec that has none nothing is read."""
+    if levels is None or key not in properties:
         return default
-    try:
-        share = float(text)
-    except ValueError:
-        share = math.nan
-    if not 0 < share < 1:
-        raise UsageError(f"table property {key!r} is {text!r}; set a number between 0 and 1", property=key)
-    return share
+    return whole_number(properties, key, 0, levels[0], levels[-1])
 
 
 def _by_column(
@@ -230,28 +208,7 @@ def _by_column(
     return {key.removeprefix(prefix): read(properties, key, None) for key in keys}
 
 
-def _choice(properties: Mapping[str, str], key: str, default: str, choices: Mapping[str, str]) -> str:
-    name = properties.get(key, default).lower()
-    if name not in choices:
-        raise UsageError(f"table property {key!r} is {name!r}; set one of {', '.join(choices)}", property=key)
-    return choices[name]
-
-
 def _parquet_compression(properties: Mapping[str, str], default: ParquetOptions) -> tuple[str, int | None]:
-    key, level_key = "write.parquet.compression-codec", "write.parquet.compression-level"
-    codec = _choice(properties, key, default.compression, _PARQUET_CODECS)
-    # Levels where the property says none, of the codecs that have levels.
-    levels = {default.compression: default.compression_level, "gzip": None, "brotli": None}
-    if codec not in levels:
-        return codec, None
-    text = properties.get(level_key)
-    if text is None:
-        return codec, levels[codec]
-    try:
-        level = int(text)
-        pa.Codec(codec, compression_level=level).compress(b"")
-    except (ValueError, OSError) as error:
-        raise UsageError(
-            f"table property {level_key!r} is {text!r}, no level of {codec}: {error}", property=level_key
-        ) from error
-    return codec, level
+    codec = choice(properties, "write.parquet.compression-codec", default.compression, _PARQUET_CODECS)
+    usual = default.compression_level if codec == default.compression else None
+    return codec, _level(properties, "write.parquet.compression-level", usual, _PARQUET_LEVELS.get(codec))

@@ -11,6 +11,7 @@ import msgspec
 
 from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError, OutcomeUnknownError, one_line
 from icekeep.events import Listener, Warned
+from icekeep.maintenance.rewrite_options import RewriteOptions
 
 
 class Group(Protocol):
@@ -46,22 +47,6 @@ class Rewritten(Protocol):
 RewrittenT = TypeVar("RewrittenT", bound=Rewritten)
 
 
-class PartialProgress(Protocol):
-    """The options of that name, as Iceberg's `rewrite_data_files` has them."""
-
-    @property
-    def partial_progress_enabled(self) -> bool:
-        """Whether groups are committed in batches as they are finished; otherwise all in one commit."""
-
-    @property
-    def partial_progress_max_commits(self) -> int:
-        """In how many commits, at most."""
-
-    @property
-    def partial_progress_max_failed_commits(self) -> int | None:
-        """How many of them may fail; `None`: all but that none lands."""
-
-
 class GroupCommitter(ABC, Generic[RewrittenT]):
     """Commits the groups of a run and keeps count; a job says how its groups are committed and discarded.
 
@@ -76,7 +61,7 @@ class GroupCommitter(ABC, Generic[RewrittenT]):
 
     files: ClassVar[str]
 
-    def __init__(self, options: PartialProgress, listener: Listener) -> None:
+    def __init__(self, options: RewriteOptions, listener: Listener) -> None:
         self._options, self._listener = options, listener
         self.landed: list[RewrittenT] = []
         self.refused: list[Any] = []

@@ -28,6 +28,7 @@ from icekeep.maintenance.restoring.looking import seen
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import own_directory
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.units import HOUR_MS, MINUTE_MS
 from icekeep.spec.updates import Update
 
 _LOG = logging.getLogger(__name__)
@@ -35,9 +36,9 @@ _LOG = logging.getLogger(__name__)
 BEAT = "alive-"
 """So begin the names of the files."""
 
-EVERY_MS = 5 * 60 * 1000
+EVERY_MS = 5 * MINUTE_MS
 
-LOOK_AFTER_MS = 23 * 60 * 60 * 1000
+LOOK_AFTER_MS = 23 * HOUR_MS
 """Orphan removal, ours and Spark's, leaves what is younger than 24 hours; the hour is for clocks that differ."""
 
 _GOODBYE_SECONDS = 10.0
@@ -108,7 +109,7 @@ class Heartbeat:
         if lost:
             raise SafetyError(
                 f"{len(lost)} of {len(locations)} new files of {self._table.name!r} are gone before their commit, "
-                f"{', '.join(map(repr, lost[:_NAMED]))}: an orphan removal took them in the {max(spans) / 3_600_000:.0f} hours "
+                f"{', '.join(map(repr, lost[:_NAMED]))}: an orphan removal took them in the {max(spans) / HOUR_MS:.0f} hours "
                 "that the run took; they are not committed; let orphan removals leave younger files than that, and run it again",
                 locations=lost[:100],
             )

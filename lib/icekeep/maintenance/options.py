@@ -4,13 +4,16 @@ A job's options are a frozen struct whose fields are renamed to the option names
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from icekeep.errors import OptionError
 
 O = TypeVar("O", bound="Options")  # noqa: E741
+
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,11 +24,12 @@ from icekeep.maintenance.deletion.plans import FILES, HEAD
 from icekeep.maintenance.heartbeat import BEAT
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import own_directory
+from icekeep.spec.units import DAY_MS
 from icekeep.storage.base import DeleteStatus, FileInfo
 
 _LOG = logging.getLogger(__name__)
 
-DEAD_AFTER_MS = 24 * 60 * 60 * 1000
+DEAD_AFTER_MS = DAY_MS
 """Longer than a store, or the network to it, is ever away: what is taken for dead by mistake loses a day's work."""
 
 _DIRECTORIES = ("runs", "plans", "trash")

@@ -38,12 +38,13 @@ from icekeep.maintenance.heartbeat import Heartbeat
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import SnapshotRef
+from icekeep.spec.units import DAY_MS
 from icekeep.spec.updates import SetSnapshotRef, Update
 
 _LOG = logging.getLogger(__name__)
 
 TAG_PREFIX = "icekeep-rewrite-"
-TAG_AGE_MS = 24 * 60 * 60 * 1000
+TAG_AGE_MS = DAY_MS
 RENEW_AFTER_MS = TAG_AGE_MS // 2
 
 

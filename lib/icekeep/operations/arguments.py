@@ -17,6 +17,7 @@ from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.settings import parse_option, parse_setting
 from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS, Verb
 from icekeep.settings import Job, Kind, Setting
+from icekeep.spec.units import MAX_INT, MAX_LONG
 
 OUTPUTS = ("table", "json")
 CONFIG_SHOW = "config show"
@@ -29,7 +30,7 @@ _EXIT_STATUSES = """exit statuses:
   1  failed, and nothing was committed            5   a commit may or may not have landed: look before you run it again
   2  wrong usage or configuration                 75  in the way of others, or out of reach: try again later
   3  part of it is committed, part failed         130, 143  interrupted"""
-_NO_LIMIT = (2**31 - 1, 2**63 - 1)
+_NO_LIMIT = (MAX_INT, MAX_LONG)
 _MAPPINGS = (Kind.OPTIONS, Kind.PAIRS)
 
 

@@ -18,14 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from icekeep.errors import UsageError
-from icekeep.spec.times import format_span, format_time
+from icekeep.spec.times import EARLIEST_MS, format_span, format_time
 
 _MAX_ROWS = 100
 _MAX_ITEMS = 5
 _MAX_LINE = 80
 _WIDE = 100_000
-_EARLIEST_TIME_MS = 100_000_000_000
-"""Smaller numbers of milliseconds are spans: as a moment this is in 1973."""
 
 
 def plain_values(value: Any) -> Any:
@@ -142,7 +140,7 @@ def _format_number(name: str, value: int) -> str:
     if words[-1] == "ms" and "age" in words:
         return f"{value} ({format_span(value)})"
     if words[-1] == "ms":
-        return f"{value} ({format_time(value)})" if value >= _EARLIEST_TIME_MS else f"{value / 1000:,.1f} s"
+        return f"{value} ({format_time(value)})" if value >= EARLIEST_MS else f"{value / 1000:,.1f} s"
     return str(value) if words[-1] in ("id", "ids", "number") else f"{value:,}"
 
 

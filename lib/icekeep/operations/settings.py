@@ -10,8 +10,8 @@ from icekeep.operations.documents import Entry
 from icekeep.settings import Kind, Setting
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.times import format_span, parse_span, parse_time, whole_days
+from icekeep.spec.units import MAX_LONG
 
-_MAX_LONG = 2**63 - 1
 _ALL = "all"
 
 
@@ -121,6 +121,6 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _whole_number(text: str, minimum: int) -> int:
-    if not (text.isascii() and text.isdigit()) or not minimum <= int(text[:20]) <= _MAX_LONG or len(text) > 19:
+    if not (text.isascii() and text.isdigit()) or not minimum <= int(text[:20]) <= MAX_LONG or len(text) > 19:
         raise UsageError(f"{text!r} is not a whole number of {minimum} or more")
     return int(text)

@@ -29,11 +29,12 @@ from icekeep.spec.types import (
     Type,
     child_fields,
 )
+from icekeep.spec.units import MIB
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
 _LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_MAX_HEADER_BYTES = 64 << 20
+_MAX_HEADER_BYTES = 64 * MIB
 _MAX_BLOCK_BYTES = 1 << 30
 """A block that unpacks to more is an attack or an accident: writers end a block after some kilobytes."""
 

@@ -13,6 +13,12 @@ from icekeep.spec.avro import SYNC_BYTES, encode_long, read_header, read_long
 Packer: TypeAlias = Callable[[bytes], bytes]
 """Packs the payload of a block."""
 
+AVRO_CODECS = {"gzip": "deflate", "snappy": "snappy", "zstd": "zstandard", "uncompressed": "null"}
+"""Avro's names of codecs by those that table properties have."""
+
+LEVELS = {"deflate": range(-1, 10), "zstandard": range(-131072, 23)}
+"""The levels of those of Avro's codecs that have levels."""
+
 
 def encode_block(payload: bytes, count: int, codec: str, sync: bytes, pack: Packer | None = None) -> bytes:
     """One Avro block of so many encoded records; `pack` is what packs them if not `packer(codec)`."""
@@ -30,10 +36,9 @@ def packer(codec: str, level: int | None = None) -> Packer:
     Raises:
         UnsupportedError: there is no such codec, or it has no such level.
     """
-    levels = {"null": None, "snappy": None, "deflate": range(-1, 10), "zstandard": range(-131072, 23)}
-    if codec not in levels:
-        raise UnsupportedError(f"Avro codec {codec!r} cannot be written; use one of {', '.join(sorted(levels))}")
-    allowed = levels[codec]
+    if codec not in AVRO_CODECS.values():
+        raise UnsupportedError(f"Avro codec {codec!r} cannot be written; use one of {', '.join(AVRO_CODECS.values())}")
+    allowed = LEVELS.get(codec)
     if level is not None and allowed is not None and level not in allowed:
         raise UnsupportedError(
             f"Avro codec {codec!r} has no level {level}; its levels are {allowed[0]} to {allowed[-1]}"

@@ -8,11 +8,12 @@ worked out here: it repeats every 400 years. Functions that read text raise `Val
 import re
 from datetime import date
 
+from icekeep.spec.units import DAY_SECONDS
+
 _EPOCH_YEAR = 1970
 _CYCLE_YEARS = 400
 _CYCLE_DAYS = 146_097
 _EPOCH_ORDINAL = date(_EPOCH_YEAR, 1, 1).toordinal()
-_DAY_SECONDS = 86_400
 
 _DATE = re.compile(r"([+-][0-9]{4,10}|[0-9]{4})-([0-9]{2})-([0-9]{2})")
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?")
@@ -51,7 +52,7 @@ def format_time(ticks: int, ticks_per_second: int) -> str:
 
 def format_timestamp(ticks: int, ticks_per_second: int) -> str:
     """ISO date and time of a count since the epoch, without a zone."""
-    days, rest = divmod(ticks, _DAY_SECONDS * ticks_per_second)
+    days, rest = divmod(ticks, DAY_SECONDS * ticks_per_second)
     return f"{format_date(days)}T{format_time(rest, ticks_per_second)}"
 
 
@@ -86,7 +87,7 @@ def parse_timestamp(text: str, ticks_per_second: int) -> tuple[int, int | None]:
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise ValueError("a timestamp looks like 2013-01-05T10:12:55.038194")
-    ticks = parse_date(match[1]) * _DAY_SECONDS * ticks_per_second
+    ticks = parse_date(match[1]) * DAY_SECONDS * ticks_per_second
     if match[2] is not None:
         ticks += parse_time(match[2], ticks_per_second)
     offset_seconds = None if match[3] is None else _parse_offset(match[3])

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import mmh3
 import msgspec
 
-from icekeep.errors import UnsupportedError, UsageError
+from icekeep.errors import PropertyError, UnsupportedError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.table_properties import boolean_property
 
@@ -62,7 +62,7 @@ def data_layout(table_location: str, properties: Mapping[str, str]) -> DataLayou
     """Read the table properties that say where data files go, as Iceberg Java reads them.
 
     Raises:
-        UsageError: a property has a value that it cannot take, or is one that was withdrawn.
+        PropertyError: a property has a value that it cannot take, or is one that was withdrawn.
         UnsupportedError: code of another engine decides where the files go.
     """
     if _PROVIDER in properties:
@@ -77,7 +77,7 @@ def data_layout(table_location: str, properties: Mapping[str, str]) -> DataLayou
         withdrawn = (_WITHDRAWN_OF_OBJECTS, _WITHDRAWN) if hashed else (_WITHDRAWN,)
         for key in withdrawn:
             if key in properties:
-                raise UsageError(
+                raise PropertyError(
                     f"table property {key!r} was withdrawn; set {_DATA_PATH!r} to {properties[key]!r} instead",
                     property=key,
                 )

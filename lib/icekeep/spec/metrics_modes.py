@@ -10,10 +10,9 @@ from itertools import islice
 
 import msgspec
 
-from icekeep.errors import UsageError
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import SortOrder
-from icekeep.spec.table_properties import whole_number
+from icekeep.spec.table_properties import whole_number, wrong_property
 from icekeep.spec.transforms import Day, Hour, Identity, Month, Truncate, Year
 from icekeep.spec.types import ListType, MapType, NestedField, PrimitiveType, StructType, Type, child_fields
 
@@ -57,7 +56,7 @@ def metrics_modes(
     bounds even then. Keys that name no column of the schema are passed over, since columns come and go.
 
     Raises:
-        UsageError: a property has a value that it cannot take.
+        PropertyError: a property has a value that it cannot take.
     """
     fields = {f.field_id: f for f in schema.fields_by_id.values() if isinstance(f.type, PrimitiveType)}
     default = _mode(properties, DEFAULT_KEY, DEFAULT)
@@ -80,14 +79,11 @@ def _mode(properties: Mapping[str, str], key: str, default: MetricsMode) -> Metr
     text = properties.get(key)
     if text is None:
         return default
-    name = text.strip().lower()
+    name = text.lower()
     if name in _NAMED:
         return _NAMED[name]
     if (match := _TRUNCATE.fullmatch(name)) is None or int(match[1]) < 1:
-        raise UsageError(
-            f"table property {key!r} is {text!r}; set none, counts, full, or truncate(N) with N of 1 or more",
-            property=key,
-        )
+        raise wrong_property(key, text, "'none', 'counts', 'full', or 'truncate(N)' with N of 1 or more")
     return msgspec.structs.replace(DEFAULT, length=int(match[1]))
 
 

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from icekeep.errors import OptionError, UsageError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
+from icekeep.spec.units import MAX_INT, MAX_LONG
 
-_GREATEST = {"min_snapshots_to_keep": 2**31 - 1, "max_snapshot_age_ms": 2**63 - 1, "max_ref_age_ms": 2**63 - 1}
+_GREATEST = {"min_snapshots_to_keep": MAX_INT, "max_snapshot_age_ms": MAX_LONG, "max_ref_age_ms": MAX_LONG}
 _OF_BRANCHES = ("min_snapshots_to_keep", "max_snapshot_age_ms")
 
 

@@ -11,12 +11,13 @@ from icekeep.errors import OptionError, SafetyError, UsageError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
 from icekeep.spec.table_properties import whole_number
+from icekeep.spec.units import DAY_MS, MAX_LONG
 from icekeep.spec.writer_progress import KeptForWriter, kept_for_writers, made
 
 MAX_SNAPSHOT_AGE_MS = "history.expire.max-snapshot-age-ms"
 MIN_SNAPSHOTS_TO_KEEP = "history.expire.min-snapshots-to-keep"
 MAX_REF_AGE_MS = "history.expire.max-ref-age-ms"
-_DEFAULTS = {MAX_SNAPSHOT_AGE_MS: 432_000_000, MIN_SNAPSHOTS_TO_KEEP: 1, MAX_REF_AGE_MS: 2**63 - 1}
+_DEFAULTS = {MAX_SNAPSHOT_AGE_MS: 5 * DAY_MS, MIN_SNAPSHOTS_TO_KEEP: 1, MAX_REF_AGE_MS: MAX_LONG}
 
 
 class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):

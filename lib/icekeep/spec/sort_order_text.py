@@ -7,13 +7,13 @@ up here.
 """
 
 import re
-from typing import Literal, NoReturn, cast
+from typing import Literal, cast
 
 import msgspec
 
 from icekeep.errors import UsageError
-from icekeep.spec.filters.lexing import Token, unquote
 from icekeep.spec.sorting import SortKey
+from icekeep.spec.text_reader import QUOTED_NAME, SPACE, TextReader, Token
 
 MAX_TEXT_LENGTH = 16 * 1024
 """How many characters a sort order may have."""
@@ -36,17 +36,15 @@ def parse_sort_order(text: str) -> tuple[SortKey, ...] | CurveKeys:
         UsageError: the text is no sort order; `facts` holds the `text` and the `position` of the first character that is
             wrong, counted from 1.
     """
-    if len(text) > MAX_TEXT_LENGTH:
-        raise UsageError(f"the sort order has {len(text)} characters; it may have {MAX_TEXT_LENGTH}", position=1)
-    return _Parser(text).parse()
+    return SortOrderReader(text).parse()
 
 
 _TOKEN = re.compile(
-    r"""
-    (?P<space>\s+)
+    rf"""
+    {SPACE}
     | (?P<number>[0-9]+(?!\w))
     | (?P<name>\w+)
-    | (?P<quoted>"(?:[^"]|"")*+"|`(?:[^`]|``)*+`)
+    | {QUOTED_NAME}
     | (?P<mark>[(),.])
     """,
     re.VERBOSE,
@@ -60,16 +58,11 @@ _TRANSFORMS = {
     **dict.fromkeys(("HOUR", "HOURS", "DATE_HOUR"), "hour"),
 }
 _WITH_NUMBER = {"BUCKET": "bucket", "TRUNCATE": "truncate"}
-_EXCERPT_LENGTH = 30
 
 
-class _Parser:
-    """Recursive descent over the tokens of one text; each method reads one rule of the grammar and moves past it."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens = self._tokenized()
-        self._index = 0
+class SortOrderReader(TextReader):
+    what, error, max_length = "sort order", UsageError, MAX_TEXT_LENGTH
+    pattern, quotes = _TOKEN, '"`'
 
     def parse(self) -> tuple[SortKey, ...] | CurveKeys:
         if self._token.kind == "end":
@@ -90,18 +83,8 @@ class _Parser:
         if not curves:
             return keys
         if keys or len({curve.kind for curve in curves}) > 1:
-            self._fail("a curve goes with no other key and no other curve", self._tokens[0])
+            self._fail("a curve goes with no other key and no other curve", self.tokens[0])
         return CurveKeys(curves[0].kind, tuple(column for curve in curves for column in curve.columns))
-
-    @property
-    def _token(self) -> Token:
-        return self._tokens[self._index]
-
-    def _take(self, text: str) -> bool:
-        """Move past a word or a mark if it is next."""
-        found = text in (self._token.word, self._token.text)
-        self._index += found
-        return found
 
     def _term(self) -> SortKey | CurveKeys:
         first = self._token
@@ -160,24 +143,11 @@ class _Parser:
                 self._fail("after NULLS there is FIRST or LAST")
         return SortKey(column, transform, direction, null_order)
 
-    def _column(self) -> str:
-        parts = [self._name()]
-        while self._take("."):
-            parts.append(self._name())
-        return ".".join(parts)
-
-    def _name(self) -> str:
-        token = self._token
-        if token.kind not in ("name", "quoted"):
-            self._fail("a column is missing here")
-        self._index += 1
-        return token.text if token.kind == "name" else unquote(token.text)
-
     def _number(self) -> int:
         if self._token.kind != "number":
             self._fail("a whole number is missing here")
         self._index += 1
-        return int(self._tokens[self._index - 1].text)
+        return int(self.tokens[self._index - 1].text)
 
     def _comma(self, missing: str) -> None:
         if not self._take(","):
@@ -186,31 +156,3 @@ class _Parser:
     def _close(self) -> None:
         if not self._take(")"):
             self._fail("a comma or the closing parenthesis is missing here")
-
-    def _tokenized(self) -> list[Token]:
-        tokens = []
-        start = 0
-        while start < len(self._text):
-            match = _TOKEN.match(self._text, start)
-            if match is None or match.lastgroup is None:
-                character = self._text[start]
-                is_quote = character in '"`'
-                self._fail_at(
-                    start, f"the quote {character} is not closed" if is_quote else f"{character!r} has no meaning here"
-                )
-            if match.lastgroup != "space":
-                tokens.append(Token(match.lastgroup, start, match[0]))
-            start = match.end()
-        return [*tokens, Token("end", start, "")]
-
-    def _fail(self, problem: str, token: Token | None = None) -> NoReturn:
-        self._fail_at((self._token if token is None else token).start, problem)
-
-    def _fail_at(self, start: int, problem: str) -> NoReturn:
-        rest = self._text[start : start + _EXCERPT_LENGTH]
-        place = f"before {rest!r}" if rest else "at its end"
-        raise UsageError(
-            f"cannot read the sort order at position {start + 1}, {place}: {problem}",
-            text=self._text,
-            position=start + 1,
-        )

@@ -5,8 +5,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeAlias, TypeGuard
 
 from icekeep.errors import UsageError
-from icekeep.spec.filters.ages import AGE, age_ms
+from icekeep.spec.filters.ages import AGE, UNITS_MS, age_ms
 from icekeep.spec.iso8601 import format_timestamp, parse_timestamp
+from icekeep.spec.units import DAY_MS, SECOND_MS
+from icekeep.spec.values import NANOS_PER_SECOND
 
 Moment: TypeAlias = datetime | timedelta | str | int
 """A `datetime` with a time zone; how long ago, as a `timedelta` or as text such as "7d"; ISO 8601; or epoch milliseconds."""
@@ -17,15 +19,12 @@ Span: TypeAlias = timedelta | str | int
 Days: TypeAlias = timedelta | str | int
 """Whole days: a `timedelta`, text such as "3d" or "3", or their number."""
 
-_MS_PER_SECOND = 1000
 _DAY = timedelta(days=1)
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NS_PER_SECOND = 1_000_000_000
-_UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000}
 _LIKE_A_DATE = re.compile(r"[0-9]{4}-")
 _EPOCH_MS = re.compile(r"[0-9]{1,15}")
-_EARLIEST_MS = 100_000_000_000
+EARLIEST_MS = 100_000_000_000
 """1973: smaller numbers are seconds, or a date without dashes, and would silently mean a moment in 1970."""
 
 
@@ -118,7 +117,7 @@ def parse_time(text: str, now_ms: int) -> int:
     if _EPOCH_MS.fullmatch(written):
         return _epoch_ms(int(written), written)
     try:
-        return parse_timestamp(written, _NS_PER_SECOND)[0] // (_NS_PER_SECOND // _MS_PER_SECOND)
+        return parse_timestamp(written, NANOS_PER_SECOND)[0] // (NANOS_PER_SECOND // SECOND_MS)
     except (ValueError, OverflowError) as error:
         raise UsageError(
             f"cannot read the time {text!r}{f': {error}' if _LIKE_A_DATE.match(written) else ''}; give ISO 8601 "
@@ -149,7 +148,7 @@ def format_time(time_ms: int) -> str:
     >>> format_time(1357344000000)
     '2013-01-05T00:00:00Z'
     """
-    return format_timestamp(time_ms, _MS_PER_SECOND) + "Z"
+    return format_timestamp(time_ms, SECOND_MS) + "Z"
 
 
 def format_span(span_ms: int) -> str:
@@ -158,11 +157,11 @@ def format_span(span_ms: int) -> str:
     >>> format_span(604_800_000), format_span(129_600_000), format_span(1_500), format_span(90_000_001)
     ('7d', '36h', '1.5 s', '1.0 d')
     """
-    for unit, unit_ms in _UNITS_MS.items():
-        if span_ms and span_ms % unit_ms == 0:
-            return f"{span_ms // unit_ms:,}{unit}"
-    days = span_ms / _UNITS_MS["d"]
-    return f"{days:,.1f} d" if days >= 1 else f"{span_ms / _MS_PER_SECOND:,.1f} s"
+    for unit in "dhm":
+        if span_ms and span_ms % UNITS_MS[unit] == 0:
+            return f"{span_ms // UNITS_MS[unit]:,}{unit}"
+    days = span_ms / DAY_MS
+    return f"{days:,.1f} d" if days >= 1 else f"{span_ms / SECOND_MS:,.1f} s"
 
 
 def _is_number(value: object) -> TypeGuard[int]:
@@ -170,7 +169,7 @@ def _is_number(value: object) -> TypeGuard[int]:
 
 
 def _epoch_ms(moment_ms: int, written: object) -> int:
-    if 0 < moment_ms < _EARLIEST_MS:
+    if 0 < moment_ms < EARLIEST_MS:
         raise UsageError(
             f"the time {written!r} would be {format_time(moment_ms)}: a number is epoch milliseconds, not seconds; "
             "write a date with dashes (2026-01-31)"

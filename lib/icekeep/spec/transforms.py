@@ -18,13 +18,13 @@ from icekeep.errors import InvalidTableError, UnsupportedError, UsageError
 from icekeep.spec.iso8601 import civil_from_days, format_timestamp
 from icekeep.spec.numbers import decimal_from_unscaled, minimal_twos_complement, shortest_digits, unscaled
 from icekeep.spec.types import DATE, INT, STRING, DecimalType, PrimitiveType, Type
-from icekeep.spec.values import DAY_SECONDS, INTEGER_WIDTHS, MICROS_PER_SECOND, TICKS_PER_SECOND
+from icekeep.spec.units import DAY_SECONDS, MAX_INT
+from icekeep.spec.values import INTEGER_WIDTHS, MICROS_PER_SECOND, TICKS_PER_SECOND
 
 _HASHED = {*INTEGER_WIDTHS, "decimal", "string", "uuid", "fixed", "binary"}
 _TRUNCATED = {"int", "long", "decimal", "string", "binary"}
 _NOT_IDENTIFIABLE = {"geometry", "geography", "variant"}
 _WITH_PARAMETER = re.compile(r"(bucket|truncate)\[([0-9]{1,10})\]", re.IGNORECASE)
-_LARGEST_PARAMETER = 2**31 - 1
 
 
 class Transform(msgspec.Struct, frozen=True):
@@ -252,8 +252,8 @@ def parse_transform(text: str) -> Transform:
     if (match := _WITH_PARAMETER.fullmatch(text)) is None:
         return UnknownTransform(text)
     parameter = int(match[2])
-    if not 1 <= parameter <= _LARGEST_PARAMETER:
-        raise InvalidTableError(f"transform {text!r} has a parameter that is not between 1 and {_LARGEST_PARAMETER}")
+    if not 1 <= parameter <= MAX_INT:
+        raise InvalidTableError(f"transform {text!r} has a parameter that is not between 1 and {MAX_INT}")
     return Bucket(parameter) if match[1].lower() == "bucket" else Truncate(parameter)
 
 

@@ -113,7 +113,7 @@ def apply_updates(metadata: TableMetadata, updates: Sequence[Update], *, now_ms:
 def log_previous(metadata: TableMetadata, previous_location: str, previous_updated_ms: int) -> TableMetadata:
     """Put the metadata file that is being replaced into the metadata log, and cut the log to its greatest length.
 
-    Property `write.metadata.previous-versions-max` (100; less than 1 is 1); raises `UsageError` where it is no whole number.
+    Property `write.metadata.previous-versions-max` (100; less than 1 is 1); raises `PropertyError` where it is no whole number.
     """
     keep = whole_number(metadata.properties, PREVIOUS_VERSIONS_MAX, _PREVIOUS_VERSIONS_MAX_DEFAULT, least=None)
     entry = MetadataLogEntry(timestamp_ms=previous_updated_ms, metadata_file=previous_location)

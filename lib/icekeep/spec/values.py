@@ -16,10 +16,10 @@ from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
 from icekeep.spec.iso8601 import format_date, format_time, format_timestamp, parse_date, parse_time, parse_timestamp
 from icekeep.spec.numbers import decimal_from_unscaled, minimal_twos_complement, shortest_digits, to_single, unscaled
 from icekeep.spec.types import DecimalType, FixedType, ListType, MapType, PrimitiveType, StructType, Type
+from icekeep.spec.units import DAY_SECONDS
 
 MICROS_PER_SECOND = 1_000_000
 NANOS_PER_SECOND = 1_000_000_000
-DAY_SECONDS = 86_400
 
 TICKS_PER_SECOND = {
     "timestamp": MICROS_PER_SECOND,

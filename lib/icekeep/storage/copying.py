@@ -5,9 +5,10 @@ import os
 from typing import BinaryIO
 
 from icekeep.errors import InvalidTableError
+from icekeep.spec.units import MIB
 from icekeep.storage.local_errors import translated
 
-PIECE_BYTES = 8 * 1024 * 1024
+PIECE_BYTES = 8 * MIB
 """What is in memory at a time where bytes go through this process."""
 
 _NOT_HERE = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM, errno.EBADF, errno.ETXTBSY)

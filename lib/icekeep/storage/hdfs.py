@@ -22,6 +22,7 @@ from icekeep.errors import (
     UnsupportedError,
 )
 from icekeep.runtime import SYSTEM, Runtime
+from icekeep.spec.units import MIB
 from icekeep.storage.base import (
     Capabilities,
     DeleteOutcome,
@@ -41,7 +42,7 @@ from icekeep.storage.many import answer_each, moved_one_by_one
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-_BUFFER_BYTES = 1024 * 1024
+_BUFFER_BYTES = MIB
 _CALLS_AT_ONCE = 8
 
 

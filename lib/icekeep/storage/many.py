@@ -7,6 +7,12 @@ from typing import TypeVar
 from icekeep.errors import IcekeepError, MissingFileError, UnsupportedError
 from icekeep.storage.base import MoveOutcome, MoveStatus
 
+REQUESTS_AT_ONCE = 16
+"""So many requests of one process wait for a store or a catalog at a time."""
+
+LOCAL_REQUESTS_AT_ONCE = 2
+"""The same of the disks of this machine: there is no waiting to be done, and more would only fight over the interpreter."""
+
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
 

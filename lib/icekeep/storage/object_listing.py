@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 from icekeep.errors import UnsupportedError
 from icekeep.storage.base import FileInfo, ListingShare
+from icekeep.storage.many import REQUESTS_AT_ONCE
 from icekeep.storage.object_directories import MARKER
 from icekeep.storage.object_errors import translated
 from icekeep.storage.object_pages import PAGE_NAMES, listed_pages
 from icekeep.storage.object_ranges import Names, key_ranges
 from icekeep.storage.object_stores import Stores
 
-_LOOKS_AT_ONCE = 16
 _START = datetime.fromtimestamp(0, UTC)
 
 
@@ -43,7 +43,7 @@ class ObjectListing(ABC):
             return _next_names(stores, start, after)
 
         with translated("list", prefix_location):
-            ranges = key_ranges(look, start, count, _LOOKS_AT_ONCE, PAGE_NAMES)
+            ranges = key_ranges(look, start, count, REQUESTS_AT_ONCE, PAGE_NAMES)
         return [ListingShare(prefix_location, after=some.after, until=some.until) for some in ranges]
 
     def list(self, prefix_location: str) -> Iterator[FileInfo]:

@@ -10,7 +10,7 @@ from obstore.store import ObjectStore
 
 from icekeep.errors import IcekeepError, MissingFileError
 from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus
-from icekeep.storage.many import answer_each
+from icekeep.storage.many import REQUESTS_AT_ONCE, answer_each
 from icekeep.storage.object_errors import (
     STORE_ERRORS,
     is_out_of_reach,
@@ -24,8 +24,7 @@ STAMP = "icekeepcreate"
 """Metadata of an object that names the call that made it; Azure allows letters only."""
 
 _DELETES_IN_A_REQUEST = 1000
-_REQUESTS_AT_ONCE = 4
-_SINGLE_REQUESTS_AT_ONCE = 16
+_BATCHES_AT_ONCE = 4
 
 
 class Target(NamedTuple):
@@ -69,7 +68,7 @@ def _deleted(targets: Sequence[Target]) -> list[DeleteOutcome]:
     batches = [
         targets[start : start + _DELETES_IN_A_REQUEST] for start in range(0, len(targets), _DELETES_IN_A_REQUEST)
     ]
-    return list(chain.from_iterable(answer_each(_deleted_together, batches, id, _REQUESTS_AT_ONCE)))
+    return list(chain.from_iterable(answer_each(_deleted_together, batches, id, _BATCHES_AT_ONCE)))
 
 
 def _deleted_together(targets: Sequence[Target]) -> list[DeleteOutcome]:
@@ -103,7 +102,7 @@ def _deleted_singly(targets: Sequence[Target], store: ObjectStore, if_absent: De
             return DeleteOutcome(target.location, DeleteStatus.FAILED, error.message)
         return DeleteOutcome(target.location, DeleteStatus.DELETED)
 
-    return answer_each(delete, targets, lambda target: target.key, _SINGLE_REQUESTS_AT_ONCE)
+    return answer_each(delete, targets, lambda target: target.key, REQUESTS_AT_ONCE)
 
 
 def _not_deleted(target: Target, error: Exception) -> DeleteOutcome:

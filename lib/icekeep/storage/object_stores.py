@@ -15,6 +15,7 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
 from icekeep.errors import ConfigError, UnsupportedError, UsageError
+from icekeep.spec.units import DAY_SECONDS
 from icekeep.storage.locations import Location
 from icekeep.storage.object_errors import may_be_expired
 from icekeep.storage.object_raw_pages import RawLister
@@ -371,6 +372,6 @@ def _seconds(properties: Mapping[str, str], name: str) -> timedelta | None:
         seconds = float(value)
     except ValueError:
         seconds = 0.0
-    if not 0 < seconds < 86_400:
+    if not 0 < seconds < DAY_SECONDS:
         raise ConfigError(name, f"is {value!r}; give seconds, more than 0")
     return timedelta(seconds=seconds)

@@ -4,8 +4,10 @@ import io
 from collections.abc import Callable
 from typing import Any, Protocol
 
-READ_AHEAD_BYTES = 1024 * 1024
-PART_BYTES = 16 * 1024 * 1024
+from icekeep.spec.units import MIB
+
+READ_AHEAD_BYTES = MIB
+PART_BYTES = 16 * MIB
 """What a stream that is written keeps in memory; up to here an object is sent in one request."""
 
 

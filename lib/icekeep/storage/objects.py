@@ -26,6 +26,7 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.runtime import Runtime
+from icekeep.spec.units import MIB
 from icekeep.storage.base import (
     Capabilities,
     DeleteOutcome,
@@ -36,7 +37,7 @@ from icekeep.storage.base import (
     whole,
 )
 from icekeep.storage.locations import Location, parse_location
-from icekeep.storage.many import moved_one_by_one
+from icekeep.storage.many import REQUESTS_AT_ONCE, moved_one_by_one
 from icekeep.storage.object_directories import ObjectDirectories
 from icekeep.storage.object_errors import (
     STORE_ERRORS,
@@ -59,8 +60,7 @@ _SENDS_MS = 300_000
 _SEND_WAIT_MS = 100
 _SEND_WAIT_MAX_MS = 10_000
 _STORES_MAX = 256
-_COPIES_AT_ONCE = 16
-_COMPARED_BYTES = 8 * 1024 * 1024
+_COMPARED_BYTES = 8 * MIB
 _UNSENDABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
@@ -217,7 +217,7 @@ class ObjectStorage(ObjectListing, ObjectDirectories):
                 raise MissingFileError(f"cannot move {source!r}: it was moved", location=source)
             old[source] = self._copy_to_move(source, target)
 
-        outcomes = moved_one_by_one(copy, asked, _COPIES_AT_ONCE)
+        outcomes = moved_one_by_one(copy, asked, REQUESTS_AT_ONCE)
         copied = [number for number, outcome in enumerate(outcomes) if outcome.status is MoveStatus.MOVED]
         deleted = delete_objects([old[asked[number][0]] for number in copied])
         for number, outcome in zip(copied, deleted, strict=True):

@@ -10,20 +10,21 @@ from typing import Any, Protocol, TypeVar
 
 from icekeep.errors import IcekeepError
 from icekeep.runtime import Runtime
+from icekeep.spec.units import MINUTE_MS
 
 T = TypeVar("T")
 
 _EXPIRY = "s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at", "adls.sas-token-expires-at-ms"
 """Properties in epoch milliseconds that say when credentials end; Azure's has the account's host behind it."""
 
-_AHEAD_MS = 5 * 60_000
+_AHEAD_MS = 5 * MINUTE_MS
 _AHEAD_SHARE = 4
 """Credentials are renewed this long before they end, or in the last fourth of a short life."""
 
 _PAUSE_MS = 10_000
 """After a renewal that failed while the old credentials still hold, or one after a refusal that brought the same ones."""
 
-_IN_VAIN_PAUSE_MS = 60_000
+_IN_VAIN_PAUSE_MS = MINUTE_MS
 """After new credentials were refused like the old ones: then the store denies for another reason."""
 
 

@@ -18,8 +18,8 @@ from icekeep.formats.base import PartSize
 from icekeep.formats.memory import BATCH_BYTES, COMFORTABLE_BYTES, TaskMemory, peak_memory_bytes, task_memory_bytes
 from icekeep.formats.parquet.reader import ParquetReader
 from icekeep.formats.read import SourceFile, read_file
-from icekeep.formats.write_options import MIB
 from icekeep.spec.types import LONG, STRING
+from icekeep.spec.units import MIB
 from kit.columns import column, parquet_bytes, schema_of, table_of
 from kit.storage import MemoryStorage
 

@@ -194,5 +194,5 @@ def test_metrics_modes_are_read_where_the_schema_is_known():
 
 
 def test_a_level_that_the_codec_does_not_have_is_refused():
-    with pytest.raises(UsageError, match=r"compression-level' is '77', no level of gzip"):
+    with pytest.raises(UsageError, match=r"compression-level' is '77'; set a whole number, -1 to 9$"):
         write_options({"write.parquet.compression-codec": "gzip", "write.parquet.compression-level": "77"})

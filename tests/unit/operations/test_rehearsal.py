@@ -7,7 +7,7 @@ from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.changes.cherry_pick import CherryPick
 from icekeep.commit.retry import commit
-from icekeep.errors import ConflictError, IcekeepBug, MissingFileError, UnsupportedError
+from icekeep.errors import ConflictError, IcekeepBug, MissingFileError, PropertyError
 from icekeep.operations.rehearsal import Rehearsal, RehearsalStorage, WatchedCatalog
 from icekeep.storage.base import DeleteStatus
 from icekeep.tables.refs import create_tag
@@ -60,7 +60,7 @@ def test_a_rehearsal_sees_the_conflict_that_the_commit_would_meet(catalog, table
 
 def test_a_rehearsal_refuses_metadata_that_could_not_be_written(catalog, table, rehearsal):
     change = ChangeProperties(updates={"write.metadata.compression-codec": "zstd"})
-    with pytest.raises(UnsupportedError, match="compression-codec"):
+    with pytest.raises(PropertyError, match="compression-codec"):
         commit(rehearsal.watched(table), change, runtime=catalog.runtime)
 
 

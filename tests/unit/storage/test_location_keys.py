@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.storage.location_keys import ANY_PREFIX, Locations, location_keys, loose_keys
 from icekeep.storage.locations import canonical
+from icekeep.storage.stores import SCHEMES
 
 HEADS = [
     "", "/", "file:", "file://", "FILE://", "file://localhost", "file:/", "s3://", "s3://bucket", "s3://bucket:9000",
@@ -189,6 +190,12 @@ def test_prefixes_are_compared_by_scheme_and_authority() -> None:
 @pytest.mark.parametrize("location", ["/a", "file:/a", "file:///a", "hdfs:///a", "hdfs:/a", "file://localhost/a"])
 def test_a_location_without_scheme_or_authority_has_any_prefix(location: str) -> None:
     assert loose(location)[0][1] == ANY_PREFIX
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SCHEMES if kind != "file"])
+def test_schemes_of_one_kind_of_store_are_one_whatever_else_is_said(kind: str) -> None:
+    some = [f"{scheme}://b/x" for scheme in SCHEMES[kind]]
+    assert len({*loose(*some)}) == len({*loose(*some, schemes={"oss": kind})}) == 1
 
 
 def test_equal_schemes_and_authorities_are_one() -> None:

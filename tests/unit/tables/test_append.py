@@ -234,7 +234,7 @@ def test_a_property_of_the_table_chooses_the_format(catalog, table, file_format)
 
 
 def test_a_format_that_cannot_be_is_an_error_and_nothing_is_written(catalog, storage, table):
-    with pytest.raises(UsageError, match="is 'csv'; set one of parquet, orc, avro"):
+    with pytest.raises(UsageError, match="is 'csv'; set 'parquet', 'orc' or 'avro'"):
         put(swap(table, SetProperties({"write.format.default": "csv"})))
     assert storage.fired["write"] == 0
 

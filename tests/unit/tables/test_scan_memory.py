@@ -7,13 +7,13 @@ import pytest
 
 from icekeep.errors import UnsupportedError
 from icekeep.formats.deletes.merge_on_read import LiveRowsReader
-from icekeep.formats.write_options import MIB
 from icekeep.planning.scan.task_groups import PlannedRows
 from icekeep.planning.spark.row_types import spark_columns
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.types import LONG, STRING, StructType
+from icekeep.spec.units import MIB
 from icekeep.tables import scan
 from kit.columns import column, parquet_bytes, schema_of
 from kit.storage import MemoryStorage

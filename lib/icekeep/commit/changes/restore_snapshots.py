@@ -13,9 +13,10 @@ from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.restoring_update import RestoreSnapshots, missing
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot, SnapshotRef
+from icekeep.spec.units import MAX_LONG
 from icekeep.spec.updates import SetSnapshotRef, Update
 
-FOREVER_MS = 2**63 - 1
+FOREVER_MS = MAX_LONG
 """An age that no reference reaches: a tag without one would have the table's default."""
 
 

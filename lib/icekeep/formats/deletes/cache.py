@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from typing import Any
 
-MIB = 1024 * 1024
+from icekeep.spec.units import MIB
 
 DEFAULT_BUDGET_BYTES = 64 * MIB
 

@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 
 from icekeep.formats.arrow.accessors import leaf_values
 from icekeep.formats.arrow.masks import Mask
+from icekeep.spec.bins import packed
 from icekeep.spec.schema import Schema
+from icekeep.spec.units import MIB
 
 BATCH_ROWS = 1_048_576
 """Deletes that are looked up in at one time: those of small files together, those of large ones piece by piece. Each time
 costs a look at every row."""
 
-BATCH_BYTES = 32 * 1024 * 1024
+BATCH_BYTES = 32 * MIB
 """The same as an amount of data, for keys that are long."""
 
 
@@ -74,22 +76,16 @@ def rows_deleted(rows: pa.Table, deletes: Iterable[pa.Table], since: NDArray[np.
 
 def _batches(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The same rows in tables large enough that looking up pays, and no larger than a batch may be."""
-    waiting: list[pa.Table] = []
-    rows, size_bytes = 0, 0.0
+    limits = (lambda piece: piece.num_rows, BATCH_ROWS), (lambda piece: piece.nbytes, BATCH_BYTES)
+    return map(pa.concat_tables, packed(_pieces(tables), *limits))
+
+
+def _pieces(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     for table in tables:
         row_bytes = table.nbytes / max(1, table.num_rows)
         step = max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1.0, row_bytes))))
         for start in range(0, table.num_rows, step):
-            piece = table.slice(start, step)
-            piece_bytes = piece.num_rows * row_bytes
-            if waiting and (rows + piece.num_rows > BATCH_ROWS or size_bytes + piece_bytes > BATCH_BYTES):
-                yield pa.concat_tables(waiting)
-                waiting, rows, size_bytes = [], 0, 0.0
-            waiting.append(piece)
-            rows += piece.num_rows
-            size_bytes += piece_bytes
-    if waiting:
-        yield pa.concat_tables(waiting)
+            yield table.slice(start, step)
 
 
 def _matches(rows: pa.Table, deletes: pa.Table, since: NDArray[np.int64] | None) -> NDArray[np.int64]:

@@ -105,7 +105,7 @@ def convert(task: ConversionTask, storage: Storage) -> ConversionOutcome:
 
     Raises:
         As `equality_positions`; and
-        UsageError: a table property of the writer is wrong.
+        PropertyError: a table property of the writer is wrong.
         UnsupportedError: code of another engine says where the table's files go.
     """
     work = _Work(task, storage)

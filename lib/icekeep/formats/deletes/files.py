@@ -4,7 +4,6 @@ Rows of data files are not touched here: `merge_on_read` leaves out what these f
 `puffin.deletion_vectors`.
 """
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,19 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
+from icekeep.errors import IcekeepBug, InvalidTableError, PropertyError, UnsupportedError
 from icekeep.formats.arrow.accessors import leaf_path
 from icekeep.formats.arrow.field_ids import field_ids
 from icekeep.formats.arrow.projection import cast_to_schema
 from icekeep.formats.base import FileReader, PartChoice
 from icekeep.formats.read import FileColumns, SourceFile, read_file
 from icekeep.formats.rolling_writer import DataFileWriter
-from icekeep.formats.write_options import MIB, WriteOptions, write_options
+from icekeep.formats.write_options import WriteOptions, write_options
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS, deleted_row_column
 from icekeep.spec.metrics_modes import FULL, metrics_modes
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import UNKNOWN, StructType
+from icekeep.spec.units import MAX_LONG, MIB
 from icekeep.storage.base import Storage
 
 BATCH_ROWS = 65_536
@@ -118,7 +118,7 @@ def write_equality_deletes(  # noqa: PLR0913 - what the caller knows and the ent
     Raises:
         FileExistsError: the name is taken.
         IcekeepBug: there are no rows, or no ids, or an id is none of a single value in `schema`.
-        UsageError: a table property is wrong.
+        PropertyError: a table property is wrong.
     """
     ids = tuple(dict.fromkeys(equality_ids))
     _validate_equality_ids(ids, schema)
@@ -327,12 +327,12 @@ _DELETE_PREFIX, _PREFIX = "write.delete.", "write."
 
 
 def delete_write_options(
-    properties: Mapping[str, str], file_format: str, schema: Schema, *, target_file_size_bytes: int = sys.maxsize
+    properties: Mapping[str, str], file_format: str, schema: Schema, *, target_file_size_bytes: int = MAX_LONG
 ) -> WriteOptions:
     """How the table wants delete files to be written: as data files, but for what it says of deletes alone.
 
     Raises:
-        UsageError: a table property is wrong.
+        PropertyError: a table property is wrong.
     """
     own = {
         _PREFIX + key.removeprefix(_DELETE_PREFIX): value
@@ -340,7 +340,14 @@ def delete_write_options(
         if key.startswith(_DELETE_PREFIX)
     }
     merged = {**properties, **own, "write.format.default": file_format}
-    options = write_options(merged, schema, target_file_size_bytes=target_file_size_bytes)
+    try:
+        options = write_options(merged, schema, target_file_size_bytes=target_file_size_bytes)
+    except PropertyError as error:
+        key = error.facts["property"]
+        if key not in own:
+            raise
+        named = _DELETE_PREFIX + key.removeprefix(_PREFIX)
+        raise PropertyError(error.message.replace(repr(key), repr(named)), property=named) from None
     # Small row groups: who wants the deletes of one data file leaves out the others.
     return msgspec.structs.replace(options, row_group_arrow_bytes=_ROW_GROUP_ARROW_BYTES)
 

@@ -17,7 +17,7 @@ from icekeep.formats.arrow.accessors import leaf_schema
 from icekeep.formats.arrow.filter import rows_that_match
 from icekeep.formats.arrow.masks import Mask
 from icekeep.formats.base import BatchChoice, PartSizes, parts_beginning_in
-from icekeep.formats.deletes.cache import MIB, DeleteCache
+from icekeep.formats.deletes.cache import DeleteCache
 from icekeep.formats.deletes.equality_match import key_columns, rows_deleted
 from icekeep.formats.deletes.loader import EqualityRun, KindsOfParts, deleted_positions, equality_keys
 from icekeep.formats.read import FileColumns, SourceFile, read_positioned
@@ -27,6 +27,7 @@ from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata_columns import DELETED
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import MAX_COLUMN_ID
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 
 PIECE_ROWS = 1_048_576

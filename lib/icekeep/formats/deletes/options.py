@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any, Literal
 
-from icekeep.errors import PropertyError
 from icekeep.formats.puffin.deletion_vectors import FILE_FORMAT as PUFFIN
 from icekeep.formats.write_options import write_options
 from icekeep.spec.layout import data_layout
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import partition_path
+from icekeep.spec.table_properties import choice
 
 Granularity = Literal["file", "partition"]
 """Whether a position delete file is for one data file or for all of a partition."""
 
-_OF_DELETES = "write.delete.format.default"
-_GRANULARITY = "write.delete.granularity"
+_FORMATS = {name.lower(): name for name in ("PARQUET", "ORC", "AVRO")}
+_GRANULARITIES: Mapping[str, Granularity] = {"file": "file", "partition": "partition"}
 
 
 def delete_format(properties: Mapping[str, str]) -> str:
@@ -27,15 +27,9 @@ def delete_format(properties: Mapping[str, str]) -> str:
     Raises:
         PropertyError: a table property names another one.
     """
-    if _OF_DELETES not in properties:
+    if (key := "write.delete.format.default") not in properties:
         return write_options(properties).file_format
-    named = properties[_OF_DELETES].upper()
-    if named not in ("PARQUET", "ORC", "AVRO"):
-        raise PropertyError(
-            f"table property {_OF_DELETES!r} is {properties[_OF_DELETES]!r}; set 'parquet', 'orc' or 'avro'",
-            property=_OF_DELETES,
-        )
-    return named
+    return choice(properties, key, properties[key], _FORMATS)
 
 
 def delete_granularity(properties: Mapping[str, str]) -> Granularity:
@@ -44,15 +38,7 @@ def delete_granularity(properties: Mapping[str, str]) -> Granularity:
     Raises:
         PropertyError: the table property names something else.
     """
-    text = properties.get(_GRANULARITY, "file").strip().lower()
-    if text == "file":
-        return "file"
-    if text == "partition":
-        return "partition"
-    raise PropertyError(
-        f"table property {_GRANULARITY!r} is {properties[_GRANULARITY]!r}; set 'file' or 'partition'",
-        property=_GRANULARITY,
-    )
+    return choice(properties, "write.delete.granularity", "file", _GRANULARITIES)
 
 
 class DeleteFileNames:

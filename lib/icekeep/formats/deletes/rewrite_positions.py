@@ -118,7 +118,7 @@ def rewrite_deletes(task: DeletesTask, storage: Storage) -> DeletesOutcome:
         MissingFileError: a delete file is not there.
         InvalidTableError: one is damaged.
         UnsupportedError: one is encrypted, or of a format that is not known.
-        UsageError: a table property of the writer is wrong.
+        PropertyError: a table property of the writer is wrong.
     """
     found = _Found(task)
     for source in task.sources:

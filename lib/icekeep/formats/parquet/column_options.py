@@ -12,13 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.formats.write_options import ParquetColumns
+from icekeep.spec.units import MIB
 
 _SAMPLE_ROWS = 16_384
 _REPEATING_SHARE = 0.8
 
 _DEFAULT_FPP = 0.01
 _MIN_FILTER_BYTES = 32
-_MAX_FILTER_BYTES = 128 * 1024 * 1024
+_MAX_FILTER_BYTES = 128 * MIB
 
 
 def leaf_paths(schema: pa.Schema) -> dict[str, str]:

@@ -13,6 +13,7 @@ import msgspec
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.parquet.footer_schema import StoredSchema, read_schema
 from icekeep.formats.parquet.thrift import Damaged, Integer, Struct, structs_at
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 
 MAGIC = b"PAR1"
@@ -20,7 +21,7 @@ ENCRYPTED_MAGIC = b"PARE"
 TAIL_BYTES = 8
 """Behind the footer: its length and the magic."""
 
-MAX_FOOTER_BYTES = 64 * 1024 * 1024
+MAX_FOOTER_BYTES = 64 * MIB
 """Readers refuse structures of more than 100 MB."""
 
 CODECS = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from icekeep.formats.parquet.thrift import BINARY, FALSE, I32, I64, STRUCT, TRUE, Damaged, Struct, varint_at
+from icekeep.spec.units import MAX_INT
 
 DATA_PAGE, DATA_PAGE_V2 = 0, 3
 
@@ -34,7 +35,7 @@ _DATA = {
 }
 _STATISTICS = _Fields({}, {1: BINARY, 2: BINARY, 3: I64, 4: I64, 5: BINARY, 6: BINARY, 7: TRUE, 8: TRUE})
 
-_MAX_PAGE_BYTES = 2**31 - 1
+_MAX_PAGE_BYTES = MAX_INT
 
 _PLAIN, _RLE, _BIT_PACKED = 0, 3, 4
 _SELF_CONTAINED = {

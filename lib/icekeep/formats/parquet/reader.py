@@ -12,11 +12,12 @@ from icekeep.formats.arrow.field_ids import INSTANT, STORED_AS_KEY, Metadata, ma
 from icekeep.formats.arrow.schema import field_id
 from icekeep.formats.base import PartSize, translated, value_width
 from icekeep.formats.parquet.footer_metrics import row_group_offset
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 
-_SMALL_BYTES = 1024 * 1024
+_SMALL_BYTES = MIB
 _BUFFER_BYTES = 256 * 1024
-_PAGE_BYTES = 2 * 1024 * 1024
+_PAGE_BYTES = 2 * MIB
 
 _ENCODED_VALUE_BYTES = 4
 """A string takes less as an entry of a dictionary, while its length alone takes as much outside of one."""

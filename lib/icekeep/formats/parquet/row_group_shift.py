@@ -21,7 +21,7 @@ from icekeep.formats.parquet.thrift import (
     struct_list_bytes,
     with_integers,
 )
-from icekeep.formats.write_options import MIB
+from icekeep.spec.units import MIB
 
 _OFFSET_INDEX_FIELDS = {1, 2}
 _MAX_OFFSET_INDEX_BYTES = 64 * MIB

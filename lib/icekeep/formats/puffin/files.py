@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.errors import InvalidTableError
+from icekeep.spec.units import MIB
 from icekeep.spec.views import View, view_from_json, view_to_json
 from icekeep.storage.base import Storage
 
@@ -19,7 +20,7 @@ CREATED_BY = "icekeep"
 _TAIL_BYTES = 12
 _COMPRESSED_FOOTER = 1
 _CODECS = {"lz4": "lz4", "zstd": "zstd"}
-_MAX_FOOTER_BYTES = 256 << 20
+_MAX_FOOTER_BYTES = 256 * MIB
 
 
 class BlobMetadata(View, frozen=True):

@@ -13,12 +13,12 @@ from icekeep.formats.read import SourceFile, open_reader
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.formats.row_hash.multiset import RowHash, RowSum
 from icekeep.formats.row_mapping.row_moves import MovedPiece, ReadNotes
-from icekeep.formats.write_options import MIB
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.name_mapping import NameMapping, name_mapping_of
 from icekeep.spec.partitioning import identity_values
 from icekeep.spec.position_sets import Part
 from icekeep.spec.schema import Schema
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 
 _LARGE_BYTES = 16 * MIB

@@ -7,9 +7,10 @@ import msgspec
 
 from icekeep.formats.rewrite.task import RewriteTask
 from icekeep.formats.row_mapping.row_moves import MovedPiece, RowMoves
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 
-MAX_REPORTED_BYTES = 1024 * 1024
+MAX_REPORTED_BYTES = MIB
 """Pieces that take more go into storage."""
 
 _HASH_BYTES = 16

@@ -68,7 +68,7 @@ class TaskWriter:
         """`columns` are those of the rows but for their origins, as `columns_to_write` gives them.
 
         Raises:
-            UsageError: a table property of the writer is wrong.
+            PropertyError: a table property of the writer is wrong.
             UnsupportedError: code of another engine says where the table's data files go.
         """
         self._task, self._columns, self._storage = task, columns, storage
@@ -169,7 +169,7 @@ class FileNames:
 
 
 def task_options(task: RewriteTask) -> WriteOptions:
-    """How the new files of a task are written; raises `UsageError` where a table property of the writer is wrong."""
+    """How the new files of a task are written; raises `PropertyError` where a table property of the writer is wrong."""
     options = write_options(
         task.properties, task.schema, task.sort_order, target_file_size_bytes=task.target_file_size_bytes
     )

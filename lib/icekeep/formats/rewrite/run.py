@@ -42,7 +42,7 @@ def rewrite(task: RewriteTask, storage: Storage) -> RewriteOutcome:
         InvalidTableError: a file is damaged, does not fit the schema, or has not the rows that its manifest says.
         UnsupportedError: a file needs a feature of the format that we do not handle or more memory than there is, or code
             of another engine says where the table's data files go.
-        UsageError: a table property of the writer is wrong.
+        PropertyError: a table property of the writer is wrong.
     """
     one_thread()
     task = numbered(task)

@@ -27,10 +27,11 @@ from icekeep.formats.parquet.row_group_shift import MovedFile, footer_bytes, mov
 from icekeep.formats.parquet.thrift import Damaged, Struct
 from icekeep.formats.rewrite.stitched_metrics import stitched_metrics
 from icekeep.formats.rewrite.task import FilePiece
-from icekeep.formats.write_options import MIB, ParquetOptions, WriteOptions
+from icekeep.formats.write_options import ParquetOptions, WriteOptions
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metrics_modes import MetricsMode, metrics_modes
 from icekeep.spec.schema import Schema
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 from icekeep.storage.copying import copy_range
 

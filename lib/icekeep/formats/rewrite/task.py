@@ -13,6 +13,7 @@ from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.position_sets import NO_POSITIONS, PositionSet
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import UNSORTED, SortOrder
+from icekeep.spec.units import MIB
 
 
 class FilePiece(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +91,7 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
     ordering: Ordering | None = None
     key_range: KeyRange | None = None
     files_count: int | None = None
-    budget_bytes: int = 512 * 1024 * 1024
+    budget_bytes: int = 512 * MIB
     keeps_lineage: bool | None = None
     moves_pages: bool = True
     slots: int = 1

@@ -26,8 +26,10 @@ from icekeep.spec.types import (
     FixedType,
     Type,
 )
+from icekeep.spec.units import DAY_SECONDS
+from icekeep.spec.values import MICROS_PER_SECOND
 
-_DAY_MICROS = 86_400_000_000
+_DAY_MICROS = DAY_SECONDS * MICROS_PER_SECOND
 _NANOS_PER_MICRO = 1000
 _SHORT_DIGITS, _ONE_WORD_DIGITS = 17, 18
 _HIGH_FACTOR = np.uint64(0xC2B2AE3D27D4EB4F)

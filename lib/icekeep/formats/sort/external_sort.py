@@ -19,8 +19,8 @@ from icekeep.formats.sort.keys import sort_keys
 from icekeep.formats.sort.merge import merged_files, write_sorted_file
 from icekeep.formats.sort.ordering import KeyRange, Ordering
 from icekeep.formats.sort.ranges import keys_inside
-from icekeep.formats.write_options import MIB
 from icekeep.spec.schema import Schema
+from icekeep.spec.units import MIB
 
 RUN_ROWS = 131_072
 """The most rows that are put in order at one time, and the most that come out as one table."""

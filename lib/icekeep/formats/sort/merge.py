@@ -7,11 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from icekeep.formats.arrow.plain_types import described_as, plain_type
+from icekeep.spec.units import MIB
 
 _BATCH_ROWS = 8_192
 """Rows of a file that are in memory at one time."""
 
-_BATCH_BYTES = 1 << 20
+_BATCH_BYTES = MIB
 """The same as an amount of data."""
 
 

@@ -6,6 +6,7 @@ import msgspec
 
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.sorting import SortField
+from icekeep.spec.units import MAX_INT
 
 CurveKind = Literal["zorder", "hilbert"]
 
@@ -23,7 +24,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     kind: CurveKind
     column_ids: tuple[int, ...]
     var_length_contribution: int = 8
-    max_output_bytes: int = 2**31 - 1
+    max_output_bytes: int = MAX_INT
 
 
 class Ordering(msgspec.Struct, frozen=True, kw_only=True):

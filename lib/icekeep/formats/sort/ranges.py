@@ -1,6 +1,7 @@
 """Ranges of keys: how the rows of a group are shared out to tasks that each read all of it, or by a shuffle."""
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 import msgspec
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from icekeep.formats.sort.keys import sort_keys
 from icekeep.formats.sort.ordering import KeyRange, Ordering
+from icekeep.spec.bins import cut_evenly
 from icekeep.spec.schema import Schema
 
 SAMPLE_KEYS = 10_000
@@ -72,13 +74,8 @@ def split_points(samples: Sequence[KeySample], parts: int) -> tuple[bytes, ...]:
     weighted = sorted(
         (key, sample.row_count / len(sample.keys)) for sample in samples if sample.keys for key in sample.keys
     )
-    if not weighted:
-        return ()
-    sums = np.cumsum([weight for _, weight in weighted])
     points: list[bytes] = []
-    for part in range(1, parts):
-        position = int(np.searchsorted(sums, sums[-1] * part / parts, side="right"))
-        key = weighted[min(position, len(weighted) - 1)][0]
+    for (key, _), *_ in cut_evenly(weighted, itemgetter(1), parts)[1:]:
         # A part below the least key would be empty.
         if key > (points[-1] if points else weighted[0][0]):
             points.append(key)

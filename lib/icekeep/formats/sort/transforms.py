@@ -17,7 +17,8 @@ from icekeep.formats.sort.encode import is_whole, whole_numbers
 from icekeep.spec.numbers import decimal_from_unscaled, unscaled
 from icekeep.spec.transforms import Bucket, Identity, Month, Transform, Truncate, Year
 from icekeep.spec.types import DATE, INT, LONG, DecimalType, PrimitiveType, decimal
-from icekeep.spec.values import DAY_SECONDS, TICKS_PER_SECOND
+from icekeep.spec.units import DAY_SECONDS
+from icekeep.spec.values import TICKS_PER_SECOND
 
 _LARGEST_DECIMAL = 38
 

@@ -6,7 +6,8 @@ from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions
+from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
+from icekeep.maintenance.file_sizes import FileSizes
 from icekeep.planning.deletes.delete_index import Reaching
 from icekeep.planning.scan.plan import FewFiles
 from icekeep.spec.manifests.structs import FileContent

@@ -23,14 +23,14 @@ from icekeep.formats.deletes.files import (
 from icekeep.formats.deletes.options import DeleteFileNames, delete_format
 from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.formats.rewrite.moved_positions import applied_positions, dropped_positions, new_positions
-from icekeep.formats.write_options import MIB
 from icekeep.maintenance.compaction.execute import RewrittenGroup
 from icekeep.maintenance.compaction.plan import group_files
 from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.units import MIB
+from icekeep.storage.many import REQUESTS_AT_ONCE
 
-_READERS_COUNT = 16
 _HELD_BYTES = 64 * MIB
 """Of one delete file: up to here it is read once for all data files that it names."""
 
@@ -116,7 +116,7 @@ class CarriedDeletes:
             for delete in one.deletes:
                 if (_key(delete.data_file), path) not in self._read:
                     asked.setdefault(_key(delete.data_file), (delete.data_file, []))[1].append(path)
-        with ThreadPoolExecutor(_READERS_COUNT) as pool:
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
             for (file, paths), found in zip(asked.values(), pool.map(self._positions_in, asked.values()), strict=True):
                 self._read.update({(_key(file), path): found.get(path, BitMap64()) for path in paths})
         return {

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-MIB = 1024 * 1024
+from icekeep.spec.units import MIB
 
 
 class RewriteMethod(StrEnum):

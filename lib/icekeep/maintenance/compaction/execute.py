@@ -16,13 +16,13 @@ from icekeep.formats.rewrite.moved_positions import moves_locations
 from icekeep.formats.rewrite.task import RewriteOutcome, RewriteTask
 from icekeep.formats.rewrite.verify import problem_of_rows
 from icekeep.maintenance.compaction.methods import GroupMethod
-from icekeep.maintenance.compaction.options import FileSizes
 from icekeep.maintenance.compaction.ordered import run_ordered
 from icekeep.maintenance.compaction.plan import FileGroup, GroupFiles, RewritePlan, group_files
 from icekeep.maintenance.compaction.rewriting import Done, Ran, rewritten
 from icekeep.maintenance.compaction.stitched import Metrics, StitchTask, set_of, stitch_task
 from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, rewrite_tasks, whole_task
 from icekeep.maintenance.discarding import discard_files
+from icekeep.maintenance.file_sizes import FileSizes
 from icekeep.maintenance.group_commits import FailedGroup
 from icekeep.maintenance.side_by_side import side_by_side, spark_failed
 from icekeep.planning.spark.workers import Workers

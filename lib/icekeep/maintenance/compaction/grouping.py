@@ -3,8 +3,8 @@
 For binpack these are Iceberg's groups, but for those that would come out as they went in. For an order of rows the files
 are also chosen by what they say of their order and by how they overlap, so that a second run finds nothing to do:
 
-* of a sort, all files that would leave a look-up with more than `overlap.WORTH_DEPTH` files;
-* of a curve, all files of the partition once more overlap than a curve leaves (`overlap.worth_box_depth`), unless all of
+* of a sort, all files that would leave a look-up with more than `key_overlap.WORTH_DEPTH` files;
+* of a curve, all files of the partition once more overlap than a curve leaves (`key_overlap.worth_box_depth`), unless all of
   them were written along this curve before: values may be so skewed that no curve separates them.
 """
 
@@ -14,12 +14,14 @@ from itertools import groupby
 import msgspec
 
 from icekeep.maintenance.compaction.group_deletes import with_deletes_once
+from icekeep.maintenance.compaction.key_overlap import along_boxes, box_depth, depth_sum, overlapping, worth_box_depth
 from icekeep.maintenance.compaction.key_ranges import Ends, KeySpace
-from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions
-from icekeep.maintenance.compaction.overlap import Line, along_boxes, box_depth, depth_sum, overlapping, worth_box_depth
-from icekeep.maintenance.compaction.packing import expected_output_files, input_split_bytes, packed
+from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
 from icekeep.maintenance.compaction.strategy import Strategy
+from icekeep.maintenance.file_sizes import FileSizes, expected_output_files, input_split_bytes
+from icekeep.maintenance.intervals import Intervals
+from icekeep.spec.bins import each_once, packed
 
 
 class PlannedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,9 +119,8 @@ def groups_of_key(
     options = rules.options
     bins = packed(
         chosen,
-        lambda one: one.planned.file.file_size_in_bytes,
-        options.max_file_group_size_bytes,
-        options.max_file_group_input_files,
+        (lambda one: one.planned.file.file_size_in_bytes, options.max_file_group_size_bytes),
+        (each_once, options.max_file_group_input_files),
     )
     for position, some in enumerate(bins):
         if cut is not None:
@@ -163,8 +164,8 @@ def _chosen_to_sort(files: list[PlannedFile], rules: GroupRules, tally: Tally) -
             tally.depth_sum += depth_sum([one.ends for one in some if one.ends is not None], space)
         # They are of many partitions, and will be of others: how they overlap now says nothing.
         return [_Chosen(one) for one in files if _asks(one, rules)]
-    line = None if space.is_curve else Line(ends)
-    tally.depth_sum += depth_sum(ends, space) if line is None else float(line.all_depths().sum())
+    line = None if space.is_curve else Intervals.of(ends)
+    tally.depth_sum += depth_sum(ends, space) if line is None else float(line.depths().sum())
     asking = [rules.options.rewrite_all or one.has_many_deletes or _is_out_of_order(one, rules) for one in files]
     by_size = [one.has_bad_size for one in files]
     if _sizes_are_worth_it(files, by_size, rules):
@@ -190,7 +191,7 @@ def _sizes_are_worth_it(files: Sequence[PlannedFile], by_size: Sequence[bool], r
 
 
 def _with_deep_ones(
-    files: Sequence[PlannedFile], line: Line | None, asking: Sequence[bool], rules: GroupRules
+    files: Sequence[PlannedFile], line: Intervals | None, asking: Sequence[bool], rules: GroupRules
 ) -> tuple[list[bool], set[int]]:
     """Which files are sorted when those that ask for it are, and the positions of those that this adds to them.
 
@@ -228,7 +229,7 @@ def _is_less_deep(some: Sequence[_Chosen], rules: GroupRules) -> bool:
     ends = [one.planned.ends for one in some if one.planned.ends is not None]
     if rules.space.is_curve:
         return box_depth(ends) > 1
-    return bool((Line(ends).all_depths() > 1).any())
+    return bool((Intervals.of(ends).depths() > 1).any())
 
 
 def _is_better_sized(some: Sequence[_Chosen], rules: GroupRules) -> bool:

@@ -21,7 +21,7 @@ from icekeep.maintenance.compaction.commits import Commits, Committed, commit_gr
 from icekeep.maintenance.compaction.estimate import Estimate, RewriteMethod, Work, estimate
 from icekeep.maintenance.compaction.execute import STEP, Execution, execute
 from icekeep.maintenance.compaction.methods import GroupMethod, choose_methods, is_shuffled
-from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions, file_sizes
+from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files, plan_locations
 from icekeep.maintenance.compaction.planner import measured_overlap, plan
 from icekeep.maintenance.compaction.preview import RewriteDataFilesPlan, preview
@@ -31,6 +31,7 @@ from icekeep.maintenance.compaction.stitched import Metrics, metrics_of
 from icekeep.maintenance.compaction.strategy import chosen_strategy, order_summary
 from icekeep.maintenance.compaction.tasks import GroupContext
 from icekeep.maintenance.figures import only_told
+from icekeep.maintenance.file_sizes import FileSizes, file_sizes
 from icekeep.maintenance.heartbeat import beating
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.runs import sweep_runs
@@ -44,6 +45,7 @@ from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.layout import own_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
+from icekeep.spec.units import GIB
 from icekeep.storage.base import Storage
 from icekeep.tables.refs import head_to_commit_to
 
@@ -53,7 +55,7 @@ __all__ = ["RewriteDataFilesOptions", "RewriteDataFilesPlan", "RewriteDataFilesR
 
 Options = Mapping[str, str] | RewriteDataFilesOptions
 
-BUDGET_BYTES = 1024 * 1024 * 1024
+BUDGET_BYTES = GIB
 """The memory that a task orders rows in before it puts some on disk."""
 
 

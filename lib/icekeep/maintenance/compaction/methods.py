@@ -7,6 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from operator import attrgetter
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,13 +24,15 @@ from icekeep.formats.rewrite.stitching import (
 )
 from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.estimate import RewriteMethod
-from icekeep.maintenance.compaction.options import FileSizes, StitchChoice
-from icekeep.maintenance.compaction.packing import expected_output_files
-from icekeep.maintenance.compaction.plan import FileGroup, GroupFile, GroupFiles, RewritePlan, group_files
+from icekeep.maintenance.compaction.options import StitchChoice
+from icekeep.maintenance.compaction.plan import FileGroup, GroupFiles, RewritePlan, group_files
 from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, whole_pieces
-from icekeep.planning.spark.tasks import balanced, run_tasks
+from icekeep.maintenance.file_sizes import FileSizes, expected_output_files
+from icekeep.planning.spark.tasks import run_tasks
 from icekeep.planning.spark.workers import Workers
+from icekeep.spec.bins import balanced, cut_evenly
 from icekeep.storage.base import Storage
+from icekeep.storage.many import REQUESTS_AT_ONCE
 
 MAX_RANGES = 8
 """Above so many times the budget a group is shuffled: until then it is cheaper to read it so often."""
@@ -37,7 +41,6 @@ ARROW_GROWTH = 7
 """How much larger rows are in memory than in a compressed file: numbers and short strings."""
 
 _DRIVER_FILES_COUNT = 2_000
-_DRIVER_THREADS = 16
 
 
 class GroupMethod(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +125,7 @@ def is_shuffled(group: FileGroup, budget_bytes: int) -> bool:
 
 def _examined(groups: Sequence[FileGroup], examination: _Examination, workers: Workers) -> dict[int, GroupMethod]:
     if workers.spark is None or sum(group.files_count for group in groups) <= _DRIVER_FILES_COUNT:
-        return _methods_of(groups, examination, threads=_DRIVER_THREADS)
+        return _methods_of(groups, examination, threads=REQUESTS_AT_ONCE)
     bins = balanced(groups, lambda group: group.files_count, workers.slots * 4)
     parts, errors = run_tasks(workers.spark, bins, _methods_of, examination, step="looking at footers of data files")
     if errors:
@@ -169,41 +172,31 @@ def _sets(
     files: GroupFiles, found: Sequence[Stitchable | NotStitchable], examination: _Examination
 ) -> tuple[tuple[int, ...], ...]:
     """Files with equal keys in sets of about the target size; a file alone is left to be written anew."""
-    by_key: dict[bytes, list[int]] = defaultdict(list)
-    for position, one in enumerate(found):
+    by_key: dict[bytes, list[_ToStitch]] = defaultdict(list)
+    for position, (file, one) in enumerate(zip(files.files, found, strict=True)):
         if isinstance(one, Stitchable):
-            by_key[one.key].append(position)
-    sets: list[tuple[int, ...]] = []
-    for positions in by_key.values():
-        sets += _packed(positions, files.files, found, examination.sizes)
+            counted = _ToStitch(position, file.file_size_in_bytes, one.row_groups_count, one.footer_bytes)
+            by_key[one.key].append(counted)
     least = 1 if examination.choice == "always" else 2
-    return tuple(some for some in sets if len(some) >= least)
+    sets = [some for alike in by_key.values() for some in _cut_to_size(alike, examination.sizes)]
+    return tuple(tuple(one.position for one in some) for some in sets if len(some) >= least)
 
 
-def _packed(
-    positions: Sequence[int],
-    files: Sequence[GroupFile],
-    found: Sequence[Stitchable | NotStitchable],
-    sizes: FileSizes,
-) -> list[tuple[int, ...]]:
+class _ToStitch(NamedTuple):
+    position: int
+    size_bytes: int
+    row_groups_count: int
+    footer_bytes: int
+
+
+def _cut_to_size(files: Sequence[_ToStitch], sizes: FileSizes) -> list[Sequence[_ToStitch]]:
     """Neighbours in as many sets as a rewrite would make files, of about one size: no small rest is left over."""
-    total = sum(files[position].file_size_in_bytes for position in positions)
-    share = total / expected_output_files(total, sizes)
-    sets: dict[int, list[int]] = defaultdict(list)
-    number = begun = taken = row_groups = footer_bytes = 0
-    for position in positions:
-        one, size = found[position], files[position].file_size_in_bytes
-        assert isinstance(one, Stitchable)
-        row_groups, footer_bytes = row_groups + one.row_groups_count, footer_bytes + one.footer_bytes
-        is_full = (
-            taken + size / 2 > share * (number + 1)
-            or taken + size - begun > sizes.max_bytes
-            or row_groups > MAX_ROW_GROUPS
-            or footer_bytes > MAX_STITCHED_FOOTER_BYTES
-        )
-        if sets and is_full:
-            number, begun = number + 1, taken
-            row_groups, footer_bytes = one.row_groups_count, one.footer_bytes
-        sets[number].append(position)
-        taken += size
-    return [tuple(some) for some in sets.values()]
+    size_of = attrgetter("size_bytes")
+    return cut_evenly(
+        files,
+        size_of,
+        expected_output_files(sum(map(size_of, files)), sizes),
+        (size_of, sizes.max_bytes),
+        (attrgetter("row_groups_count"), MAX_ROW_GROUPS),
+        (attrgetter("footer_bytes"), MAX_STITCHED_FOOTER_BYTES),
+    )

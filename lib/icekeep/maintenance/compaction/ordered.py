@@ -17,24 +17,24 @@ from icekeep.formats.rewrite.sampling import sample_task
 from icekeep.formats.rewrite.task import RewriteTask
 from icekeep.formats.row_hash.multiset import RowSum
 from icekeep.formats.sort.ranges import split_points
-from icekeep.formats.write_options import MIB
 from icekeep.maintenance.compaction.estimate import RewriteMethod
 from icekeep.maintenance.compaction.methods import ARROW_GROWTH
 from icekeep.maintenance.compaction.plan import FileGroup
 from icekeep.maintenance.compaction.rewriting import Done, Ran, rewritten
 from icekeep.maintenance.compaction.shuffle import shuffled
 from icekeep.maintenance.compaction.tasks import range_tasks
-from icekeep.planning.spark.tasks import balanced, run_tasks
+from icekeep.planning.spark.tasks import run_tasks
 from icekeep.planning.spark.workers import Workers
+from icekeep.spec.bins import balanced
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
+from icekeep.storage.many import REQUESTS_AT_ONCE
 
 _SAMPLED_FILES_COUNT = 128
 _SAMPLED_FILES_A_PART = 16
 
 DRIVER_BYTES = 256 * MIB
 """Of files whose keys the driver looks at: up to here that is done before a Spark job would have begun."""
-
-_DRIVER_THREADS = 16
 
 
 def run_ordered(
@@ -116,6 +116,6 @@ def _points(
         sample_task,
         storage,
         step="sampling sort keys",
-        threads=min(slots, _DRIVER_THREADS),
+        threads=min(slots, REQUESTS_AT_ONCE),
     )
     return (() if errors else split_points(samples, parts)), errors

@@ -4,8 +4,6 @@ A group is one unit of failure and of partial progress; it becomes one or more t
 holds groups, a row of sums each: what files they have is a compressed text, which lies in storage where there are many.
 """
 
-from collections.abc import Iterable
-
 import msgspec
 import pyarrow as pa
 
@@ -186,9 +184,3 @@ def group_files(group: FileGroup, storage: Storage) -> GroupFiles:
 def plan_locations(plan: RewritePlan) -> list[str]:
     """What planning has put in storage, for whoever removes it when the run is over."""
     return [group.location for group in plan.groups if group.location is not None]
-
-
-def in_job_order(groups: Iterable[FileGroup], order: str) -> list[FileGroup]:
-    """Groups in the order of the option `rewrite-job-order`; equal ones stay in the order of planning."""
-    by = {"bytes": lambda g: g.bytes, "files": lambda g: g.files_count}.get(order.partition("-")[0])
-    return list(groups) if by is None else sorted(groups, key=by, reverse=order.endswith("-desc"))

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from itertools import groupby
+from operator import attrgetter
 from typing import Protocol
 
 import msgspec
@@ -20,13 +21,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.grouping import Cut, GroupRules, PlannedFile, PlannedGroup, Tally, groups_of_key
 from icekeep.maintenance.compaction.key_ranges import key_space
-from icekeep.maintenance.compaction.options import RewriteDataFilesOptions, file_sizes
+from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.output_specs import output_specs
 from icekeep.maintenance.compaction.plan import (
     FileGroup,
     LeftAlone,
     RewritePlan,
-    in_job_order,
     pack_group_files,
 )
 from icekeep.maintenance.compaction.planned_files import (
@@ -36,6 +36,8 @@ from icekeep.maintenance.compaction.planned_files import (
     many_planned_files,
 )
 from icekeep.maintenance.compaction.strategy import Strategy, snapshots_in_order
+from icekeep.maintenance.file_sizes import file_sizes
+from icekeep.maintenance.rewrite_options import in_job_order
 from icekeep.planning.deletes.delete_index import EVERY_PAIR
 from icekeep.planning.entries.read import DRIVER_ENTRIES_COUNT
 from icekeep.planning.scan.plan import Scan, few_files, planned_files, planned_files_with_deletes
@@ -44,12 +46,11 @@ from icekeep.planning.spark.tasks import collected
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
+from icekeep.spec.units import MAX_LONG
 from icekeep.storage.base import Storage
 
 _KEY = "group_partition"
 _PACKED = pa.schema([("group", pa.binary()), ("tally", pa.binary())])
-
-_LARGEST = 2**63 - 1
 
 NOT_BETTER = "in no group whose result would be better"
 BEYOND_LIMIT = "beyond max-files-to-rewrite"
@@ -106,7 +107,7 @@ def plan(  # noqa: PLR0913 - what a run is asked for, and where it is kept
         expected_files_count=sum(group.expected_files_count for group in groups),
         left_alone=left,
         overlap_depth_before=_mean_depth(tally),
-        groups=tuple(in_job_order(groups, options.rewrite_job_order)),
+        groups=tuple(in_job_order(groups, options.rewrite_job_order, attrgetter("bytes"), attrgetter("files_count"))),
     )
 
 
@@ -125,7 +126,7 @@ def measured_overlap(
     if space is None:
         return None
     # Only tallied: with these options no file asks for anything, and no spec is moved.
-    options = RewriteDataFilesOptions(min_file_size_bytes=0, max_file_size_bytes=_LARGEST)
+    options = RewriteDataFilesOptions(min_file_size_bytes=0, max_file_size_bytes=MAX_LONG)
     rules = GroupRules(
         sizes=file_sizes(options, write_options(metadata.properties).target_file_size_bytes),
         options=options,

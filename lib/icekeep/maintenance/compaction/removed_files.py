@@ -17,15 +17,10 @@ from icekeep.catalog.base import Table
 from icekeep.commit.file_sets import ReadFile, StoredFileSet, StoredPart, store_part
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, group_files
 from icekeep.planning.spark.source import SparkSource, started
-from icekeep.planning.spark.tasks import (
-    balanced,
-    dataframe_from_tasks,
-    parallelism,
-    record_batches,
-    run_over_partitions,
-)
+from icekeep.planning.spark.tasks import dataframe_from_tasks, parallelism, record_batches, run_over_partitions
 from icekeep.runtime import SYSTEM
 from icekeep.spec.applicability import AppliedDelete
+from icekeep.spec.bins import balanced
 from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
 from icekeep.spec.metadata import TableMetadata

@@ -31,15 +31,9 @@ from icekeep.formats.row_mapping.row_moves import ORIGIN, MovedPiece, RowMoves
 from icekeep.formats.sort.keys import sort_keys
 from icekeep.formats.sort.ranges import range_numbers
 from icekeep.maintenance.compaction.rewriting import Done, Ran
-from icekeep.planning.spark.tasks import (
-    attempt_id,
-    balanced,
-    dataframe_from_tasks,
-    hash_keys,
-    parallelism,
-    run_over_partitions,
-)
+from icekeep.planning.spark.tasks import attempt_id, dataframe_from_tasks, hash_keys, parallelism, run_over_partitions
 from icekeep.runtime import process_cpu_ms
+from icekeep.spec.bins import balanced, cut_evenly, each_once
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
 
@@ -100,7 +94,9 @@ def shuffled(whole: RewriteTask, points: Sequence[bytes], spark: SparkSession, s
     Raises:
         UnsupportedError: the rows have a column that cannot be read.
     """
-    points = _points_between_tasks(points, whole.files_count)
+    if whole.files_count is not None:
+        ranges = cut_evenly(range(len(points) + 1), each_once, whole.files_count)
+        points = [points[some[0] - 1] for some in ranges[1:]]
     whole = numbered(whole)
     whole = msgspec.structs.replace(whole, keeps_lineage=len(columns_to_write(whole).fields) > len(whole.schema.fields))
     parts = len(points) + 1
@@ -128,11 +124,6 @@ def shuffled(whole: RewriteTask, points: Sequence[bytes], spark: SparkSession, s
     except (PySparkException, Py4JJavaError) as error:
         return Ran((), [JobFailedError(f"rows could not be read and shuffled: {str(error).strip().splitlines()[-1]}")])
     return Ran(done, errors)
-
-
-def _points_between_tasks(points: Sequence[bytes], files_count: int | None) -> Sequence[bytes]:
-    ranges_a_task = 1 if files_count is None else max(1, round((len(points) + 1) / files_count))
-    return points[ranges_a_task - 1 :: ranges_a_task]
 
 
 def _crossing_schema(columns: Schema) -> pa.Schema:

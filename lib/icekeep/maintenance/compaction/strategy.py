@@ -16,6 +16,7 @@ from icekeep.spec.schema import Schema
 from icekeep.spec.sort_order_text import CurveKeys, parse_sort_order
 from icekeep.spec.sorting import UNSORTED, SortField, SortKey, SortOrder, build_sort_order
 from icekeep.spec.transforms import Identity, UnknownTransform
+from icekeep.spec.units import MAX_INT
 
 BINPACK = "binpack"
 SORT = "sort"
@@ -25,7 +26,6 @@ ORDER_KEY = "icekeep.order"
 
 _BY_ANY_ORDER = ("compression-factor", "shuffle-partitions-per-file")
 _BY_ZORDER = ("var-length-contribution", "max-output-size")
-_LARGEST = 2**31 - 1
 
 
 class Strategy(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +154,7 @@ def _along_curve(keys: CurveKeys, metadata: TableMetadata, options: RewriteDataF
         kind=keys.kind,
         column_ids=ids,
         var_length_contribution=options.var_length_contribution or 8,
-        max_output_bytes=options.max_output_size or _LARGEST,
+        max_output_bytes=options.max_output_size or MAX_INT,
     )
     return Strategy(text=text, ordering=Ordering(curve=curve), warnings=warnings)
 

@@ -1,16 +1,16 @@
 """A group of files as tasks: what each of them reads, which deletes it applies, and what it writes. Pure."""
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from operator import attrgetter
 
 import msgspec
 
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.formats.sort.ordering import Ordering
 from icekeep.formats.sort.ranges import key_ranges
-from icekeep.maintenance.compaction.options import FileSizes
-from icekeep.maintenance.compaction.packing import expected_output_files, input_split_bytes, pack, shared_out
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
+from icekeep.maintenance.file_sizes import FileSizes, expected_output_files, input_split_bytes
+from icekeep.spec.bins import cut_evenly, packed
 from icekeep.spec.layout import own_directory
 from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, FileContent
@@ -60,9 +60,8 @@ def rewrite_tasks(group: FileGroup, files: GroupFiles, context: GroupContext, si
     """
     total = sum(file.file_size_in_bytes for file in files.files)
     pieces = list(_pieces(files, input_split_bytes(total, sizes), context.metadata))
-    shares = shared_out(
-        pieces, lambda piece: piece.size_bytes, expected_output_files(total, sizes), group.write_max_bytes
-    )
+    size_of = attrgetter("size_bytes")
+    shares = cut_evenly(pieces, size_of, expected_output_files(total, sizes), (size_of, group.write_max_bytes))
     return [_task(group, files, some, context, number) for number, some in enumerate(shares)]
 
 
@@ -161,13 +160,11 @@ def _pieces(files: GroupFiles, split_bytes: int, metadata: TableMetadata) -> Ite
             continue
         ends = [*offsets[1:], file.file_size_in_bytes]
         sizes = [end - start for start, end in zip(offsets, ends, strict=True)]
-        packed = pack(sizes, lambda size: size, split_bytes)
-        firsts = [0, *accumulate(len(some) for some in packed)]
-        for first, some in zip(firsts, packed, strict=False):
+        for some in packed(range(len(sizes)), (sizes.__getitem__, split_bytes)):
             # The first piece begins where the file does: an entry need not name the very first byte of data.
-            start = 0 if first == 0 else offsets[first]
-            end = ends[first + len(some) - 1]
-            yield msgspec.structs.replace(whole, size_bytes=sum(some), split=(start, end - start))
+            start = 0 if some[0] == 0 else offsets[some[0]]
+            size_bytes = sum(sizes[number] for number in some)
+            yield msgspec.structs.replace(whole, size_bytes=size_bytes, split=(start, ends[some[-1]] - start))
 
 
 def _piece(file: GroupFile, partitions: PartitionCodecs) -> FilePiece:

@@ -19,12 +19,12 @@ from threading import Event, Thread
 import msgspec
 
 from icekeep.errors import ClaimedError, IcekeepError, InvalidTableError, MissingFileError
-from icekeep.maintenance.deletion.options import DAY_MS
 from icekeep.maintenance.processes import has_ended, process_name
 from icekeep.runtime import Runtime
+from icekeep.spec.units import DAY_MS, MINUTE_MS
 from icekeep.storage.base import FileInfo, Storage
 
-LEASE_MS = 10 * 60 * 1000
+LEASE_MS = 10 * MINUTE_MS
 
 _CALL_MS = DAY_MS
 """For so long a call may be under way whose run has lost the plan."""
@@ -198,7 +198,7 @@ def take_claim(directory: str, job: str, storage: Storage, runtime: Runtime, now
         number, at_ms = newest[0], newest[1].modified_ms
         content = _read(directory, number, storage)
     if content.owner and now_ms - at_ms <= LEASE_MS and not has_ended(content.process):
-        minutes = LEASE_MS // 60_000
+        minutes = LEASE_MS // MINUTE_MS
         raise ClaimedError(
             f"plan {directory!r} is in use by {content.job}, or that run died less than {minutes} minutes ago; try again "
             f"when it has ended, or in {minutes} minutes"

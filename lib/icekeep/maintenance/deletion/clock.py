@@ -4,9 +4,10 @@ from icekeep.catalog.base import Table
 from icekeep.errors import SafetyError
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import own_directory
+from icekeep.spec.units import MINUTE_MS
 from icekeep.storage.base import Storage
 
-SKEW_MAX_MS = 10 * 60 * 1000
+SKEW_MAX_MS = 10 * MINUTE_MS
 """By how much our clock may be ahead of the store's before nothing is decided by age any more."""
 
 
@@ -33,7 +34,7 @@ def safe_now_ms(table: Table, runtime: Runtime) -> int:
         return ours_ms
     if ours_ms - theirs_ms > SKEW_MAX_MS:
         raise SafetyError(
-            f"the clock of this machine is {(ours_ms - theirs_ms) / 60_000:,.0f} minutes ahead of that of the store of "
+            f"the clock of this machine is {(ours_ms - theirs_ms) / MINUTE_MS:,.0f} minutes ahead of that of the store of "
             f"{table.metadata.location!r}, so ages cannot be trusted and nothing is deleted; set the clocks right",
             ours_ms=ours_ms,
             store_ms=theirs_ms,

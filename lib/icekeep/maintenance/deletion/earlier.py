@@ -28,7 +28,7 @@ from icekeep.maintenance.deletion.keeping import (
 )
 from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.deletion.named_files import plan_files
-from icekeep.maintenance.deletion.options import DAY_MS, ReclaimOptions
+from icekeep.maintenance.deletion.options import ReclaimOptions
 from icekeep.maintenance.deletion.plans import (
     FILES,
     DeletionPlan,
@@ -48,6 +48,7 @@ from icekeep.maintenance.deletion.writing import ClassifiedGarbage, PlanDraft, w
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.spark.tasks import streamed
 from icekeep.runtime import Runtime
+from icekeep.spec.units import DAY_MS
 from icekeep.storage.base import Storage
 
 _FINISHING = "a run that finishes what earlier ones left"

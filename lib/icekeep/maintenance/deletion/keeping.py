@@ -28,7 +28,6 @@ from icekeep.errors import InvalidTableError, SafetyError
 from icekeep.maintenance.deletion.claims import LastWork, last_work
 from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.deletion.named_files import is_in_trash_for_certain, other_plans, plan_keys
-from icekeep.maintenance.deletion.options import DAY_MS
 from icekeep.maintenance.deletion.plans import (
     DONE,
     DeletionPlan,
@@ -39,6 +38,7 @@ from icekeep.maintenance.deletion.plans import (
     trash_location,
 )
 from icekeep.spec.iso8601 import format_timestamp
+from icekeep.spec.units import DAY_MS
 from icekeep.storage.base import FileInfo, Storage
 from icekeep.storage.location_keys import Keys, path_keys
 

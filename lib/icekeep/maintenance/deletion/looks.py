@@ -20,17 +20,15 @@ from icekeep.maintenance.deletion.reachability import (
 from icekeep.planning.manifests.lists import listed_manifests
 from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.table_properties import is_true
 
 _NONE = np.empty(0, np.int64)
 _STAYS = "what was not deleted yet stays"
 
 
 def is_gc_enabled(metadata: TableMetadata) -> bool:
-    """Whether the property `gc.enabled` lets files of a table be deleted.
-
-    Iceberg takes every text but "true" for false; here that is the safe side as well.
-    """
-    return metadata.properties.get("gc.enabled", "true").lower() == "true"
+    """Whether the property `gc.enabled` lets files of a table be deleted; a misspelt one does not."""
+    return is_true(metadata.properties, "gc.enabled", True)
 
 
 class Look(Protocol):

@@ -16,11 +16,11 @@ from icekeep.errors import IcekeepError, InvalidTableError, NotFoundError, Safet
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.deletion.neighbour_places import Neighbour, Places, look_at
 from icekeep.maintenance.deletion.territory import place_of, table_roots
+from icekeep.storage.many import REQUESTS_AT_ONCE
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-_THREADS = 16
 _REQUESTS_EACH = 4
 """A thread may need a connection of its own, which fewer requests are not worth."""
 
@@ -263,7 +263,7 @@ def _folded(identifier: Identifier) -> tuple[str, ...]:
 def _each(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """The answers for some items, in their order; in threads where there are many."""
     these = list(items)
-    threads = min(_THREADS, len(these) // _REQUESTS_EACH)
+    threads = min(REQUESTS_AT_ONCE, len(these) // _REQUESTS_EACH)
     if threads < 2:
         return [work(item) for item in these]
     with ThreadPoolExecutor(threads, thread_name_prefix="neighbours") as pool:

@@ -10,11 +10,10 @@ from typing import Annotated, Any, TypeVar
 from msgspec import Meta, field
 
 from icekeep.errors import OptionError, UsageError
-from icekeep.maintenance.options import Options, parse_options
+from icekeep.maintenance.options import Options, Positive, parse_options
 from icekeep.spec.filters.ages import age_ms
 from icekeep.spec.times import Days, whole_days
-
-DAY_MS = 24 * 60 * 60 * 1000
+from icekeep.spec.units import DAY_MS
 
 TRASH_DAYS = 3
 """How long deleted files stay in the trash on local disks and HDFS, where moving a file costs no more than deleting it."""
@@ -22,8 +21,6 @@ TRASH_DAYS = 3
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _TRASH_SCHEMES = frozenset({"file", "hdfs", "viewfs"})
 _MAX_DAYS = 36_500
-
-Positive = Annotated[int, Meta(gt=0)]
 
 
 class ReclaimOptions(Options, frozen=True, kw_only=True):

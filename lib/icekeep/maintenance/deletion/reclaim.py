@@ -34,9 +34,11 @@ from icekeep.maintenance.deletion.plans import (
 )
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.planning.spark.source import SparkSource, started
-from icekeep.planning.spark.tasks import balanced, parallelism, run_tasks
+from icekeep.planning.spark.tasks import parallelism, run_tasks
 from icekeep.runtime import Runtime
+from icekeep.spec.bins import Limit, balanced, each_once, packed
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.units import MINUTE_MS
 from icekeep.storage.base import DeleteStatus, MoveStatus, Storage
 from icekeep.storage.location_keys import Keys, path_keys
 
@@ -46,7 +48,7 @@ NAMED_COUNT = 100
 
 _CALL_FILES = 1_000
 _DRIVER_FILES = 100_000
-_ROUND_MS = 60_000
+_ROUND_MS = MINUTE_MS
 """How long a round of tasks is meant to last where the speed is limited."""
 
 
@@ -227,15 +229,10 @@ def _carried_out(
 
 def _rounds(parts: tuple[PlanPart, ...], files_per_second: float | None, slots: int) -> Iterator[list[PlanPart]]:
     """Parts between two looks at the catalog: for each slot one, or as many as a limited speed does in a while."""
-    most = None if files_per_second is None else files_per_second * _ROUND_MS / 1000
-    some: list[PlanPart] = []
-    for part in parts:
-        is_full = len(some) >= slots or (most is not None and sum(p.files_count for p in (*some, part)) > most)
-        if some and is_full:
-            yield some
-            some = []
-        some.append(part)
-    yield some
+    limits: list[Limit[PlanPart]] = [(each_once, slots)]
+    if files_per_second is not None:
+        limits.append((lambda part: part.files_count, files_per_second * _ROUND_MS / 1000))
+    return packed(parts, *limits)
 
 
 def _tasks(

@@ -25,6 +25,7 @@ from icekeep.maintenance.deletion.reachability import UNREADABLE, Garbage
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.planning.spark.tasks import run_over_partitions
 from icekeep.runtime import Runtime
+from icekeep.spec.bins import packed
 from icekeep.spec.metadata_codec import format_metadata
 from icekeep.storage.base import Storage
 
@@ -211,18 +212,8 @@ def _classify(
 
 def _in_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Rows in tables of some size, whatever the size of the batches."""
-    held: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        for start in range(0, batch.num_rows, _PART_ROWS):
-            some = batch.slice(start, _PART_ROWS)
-            if held and count + some.num_rows > _PART_ROWS:
-                yield pa.Table.from_batches(held)
-                held, count = [], 0
-            held.append(some)
-            count += some.num_rows
-    if held:
-        yield pa.Table.from_batches(held)
+    pieces = (batch.slice(start, _PART_ROWS) for batch in batches for start in range(0, batch.num_rows, _PART_ROWS))
+    return map(pa.Table.from_batches, packed(pieces, (lambda piece: piece.num_rows, _PART_ROWS)))
 
 
 def _together(found: Sequence[ClassifiedGarbage]) -> ClassifiedGarbage:

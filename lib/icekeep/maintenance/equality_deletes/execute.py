@@ -4,11 +4,9 @@ Nothing is committed here. Either every share is done, or nothing that was writt
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
@@ -30,16 +28,23 @@ from icekeep.maintenance.equality_deletes.plan import ConversionPlan, data_entry
 from icekeep.maintenance.equality_deletes.reach import Reach
 from icekeep.maintenance.side_by_side import spark_failed
 from icekeep.planning.refusals import refuse_encrypted_file
-from icekeep.planning.spark.tasks import attempt_id, parallelism, run_over_partitions, run_tasks
+from icekeep.planning.spark.tasks import (
+    attempt_id,
+    parallelism,
+    run_over_partitions,
+    run_tasks,
+)
 from icekeep.planning.spark.workers import Workers
+from icekeep.spec.bins import cut_evenly
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 from icekeep.storage.stopping import stopping
 
 _STEP = "looking for the rows that equality deletes remove"
 _SHARES_A_SLOT = 3
-_OPEN_COST_BYTES = 4 << 20
+_OPEN_COST_BYTES = 4 * MIB
 """What opening a data file costs, as an amount of data; Iceberg's scans reckon with the same."""
 
 _MAX_FILES = 20_000
@@ -158,21 +163,13 @@ def discard(storage: Storage, outcomes: Iterable[ConversionOutcome], listener: L
     discard_files(storage, (file.file_path for outcome in outcomes for file in outcome.added), listener)
 
 
-def shares(rows: Sequence[Mapping[str, Any]], most: int) -> list[Sequence[Mapping[str, Any]]]:
-    """Neighbours together, in at most so many shares of about the same size; none is empty."""
-    weights = np.array([row["file_size_in_bytes"] + _OPEN_COST_BYTES for row in rows], np.int64)
-    # A file belongs to the share that its middle lies in.
-    middles = np.cumsum(weights) - weights / 2
-    goals = np.linspace(0, weights.sum(), min(most, len(rows)) + 1)
-    borders = sorted({0, len(rows), *np.searchsorted(middles, goals[1:-1]).tolist()})
-    return [rows[start:stop] for start, stop in pairwise(borders)]
-
-
 def _run_few(
     plan: ConversionPlan, writer: ShareWriter, workers: Workers
 ) -> tuple[list[ConversionOutcome], list[IcekeepError]]:
     assert plan.files.few is not None
-    some = shares(plan.files.few, _SHARES_A_SLOT * workers.slots)
+    some = cut_evenly(
+        plan.files.few, lambda row: row["file_size_in_bytes"] + _OPEN_COST_BYTES, _SHARES_A_SLOT * workers.slots
+    )
     tasks = [writer.task(share, number) for number, share in enumerate(some)]
     storage, stop = stopping(writer.storage, in_threads=workers.spark is None)
     return run_tasks(workers.spark, tasks, _converted, storage, step=_STEP, threads=workers.slots, stop=stop)

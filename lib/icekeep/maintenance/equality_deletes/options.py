@@ -19,7 +19,7 @@ class ConvertEqualityDeletesOptions(Options, frozen=True, kw_only=True):
 
 
 def chosen_granularity(options: ConvertEqualityDeletesOptions, properties: Mapping[str, str]) -> Granularity:
-    """What position delete files are for, as Iceberg's Spark writer decides it; raises `UsageError` as `delete_granularity`."""
+    """What position delete files are for, as Iceberg's Spark writer decides it; raises as `delete_granularity`."""
     if options.delete_granularity is not None:
         return options.delete_granularity
     return delete_granularity(properties)

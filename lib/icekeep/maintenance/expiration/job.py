@@ -15,7 +15,6 @@ from icekeep.maintenance.deletion.clock import safe_now_ms
 from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier, finish_earlier
 from icekeep.maintenance.deletion.neighbours import neighbours
 from icekeep.maintenance.deletion.options import (
-    DAY_MS,
     ExpirationOptions,
     asked_trash_days,
     checked_options,
@@ -42,6 +41,7 @@ from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import select_expired
 from icekeep.spec.times import Days, Moment
+from icekeep.spec.units import DAY_MS
 from icekeep.storage.locations import parse_location
 
 __all__ = ["ExpireSnapshotsPlan", "ExpireSnapshotsResult", "expire_snapshots", "plan_expire_snapshots"]

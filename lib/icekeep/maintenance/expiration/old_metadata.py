@@ -1,7 +1,7 @@
 """Metadata files that an expiration takes along: those that fell out of the metadata log with it, and are old."""
 
 from icekeep.catalog.filesystem import VERSION_AGE_KEPT_MS, VERSIONS_KEPT
-from icekeep.catalog.metadata_files import DELETE_AFTER_COMMIT, file_version
+from icekeep.catalog.metadata_files import deletes_old_metadata, file_version
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.locations import canonical
 
@@ -16,7 +16,7 @@ def old_metadata_files(
 
     Where `write.metadata.delete-after-commit.enabled` is set the commit itself deletes them.
     """
-    if after.properties.get(DELETE_AFTER_COMMIT, "false").lower() == "true":
+    if deletes_old_metadata(after):
         return ()
     kept = {canonical(entry.metadata_file) for entry in after.metadata_log} | {canonical(after_location)}
     newest = file_version(after_location)

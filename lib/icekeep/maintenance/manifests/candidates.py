@@ -24,9 +24,8 @@ from icekeep.planning.transcode.records import Target
 from icekeep.spec.manifests.inspection import lacks_counts
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
+from icekeep.storage.many import REQUESTS_AT_ONCE
 from icekeep.tables.refs import head_to_commit_to
-
-_THREADS = 16
 
 
 class ManifestRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,7 +199,7 @@ class _Chooser:
     def _known(self, runs: Sequence[Sequence[ManifestFile]]) -> tuple[list[ManifestFile], tuple[int, ...]]:
         """The manifests without fields that are not known, and fields of theirs that no version writes any more."""
         manifests = [manifest for run in runs for manifest in run]
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
             headers = [*pool.map(self._reader.header, manifests)]
         known = [m for m, header in zip(manifests, headers, strict=True) if not header.unknown_field_ids]
         retired = frozenset[int]().union(*(header.retired_field_ids for header in headers))

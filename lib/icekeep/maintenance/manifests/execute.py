@@ -11,7 +11,7 @@ from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.manifests.candidates import Candidates, ManifestGroup, ManifestRun
 from icekeep.maintenance.manifests.forecast import expected_manifests
 from icekeep.maintenance.manifests.held_records import foreseen_here, rewritten_here
-from icekeep.maintenance.manifests.overlap import sampled
+from icekeep.maintenance.manifests.partition_overlap import sampled
 from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import Survey, survey
 from icekeep.maintenance.manifests.writing import RunWriter

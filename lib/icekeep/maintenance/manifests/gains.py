@@ -7,7 +7,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.maintenance.manifests.execute import Rewritten
 from icekeep.maintenance.manifests.options import RewriteRequest
-from icekeep.maintenance.manifests.overlap import overlap
+from icekeep.maintenance.manifests.partition_overlap import overlap
 from icekeep.maintenance.manifests.planning_time import planning_time_ms
 from icekeep.maintenance.manifests.workload import manifests_opened
 from icekeep.planning.spark.source import SparkSource

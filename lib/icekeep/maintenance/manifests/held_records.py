@@ -6,7 +6,7 @@ into memory, so that the machine decides what stays there.
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import count, pairwise
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
@@ -16,21 +16,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from icekeep.maintenance.manifests.overlap import sampled
+from icekeep.maintenance.manifests.partition_overlap import sampled
 from icekeep.maintenance.manifests.writing import RunWriter, sample_places
 from icekeep.planning.entries.read import in_threads, threads_count
 from icekeep.planning.transcode.blocks import joined, record_lengths
 from icekeep.planning.transcode.records import RECORDS, RecordsTask, live_records
+from icekeep.spec.bins import cut_evenly
 from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.spec.units import MIB
 
-_HELD_BYTES = 256 << 20
+_HELD_BYTES = 256 * MIB
 _PIECE_ROWS = 16_384
 
 
 def rewritten_here(task: RecordsTask, writer: RunWriter) -> tuple[list[ManifestFile], list[bytes]]:
     """Write the live entries of a task's manifests, sorted, as manifests of the target size; none where nothing is live.
 
-    With the manifests a sample of the files' partitions is returned, as `overlap.sampled` takes it.
+    With the manifests a sample of the files' partitions is returned, as `partition_overlap.sampled` takes it.
 
     Raises:
         IcekeepError: a manifest cannot be read or written; what was written is removed.
@@ -148,12 +150,6 @@ def _parts(held: _HeldRecords, order: NDArray[np.int64], writer: RunWriter) -> l
     lengths = held.lengths()[order]
     samples = [held.taken(order[first:last])["record"] for first, last in sample_places(lengths)]
     ratio = writer.packed_ratio(joined(sample.combine_chunks()) for sample in samples)
-    return cut_evenly(lengths, writer.parts_count(int(lengths.sum()), ratio))
-
-
-def cut_evenly(lengths: NDArray[np.int64], count: int) -> list[slice]:
-    """Neighbouring rows in so many parts of about the same length together; fewer where rows are few."""
-    ends = np.cumsum(lengths)
-    wanted = np.arange(1, count) * (ends[-1] / count)
-    cuts = np.unique(np.concatenate(([0], np.searchsorted(ends, wanted, side="right"), [len(lengths)])))
-    return [slice(int(start), int(stop)) for start, stop in pairwise(cuts)]
+    count = writer.parts_count(int(lengths.sum()), ratio)
+    parts = cut_evenly(range(len(lengths)), lengths.tolist().__getitem__, count)
+    return [slice(part[0], part[-1] + 1) for part in parts]

@@ -6,13 +6,14 @@ partitions, and two intervals meet at their ends at most. Where that is so and s
 
 from collections.abc import Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from icekeep.errors import IcekeepError
+from icekeep.maintenance.intervals import Intervals, Mask, Places
 from icekeep.planning.transcode.cluster_keys import cluster_key
 from icekeep.spec.manifests.structs import FieldSummary, ManifestFile
 from icekeep.spec.types import DOUBLE, FLOAT, NestedField, Type
@@ -27,9 +28,6 @@ _WORTH_COST = 0.2
 
 _FIRST = b""
 _LAST = b"\xff"
-
-_Numbers = NDArray[np.int64]
-_Mask = NDArray[np.bool_]
 
 
 class ManifestInterval(msgspec.Struct, frozen=True):
@@ -163,16 +161,11 @@ def _interval(manifest: ManifestFile, bounds: Sequence[_Bounds], order: Sequence
 
 
 class _Line(msgspec.Struct, frozen=True):
-    """Manifests in the order of their intervals, as ranges of places.
-
-    Even places are ends of intervals, odd ones lie between two ends. A range does not hold its ends; that of one partition
-    holds its place alone.
-    """
+    """Manifests in the order of their intervals."""
 
     manifests: list[ManifestFile]
-    lengths: _Numbers
-    first: _Numbers
-    last: _Numbers
+    lengths: Places
+    intervals: Intervals
 
     @classmethod
     def of(
@@ -181,21 +174,11 @@ class _Line(msgspec.Struct, frozen=True):
         if all(interval is None for interval in known):
             # What can have no order now will have none when it is rewritten.
             known = [ManifestInterval(_FIRST, _FIRST)] * len(manifests)
-        ends = {end for interval in known if interval is not None for end in (interval.lower, interval.upper)}
-        ranks = {end: 2 * rank for rank, end in enumerate(sorted(ends), start=1)}
-        highest = 2 * len(ranks) + 1
-        rows = []
-        for manifest, interval in zip(manifests, known, strict=True):
-            low, high = (0, highest + 1) if interval is None else (ranks[interval.lower], ranks[interval.upper])
-            inner = 0 if low == high else 1
-            rows.append((low + inner, high - inner, manifest.manifest_path, manifest))
-        rows.sort(key=lambda row: row[:3])
-        return cls(
-            manifests=[row[3] for row in rows],
-            lengths=np.array([max(1, row[3].manifest_length - header_bytes) for row in rows], dtype=np.int64),
-            first=np.array([row[0] for row in rows], dtype=np.int64),
-            last=np.array([row[1] for row in rows], dtype=np.int64),
-        )
+        found = Intervals.of([None if one is None else (one.lower, one.upper) for one in known])
+        lengths = np.array([max(1, m.manifest_length - header_bytes) for m in manifests], dtype=np.int64)
+        places = zip(found.first, found.last, (m.manifest_path for m in manifests), strict=True)
+        order = [number for number, _ in sorted(enumerate(places), key=itemgetter(1))]
+        return cls(list(manifests), lengths, found).taken(np.array(order))
 
     def __len__(self) -> int:
         return len(self.manifests)
@@ -204,46 +187,26 @@ class _Line(msgspec.Struct, frozen=True):
     def total_bytes(self) -> int:
         return int(self.lengths.sum())
 
-    def taken(self, places: _Numbers) -> "_Line":
-        """Some of the manifests, in the order of `places`."""
-        manifests = [self.manifests[place] for place in places]
-        return _Line(manifests, self.lengths[places], self.first[places], self.last[places])
+    def taken(self, numbers: Places) -> "_Line":
+        """Some of the manifests, in the order of `numbers`."""
+        manifests = [self.manifests[number] for number in numbers]
+        return _Line(manifests, self.lengths[numbers], self.intervals.taken(numbers))
 
-    def well_sized(self, target_bytes: int) -> _Mask:
+    def well_sized(self, target_bytes: int) -> Mask:
         """Those whose size cannot be bettered: one file alone makes a manifest too large that nobody can split."""
         return (self.lengths >= WELL_SIZED[0] * target_bytes) & ~self.too_large(target_bytes)
 
-    def too_large(self, target_bytes: int) -> _Mask:
+    def too_large(self, target_bytes: int) -> Mask:
         are_several = np.array([manifest.live_files_count != 1 for manifest in self.manifests], dtype=np.bool_)
         return (self.lengths > WELL_SIZED[1] * target_bytes) & are_several
-
-    def overlapping(self, weights: _Numbers) -> _Numbers:
-        """For each manifest the weights of those that it overlaps, and its own, together."""
-        begun = _sums_up_to(self.first, weights, self.last, side="right")
-        over = _sums_up_to(self.last, weights, self.first, side="left")
-        return begun - over - self._others_of_the_same_partition(weights)
-
-    def _others_of_the_same_partition(self, weights: _Numbers) -> _Numbers:
-        is_one = (self.first == self.last) & (self.first % 2 == 0)
-        sums = np.zeros(int(self.last.max()) + 1, dtype=np.int64)
-        np.add.at(sums, self.first[is_one], weights[is_one])
-        return np.where(is_one, sums[self.first] - weights, 0)
-
-
-def _sums_up_to(places: _Numbers, weights: _Numbers, limits: _Numbers, *, side: Any) -> _Numbers:
-    """For each limit the weights of the places before it, or up to it, together."""
-    order = np.argsort(places, kind="stable")
-    sums = np.concatenate([[0], np.cumsum(weights[order])])
-    found: _Numbers = sums[np.searchsorted(places[order], limits, side=side)]
-    return found
 
 
 def _runs(line: _Line, target_bytes: int) -> list[_Line]:
     """What lies between the walls."""
-    is_alone = line.overlapping(np.ones(len(line), dtype=np.int64)) == 1
+    is_alone = line.intervals.overlapping(np.ones(len(line), dtype=np.int64)) == 1
     is_wall = is_alone & line.well_sized(target_bytes)
     # Of one partition, where there is no order, walls come first, so that they part none of the others.
-    order = np.lexsort((~is_wall, line.last, line.first))
+    order = np.lexsort((~is_wall, line.intervals.last, line.intervals.first))
     runs = []
     for wall, places in groupby(order, key=lambda place: bool(is_wall[place])):
         if not wall:
@@ -263,7 +226,7 @@ def _gains_in_count(run: _Line, target_bytes: int) -> bool:
 
 def _gains_in_cost(run: _Line, target_bytes: int) -> bool:
     """Whether a filter on one partition of the run, any byte of it as likely as another, would read so much less."""
-    now = float(np.average(run.overlapping(run.lengths + _OPEN_BYTES), weights=run.lengths))
+    now = float(np.average(run.intervals.overlapping(run.lengths + _OPEN_BYTES), weights=run.lengths))
     afterwards = run.total_bytes / expected_manifests_count(run.total_bytes, target_bytes) + _OPEN_BYTES
     return afterwards <= (1 - _WORTH_COST) * now
 
@@ -278,7 +241,9 @@ def _badly_sized_together(run: _Line, target_bytes: int) -> list[ManifestFile]:
     left = _Line(
         manifests=[*staying.manifests, rest.manifests[0]],
         lengths=np.append(staying.lengths, rest.total_bytes),
-        first=np.append(staying.first, rest.first.min()),
-        last=np.append(staying.last, rest.last.max()),
+        intervals=Intervals(
+            np.append(staying.intervals.first, rest.intervals.first.min()),
+            np.append(staying.intervals.last, rest.intervals.last.max()),
+        ),
     )
     return [] if _is_worth_it(left, target_bytes) else list(rest.manifests)

@@ -15,7 +15,13 @@ from pyspark.sql import SparkSession
 
 from icekeep.maintenance.manifests.survey import Survey, cut_weights
 from icekeep.maintenance.manifests.writing import RunWriter
-from icekeep.planning.spark.tasks import balanced, dataframe_from_tasks, hash_keys, parallelism, run_over_partitions
+from icekeep.planning.entries.read import manifests_by_task
+from icekeep.planning.spark.tasks import (
+    dataframe_from_tasks,
+    hash_keys,
+    parallelism,
+    run_over_partitions,
+)
 from icekeep.planning.transcode.blocks import joined, record_lengths
 from icekeep.planning.transcode.records import PLACES_A_MANIFEST, RECORDS, RecordsTask, live_records
 from icekeep.spec.manifests.structs import ManifestFile
@@ -23,7 +29,6 @@ from icekeep.spec.manifests.structs import ManifestFile
 _MANIFESTS_A_TASK = 8
 """A task that writes has so many manifests or more, so that the last one, which is cut short, matters little."""
 
-_READ_BYTES = 32 << 20
 _BATCH_ROWS = 4096
 _RANGE = "range"
 _CROSSING = pa.schema([pa.field(_RANGE, pa.int32(), nullable=False), *RECORDS])
@@ -59,9 +64,7 @@ def rewritten_in_tasks(
     parts = cut_weights(found.weights(), ranges_count)
     points = tuple(part[0].key for part in parts[1:])
     entries_count = sum(weight.count for part in parts for weight in part)
-    total_bytes = sum(m.manifest_length for m in task.manifests)
-    bins_count = min(max(parallelism(spark), total_bytes // _READ_BYTES), len(task.manifests))
-    bins = balanced(task.manifests, lambda m: m.manifest_length, bins_count)
+    bins = manifests_by_task(task.manifests, spark)
     readings = [_Reading(_share(task, some), points, len(task.manifests)) for some in bins]
     writing = _Writing(writer, max(1, entries_count // len(parts)))
     rows = dataframe_from_tasks(spark, readings, _read, _CROSSING)

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from icekeep.maintenance.manifests.overlap import sampled
+from icekeep.maintenance.manifests.partition_overlap import sampled
 from icekeep.planning.entries.decode import Decoded, EntryFilter, SpecFilter
 from icekeep.planning.entries.read import folded
 from icekeep.planning.spark.source import SparkSource
@@ -39,7 +39,7 @@ class Survey:
 
     Attributes:
         ends: the least and the greatest key of each manifest, by its path.
-        partitions: a sample of the partitions, as `overlap.sampled` takes it.
+        partitions: a sample of the partitions, as `partition_overlap.sampled` takes it.
     """
 
     def __init__(self, target: Target) -> None:

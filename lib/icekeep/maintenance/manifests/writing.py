@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from icekeep.commit.manifest_writer import MANIFEST_CODEC, manifest_level
+from icekeep.commit.manifest_writer import manifest_compression
 from icekeep.planning.transcode.blocks import BLOCK_BYTES, fast_packer, record_blocks
 from icekeep.planning.transcode.records import Target
 from icekeep.runtime import SYSTEM
@@ -48,21 +48,20 @@ class RunWriter(msgspec.Struct, frozen=True, kw_only=True):
         storage: Storage,
         run_id: str = "",
     ) -> "RunWriter":
-        """What a table's properties ask for; raises `OptionError` where they are wrong."""
-        writer = cls(
+        """What a table's properties ask for; raises `PropertyError` where they are wrong."""
+        codec, level = manifest_compression(metadata.properties)
+        return cls(
             directory=metadata_directory(metadata),
             spec=metadata.specs_by_id[spec_id],
             schema=metadata.schema,
             content=content,
             target=target,
-            codec=metadata.properties.get(MANIFEST_CODEC, "gzip"),
-            level=manifest_level(metadata.properties),
+            codec=codec,
+            level=level,
             target_bytes=target_bytes,
             storage=storage,
             run_id=run_id,
         )
-        writer.packer()
-        return writer
 
     def packer(self) -> Packer:
         """What packs blocks."""

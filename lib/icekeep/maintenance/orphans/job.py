@@ -67,7 +67,7 @@ def remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
         file_list_view: in place of a listing a view or table of this Spark session, or the location of Parquet, ORC or CSV
             files, with the columns `file_path` and `last_modified`, or those of an S3 inventory. Of it only what lies below
             the location is looked at, by whole names of directories.
-        equal_schemes, equal_authorities: which are the same, as `{"s3n,s3a": "s3"}`; that one is known.
+        equal_schemes, equal_authorities: which are the same, as `{"oss,minio": "s3"}`; that `s3a` is `s3` and the like is known.
         prefix_mismatch_mode: what becomes of a file that metadata has under another scheme or authority: `ERROR` refuses,
             `IGNORE` keeps it. Iceberg's `DELETE` is not offered.
         prefix_listing, stream_results: accepted; listings are always by prefix, and results never held whole.

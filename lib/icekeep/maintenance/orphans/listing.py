@@ -19,11 +19,13 @@ from pyspark.sql import functions as F
 from icekeep.maintenance.orphans.hidden import HiddenNames
 from icekeep.maintenance.orphans.options import DRIVER_ROWS, Spelling
 from icekeep.planning.spark.source import SparkSource, started
-from icekeep.planning.spark.tasks import balanced, collected, dataframe_from_tasks, parallelism
+from icekeep.planning.spark.tasks import collected, dataframe_from_tasks, parallelism
+from icekeep.spec.bins import balanced, each_once
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import FileInfo, ListingShare, Storage
 from icekeep.storage.location_keys import loose_keys
 from icekeep.storage.locations import parse_location
+from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE
 
 Rows: TypeAlias = pa.Table | DataFrame
 """Few rows as a table that the driver holds, many where Spark has them."""
@@ -40,9 +42,6 @@ LISTED = pa.schema(
 """A file that was found. Tasks add rows without a location: `size_bytes` counts hidden files, as a negative number files that
 lie elsewhere."""
 
-_THREADS = 16
-_LOCAL_THREADS = 2
-"""Of the disks of this machine: there is no waiting to be done, and more would only fight over the interpreter."""
 _BATCH_ROWS = 10_000
 _SHARES_A_SLOT = 8
 
@@ -88,14 +87,14 @@ def list_files(
         UnavailableError, UsageError: a part could not be listed.
     """
     if expected_count <= driver_rows:
-        threads = _LOCAL_THREADS if parse_location(root).scheme == "file" else _THREADS
+        threads = LOCAL_REQUESTS_AT_ONCE if parse_location(root).scheme == "file" else REQUESTS_AT_ONCE
         shares = storage.shares(root, threads)
         found = _listed_here(_ListTask(tuple(shares), hidden, spelling, storage), driver_rows, threads)
         if found is not None:
             return found
     session = started(spark)
     bins_count = parallelism(session) * _SHARES_A_SLOT
-    bins = balanced(storage.shares(root, bins_count), lambda share: 1, bins_count)
+    bins = balanced(storage.shares(root, bins_count), each_once, bins_count)
     tasks = [_ListTask(tuple(some), hidden, spelling, storage) for some in bins]
     return kept_listing(dataframe_from_tasks(session, tasks, _list_in_task, LISTED), driver_rows=driver_rows)
 

@@ -18,21 +18,21 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icekeep.catalog.filesystem import VERSION_AGE_KEPT_MS, VERSIONS_KEPT
+from icekeep.catalog.filesystem import CLOCK_GRAIN_MS, VERSION_AGE_KEPT_MS, VERSIONS_KEPT
 from icekeep.catalog.version_files import parse_version_name
 from icekeep.errors import IcekeepError, MissingFileError
 from icekeep.maintenance.deletion.garbage import FileKind
 from icekeep.maintenance.orphans.listing import LISTED
 from icekeep.maintenance.orphans.metadata_text import CutOffError, parse_metadata_text, unzipped
 from icekeep.maintenance.orphans.options import DEFAULT_AGE_MS
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical
+from icekeep.storage.many import REQUESTS_AT_ONCE
 
 _NAME = r"\.metadata\.json(?:\.gz)?$"
-_WHOLE_BYTES = 1 << 20
+_WHOLE_BYTES = MIB
 _HEAD_BYTES = 64 << 10
-_CLOCK_GRAIN_MS = 2_000
-_THREADS = 16
 
 _UUID_AT_HEAD = re.compile(rb'\s*\{\s*(?:"format-version"\s*:\s*\d+\s*,\s*)?"table-uuid"\s*:\s*"([0-9A-Fa-f-]{36})"')
 """As all known writers begin; where a file begins otherwise it is read whole."""
@@ -96,7 +96,7 @@ class Sorter(msgspec.Struct, frozen=True, kw_only=True):
         is_metadata = pc.match_substring_regex(files["location"], _NAME)
         if is_metadata.true_count:
             described = files.select(["location", "size_bytes", "modified_ms"]).filter(is_metadata).to_pylist()
-            with ThreadPoolExecutor(min(_THREADS, len(described))) as pool:
+            with ThreadPoolExecutor(min(REQUESTS_AT_ONCE, len(described))) as pool:
                 answers = [*pool.map(lambda file: self._judged(**file), described)]
             kinds = pc.replace_with_mask(kinds, is_metadata, pa.array([kind.value for kind, _ in answers]))
             told = pa.array([reason for _, reason in answers], pa.string())
@@ -144,7 +144,7 @@ class Sorter(msgspec.Struct, frozen=True, kw_only=True):
 
     def _read(self, location: str, size_bytes: int | None, modified_ms: int | None) -> "_Document":
         # What came before the current file cannot descend from it: of that only the table's id matters, which comes first.
-        may_descend = modified_ms is None or modified_ms >= self.head_ms - _CLOCK_GRAIN_MS
+        may_descend = modified_ms is None or modified_ms >= self.head_ms - CLOCK_GRAIN_MS
         if not may_descend and size_bytes is not None and size_bytes > _WHOLE_BYTES:
             with self.storage.open(location) as stream:
                 match = _UUID_AT_HEAD.match(unzipped(stream.read(_HEAD_BYTES)))

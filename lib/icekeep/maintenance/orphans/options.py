@@ -11,8 +11,9 @@ import msgspec
 
 from icekeep.errors import OptionError, UnsupportedError, UsageError
 from icekeep.maintenance.deletion.clock import SKEW_MAX_MS
-from icekeep.maintenance.deletion.options import DAY_MS, OrphanOptions
+from icekeep.maintenance.deletion.options import OrphanOptions
 from icekeep.spec.times import Moment, moment_ms
+from icekeep.spec.units import DAY_MS, HOUR_MS
 
 DEFAULT_AGE_MS = 3 * DAY_MS
 FLOOR_AGE_MS = DAY_MS
@@ -20,8 +21,6 @@ FLOOR_AGE_MS = DAY_MS
 
 DRIVER_ROWS = 1_500_000
 """So many files are held on the driver, some 250 MB; above that nothing is that grows with the number of files."""
-
-EQUAL_SCHEMES: Mapping[str, str] = {"s3n,s3a": "s3"}
 
 
 class PrefixMismatchMode(StrEnum):
@@ -32,7 +31,7 @@ class PrefixMismatchMode(StrEnum):
 
 
 class Spelling(msgspec.Struct, frozen=True):
-    """Schemes and authorities that mean the same store, each with the one that stands for it."""
+    """Schemes and authorities that mean the same store beyond those of `storage.stores`, each with the one that stands for it."""
 
     schemes: Mapping[str, str]
     authorities: Mapping[str, str]
@@ -57,13 +56,14 @@ def mismatch_mode(text: str) -> PrefixMismatchMode:
 
 
 def spelling(equal_schemes: Mapping[str, str] | None, equal_authorities: Mapping[str, str] | None) -> Spelling:
-    """The given maps, keys taken apart at their commas; what is given about schemes adds to the default.
+    """The given maps, keys taken apart at their commas.
 
-    >>> spelling({"s3b , s3c": "s3"}, {"old:8020,older": "new"}).schemes["s3a"]
-    's3'
+    >>> spelling({"s3b , s3c": "s3"}, None).schemes
+    {'s3b': 's3', 's3c': 's3'}
     """
-    schemes = _flattened("equal_schemes", EQUAL_SCHEMES) | _flattened("equal_schemes", equal_schemes or {})
-    return Spelling(schemes, _flattened("equal_authorities", equal_authorities or {}))
+    return Spelling(
+        _flattened("equal_schemes", equal_schemes or {}), _flattened("equal_authorities", equal_authorities or {})
+    )
 
 
 def eligible_before_ms(older_than: Moment | None, now_ms: int) -> int:
@@ -83,7 +83,7 @@ def eligible_before_ms(older_than: Moment | None, now_ms: int) -> int:
     # An age of exactly a day was turned into a moment by our clock; the store's may be a little behind.
     if before_ms - newest_ms > SKEW_MAX_MS:
         raise UsageError(
-            f"older_than is {(now_ms - before_ms) / 3_600_000:.1f} hours ago, and files that young may be those of a writer "
+            f"older_than is {(now_ms - before_ms) / HOUR_MS:.1f} hours ago, and files that young may be those of a writer "
             "that has not committed yet; give an age of 24h or more",
             older_than=before_ms,
         )

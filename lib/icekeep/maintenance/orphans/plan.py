@@ -5,7 +5,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT, Listener
 from icekeep.maintenance.deletion.garbage import FilesOfKind
-from icekeep.maintenance.deletion.options import DAY_MS, trash_days
+from icekeep.maintenance.deletion.options import trash_days
 from icekeep.maintenance.deletion.writing import ClassifiedGarbage, PlanDraft, classify_files
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.candidates import Candidates, KeptFiles, find_candidates
@@ -13,6 +13,7 @@ from icekeep.maintenance.orphans.comparing import Conflict
 from icekeep.maintenance.orphans.options import Search
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
+from icekeep.spec.units import DAY_MS
 from icekeep.storage.locations import parse_location
 
 

@@ -30,8 +30,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys
-
-_THREADS = 16
+from icekeep.storage.many import REQUESTS_AT_ONCE
 
 
 class Reached(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,5 +166,5 @@ def _statistics_of_the_log(metadata: TableMetadata, storage: Storage) -> list[st
         return [file.statistics_path for file in files if file.statistics_path]
 
     locations = [entry.metadata_file for entry in metadata.metadata_log]
-    with ThreadPoolExecutor(min(_THREADS, max(1, len(locations)))) as pool:
+    with ThreadPoolExecutor(min(REQUESTS_AT_ONCE, max(1, len(locations)))) as pool:
         return [location for some in pool.map(named, locations) for location in some]

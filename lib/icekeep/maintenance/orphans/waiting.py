@@ -19,9 +19,9 @@ from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks, parallelism
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys, path_keys
+from icekeep.storage.many import REQUESTS_AT_ONCE
 
 _DRIVER_FILES = 200_000
-_THREADS = 16
 _KEYS = pa.schema([pa.field("path_key", pa.int64(), nullable=False)])
 
 
@@ -77,7 +77,7 @@ def _plans(table: Table) -> Iterator[DeletionPlan]:
 
 
 def _keys_of(parts: list[PlanPart], storage: Storage) -> Keys:
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
         found = [*pool.map(lambda part: _read(part, storage), parts)]
     return np.unique(np.concatenate([np.empty(0, np.int64), *found]))
 

@@ -14,7 +14,6 @@ from icekeep.commit.changes.rewrite_deletes import AddedDeletes, NamedFile
 from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.events import Listener, StepAdvanced
 from icekeep.formats.deletes.rewrite_positions import DeletesOutcome, DeletesTask, rewrite_deletes
-from icekeep.formats.write_options import MIB
 from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.group_commits import FailedGroup
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
@@ -24,6 +23,7 @@ from icekeep.planning.spark.tasks import attempt_id, run_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.applicability import PathDigest, sequence_number
 from icekeep.spec.manifests.structs import DataFile
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 from icekeep.storage.stopping import stopping
 

@@ -2,44 +2,17 @@
 
 from collections.abc import Mapping
 
-from msgspec import field
-
-from icekeep.formats.write_options import MIB
-from icekeep.maintenance.compaction.options import (
-    FileSizes,
-    JobOrder,
-    NotNegative,
-    Positive,
-    RewriteDataFilesOptions,
-    file_sizes,
-)
-from icekeep.maintenance.options import Options
+from icekeep.maintenance.file_sizes import FileSizes, file_sizes
+from icekeep.maintenance.rewrite_options import RewriteOptions
 from icekeep.spec.table_properties import whole_number
+from icekeep.spec.units import MIB
 
 _TARGET = "write.delete.target-file-size-bytes"
 _TARGET_DEFAULT = 64 * MIB
 
 
-class RewritePositionDeletesOptions(Options, frozen=True, kw_only=True):
-    """What to rewrite and how; sizes in bytes. `None` means that the default depends on the table or another option.
-
-    On tables of format version 3 sizes and `min-input-files` choose nothing: each position delete file becomes vectors.
-    """
-
-    target_file_size_bytes: Positive | None = field(name="target-file-size-bytes", default=None)
-    min_file_size_bytes: NotNegative | None = field(name="min-file-size-bytes", default=None)
-    max_file_size_bytes: Positive | None = field(name="max-file-size-bytes", default=None)
-    min_input_files: Positive = field(name="min-input-files", default=5)
-    rewrite_all: bool = field(name="rewrite-all", default=False)
-    max_file_group_size_bytes: Positive = field(name="max-file-group-size-bytes", default=107_374_182_400)
-    max_file_group_input_files: Positive = field(name="max-file-group-input-files", default=2**63 - 1)
-    rewrite_job_order: JobOrder = field(name="rewrite-job-order", default="none")
-    max_concurrent_file_group_rewrites: Positive = field(name="max-concurrent-file-group-rewrites", default=5)
-    partial_progress_enabled: bool = field(name="partial-progress.enabled", default=False)
-    partial_progress_max_commits: Positive = field(name="partial-progress.max-commits", default=10)
-    partial_progress_max_failed_commits: NotNegative | None = field(
-        name="partial-progress.max-failed-commits", default=None
-    )
+class RewritePositionDeletesOptions(RewriteOptions, frozen=True, kw_only=True):
+    """On tables of format version 3 sizes and `min-input-files` choose nothing: each position delete file becomes vectors."""
 
 
 def delete_file_sizes(options: RewritePositionDeletesOptions, properties: Mapping[str, str]) -> FileSizes:
@@ -47,12 +20,7 @@ def delete_file_sizes(options: RewritePositionDeletesOptions, properties: Mappin
 
     Raises:
         OptionError: not `min < target < max`.
-        UsageError: the property is no size.
+        PropertyError: the property is no size.
     """
     target = whole_number(properties, _TARGET, _TARGET_DEFAULT, least=1)
-    given = RewriteDataFilesOptions(
-        target_file_size_bytes=options.target_file_size_bytes,
-        min_file_size_bytes=options.min_file_size_bytes,
-        max_file_size_bytes=options.max_file_size_bytes,
-    )
-    return file_sizes(given, target)
+    return file_sizes(options, target)

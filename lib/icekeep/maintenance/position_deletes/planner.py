@@ -12,16 +12,17 @@ import msgspec
 
 from icekeep.commit.manifest_writer import refuse_unknown_transforms
 from icekeep.formats.deletes.options import Granularity, delete_granularity
-from icekeep.maintenance.compaction.options import FileSizes
-from icekeep.maintenance.compaction.packing import expected_output_files
+from icekeep.maintenance.file_sizes import FileSizes, expected_output_files
 from icekeep.maintenance.position_deletes.candidates import Candidate, Partition, PositionDeletes, position_deletes
 from icekeep.maintenance.position_deletes.options import (
     RewritePositionDeletesOptions,
     delete_file_sizes,
 )
 from icekeep.maintenance.position_deletes.plan import DeleteGroup, DeletesPlan
+from icekeep.maintenance.rewrite_options import in_job_order
 from icekeep.planning.scan.plan import Scan
 from icekeep.planning.spark.source import SparkSource
+from icekeep.spec.bins import packed
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
 
@@ -64,7 +65,7 @@ def plan(scan: Scan, spark: SparkSource, options: RewritePositionDeletesOptions,
     if snapshot is None:
         return planned
     deletes = position_deletes(scan, spark)
-    wanted = in_job_order(groups_of(deletes, rules), options)
+    wanted = groups_of(deletes, rules)
     refuse_unknown_transforms({spec_id for (spec_id, _), _ in wanted}, metadata.specs_by_id)
     groups = tuple(_numbered(wanted, deletes, metadata, rules))
     return msgspec.structs.replace(
@@ -86,24 +87,15 @@ def group_rules(metadata: TableMetadata, options: RewritePositionDeletesOptions)
 
 
 def groups_of(deletes: PositionDeletes, rules: GroupRules) -> list[tuple[Partition, list[Candidate]]]:
-    """The files of each group, in the order of their partitions; those that seem to be dangling go by themselves."""
-    groups = []
+    """The files of each group, in the order that options ask for; those that seem to be dangling go by themselves."""
+    groups: list[tuple[Partition, list[Candidate]]] = []
     for partition, files in deletes.by_partition.items():
         idle, others = [one for one in files if one.is_idle], [one for one in files if not one.is_idle]
         groups += [(partition, some) for some in _bins(idle, rules)]
         groups += [(partition, some) for some in _bins(_asking(others, rules), rules) if _is_worth_it(some, rules)]
-    return groups
-
-
-def in_job_order(
-    groups: list[tuple[Partition, list[Candidate]]], options: RewritePositionDeletesOptions
-) -> list[tuple[Partition, list[Candidate]]]:
-    """Groups in the order in which they are to be rewritten: by the bytes or the number of their files."""
-    what, _, direction = options.rewrite_job_order.partition("-")
-    if what == "none":
-        return groups
-    measure = _bytes_of if what == "bytes" else len
-    return sorted(groups, key=lambda group: measure(group[1]), reverse=direction == "desc")
+    return in_job_order(
+        groups, rules.options.rewrite_job_order, lambda group: _bytes_of(group[1]), lambda group: len(group[1])
+    )
 
 
 def content_bytes(file: DataFile) -> int:
@@ -187,17 +179,8 @@ def _bins(files: list[Candidate], rules: GroupRules) -> Iterator[list[Candidate]
     ordered = sorted(files, key=lambda one: (_first_path(one), one.file.file_path))
     items = _clusters(ordered) if rules.makes_vectors else [[one] for one in ordered]
     max_bytes, max_files = rules.options.max_file_group_size_bytes, rules.options.max_file_group_input_files
-    pending: list[Candidate] = []
-    pending_bytes = 0
-    for item in items:
-        item_bytes = _bytes_of(item)
-        if pending and (pending_bytes + item_bytes > max_bytes or len(pending) + len(item) > max_files):
-            yield pending
-            pending, pending_bytes = [], 0
-        pending += item
-        pending_bytes += item_bytes
-    if pending:
-        yield pending
+    for some in packed(items, (_bytes_of, max_bytes), (len, max_files)):
+        yield [one for item in some for one in item]
 
 
 def _clusters(ordered: list[Candidate]) -> list[list[Candidate]]:

@@ -9,9 +9,10 @@ import numpy as np
 from icekeep.commit.file_sets import ReadFile
 from icekeep.formats.deletes.options import Granularity
 from icekeep.formats.deletes.rewrite_positions import DeleteSource, DeletesTask
-from icekeep.maintenance.compaction.options import FileSizes
+from icekeep.maintenance.file_sizes import FileSizes
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.spec.applicability import sequence_number
+from icekeep.spec.bins import cut_evenly
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
 
@@ -87,10 +88,8 @@ def _cuts(group: DeleteGroup) -> list[str]:
     for file in files:
         start, end = _span(file.referenced_data_file, paths)
         rows[start:end] += file.record_count / max(1, end - start)
-    upto = np.cumsum(rows)
-    shares = upto[-1] * np.arange(1, group.tasks_count) / group.tasks_count
-    places = np.unique(np.searchsorted(upto, shares) + 1)
-    return [paths[place] for place in places.tolist() if place < len(paths)]
+    numbers = range(len(paths))
+    return [paths[some[0]] for some in cut_evenly(numbers, rows.tolist().__getitem__, group.tasks_count)[1:]]
 
 
 def _span(path: str | None, paths: Sequence[str]) -> tuple[int, int]:

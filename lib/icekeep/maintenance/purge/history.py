@@ -23,8 +23,7 @@ from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical
-
-_THREADS = 16
+from icekeep.storage.many import REQUESTS_AT_ONCE
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +45,7 @@ def read_history(table: Table) -> History:
     locations = {canonical(table.metadata_location): table.metadata_location}
     unreadable: list[str] = []
     newest = [table.metadata]
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
         while newest:
             named = {canonical(e.metadata_file): e.metadata_file for one in newest for e in one.metadata_log}
             fresh = [location for key, location in named.items() if key not in locations]

@@ -20,7 +20,6 @@ from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier
 from icekeep.maintenance.deletion.garbage import FileKind
 from icekeep.maintenance.deletion.looks import DroppedLook
 from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
-from icekeep.maintenance.deletion.options import DAY_MS
 from icekeep.maintenance.deletion.plans import (
     BEFORE,
     DROPPED,
@@ -37,6 +36,7 @@ from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import OWN_DIRECTORY, metadata_directory
 from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.spec.units import DAY_MS
 from icekeep.storage.base import DeleteStatus
 from icekeep.storage.locations import canonical
 

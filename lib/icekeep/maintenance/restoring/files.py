@@ -13,12 +13,13 @@ from icekeep.maintenance.deletion.claims import Claim
 from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_part, trash_location
 from icekeep.maintenance.restoring.looking import seen
 from icekeep.runtime import Runtime
+from icekeep.spec.units import MIB
 from icekeep.storage.base import FileInfo, MoveStatus, Storage
 
 STEP = "bringing files back"
 
 _MOVES_AT_ONCE = 10_000
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = MIB
 
 
 class _File(msgspec.Struct, frozen=True):

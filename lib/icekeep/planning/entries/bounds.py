@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.spec.types import STRING, DecimalType, FixedType, PrimitiveType, Type
-from icekeep.spec.values import DAY_SECONDS, INTEGER_WIDTHS, TICKS_PER_SECOND, value_to_bytes
+from icekeep.spec.units import DAY_SECONDS, MAX_LONG
+from icekeep.spec.values import INTEGER_WIDTHS, TICKS_PER_SECOND, value_to_bytes
 
 _Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 _DECIMAL_WIDTH = 32
@@ -72,7 +73,7 @@ def _integers(bounds: pa.BinaryArray, name: str) -> pa.Array:
         before = raw.view("<i4")[:, 0].astype(np.int64)
         # A bound of four bytes was written when the column was still an int or a date.
         scale = 1 if name == "long" else DAY_SECONDS * TICKS_PER_SECOND[name]
-        in_range = np.abs(before) <= (2**63 - 1) // scale
+        in_range = np.abs(before) <= MAX_LONG // scale
         numbers[at], known[at] = np.where(in_range, before, 0) * scale, in_range
     return pa.array(numbers, mask=~known)
 

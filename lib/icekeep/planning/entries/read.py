@@ -18,16 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 from icekeep.planning.entries.decode import Decoded, DecodeTask, EntryFilter, ManifestsTask, decode, entries_schema
 from icekeep.planning.manifests.reader import ManifestDecoder, chosen_decoder
 from icekeep.planning.spark.source import SparkSource, started
-from icekeep.planning.spark.tasks import (
-    arrow_dataframe,
-    balanced,
-    dataframe_from_tasks,
-    parallelism,
-    run_tasks,
-)
+from icekeep.planning.spark.tasks import arrow_dataframe, dataframe_from_tasks, parallelism, run_tasks
+from icekeep.spec.bins import balanced, packed
 from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import parse_location
+from icekeep.storage.many import REQUESTS_AT_ONCE
 
 F = TypeVar("F", bound="Fold")
 R = TypeVar("R")
@@ -39,10 +36,9 @@ DRIVER_ENTRIES_COUNT = 200_000
 DRIVER_FOLD_ENTRIES_COUNT = 2_000_000
 """The same where only a fold of them is wanted: no row is kept, and Spark takes seconds to begin."""
 
-_TASK_BYTES = 32 << 20
-_CHUNK_BYTES = 5 << 20
+_TASK_BYTES = 32 * MIB
+_CHUNK_BYTES = 5 * MIB
 _MIN_ENTRY_BYTES = 50
-_REMOTE_THREADS = 16
 
 
 class ReadingPlace(StrEnum):
@@ -151,7 +147,7 @@ def folded(
         manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=chosen.decoder
     )
     session = None if chosen.place is ReadingPlace.DRIVER else started(spark)
-    some = [*manifest_chunks(whole.manifests)] if session is None else manifest_shares(whole.manifests, session)
+    some = [*manifest_chunks(whole.manifests)] if session is None else manifests_by_task(whole.manifests, session)
     folding = _Folding(msgspec.structs.replace(whole, manifests=()), new)
     threads = threads_count(manifest.manifest_path for manifest in whole.manifests)
     parts, errors = run_tasks(session, some, _fold, folding, step="reading manifests", threads=threads)
@@ -171,15 +167,15 @@ class _Folding(msgspec.Struct, frozen=True):
 
 
 def shares(whole: DecodeTask, spark: SparkSession) -> list[DecodeTask]:
-    """The same work in parts, one for each Spark task, balanced by the bytes of the manifests."""
-    return [msgspec.structs.replace(whole, manifests=some) for some in manifest_shares(whole.manifests, spark)]
+    """The same work in parts, one for each Spark task."""
+    return [msgspec.structs.replace(whole, manifests=tuple(some)) for some in manifests_by_task(whole.manifests, spark)]
 
 
-def manifest_shares(manifests: Sequence[ManifestFile], spark: SparkSession) -> list[tuple[ManifestFile, ...]]:
-    """The manifests of each Spark task, balanced by their bytes."""
+def manifests_by_task(manifests: Sequence[ManifestFile], spark: SparkSession) -> list[list[ManifestFile]]:
+    """The manifests that each Spark task reads, balanced by their bytes: a task a slot, more where there is much to read."""
     total_bytes = sum(m.manifest_length for m in manifests)
-    bins_count = max(parallelism(spark), total_bytes // _TASK_BYTES)
-    return [*map(tuple, balanced(manifests, lambda m: m.manifest_length, min(bins_count, max(1, len(manifests)))))]
+    bins_count = min(max(parallelism(spark), total_bytes // _TASK_BYTES), len(manifests))
+    return balanced(manifests, lambda m: m.manifest_length, bins_count)
 
 
 def _held(whole: DecodeTask) -> pa.Table:
@@ -195,9 +191,9 @@ def _rows_of(task: DecodeTask) -> list[pa.RecordBatch]:
     return list(_decoded_rows(task))
 
 
-def _fold(manifests: tuple[ManifestFile, ...], folding: _Folding) -> Any:
+def _fold(manifests: Sequence[ManifestFile], folding: _Folding) -> Any:
     fold = folding.new()
-    for decoded in decode(msgspec.structs.replace(folding.decode, manifests=manifests)):
+    for decoded in decode(msgspec.structs.replace(folding.decode, manifests=tuple(manifests))):
         fold.add(decoded)
     return fold
 
@@ -218,22 +214,13 @@ def threads_count(locations: Iterable[str]) -> int:
     """How many threads read or write files at once: as many as there are processors, more where they mostly wait."""
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if any(parse_location(location).scheme != "file" for location in locations):
-        return max(threads, _REMOTE_THREADS)
+        return max(threads, REQUESTS_AT_ONCE)
     return threads
 
 
 def manifest_chunks(manifests: Iterable[ManifestFile]) -> Iterator[tuple[ManifestFile, ...]]:
     """Neighbours of some megabytes together: little enough to be dealt out evenly, enough for small ones to go together."""
-    chunk: list[ManifestFile] = []
-    size_bytes = 0
-    for manifest in manifests:
-        if chunk and size_bytes + manifest.manifest_length > _CHUNK_BYTES:
-            yield tuple(chunk)
-            chunk, size_bytes = [], 0
-        chunk.append(manifest)
-        size_bytes += manifest.manifest_length
-    if chunk:
-        yield tuple(chunk)
+    return map(tuple, packed(manifests, (lambda m: m.manifest_length, _CHUNK_BYTES)))
 
 
 def _entries_count(manifest: ManifestFile) -> int:

@@ -16,9 +16,10 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.spec.avro import AvroHeader, read_blocks, without_logical_types, write_header
+from icekeep.spec.units import MIB
 
 BATCH_RECORDS = 1 << 13
-_BATCH_BYTES = 64 << 20
+_BATCH_BYTES = 64 * MIB
 _SYNC = b"icekeep: a block"
 _MORE_THAN_ANY = 1 << 40
 """DataFusion stops at the end of a block's bytes by itself; at the end of its count, with bytes left, it hangs."""

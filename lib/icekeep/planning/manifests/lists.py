@@ -8,7 +8,6 @@ the snapshot's summary keeps.
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import TypeAlias
 
 import msgspec
@@ -24,13 +23,16 @@ from icekeep.planning.slow_reads import note_slow_read
 from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import parallelism, run_tasks
 from icekeep.spec.avro import AvroHeader, read_header
+from icekeep.spec.bins import cut_evenly, each_once
 from icekeep.spec.manifests.decode import read_manifest_list
 from icekeep.spec.manifests.inspection import inspect_manifest
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.snapshots import Snapshot
+from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys, location_keys
 from icekeep.storage.locations import canonical, parse_location
+from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE
 
 __all__ = ["DRIVER_ROWS_COUNT", "ListedManifests", "listed_manifests"]
 
@@ -42,8 +44,8 @@ _LIST_ROWS, _REMOTE_LIST_ROWS = 100, 1_000
 
 _MIN_TASK_LISTS = 250
 _BUNDLE_LISTS = 128
-_BUNDLE_BYTES = 4 << 20
-_LOCAL_THREADS, _REMOTE_THREADS = 2, 32
+_BUNDLE_BYTES = 4 * MIB
+_REMOTE_THREADS = 32
 
 _TOTALS = {ManifestContent.DATA: "total-data-files", ManifestContent.DELETES: "total-delete-files"}
 _KINDS = {ManifestContent.DATA: "data files", ManifestContent.DELETES: "delete files"}
@@ -157,11 +159,10 @@ def _are_local(lists: Iterable[_List]) -> bool:
     return all(parse_location(one.location).scheme == "file" for one in lists)
 
 
-def _dealt(lists: Sequence[_List], bins_count: int) -> Iterator[Sequence[_List]]:
+def _dealt(lists: Sequence[_List], bins_count: int) -> list[Sequence[_List]]:
     """Neighbours stay together, since they name the same manifests."""
     bins_count = max(1, min(bins_count, len(lists) // _MIN_TASK_LISTS))
-    bounds = [len(lists) * hand // bins_count for hand in range(bins_count + 1)]
-    return (lists[begin:end] for begin, end in pairwise(bounds))
+    return cut_evenly(lists, each_once, bins_count)
 
 
 def _read_share(lists: tuple[_List, ...], reading: _Reading) -> ListedManifests:
@@ -206,7 +207,7 @@ class _ListReader:
         """Read lists, some megabytes at a time; the next ones are fetched meanwhile."""
         bundles = [lists[start : start + _BUNDLE_LISTS] for start in range(0, len(lists), _BUNDLE_LISTS)]
         # Most of the time of a thread that reads from afar is waiting.
-        pool = ThreadPoolExecutor(_LOCAL_THREADS if _are_local(lists) else _REMOTE_THREADS)
+        pool = ThreadPoolExecutor(LOCAL_REQUESTS_AT_ONCE if _are_local(lists) else _REMOTE_THREADS)
         try:
             fetched = deque(pool.map(self._fetched, bundle) for bundle in bundles[:1])
             for number, bundle in enumerate(bundles):

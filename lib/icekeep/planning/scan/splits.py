@@ -1,17 +1,17 @@
 """Splits of data files and their packing into tasks, as the table properties `read.split.*` ask. Pure.
 
-files -> splits (`file_splits`) -> bins of about one size (`pack_splits`) -> neighbours put together again
+files -> splits (`file_splits`) -> bins of about one size (`bins.packed`) -> neighbours put together again
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Generic, TypeVar
 
 import msgspec
 
+from icekeep.spec.bins import packed
 from icekeep.spec.table_properties import boolean_property, whole_number
-
-MIB = 1024 * 1024
+from icekeep.spec.units import MIB
 
 _SPLITTABLE_FORMATS = ("parquet", "orc", "avro")
 _MIN_ADAPTED_BYTES = 16 * MIB
@@ -58,7 +58,7 @@ def read_options(properties: Mapping[str, str]) -> ReadOptions:
     """Read the table properties `read.split.*`.
 
     Raises:
-        UsageError: a property has a value that it cannot take.
+        PropertyError: a property has a value that it cannot take.
     """
     default = ReadOptions()
     return ReadOptions(
@@ -91,8 +91,8 @@ def split_tasks(
     def weight(split: Split[T]) -> int:
         return split_weight(split.length, split.of.deletes_bytes, split.of.deletes_count, options.open_file_cost_bytes)
 
-    for packed in pack_splits(splits, weight, target, options.planning_lookback):
-        yield merged_splits(packed)
+    for some in packed(splits, (weight, target), lookback=options.planning_lookback, heaviest_first=True):
+        yield merged_splits(some)
 
 
 def adapted_target_size(options: ReadOptions, scan_bytes: int, parallelism: int) -> int:
@@ -137,41 +137,6 @@ def split_weight(length: int, deletes_bytes: int, deletes_count: int, open_file_
     return max(length + deletes_bytes, (1 + deletes_count) * open_file_cost)
 
 
-def pack_splits(
-    items: Iterable[T],
-    weight: Callable[[T], int],
-    target: int,
-    lookback: int,
-    *,
-    largest_bin_first: bool = True,
-) -> Iterator[list[T]]:
-    """Fill bins up to a target weight, each item into the first open bin that has room for it.
-
-    At most `lookback` bins are open; one more closes the heaviest of them, the first of these, or the oldest. An item above
-    the target has a bin of its own. Items keep their order within a bin.
-
-    Args:
-        largest_bin_first: close the heaviest bin rather than the oldest.
-
-    >>> list(pack_splits([4, 5, 2, 3, 9], lambda n: n, 8, 2))
-    [[9], [4, 2], [5, 3]]
-    """
-    bins: list[_Bin[T]] = []
-    for item in items:
-        size = weight(item)
-        found = next((b for b in bins if b.weight + size <= target), None)
-        if found is None:
-            found = _Bin([], 0)
-            bins.append(found)
-        found.items.append(item)
-        found.weight += size
-        if len(bins) > lookback:
-            closed = max(range(len(bins)), key=lambda i: bins[i].weight) if largest_bin_first else 0
-            yield bins.pop(closed).items
-    for rest in bins:
-        yield rest.items
-
-
 def merged_splits(splits: Iterable[Split[T]]) -> list[Split[T]]:
     """Splits of one file that follow and touch one another, as one."""
     merged: list[Split[T]] = []
@@ -182,11 +147,6 @@ def merged_splits(splits: Iterable[Split[T]]) -> list[Split[T]]:
         else:
             merged.append(split)
     return merged
-
-
-class _Bin(msgspec.Struct, Generic[T]):
-    items: list[T]
-    weight: int
 
 
 def _are_true(offsets: Sequence[int], file_size_in_bytes: int) -> bool:

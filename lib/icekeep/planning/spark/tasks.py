@@ -331,17 +331,6 @@ def max_task_failures(spark: SparkSession) -> int:
     return int(spark.sparkContext.getConf().get("spark.task.maxFailures", "4"))
 
 
-def balanced(items: Iterable[P], weight: Callable[[P], int], bins_count: int) -> list[list[P]]:
-    """Share items out to at most so many bins of about one weight: the heaviest first, each to the lightest; none is empty."""
-    bins: list[list[P]] = [[] for _ in range(bins_count)]
-    totals = [0] * bins_count
-    for item in sorted(items, key=weight, reverse=True):
-        lightest = min(range(bins_count), key=totals.__getitem__)
-        bins[lightest].append(item)
-        totals[lightest] += weight(item)
-    return [some for some in bins if some]
-
-
 def hash_keys(parts: int) -> tuple[int, ...]:
     """For each of so many partitions of a shuffle by one column a number (int) that Spark's hash partitioning sends there."""
     places: dict[int, int] = {}

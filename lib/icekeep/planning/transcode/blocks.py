@@ -62,7 +62,7 @@ def fast_packer(codec: str, level: int | None) -> Packer:
         codec, level: properties `write.manifest.compression-codec` and `write.manifest.compression-level`.
 
     Raises:
-        OptionError: there is no such codec or level.
+        UnsupportedError: there is no such codec or level.
     """
     name, pack = manifest_packer(codec, level)
     if name != "deflate" or level is not None:

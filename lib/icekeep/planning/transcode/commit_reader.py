@@ -8,7 +8,8 @@ from pyspark.sql import SparkSession
 from icekeep.commit.filtering import FilterManifests, Gathering, Identity, Share, identity
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.planning.spark.source import SparkSource, started
-from icekeep.planning.spark.tasks import attempt_id, balanced, parallelism, run_tasks
+from icekeep.planning.spark.tasks import attempt_id, parallelism, run_tasks
+from icekeep.spec.bins import balanced
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.base import Storage
 

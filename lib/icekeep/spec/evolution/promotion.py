@@ -20,7 +20,8 @@ from icekeep.spec.types import (
     StructType,
     Type,
 )
-from icekeep.spec.values import DAY_SECONDS, INTEGER_WIDTHS, TICKS_PER_SECOND, value_from_json, value_to_json
+from icekeep.spec.units import DAY_SECONDS
+from icekeep.spec.values import INTEGER_WIDTHS, TICKS_PER_SECOND, value_from_json, value_to_json
 
 _PROMOTIONS: tuple[tuple[Type, Type], ...] = ((INT, LONG), (FLOAT, DOUBLE))
 _PROMOTIONS_SINCE_V3: tuple[tuple[Type, Type], ...] = ((DATE, TIMESTAMP), (DATE, TIMESTAMP_NS))

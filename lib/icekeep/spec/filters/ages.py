@@ -2,7 +2,9 @@
 
 import re
 
-_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+from icekeep.spec.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+
+UNITS_MS = {"s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS, "w": 7 * DAY_MS}
 AGE = re.compile(r"([0-9]{1,9})([smhdw])")
 """What an age looks like."""
 
@@ -16,4 +18,4 @@ def age_ms(text: str) -> int:
     match = AGE.fullmatch(text)
     if match is None:
         raise ValueError("an age is a whole number with s, m, h, d or w, as in 30m or 7d")
-    return int(match[1]) * _UNITS_MS[match[2]]
+    return int(match[1]) * UNITS_MS[match[2]]

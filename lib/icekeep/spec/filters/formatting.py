@@ -22,8 +22,8 @@ from icekeep.spec.filters.expressions import (
     Predicate,
     chain,
 )
-from icekeep.spec.filters.lexing import RESERVED_WORDS
 from icekeep.spec.filters.literals import DateLiteral, Moment, TimestampLiteral
+from icekeep.spec.filters.parsing import RESERVED_WORDS
 from icekeep.spec.types import PrimitiveType, Type
 from icekeep.spec.values import value_to_text
 

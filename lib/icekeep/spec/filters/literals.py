@@ -18,8 +18,8 @@ from icekeep.errors import ExpressionError
 from icekeep.spec.iso8601 import format_date, format_timestamp, parse_date, parse_time, parse_timestamp
 from icekeep.spec.numbers import decimal_from_unscaled, to_single
 from icekeep.spec.types import DecimalType, NestedField, PrimitiveType, Type
+from icekeep.spec.units import DAY_MS, DAY_SECONDS, SECOND_MS
 from icekeep.spec.values import (
-    DAY_SECONDS,
     INTEGER_WIDTHS,
     MICROS_PER_SECOND,
     NANOS_PER_SECOND,
@@ -28,8 +28,6 @@ from icekeep.spec.values import (
     read_uuid,
     require_length,
 )
-
-_MS_PER_SECOND = 1000
 
 
 class DateLiteral(msgspec.Struct, frozen=True):
@@ -57,7 +55,7 @@ class Moment(msgspec.Struct, frozen=True):
     epoch_ms: int
 
     def __str__(self) -> str:
-        return f"TIMESTAMP '{_timestamp(self.epoch_ms, _MS_PER_SECOND)}'"
+        return f"TIMESTAMP '{_timestamp(self.epoch_ms, SECOND_MS)}'"
 
 
 class LiteralPosition(msgspec.Struct, frozen=True):
@@ -164,7 +162,7 @@ def _count_days(_: PrimitiveType, literal: Any) -> _Count:
         case DateLiteral(days=days):
             return days, False
         case Moment(epoch_ms=epoch_ms):
-            return epoch_ms // (DAY_SECONDS * _MS_PER_SECOND), False
+            return epoch_ms // DAY_MS, False
         case TimestampLiteral():
             raise ValueError("a date is compared with dates; write DATE '2026-01-31'")
     return parse_date(_text(literal)), False
@@ -175,7 +173,7 @@ def _count_ticks(type_: PrimitiveType, literal: Any) -> _Count:
         case DateLiteral(days=days):
             nanos, zoned = days * DAY_SECONDS * NANOS_PER_SECOND, False
         case Moment(epoch_ms=epoch_ms):
-            nanos, zoned = epoch_ms * (NANOS_PER_SECOND // _MS_PER_SECOND), False
+            nanos, zoned = epoch_ms * (NANOS_PER_SECOND // SECOND_MS), False
         case TimestampLiteral(nanos=nanos, zoned=zoned):
             pass
         case _:

@@ -6,6 +6,7 @@ quote is doubled within its kind. The text becomes a tree of `Predicate` and nev
 here and nothing is executed.
 """
 
+import re
 from decimal import Decimal
 from typing import Any, NoReturn
 
@@ -23,11 +24,15 @@ from icekeep.spec.filters.expressions import (
     conjunction,
     disjunction,
 )
-from icekeep.spec.filters.lexing import Token, fail_at, tokenize, unquote
 from icekeep.spec.filters.literals import DateLiteral, Moment, TimestampLiteral
 from icekeep.spec.filters.patterns import read_pattern
 from icekeep.spec.iso8601 import parse_date, parse_timestamp
+from icekeep.spec.text_reader import QUOTED_NAME, SPACE, TextReader, Token, unquote
+from icekeep.spec.units import DAY_MS
 from icekeep.spec.values import NANOS_PER_SECOND, read_bytes
+
+RESERVED_WORDS = frozenset({"AND", "OR", "NOT", "IN", "IS", "NULL", "BETWEEN", "LIKE", "TRUE", "FALSE", "TODAY", "NOW"})
+"""Words that name a column only in quotes."""
 
 MAX_TEXT_LENGTH = 256 * 1024
 """How many characters a filter may have."""
@@ -40,8 +45,6 @@ MAX_NUMBER_LENGTH = 400
 
 MAX_DAYS_LENGTH = 9
 """How many digits the days before or after today may have, as those of an age."""
-
-_DAY_MS = 86_400_000
 
 
 def parse_where(text: str, moment_ms: int | None = None) -> Expression:
@@ -57,11 +60,23 @@ def parse_where(text: str, moment_ms: int | None = None) -> Expression:
         ExpressionError: the text is not a filter, or uses what the language does not have, or `today` or `now` without a
             moment; `facts` holds the `text` and the `position` of the first character that is wrong, counted from 1.
     """
-    if len(text) > MAX_TEXT_LENGTH:
-        raise ExpressionError(f"the filter has {len(text)} characters; it may have {MAX_TEXT_LENGTH}", position=1)
-    return _Parser(text, moment_ms).parse()
+    return FilterReader(text, moment_ms).parse()
 
 
+_TOKEN = re.compile(
+    rf"""
+    {SPACE}
+    | (?P<bytes>[xX]'[^']*')
+    | (?P<age>[0-9]{{1,9}}[smhdw](?!\w))
+    | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+    | (?P<name>[^\W\d]\w*)
+    | (?P<string>'(?:[^']|'')*+')
+    | {QUOTED_NAME}
+    | (?P<comparison><=|>=|<>|!=|==|[=<>])
+    | (?P<mark>[-+(),.*/%])
+    """,
+    re.VERBOSE,
+)
 _COMPARISONS = {
     "=": Operation.EQ,
     "==": Operation.EQ,
@@ -82,14 +97,13 @@ _TYPED = ("DATE", "TIMESTAMP")
 _OTHER_PATTERNS = ("ILIKE", "RLIKE", "REGEXP", "SIMILAR")
 
 
-class _Parser:
-    """Recursive descent over the tokens of one text; each method reads one rule of the grammar and moves past it."""
+class FilterReader(TextReader):
+    what, error, max_length = "filter", ExpressionError, MAX_TEXT_LENGTH
+    pattern, quotes = _TOKEN, "'\"`"
 
     def __init__(self, text: str, moment_ms: int | None) -> None:
-        self._text = text
+        super().__init__(text)
         self._moment_ms = moment_ms
-        self._tokens = tokenize(text)
-        self._index = 0
         self._literal_count = 0
 
     def parse(self) -> Expression:
@@ -99,20 +113,6 @@ class _Parser:
         if self._token.kind != "end":
             self._fail("AND, OR or the end is missing here")
         return expression
-
-    @property
-    def _token(self) -> Token:
-        return self._tokens[self._index]
-
-    @property
-    def _following(self) -> Token:
-        return self._tokens[min(self._index + 1, len(self._tokens) - 1)]
-
-    def _take(self, text: str) -> bool:
-        """Move past a keyword or a mark if it is next."""
-        found = text in (self._token.word, self._token.text)
-        self._index += found
-        return found
 
     def _disjunction(self, depth: int) -> Expression:
         terms = [self._conjunction(depth)]
@@ -233,26 +233,23 @@ class _Parser:
             self._fail(missing)
         self._count_literal()
         self._index += 1
-        return unquote(self._tokens[self._index - 1].text)
+        return unquote(self.tokens[self._index - 1].text)
 
     def _column(self) -> str:
         self._refuse_typed()
-        parts = [self._name()]
-        while self._take("."):
-            parts.append(self._name())
+        column = super()._column()
         if self._token.text == "(":
-            self._fail("functions are not supported; compare the column itself", self._tokens[self._index - 1])
-        return ".".join(parts)
+            self._fail("functions are not supported; compare the column itself", self.tokens[self._index - 1])
+        return column
 
     def _name(self) -> str:
         token = self._token
-        if not token.is_column:
-            is_meant = self._tokens[self._index - 1].text == "." or self._following.kind == "comparison"
+        if not _may_be_column(token):
+            is_meant = self.tokens[self._index - 1].text == "." or self._following.kind == "comparison"
             if token.word and is_meant:
                 self._fail(f"{token.word} is a reserved word; a column of that name stands in double quotes")
             self._fail("a column or a literal is missing here")
-        self._index += 1
-        return token.text if token.kind == "name" else unquote(token.text)
+        return super()._name()
 
     def _at_literal(self) -> bool:
         token = self._token
@@ -294,12 +291,13 @@ class _Parser:
 
     def _fail_literal(self) -> NoReturn:
         self._refuse_typed()
-        if self._token.is_column:
+        if _may_be_column(self._token):
             self._fail("a column is compared with literals only; text stands in single quotes")
         self._fail("a literal is missing here")
 
     def _refuse_typed(self) -> None:
-        if self._token.is_column and self._token.kind == "name" and self._following.kind == "string":
+        is_word = self._token.kind == "name" and _may_be_column(self._token)
+        if is_word and self._following.kind == "string":
             self._fail(f"{self._token.text} literals are not supported, DATE and TIMESTAMP are; write the text alone")
 
     def _typed(self, token: Token) -> DateLiteral | TimestampLiteral:
@@ -332,7 +330,7 @@ class _Parser:
             self._index += 1
             shift_ms = sign * self._age(is_today=is_today)
         if is_today:
-            return DateLiteral(self._moment_ms // _DAY_MS + shift_ms // _DAY_MS)
+            return DateLiteral(self._moment_ms // DAY_MS + shift_ms // DAY_MS)
         return Moment(self._moment_ms + shift_ms)
 
     def _age(self, *, is_today: bool) -> int:
@@ -341,7 +339,7 @@ class _Parser:
         if is_today and token.kind == "number" and token.text.isdigit():
             if len(token.text) > MAX_DAYS_LENGTH:
                 self._fail("the number has too many digits", token)
-            return int(self._number(token)) * _DAY_MS
+            return int(self._number(token)) * DAY_MS
         if token.kind != "age":
             self._fail(
                 "after today and a sign there is a number of days, or an age as 7d or 2w"
@@ -350,7 +348,7 @@ class _Parser:
                 token,
             )
         span_ms = age_ms(token.text)
-        if is_today and span_ms % _DAY_MS:
+        if is_today and span_ms % DAY_MS:
             self._fail("today takes whole days, as 7d or 2w; now takes any age", token)
         return span_ms
 
@@ -358,7 +356,7 @@ class _Parser:
         if self._token.kind not in ("number", "age"):
             self._fail("a number is missing here")
         self._index += 1
-        number = self._number(self._tokens[self._index - 1])
+        number = self._number(self.tokens[self._index - 1])
         return -number if token.text == "-" else number
 
     def _number(self, token: Token) -> int | Decimal:
@@ -372,5 +370,6 @@ class _Parser:
             self._fail("the number has too many digits", token)
         return int(digits) if not exponent and "." not in digits else Decimal(token.text)
 
-    def _fail(self, problem: str, token: Token | None = None) -> NoReturn:
-        fail_at(self._text, (token or self._token).start, problem)
+
+def _may_be_column(token: Token) -> bool:
+    return token.kind == "quoted" or (token.kind == "name" and token.word not in RESERVED_WORDS)

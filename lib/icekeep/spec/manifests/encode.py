@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 import msgspec
 
-from icekeep.errors import IcekeepBug, OptionError, UnsupportedError
+from icekeep.errors import IcekeepBug
 from icekeep.spec.avro import (
     avro_names,
     avro_schema,
@@ -23,7 +23,7 @@ from icekeep.spec.avro import (
     without_logical_types,
     write_header,
 )
-from icekeep.spec.avro_packing import Packer, encode_block, packer
+from icekeep.spec.avro_packing import AVRO_CODECS, Packer, encode_block, packer
 from icekeep.spec.manifests.structs import (
     DATA_FILE_FIELD_ID,
     PARTITION_FIELD_ID,
@@ -40,12 +40,10 @@ from icekeep.spec.partitioning import PartitionSpec, spec_to_json
 from icekeep.spec.schema import Schema, schema_to_json
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import ListType, MapType, StructType, Type
-
-AVRO_CODECS = {"gzip": "deflate", "snappy": "snappy", "uncompressed": "null", "zstd": "zstandard"}
-"""Values of `write.manifest.compression-codec`, and Avro's names for them."""
+from icekeep.spec.units import MIB
 
 _BLOCK_BYTES = 64 << 10
-_VERSION_1_DEFAULTS = {"block_size_in_bytes": 64 << 20}
+_VERSION_1_DEFAULTS = {"block_size_in_bytes": 64 * MIB}
 """What version 1 requires of every file although it means nothing any more."""
 
 
@@ -137,7 +135,7 @@ class ManifestBuilder:
             pack: what packs blocks so; `None`: what `avro.packer` gives.
 
         Raises:
-            OptionError: `codec` is not one of `AVRO_CODECS`, or has no such level.
+            UnsupportedError: `codec` is not one of `AVRO_CODECS`, or has no such level.
         """
         self.location = location
         self._spec, self._content, self._encoder, self._format_version = spec, content, encoder, format_version
@@ -271,7 +269,7 @@ def write_manifest_list(
     Raises:
         IcekeepBug: a manifest without a sequence number belongs to another snapshot, or one lacks counts that this
             format version requires (`inspection.completed` fills them in).
-        OptionError: `codec` is not one of `AVRO_CODECS`, or has no such level.
+        UnsupportedError: `codec` is not one of `AVRO_CODECS`, or has no such level.
     """
     struct = manifest_file_type(format_version)
     stored = _stored(struct, "manifest_file")
@@ -295,17 +293,10 @@ def manifest_packer(codec: str, level: int | None = None) -> tuple[str, Packer]:
     """Avro's name for a codec of manifests, and what packs their blocks.
 
     Raises:
-        OptionError: `codec` is not one of `AVRO_CODECS`, or has no such level.
+        UnsupportedError: `codec` is not one of `AVRO_CODECS`, or has no such level.
     """
-    name = AVRO_CODECS.get(codec.lower())
-    if name is None:
-        raise OptionError(
-            "write.manifest.compression-codec", given=codec, expected=f"one of {', '.join(sorted(AVRO_CODECS))}"
-        )
-    try:
-        return name, packer(name, level)
-    except UnsupportedError as error:
-        raise OptionError("write.manifest.compression-level", given=level, expected=error.message) from None
+    name = AVRO_CODECS.get(codec, codec)
+    return name, packer(name, level)
 
 
 def _list_metadata(snapshot: Snapshot, format_version: int) -> dict[str, bytes]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError, UnsupportedError, UsageError
+from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError, PropertyError, UnsupportedError, UsageError
 from icekeep.formats.arrow.accessors import leaf_schema
 from icekeep.formats.arrow.schema import arrow_schema, field_id
 from icekeep.formats.deletes.files import (
@@ -149,8 +149,13 @@ def test_what_the_table_says_of_delete_files_goes_before_what_it_says_of_data_fi
     }
     file = positions_of(storage, [("a", 1)], properties=properties)
     assert pq.ParquetFile(storage.open(file.file_path)).metadata.row_group(0).column(0).compression == "GZIP"
-    with pytest.raises(UsageError, match="compression-codec"):
-        positions_of(storage, [("a", 1)], properties={"write.delete.parquet.compression-codec": "x"})
+
+
+@pytest.mark.parametrize("key", ["write.parquet.compression-codec", "write.delete.parquet.compression-codec"])
+def test_a_wrong_value_is_told_by_the_property_that_has_it(storage, key):
+    with pytest.raises(PropertyError, match=f"^table property '{key}' is 'x'; set 'zstd', ") as raised:
+        positions_of(storage, [("a", 1)], properties={key: "x"})
+    assert raised.value.facts["property"] == key
 
 
 PATHS = ["memory:/a", "memory:/a/", "memory:///a", "MEMORY:/a", "memory:/ab", "memory:/%61"]

@@ -187,7 +187,7 @@ def test_metrics_of_new_files_follow_the_tables_properties(storage):
         storage, old_files(storage, EVENTS, [events(0, 9)]), EVENTS, properties=properties, sort_order=order
     )
     assert (file.value_counts, set(file.lower_bounds)) == ({1: 9, 3: 9}, {3})
-    with pytest.raises(UsageError, match="is 'some'; set none"):
+    with pytest.raises(UsageError, match="is 'some'; set 'none'"):
         rewritten(storage, (), EVENTS, properties={"write.metadata.metrics.default": "some"})
 
 

@@ -12,10 +12,11 @@ from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.errors import UnsupportedError
 from icekeep.maintenance.compaction.candidates import HAS_BAD_SIZE, HAS_MANY_DELETES, reasons_of_few
-from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions, file_sizes
+from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import group_files
 from icekeep.maintenance.compaction.planner import plan
 from icekeep.maintenance.compaction.strategy import chosen_strategy
+from icekeep.maintenance.file_sizes import FileSizes, file_sizes
 from icekeep.planning.deletes.delete_index import Reaching, reaching
 from icekeep.planning.scan.plan import FewFiles, few_files, open_scan
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry

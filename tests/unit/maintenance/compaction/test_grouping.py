@@ -1,6 +1,7 @@
 """Which files come into which group: Iceberg's rules (TestBinPackRewriteFilePlanner), and that a run converges (PEERS 24)."""
 
 from collections import Counter
+from operator import attrgetter
 
 import msgspec
 import pytest
@@ -8,19 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.maintenance.compaction.grouping import GroupRules, PlannedFile
-from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions, file_sizes
-from icekeep.maintenance.compaction.packing import expected_output_files
+from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import (
     FileGroup,
     GroupDelete,
     GroupFile,
     LeftAlone,
-    in_job_order,
     unpack_group_files,
 )
 from icekeep.maintenance.compaction.planner import BEYOND_LIMIT, NOT_BETTER, DriverPacker, chosen_groups
 from icekeep.maintenance.compaction.strategy import Strategy
+from icekeep.maintenance.file_sizes import FileSizes, expected_output_files, file_sizes
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.rewrite_options import in_job_order
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.partitioning import build_spec
@@ -74,7 +75,7 @@ def run(files, sizes=SIZES, *, moved=False, strategy=None, **given):
 
 def planned(files, sizes=SIZES, **given):
     (groups, _, _), options = run(files, sizes, **given)
-    return tuple(in_job_order(groups, options.rewrite_job_order))
+    return tuple(in_job_order(groups, options.rewrite_job_order, attrgetter("bytes"), attrgetter("files_count")))
 
 
 def files_of(group: FileGroup):

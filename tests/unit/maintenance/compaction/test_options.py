@@ -2,7 +2,8 @@ import msgspec
 import pytest
 
 from icekeep.errors import OptionError
-from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions, file_sizes
+from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
+from icekeep.maintenance.file_sizes import FileSizes, file_sizes
 from icekeep.maintenance.options import parse_options
 
 MIB = 1 << 20

@@ -13,7 +13,6 @@ from icekeep.maintenance.compaction.plan import (
     GroupFiles,
     RewritePlan,
     group_files,
-    in_job_order,
     pack_group_files,
     plan_locations,
     unpack_group_files,
@@ -120,16 +119,3 @@ def test_bytes_that_are_broken_are_an_error(packed: bytes):
 
 def test_of_a_vector_its_blob_is_read_and_of_a_file_all():
     assert (DELETE.bytes_to_read, VECTOR.bytes_to_read) == (100, 40)
-
-
-def test_equal_groups_stay_in_the_order_of_planning():
-    groups = [group(0, bytes=5, files_count=1), group(1, bytes=9, files_count=1), group(2, bytes=5, files_count=3)]
-    orders = ("none", "bytes-asc", "bytes-desc", "files-asc", "files-desc")
-    numbers = {order: [one.number for one in in_job_order(groups, order)] for order in orders}
-    assert numbers == {
-        "none": [0, 1, 2],
-        "bytes-asc": [0, 2, 1],
-        "bytes-desc": [1, 0, 2],
-        "files-asc": [0, 1, 2],
-        "files-desc": [2, 0, 1],
-    }

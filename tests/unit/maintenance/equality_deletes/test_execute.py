@@ -1,38 +1,12 @@
-"""How data files are shared out to tasks, and what each task is told."""
+"""What each task is told."""
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from icekeep.maintenance.equality_deletes.execute import ShareWriter, shares
+from icekeep.maintenance.equality_deletes.execute import ShareWriter
 from icekeep.maintenance.equality_deletes.reach import EqualityDelete, Reach
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.types import STRING
 from kit.columns import column, schema_of
 from kit.reaching import CODECS, SPECS, columns_of, entry, equality, vector
 from kit.storage import MemoryStorage
-
-MIB = 2**20
-
-
-@given(st.lists(st.integers(0, 2**30), min_size=1, max_size=60), st.integers(1, 12))
-def test_neighbours_stay_together_and_every_file_is_in_one_share(sizes, most):
-    rows = [{"number": n, "file_size_in_bytes": size} for n, size in enumerate(sizes)]
-    found = shares(rows, most)
-    assert [row for share in found for row in share] == rows
-    assert all(found)
-    assert len(found) <= most
-
-
-@given(st.integers(1, 200), st.integers(1, 12))
-def test_files_of_one_size_are_dealt_out_evenly(count, most):
-    counts = [len(share) for share in shares([{"file_size_in_bytes": 5 * MIB}] * count, most)]
-    assert max(counts) - min(counts) <= 1
-    assert len(counts) == min(count, most)
-
-
-def test_a_large_file_does_not_drag_others_along():
-    rows = [{"file_size_in_bytes": size * MIB} for size in (1, 1, 1000, 1, 1)]
-    assert [len(share) for share in shares(rows, 3)] == [2, 1, 2]
 
 
 def writer(*deletes):

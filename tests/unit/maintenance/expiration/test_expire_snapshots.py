@@ -10,9 +10,9 @@ from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, OptionError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.events import Warned
 from icekeep.maintenance.deletion.claims import LEASE_MS
-from icekeep.maintenance.deletion.options import DAY_MS
 from icekeep.maintenance.deletion.plans import plans_below, plans_directory, read_part, read_plan, trash_directory
 from icekeep.maintenance.expiration.job import expire_snapshots, plan_expire_snapshots
+from icekeep.spec.units import DAY_MS
 from kit.changes import Recorder
 from kit.memory_catalog import COMMITS, IS_UNKNOWN, MemoryCatalog, after, lands_late
 from kit.runtime import FakeRuntime

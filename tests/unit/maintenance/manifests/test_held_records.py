@@ -6,7 +6,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError, MissingFileError, UnavailableError
 from icekeep.maintenance.manifests import held_records
-from icekeep.maintenance.manifests.held_records import cut_evenly, foreseen_here, rewritten_here
+from icekeep.maintenance.manifests.held_records import foreseen_here, rewritten_here
 from icekeep.planning.manifests.reader import ManifestDecoder
 from icekeep.planning.transcode.records import Target
 from icekeep.spec.manifests.encode import PartitionCodec
@@ -201,25 +200,3 @@ def test_nothing_is_written_where_a_manifest_cannot_be_read():
     with pytest.raises(MissingFileError):
         rewrite(store)
     assert ours(store) == []
-
-
-# Cutting.
-
-
-@given(st.lists(st.integers(1, 1000), min_size=1, max_size=40), st.integers(1, 20))
-def test_parts_are_neighbours_of_about_the_same_length(lengths: list[int], count: int):
-    parts = cut_evenly(np.array(lengths), count)
-    assert [n for part in parts for n in range(part.start, part.stop)] == [*range(len(lengths))]
-    assert all(part.stop > part.start for part in parts)
-    assert len(parts) <= count
-    # A cut is at most a row from where it should be.
-    ends = np.cumsum(lengths)
-    wanted = sum(lengths) / count
-    for part in parts:
-        assert sum(lengths[part]) < wanted + 2 * max(lengths)
-    cuts = [int(ends[part.stop - 1]) for part in parts[:-1]]
-    assert all(min(abs(cut - n * wanted) for n in range(count + 1)) <= max(lengths) for cut in cuts)
-
-
-def test_equal_rows_are_dealt_out_equally():
-    assert [part.stop - part.start for part in cut_evenly(np.full(100, 7), 4)] == [25, 25, 25, 25]

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from icekeep.errors import ExpressionError, NotFoundError
-from icekeep.maintenance.manifests.overlap import overlap
+from icekeep.maintenance.manifests.partition_overlap import overlap
 from icekeep.maintenance.manifests.workload import manifests_opened, sort_by_of_workload
 from icekeep.spec.filters.expressions import Operation, Predicate
 from icekeep.spec.manifests.structs import FieldSummary, ManifestContent, ManifestFile

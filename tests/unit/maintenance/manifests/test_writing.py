@@ -130,7 +130,6 @@ def test_a_slice_of_records_is_written_as_it_is():
     ("codec", "level"),
     [
         ("gzip", None),
-        ("GZIP", None),
         ("gzip", 1),
         ("gzip", 9),
         ("zstd", None),

@@ -8,6 +8,7 @@ from icekeep.errors import OptionError, UnsupportedError, UsageError
 from icekeep.maintenance.deletion.options import OrphanOptions, checked_options
 from icekeep.maintenance.orphans.options import (
     PrefixMismatchMode,
+    Spelling,
     eligible_before_ms,
     mismatch_mode,
     spelling,
@@ -69,10 +70,10 @@ def test_other_modes_are_refused():
         mismatch_mode("NONE")
 
 
-def test_what_is_given_about_schemes_adds_to_the_default():
-    assert spelling(None, None).schemes == {"s3n": "s3", "s3a": "s3"}
+def test_maps_are_taken_apart_at_their_commas():
+    assert spelling(None, None) == Spelling({}, {})
     given_one = spelling({"oss , S3B": "s3", "s3a": "other"}, {"old:8020, older": "New"})
-    assert given_one.schemes == {"s3n": "s3", "s3a": "other", "oss": "s3", "s3b": "s3"}
+    assert given_one.schemes == {"s3a": "other", "oss": "s3", "s3b": "s3"}
     assert given_one.authorities == {"old:8020": "new", "older": "new"}
 
 

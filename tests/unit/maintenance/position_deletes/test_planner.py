@@ -9,7 +9,7 @@ from icekeep.commit.file_sets import ReadFile
 from icekeep.errors import OptionError, UsageError
 from icekeep.formats.deletes.options import delete_granularity
 from icekeep.formats.deletes.rewrite_positions import LiveFile
-from icekeep.maintenance.compaction.options import FileSizes
+from icekeep.maintenance.file_sizes import FileSizes
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.position_deletes.candidates import Candidate, PositionDeletes
 from icekeep.maintenance.position_deletes.options import (
@@ -21,7 +21,6 @@ from icekeep.maintenance.position_deletes.planner import (
     GroupRules,
     content_bytes,
     groups_of,
-    in_job_order,
     tasks_count,
 )
 from icekeep.maintenance.position_deletes.tasks import TaskContext, deletes_tasks
@@ -137,11 +136,11 @@ def test_for_vectors_all_files_are_taken_and_those_of_one_data_file_are_in_one_g
 )
 def test_groups_come_in_the_order_that_is_asked_for(order, expected):
     counts = {"p": (6, 9000), "q": (5, 1000), "r": (7, 2000)}
-    groups = [
-        ((0, key.encode()), [candidate(f"{key}{n}", size=size) for n in range(count)])
+    files = {
+        (0, key.encode()): tuple(candidate(f"{key}{n}", size=size) for n in range(count))
         for key, (count, size) in counts.items()
-    ]
-    ordered = in_job_order(groups, parse_options(RewritePositionDeletesOptions, {"rewrite-job-order": order}))
+    }
+    ordered = groups_of(PositionDeletes(by_partition=files), rules(rewrite_job_order=order))
     assert "".join(partition[1].decode() for partition, _ in ordered) == expected
 
 

@@ -20,11 +20,11 @@ from icekeep.errors import (
 from icekeep.events import Warned
 from icekeep.maintenance.deletion.claims import LEASE_MS
 from icekeep.maintenance.deletion.neighbour_places import forget_places
-from icekeep.maintenance.deletion.options import DAY_MS
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.purge.job import drop_table, plan_drop_table
 from icekeep.maintenance.restoring.job import list_restorable
 from icekeep.spec.metadata import new_table_metadata
+from icekeep.spec.units import DAY_MS
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from icekeep.storage.local import LocalStorage
 from kit.changes import Recorder

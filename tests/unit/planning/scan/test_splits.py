@@ -4,22 +4,20 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyiceberg.utils.bin_packing import PackingIterator
 
 from icekeep.errors import UsageError
 from icekeep.planning.scan.splits import (
-    MIB,
     FileToSplit,
     ReadOptions,
     Split,
     adapted_target_size,
     file_splits,
     merged_splits,
-    pack_splits,
     read_options,
     split_tasks,
     split_weight,
 )
+from icekeep.spec.units import MIB
 
 
 def test_a_table_without_properties_reads_as_icebergs_defaults_say():
@@ -100,74 +98,6 @@ def test_every_byte_of_a_file_is_in_exactly_one_split(file_format, size, offsets
 )
 def test_a_split_counts_its_bytes_and_its_deletes_or_what_opening_them_costs(length, deletes, expected):
     assert split_weight(length, *deletes, open_file_cost=20) == expected
-
-
-@pytest.mark.parametrize(
-    ("target", "lookback", "largest_bin_first", "bins"),
-    [
-        (8, 1, False, [[4], [5, 2], [3], [9], [1]]),
-        (8, 1, True, [[5], [4, 2], [9], [3, 1]]),
-        (8, 2, False, [[4, 2], [5, 3], [9], [1]]),
-        (8, 2, True, [[9], [4, 2, 1], [5, 3]]),
-        (8, 9, True, [[4, 2, 1], [5, 3], [9]]),
-        (100, 1, True, [[4, 5, 2, 3, 9, 1]]),
-        (0, 1, False, [[4], [5], [2], [3], [9], [1]]),
-    ],
-)
-def test_an_item_goes_into_the_first_open_bin_with_room(target, lookback, largest_bin_first, bins):
-    packed = pack_splits([4, 5, 2, 3, 9, 1], int, target, lookback, largest_bin_first=largest_bin_first)
-    assert list(packed) == bins
-
-
-def test_of_bins_that_weigh_the_same_the_first_is_closed():
-    assert list(pack_splits("abc", lambda _: 3, 4, 2)) == [["a"], ["b"], ["c"]]
-
-
-_WEIGHTS = st.lists(st.integers(0, 30), max_size=40)
-
-
-@given(_WEIGHTS, st.integers(1, 40), st.integers(1, 6), st.booleans())
-def test_each_item_is_packed_once_in_order_and_no_bin_is_too_heavy(weights, target, lookback, largest_bin_first):
-    items = list(enumerate(weights))
-    bins = list(pack_splits(items, lambda i: i[1], target, lookback, largest_bin_first=largest_bin_first))
-    assert sorted(item for packed in bins for item in packed) == items
-    assert all(packed == sorted(packed) for packed in bins)
-    assert all(packed for packed in bins)
-    assert all(len(packed) == 1 or sum(w for _, w in packed) <= target for packed in bins)
-    if lookback >= len(weights):
-        # First fit: no two bins fit into one.
-        assert all(sum(w for _, w in a) + sum(w for _, w in b) > target for a, b in pairwise(bins))
-
-
-@given(_WEIGHTS, st.integers(1, 40), st.integers(1, 6), st.booleans())
-def test_bins_are_those_that_pyiceberg_packs(weights, target, lookback, largest_bin_first):
-    theirs = list(PackingIterator(weights, target, lookback, int, largest_bin_first))
-    ours = list(pack_splits(weights, int, target, lookback, largest_bin_first=largest_bin_first))
-    # Of the bins that are open at the end it closes the heaviest first too; we close the oldest, as Java does.
-    closed_count = max(0, len(ours) - lookback) if largest_bin_first else len(ours)
-    assert ours[:closed_count] == theirs[:closed_count]
-    assert sorted(ours) == sorted(theirs)
-
-
-@given(_WEIGHTS, st.integers(1, 5))
-def test_no_more_is_held_than_the_open_bins(weights, lookback):
-    taken = []
-    given_back = 0
-    stream = (taken.append(w) or w for w in weights)
-    for packed in pack_splits(stream, int, 10, lookback):
-        if len(taken) < len(weights):
-            # All that was taken and not given back fits into as many bins as may be open.
-            held = sum(taken) - given_back - sum(packed)
-            assert held <= lookback * max(10, *taken)
-        given_back += sum(packed)
-    assert given_back == sum(weights)
-
-
-def test_packing_reads_no_further_than_the_bin_that_it_closes():
-    taken = []
-    stream = (taken.append(n) or n for n in [9] * 100)
-    next(pack_splits(stream, int, 10, 3))
-    assert len(taken) == 4
 
 
 def _file(size, name="f", **facts):

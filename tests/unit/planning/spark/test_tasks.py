@@ -1,13 +1,10 @@
-from collections import Counter
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError, JobFailedError
-from icekeep.planning.spark.tasks import balanced, executor_slots, record_batches, run_tasks
+from icekeep.planning.spark.tasks import executor_slots, record_batches, run_tasks
 from kit.changes import thrown
 
 SCHEMA = pa.schema(
@@ -45,39 +42,6 @@ def test_a_row_of_another_length_than_the_schema_is_an_error(bad):
         list(record_batches([bad], SCHEMA))
     with pytest.raises(ValueError, match=r"zip\(\)"):
         list(record_batches([row(1), bad], SCHEMA))
-
-
-@pytest.mark.parametrize(
-    ("weights", "bins_count", "bins"),
-    [
-        ([], 3, []),
-        ([5], 3, [[5]]),
-        ([1, 2, 3], 1, [[3, 2, 1]]),
-        ([1, 2, 3, 4, 5], 2, [[5, 2, 1], [4, 3]]),
-        ([0, 0, 0], 2, [[0, 0, 0]]),
-        ([9, 1, 1, 1], 4, [[9], [1], [1], [1]]),
-    ],
-)
-def test_items_are_dealt_the_heaviest_first_to_the_lightest_hand(weights, bins_count, bins):
-    assert balanced(weights, lambda weight: weight, bins_count) == bins
-
-
-def test_nothing_is_dealt_to_no_hands():
-    assert balanced([], len, 0) == []
-
-
-@given(st.lists(st.integers(0, 10**6), max_size=60), st.integers(1, 12))
-def test_every_item_is_dealt_once_and_no_hand_is_much_heavier_than_it_must_be(weights, bins_count):
-    bins = balanced(weights, lambda weight: weight, bins_count)
-    assert Counter(item for some in bins for item in some) == Counter(weights)
-    assert len(bins) <= bins_count
-    assert all(bins)
-    # Longest processing time first is at most 4/3 of the best there is (Graham), which is at least the mean and the greatest.
-    least = max([sum(weights) / bins_count, *weights], default=0)
-    heaviest = sorted(weights, reverse=True)
-    if len(heaviest) > bins_count:
-        least = max(least, heaviest[bins_count - 1] + heaviest[bins_count])
-    assert max(map(sum, bins), default=0) <= least * 4 / 3 + 1e-9
 
 
 def halved(payload: int, shared: str) -> str:

@@ -26,10 +26,11 @@ from icekeep.formats.rewrite.page_copy.sources import SpliceExaminer, SpliceSour
 from icekeep.formats.rewrite.page_copy.spliced_file import MovedChunks, Shape, SplicedFile
 from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask
 from icekeep.formats.rolling_writer import ROW_GROUP_ROWS, DataFileWriter, next_row_group_bytes
-from icekeep.formats.write_options import MIB, ParquetOptions, WriteOptions
+from icekeep.formats.write_options import ParquetOptions, WriteOptions
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metrics_modes import metrics_modes
 from icekeep.spec.schema import Schema
+from icekeep.spec.units import MAX_LONG, MIB
 from icekeep.storage.base import Storage
 
 MAX_SPLICED_BYTES = 32 * MIB
@@ -42,7 +43,6 @@ MIN_SHARE = 0.2
 """The share of the bytes that must be moved, or splicing does not pay."""
 
 _ENCODED = "memory:/encoded.parquet"
-_ALL = 1 << 62
 
 
 def rewrite_spliced(task: RewriteTask, storage: Storage) -> RewriteOutcome | None:
@@ -235,9 +235,9 @@ class _Splicer:
 
     def _encoded(self, tables: list[pa.Table], columns: Schema) -> tuple[Footer, bytes, Mapping[int, int]]:
         """Rows as a file of one row group; and how many NaN they have."""
-        encoding = msgspec.structs.replace(self._encoding, row_group_size_bytes=_ALL)
+        encoding = msgspec.structs.replace(self._encoding, row_group_size_bytes=MAX_LONG)
         options = msgspec.structs.replace(
-            self._options, encoding=encoding, target_file_size_bytes=_ALL, row_group_arrow_bytes=_ALL
+            self._options, encoding=encoding, target_file_size_bytes=MAX_LONG, row_group_arrow_bytes=MAX_LONG
         )
         with DataFileWriter(self._held, columns, options, lambda: _ENCODED) as writer:
             for table in tables:

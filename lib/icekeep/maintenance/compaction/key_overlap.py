@@ -9,17 +9,15 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from icekeep.maintenance.compaction.key_ranges import Ends, KeySpace
+from icekeep.maintenance.intervals import Intervals, Mask, Places
 
 WORTH_DEPTH = 2
 """A look-up in a sorted table may meet this many files: what was sorted before, and what was sorted since."""
 
 _SAMPLES_COUNT = 400
 _MAX_ROUNDS = 8
-
-Places = NDArray[np.int64]
 
 
 def depth_sum(ranges: Sequence[Ends], space: KeySpace) -> float:
@@ -30,20 +28,18 @@ def depth_sum(ranges: Sequence[Ends], space: KeySpace) -> float:
         met = _met(ranges)
         # In this order the sum of few files is a whole number, whatever it is added to first.
         return sum(met) * len(ranges) / len(met)
-    return float(Line(ranges).all_depths().sum())
+    return float(Intervals.of(ranges).depths().sum())
 
 
-def overlapping(line: "Line", chosen: Sequence[bool]) -> NDArray[np.bool_]:
+def overlapping(files: Intervals, chosen: Sequence[bool]) -> Mask:
     """Which files of a partition are to be sorted with those that are chosen already: all that would still lie too deep.
 
     The new files will span what the chosen ones do, each key in one of them. A file that is left alone has a depth of
     `WORTH_DEPTH` at most after that, and so have the new files; so the same asked again answers none.
     """
     taken = np.asarray(chosen, dtype=np.bool_).copy()
-    if not len(taken):
-        return taken
     for _ in range(_MAX_ROUNDS):
-        too_deep = ~taken & (line.depths(~taken, line.span(taken)) > WORTH_DEPTH)
+        too_deep = ~taken & (files.depths(~taken, files.taken(taken).span()) > WORTH_DEPTH)
         if not too_deep.any():
             return taken
         taken |= too_deep
@@ -101,59 +97,3 @@ def _box_places(boxes: Sequence[Ends]) -> tuple[Places, Places]:
         lower[:, column] = [2 * ranks[low[column]] for low, _ in boxes]
         upper[:, column] = [2 * ranks[high[column]] for _, high in boxes]
     return lower, upper
-
-
-class Line:
-    """The files of a partition in a sort, as ranges of places on a line.
-
-    Even places are ends of files, odd ones lie between two ends. A range does not hold its ends; a file of one key holds
-    that place alone.
-    """
-
-    def __init__(self, ranges: Sequence[Ends]) -> None:
-        ranks = {key: rank for rank, key in enumerate(sorted({end for ends in ranges for end in ends}))}
-        low = np.array([2 * ranks[low] for low, _ in ranges], dtype=np.int64)
-        high = np.array([2 * ranks[high] for _, high in ranges], dtype=np.int64)
-        self._is_point = low == high
-        self._first = np.where(self._is_point, low, low + 1)
-        self._last = np.where(self._is_point, high, high - 1)
-        self._places_count = 2 * len(ranks)
-
-    def all_depths(self) -> NDArray[np.int64]:
-        """The depth of each file."""
-        return self.depths(np.ones(len(self._first), dtype=np.bool_), None)
-
-    def span(self, files: NDArray[np.bool_]) -> tuple[int, int] | None:
-        """The first and the last place that some files reach."""
-        if not files.any():
-            return None
-        return int(self._first[files].min()), int(self._last[files].max())
-
-    def depths(self, files: NDArray[np.bool_], covered: tuple[int, int] | None) -> NDArray[np.int64]:
-        """The most of `files` that one place of each file is in, and one more where `covered`; of all files."""
-        over = self._over(files)
-        if covered is not None:
-            over[covered[0] : covered[1] + 1] += 1
-        return _greatest(over, self._first, self._last)
-
-    def _over(self, files: NDArray[np.bool_]) -> NDArray[np.int64]:
-        wide = files & ~self._is_point
-        starts = np.bincount(self._first[wide], minlength=self._places_count + 1)
-        stops = np.bincount(self._last[wide] + 1, minlength=self._places_count + 1)
-        over = np.cumsum(starts - stops)
-        over[np.unique(self._first[files & self._is_point])] += 1
-        return over
-
-
-def _greatest(values: NDArray[np.int64], first: Places, last: Places) -> NDArray[np.int64]:
-    """The greatest value from each `first` to its `last`: of two overlapping spans of a power of two of places."""
-    spans = [values]
-    while 2 ** len(spans) <= len(values):
-        step, before = 2 ** (len(spans) - 1), spans[-1]
-        spans.append(np.maximum(before[:-step], before[step:]))
-    level = np.frexp((last - first + 1).astype(np.float64))[1] - 1
-    found = np.empty(len(first), dtype=np.int64)
-    for number, span in enumerate(spans):
-        here = level == number
-        found[here] = np.maximum(span[first[here]], span[last[here] - 2**number + 1])
-    return found

@@ -1,66 +1,14 @@
-"""Examples of Iceberg's TestBinPacking (with its lookback of one) and TestSizeBasedFileRewritePlanner, and their rules."""
-
-from itertools import pairwise
+"""Examples of Iceberg's TestSizeBasedFileRewritePlanner, and its rules."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.maintenance.compaction.options import FileSizes, RewriteDataFilesOptions, file_sizes
-from icekeep.maintenance.compaction.packing import expected_output_files, input_split_bytes, pack, shared_out
-from icekeep.maintenance.compaction.packing import packed as packed_bins
+from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
+from icekeep.maintenance.file_sizes import FileSizes, expected_output_files, file_sizes, input_split_bytes
 
 MIB = 1 << 20
 SIZES = FileSizes(target_bytes=1000, min_bytes=750, max_bytes=1800)
-
-
-def packed(weights, capacity, max_items=2**63 - 1):
-    return pack(weights, lambda weight: weight, capacity, max_items)
-
-
-@pytest.mark.parametrize(
-    ("weights", "capacity", "bins"),
-    [
-        # TestBinPacking.testBasicBinPacking
-        ([1, 2, 3, 4, 5], 3, [[1, 2], [3], [4], [5]]),
-        ([1, 2, 3, 4, 5], 5, [[1, 2], [3], [4], [5]]),
-        ([1, 2, 3, 4, 5], 6, [[1, 2, 3], [4], [5]]),
-        ([1, 2, 3, 4, 5], 8, [[1, 2, 3], [4], [5]]),
-        ([1, 2, 3, 4, 5], 9, [[1, 2, 3], [4, 5]]),
-        ([1, 2, 3, 4, 5], 10, [[1, 2, 3, 4], [5]]),
-        ([1, 2, 3, 4, 5], 15, [[1, 2, 3, 4, 5]]),
-        # An item that fits no bin has one of its own, and closes the one before it.
-        ([4, 4, 4, 9, 2], 8, [[4, 4], [4], [9], [2]]),
-        ([9, 9], 8, [[9], [9]]),
-        ([9, 0, 1], 8, [[9], [0, 1]]),
-        ([8, 0, 0, 1], 8, [[8, 0, 0], [1]]),
-        ([], 8, []),
-    ],
-)
-def test_bins_are_filled_in_order(weights, capacity, bins):
-    assert packed(weights, capacity) == bins
-
-
-@pytest.mark.parametrize(
-    ("max_items", "bins"), [(1, [[1], [1], [1], [1], [1]]), (2, [[1, 1], [1, 1], [1]]), (5, [[1] * 5]), (9, [[1] * 5])]
-)
-def test_no_bin_has_more_items_than_it_may(max_items, bins):
-    assert packed([1] * 5, 100, max_items) == bins
-
-
-@given(st.lists(st.integers(0, 50)), st.integers(1, 60), st.integers(1, 10))
-def test_every_item_is_in_one_bin_in_order_and_no_bin_is_overfull(weights, capacity, max_items):
-    bins = packed(weights, capacity, max_items)
-    assert [item for some in bins for item in some] == weights
-    assert all(some and len(some) <= max_items for some in bins)
-    assert all(sum(some) <= capacity or len(some) == 1 for some in bins)
-
-
-@given(st.lists(st.integers(0, 50)), st.integers(1, 60), st.integers(1, 10))
-def test_a_bin_is_closed_only_when_the_next_item_does_not_go_in(weights, capacity, max_items):
-    bins = packed(weights, capacity, max_items)
-    for some, following in pairwise(bins):
-        assert sum(some) + following[0] > capacity or len(some) == max_items
 
 
 @pytest.mark.parametrize(
@@ -146,32 +94,9 @@ def test_expected_files_are_never_too_large_and_only_by_a_little_above_the_targe
     assert sizes.target_bytes <= input_split_bytes(input_bytes, sizes) <= sizes.write_max_bytes
 
 
-def test_of_a_stream_no_more_is_taken_than_a_bin_and_what_closes_it():
-    taken = []
-
-    def items():
-        for number in range(100):
-            taken.append(number)
-            yield number
-
-    bins = packed_bins(items(), lambda _: 1, 5)
-    assert next(bins) == [0, 1, 2, 3, 4]
-    assert len(taken) == 6
-
-
 def test_a_factor_scales_what_is_written():
     assert expected_output_files(4000, SIZES, 0.5) == 2
     assert expected_output_files(4000, SIZES, 2.0) == 8
     assert expected_output_files(10, SIZES, 0.001) == 1
     # Four files of the target make two tasks, of no more than a writer puts into one file.
     assert input_split_bytes(4000, SIZES, 0.5) == SIZES.write_max_bytes
-
-
-@given(st.lists(st.integers(1, 900), min_size=1, max_size=40), st.integers(1, 10), st.integers(100, 5000))
-def test_shares_are_of_one_weight_in_order_and_none_is_too_heavy(sizes, shares, most):
-    lists = shared_out(sizes, lambda size: size, shares, most)
-    assert [size for some in lists for size in some] == sizes
-    assert all(sum(some) <= most or len(some) == 1 for some in lists)
-    if sum(sizes) <= most:
-        assert len(lists) <= shares
-        assert all(abs(sum(some) - sum(sizes) / shares) <= max(sizes) * 2 for some in lists[:-1])

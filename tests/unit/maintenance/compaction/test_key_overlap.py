@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.maintenance.compaction.key_ranges import KeyColumn, KeySpace
-from icekeep.maintenance.compaction.overlap import (
+from icekeep.maintenance.compaction.key_overlap import (
     WORTH_DEPTH,
-    Line,
     along_boxes,
     box_depth,
     depth_sum,
     overlapping,
     worth_box_depth,
 )
+from icekeep.maintenance.compaction.key_ranges import KeyColumn, KeySpace
+from icekeep.maintenance.intervals import Intervals
 from icekeep.spec.types import LONG
 
 ON_A_LINE = KeySpace(columns=(KeyColumn(field_id=1, type=LONG),), is_curve=False)
@@ -46,7 +46,7 @@ def line(*pairs):
     ],
 )
 def test_a_depth_is_the_most_files_that_one_key_may_be_in(pairs, expected):
-    assert Line(line(*pairs)).all_depths().tolist() == expected
+    assert Intervals.of(line(*pairs)).depths().tolist() == expected
     assert depth_sum(line(*pairs), ON_A_LINE) == sum(expected)
 
 
@@ -68,32 +68,32 @@ def test_depths_are_those_of_each_place_by_itself(pairs):
     for low, high in pairs:
         places = [low] if low == high else [low + 0.5 * n for n in range(1, 2 * (high - low))]
         expected.append(max(naive(pairs, places)))
-    assert Line(line(*pairs)).all_depths().tolist() == expected
+    assert Intervals.of(line(*pairs)).depths().tolist() == expected
 
 
 @given(RANGES, st.data())
 def test_what_is_chosen_leaves_no_file_too_deep_and_what_is_not_stays(pairs, data):
     asked = data.draw(st.lists(st.booleans(), min_size=len(pairs), max_size=len(pairs)))
-    taken = overlapping(Line(line(*pairs)), asked).tolist()
+    taken = overlapping(Intervals.of(line(*pairs)), asked).tolist()
     assert all(is_taken for is_taken, was_asked in zip(taken, asked, strict=True) if was_asked)
     left = [pair for pair, is_taken in zip(pairs, taken, strict=True) if not is_taken]
     new = [pair for pair, is_taken in zip(pairs, taken, strict=True) if is_taken]
     # One new file over all of it is the worst that a sort can make of them.
     after = [*left, *([(min(low for low, _ in new), max(high for _, high in new))] if new else [])]
-    assert (Line(line(*after)).all_depths() <= WORTH_DEPTH).all() if after else not taken
-    assert not overlapping(Line(line(*after)), [False] * len(after)).any()
+    assert (Intervals.of(line(*after)).depths() <= WORTH_DEPTH).all() if after else not taken
+    assert not overlapping(Intervals.of(line(*after)), [False] * len(after)).any()
 
 
 def test_files_below_the_depth_are_left_alone():
     twice = line((0, 100), (0, 100))
-    assert not overlapping(Line(twice), [False, False]).any()
-    assert overlapping(Line(line((0, 100), (0, 100), (50, 60))), [False] * 3).all()
+    assert not overlapping(Intervals.of(twice), [False, False]).any()
+    assert overlapping(Intervals.of(line((0, 100), (0, 100), (50, 60))), [False] * 3).all()
     # What is far away is not sorted again.
     far = line((0, 100), (0, 100), (50, 60), (200, 300))
-    assert overlapping(Line(far), [False] * 4).tolist() == [True, True, True, False]
+    assert overlapping(Intervals.of(far), [False] * 4).tolist() == [True, True, True, False]
     # New files lie over all that the chosen ones span.
-    assert overlapping(Line(twice), [True, False]).tolist() == [True, False]
-    assert overlapping(Line(line((0, 10), (90, 100), (0, 100), (0, 100))), [True, True, False, False]).all()
+    assert overlapping(Intervals.of(twice), [True, False]).tolist() == [True, False]
+    assert overlapping(Intervals.of(line((0, 10), (90, 100), (0, 100), (0, 100))), [True, True, False, False]).all()
 
 
 def boxes(*files):
@@ -128,6 +128,6 @@ def test_files_near_each_other_come_one_after_the_other():
 
 def test_what_is_everywhere_overlaps_with_all():
     everywhere = ((b"", b"\xff"), (b"\xff",))
-    assert Line([*line((0, 5), (5, 9)), everywhere]).all_depths().tolist() == [2, 2, 2]
+    assert Intervals.of([*line((0, 5), (5, 9)), everywhere]).depths().tolist() == [2, 2, 2]
     assert box_depth([((b"", b""), (b"\xff", b"\xff"))] * 3) == 3
     assert depth_sum([], ON_A_LINE) == depth_sum([], IN_BOXES) == 0

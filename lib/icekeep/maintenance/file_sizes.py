@@ -1,0 +1,64 @@
+"""Which files are too small or too large, and how many come of a group (reference: `SizeBasedFileRewritePlanner`). Pure."""
+
+import msgspec
+
+from icekeep.errors import OptionError
+from icekeep.maintenance.rewrite_options import RewriteOptions
+
+_SPLIT_OVERHEAD_BYTES = 5 * 1024
+
+
+class FileSizes(msgspec.Struct, frozen=True, kw_only=True):
+    """The sizes that planning goes by, in bytes.
+
+    A file below `min_bytes` or above `max_bytes` is a candidate. `write_max_bytes` is where a writer begins a new file: a
+    little above the target, so that the last rows of a group do not make a tiny file.
+    """
+
+    target_bytes: int
+    min_bytes: int
+    max_bytes: int
+
+    @property
+    def write_max_bytes(self) -> int:
+        return int(self.target_bytes + 0.5 * (self.max_bytes - self.target_bytes))
+
+
+def file_sizes(options: RewriteOptions, table_target_bytes: int) -> FileSizes:
+    """Work out the sizes: 0.75 and 1.8 times the target where the options do not say.
+
+    Raises:
+        OptionError: not `min < target < max`.
+    """
+    target = options.target_file_size_bytes or table_target_bytes
+    least = int(target * 0.75) if options.min_file_size_bytes is None else options.min_file_size_bytes
+    most = int(target * 1.8) if options.max_file_size_bytes is None else options.max_file_size_bytes
+    if least >= target:
+        raise OptionError("min-file-size-bytes", given=least, expected=f"less than target-file-size-bytes ({target})")
+    if most <= target:
+        raise OptionError("max-file-size-bytes", given=most, expected=f"more than target-file-size-bytes ({target})")
+    return FileSizes(target_bytes=target, min_bytes=least, max_bytes=most)
+
+
+def expected_output_files(input_bytes: int, sizes: FileSizes, compression_factor: float = 1.0) -> int:
+    """How many files a group becomes: a remainder too small for a file of its own is spread over the others.
+
+    Args:
+        compression_factor: new bytes for one of the old ones.
+    """
+    input_bytes = int(input_bytes * compression_factor) if compression_factor != 1.0 else input_bytes
+    if input_bytes < sizes.target_bytes:
+        return 1
+    whole, rest = divmod(input_bytes, sizes.target_bytes)
+    if rest == 0:
+        return whole
+    if rest > sizes.min_bytes:
+        return whole + 1
+    average = input_bytes / whole
+    return whole if average < min(1.1 * sizes.target_bytes, sizes.write_max_bytes) else whole + 1
+
+
+def input_split_bytes(input_bytes: int, sizes: FileSizes, compression_factor: float = 1.0) -> int:
+    """How many bytes of input one task takes, so that each task makes about one file."""
+    size = input_bytes // expected_output_files(input_bytes, sizes, compression_factor) + _SPLIT_OVERHEAD_BYTES
+    return min(max(size, sizes.target_bytes), sizes.write_max_bytes)

@@ -1,0 +1,207 @@
+"""Examples of Iceberg's TestBinPacking, PyIceberg as a second opinion, and what each way of dividing work promises."""
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.utils.bin_packing import PackingIterator
+
+from icekeep.spec.bins import balanced, cut_evenly, each_once, packed
+
+WEIGHTS = st.lists(st.integers(0, 30), max_size=40)
+
+
+def filled(weights, capacity, max_items=2**63 - 1):
+    return list(packed(weights, (int, capacity), (each_once, max_items)))
+
+
+@pytest.mark.parametrize(
+    ("weights", "capacity", "bins"),
+    [
+        # TestBinPacking.testBasicBinPacking
+        ([1, 2, 3, 4, 5], 3, [[1, 2], [3], [4], [5]]),
+        ([1, 2, 3, 4, 5], 5, [[1, 2], [3], [4], [5]]),
+        ([1, 2, 3, 4, 5], 6, [[1, 2, 3], [4], [5]]),
+        ([1, 2, 3, 4, 5], 8, [[1, 2, 3], [4], [5]]),
+        ([1, 2, 3, 4, 5], 9, [[1, 2, 3], [4, 5]]),
+        ([1, 2, 3, 4, 5], 10, [[1, 2, 3, 4], [5]]),
+        ([1, 2, 3, 4, 5], 15, [[1, 2, 3, 4, 5]]),
+        # An item that fits no bin has one of its own, and closes the one before it.
+        ([4, 4, 4, 9, 2], 8, [[4, 4], [4], [9], [2]]),
+        ([9, 9], 8, [[9], [9]]),
+        ([9, 0, 1], 8, [[9], [0, 1]]),
+        ([8, 0, 0, 1], 8, [[8, 0, 0], [1]]),
+        ([], 8, []),
+    ],
+)
+def test_bins_are_filled_in_order(weights, capacity, bins):
+    assert filled(weights, capacity) == bins
+
+
+@pytest.mark.parametrize(
+    ("max_items", "bins"), [(1, [[1], [1], [1], [1], [1]]), (2, [[1, 1], [1, 1], [1]]), (5, [[1] * 5]), (9, [[1] * 5])]
+)
+def test_no_bin_has_more_items_than_it_may(max_items, bins):
+    assert filled([1] * 5, 100, max_items) == bins
+
+
+@given(st.lists(st.integers(0, 50)), st.integers(1, 60), st.integers(1, 10))
+def test_every_item_is_in_one_bin_in_order_and_no_bin_is_overfull(weights, capacity, max_items):
+    bins = filled(weights, capacity, max_items)
+    assert [item for some in bins for item in some] == weights
+    assert all(some and len(some) <= max_items for some in bins)
+    assert all(sum(some) <= capacity or len(some) == 1 for some in bins)
+
+
+@given(st.lists(st.integers(0, 50)), st.integers(1, 60), st.integers(1, 10))
+def test_a_bin_is_closed_only_when_the_next_item_does_not_go_in(weights, capacity, max_items):
+    bins = filled(weights, capacity, max_items)
+    for some, following in pairwise(bins):
+        assert sum(some) + following[0] > capacity or len(some) == max_items
+
+
+@pytest.mark.parametrize(
+    ("target", "lookback", "heaviest_first", "bins"),
+    [
+        (8, 1, False, [[4], [5, 2], [3], [9], [1]]),
+        (8, 1, True, [[5], [4, 2], [9], [3, 1]]),
+        (8, 2, False, [[4, 2], [5, 3], [9], [1]]),
+        (8, 2, True, [[9], [4, 2, 1], [5, 3]]),
+        (8, 9, True, [[4, 2, 1], [5, 3], [9]]),
+        (100, 1, True, [[4, 5, 2, 3, 9, 1]]),
+        (0, 1, False, [[4], [5], [2], [3], [9], [1]]),
+    ],
+)
+def test_an_item_goes_into_the_first_open_bin_with_room(target, lookback, heaviest_first, bins):
+    found = packed([4, 5, 2, 3, 9, 1], (int, target), lookback=lookback, heaviest_first=heaviest_first)
+    assert list(found) == bins
+
+
+def test_of_bins_that_weigh_the_same_the_oldest_is_closed():
+    found = packed("abc", (lambda _: 3, 4), lookback=2, heaviest_first=True)
+    assert list(found) == [["a"], ["b"], ["c"]]
+
+
+@given(WEIGHTS, st.integers(1, 40), st.integers(1, 6), st.booleans())
+def test_each_item_is_packed_once_in_order_and_no_bin_is_too_heavy(weights, target, lookback, heaviest_first):
+    items = list(enumerate(weights))
+    bins = list(packed(items, (lambda i: i[1], target), lookback=lookback, heaviest_first=heaviest_first))
+    assert sorted(item for some in bins for item in some) == items
+    assert all(some == sorted(some) for some in bins)
+    assert all(some for some in bins)
+    assert all(len(some) == 1 or sum(w for _, w in some) <= target for some in bins)
+    if lookback >= len(weights):
+        # First fit: no two bins fit into one.
+        assert all(sum(w for _, w in a) + sum(w for _, w in b) > target for a, b in pairwise(bins))
+
+
+@given(WEIGHTS, st.integers(1, 40), st.integers(1, 6), st.booleans())
+def test_bins_are_those_that_pyiceberg_packs(weights, target, lookback, heaviest_first):
+    theirs = list(PackingIterator(weights, target, lookback, int, heaviest_first))
+    ours = list(packed(weights, (int, target), lookback=lookback, heaviest_first=heaviest_first))
+    # Of the bins that are open at the end it closes the heaviest first too; we close the oldest, as Java does.
+    closed_count = max(0, len(ours) - lookback) if heaviest_first else len(ours)
+    assert ours[:closed_count] == theirs[:closed_count]
+    assert sorted(ours) == sorted(theirs)
+
+
+@given(WEIGHTS, st.integers(1, 5))
+def test_no_more_is_held_than_the_open_bins(weights, lookback):
+    taken = []
+    given_back = 0
+    stream = (taken.append(w) or w for w in weights)
+    for some in packed(stream, (int, 10), lookback=lookback, heaviest_first=True):
+        if len(taken) < len(weights):
+            # All that was taken and not given back fits into as many bins as may be open.
+            held = sum(taken) - given_back - sum(some)
+            assert held <= lookback * max(10, *taken)
+        given_back += sum(some)
+    assert given_back == sum(weights)
+
+
+def test_packing_reads_no_further_than_the_bin_that_it_closes():
+    taken = []
+    stream = (taken.append(n) or n for n in [9] * 100)
+    next(packed(stream, (int, 10), lookback=3))
+    assert len(taken) == 4
+
+
+@pytest.mark.parametrize(
+    ("weights", "bins_count", "bins"),
+    [
+        ([], 3, []),
+        ([5], 3, [[5]]),
+        ([1, 2, 3], 1, [[3, 2, 1]]),
+        ([1, 2, 3, 4, 5], 2, [[5, 2, 1], [4, 3]]),
+        ([0, 0, 0], 2, [[0, 0, 0]]),
+        ([9, 1, 1, 1], 4, [[9], [1], [1], [1]]),
+    ],
+)
+def test_the_heaviest_item_goes_first_each_into_the_lightest_bin(weights, bins_count, bins):
+    assert balanced(weights, int, bins_count) == bins
+
+
+def test_nothing_goes_into_no_bins():
+    assert balanced([], len, 0) == []
+
+
+@given(st.lists(st.integers(0, 10**6), max_size=60), st.integers(1, 12))
+def test_every_item_is_in_one_bin_and_no_bin_is_much_heavier_than_it_must_be(weights, bins_count):
+    bins = balanced(weights, int, bins_count)
+    assert Counter(item for some in bins for item in some) == Counter(weights)
+    assert len(bins) <= bins_count
+    assert all(bins)
+    # Longest processing time first is at most 4/3 of the best there is (Graham), which is at least the mean and the greatest.
+    least = max([sum(weights) / bins_count, *weights], default=0)
+    heaviest = sorted(weights, reverse=True)
+    if len(heaviest) > bins_count:
+        least = max(least, heaviest[bins_count - 1] + heaviest[bins_count])
+    assert max(map(sum, bins), default=0) <= least * 4 / 3 + 1e-9
+
+
+@given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 20))
+def test_stretches_are_neighbours_of_about_one_weight(weights, count):
+    stretches = cut_evenly(weights, int, count)
+    assert [weight for some in stretches for weight in some] == weights
+    assert all(stretches)
+    assert len(stretches) <= count
+    # No cut is further than half an item from where it should be.
+    wanted, done = sum(weights) / count, 0
+    for some in stretches[:-1]:
+        done += sum(some)
+        assert min(abs(done - n * wanted) for n in range(count + 1)) <= max(weights) / 2 + 1e-6
+
+
+@given(st.integers(1, 200), st.integers(1, 12), st.sampled_from([7, 0.1, 10**18]))
+def test_items_of_one_weight_are_cut_into_equal_numbers(items_count, count, weight):
+    counts = [len(some) for some in cut_evenly(range(items_count), lambda _: weight, count)]
+    assert max(counts) - min(counts) <= 1
+    assert len(counts) == min(items_count, count)
+
+
+def test_a_heavy_item_takes_no_others_along_and_leaves_no_crumbs():
+    assert [len(some) for some in cut_evenly([1, 1, 1000, 1, 1], int, 3)] == [2, 1, 2]
+    assert cut_evenly([1000, 1, 1, 1, 1, 1], int, 5) == [[1000], [1, 1, 1, 1, 1]]
+
+
+def test_items_that_weigh_nothing_are_one_stretch():
+    assert cut_evenly([0, 0, 0], int, 2) == [[0, 0, 0]]
+    assert cut_evenly([5, 0], int, 1) == [[5, 0]]
+    assert cut_evenly([], int, 2) == []
+
+
+@given(st.lists(st.integers(1, 900), min_size=1, max_size=40), st.integers(1, 10), st.integers(100, 5000))
+def test_no_stretch_is_beyond_a_limit(sizes, count, most):
+    stretches = cut_evenly(sizes, int, count, (int, most), (each_once, 7))
+    assert [size for some in stretches for size in some] == sizes
+    assert all(len(some) <= 7 and (sum(some) <= most or len(some) == 1) for some in stretches)
+    if sum(sizes) <= most and len(sizes) <= 7:
+        assert stretches == cut_evenly(sizes, int, count)
+
+
+def test_what_a_limit_leaves_over_goes_into_the_next_stretch_and_not_into_one_of_its_own():
+    assert cut_evenly([6, 6, 1, 5, 6], int, 2) == [[6, 6], [1, 5, 6]]
+    assert cut_evenly([6, 6, 1, 5, 6], int, 2, (int, 11)) == [[6], [6, 1], [5, 6]]
+    assert cut_evenly([4] * 6, int, 2, (each_once, 2)) == [[4, 4]] * 3
