@@ -58,7 +58,7 @@ class StreamingHistory:
     def run(self) -> Counter[str]:
         """Let all work to their end and check what is left; what came about, as counts."""
         # A second thread of a process would take its turns at the world.
-        with patch.object(carrying, "_READERS_COUNT", 1):
+        with patch.object(carrying, "REQUESTS_AT_ONCE", 1):
             self.scheduler.run({"past": self._past})
             writers = {f"writer {n}": self._writer(n) for n in range(self.writers_count)}
             self.scheduler.run({"compaction": self._compact, **writers})
