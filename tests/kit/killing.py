@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -47,6 +48,16 @@ FIRST_MANIFEST = new_file("metadata/*-m*.avro")
 FIRST_LIST = new_file("metadata/snap-*.avro")
 
 
+_STARTS_SPARK = """
+from icekeep.cli import entry_point
+from icekeep.planning.spark import workers
+
+workers.THREADS_MAX_BYTES = 0
+entry_point()
+"""
+"""The `icekeep` command, to which the smallest table is too much for threads."""
+
+
 class KilledRun:
     """One run of `compact`, from its start to the end of the last process that it started.
 
@@ -68,8 +79,9 @@ class KilledRun:
         self._frozen: list[int] = []
         self._killed_at_ms = 0
         self._began_ms = SYSTEM.monotonic_ms()
+        command = operator.command("compact", *arguments, submit=submit)
         self.process = subprocess.Popen(
-            operator.command("compact", *arguments, submit=submit),
+            command if submit else [sys.executable, "-c", _STARTS_SPARK, *command[1:]],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             env=operator.environment(submit=submit),
