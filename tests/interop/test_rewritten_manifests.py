@@ -24,12 +24,12 @@ from kit.java_delete_stories import STORIES, partitioned_by
 from kit.java_histories import History, history_of
 from kit.lake import Lake, events
 from kit.naive_scan import live_entries
+from kit.no_spark import no_spark
 from kit.rewritten_manifests import (
     Case,
     check_one_manifest_a_group,
     check_rewritten,
     java_manifests,
-    no_spark,
 )
 from kit.story_rows import EVENTS, event
 from kit.story_rows import events as story_rows

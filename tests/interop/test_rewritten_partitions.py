@@ -32,11 +32,11 @@ from kit.columns import column, schema_of, table_of
 from kit.java import IcebergJava
 from kit.java_delete_stories import partitioned_by
 from kit.lake import Lake
+from kit.no_spark import no_spark
 from kit.rewritten_manifests import (
     Case,
     check_one_manifest_a_group,
     check_rewritten,
-    no_spark,
 )
 from kit.story_rows import EVENTS
 from kit.story_rows import events as story_rows
