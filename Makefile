@@ -55,14 +55,14 @@ quick: $(READY) ## Run the unit tests that take no time, under a minute: for eve
 	done; \
 	for part in $$parts; do wait $$part || failed=1; done; cat "$$out"/*; [ -z "$$failed" ]
 
-test: $(READY) ## Run the tests that need nothing but this checkout and Java, about ten minutes
+test: $(READY) ## Run the tests that need nothing but this checkout and Java, eight to nine minutes
 	$(PYTEST)
 
 changed: $(READY) airflow-env java-env ## Run the tests whose imports lead to what has changed: make changed SINCE=main
 	@files=$$($(BIN)/python tests/changed.py "$(SINCE)") && \
 		if [ -n "$$files" ]; then $(PYTEST) $$files || [ $$? -eq 5 ]; else echo "no test leads to what has changed"; fi
 
-interop: $(READY) airflow-env java-env ## Run the tests against foreign software (Iceberg Java, PyIceberg, PostgreSQL, HDFS, Airflow), about thirteen minutes
+interop: $(READY) airflow-env java-env ## Run the tests against foreign software (Iceberg Java, PyIceberg, PostgreSQL, HDFS, Airflow), about fourteen minutes
 	$(PYTEST) tests/interop
 
 nightly: $(READY) airflow-env java-env ## Run everything, generated at length: all histories, mutants, kills, races, large tables; two to three hours

@@ -86,6 +86,39 @@ def test_sparks_pages_say_what_tasks_do_and_attempts_have_numbers_of_their_own(s
         context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
 
 
+def arrows_threads(_: Any, __: None) -> tuple[int, int]:
+    return pa.cpu_count(), pa.io_thread_count()
+
+
+def arrows_threads_as_rows(_: int) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"n": [*arrows_threads(None, None)]}, schema=NUMBERS)
+
+
+def test_a_task_uses_one_thread_of_arrow_and_this_process_keeps_its_own(spark_session: SparkSession) -> None:
+    own = arrows_threads(None, None)
+    assert run_tasks(spark_session, [1], arrows_threads, None) == ([(1, 1)], [])
+    assert run_over_partitions(spark_session.range(0, 1, 1, 1), arrows_threads, None) == ([(1, 1)], [])
+    rows = dataframe_from_tasks(spark_session, [1], arrows_threads_as_rows, NUMBERS)
+    assert [row["n"] for row in collected(rows)] == [1, 1]
+    assert run_tasks(None, [1], arrows_threads, None) == ([own], [])
+
+
+@pytest.mark.parametrize("max_bytes", [0, 1 << 20], ids=["broadcast", "in the closure"])
+def test_what_workers_cannot_import_travels_by_value(
+    spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, max_bytes: int
+) -> None:
+    class Local:
+        def __radd__(self, other: str) -> str:
+            return other + "!"
+
+    monkeypatch.setattr(tasks, "_MAX_CLOSURE_BYTES", max_bytes)
+    assert run_tasks(spark_session, ["a", "b", "c"], added, Local()) == (["a!", "b!", "c!"], [])
+
+
+def added(payload: str, shared: Any) -> Any:
+    return payload + shared
+
+
 def counted(payload: int) -> Iterator[pa.RecordBatch]:
     context = TaskContext.get()
     assert context is not None

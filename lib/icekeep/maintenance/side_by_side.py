@@ -5,7 +5,6 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-import pyarrow as pa
 from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
@@ -38,8 +37,6 @@ def side_by_side(
         undo: removes what came of a group that was not yielded.
     """
     target = work if spark is None else _tagged(work, spark, tag)
-    # Work that is made for executors leaves Arrow one thread of each kind.
-    arrows_threads = pa.cpu_count(), pa.io_thread_count()
     pool = ThreadPoolExecutor(concurrency, thread_name_prefix="group")
     unseen: set[Future[Done]] = set()
     try:
@@ -56,8 +53,6 @@ def side_by_side(
             if spark is not None:
                 spark.sparkContext.cancelJobsWithTag(tag)
         pool.shutdown(wait=True)
-        pa.set_cpu_count(arrows_threads[0])
-        pa.set_io_thread_count(arrows_threads[1])
         for future in unseen:
             if not future.cancelled() and future.exception() is None:
                 undo(future.result())

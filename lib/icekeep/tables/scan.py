@@ -18,7 +18,7 @@ from icekeep.planning.scan.task_groups import PlannedRows, dealt_out, packed_tas
 from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.row_types import spark_columns, spark_rows
 from icekeep.planning.spark.source import SparkSource, check_source, started
-from icekeep.planning.spark.tasks import dataframe_from_tasks, run_tasks
+from icekeep.planning.spark.tasks import dataframe_from_tasks, one_thread, run_tasks
 from icekeep.planning.spark.workers import Workers, spark_workers, thread_workers
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -137,8 +137,7 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
 
     def read_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of the splits in batches of `task_groups.TASKS`."""
-        pa.set_cpu_count(1)
-        pa.set_io_thread_count(1)
+        one_thread()
         return self.read(split for batch in batches for split in batch.to_pylist())
 
     def read(self, splits: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:

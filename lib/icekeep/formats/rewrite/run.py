@@ -34,8 +34,7 @@ from icekeep.storage.base import Storage
 def rewrite(task: RewriteTask, storage: Storage) -> RewriteOutcome:
     """Stream the live rows of all pieces into new files; if anything fails, none of these is left.
 
-    Rows keep their order, or get that of the task. The process is set to one thread of Arrow each for computing and
-    reading: the slot of a task is the unit of parallelism.
+    Rows keep their order, or get that of the task.
 
     Raises:
         MissingFileError: a file of the table is not there.
@@ -44,7 +43,6 @@ def rewrite(task: RewriteTask, storage: Storage) -> RewriteOutcome:
             of another engine says where the table's data files go.
         PropertyError: a table property of the writer is wrong.
     """
-    one_thread()
     task = numbered(task)
     spliced = rewrite_spliced(task, storage)
     if spliced is not None:
@@ -70,7 +68,6 @@ def rewrite(task: RewriteTask, storage: Storage) -> RewriteOutcome:
 
 def rewrite_together(tasks: Sequence[RewriteTask], storage: Storage) -> RewriteOutcome:
     """Do tasks that differ in their ranges of keys alone, by as many threads; each piece is read once. Raises as `rewrite`."""
-    one_thread()
     tasks = [*map(numbered, tasks)]
     first, pieces = tasks[0], iter(tasks[0].pieces)
     columns = columns_to_write(first)
@@ -113,12 +110,6 @@ def write_rows(task: RewriteTask, columns: Schema, rows: Iterable[pa.Table], sto
             taken_count += table.num_rows
             writer.write(table)
         return _checked(writer.close(), taken_count)
-
-
-def one_thread() -> None:
-    """Let Arrow compute and read with one thread each in this process."""
-    pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)
 
 
 def _read_into(

@@ -25,6 +25,7 @@ from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.file_sizes import FileSizes
 from icekeep.maintenance.group_commits import FailedGroup
 from icekeep.maintenance.side_by_side import side_by_side, spark_failed
+from icekeep.planning.spark.tasks import described
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.storage.base import Storage
@@ -104,7 +105,7 @@ def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None
 
     def run(group: FileGroup) -> Finished:
         step = f"rewriting {group.files_count} files of {group.partition or table.name}"
-        with workers.described(f"{table.name}: {step}, group {group.number + 1} of {len(plan.groups)}"):
+        with described(workers.spark, f"{table.name}: {step}, group {group.number + 1} of {len(plan.groups)}"):
             return _rewrite_group(group, execution, storage, len(plan.groups))
 
     def undo(finished: Finished) -> None:

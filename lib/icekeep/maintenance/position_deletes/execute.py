@@ -19,7 +19,7 @@ from icekeep.maintenance.group_commits import FailedGroup
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.tasks import TaskContext, deletes_tasks
 from icekeep.maintenance.side_by_side import side_by_side, spark_failed
-from icekeep.planning.spark.tasks import attempt_id, run_tasks
+from icekeep.planning.spark.tasks import attempt_id, described, run_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.applicability import PathDigest, sequence_number
 from icekeep.spec.manifests.structs import DataFile
@@ -76,7 +76,7 @@ def execute(groups: Sequence[DeleteGroup], execution: Execution) -> Generator[Fi
 
     def run(group: DeleteGroup) -> Finished:
         where = group.partition or table.name
-        with workers.described(f"{table.name}: rewriting {group.files_count} delete files of {where}"):
+        with described(workers.spark, f"{table.name}: rewriting {group.files_count} delete files of {where}"):
             return _rewrite_group(group, execution, storage)
 
     def undo(finished: Finished) -> None:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count, islice
 from typing import Any, Self, TypeVar
 
@@ -162,7 +162,7 @@ def _in_spark(
 def _run_partition(
     work: Callable[[P, S], R], shared: "_Shared", max_failures: int, payloads: Iterable[bytes]
 ) -> Iterator[bytes]:
-    _one_thread()
+    one_thread()
     for payload in payloads:
         yield _pickled_answer(lambda one: work(pickle.loads(one), shared.value()), payload, max_failures)
 
@@ -200,11 +200,11 @@ class _Shared:
         pickled = cloudpickle.dumps(shared)
         if len(pickled) <= _MAX_CLOSURE_BYTES:
             return cls(pickled, None)
-        return cls(None, context.broadcast(shared))
+        return cls(None, context.broadcast(pickled))
 
     def value(self) -> Any:
         """In a task."""
-        return pickle.loads(self._pickled) if self._pickled is not None else self._broadcast.value
+        return pickle.loads(self._pickled) if self._pickled is not None else _of_broadcast(self._broadcast)
 
     def forget(self) -> None:
         """On the driver, when no task needs it any more."""
@@ -212,13 +212,21 @@ class _Shared:
             self._broadcast.destroy()
 
 
+@lru_cache(maxsize=1)
+def _of_broadcast(broadcast: Any) -> Any:
+    """What was broadcast; a worker, which has one object for it, loads it once for all tasks that it does of a job."""
+    return pickle.loads(broadcast.value)
+
+
 @contextmanager
-def described(spark: SparkSession, step: str | None) -> Iterator[None]:
-    """Let Spark's pages say what the jobs do that this thread starts while the block lasts; `None` changes nothing."""
+def described(spark: SparkSession | None, step: str | None) -> Iterator[None]:
+    """Let Spark's pages say what the jobs do that this thread starts while the block lasts; without either nothing is said."""
+    if spark is None or step is None:
+        yield
+        return
     context = spark.sparkContext
     before = context.getLocalProperty(_DESCRIPTION)
-    if step is not None:
-        context.setJobDescription(step)
+    context.setJobDescription(step)
     try:
         yield
     finally:
@@ -231,7 +239,7 @@ def _run_rows(
     max_failures: int,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    _one_thread()
+    one_thread()
     answer = _pickled_answer(lambda rows: work(rows, shared.value()), batches, max_failures)
     yield pa.RecordBatch.from_arrays([pa.array([answer], pa.binary())], schema=_ANSWERS)
 
@@ -258,13 +266,13 @@ def dataframe_from_tasks(
 def _rows_of_payloads(
     run: Callable[[Any], Iterator[pa.RecordBatch]], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    _one_thread()
+    one_thread()
     for batch in batches:
         for payload in batch.column(0).to_pylist():
             yield from run(pickle.loads(payload))
 
 
-def _one_thread() -> None:
+def one_thread() -> None:
     """The Spark slot is the unit of parallelism: Arrow's own threads would only fight over it."""
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)

@@ -4,15 +4,13 @@ To start Spark takes longer than to rewrite some gigabytes. Who gives a session,
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import msgspec
 from pyspark.sql import SparkSession
 
 from icekeep.planning.spark.session import SUBMITTED_VARIABLE
 from icekeep.planning.spark.source import SparkSource, started
-from icekeep.planning.spark.tasks import described, executor_slots, is_local, parallelism
+from icekeep.planning.spark.tasks import executor_slots, is_local, parallelism
 
 THREADS_MAX_BYTES = 2 << 30
 """Up to so many bytes of files are rewritten here, where there is no session yet."""
@@ -32,15 +30,6 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     process_slots: int
     is_local: bool
-
-    @contextmanager
-    def described(self, step: str) -> Iterator[None]:
-        """Let Spark's pages say what the jobs do that this thread starts while the block lasts."""
-        if self.spark is None:
-            yield
-            return
-        with described(self.spark, step):
-            yield
 
 
 def chosen_workers(source: SparkSource, work_bytes: float) -> Workers:

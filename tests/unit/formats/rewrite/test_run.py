@@ -294,11 +294,6 @@ def test_repeating_strings_are_handed_over_as_dictionaries(storage):
     assert read_files(storage, [file], EVENTS).equals(pa.concat_tables(tables))
 
 
-def test_a_task_uses_one_thread_of_arrow(storage):
-    rewritten(storage, (), EVENTS)
-    assert (pa.cpu_count(), pa.io_thread_count()) == (1, 1)
-
-
 def test_a_task_can_be_sent_to_an_executor(storage):
     spec = build_spec(EVENTS, [("kind", "bucket[4]", None)])
     field = SortField(source_id=1, transform=Identity())
