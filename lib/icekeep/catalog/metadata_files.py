@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from icekeep.catalog.base import Catalog, Conflict, Identifier, Pointer, Table
-from icekeep.errors import MissingFileError
+from icekeep.errors import InvalidTableError, MissingFileError
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata
@@ -103,15 +103,25 @@ def deletes_old_metadata(metadata: TableMetadata) -> bool:
 def dropped_from_log(base: TableMetadata, new: TableMetadata) -> list[MetadataLogEntry]:
     """Entries of the base's metadata log that the new one has no more, if the table wants their files deleted.
 
-    Only metadata files below the table's own directories: a log is text, and whoever may write metadata may write any.
+    Only metadata files below the table's own directories: a log is text, and whoever may write metadata may write any. It is
+    asked after the commit has landed, so what is no location is passed over and raises nothing.
     """
     if not deletes_old_metadata(new):
         return []
-    kept = {canonical(entry.metadata_file) for entry in new.metadata_log}
+    kept = {_key(entry.metadata_file) for entry in new.metadata_log}
     roots = (join(new.location, "metadata"), metadata_directory(new))
 
     def may_go(location: str) -> bool:
-        is_ours = ".metadata.json" in location and any(is_under(location, root) for root in roots)
-        return is_ours and canonical(location) not in kept
+        key = _key(location)
+        if key is None or key in kept or ".metadata.json" not in location:
+            return False
+        return any(is_under(location, root) for root in roots)
 
     return [entry for entry in base.metadata_log if may_go(entry.metadata_file)]
+
+
+def _key(location: str) -> str | None:
+    try:
+        return canonical(location)
+    except InvalidTableError:
+        return None

@@ -9,6 +9,8 @@ from contracts.catalog_contract import CatalogContract, CatalogRaceContract
 from icekeep.catalog.base import Committed, Conflict, Unknown
 from icekeep.catalog.open import open_catalog
 from icekeep.catalog.sql import SqlCatalog
+from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.retry import commit
 from icekeep.errors import (
     ConfigError,
     InvalidTableError,
@@ -23,6 +25,7 @@ from icekeep.storage.local import LocalStorage
 from kit.catalogs import COUNTER, EVENTS, set_counter, simple_metadata
 from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage
+from kit.tables import files, live
 
 V0_TABLES = """
     CREATE TABLE iceberg_tables (
@@ -406,6 +409,18 @@ def test_a_log_that_names_files_outside_the_metadata_directory_deletes_none_of_t
     assert isinstance(catalog.swap(loaded, [], [SetProperties(trimming)]), Committed)
     assert all(victim.exists() for victim in victims)
     assert table.storage.head(f"{inside}/data.parquet")
+
+
+def test_a_log_that_names_no_location_takes_nothing_of_a_commit_that_landed(catalog):
+    """The error after the commit was taken for its failure, and the manifests of the live table were removed."""
+    trimming = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+    table = catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS), **trimming))
+    path = Path(table.metadata_location.removeprefix("file://"))
+    entry = '{"timestamp-ms":1,"metadata-file":"metadata/00000-0.metadata.json"}'
+    path.write_text(path.read_text().replace('"metadata-log":[]', f'"metadata-log":[{entry}]'))
+    result = commit(catalog.load(EVENTS), AppendFiles(files=files("new")), runtime=FakeRuntime())
+    assert result.changed
+    assert live(catalog.load(EVENTS)) == {"new": 1}
 
 
 def test_looking_into_a_database_that_is_not_there_does_not_make_it(properties, database):
