@@ -41,6 +41,7 @@ class HiveServer:
         self.fail: tuple[str, str] | None = None
         self.before_alter: Any = None
         self.compares = True
+        self.version = "3.0"
         self.late: Any = None
         self.lock_guard = threading.RLock()
         self._ids = itertools.count(1)
@@ -117,7 +118,7 @@ class _Handler:
         return group_names
 
     def getVersion(self) -> str:
-        return "4.0.1" if self._owner.compares else "3.0"
+        return "4.0.1" if self._owner.compares else self._owner.version
 
     def create_database(self, database: Any) -> None:
         if database.name in self._owner.databases:

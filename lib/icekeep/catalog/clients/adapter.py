@@ -31,6 +31,7 @@ from icekeep.catalog.base import (
 )
 from icekeep.catalog.clients.errors import described, proved_rejection, read_failure
 from icekeep.catalog.clients.refusals import (
+    CommitRefused,
     NamespaceExists,
     NamespaceNotEmpty,
     NoSuchNamespace,
@@ -41,7 +42,7 @@ from icekeep.catalog.clients.settings import Settings
 from icekeep.catalog.meant_table import check_meant
 from icekeep.catalog.metadata_files import read_current
 from icekeep.catalog.registering import read_unregistered, registered
-from icekeep.errors import IcekeepError, NotFoundError, OutcomeUnknownError, UnsupportedError, UsageError
+from icekeep.errors import ConflictError, IcekeepError, NotFoundError, OutcomeUnknownError, UnsupportedError, UsageError
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
@@ -348,6 +349,11 @@ class ClientCatalog(ABC, Generic[C]):
             raise table_exists(self, new or ()) from error
         except NoSuchNamespace as error:
             raise no_such_namespace(self, (new or old or ())[:-1]) from error
+        except CommitRefused as error:
+            raise ConflictError(
+                f"{what} in catalog {self.name!r} met another writer ({self._described(error)}); nothing was changed, run "
+                "it again"
+            ) from error
         except Exception as error:
             rejected = proved_rejection(error, self.name, self._properties)
             raise rejected or OutcomeUnknownError(

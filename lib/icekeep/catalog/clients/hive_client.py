@@ -4,8 +4,8 @@ Properties are PyIceberg's. Each operation has a connection of its own. Imported
 thrift is an optional extra.
 """
 
-import getpass
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,7 +14,7 @@ from thrift.Thrift import TException
 from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TSaslClientTransport, TTransportException
 
-from icekeep.catalog.base import Description, Identifier
+from icekeep.catalog.base import Description, Identifier, format_identifier
 from icekeep.catalog.clients import hive_thrift as hive
 from icekeep.catalog.clients.adapter import HIVE_TIMEOUT
 from icekeep.catalog.clients.entries import (
@@ -26,7 +26,7 @@ from icekeep.catalog.clients.entries import (
     is_iceberg,
     pointer_of,
 )
-from icekeep.catalog.clients.hive_lock import HiveLocks
+from icekeep.catalog.clients.hive_lock import HiveLocks, user_name
 from icekeep.catalog.clients.refusals import (
     CommitRefused,
     NamespaceExists,
@@ -36,13 +36,18 @@ from icekeep.catalog.clients.refusals import (
     TableExists,
 )
 from icekeep.catalog.clients.settings import KERBEROS, Settings
-from icekeep.errors import IcekeepBug, UnsupportedError
+from icekeep.errors import IcekeepBug, PropertyError, UnsupportedError
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.table_properties import is_true
 from icekeep.spec.types import PrimitiveType
 
 _TIMEOUT_DEFAULT_MS = 300_000
-_FIRST_COMPARING_HIVE = 4
+_LOCK_ENABLED = "engine.hive.lock-enabled"
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+).*")
+_FIRST_COMPARING_HIVE = (4, 0, 1)
+"""Version 4.0.0 compares, but over MySQL not in one step with the change (HIVE-28121)."""
+
 _MODIFIED = "The table has been modified"
 """What a metastore says that compared the pointer and found another."""
 
@@ -72,18 +77,9 @@ class HiveClient:
             return pointer_of(_entry(metastore, identifier).parameters, identifier)
 
     def compares(self) -> bool:
-        """Whether the metastore itself compares the pointer (HIVE-26882), as Hive 4 does; older ones may, and do not tell."""
-        try:
-            with self._opened() as metastore:
-                version = str(metastore.getVersion())
-        except TTransportException:
-            raise
-        except TException:
-            # One that does not know the question.
-            return False
-        major = version.partition(".")[0]
-        # The previews of version 4 came before it.
-        return major.isdecimal() and int(major) >= _FIRST_COMPARING_HIVE and "alpha" not in version
+        """Whether the metastore itself compares the pointer (HIVE-26882), as Hive does from 4.0.1 on; older ones do not tell."""
+        with self._opened() as metastore:
+            return _compares(metastore)
 
     def describe(self, identifier: Identifier) -> Description | None:
         """What the entry of a table says of its places, whatever its format."""
@@ -99,19 +95,31 @@ class HiveClient:
     def move(self, change: PointerChange) -> None:
         """Move a table's pointer, or create the table, under the table's lock."""
         stored = self._stored(change.new)
+        properties = (change.base or change.new).properties
         with self._opened() as metastore:
-            self._locks.run_locked(metastore, change.identifier, lambda: self._change(metastore, change, stored))
 
-    def _change(self, metastore: Any, change: PointerChange, stored: Any) -> None:
-        try:
-            entry = _entry(metastore, change.identifier)
-        except NoSuchTable:
-            entry = None
-        change.check_base(None if entry is None else entry.parameters or {})
-        if entry is None:
-            _create(metastore, change, stored, self._runtime.now_ms() // 1000)
+            def look() -> Callable[[], None]:
+                entry = _entry_if_any(metastore, change.identifier)
+                change.check_base(None if entry is None else entry.parameters or {})
+                if entry is None:
+                    return lambda: _create(metastore, change, stored, self._runtime.now_ms() // 1000)
+                _check_guarded(metastore, change.identifier, properties)
+                return lambda: _alter(metastore, change, stored, entry)
+
+            self._run(metastore, change.identifier, properties, look)
+
+    def _run(
+        self,
+        metastore: Any,
+        identifier: Identifier,
+        properties: Mapping[str, str],
+        look: Callable[[], Callable[[], None]],
+    ) -> None:
+        """Look at a table and change it, under its lock unless its properties say that its writers take none."""
+        if _takes_lock(properties):
+            self._locks.run_locked(metastore, identifier, look)
         else:
-            _alter(metastore, change, stored, entry)
+            look()()
 
     def drop_table(self, identifier: Identifier) -> None:
         """Remove a table's entry; none of its files."""
@@ -123,27 +131,21 @@ class HiveClient:
             raise NoSuchTable.of(identifier) from error
 
     def rename_table(self, old: Identifier, new: Identifier) -> None:
-        """Give an entry another name, if that is free."""
+        """Give an entry another name, if that is free.
+
+        The whole entry is sent, its pointer too: that must not undo what somebody commits meanwhile.
+        """
         with self._opened() as metastore:
-            entry = _entry(metastore, old)
-            try:
-                _entry(metastore, new)
-            except NoSuchTable:
-                pass
-            else:
-                raise TableExists.of(new)
-            entry.dbName, entry.tableName = new
-            try:
-                metastore.alter_table_with_environment_context(
-                    dbname=old[0],
-                    tbl_name=old[1],
-                    new_tbl=entry,
-                    environment_context=hive.EnvironmentContext(properties=_KEEP_STATISTICS),
-                )
-            except hive.NoSuchObjectException as error:
-                raise NoSuchTable.of(old) from error
-            except hive.InvalidOperationException as error:
-                raise NoSuchNamespace.of(new[:-1]) from error
+            properties = _entry(metastore, old).parameters or {}
+
+            def look() -> Callable[[], None]:
+                entry = _entry(metastore, old)
+                if _entry_if_any(metastore, new) is not None:
+                    raise TableExists.of(new)
+                _check_guarded(metastore, old, properties)
+                return lambda: _rename(metastore, entry, old, new)
+
+            self._run(metastore, old, properties, look)
 
     def list_tables(self, namespace: Identifier) -> list[Identifier]:
         """The Iceberg tables of a database; none where there is no such database."""
@@ -270,12 +272,44 @@ def _entry(metastore: Any, identifier: Identifier) -> Any:
         raise NoSuchTable.of(identifier) from error
 
 
+def _entry_if_any(metastore: Any, identifier: Identifier) -> Any:
+    try:
+        return _entry(metastore, identifier)
+    except NoSuchTable:
+        return None
+
+
+def _takes_lock(properties: Mapping[str, str]) -> bool:
+    return is_true(properties, _LOCK_ENABLED, True)
+
+
+def _check_guarded(metastore: Any, identifier: Identifier, properties: Mapping[str, str]) -> None:
+    """Raise `PropertyError` for a table whose writers take no lock, where the metastore does not compare what they replace."""
+    if not _takes_lock(properties) and not _compares(metastore):
+        raise PropertyError(
+            f"table {format_identifier(identifier)!r} has {_LOCK_ENABLED}={properties[_LOCK_ENABLED]}: its writers take no "
+            "lock, and only a metastore of Hive 4.0.1 or later keeps them apart without one; nothing was changed",
+            property=_LOCK_ENABLED,
+        )
+
+
+def _compares(metastore: Any) -> bool:
+    try:
+        version = _VERSION.fullmatch(str(metastore.getVersion()))
+    except TTransportException:
+        raise
+    except TException:
+        # One that does not know the question.
+        return False
+    return version is not None and tuple(map(int, version.groups())) >= _FIRST_COMPARING_HIVE
+
+
 def _create(metastore: Any, change: PointerChange, stored: Any, now_s: int) -> None:
     database, name = change.identifier
     entry = hive.Table(
         dbName=database,
         tableName=name,
-        owner=change.new.properties.get("owner") or getpass.getuser(),
+        owner=change.new.properties.get("owner") or user_name(),
         createTime=now_s,
         lastAccessTime=now_s,
         sd=stored,
@@ -300,15 +334,30 @@ def _alter(metastore: Any, change: PointerChange, stored: Any, entry: Any) -> No
     else:
         # The formats stay: with others than ours Hive reads the table itself.
         entry.sd.cols, entry.sd.location = stored.cols, stored.location
-    expected = {"expected_parameter_key": POINTER, "expected_parameter_value": change.base_location}
-    database, name = change.identifier
     change.was_sent = True
+    _send(metastore, change.identifier, entry, change.base_location)
+
+
+def _rename(metastore: Any, entry: Any, old: Identifier, new: Identifier) -> None:
+    entry.dbName, entry.tableName = new
+    try:
+        _send(metastore, old, entry, (entry.parameters or {}).get(POINTER))
+    except hive.NoSuchObjectException as error:
+        raise NoSuchTable.of(old) from error
+    except hive.InvalidOperationException as error:
+        raise NoSuchNamespace.of(new[:-1]) from error
+
+
+def _send(metastore: Any, identifier: Identifier, entry: Any, expected: str | None) -> None:
+    """Replace a table's entry; raises `CommitRefused` where the metastore compares, and its pointer is not as expected."""
+    database, name = identifier
+    compared = {} if expected is None else {"expected_parameter_key": POINTER, "expected_parameter_value": expected}
     try:
         metastore.alter_table_with_environment_context(
             dbname=database,
             tbl_name=name,
             new_tbl=entry,
-            environment_context=hive.EnvironmentContext(properties={**_KEEP_STATISTICS, **expected}),
+            environment_context=hive.EnvironmentContext(properties={**_KEEP_STATISTICS, **compared}),
         )
     except hive.MetaException as error:
         if _MODIFIED not in str(error):

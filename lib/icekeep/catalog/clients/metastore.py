@@ -46,8 +46,6 @@ from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
 from icekeep.storage.open import open_storage
 
-_LOCK_ENABLED = "engine.hive.lock-enabled"
-
 
 class MetastoreClient(Client, Protocol):
     """What is asked of a metastore besides."""
@@ -280,14 +278,6 @@ class HiveCatalog(MetastoreCatalog):
     def modules(self) -> tuple[str, ...]:
         kerberos = ("puresasl",) if self._settings().switch(KERBEROS, default=False) else ()
         return ("thrift", "hive_metastore", *kerberos)
-
-    def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
-        if table.metadata.properties.get(_LOCK_ENABLED, "true").lower() == "false":
-            raise UnsupportedError(
-                f"table {table.name!r} has {_LOCK_ENABLED}=false: its other writers take no lock, and the one that is "
-                "taken here does not stop them; nothing was changed"
-            )
-        return super().swap(table, requirements, updates)
 
     def _connect(self) -> MetastoreClient:
         try:

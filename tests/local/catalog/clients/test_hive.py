@@ -11,10 +11,19 @@ from pyiceberg.catalog.hive import HiveCatalog as ForeignHiveCatalog
 
 from contracts.catalog_contract import CatalogContract
 from icekeep.catalog.base import Committed, Conflict, Description, Unknown
+from icekeep.catalog.clients import hive_client
 from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.retry import commit
-from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError, UnsupportedError, UsageError
+from icekeep.errors import (
+    ConflictError,
+    NotFoundError,
+    OutcomeUnknownError,
+    PropertyError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+)
 from icekeep.spec.requirements import requirements_for
 from icekeep.spec.snapshots import Snapshot, SnapshotRef
 from icekeep.spec.types import NestedField, PrimitiveType
@@ -223,13 +232,75 @@ def test_a_table_that_an_entry_cannot_describe_is_loaded_and_not_committed_to(ca
     assert metadata_files(table) == before
 
 
-def test_a_table_whose_writers_take_no_lock_is_refused(catalog):
-    metadata = simple_metadata(catalog.default_location(EVENTS), **{"engine.hive.lock-enabled": "false"})
+@pytest.mark.parametrize("value", ["false", "FALSE", "no"])
+def test_a_table_whose_writers_take_no_lock_is_left_to_a_metastore_that_compares(catalog, metastore, value):
+    metadata = simple_metadata(catalog.default_location(EVENTS), **{"engine.hive.lock-enabled": value})
     table = catalog.create(EVENTS, metadata)
+    metastore.compares = False
     with pytest.raises(
-        UnsupportedError, match=r"table 'db.events' has engine.hive.lock-enabled=false: its other writers"
+        PropertyError, match=rf"table 'db.events' has engine.hive.lock-enabled={value}: its writers take no"
     ):
         catalog.swap(table, [], set_counter(1))
+    assert len(metadata_files(table)) == 1
+    with pytest.raises(PropertyError, match="its writers take no lock"):
+        catalog.rename(EVENTS, ("db", "other"))
+    metastore.compares = True
+    metastore.calls.clear()
+    theirs = catalog.swap(table, [], set_counter(2)).table
+    metastore.tables[EVENTS].parameters["metadata_location"] = table.metadata_location
+    overtaken(metastore, theirs.metadata_location)
+    assert isinstance(catalog.swap(table, [], set_counter(3)), Conflict)
+    assert catalog.load(EVENTS).metadata == theirs.metadata
+    assert "lock" not in metastore.calls
+
+
+def test_a_rename_does_not_undo_a_commit_that_came_between(catalog, table, metastore):
+    """It sends the whole entry, which was read before."""
+    overtaken(metastore, "file:///theirs")
+    with pytest.raises(ConflictError, match=r"the renaming of table 'db.events' .* another writer .*has been modified"):
+        catalog.rename(EVENTS, ("db", "other"))
+    assert metastore.tables[EVENTS].parameters["metadata_location"] == "file:///theirs"
+    metastore.calls.clear()
+    catalog.rename(EVENTS, ("db", "other"))
+    assert metastore.calls.count("lock") == metastore.calls.count("unlock") == 1
+
+
+def test_an_interrupt_is_not_hidden_by_an_unlock_that_fails(catalog, table, metastore, monkeypatch):
+    def interrupted(*_):
+        metastore.fail = ("unlock", "cut")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("icekeep.catalog.clients.hive_client._alter", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        catalog.swap(table, [], set_counter(1))
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_lock_that_may_have_run_out_is_asked_for_again_before_the_change(catalog, table, metastore, is_lost):
+    """A metastore that stops for minutes forgets locks, and an old one does not compare either."""
+    metastore.compares = False
+    read = hive_client._entry_if_any
+
+    def slowly(*arguments):
+        catalog._runtime.sleep_ms(400_000)
+        if is_lost:
+            metastore.locks[EVENTS] = [4711]
+        return read(*arguments)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(hive_client, "_entry_if_any", slowly)
+        outcome = catalog.swap(table, [], set_counter(1))
+    assert isinstance(outcome, Conflict if is_lost else Committed)
+    assert (ALTER in metastore.calls) != is_lost
+
+
+def test_who_has_no_name_commits_too(catalog, monkeypatch):
+    def nobody():
+        raise KeyError("getpwuid(): uid not found: 1000800000")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    table = catalog.create(EVENTS, simple_metadata(catalog.default_location(EVENTS)))
+    assert isinstance(catalog.swap(table, [], set_counter(1)), Committed)
 
 
 FAULTS = [
@@ -276,9 +347,10 @@ def test_a_change_that_is_sent_again_loses_to_another_writers_core_c16(catalog, 
 
 
 @pytest.mark.parametrize("how", ["before", "after", "cut"])
-def test_a_metastore_that_does_not_compare_is_sent_nothing_again_core_c16(catalog, table, metastore, how):
-    """What is late there could undo what others have committed since."""
-    metastore.compares = False
+@pytest.mark.parametrize("version", ["3.0", "4.0.0", "4.0.0-beta-1", "4.0.0-SNAPSHOT", "unknown"])
+def test_a_metastore_that_does_not_compare_is_sent_nothing_again_core_c16(catalog, table, metastore, how, version):
+    """What is late there could undo what others have committed since: 4.0.0 compares and changes in two steps (HIVE-28121)."""
+    metastore.compares, metastore.version = False, version
     metastore.fail = (ALTER, how)
     outcome = catalog.swap(table, [], set_counter(1))
     assert isinstance(outcome, Unknown)
@@ -346,7 +418,7 @@ def test_a_lock_that_is_not_had_is_a_conflict(metastore, tmp_path):
     before = metadata_files(table)
     metastore.locks[EVENTS] = [4711]
     outcome = catalog.swap(table, [], set_counter(1))
-    assert outcome == Conflict("Failed to acquire lock for ('db', 'events'), state: 2", is_final=True)
+    assert outcome == Conflict("the lock of table 'db.events' is not to be had, its state is WAITING", is_final=True)
     assert metadata_files(table) == before
     assert metastore.locks[EVENTS] == [4711]
 
