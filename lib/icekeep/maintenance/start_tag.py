@@ -20,7 +20,6 @@ from contextlib import contextmanager
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.catalog.metadata_files import compression_suffix
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.manage_refs import CreateRef, DropRef
 from icekeep.commit.retry import commit
@@ -60,7 +59,7 @@ def hold_start(
     """Keep a snapshot from expiring while the block runs, by a tag with the run's name; yields that name.
 
     The tag goes at the end, whatever came of the block; where it cannot be dropped the listener is warned, and nothing else
-    happens. Tags that other runs have left go first, if their age has passed; those of runs that may be alive stay.
+    happens. Tags that other runs have left go too, if their age has passed; those of runs that may be alive stay.
 
     A catalog may refuse tags for good. The tag is an aid, so the listener is warned and the block begins without it: what it
     could lose is its own work, where others expire the snapshot and delete a file before it is read.
@@ -73,13 +72,10 @@ def hold_start(
         IcekeepError: as `commit` raises it, where the table is another one, for example; the block has not begun.
     """
     name = f"{TAG_PREFIX}{run_id}"
-    # What would stop the run's own commit stops it now: a codec that metadata cannot be written with.
-    compression_suffix(table.metadata)
-    _drop_left_over(table, runtime, listener)
     try:
         _create(table, name, snapshot_id, runtime, listener)
     except PropertyError:
-        # It stops every commit.
+        # It stops every commit, such as a codec that the catalog cannot write metadata with.
         raise
     except (UsageError, UnsupportedError) as error:
         listener.on(
@@ -94,6 +90,7 @@ def hold_start(
     if heartbeat is not None:
         heartbeat.with_each_beat(_renewal(table, name, snapshot_id, runtime))
     try:
+        _drop_left_over(table, runtime, listener)
         yield name
     finally:
         if heartbeat is not None:

@@ -1,5 +1,7 @@
 """The starting snapshot of a run stays while the run lasts, and no tag stays for longer than it must."""
 
+import json
+
 import pytest
 from msgspec.structs import replace
 
@@ -18,11 +20,13 @@ from icekeep.errors import (
 from icekeep.events import Warned
 from icekeep.maintenance.heartbeat import Heartbeat
 from icekeep.maintenance.start_tag import TAG_AGE_MS, TAG_PREFIX, hold_start
+from icekeep.spec.metadata_codec import format_metadata
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import RemoveSnapshotRef, RemoveSnapshots
 from kit.changes import Recorder
 from kit.memory_catalog import (
+    COMMITS,
     CONFLICTS,
     IS_UNKNOWN,
     LANDS_BUT_IS_UNKNOWN,
@@ -269,7 +273,7 @@ def test_tags_of_dead_runs_go_and_those_of_living_runs_and_of_others_stay(table,
 
 def test_a_left_over_tag_that_cannot_be_dropped_hinders_no_run(table, catalog, listener):
     table = set_ref(table, f"{TAG_PREFIX}dead", table.metadata.current_snapshot_id, max_ref_age_ms=1)
-    catalog.follow(fails(UsageError("denied")))
+    catalog.follow(COMMITS, fails(UsageError("denied")))
     with held(table, listener) as name:
         assert tags(catalog) == {f"{TAG_PREFIX}dead", name}
     assert len(warnings(listener)) == 1
@@ -296,9 +300,31 @@ def test_every_format_version_takes_the_tag(catalog, listener, format_version):
     assert tags(catalog) == set()
 
 
+def with_codec(table, codec):
+    """The table after an engine has given it a codec that icekeep writes no metadata with."""
+    raw = json.loads(table.storage.read(table.metadata_location))
+    raw["properties"]["write.metadata.compression-codec"] = codec
+    table.storage.delete_many([table.metadata_location])
+    table.storage.create(table.metadata_location, json.dumps(raw).encode())
+    return table.catalog.load(EVENTS)
+
+
 def test_a_codec_that_metadata_cannot_be_written_with_stops_the_run_before_it_has_begun(catalog, listener):
     """All groups were rewritten, and then no commit could land."""
-    table = add(memory_table(catalog), "a")
-    wrong = replace(table.metadata, properties={"write.metadata.compression-codec": "zstd"})
-    with pytest.raises(PropertyError, match="zstd"), held(replace(table, metadata=wrong), listener):
+    table = with_codec(add(memory_table(catalog), "a"), "zstd")
+    with pytest.raises(PropertyError, match="zstd"), held(table, listener):
         pytest.fail("the block began")
+
+
+def test_the_codec_is_a_servers_business_where_that_writes_metadata(catalog, listener, monkeypatch):
+    """REST: the run was refused, although it writes no file of metadata."""
+    table = with_codec(add(memory_table(catalog), "a"), "zstd")
+
+    def new_name(metadata, version, runtime):
+        return f"{metadata.location}/metadata/{version:05d}-{runtime.new_uuid()}.metadata.json"
+
+    monkeypatch.setattr("kit.memory_catalog.new_location", new_name)
+    monkeypatch.setattr("kit.memory_catalog.encode", format_metadata)
+    with held(table, listener) as name:
+        assert tags(catalog) == {name}
+    assert tags(catalog) == set()
