@@ -195,18 +195,20 @@ def commit(
     memory = EntryMemory()
     snapshot_id = new_snapshot_id(runtime, table.metadata.snapshots_by_id.keys())
     patience = _Patience(table, policy, files, runtime, listener)
-    wait_ms = 0
+    wait_ms, base = 0, table
     for number in count(1):
+        tried = base
         try:
             if number > 1:
                 runtime.sleep_ms(wait_ms)
             base = reloaded(table)
+            found = base.metadata.snapshots_by_id.get(snapshot_id)
             # A catalog may hand out credentials for a while, with each load anew.
             files.storage = base.storage
             # So has the reader to take them anew: that of a long run was made hours ago.
             entries = reader.with_storage(base.storage) if reader else StorageManifestReader(base.storage, memory)
             attempt = Attempt(base.metadata, number, snapshot_id, files, entries, runtime)
-            updates = change.apply(base.metadata, attempt)
+            updates = change.apply(base.metadata, attempt) if found is None else ()
         except UnavailableError as error:
             wait_ms = patience.after_failed_apply(number, error)
             continue
@@ -215,15 +217,16 @@ def commit(
             remove_all(files)
             raise
         patience.applied()
-        if not updates:
+        if not updates and found is None:
             remove_all(files)
             return CommitResult(table=base, base=base, snapshot_id=None, changed=False)
-        made = next((update.snapshot for update in updates if isinstance(update, AddSnapshot)), None)
+        made = found or next((update.snapshot for update in updates if isinstance(update, AddSnapshot)), None)
         _LOG.info("%s: attempt %d to commit to %s", table.name, number, base.metadata_location)
         try:
-            outcome = _swap(base, updates, snapshot_id, files, runtime)
+            # One that is there has landed, whatever the catalog said of it: what it names is the live table's.
+            outcome = Committed(base) if found else _swap(base, updates, snapshot_id, files, runtime)
             if isinstance(outcome, Committed):
-                return _landed(outcome.table, base, made, files, listener)
+                return _landed(outcome.table, tried if found else base, made, files, listener)
         except IcekeepError:
             raise
         except BaseException as interrupt:

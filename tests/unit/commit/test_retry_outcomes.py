@@ -151,6 +151,19 @@ def test_after_an_unknown_outcome_nothing_at_all_is_removed(step):
     assert storage.fired["delete_many"] == 0
 
 
+def test_a_commit_that_is_there_has_landed_whatever_the_catalog_said_of_it(catalog, table):
+    """It was made once more, over its own snapshot; that failed, and the manifests of the live table were removed."""
+    catalog.follow(CONFLICTS, lands_but_raises(UnavailableError("no answer, so nothing was sent")))
+    result = run(table, ONE)
+    now = catalog.load(EVENTS)
+    assert (result.changed, result.table, len(catalog.swaps)) == (True, now, 3)
+    assert result.snapshot_id == now.metadata.current_snapshot_id
+    assert result.base.metadata == table.metadata
+    assert result.summary["added-data-files"] == "1"
+    assert live(now) == {"old": 1, "new": 1}
+    assert len([name for name in stored(catalog) if "snap-" in name]) == 2
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143), RuntimeError("driver gone")])
 @pytest.mark.parametrize("lands", [False, True])
 def test_an_interrupt_in_the_middle_of_the_swap_leaves_every_file_and_the_outcome_unknown(error, lands):

@@ -184,14 +184,18 @@ class RestCatalog(ClientCatalog["RestClient"]):
         if rejection is None:
             return Unknown(text, "")
         adds_snapshot = any(isinstance(update, AddSnapshot) for update in updates)
-        if (
-            adds_snapshot
-            and is_bad_request(error)
-            and _has_moved_past(self.load(base.identifier).metadata, base.metadata)
-        ):
+        if adds_snapshot and is_bad_request(error) and self._may_be_stale(base):
             # No requirement names the last sequence number: many servers take one that is stale for a mistake (400).
             return Conflict(text)
         raise rejection from error
+
+    def _may_be_stale(self, base: Table) -> bool:
+        """Whether what was made for a table may be too late, by this very commit too, if it arrived twice."""
+        try:
+            now = self.load(base.identifier)
+        except IcekeepError:
+            return True
+        return _has_moved_past(now.metadata, base.metadata)
 
     def _landed(self, table: Table, location: str) -> SwapOutcome:
         """The table after a commit that the server has confirmed, by way of new credentials if the old ones ran out."""

@@ -318,6 +318,20 @@ class TestCommit:
         assert self.commit(table).changed
         assert (server.commits, server.load_faults) == (3, [])
 
+    def test_a_bad_request_that_was_applied_and_cannot_be_looked_into_is_our_own_commit(self, server, table):
+        """It arrived twice, and the first took the second one's sequence number. It was made again, over its own snapshot."""
+        server.faults = [Fault(True, 400, body(400, "ValidationException"))]
+
+        def vanish():
+            server.load_faults = [Fault(False, 503)] * 4
+
+        server.before_commit = vanish
+        result = self.commit(table)
+        assert result.changed
+        assert (server.commits, server.load_faults) == (2, [])
+        assert live(table.catalog.load(EVENTS)) == {"new": 1}
+        assert len(written(table)) == 2
+
     def test_a_table_that_was_dropped_is_not_found_and_nothing_is_left(self, server, table):
         server.before_commit = lambda: open_catalog("other", server.properties).drop(EVENTS)
         with pytest.raises(NotFoundError, match=r"no table 'db.events'"):
