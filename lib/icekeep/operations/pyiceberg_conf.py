@@ -3,11 +3,11 @@
 Names are lower case; in a variable `__` is a dot and `_` a dash. A key that the environment sets wins over the file's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from icekeep.operations.config import CatalogSettings
-from icekeep.operations.documents import read_document
+from icekeep.operations.documents import Entry, read_document
 
 _FILE = ".pyiceberg.yaml"
 _PREFIX = "pyiceberg_catalog__"
@@ -19,7 +19,7 @@ def pyiceberg_catalogs(environ: Mapping[str, str], directory: Path) -> dict[str,
 
     Raises:
         UsageError: the file is not YAML.
-        ConfigError: the file's catalogs are no mappings of single values.
+        ConfigError: the file's catalogs are no mappings, or there is a list in one.
     """
     properties: dict[str, dict[str, str]] = {}
     sources: dict[str, dict[str, str]] = {}
@@ -44,10 +44,20 @@ def _from_file(path: Path) -> list[tuple[str, str, str]]:
     if "catalog" not in below:
         return []
     return [
-        (name.lower(), key.lower(), item.scalar())
+        (name.lower(), key, value)
         for name, entry in below["catalog"].mapping().items()
-        for key, item in entry.mapping().items()
+        for key, value in _flat("", entry)
     ]
+
+
+def _flat(prefix: str, entry: Entry) -> Iterator[tuple[str, str]]:
+    """The single values below an entry; keys that lie in each other, as those of `ssl`, are joined by dots."""
+    for key, item in entry.mapping().items():
+        name = f"{prefix}{key.lower()}"
+        if isinstance(item.value, Mapping):
+            yield from _flat(f"{name}.", item)
+        else:
+            yield name, item.scalar()
 
 
 def _from_environment(environ: Mapping[str, str]) -> list[tuple[str, str, str, str]]:

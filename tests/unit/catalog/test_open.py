@@ -99,6 +99,12 @@ def test_partial_snapshots_are_refused():
     open_catalog("mine", {"type": "rest", "uri": "http://x", "snapshot-loading-mode": "all"})
 
 
+def test_managers_of_logins_that_icekeep_does_not_have_are_refused():
+    """They would be passed over, and requests sent without a login."""
+    with pytest.raises(UnsupportedError, match=r"catalog 'mine' has auth.*; give token, credential"):
+        open_catalog("mine", {"type": "rest", "uri": "http://x", "auth.type": "oauth2"})
+
+
 @pytest.mark.parametrize("value", ["", "0", "-1", "1.5", "10s"])
 def test_a_time_that_is_no_number_of_milliseconds_is_a_configuration_error(value):
     key = "rest.client.socket-timeout-ms"

@@ -50,6 +50,13 @@ def test_variables_win_over_the_file_key_by_key(home):
     assert prod.sources["s3.endpoint"] == str(home / ".pyiceberg.yaml")
 
 
+def test_keys_that_lie_in_each_other_are_joined_by_dots(tmp_path):
+    text = "catalog: {c: {uri: http://x, SSL: {cabundle: /ca.pem, client: {Cert: /c.pem}}}}"
+    (tmp_path / ".pyiceberg.yaml").write_text(text)
+    found = pyiceberg_catalogs({}, tmp_path)["c"].properties
+    assert found == {"type": "rest", "uri": "http://x", "ssl.cabundle": "/ca.pem", "ssl.client.cert": "/c.pem"}
+
+
 @pytest.mark.parametrize(
     ("uri", "kind"),
     [

@@ -42,7 +42,8 @@ class RestClient:
     """A session with a server; `properties` are the catalog's, with what the server adds to them and overrides."""
 
     def __init__(self, settings: Settings, runtime: Runtime) -> None:
-        config = _config(settings, runtime)
+        session = RestSession(settings, runtime)
+        config = _config(settings, session)
         self.properties = {**texts(config.defaults), **settings.properties, **texts(config.overrides)}
         merged = Settings(settings.name, self.properties)
         self._endpoints = {" ".join(text.split()) for text in config.endpoints or ()}
@@ -51,7 +52,7 @@ class RestClient:
         self._base = _root(merged) + (f"{prefix}/" if prefix else "")
         page_size = merged.count("rest-page-size", 0)
         self._page_size = {"pageSize": str(page_size)} if page_size else {}
-        self._session = RestSession(merged, runtime)
+        self._session = session.with_settings(merged)
 
     def load_table(self, identifier: Identifier) -> LoadedTable:
         """What the server says of a table, its metadata aside."""
@@ -172,15 +173,15 @@ class RestClient:
         return {"namespace": separator.join(quote(part, safe="") for part in namespace)}
 
 
-def _config(settings: Settings, runtime: Runtime) -> protocol.Config:
-    """What the server wants to be known; it may change all that a session is made from, so this has one of its own."""
+def _config(settings: Settings, session: RestSession) -> protocol.Config:
+    """What the server wants to be known; it may change all that a session is made from."""
     warehouse = settings.text("warehouse")
-    session = RestSession(settings, runtime)
     try:
         sent = session.send("GET", f"{_root(settings)}config", {"warehouse": warehouse} if warehouse else {})
-    finally:
+        return _read(protocol.Config, sent)
+    except BaseException:
         session.close()
-    return _read(protocol.Config, sent)
+        raise
 
 
 def _root(settings: Settings) -> str:

@@ -139,8 +139,12 @@ class TableNames(Page):
 
 
 def texts(given: Mapping[str, Any] | None) -> dict[str, str]:
-    """Properties without those that are no text."""
-    return {key: value for key, value in (given or {}).items() if isinstance(value, str)}
+    """Properties as text; what is neither a text nor a number nor a switch is passed over."""
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in (given or {}).items()
+        if isinstance(value, str | int | float)
+    }
 
 
 def chosen(credentials: Iterable[StorageCredential] | None, location: str | None) -> dict[str, str]:

@@ -31,6 +31,9 @@ _SHOWN_LENGTH_MAX = 200
 _HEADER = "header."
 """Properties that begin so are sent as headers."""
 
+_NOT_OF_SESSIONS = ("prefix", "warehouse", "namespace-separator", "rest-page-size", "s3.", "gcs.", "adls.")
+"""How properties begin that change nothing in how a server is spoken to."""
+
 
 class HttpRefusal(Exception):
     """An answer that is no success."""
@@ -54,15 +57,24 @@ class _ReadsAgain(Retry):
 
 
 class RestSession:
-    """Connections to one server, and the login there; times are `rest.client.*`, in milliseconds."""
+    """Connections to one server, and the login there.
+
+    Times are `rest.client.*`, in milliseconds; `ssl.cabundle`, `ssl.client.cert` and `ssl.client.key` are paths, of what the
+    server's certificate is held against and of what the client shows.
+    """
 
     def __init__(self, settings: Settings, runtime: Runtime) -> None:
+        self._settings, self._runtime = settings, runtime
         self._limits_s = (
             settings.count(CONNECT_TIMEOUT, CONNECT_TIMEOUT_DEFAULT_MS, 1) / 1000,
             settings.count(ANSWER_TIMEOUT, ANSWER_TIMEOUT_DEFAULT_MS, 1) / 1000,
         )
+        # Without one, as the environment says (REQUESTS_CA_BUNDLE).
+        self._authorities = settings.file("ssl.cabundle")
         self._http = requests.Session()
         self._http.headers.update(_headers(settings.properties))
+        shown, key = settings.file("ssl.client.cert"), settings.file("ssl.client.key")
+        self._http.cert = (shown, key) if shown and key else shown
         again = _ReadsAgain(
             _READS_AGAIN,
             allowed_methods=_READS,
@@ -98,6 +110,17 @@ class RestSession:
         """Close all connections; they are made anew when they are needed."""
         self._http.close()
 
+    def with_settings(self, settings: Settings) -> "RestSession":
+        """A session with the same server by other properties: this one, where they change nothing in it."""
+
+        def of_session(properties: Mapping[str, str]) -> dict[str, str]:
+            return {key: value for key, value in properties.items() if not key.startswith(_NOT_OF_SESSIONS)}
+
+        if of_session(settings.properties) == of_session(self._settings.properties):
+            return self
+        self.close()
+        return RestSession(settings, self._runtime)
+
     def _renew(self, response: requests.Response) -> None:
         try:
             self._login.renew()
@@ -109,16 +132,33 @@ class RestSession:
 
     def _sent(self, method: str, url: str, params: Mapping[str, str], body: Any) -> requests.Response:
         data = None if body is None else json.dumps(body).encode()
-        response = self._http.request(method, url, params=params, data=data, timeout=self._limits_s, auth=self._login)
+        response = self._http.request(
+            method, url, params, data, timeout=self._limits_s, auth=self._login, verify=self._authorities
+        )
         if response.request.method != method:
             # A redirection may do this, and the answer to the one says nothing of the other.
             raise ValueError(f"the server made a {response.request.method} of a {method} at {response.url}")
         return response
 
     def _post_form(self, url: str, form: Mapping[str, str]) -> requests.Response:
-        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        try:
+            return self._posted(url, form)
+        except requests.ConnectTimeout:
+            raise
+        except requests.ConnectionError:
+            # An idle connection may be dead, and to ask for a token twice does no harm.
+            return self._posted(url, form)
+
+    def _posted(self, url: str, form: Mapping[str, str]) -> requests.Response:
         # The login here is one that adds nothing: without any, requests looks for one in ~/.netrc.
-        return self._http.post(url, data=form, headers=headers, timeout=self._limits_s, auth=lambda request: request)
+        return self._http.post(
+            url,
+            form,
+            headers={"Content-Type": "application/x-www-form-urlencoded"},
+            timeout=self._limits_s,
+            auth=lambda request: request,
+            verify=self._authorities,
+        )
 
 
 def _headers(properties: Mapping[str, str]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """A catalog's properties as its client reads them: text, switches and numbers."""
 
+import os
 from collections.abc import Mapping
 
 from icekeep.errors import ConfigError
@@ -45,6 +46,13 @@ class Settings:
             return default_ms if given is None else max(0, round(float(given) * 1000))
         except (ValueError, OverflowError):
             raise self._wrong(key, "seconds") from None
+
+    def file(self, key: str) -> str | None:
+        """The path of a file on this machine."""
+        given = self.text(key)
+        if given is not None and not os.path.exists(given):
+            raise self._wrong(key, "the path of a file on this machine; there is none")
+        return given
 
     def _wrong(self, key: str, wanted: str) -> ConfigError:
         return ConfigError(f"catalogs.{self.name}.{key}", f"is {self.properties[key]!r}; give {wanted}")

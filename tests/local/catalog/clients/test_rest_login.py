@@ -91,6 +91,35 @@ class TestClientCredentials:
         assert opened(server, token=issuer.token).list_namespaces() == []
         assert len(issuer.forms) == 1
 
+    @pytest.mark.parametrize(
+        ("told", "logins"),
+        [
+            ({}, 1),
+            ({"prefix": "lake", "s3.region": "eu-1", "warehouse": "other"}, 1),
+            ({"scope": "more"}, 2),
+            ({"header.x-who": "me"}, 2),
+        ],
+    )
+    def test_one_login_is_enough_where_the_server_changes_nothing_of_it(self, server, issuer, told, logins):
+        server.config = told
+        catalog = opened(server, credential=CREDENTIAL)
+        assert catalog.list_namespaces() == []
+        assert len(issuer.forms) == logins
+        assert issuer.forms[-1]["scope"] == told.get("scope", "catalog")
+
+    def test_a_token_is_asked_for_again_where_the_connection_was_dead(self, server, issuer):
+        """It was idle for most of an hour, and something on the way had forgotten it."""
+        log_in, cut = issuer.log_in, ["once"]
+
+        def cut_once(form):
+            if cut:
+                raise ConnectionAbortedError(cut.pop())
+            return log_in(form)
+
+        server.log_in = cut_once
+        assert opened(server, credential=CREDENTIAL).list_namespaces() == []
+        assert len(issuer.forms) == 1
+
     def test_a_token_that_ended_is_replaced_and_the_commit_sent_once_more(self, server, issuer):
         table = a_table(opened(server, credential=CREDENTIAL))
         issuer.token = "another"

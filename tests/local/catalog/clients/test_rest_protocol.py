@@ -130,9 +130,10 @@ def test_an_answer_that_makes_no_sense_is_told_in_one_line(server, table, body, 
     assert "\n" not in raised.value.message
 
 
-def test_what_is_no_text_among_properties_is_passed_over(server, table):
-    server.config = {"s3.region": "eu-1", "limit": 5, "none": None}
+def test_numbers_and_switches_among_properties_are_taken_as_text_and_all_else_is_passed_over(server, table):
+    """A server's `s3.path-style-access` may be a JSON boolean."""
+    server.config = {"s3.region": "eu-1", "s3.path-style-access": True, "limit": 5, "none": None, "list": []}
     assert table.catalog.load(EVENTS).metadata.properties.get(COUNTER) is None
-    loaded = open_catalog("local", server.properties).load(EVENTS)
-    assert loaded.storage._properties["s3.region"] == "eu-1"
-    assert {"limit", "none"}.isdisjoint(loaded.storage._properties)
+    told = open_catalog("local", server.properties).load(EVENTS).storage._properties
+    assert (told["s3.region"], told["s3.path-style-access"], told["limit"]) == ("eu-1", "true", "5")
+    assert {"none", "list"}.isdisjoint(told)
