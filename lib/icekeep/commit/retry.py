@@ -17,7 +17,7 @@ from icekeep.catalog.status_checks import StatusChecks
 from icekeep.commit.attempt import Attempt, CommitFiles
 from icekeep.commit.changes.base import Change
 from icekeep.commit.cleanup import remove_all, remove_unused
-from icekeep.commit.manifests import EntryMemory, ManifestReader, StorageManifestReader
+from icekeep.commit.manifests import ManifestReader, StorageManifestReader
 from icekeep.commit.settle import settle
 from icekeep.commit.submitter import check_submitter
 from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError, SafetyError, UnavailableError
@@ -192,7 +192,7 @@ def commit(
     # A wrong property is refused before anything can be in doubt.
     StatusChecks.of(table.metadata)
     files = CommitFiles(table.storage, str(runtime.new_uuid()))
-    memory = EntryMemory()
+    reader = reader or StorageManifestReader(table.storage)
     snapshot_id = new_snapshot_id(runtime, table.metadata.snapshots_by_id.keys())
     patience = _Patience(table, policy, files, runtime, listener)
     wait_ms, base = 0, table
@@ -202,12 +202,12 @@ def commit(
             if number > 1:
                 runtime.sleep_ms(wait_ms)
             base = reloaded(table)
-            found = base.metadata.snapshots_by_id.get(snapshot_id)
+            # Before the first attempt it can only be another's, of the same id by chance.
+            found = base.metadata.snapshots_by_id.get(snapshot_id) if number > 1 else None
             # A catalog may hand out credentials for a while, with each load anew.
             files.storage = base.storage
             # So has the reader to take them anew: that of a long run was made hours ago.
-            entries = reader.with_storage(base.storage) if reader else StorageManifestReader(base.storage, memory)
-            attempt = Attempt(base.metadata, number, snapshot_id, files, entries, runtime)
+            attempt = Attempt(base.metadata, number, snapshot_id, files, reader.with_storage(base.storage), runtime)
             updates = change.apply(base.metadata, attempt) if found is None else ()
         except UnavailableError as error:
             wait_ms = patience.after_failed_apply(number, error)
@@ -220,13 +220,15 @@ def commit(
         if not updates and found is None:
             remove_all(files)
             return CommitResult(table=base, base=base, snapshot_id=None, changed=False)
-        made = found or next((update.snapshot for update in updates if isinstance(update, AddSnapshot)), None)
+        made = next((update.snapshot for update in updates if isinstance(update, AddSnapshot)), None)
         _LOG.info("%s: attempt %d to commit to %s", table.name, number, base.metadata_location)
         try:
-            # One that is there has landed, whatever the catalog said of it: what it names is the live table's.
-            outcome = Committed(base) if found else _swap(base, updates, snapshot_id, files, runtime)
+            if found is not None:
+                # It has landed, whatever the catalog said of it: what it names is the live table's.
+                return _landed(base, tried, found, files, listener)
+            outcome = _swap(base, updates, snapshot_id, files, runtime)
             if isinstance(outcome, Committed):
-                return _landed(outcome.table, tried if found else base, made, files, listener)
+                return _landed(outcome.table, base, made, files, listener)
         except IcekeepError:
             raise
         except BaseException as interrupt:

@@ -8,7 +8,7 @@ from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import RetryPolicy, commit
 from icekeep.commit.summary import COMMIT_ID
-from icekeep.errors import ConflictError, UsageError
+from icekeep.errors import ConflictError, IcekeepError, UsageError
 from icekeep.events import CommitRetried, SnapshotCommitted
 from kit.changes import Applying, Recorder, run
 from kit.memory_catalog import (
@@ -215,19 +215,32 @@ def test_after_success_only_the_lists_of_losing_attempts_are_gone(catalog, table
     assert before <= stored(catalog)
 
 
+class Repeating(FakeRuntime):
+    """The first snapshot id that it makes is the one of a runtime of another seed."""
+
+    def __init__(self, seed, repeated):
+        super().__init__(seed)
+        other = FakeRuntime(repeated)
+        self._taken = [other.new_uuid(), other.new_uuid()][1]
+
+    def new_uuid(self):
+        drawn = super().new_uuid()
+        return self._taken if self._drawn == 2 else drawn
+
+
 def test_a_snapshot_id_that_is_taken_is_not_used_again(catalog, table):
-    class Repeating(FakeRuntime):
-        """The first snapshot id that it makes is the one of the runtime that it repeats."""
-
-        def new_uuid(self):
-            drawn = super().new_uuid()
-            return taken if self._drawn == 2 else drawn
-
-    repeated = FakeRuntime(seed=5)
-    taken = [repeated.new_uuid(), repeated.new_uuid()][1]
     first = commit(table, ONE, runtime=FakeRuntime(seed=5)).snapshot_id
-    second = commit(catalog.load(EVENTS), AppendFiles(files=files("b")), runtime=Repeating(seed=6)).snapshot_id
+    second = commit(catalog.load(EVENTS), AppendFiles(files=files("b")), runtime=Repeating(6, repeated=5)).snapshot_id
     assert first != second
+
+
+def test_a_snapshot_of_the_same_id_that_another_made_meanwhile_is_not_taken_for_ours(catalog, table):
+    theirs = commit(table, ONE, runtime=FakeRuntime(seed=5)).table
+    before = stored(catalog)
+    with pytest.raises(IcekeepError, match="snapshot"):
+        commit(table, AppendFiles(files=files("b")), runtime=Repeating(6, repeated=5))
+    assert catalog.load(EVENTS) == theirs
+    assert stored(catalog) == before
 
 
 def test_one_commit_id_is_in_the_summary_and_in_every_name(catalog, table):
