@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlparse
@@ -20,6 +21,10 @@ LONG_ENOUGH_SECONDS = 120
 """After which something that must end by itself hangs."""
 SWAP_UNDER_WAY_MS = 500
 """A swap that had begun when its process was abandoned has ended after this, on a busy machine too."""
+
+_RUN = "ICEKEEP_KILLED_RUN"
+"""The variable by which every process of a run is known, those of Spark's Python workers too."""
+_NUMBERS = count()
 
 _LEFT_BESIDE_DATA = re.compile(r"(.*-m\d+\.avro|snap-.*\.avro|.*\.metadata\.json|[^/]*\.tmp)$")
 
@@ -69,7 +74,7 @@ class KilledRun:
     """
 
     def __init__(self, operator: Operator, *arguments: str, submit: bool) -> None:
-        self.lake, self.submit = operator.lake, submit
+        self.lake = operator.lake
         self.directory = table_directory(operator.lake)
         self.before = {path for path in self.directory.rglob("*") if path.is_file()}
         self.lines: list[str] = []
@@ -79,12 +84,13 @@ class KilledRun:
         self._frozen: list[int] = []
         self._killed_at_ms = 0
         self._began_ms = SYSTEM.monotonic_ms()
+        self._name = f"{os.getpid()}-{next(_NUMBERS)}"
         command = operator.command("compact", *arguments, submit=submit)
         self.process = subprocess.Popen(
             command if submit else [sys.executable, "-c", _STARTS_SPARK, *command[1:]],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env=operator.environment(submit=submit),
+            env={**operator.environment(submit=submit), _RUN: self._name},
             cwd=operator.conf.parent,
             text=True,
         )
@@ -107,7 +113,6 @@ class KilledRun:
     def kill(self) -> None:
         """Kill what was started: the driver itself, or the JVM of spark-submit above it; then wait for all others."""
         self.hit = self.stage()
-        drivers = self.drivers() if self.submit else []
         self.process.kill()
         self.process.wait()
         killed_ms = SYSTEM.monotonic_ms()
@@ -115,7 +120,7 @@ class KilledRun:
         self.version_when_killed = self.lake.load().metadata_location
         for driver in self._frozen:
             os.kill(driver, signal.SIGCONT)
-        self.wait(drivers)
+        self.wait()
         self.waited_ms = SYSTEM.monotonic_ms() - killed_ms
 
     def kill_jvm(self) -> None:
@@ -139,13 +144,22 @@ class KilledRun:
             assert not self._frozen
             assert written_ms - self._killed_at_ms < SWAP_UNDER_WAY_MS
 
-    def wait(self, drivers: "list[int] | None" = None) -> None:
-        """Wait until every process of the run is gone: each holds stderr, but for a driver that has hardly begun."""
+    def wait(self) -> None:
+        """Wait until every process of the run is gone.
+
+        Its end of stderr is not enough: Spark's Python workers, which write files, have one that leads to the JVM, and end a
+        moment after it.
+        """
         self._reader.join(LONG_ENOUGH_SECONDS)
         assert not self._reader.is_alive(), f"something lives on: {self.lines[-5:]}"
-        while any(is_running(driver) for driver in drivers or ()):
-            assert SYSTEM.monotonic_ms() - self._began_ms < 2 * LONG_ENOUGH_SECONDS * 1000, "the driver lives on"
+        while living := self._living():
+            assert SYSTEM.monotonic_ms() - self._began_ms < 2 * LONG_ENOUGH_SECONDS * 1000, f"these live on: {living}"
             SYSTEM.sleep_ms(5)
+
+    def _living(self) -> list[str]:
+        """The words of every process of the run that has not ended."""
+        mark = f"{_RUN}={self._name}".encode()
+        return [words for pid, _, words in processes() if mark in environment_of(pid)]
 
     def drivers(self) -> list[int]:
         """The Python processes that spark-submit has started."""
@@ -182,9 +196,12 @@ def processes() -> Iterator[tuple[int, int, str]]:
             yield int(directory.name), int(parent), words
 
 
-def is_running(process_id: int) -> bool:
-    """Whether a process, of anybody, is there and has not ended."""
-    return any(pid == process_id for pid, _, _ in processes())
+def environment_of(process_id: int) -> list[bytes]:
+    """The variables that a process was started with; none if it has ended."""
+    try:
+        return Path(f"/proc/{process_id}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 def table_directory(lake: Lake) -> Path:
