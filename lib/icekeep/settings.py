@@ -72,7 +72,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         plan: makes the plan that `--dry-run` shows; `None` for a job that changes nothing.
         options: the class of the job's options; `None` if it has none.
         check: holds the arguments against the table's metadata, beside what all jobs have in common; `None` for nothing.
-        plan_extras, run_extras: which of `listener` and `runtime` the functions take.
+        takes_listener: whether both functions take a `listener`.
     """
 
     name: str
@@ -84,8 +84,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     plan: str | None = None
     options: str | None = None
     check: str | None = None
-    plan_extras: tuple[str, ...] = ()
-    run_extras: tuple[str, ...] = ("listener", "runtime")
+    takes_listener: bool = True
 
 
 WHERE = Setting("where", Kind.FILTER, "only what a filter can match, e.g. \"day >= '2026-01-01'\"")

@@ -217,7 +217,7 @@ def test_a_commit_whose_request_or_answer_is_lost_is_settled_by_sending_it_again
     outcome = behind.swap(behind.load(EVENTS), [], set_counter(1))
     assert not proxy.is_waiting
     assert isinstance(outcome, Committed)
-    assert len(behind._runtime.sleeps_ms) == 1
+    assert len(behind.runtime.sleeps_ms) == 1
     assert pointer(query) == outcome.table.metadata_location
     assert metadata_files(table) == [table.metadata_location, outcome.table.metadata_location]
 
@@ -246,7 +246,7 @@ def test_a_commit_whose_server_is_away_for_minutes_is_sent_again_when_it_is_back
             if was_away and self.elapsed_ms >= 240_000:
                 proxy.come_back()
 
-    behind._runtime = Returning(3)
+    behind.runtime = Returning(3)
     base = behind.load(EVENTS)
     proxy.vanish(COMMIT)
     outcome = behind.swap(base, [], set_counter(1))

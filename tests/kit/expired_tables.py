@@ -16,7 +16,7 @@ from icekeep.storage.base import DeleteOutcome, MoveOutcome
 from kit.changes import Recorder
 from kit.memory_catalog import MemoryCatalog
 from kit.no_spark import no_spark
-from kit.runtime import FakeRuntime
+from kit.runtime import FakeRuntime, with_runtime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import EVENTS, add, data_file, entries_of, files, memory_table
 
@@ -78,7 +78,7 @@ class ExpiredWorld:
     def expire(self, **told: Any) -> ExpireSnapshotsResult:
         """The job as it is run to keep one snapshot and delete at once."""
         arguments = {"older_than": self.runtime.now_ms(), "retain_last": 1, "trash": 0} | told
-        return expire_snapshots(self.table, no_spark, listener=self.heard, runtime=self.runtime, **arguments)
+        return expire_snapshots(with_runtime(self.table, self.runtime), no_spark, listener=self.heard, **arguments)
 
     def expired_twice(self) -> None:
         """The same snapshots are in two plans: the older is due and was cut off when it was forgotten, the younger waits."""
@@ -129,10 +129,10 @@ class ExpiredWorld:
     def remove_orphans(self, **told: Any) -> RemoveOrphanFilesResult:
         arguments = {"max_orphan_ratio": None, "force": True, "trash": 0} | told
         arguments = {name: value for name, value in arguments.items() if value is not None}
-        return remove_orphan_files(self.table, no_spark, listener=self.heard, runtime=self.runtime, **arguments)
+        return remove_orphan_files(with_runtime(self.table, self.runtime), no_spark, listener=self.heard, **arguments)
 
     def restore(self, run: str | None = None) -> RestoreResult:
-        return restore(self.table, run=run, runtime=self.runtime)
+        return restore(with_runtime(self.table, self.runtime), run=run)
 
     def files(self) -> set[str]:
         """Everything of the table that is in its place, but table metadata, of which every commit makes another."""

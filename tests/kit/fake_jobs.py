@@ -29,7 +29,7 @@ def _fake(name: str, run: str, **more: Any) -> Job:
 JOBS = {
     job.name: job
     for job in (
-        _fake("plan_scan", "kit.fake_jobs:plan_scan", run_extras=("runtime",)),
+        _fake("plan_scan", "kit.fake_jobs:plan_scan", takes_listener=False),
         _fake(
             "compact",
             "kit.fake_jobs:compact",
@@ -42,7 +42,6 @@ JOBS = {
             "expire_snapshots",
             "kit.fake_jobs:expire_snapshots",
             plan="kit.fake_jobs:plan_expire_snapshots",
-            plan_extras=("runtime",),
         ),
     )
 }
@@ -134,7 +133,7 @@ def live_properties() -> dict[str, str]:
     return {"spark.sql.catalog.lake.type": "hadoop", "spark.sql.catalog.lake.warehouse": "/wh"}
 
 
-def plan_scan(table: FakeTable, spark: Callable[[], str], *, runtime: Runtime, **arguments: Any) -> Result:
+def plan_scan(table: FakeTable, spark: Callable[[], str], **arguments: Any) -> Result:
     spark()
     return _called("plan_scan", table, arguments)
 
@@ -159,30 +158,24 @@ def plan_compaction(table: FakeTable, spark: Callable[[], str], **arguments: Any
     return Plan(7, 3_000_000, (Group("day=1", 2_000_000, ("a", "b")), Group("day=2", 1_000_000, ())))
 
 
-def compact(
-    table: FakeTable, spark: Callable[[], str], *, listener: Listener, runtime: Runtime, **arguments: Any
-) -> Result:
+def compact(table: FakeTable, spark: Callable[[], str], *, listener: Listener, **arguments: Any) -> Result:
     spark()
     listener.on(StepStarted("rewriting", total=2, unit="files"))
     listener.on(StepAdvanced("rewriting"))
     return _called("compact", table, arguments)
 
 
-def compact_in_part(
-    table: FakeTable, spark: Callable[[], str], *, listener: Listener, runtime: Runtime, **arguments: Any
-) -> Result:
+def compact_in_part(table: FakeTable, spark: Callable[[], str], *, listener: Listener, **arguments: Any) -> Result:
     spark()
     return Result(status="partial", rewritten_data_files_count=1)
 
 
-def plan_expire_snapshots(table: FakeTable, spark: Callable[[], str], *, runtime: Runtime, **arguments: Any) -> Result:
+def plan_expire_snapshots(table: FakeTable, spark: Callable[[], str], **arguments: Any) -> Result:
     spark()
     return _called("plan_expire_snapshots", table, arguments)
 
 
-def expire_snapshots(
-    table: FakeTable, spark: Callable[[], str], *, listener: Listener, runtime: Runtime, **arguments: Any
-) -> Result:
+def expire_snapshots(table: FakeTable, spark: Callable[[], str], *, listener: Listener, **arguments: Any) -> Result:
     spark()
     return _called("expire_snapshots", table, arguments)
 

@@ -3,6 +3,12 @@
 import hashlib
 import uuid
 from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from icekeep.catalog.base import Table
+from icekeep.runtime import Runtime
 
 START_MS = 1_700_000_000_000
 
@@ -55,3 +61,21 @@ class FakeRuntime:
     def _draw(self) -> bytes:
         self._drawn += 1
         return hashlib.md5(f"{self._seed}/{self._drawn}".encode()).digest()
+
+
+def with_runtime(table: Table, runtime: Runtime) -> Table:
+    """The table of a catalog that goes by another clock, and by other chances."""
+    return replace(table, catalog=_AtRuntime(table.catalog, runtime))
+
+
+class _AtRuntime:
+    """A catalog as it is, but for its runtime; so are the tables that it hands out."""
+
+    def __init__(self, catalog: Any, runtime: Runtime) -> None:
+        self._catalog, self.runtime = catalog, runtime
+
+    def load(self, identifier: Any) -> Table:
+        return replace(self._catalog.load(identifier), catalog=self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)

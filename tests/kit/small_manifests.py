@@ -36,7 +36,7 @@ SMALL = {"commit__manifest__target_size_bytes": "10000", "write__manifest__compr
 
 def rewrite(table: Table, **arguments: Any) -> RewriteManifestsResult:
     """Run the job, to which Spark is not to be had."""
-    return rewrite_manifests(table, no_spark, runtime=table.catalog.runtime, **arguments)
+    return rewrite_manifests(table, no_spark, **arguments)
 
 
 def reload(table: Table) -> Table:

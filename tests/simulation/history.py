@@ -19,6 +19,7 @@ from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.spec.metadata import new_table_metadata
 from kit.no_spark import no_spark
+from kit.runtime import with_runtime
 from kit.tables import BY_KIND, COLUMNS, UNPARTITIONED
 from simulation.client import Client, Crashed
 from simulation.credentials import Credentials
@@ -186,7 +187,7 @@ class History:
             table = client.catalog.load(EVENTS)
             # Metadata that some commit could not swap may be further on than what is current.
             dead = {"ignore-metadata-of": table.metadata.table_uuid}
-            remove_orphan_files(table, no_spark, trash=0, force=True, options=dead, runtime=client)
+            remove_orphan_files(with_runtime(table, client), no_spark, trash=0, force=True, options=dead)
             self.model.check_nothing_else_is_left()
 
     def tally(self) -> Tally:

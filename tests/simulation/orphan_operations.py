@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from icekeep.maintenance.orphans.job import remove_orphan_files
 from kit.no_spark import no_spark
+from kit.runtime import with_runtime
 from simulation.client import Client
 from simulation.doing import Effect
 from simulation.model import Model
@@ -27,12 +28,11 @@ class RemoveOrphans(Operation):
         client.world.removing_orphans.add(self)
         try:
             done = remove_orphan_files(
-                client.catalog.load(EVENTS),
+                with_runtime(client.catalog.load(EVENTS), client),
                 no_spark,
                 older_than=client.now_ms() - DAY_MS,
                 trash=self.random.choice([0, 0, 1]),
                 force=True,
-                runtime=client,
             )
         finally:
             client.world.removing_orphans.remove(self)

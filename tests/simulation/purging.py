@@ -13,7 +13,7 @@ from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.partitioning import UNPARTITIONED
 from kit.memory_catalog import MemoryCatalog
 from kit.no_spark import no_spark
-from kit.runtime import FakeRuntime
+from kit.runtime import FakeRuntime, with_runtime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import COLUMNS, add, data_file
 from kit.trash import DAY_MS, files_of
@@ -130,7 +130,7 @@ class PurgingWorld:
         self.storage.before, catalog.drop = before, drop  # type: ignore[method-assign]
         try:
             self.finished_count += (
-                drop_table(table, no_spark, purge=True, runtime=self.runtime).finished_files_count > 0
+                drop_table(with_runtime(table, self.runtime), no_spark, purge=True).finished_files_count > 0
             )
         except Killed:
             self.deaths_count += 1

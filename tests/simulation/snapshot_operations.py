@@ -12,6 +12,7 @@ from icekeep.spec.refs import is_ancestor
 from icekeep.spec.retention import RetentionPolicy, select_expired
 from icekeep.spec.snapshots import MAIN
 from kit.no_spark import no_spark
+from kit.runtime import with_runtime
 from simulation.client import Client
 from simulation.model import SKEW_MS, Model
 from simulation.operation import Operation
@@ -65,14 +66,13 @@ class ExpireAndReclaim(Expire):
     def run(self, client: Client) -> bool:
         change = self.change(client)
         done = expire_snapshots(
-            client.catalog.load(EVENTS),
+            with_runtime(client.catalog.load(EVENTS), client),
             no_spark,
             older_than=change.policy.older_than_ms,
             retain_last=change.policy.retain_last,
             clean_expired_metadata=change.clean_expired_metadata,
             trash=self.random.choice(self.trash),
             options={"grace": self.random.choice(self.grace), "keep-writer-progress": "0"},
-            runtime=client,
         )
         seen = client.world.seen
         seen["files of earlier plans that were deleted"] += done.finished_files_count
@@ -105,7 +105,7 @@ class Restore(Operation):
 
     def run(self, client: Client) -> bool:
         try:
-            done = restore(client.catalog.load(EVENTS), runtime=client)
+            done = restore(with_runtime(client.catalog.load(EVENTS), client))
         except NotFoundError:
             return False
         client.world.seen["files brought back"] += done.restored_files_count

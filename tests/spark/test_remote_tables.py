@@ -29,6 +29,7 @@ from kit.lake import EVENTS, SCHEMA, events, multiset
 from kit.naive_scan import live_entries
 from kit.object_store import ObjectStore
 from kit.rest_server import RestServer
+from kit.runtime import with_runtime
 from kit.tcp_proxy import TcpProxy
 
 ARROW_IO = "pyiceberg.io.pyarrow.PyArrowFileIO"
@@ -166,7 +167,7 @@ def test_a_compaction_lands_though_its_catalog_is_away_for_twenty_seconds_at_the
                 proxy.vanish(b"GET /v1/namespaces/db/tables/events", lambda: rewritten.update(data_files() - before))
 
     heard, runtime = Listening(), Waiting(proxy)
-    result = compact(table, spark_session, options={"rewrite-all": "true"}, listener=heard, runtime=runtime)
+    result = compact(with_runtime(table, runtime), spark_session, options={"rewrite-all": "true"}, listener=heard)
     assert rewritten
     assert (result.status, result.commits_count, runtime.slept_ms > 20_000) == ("done", 1, True)
     assert sum(isinstance(event, CommitRetried) for event in heard.events) == 3

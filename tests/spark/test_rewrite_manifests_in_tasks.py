@@ -15,7 +15,7 @@ from icekeep.errors import InvalidTableError, UnavailableError
 from icekeep.maintenance.manifests import execute
 from icekeep.maintenance.manifests.candidates import candidates
 from icekeep.maintenance.manifests.execute import rewritten
-from icekeep.maintenance.manifests.options import check_arguments
+from icekeep.maintenance.manifests.rules import check_arguments
 from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import Survey, survey
 from icekeep.planning.entries import read as entries

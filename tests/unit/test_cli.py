@@ -235,7 +235,7 @@ def test_stdout_that_is_full_is_told_and_is_no_failure_of_the_job(capsys, monkey
 def test_sigterm_unwinds_the_job_cleans_up_and_is_exit_status_143(run_string, status, capsys):
     jobs = {
         "compact": msgspec.structs.replace(
-            JOBS["compact"], run=f"kit.fake_jobs:{run_string}", check=None, run_extras=()
+            JOBS["compact"], run=f"kit.fake_jobs:{run_string}", check=None, takes_listener=False
         )
     }
     assert run("compact", "--table", "db.t", "--output", "json", jobs=jobs) == status
@@ -250,7 +250,7 @@ def test_sigterm_unwinds_the_job_cleans_up_and_is_exit_status_143(run_string, st
 def test_an_error_of_ours_is_told_although_a_signal_began_it(capsys):
     jobs = {
         "compact": msgspec.structs.replace(
-            JOBS["compact"], run="kit.fake_jobs:terminated_and_refused", check=None, run_extras=()
+            JOBS["compact"], run="kit.fake_jobs:terminated_and_refused", check=None, takes_listener=False
         )
     }
     assert run("compact", "--table", "db.t", jobs=jobs) == 4

@@ -76,16 +76,14 @@ def test_every_import_string_leads_somewhere():
 
 @pytest.mark.parametrize("job", sorted(JOBS))
 def test_a_job_s_function_takes_the_job_s_settings(job):
-    extras = {"plan": JOBS[job].plan_extras, "run": JOBS[job].run_extras}
-    for which, text in {"plan": JOBS[job].plan, "run": JOBS[job].run}.items():
+    extras = {"listener"} if JOBS[job].takes_listener else set()
+    for text in (JOBS[job].plan, JOBS[job].run):
         if text is not None:
             parameters = inspect.signature(resolve(text)).parameters
             keywords = {name for name, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
             if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
                 keywords |= {*VERSION_ARGUMENTS}
-            # Iceberg's procedure has an argument for what is a flag of every job here.
-            keywords -= {"dry_run"}
-            assert keywords == {setting.name for setting in JOBS[job].settings} | set(extras[which])
+            assert keywords == {setting.name for setting in JOBS[job].settings} | extras
 
 
 def test_every_job_has_a_script_of_its_own_and_no_script_is_without_a_job():

@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from icekeep.errors import NotFoundError, UsageError
+from icekeep.runtime import Runtime
 from icekeep.spec.history import HistoryEntry, history
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
@@ -38,6 +39,11 @@ class Table(msgspec.Struct, frozen=True):
     def name(self) -> str:
         """The identifier as text, `db.events`."""
         return format_identifier(self.identifier)
+
+    @property
+    def runtime(self) -> Runtime:
+        """The clock and the chance that work on the table goes by: its catalog's."""
+        return self.catalog.runtime
 
     @property
     def schema(self) -> Schema:
@@ -147,6 +153,10 @@ class Catalog(Protocol):
     @property
     def name(self) -> str:
         """What the configuration calls the catalog."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """The clock and the chance that work on its tables goes by."""
 
     @property
     def identity(self) -> str:

@@ -89,7 +89,7 @@ class FilesystemCatalog:
         if not self.warehouse:
             raise ConfigError(f"catalogs.{name}.warehouse", "is missing; give the directory of the tables as a URI")
         self._storage = storage
-        self._runtime = runtime
+        self.runtime = runtime
 
     @property
     def identity(self) -> str:
@@ -150,7 +150,7 @@ class FilesystemCatalog:
         return join(self.warehouse, *validate_table_identifier(identifier))
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
-        new = next_metadata(table, requirements, updates, self._runtime.now_ms())
+        new = next_metadata(table, requirements, updates, self.runtime.now_ms())
         if isinstance(new, Conflict):
             return new
         self._check_commit(table, new)
@@ -185,7 +185,7 @@ class FilesystemCatalog:
                 f"cannot drop table {format_identifier(identifier)!r}: it is not proved that the store of {directory!r} can "
                 "move its metadata aside without replacing a file"
             )
-        trash = new_trash(self.default_location(identifier), self._runtime)
+        trash = new_trash(self.default_location(identifier), self.runtime)
         # Where a directory is only what lies in it, this one would be gone, and the table's be taken for a namespace.
         self._storage.make_directory(directory)
         self._storage.delete_many([join(directory, HINT)])
@@ -407,7 +407,7 @@ class FilesystemCatalog:
     def _trim(self, base: TableMetadata, new: TableMetadata, version: int) -> None:
         """Delete metadata files that fell out of the log, but none that a slow writer may create a second time."""
         oldest_kept = version - VERSIONS_KEPT
-        newest_deleted_ms = self._runtime.now_ms() - VERSION_AGE_KEPT_MS
+        newest_deleted_ms = self.runtime.now_ms() - VERSION_AGE_KEPT_MS
 
         def is_old(entry: MetadataLogEntry) -> bool:
             if file_version(entry.metadata_file) > oldest_kept or entry.timestamp_ms > newest_deleted_ms:

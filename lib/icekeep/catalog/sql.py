@@ -91,7 +91,7 @@ class SqlCatalog:
         self.warehouse = properties.get("warehouse", "").rstrip("/") or None
         self._database = Database(name, properties)
         self._storage = storage
-        self._runtime = runtime
+        self.runtime = runtime
         self._has_types: bool | None = None
 
     @property
@@ -159,12 +159,12 @@ class SqlCatalog:
         return join(self.warehouse, *identifier)
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
-        new = next_metadata(table, requirements, updates, self._runtime.now_ms())
+        new = next_metadata(table, requirements, updates, self.runtime.now_ms())
         if isinstance(new, Conflict):
             return new
         location = self._write(new, file_version(table.metadata_location) + 1)
         try:
-            outcome = sent_until_known(lambda: self._moved(table, location), table, location, self._runtime)
+            outcome = sent_until_known(lambda: self._moved(table, location), table, location, self.runtime)
         except IcekeepError:
             self._forget(location)
             raise
@@ -303,7 +303,7 @@ class SqlCatalog:
         return Conflict(f"another writer committed {current!r}", is_final=True)
 
     def _write(self, metadata: TableMetadata, version: int) -> str:
-        location = new_location(metadata, version, self._runtime)
+        location = new_location(metadata, version, self.runtime)
         write_metadata(self._storage, metadata, location)
         return location
 

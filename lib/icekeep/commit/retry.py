@@ -22,7 +22,7 @@ from icekeep.commit.settle import settle
 from icekeep.commit.submitter import check_submitter
 from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.events import SILENT, CommitRetried, Listener, SnapshotCommitted
-from icekeep.runtime import SYSTEM, Runtime, new_snapshot_id
+from icekeep.runtime import Runtime, new_snapshot_id
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import requirements_for
 from icekeep.spec.snapshots import Snapshot
@@ -170,7 +170,7 @@ def commit(
     change: Change,
     *,
     reader: ManifestReader | None = None,
-    runtime: Runtime = SYSTEM,
+    runtime: Runtime | None = None,
     listener: Listener = SILENT,
 ) -> CommitResult:
     """Make a change to a table, whatever others do to it meanwhile.
@@ -178,6 +178,7 @@ def commit(
     Args:
         table: the table as it was when the change was planned; it is loaded anew for each attempt.
         reader: how the change reads manifests; by default through the table's storage.
+        runtime: the catalog's if `None`.
 
     Raises:
         ConflictError: the change no longer applies, or conflicts went on for longer than `commit.retry.*` allows. What
@@ -188,6 +189,7 @@ def commit(
         UnavailableError: the catalog or a store stayed out of reach for longer than `commit.retry.total-timeout-ms`, or this
             process is abandoned (`Runtime.is_abandoned`). What this call wrote is removed.
     """
+    runtime = runtime or table.runtime
     policy = RetryPolicy.of(table.metadata)
     # A wrong property is refused before anything can be in doubt.
     StatusChecks.of(table.metadata)

@@ -56,8 +56,7 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
     seams, runtime = surroundings.seams, surroundings.runtime
     reference = find_table(known_catalogs(command.conf, seams), command.table, command.catalog)
     function = resolve(verb.run)
-    available = {"listener": surroundings.listener, "runtime": runtime}
-    extras = {name: available[name] for name in verb.extras}
+    extras = {"listener": surroundings.listener} if verb.takes_listener else {}
     if not verb.has_table:
         catalog_of = resolve(seams.open_catalog)(reference.catalog, runtime=runtime)
         result = function(catalog_of, parse_identifier(reference.name), **command.arguments, **extras)
@@ -68,8 +67,8 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
         status = getattr(result, "status", "done")
     else:
         status = "planned" if command.dry_run else "done"
-        catalog = Rehearsal(table.catalog, table.storage, runtime) if command.dry_run else WatchedCatalog(table.catalog)
-        after = function(catalog.watched(table), **command.arguments, runtime=runtime)
+        catalog = Rehearsal(table.catalog, table.storage) if command.dry_run else WatchedCatalog(table.catalog)
+        after = function(catalog.watched(table), **command.arguments)
         result = _changed(after, catalog.last_swap, is_rehearsal=command.dry_run)
     return Outcome(job=command.name, table=reference.full_name, dry_run=command.dry_run, status=status, result=result)
 

@@ -7,7 +7,6 @@ from icekeep.events import Listener
 from icekeep.maintenance.restoring.job import list_restorable
 from icekeep.maintenance.restoring.job import restore as restore_run
 from icekeep.maintenance.restoring.result import Restorable, RestoreResult
-from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, SnapshotRef
 from icekeep.spec.times import format_time
@@ -39,7 +38,7 @@ class RefsShown(msgspec.Struct, frozen=True):
     refs: tuple[RefShown, ...]
 
 
-def list_refs(table: Table, *, runtime: Runtime) -> RefsShown:
+def list_refs(table: Table) -> RefsShown:
     """Every branch and tag; none for a table without data."""
     refs = sorted(table.metadata.refs.items(), key=lambda item: (item[0] != MAIN, not item[1].is_branch, item[0]))
     return RefsShown(table.metadata_location, tuple(_shown(name, ref, table.metadata) for name, ref in refs))
@@ -52,21 +51,20 @@ def rollback(
     timestamp: int | None = None,
     set_current: int | None = None,
     set_current_ref: str | None = None,
-    runtime: Runtime,
 ) -> Table:
     """Move `main` as the one argument says that is given; raises what the verbs of `tables/rollback.py` raise."""
     if snapshot_id is not None:
-        return rollback_to_snapshot(table, snapshot_id, runtime=runtime)
+        return rollback_to_snapshot(table, snapshot_id)
     if timestamp is not None:
-        return rollback_to_timestamp(table, timestamp, runtime=runtime)
-    return set_current_snapshot(table, set_current, ref=set_current_ref, runtime=runtime)
+        return rollback_to_timestamp(table, timestamp)
+    return set_current_snapshot(table, set_current, ref=set_current_ref)
 
 
-def publish(table: Table, *, snapshot_id: int | None = None, wap_id: str | None = None, runtime: Runtime) -> Table:
+def publish(table: Table, *, snapshot_id: int | None = None, wap_id: str | None = None) -> Table:
     """Publish a snapshot by its id or its `wap.id`; raises what the verbs of `tables/rollback.py` raise."""
     if snapshot_id is not None:
-        return cherrypick_snapshot(table, snapshot_id, runtime=runtime)
-    return publish_changes(table, wap_id or "", runtime=runtime)
+        return cherrypick_snapshot(table, snapshot_id)
+    return publish_changes(table, wap_id or "")
 
 
 class RunsShown(msgspec.Struct, frozen=True):
@@ -77,12 +75,12 @@ class RunsShown(msgspec.Struct, frozen=True):
 
 
 def restore(
-    table: Table, *, run: str | None = None, lists: bool = False, listener: Listener, runtime: Runtime
+    table: Table, *, run: str | None = None, lists: bool = False, listener: Listener
 ) -> RestoreResult | RunsShown:
     """Bring back what a run removed, or show which can be; raises what `maintenance/restoring` raises."""
     if lists:
         return RunsShown(table.metadata_location, list_restorable(table))
-    return restore_run(table, run=run, listener=listener, runtime=runtime)
+    return restore_run(table, run=run, listener=listener)
 
 
 def _shown(name: str, ref: SnapshotRef, metadata: TableMetadata) -> RefShown:

@@ -15,7 +15,7 @@ from icekeep.planning.spark.conf import configured_properties
 from icekeep.runtime import SYSTEM, Runtime
 
 
-def load_catalog(name: str | None = None, *, conf: str | None = None, runtime: Runtime = SYSTEM) -> Catalog:
+def load_catalog(name: str | None = None, *, conf: str | None = None) -> Catalog:
     """Open a catalog by the name that the configuration gives it.
 
     Args:
@@ -28,7 +28,7 @@ def load_catalog(name: str | None = None, *, conf: str | None = None, runtime: R
         ConfigError: the file is wrong, or refers to an environment variable that is not set.
     """
     catalogs = Catalogs(read_config(conf), _spark_properties, os.environ, Path.cwd())
-    return open_settings(catalogs.get(name), runtime=runtime)
+    return open_settings(catalogs.get(name))
 
 
 def open_settings(

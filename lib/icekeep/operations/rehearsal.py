@@ -62,6 +62,10 @@ class WatchedCatalog:
         return self._catalog.name
 
     @property
+    def runtime(self) -> Runtime:
+        return self._catalog.runtime
+
+    @property
     def identity(self) -> str:
         return self._catalog.identity
 
@@ -138,10 +142,9 @@ class WatchedCatalog:
 class Rehearsal(WatchedCatalog):
     """Answers a swap as the catalog would, but for what only the real one can know, and changes nothing."""
 
-    def __init__(self, catalog: Catalog, storage: Storage, runtime: Runtime) -> None:
+    def __init__(self, catalog: Catalog, storage: Storage) -> None:
         super().__init__(catalog)
         self._storage = RehearsalStorage(storage)
-        self._runtime = runtime
 
     def watched(self, table: Table) -> Table:
         return msgspec.structs.replace(super().watched(table), storage=self._storage)
@@ -152,7 +155,7 @@ class Rehearsal(WatchedCatalog):
         return Pointer(found.metadata_location, RehearsalStorage(found.storage))
 
     def _swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
-        new = next_metadata(table, requirements, updates, self._runtime.now_ms())
+        new = next_metadata(table, requirements, updates, self.runtime.now_ms())
         if isinstance(new, Conflict):
             return new
         # A real swap writes it, which a property of the table may prevent.

@@ -136,8 +136,7 @@ def _with_spark(
 ) -> Any:
     is_plan = command.dry_run and job.plan is not None
     function = resolve(job.plan if is_plan and job.plan is not None else job.run)
-    available = {"listener": surroundings.listener, "runtime": surroundings.runtime}
-    extras = {name: available[name] for name in (job.plan_extras if is_plan else job.run_extras)}
+    extras = {"listener": surroundings.listener} if job.takes_listener else {}
     spark = _Session(f"icekeep {command.name} {command.table}", surroundings)
     try:
         return function(table, spark.started, **arguments, **extras)

@@ -1,7 +1,7 @@
 """The commands beside the jobs: what each can be told, and the function that does it. None of them needs Spark.
 
 To add one is to add an entry here and a function that takes the table (for one that is not there yet: catalog and identifier),
-the settings as keywords, and `runtime`; it returns the table after its commit, or a value to show where it changes nothing.
+and the settings as keywords; it returns the table after its commit, or a value to show where it changes nothing.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
         one_of: settings of which exactly one must be given.
         changes: whether all that it does is one commit; then it has `--dry-run`, and its function returns the table after it.
             The others return what is shown; the status is that of what they return, if it has one.
-        extras: which of `listener` and `runtime` a function takes that makes no one commit; the others take `runtime`.
+        takes_listener: whether its function takes a `listener`.
         has_table: whether the table must be there; else its function takes the catalog and the identifier in its place.
     """
 
@@ -28,7 +28,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[Setting, ...] = ()
     one_of: tuple[Setting, ...] = ()
     changes: bool = True
-    extras: tuple[str, ...] = ("runtime",)
+    takes_listener: bool = False
     has_table: bool = True
 
 
@@ -140,7 +140,7 @@ VERBS: Mapping[str, Verb] = {
             Setting("list", Kind.SWITCH, "show the runs that can be brought back, and change nothing", keyword="lists"),
         ),
         changes=False,
-        extras=("listener", "runtime"),
+        takes_listener=True,
     ),
     "register": Verb(
         summary="take in a table by its metadata file, e.g. one that was dropped (Iceberg's register_table)",
@@ -154,7 +154,7 @@ VERBS: Mapping[str, Verb] = {
             ),
         ),
         changes=False,
-        extras=("listener",),
+        takes_listener=True,
         has_table=False,
     ),
 }

@@ -14,7 +14,6 @@ from icekeep.formats.partitioner import split_by_partition
 from icekeep.formats.rolling_writer import DataFileWriter
 from icekeep.formats.write_options import WriteOptions, write_options
 from icekeep.planning.transcode.merge_append import MergingManifestReader
-from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.layout import DataLayout, data_layout
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import partition_path
@@ -28,7 +27,6 @@ def append(
     *,
     branch: str = MAIN,
     summary: Mapping[str, str] | None = None,
-    runtime: Runtime = SYSTEM,
 ) -> Table:
     """Write rows as data files and commit them as one snapshot; returns the table after it.
 
@@ -51,7 +49,7 @@ def append(
     head_to_commit_to(metadata, branch)
     options = write_options(metadata.properties, metadata.schema, metadata.sort_order)
     layout = data_layout(metadata.location, metadata.properties)
-    operation = str(runtime.new_uuid())
+    operation = str(table.runtime.new_uuid())
     files: list[DataFile] = []
     try:
         for number, part in enumerate([rows] if isinstance(rows, pa.Table) else rows):
@@ -63,7 +61,7 @@ def append(
         raise
     try:
         change = AppendFiles(files=tuple(files), branch=branch, summary=summary or {})
-        return commit(table, change, reader=MergingManifestReader(table.storage), runtime=runtime).table
+        return commit(table, change, reader=MergingManifestReader(table.storage)).table
     except OutcomeUnknownError:
         raise
     except IcekeepError:

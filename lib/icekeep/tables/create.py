@@ -7,13 +7,12 @@ import pyarrow as pa
 from icekeep.catalog.base import Catalog, Identifier, Table, as_identifier
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError
 from icekeep.formats.arrow.schema import iceberg_schema
-from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import SUPPORTED_FORMAT_VERSION, new_table_metadata
 from icekeep.spec.partitioning import build_spec
 from icekeep.spec.schema import Schema, assign_fresh_ids, check_format_version
 
 
-def create_table(  # noqa: PLR0913 - each is one part of a new table
+def create_table(
     catalog: Catalog,
     identifier: str | Identifier,
     schema: Schema | pa.Schema,
@@ -22,7 +21,6 @@ def create_table(  # noqa: PLR0913 - each is one part of a new table
     location: str | None = None,
     properties: Mapping[str, str] | None = None,
     format_version: int = 2,
-    runtime: Runtime = SYSTEM,
 ) -> Table:
     """Create an empty table; its namespace must exist.
 
@@ -46,8 +44,8 @@ def create_table(  # noqa: PLR0913 - each is one part of a new table
         schema=columns,
         spec=spec,
         location=location or catalog.default_location(identifier),
-        table_uuid=str(runtime.new_uuid()),
-        now_ms=runtime.now_ms(),
+        table_uuid=str(catalog.runtime.new_uuid()),
+        now_ms=catalog.runtime.now_ms(),
         properties=properties,
         format_version=format_version,
     )

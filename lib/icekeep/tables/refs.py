@@ -21,7 +21,6 @@ from icekeep.commit.changes.manage_refs import (
 )
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, OptionError, UsageError
-from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
 from icekeep.spec.times import Span, span_ms
@@ -35,7 +34,6 @@ def create_branch(
     min_snapshots_to_keep: int | None = None,
     max_snapshot_age: Span | None = None,
     max_ref_age: Span | None = None,
-    runtime: Runtime = SYSTEM,
 ) -> Table:
     """Create a branch and commit; returns the table after it.
 
@@ -60,7 +58,7 @@ def create_branch(
             max_snapshot_age_ms=_age_ms("max_snapshot_age", max_snapshot_age),
             max_ref_age_ms=_age_ms("max_ref_age", max_ref_age),
         )
-        return commit(table, empty, runtime=runtime).table
+        return commit(table, empty).table
     ref = SnapshotRef(
         snapshot_id=start_id,
         type="branch",
@@ -68,7 +66,7 @@ def create_branch(
         max_snapshot_age_ms=_age_ms("max_snapshot_age", max_snapshot_age),
         max_ref_age_ms=_age_ms("max_ref_age", max_ref_age),
     )
-    return commit(table, CreateRef(name, ref), runtime=runtime).table
+    return commit(table, CreateRef(name, ref)).table
 
 
 def create_tag(
@@ -77,7 +75,6 @@ def create_tag(
     snapshot_id: int | None = None,
     *,
     max_ref_age: Span | None = None,
-    runtime: Runtime = SYSTEM,
 ) -> Table:
     """Create a tag and commit; returns the table after it. Expiry keeps the snapshot of a tag, not its ancestors.
 
@@ -95,10 +92,10 @@ def create_tag(
     if tagged_id is None:
         raise NotFoundError(f"table {table.name!r} has no snapshot that {name!r} could name")
     ref = SnapshotRef(snapshot_id=tagged_id, type="tag", max_ref_age_ms=_age_ms("max_ref_age", max_ref_age))
-    return commit(table, CreateRef(name, ref), runtime=runtime).table
+    return commit(table, CreateRef(name, ref)).table
 
 
-def replace_branch(table: Table, name: str, snapshot_id: int, *, runtime: Runtime = SYSTEM) -> Table:
+def replace_branch(table: Table, name: str, snapshot_id: int) -> Table:
     """Move a branch to any snapshot of the table and commit; returns the table after it. Its limits stay.
 
     Raises:
@@ -107,15 +104,15 @@ def replace_branch(table: Table, name: str, snapshot_id: int, *, runtime: Runtim
         ConflictError: others have moved the branch since `table` was loaded; further as `commit` raises it.
         OutcomeUnknownError: as `commit` raises it.
     """
-    return _replace(table, name, "branch", snapshot_id, runtime)
+    return _replace(table, name, "branch", snapshot_id)
 
 
-def replace_tag(table: Table, name: str, snapshot_id: int, *, runtime: Runtime = SYSTEM) -> Table:
+def replace_tag(table: Table, name: str, snapshot_id: int) -> Table:
     """Let a tag name another snapshot and commit; returns the table after it. Raises what `replace_branch` raises."""
-    return _replace(table, name, "tag", snapshot_id, runtime)
+    return _replace(table, name, "tag", snapshot_id)
 
 
-def fast_forward(table: Table, branch: str, to: str, *, runtime: Runtime = SYSTEM) -> Table:
+def fast_forward(table: Table, branch: str, to: str) -> Table:
     """Move a branch on to where another branch or tag is in `table`, and commit; returns the table after it.
 
     Nothing leaves the branch. One that is not there is created, one that holds the snapshot already stays where it is.
@@ -131,10 +128,10 @@ def fast_forward(table: Table, branch: str, to: str, *, runtime: Runtime = SYSTE
     change: Change = FastForwardBranch(branch, target.snapshot_id)
     if branch != MAIN and branch not in table.metadata.refs:
         change = CreateRef(branch, SnapshotRef(snapshot_id=target.snapshot_id, type="branch"))
-    return commit(table, change, runtime=runtime).table
+    return commit(table, change).table
 
 
-def rename_branch(table: Table, name: str, new_name: str, *, runtime: Runtime = SYSTEM) -> Table:
+def rename_branch(table: Table, name: str, new_name: str) -> Table:
     """Give a branch another name and commit; returns the table after it. Its limits move with it.
 
     Raises:
@@ -144,10 +141,10 @@ def rename_branch(table: Table, name: str, new_name: str, *, runtime: Runtime = 
     """
     ref = named(table.metadata, name, "branch")
     change = RenameBranch(name=name, new_name=new_name, snapshot_id=ref.snapshot_id)
-    return commit(table, change, runtime=runtime).table
+    return commit(table, change).table
 
 
-def drop_branch(table: Table, name: str, *, runtime: Runtime = SYSTEM) -> Table:
+def drop_branch(table: Table, name: str) -> Table:
     """Drop a branch and commit; returns the table after it. What only it names stays until it expires.
 
     Raises:
@@ -156,12 +153,12 @@ def drop_branch(table: Table, name: str, *, runtime: Runtime = SYSTEM) -> Table:
         ConflictError: others have committed to the branch since `table` was loaded; further as `commit` raises it.
         OutcomeUnknownError: as `commit` raises it.
     """
-    return _drop(table, name, "branch", runtime)
+    return _drop(table, name, "branch")
 
 
-def drop_tag(table: Table, name: str, *, runtime: Runtime = SYSTEM) -> Table:
+def drop_tag(table: Table, name: str) -> Table:
     """Drop a tag and commit; returns the table after it. Raises what `drop_branch` raises."""
-    return _drop(table, name, "tag", runtime)
+    return _drop(table, name, "tag")
 
 
 def set_ref_retention(
@@ -171,7 +168,6 @@ def set_ref_retention(
     min_snapshots_to_keep: int | None = None,
     max_snapshot_age: Span | None = None,
     max_ref_age: Span | None = None,
-    runtime: Runtime = SYSTEM,
 ) -> Table:
     """Set limits of a branch or tag, as `create_branch` takes them, and commit; `None` ones stay. Returns the table after it.
 
@@ -188,7 +184,7 @@ def set_ref_retention(
         max_snapshot_age_ms=_age_ms("max_snapshot_age", max_snapshot_age),
         max_ref_age_ms=_age_ms("max_ref_age", max_ref_age),
     )
-    return commit(table, change, runtime=runtime).table
+    return commit(table, change).table
 
 
 def head_to_commit_to(metadata: TableMetadata, branch: str) -> Snapshot | None:
@@ -225,12 +221,12 @@ def _check_free(table: Table, name: str) -> None:
         raise ref_exists(name, known)
 
 
-def _replace(table: Table, name: str, kind: RefType, snapshot_id: int, runtime: Runtime) -> Table:
+def _replace(table: Table, name: str, kind: RefType, snapshot_id: int) -> Table:
     seen = named(table.metadata, name, kind)
     change = ReplaceRef(name=name, type=kind, snapshot_id=snapshot_id, expected_id=seen.snapshot_id)
-    return commit(table, change, runtime=runtime).table
+    return commit(table, change).table
 
 
-def _drop(table: Table, name: str, kind: RefType, runtime: Runtime) -> Table:
+def _drop(table: Table, name: str, kind: RefType) -> Table:
     seen = named(table.metadata, name, kind)
-    return commit(table, DropRef(name=name, type=kind, expected_id=seen.snapshot_id), runtime=runtime).table
+    return commit(table, DropRef(name=name, type=kind, expected_id=seen.snapshot_id)).table

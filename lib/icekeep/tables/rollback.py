@@ -5,12 +5,11 @@ from icekeep.commit.changes.cherry_pick import STAGED_WAP_ID, CherryPick
 from icekeep.commit.changes.set_current_snapshot import RollbackToSnapshot, SetCurrentSnapshot
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, UsageError
-from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.refs import is_ancestor, newest_ancestor_before
 from icekeep.spec.times import Moment, format_time, moment_ms
 
 
-def rollback_to_snapshot(table: Table, snapshot_id: int, *, runtime: Runtime = SYSTEM) -> Table:
+def rollback_to_snapshot(table: Table, snapshot_id: int) -> Table:
     """Make an ancestor of the current snapshot current, and commit; returns the table after it.
 
     No file is deleted, and the snapshots that leave the history stay until they expire.
@@ -22,10 +21,10 @@ def rollback_to_snapshot(table: Table, snapshot_id: int, *, runtime: Runtime = S
         OutcomeUnknownError: as `commit` raises it.
     """
     change = RollbackToSnapshot(snapshot_id=snapshot_id, expected_id=table.metadata.current_snapshot_id)
-    return commit(table, change, runtime=runtime).table
+    return commit(table, change).table
 
 
-def rollback_to_timestamp(table: Table, timestamp: Moment, *, runtime: Runtime = SYSTEM) -> Table:
+def rollback_to_timestamp(table: Table, timestamp: Moment) -> Table:
     """Make the newest ancestor of the current snapshot that is older than a moment current, as `rollback_to_snapshot` does.
 
     Args:
@@ -35,18 +34,16 @@ def rollback_to_timestamp(table: Table, timestamp: Moment, *, runtime: Runtime =
         NotFoundError: no ancestor is older.
         ConflictError, OutcomeUnknownError: as `rollback_to_snapshot` raises them.
     """
-    before_ms = moment_ms(timestamp, runtime.now_ms())
+    before_ms = moment_ms(timestamp, table.runtime.now_ms())
     snapshot = newest_ancestor_before(table.metadata, before_ms)
     if snapshot is None:
         raise NotFoundError(
             f"the history of table {table.name!r} has no snapshot that is older than {format_time(before_ms)}"
         )
-    return rollback_to_snapshot(table, snapshot.snapshot_id, runtime=runtime)
+    return rollback_to_snapshot(table, snapshot.snapshot_id)
 
 
-def set_current_snapshot(
-    table: Table, snapshot_id: int | None = None, *, ref: str | None = None, runtime: Runtime = SYSTEM
-) -> Table:
+def set_current_snapshot(table: Table, snapshot_id: int | None = None, *, ref: str | None = None) -> Table:
     """Make any snapshot of the table current, and commit; returns the table after it.
 
     Args:
@@ -68,10 +65,10 @@ def set_current_snapshot(
         snapshot_id = snapshot.snapshot_id
     assert snapshot_id is not None
     change = SetCurrentSnapshot(snapshot_id=snapshot_id, expected_id=table.metadata.current_snapshot_id)
-    return commit(table, change, runtime=runtime).table
+    return commit(table, change).table
 
 
-def cherrypick_snapshot(table: Table, snapshot_id: int, *, runtime: Runtime = SYSTEM) -> Table:
+def cherrypick_snapshot(table: Table, snapshot_id: int) -> Table:
     """Publish on `main` a snapshot that was staged, or is on a branch, and commit; returns the table after it.
 
     If `main` is at the snapshot's parent, the snapshot itself becomes current. Otherwise an append or a dynamic overwrite
@@ -85,10 +82,10 @@ def cherrypick_snapshot(table: Table, snapshot_id: int, *, runtime: Runtime = SY
     """
     if is_ancestor(table.metadata, snapshot_id, of=table.metadata.current_snapshot_id):
         raise UsageError(f"cannot cherry-pick snapshot {snapshot_id}: it is in the history of main already")
-    return commit(table, CherryPick(snapshot_id), runtime=runtime).table
+    return commit(table, CherryPick(snapshot_id)).table
 
 
-def publish_changes(table: Table, wap_id: str, *, runtime: Runtime = SYSTEM) -> Table:
+def publish_changes(table: Table, wap_id: str) -> Table:
     """Publish the snapshot that was staged with this `wap.id`, as `cherrypick_snapshot` does.
 
     Raises:
@@ -104,4 +101,4 @@ def publish_changes(table: Table, wap_id: str, *, runtime: Runtime = SYSTEM) -> 
             f"snapshots {', '.join(map(str, staged))} of table {table.name!r} all have the {STAGED_WAP_ID} {wap_id!r}; "
             "cherry-pick one by its id"
         )
-    return cherrypick_snapshot(table, staged[0], runtime=runtime)
+    return cherrypick_snapshot(table, staged[0])

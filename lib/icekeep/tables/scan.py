@@ -20,7 +20,6 @@ from icekeep.planning.spark.row_types import spark_columns, spark_rows
 from icekeep.planning.spark.source import SparkSource, check_source, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks, one_thread, run_tasks
 from icekeep.planning.spark.workers import Workers, spark_workers, thread_workers
-from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.metadata import TableMetadata
@@ -46,7 +45,6 @@ def scan(
     *,
     where: str | Expression = ALWAYS_TRUE,
     select: Sequence[str] | None = None,
-    runtime: Runtime = SYSTEM,
     **version: Unpack[VersionArguments],
 ) -> DataFrame:
     """The rows of a table that match a filter and are not deleted.
@@ -69,7 +67,7 @@ def scan(
             not the memory for a row group.
     """
     check_source(spark)
-    opened = open_scan(table, where=where, runtime=runtime, **version)
+    opened = open_scan(table, where=where, **version)
     session = started(spark)
     reader = _reader(opened, select, spark_workers(session))
     packed = packed_tasks(opened, session)
@@ -86,7 +84,6 @@ def read_table(
     *,
     where: str | Expression = ALWAYS_TRUE,
     select: Sequence[str] | None = None,
-    runtime: Runtime = SYSTEM,
     **version: Unpack[VersionArguments],
 ) -> pa.Table:
     """The rows that `scan` gives, as a table that this process holds; Spark is started only to plan very many files.
@@ -94,12 +91,12 @@ def read_table(
     Args:
         where, select, version: as for `scan`, and so what it raises.
     """
-    opened = open_scan(table, where=where, runtime=runtime, **version)
+    opened = open_scan(table, where=where, **version)
     workers = thread_workers()
     reader = _reader(opened, select, workers)
     packed = packed_tasks(opened, None, workers.slots)
     if packed.few is None:
-        return scan(table, where=where, select=select, runtime=runtime, **version).toArrow()
+        return scan(table, where=where, select=select, **version).toArrow()
     parts, errors = run_tasks(None, packed.few, _read_here, reader, threads=workers.slots)
     if errors:
         raise errors[0]

@@ -5,11 +5,10 @@ from collections.abc import Iterable
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.update_schema import UpdateSchema
 from icekeep.commit.retry import commit
-from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.evolution.schema_changes import SchemaChange
 
 
-def update_schema(table: Table, changes: Iterable[SchemaChange], *, runtime: Runtime = SYSTEM) -> Table:
+def update_schema(table: Table, changes: Iterable[SchemaChange]) -> Table:
     """Apply changes to the current schema, in order, and commit them as one; returns the table after it.
 
         update_schema(table, [AddColumn("note", "string"), RenameColumn("ts", "at"), MoveFirst("at")])
@@ -24,4 +23,4 @@ def update_schema(table: Table, changes: Iterable[SchemaChange], *, runtime: Run
         NotFoundError: a column is not there.
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
-    return commit(table, UpdateSchema(tuple(changes)), runtime=runtime).table
+    return commit(table, UpdateSchema(tuple(changes))).table

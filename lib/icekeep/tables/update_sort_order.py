@@ -5,11 +5,10 @@ from collections.abc import Iterable
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.update_sort_order import UpdateSortOrder
 from icekeep.commit.retry import commit
-from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.sorting import SortKey
 
 
-def update_sort_order(table: Table, keys: Iterable[SortKey | str], *, runtime: Runtime = SYSTEM) -> Table:
+def update_sort_order(table: Table, keys: Iterable[SortKey | str]) -> Table:
     """Replace the default sort order and commit; returns the table after it. Without keys the table is not sorted.
 
         update_sort_order(table, ["country", SortKey("ts", "day", "desc")])
@@ -25,4 +24,4 @@ def update_sort_order(table: Table, keys: Iterable[SortKey | str], *, runtime: R
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
     change = UpdateSortOrder(tuple(SortKey(key) if isinstance(key, str) else key for key in keys))
-    return commit(table, change, runtime=runtime).table
+    return commit(table, change).table

@@ -5,11 +5,10 @@ from collections.abc import Iterable
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.update_spec import UpdateSpec
 from icekeep.commit.retry import commit
-from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.evolution.partition_evolution import PartitionChange
 
 
-def update_spec(table: Table, changes: Iterable[PartitionChange], *, runtime: Runtime = SYSTEM) -> Table:
+def update_spec(table: Table, changes: Iterable[PartitionChange]) -> Table:
     """Apply changes to the default partition spec, in order, and commit them as one; returns the table after it.
 
         update_spec(table, [RemovePartitionField("ts_month"), AddPartitionField("ts", "day", name="day")])
@@ -24,4 +23,4 @@ def update_spec(table: Table, changes: Iterable[PartitionChange], *, runtime: Ru
         NotFoundError: a column or a partition field is not there.
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
-    return commit(table, UpdateSpec(tuple(changes)), runtime=runtime).table
+    return commit(table, UpdateSpec(tuple(changes))).table

@@ -3,10 +3,9 @@
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.upgrade_format_version import UpgradeTable
 from icekeep.commit.retry import commit
-from icekeep.runtime import SYSTEM, Runtime
 
 
-def upgrade_format_version(table: Table, format_version: int, *, runtime: Runtime = SYSTEM) -> Table:
+def upgrade_format_version(table: Table, format_version: int) -> Table:
     """Give a table a newer format version and commit; returns the table after it. There is no way back.
 
     No file changes: readers of the new version read what was written by the old one. Readers that know only the old
@@ -16,4 +15,4 @@ def upgrade_format_version(table: Table, format_version: int, *, runtime: Runtim
         UsageError: the version is older than the table's, or newer than the newest that is known.
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
-    return commit(table, UpgradeTable(format_version, str(runtime.new_uuid())), runtime=runtime).table
+    return commit(table, UpgradeTable(format_version, str(table.runtime.new_uuid()))).table

@@ -73,7 +73,7 @@ def test_history_says_what_was_current_when():
         table = add(table, name)
     first, second, third = (s.snapshot_id for s in table.metadata.snapshots)
     table.catalog.runtime.pass_ms(1000)
-    table = rollback_to_snapshot(table, second, runtime=table.catalog.runtime)
+    table = rollback_to_snapshot(table, second)
     seen = [(e.snapshot_id, e.parent_id, e.is_current_ancestor) for e in table.history()]
     assert seen == [(first, None, True), (second, first, True), (third, second, False), (second, first, True)]
     times = [entry.made_current_at for entry in table.history()]

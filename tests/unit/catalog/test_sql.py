@@ -229,12 +229,12 @@ def test_a_commit_that_fails_at_the_commit_again_and_again_is_unknown_and_its_fi
     assert outcome.cause == "cannot tell whether the database of catalog 'local' committed: database is locked"
     assert metadata_files(table) == [table.metadata_location, outcome.metadata_location]
     assert catalog.load(EVENTS).metadata == table.metadata
-    assert catalog._runtime.sleeps_ms == [1000, 2000, 4000]
+    assert catalog.runtime.sleeps_ms == [1000, 2000, 4000]
 
 
 def test_a_commit_that_fails_at_the_commit_is_sent_again_core_c16(catalog, table, database):
     with reading(database) as reader:
-        catalog._runtime.before_sleep = reader.rollback
+        catalog.runtime.before_sleep = reader.rollback
         outcome = catalog.swap(table, [], set_counter(1))
     assert isinstance(outcome, Committed)
     assert catalog.load(EVENTS).metadata == outcome.table.metadata
@@ -249,7 +249,7 @@ def test_a_commit_that_is_sent_again_loses_to_another_writers_core_c16(catalog, 
             other = open_catalog("local", properties)
             assert isinstance(other.swap(table, [], set_counter(7)), Committed)
 
-        catalog._runtime.before_sleep = be_faster
+        catalog.runtime.before_sleep = be_faster
         outcome = catalog.swap(table, [], set_counter(1))
     assert (type(outcome), outcome.is_final) == (Conflict, True)
     assert catalog.load(EVENTS).metadata.properties[COUNTER] == "7"
@@ -258,9 +258,9 @@ def test_a_commit_that_is_sent_again_loses_to_another_writers_core_c16(catalog, 
 
 def test_a_commit_is_not_sent_again_by_a_process_that_is_abandoned_core_c16(catalog, table, database):
     with reading(database):
-        catalog._runtime.abandoned = True
+        catalog.runtime.abandoned = True
         assert isinstance(catalog.swap(table, [], set_counter(1)), Unknown)
-    assert len(catalog._runtime.sleeps_ms) == 1
+    assert len(catalog.runtime.sleeps_ms) == 1
 
 
 class LostAnswers(SqlCatalog):

@@ -22,7 +22,7 @@ from icekeep.runtime import SYSTEM
 from kit.lake import Lake
 from kit.no_spark import no_spark
 from kit.numbered_rows import gone, made
-from kit.runtime import FakeRuntime
+from kit.runtime import FakeRuntime, with_runtime
 from kit.written_deletes import data_files, delete_positions
 
 
@@ -83,7 +83,7 @@ def test_a_job_is_alive_until_its_commit_and_its_new_files_bear_its_name(
         return committed(base, change, **arguments)
 
     monkeypatch.setattr(module, "commit", commit)
-    result = job(table, no_spark, runtime=SYSTEM)
+    result = job(with_runtime(table, SYSTEM), no_spark)
     assert len(alive) == 1
     assert result is not None
     assert living_runs(table, SYSTEM) == frozenset()

@@ -13,7 +13,6 @@ from icekeep.storage.base import DeleteStatus
 from icekeep.tables.refs import create_tag
 from icekeep.tables.rollback import rollback_to_snapshot
 from kit.memory_catalog import COMMITS, CONFLICTS, LANDS_BUT_IS_UNKNOWN, LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after
-from kit.runtime import FakeRuntime
 from kit.storage import MemoryStorage
 from kit.tables import add, files, live, memory_table, stored
 
@@ -31,7 +30,7 @@ def table(catalog):
 
 @pytest.fixture
 def rehearsal(table):
-    return Rehearsal(table.catalog, table.storage, FakeRuntime())
+    return Rehearsal(table.catalog, table.storage)
 
 
 def test_a_rehearsed_commit_gives_the_table_after_it_and_changes_nothing(catalog, table, rehearsal):
@@ -55,7 +54,7 @@ def test_a_rehearsal_sees_the_conflict_that_the_commit_would_meet(catalog, table
     first = table.metadata.snapshots[0].snapshot_id
     add(table, "c")
     with pytest.raises(ConflictError, match="main was moved"):
-        rollback_to_snapshot(rehearsal.watched(table), first, runtime=catalog.runtime)
+        rollback_to_snapshot(rehearsal.watched(table), first)
 
 
 def test_a_rehearsal_refuses_metadata_that_could_not_be_written(catalog, table, rehearsal):
@@ -68,7 +67,7 @@ def test_the_last_swap_has_the_table_that_was_replaced(catalog, table):
     first = table.metadata.snapshots[0].snapshot_id
     watched = WatchedCatalog(catalog)
     catalog.follow(after(lambda: create_tag(catalog.load(table.identifier), "theirs", first), then=CONFLICTS), COMMITS)
-    done = create_tag(watched.watched(table), "ours", runtime=catalog.runtime)
+    done = create_tag(watched.watched(table), "ours")
     assert watched.last_swap.base.metadata.refs.keys() == {"main", "theirs"}
     assert watched.last_swap.is_in(done)
     assert done.metadata_location == catalog.load(table.identifier).metadata_location
@@ -77,7 +76,7 @@ def test_the_last_swap_has_the_table_that_was_replaced(catalog, table):
 
 def test_a_commit_that_has_nothing_to_do_asks_for_no_swap(catalog, table):
     watched = WatchedCatalog(catalog)
-    rollback_to_snapshot(watched.watched(table), table.metadata.current_snapshot_id, runtime=catalog.runtime)
+    rollback_to_snapshot(watched.watched(table), table.metadata.current_snapshot_id)
     assert watched.last_swap is None
 
 
@@ -85,7 +84,7 @@ def test_a_swap_that_was_refused_and_had_nothing_to_do_afterwards_is_not_in_the_
     watched = WatchedCatalog(catalog)
     second = table.metadata.current_snapshot_id
     catalog.follow(after(lambda: create_tag(catalog.load(table.identifier), "v1", second), then=CONFLICTS))
-    done = create_tag(watched.watched(table), "v1", runtime=catalog.runtime)
+    done = create_tag(watched.watched(table), "v1")
     assert not watched.last_swap.is_in(done)
 
 
@@ -122,7 +121,7 @@ def test_a_catalog_that_is_watched_does_nothing_but_swaps(catalog, table):
 def test_a_catalog_that_is_watched_is_what_it_was(flag):
     catalog = MemoryCatalog(compares_metadata=flag, restores_snapshots=flag)
     table = memory_table(catalog)
-    for seen in (WatchedCatalog(catalog), Rehearsal(catalog, catalog.storage, FakeRuntime())):
+    for seen in (WatchedCatalog(catalog), Rehearsal(catalog, catalog.storage)):
         assert (seen.compares_metadata, seen.restores_snapshots, seen.warehouse) == (flag, flag, catalog.warehouse)
         assert seen.find(table.identifier).metadata_location == table.metadata_location
 

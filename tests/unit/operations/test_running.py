@@ -83,7 +83,7 @@ def test_today_is_the_day_on_which_the_job_began():
     ],
 )
 def test_a_job_that_may_not_need_spark_starts_it_once_or_never(monkeypatch, function, history):
-    job = replace(JOBS["plan_scan"], run=f"kit.fake_jobs:{function}", run_extras=())
+    job = replace(JOBS["plan_scan"], run=f"kit.fake_jobs:{function}", takes_listener=False)
     monkeypatch.setitem(JOBS, "plan_scan", job)
     run("plan_scan")
     assert history == HISTORY

@@ -67,7 +67,7 @@ TWO = simple((1, "x"), (2, "y"), (3, "x"))
 
 
 def put(table, data=TWO, **options):
-    return append(table, data, runtime=table.catalog.runtime, **options)
+    return append(table, data, **options)
 
 
 def data_files(catalog) -> set[str]:

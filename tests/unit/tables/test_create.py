@@ -37,8 +37,10 @@ def catalog():
     return catalog
 
 
-def test_a_new_table_is_empty_and_of_version_2(catalog):
-    table = create_table(catalog, "db.events", COLUMNS, runtime=FakeRuntime(7))
+def test_a_new_table_is_empty_and_of_version_2():
+    catalog = MemoryCatalog(runtime=FakeRuntime(7))
+    catalog.create_namespace(("db",))
+    table = create_table(catalog, "db.events", COLUMNS)
     metadata = table.metadata
     assert catalog.load(("db", "events")) == table
     assert (metadata.format_version, metadata.last_sequence_number, metadata.snapshots) == (2, 0, ())

@@ -130,7 +130,7 @@ class ClientCatalog(ABC, Generic[C]):
     def __init__(self, name: str, properties: Mapping[str, str], runtime: Runtime) -> None:
         self.name = name
         self._properties = dict(properties)
-        self._runtime = runtime
+        self.runtime = runtime
         self._local = threading.local()
         require(name, self.modules)
 
@@ -222,7 +222,7 @@ class ClientCatalog(ABC, Generic[C]):
 
     @property
     def storage(self) -> Storage:
-        return open_storage(self._properties, self._runtime)
+        return open_storage(self._properties, self.runtime)
 
     def register_table(self, identifier: Identifier, metadata_location: str) -> Table:
         table = read_unregistered(self, identifier, metadata_location, self.storage)

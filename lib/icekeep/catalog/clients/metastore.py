@@ -80,7 +80,7 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
         if not self._namespace_exists(identifier[:-1]):
             raise no_such_namespace(self, identifier[:-1])
         storage = self._storage()
-        location = new_location(metadata, 0, self._runtime)
+        location = new_location(metadata, 0, self.runtime)
         client.check(metadata)
         change = PointerChange(identifier, None, "", metadata, location)
         if self._pointer(identifier) is not None:
@@ -138,11 +138,11 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
         return join(warehouse, f"{format_identifier(namespace)}.db", name)
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
-        new = next_metadata(table, requirements, updates, self._runtime.now_ms())
+        new = next_metadata(table, requirements, updates, self.runtime.now_ms())
         if isinstance(new, Conflict):
             return new
         client = self._client()
-        location = new_location(new, file_version(table.metadata_location) + 1, self._runtime)
+        location = new_location(new, file_version(table.metadata_location) + 1, self.runtime)
         client.check(new)
         change = PointerChange(table.identifier, table.metadata, table.metadata_location, new, location)
         write_metadata(table.storage, new, location)
@@ -153,7 +153,7 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
             return self._moved(client, change)
 
         try:
-            outcome = sent_until_known(send, table, location, self._runtime)
+            outcome = sent_until_known(send, table, location, self.runtime)
         except IcekeepError:
             table.storage.delete_many([location])
             raise
@@ -208,7 +208,7 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
         return len(namespace) == 1 and super()._namespace_exists(namespace)
 
     def _storage(self) -> Storage:
-        return open_storage(self._properties, self._runtime)
+        return open_storage(self._properties, self.runtime)
 
     def _moved(self, client: MetastoreClient, change: PointerChange) -> Sent:
         """Move the pointer by one request; an error or a conflict proves that it did not move it."""
@@ -287,7 +287,7 @@ class HiveCatalog(MetastoreCatalog):
                 f"catalog {self.name!r} needs Hive's classes as other releases bring them than "
                 f"{installed_release('pyiceberg')}: {error}"
             ) from error
-        return HiveClient(self._settings(), self._runtime)
+        return HiveClient(self._settings(), self.runtime)
 
 
 class GlueCatalog(MetastoreCatalog):

@@ -102,7 +102,7 @@ class RestCatalog(ClientCatalog["RestClient"]):
                 raise table_exists(self, identifier) from error
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
-        expected = next_metadata(table, requirements, updates, self._runtime.now_ms())
+        expected = next_metadata(table, requirements, updates, self.runtime.now_ms())
         if isinstance(expected, Conflict):
             return expected
         request = commit_request(
@@ -130,7 +130,7 @@ class RestCatalog(ClientCatalog["RestClient"]):
     def _connect(self) -> "RestClient":
         from icekeep.catalog.clients.rest_client import RestClient
 
-        client = RestClient(self._settings(), self._runtime)
+        client = RestClient(self._settings(), self.runtime)
         mode = client.properties.get(_SNAPSHOT_LOADING_MODE, "all")
         if mode != "all":
             raise UnsupportedError(
@@ -154,7 +154,7 @@ class RestCatalog(ClientCatalog["RestClient"]):
                 catalog=self.name,
             )
         renewal = TableCredentials(self, identifier, found.metadata_location)
-        return Pointer(found.metadata_location, open_storage(found.storage_properties, self._runtime, renewal))
+        return Pointer(found.metadata_location, open_storage(found.storage_properties, self.runtime, renewal))
 
     def storage_properties(self, identifier: Identifier, location: str) -> Mapping[str, str]:
         """What the server hands out now for the files of a table, by the request for credentials or by loading the table.

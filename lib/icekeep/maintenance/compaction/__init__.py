@@ -28,5 +28,4 @@ JOB = Job(
     run="icekeep.maintenance.compaction.job:compact",
     options="icekeep.maintenance.compaction.options:RewriteDataFilesOptions",
     check="icekeep.maintenance.compaction.job:check_arguments",
-    plan_extras=("runtime",),
 )

@@ -8,14 +8,13 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from typing import Any
 
 import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.retry import RetryPolicy
 from icekeep.errors import ConflictError, IcekeepError, NotFoundError, OutcomeUnknownError, one_line
-from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
+from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.commits import Commits, Committed, commit_groups
 from icekeep.maintenance.compaction.estimate import Estimate, RewriteMethod, Work, estimate
@@ -34,13 +33,14 @@ from icekeep.maintenance.figures import only_told
 from icekeep.maintenance.file_sizes import FileSizes, file_sizes
 from icekeep.maintenance.heartbeat import beating
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.requests import JobRequest, takes
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
 from icekeep.planning.scan.plan import open_scan
-from icekeep.planning.spark.source import SparkSource, check_source, started
+from icekeep.planning.spark.source import started
 from icekeep.planning.spark.workers import Workers, chosen_workers, spark_workers
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
-from icekeep.runtime import SYSTEM, Runtime
+from icekeep.runtime import Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.layout import own_directory
 from icekeep.spec.metadata import TableMetadata
@@ -59,19 +59,19 @@ BUDGET_BYTES = GIB
 """The memory that a task orders rows in before it puts some on disk."""
 
 
-def compact(  # noqa: PLR0913 - the arguments of Iceberg's procedure
-    table: Table,
-    spark: SparkSource = None,
-    *,
-    strategy: str | None = None,
-    sort_order: str | None = None,
-    where: str | Expression = ALWAYS_TRUE,
-    options: Options | None = None,
-    branch: str = MAIN,
-    verify: bool = False,
-    listener: Listener = SILENT,
-    runtime: Runtime = SYSTEM,
-) -> RewriteDataFilesResult:
+class CompactRequest(JobRequest, frozen=True, kw_only=True):
+    """The arguments of `compact`, which says what each means."""
+
+    strategy: str | None = None
+    sort_order: str | None = None
+    where: str | Expression = ALWAYS_TRUE
+    options: Options | None = None
+    branch: str = MAIN
+    verify: bool = False
+
+
+@takes(CompactRequest)
+def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
     """Rewrite badly sized data files, apply their row-level deletes, and sort them if asked; the table's rows do not change.
 
     Args:
@@ -95,12 +95,9 @@ def compact(  # noqa: PLR0913 - the arguments of Iceberg's procedure
         ConflictError: others kept changing files that were to be replaced, however often these were planned anew.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
-    check_source(spark)
+    listener, runtime = request.listener, table.runtime
     began_ms = runtime.monotonic_ms()
-    asked = _Asked(
-        strategy=strategy, sort_order=sort_order, where=where, options=options or {}, branch=branch, verify=verify
-    )
-    run = _Run(table, spark, asked, runtime)
+    run = _Run(table, request, runtime)
     for warning in run.strategy.warnings:
         listener.on(Warned(warning))
     sweep_runs(table, runtime, keep=run.run_id, listener=listener)
@@ -135,53 +132,22 @@ def compact(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     )
 
 
-def plan_compaction(  # noqa: PLR0913 - as `compact`
-    table: Table,
-    spark: SparkSource = None,
-    *,
-    strategy: str | None = None,
-    sort_order: str | None = None,
-    where: str | Expression = ALWAYS_TRUE,
-    options: Options | None = None,
-    branch: str = MAIN,
-    verify: bool = False,
-    runtime: Runtime = SYSTEM,
-) -> RewriteDataFilesPlan:
+@takes(CompactRequest)
+def plan_compaction(table: Table, request: CompactRequest) -> RewriteDataFilesPlan:
     """Say what `compact` with the same arguments would do; raises as it does, and writes nothing."""
-    check_source(spark)
-    asked = _Asked(
-        strategy=strategy, sort_order=sort_order, where=where, options=options or {}, branch=branch, verify=verify
-    )
-    run = _Run(table, spark, asked, runtime)
+    run = _Run(table, request, table.runtime)
     planned = run.plan(None)
     workers = run.workers(planned)
     methods = run.methods(planned, workers)
     return preview(planned, methods, run.estimated(planned, methods, workers))
 
 
-def check_arguments(
-    metadata: TableMetadata,
-    *,
-    strategy: str | None = None,
-    sort_order: str | None = None,
-    options: Options | None = None,
-    **_: Any,
-) -> None:
+@takes(CompactRequest)
+def check_arguments(metadata: TableMetadata, request: CompactRequest) -> None:
     """Hold the arguments against each other and the table, before Spark starts; raises as `compact` does."""
-    chosen = parse_options(RewriteDataFilesOptions, options or {})
-    chosen_strategy(strategy, sort_order, metadata, chosen)
+    chosen = parse_options(RewriteDataFilesOptions, request.options or {})
+    chosen_strategy(request.strategy, request.sort_order, metadata, chosen)
     _sizes(metadata, chosen)
-
-
-class _Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of `compact`."""
-
-    strategy: str | None
-    sort_order: str | None
-    where: str | Expression
-    options: Options
-    branch: str
-    verify: bool
 
 
 class _Run:
@@ -191,23 +157,23 @@ class _Run:
     """
 
     def __init__(
-        self, table: Table, spark: SparkSource, asked: _Asked, runtime: Runtime, only: frozenset[str] | None = None
+        self, table: Table, request: CompactRequest, runtime: Runtime, only: frozenset[str] | None = None
     ) -> None:
         self.table, self.runtime = table, runtime
-        self._asked, self._only = asked, only
-        self.options = parse_options(RewriteDataFilesOptions, asked.options)
-        self.strategy = chosen_strategy(asked.strategy, asked.sort_order, table.metadata, self.options)
+        self._request, self._only = request, only
+        self.options = parse_options(RewriteDataFilesOptions, request.options or {})
+        self.strategy = chosen_strategy(request.strategy, request.sort_order, table.metadata, self.options)
         self.sizes = _sizes(table.metadata, self.options)
-        head_to_commit_to(table.metadata, asked.branch)
-        self.scan = open_scan(table, where=asked.where, ref=asked.branch, runtime=runtime)
-        self.where, self.branch = asked.where, asked.branch
-        self.spark = spark
+        head_to_commit_to(table.metadata, request.branch)
+        self.scan = open_scan(table, where=request.where, ref=request.branch)
+        self.where, self.branch = request.where, request.branch
+        self.spark = request.spark
         self.run_id = str(runtime.new_uuid())
 
     def again(self, only: frozenset[str]) -> "_Run":
         """The same for some files of the table as it is now."""
         table = self.table.catalog.load(self.table.identifier)
-        return _Run(table, self.spark, self._asked, self.runtime, only)
+        return _Run(table, self._request, self.runtime, only)
 
     def plan(self, directory: str | None) -> RewritePlan:
         """The groups; where there are many, tasks put their files into `directory`, or nowhere if it is `None`."""
@@ -262,7 +228,7 @@ class _Run:
             moves_pages=self.options.stitch != "never",
             slots=workers.process_slots,
             is_local=workers.is_local,
-            verifies=self._asked.verify,
+            verifies=self._request.verify,
         )
 
     def methods(self, planned: RewritePlan, workers: Workers) -> dict[int, GroupMethod]:
@@ -290,7 +256,7 @@ class _Run:
 
         def measured() -> float | None:
             after = self.table.catalog.load(self.table.identifier)
-            scan = open_scan(after, where=self.where, ref=self.branch, runtime=self.runtime)
+            scan = open_scan(after, where=self.where, ref=self.branch)
             return measured_overlap(scan, self.spark, self.strategy)
 
         return only_told("how far the files overlap now", measured, None, listener)

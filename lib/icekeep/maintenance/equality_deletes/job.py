@@ -7,7 +7,6 @@ delete files or vectors -> `ConvertDeletes` -> result; planned anew where others
 import logging
 from collections.abc import Mapping
 from itertools import count
-from typing import Any
 
 import msgspec
 
@@ -15,7 +14,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.convert_deletes import ConvertDeletes, EntryDigests
 from icekeep.commit.retry import RetryPolicy, commit, reloaded
 from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError
-from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
+from icekeep.events import StepFinished, StepStarted, Warned
 from icekeep.formats.deletes.equality_to_positions import ConversionOutcome
 from icekeep.formats.deletes.options import delete_format
 from icekeep.maintenance.equality_deletes.execute import added_files, discard, execute, share_writer
@@ -24,13 +23,13 @@ from icekeep.maintenance.equality_deletes.plan import ConversionPlan, ConvertEqu
 from icekeep.maintenance.equality_deletes.result import ConvertEqualityDeletesResult
 from icekeep.maintenance.heartbeat import Heartbeat, beating
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.requests import JobRequest, takes
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
 from icekeep.planning.scan.plan import open_scan
-from icekeep.planning.spark.source import SparkSource, check_source
 from icekeep.planning.spark.workers import chosen_workers
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
-from icekeep.runtime import SYSTEM, Runtime
+from icekeep.runtime import Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.layout import data_layout
 from icekeep.spec.manifests.structs import DataFile
@@ -53,16 +52,16 @@ Options = Mapping[str, str] | ConvertEqualityDeletesOptions
 STEP = "converting equality deletes"
 
 
-def convert_equality_deletes(
-    table: Table,
-    spark: SparkSource = None,
-    *,
-    where: str | Expression = ALWAYS_TRUE,
-    options: Options | None = None,
-    branch: str = MAIN,
-    listener: Listener = SILENT,
-    runtime: Runtime = SYSTEM,
-) -> ConvertEqualityDeletesResult:
+class ConvertEqualityDeletesRequest(JobRequest, frozen=True, kw_only=True):
+    """The arguments of `convert_equality_deletes`, which says what each means."""
+
+    where: str | Expression = ALWAYS_TRUE
+    options: Options | None = None
+    branch: str = MAIN
+
+
+@takes(ConvertEqualityDeletesRequest)
+def convert_equality_deletes(table: Table, request: ConvertEqualityDeletesRequest) -> ConvertEqualityDeletesResult:
     """Put position delete files, or vectors in format version 3, in the place of equality deletes; no row comes or goes.
 
     Every equality delete file that is converted goes in the commit that adds the deletes of its rows. Deletes and rows that
@@ -84,18 +83,18 @@ def convert_equality_deletes(
         ConflictError: others kept changing what the deletes reach.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
-    check_source(spark)
+    runtime = table.runtime
     began_ms = runtime.monotonic_ms()
     policy = RetryPolicy.of(table.metadata)
     for number in count(1):
-        run = _Run(table, spark, where, options or {}, branch, listener, runtime)
+        run = _Run(table, request, runtime)
         try:
             result = run.convert()
         except ConflictError as error:
             # One that has counted attempts met other writers, not a change of what was planned.
             if number > policy.num_retries or "attempts" in error.facts:
                 raise
-            listener.on(Warned(f"equality deletes of {table.name!r} are planned anew: {error.message}"))
+            request.listener.on(Warned(f"equality deletes of {table.name!r} are planned anew: {error.message}"))
             runtime.sleep_ms(policy.wait_ms(number, runtime))
             table = reloaded(table)
             continue
@@ -104,23 +103,16 @@ def convert_equality_deletes(
     raise AssertionError("count() does not end")
 
 
-def plan_convert_equality_deletes(
-    table: Table,
-    spark: SparkSource = None,
-    *,
-    where: str | Expression = ALWAYS_TRUE,
-    options: Options | None = None,
-    branch: str = MAIN,
-    runtime: Runtime = SYSTEM,
-) -> ConvertEqualityDeletesPlan:
+@takes(ConvertEqualityDeletesRequest)
+def plan_convert_equality_deletes(table: Table, request: ConvertEqualityDeletesRequest) -> ConvertEqualityDeletesPlan:
     """Say what `convert_equality_deletes` with the same arguments would do; raises as it does, and writes nothing."""
-    check_source(spark)
-    return _Run(table, spark, where, options or {}, branch, SILENT, runtime).plan().preview
+    return _Run(table, request, table.runtime).plan().preview
 
 
-def check_arguments(metadata: TableMetadata, *, options: Options | None = None, **_: Any) -> None:
+@takes(ConvertEqualityDeletesRequest)
+def check_arguments(metadata: TableMetadata, request: ConvertEqualityDeletesRequest) -> None:
     """Hold the arguments against the table, before Spark starts; raises as `convert_equality_deletes` does."""
-    chosen_granularity(parse_options(ConvertEqualityDeletesOptions, options or {}), metadata.properties)
+    chosen_granularity(parse_options(ConvertEqualityDeletesOptions, request.options or {}), metadata.properties)
     delete_format(metadata.properties)
     data_layout(metadata.location, metadata.properties)
 
@@ -128,25 +120,15 @@ def check_arguments(metadata: TableMetadata, *, options: Options | None = None, 
 class _Run:
     """One round: its arguments, understood, and the version of the table that it works on."""
 
-    def __init__(
-        self,
-        table: Table,
-        spark: SparkSource,
-        where: str | Expression,
-        options: Options,
-        branch: str,
-        listener: Listener,
-        runtime: Runtime,
-    ) -> None:
-        check_arguments(table.metadata, options=options)
-        head_to_commit_to(table.metadata, branch)
-        self._table, self._branch = table, branch
-        self._listener, self._runtime = listener, runtime
+    def __init__(self, table: Table, request: ConvertEqualityDeletesRequest, runtime: Runtime) -> None:
+        check_arguments(table.metadata, options=request.options)
+        head_to_commit_to(table.metadata, request.branch)
+        self._table, self._branch, self._spark = table, request.branch, request.spark
+        self._listener, self._runtime = request.listener, runtime
         self._granularity = chosen_granularity(
-            parse_options(ConvertEqualityDeletesOptions, options), table.metadata.properties
+            parse_options(ConvertEqualityDeletesOptions, request.options or {}), table.metadata.properties
         )
-        self._scan = open_scan(table, where=where, ref=branch, runtime=runtime)
-        self._spark = spark
+        self._scan = open_scan(table, where=request.where, ref=request.branch)
 
     def plan(self) -> ConversionPlan:
         return plan(self._scan, self._spark, self._branch)

@@ -36,5 +36,4 @@ JOB = Job(
     run="icekeep.maintenance.expiration.job:expire_snapshots",
     options="icekeep.maintenance.deletion.options:ExpirationOptions",
     check="icekeep.maintenance.expiration.job:check_arguments",
-    plan_extras=("listener", "runtime"),
 )

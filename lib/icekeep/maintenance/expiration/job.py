@@ -10,7 +10,6 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
-from icekeep.events import SILENT, Listener
 from icekeep.maintenance.deletion.clock import safe_now_ms
 from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier, finish_earlier
 from icekeep.maintenance.deletion.neighbours import neighbours
@@ -34,12 +33,11 @@ from icekeep.maintenance.expiration.plan import (
     retention_policy,
 )
 from icekeep.maintenance.expiration.result import ExpireSnapshotsResult, result
+from icekeep.maintenance.requests import JobRequest, takes
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.planning.refusals import refuse_encrypted
-from icekeep.planning.spark.source import SparkSource, check_source
-from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.retention import select_expired
+from icekeep.spec.retention import RetentionPolicy, select_expired
 from icekeep.spec.times import Days, Moment
 from icekeep.spec.units import DAY_MS
 from icekeep.storage.locations import parse_location
@@ -47,30 +45,33 @@ from icekeep.storage.locations import parse_location
 __all__ = ["ExpireSnapshotsPlan", "ExpireSnapshotsResult", "expire_snapshots", "plan_expire_snapshots"]
 
 
-def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, and ours
-    table: Table,
-    spark: SparkSource = None,
-    *,
-    older_than: Moment | None = None,
-    retain_last: int | None = None,
-    snapshot_ids: Sequence[int] = (),
-    clean_expired_metadata: bool = False,
-    max_concurrent_deletes: int | None = None,
-    stream_results: bool = False,
-    trash: Days | None = None,
-    approve: str | None = None,
-    trust_manifest_list: bool = False,
-    options: Mapping[str, Any] | ExpirationOptions | None = None,
-    listener: Listener = SILENT,
-    runtime: Runtime = SYSTEM,
-) -> ExpireSnapshotsResult:
+class ExpireSnapshotsRequest(JobRequest, frozen=True, kw_only=True):
+    """The arguments of `expire_snapshots`, which says what each means."""
+
+    older_than: Moment | None = None
+    retain_last: int | None = None
+    snapshot_ids: Sequence[int] = ()
+    clean_expired_metadata: bool = False
+    max_concurrent_deletes: int | None = None
+    stream_results: bool = False
+    trash: Days | None = None
+    approve: str | None = None
+    trust_manifest_list: bool = False
+    options: Mapping[str, Any] | ExpirationOptions | None = None
+
+    def policy(self, options: ExpirationOptions, now_ms: int) -> RetentionPolicy:
+        """Which snapshots may stay."""
+        return retention_policy(self.older_than, self.retain_last, self.snapshot_ids, options, now_ms)
+
+
+@takes(ExpireSnapshotsRequest)
+def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSnapshotsResult:
     """Remove snapshots that no policy keeps, and delete the files that only they led to.
 
     What earlier runs left to be done is done too, as far as it is due.
 
     Args:
-        spark: a session, or a function that starts one; by default the session that runs, or a new one. None is needed for
-            small tables.
+        spark: none is needed for small tables.
         older_than: a moment, or how long ago; the table's `history.expire.max-snapshot-age-ms` (5 days) if `None`.
         retain_last: how many snapshots a branch keeps whatever their age; `history.expire.min-snapshots-to-keep` if `None`.
         snapshot_ids: snapshots that go even where they would be retained.
@@ -94,39 +95,37 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
 
     Spec: "Snapshot Retention Policy"; properties `history.expire.*`, `gc.enabled`.
     """
-    check_source(spark)
-    trash = asked_trash_days(trash)
-    checked = check_arguments(
-        table.metadata, trash=trash, max_concurrent_deletes=max_concurrent_deletes, options=options
-    )
+    checked = _checked(table.metadata, request)
+    spark, listener, runtime = request.spark, request.listener, table.runtime
     around = neighbours(table, refuses_overlap=False, listener=listener)
     now_ms = safe_now_ms(table, runtime)
+    trash = asked_trash_days(request.trash)
     days = trash_days(trash, parse_location(table.metadata.location).scheme)
-    policy = retention_policy(older_than, retain_last, snapshot_ids, checked, now_ms)
+    policy = request.policy(checked, now_ms)
     expired = select_expired(table.metadata, policy, now_ms)
     deleting = DeletionRequest(
         options=checked,
-        max_concurrent_deletes=max_concurrent_deletes,
-        trust_totals=trust_manifest_list,
+        max_concurrent_deletes=request.max_concurrent_deletes,
+        trust_totals=request.trust_manifest_list,
         skips_trash=trash == 0,
         other_places=around.inner_places,
     )
-    request = ExpirationRequest(
+    expiration = ExpirationRequest(
         deletion=deleting,
         territory=territory(table.metadata, checked.roots, around.inner_places),
-        approve=approve,
+        approve=request.approve,
         grace_ms=checked.grace_ms(compares_metadata=table.catalog.compares_metadata),
         trash_days_ms=days * DAY_MS,
         now_ms=now_ms,
         began_ms=runtime.monotonic_ms(),
     )
     done = None
-    is_tried = not expired.is_empty or clean_expired_metadata or approve is not None
+    is_tried = not expired.is_empty or request.clean_expired_metadata or request.approve is not None
     if is_tried:
-        change = ExpireSnapshots(policy=policy, now_ms=now_ms, clean_expired_metadata=clean_expired_metadata)
-        done = expire_and_reclaim(table, spark, change, expired, request, listener, runtime)
+        change = ExpireSnapshots(policy=policy, now_ms=now_ms, clean_expired_metadata=request.clean_expired_metadata)
+        done = expire_and_reclaim(table, spark, change, expired, expiration, listener, runtime)
     earlier = Earlier()
-    if approve is None:
+    if request.approve is None:
         # What is approved is all that goes.
         own = "" if done is None or done.plan is None else done.plan.directory
         earlier = finish_earlier(table, spark, now_ms, deleting, but=own, listener=listener, runtime=runtime)
@@ -134,40 +133,22 @@ def expire_snapshots(  # noqa: PLR0913 - the arguments of Iceberg's procedure, a
     return result(expired, done, earlier, around)
 
 
-def plan_expire_snapshots(  # noqa: PLR0913 - as the job
-    table: Table,
-    spark: SparkSource = None,
-    *,
-    older_than: Moment | None = None,
-    retain_last: int | None = None,
-    snapshot_ids: Sequence[int] = (),
-    clean_expired_metadata: bool = False,
-    max_concurrent_deletes: int | None = None,
-    stream_results: bool = False,
-    trash: Days | None = None,
-    approve: str | None = None,
-    trust_manifest_list: bool = False,
-    options: Mapping[str, Any] | ExpirationOptions | None = None,
-    listener: Listener = SILENT,
-    runtime: Runtime = SYSTEM,
-) -> ExpireSnapshotsPlan:
+@takes(ExpireSnapshotsRequest)
+def plan_expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSnapshotsPlan:
     """Say what `expire_snapshots` with the same arguments would do, and what each reference keeps alive; raises as it does.
 
     Nothing is written: plans of earlier runs stay as they are, and only our clock is asked what time it is.
     """
-    check_source(spark)
-    metadata = table.metadata
-    checked = check_arguments(
-        metadata, trash=asked_trash_days(trash), max_concurrent_deletes=max_concurrent_deletes, options=options
-    )
-    around = neighbours(table, refuses_overlap=False, listener=listener)
-    now_ms = runtime.now_ms()
-    expired = select_expired(metadata, retention_policy(older_than, retain_last, snapshot_ids, checked, now_ms), now_ms)
+    metadata, spark = table.metadata, request.spark
+    checked = _checked(metadata, request)
+    around = neighbours(table, refuses_overlap=False, listener=request.listener)
+    now_ms = table.runtime.now_ms()
+    expired = select_expired(metadata, request.policy(checked, now_ms), now_ms)
     after = metadata if expired.is_empty else after_expiration(table, expired, now_ms)
     found, untotalled_count = ClassifiedGarbage(), 0
     if not expired.is_empty:
         garbage = garbage_between(
-            metadata, table, spark, now_ms, trust_totals=trust_manifest_list, after_metadata=after
+            metadata, table, spark, now_ms, trust_totals=request.trust_manifest_list, after_metadata=after
         ).garbage
         found = classify_garbage(garbage, territory(metadata, checked.roots, around.inner_places), None, table.storage)
         untotalled_count = garbage.untotalled_count
@@ -188,23 +169,24 @@ def plan_expire_snapshots(  # noqa: PLR0913 - as the job
     return msgspec.structs.replace(plan, unlisted_reason=around.unlisted_reason, unreadable_tables=around.unreadable)
 
 
-def check_arguments(
-    metadata: TableMetadata,
-    *,
-    trash: int | None = None,
-    max_concurrent_deletes: int | None = None,
-    options: Mapping[str, Any] | ExpirationOptions | None = None,
-    **_: Any,
-) -> ExpirationOptions:
-    """Hold the arguments against the table, before anything is planned; returns the options.
+@takes(ExpireSnapshotsRequest)
+def check_arguments(metadata: TableMetadata, request: ExpireSnapshotsRequest) -> None:
+    """Hold the arguments against the table, before anything is planned.
 
     Raises:
         SafetyError: the table has `gc.enabled=false`.
         UnsupportedError: the table is encrypted.
         OptionError: an argument has a value that it cannot take.
     """
+    _checked(metadata, request)
+
+
+def _checked(metadata: TableMetadata, request: ExpireSnapshotsRequest) -> ExpirationOptions:
+    """The options, of arguments that hold."""
     refuse_if_gc_is_disabled(metadata)
     refuse_encrypted(metadata, JOB.name)
-    checked = checked_options(ExpirationOptions, options, max_concurrent_deletes, trash)
+    checked = checked_options(
+        ExpirationOptions, request.options, request.max_concurrent_deletes, asked_trash_days(request.trash)
+    )
     territory(metadata, checked.roots)
     return checked

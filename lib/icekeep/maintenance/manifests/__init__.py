@@ -33,5 +33,4 @@ JOB = Job(
     run="icekeep.maintenance.manifests.job:rewrite_manifests",
     options="icekeep.maintenance.manifests.options:RewriteManifestsOptions",
     check="icekeep.maintenance.manifests.job:check_arguments",
-    plan_extras=("runtime",),
 )

@@ -9,13 +9,13 @@ from icekeep.catalog.base import Table
 from icekeep.commit.manifest_writer import manifest_target_bytes
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.maintenance.manifests.matching import manifests_that_match
-from icekeep.maintenance.manifests.options import RewriteRequest
 from icekeep.maintenance.manifests.ranges import (
     ManifestInterval,
     expected_manifests_count,
     intervals,
     worth_rewriting,
 )
+from icekeep.maintenance.manifests.rules import RewriteRules
 from icekeep.maintenance.manifests.survey import survey
 from icekeep.maintenance.manifests.writing import RunWriter
 from icekeep.planning.spark.source import SparkSource
@@ -76,7 +76,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
         return [manifest for group in self.groups for manifest in (*group.rewritten, *group.empty)]
 
 
-def candidates(table: Table, request: RewriteRequest, spark: SparkSource, now_ms: int) -> Candidates:
+def candidates(table: Table, rules: RewriteRules, spark: SparkSource, now_ms: int) -> Candidates:
     """Choose from the list of a branch's head. Few bytes of manifests are read, unless columns' bounds are asked for.
 
     Raises:
@@ -86,14 +86,14 @@ def candidates(table: Table, request: RewriteRequest, spark: SparkSource, now_ms
     """
     metadata = table.metadata
     target_bytes = manifest_target_bytes(metadata)
-    snapshot = head_to_commit_to(metadata, request.branch)
+    snapshot = head_to_commit_to(metadata, rules.branch)
     reader = StorageManifestReader(table.storage)
     listed = [] if snapshot is None else reader.manifests(snapshot)
     listed = [reader.completed(m, metadata) if lacks_counts(m) else m for m in listed]
-    matching = manifests_that_match(request.where, listed, metadata, now_ms)
-    chooser = _Chooser(table, request, spark, target_bytes, reader)
+    matching = manifests_that_match(rules.where, listed, metadata, now_ms)
+    chooser = _Chooser(table, rules, spark, target_bytes, reader)
     groups = (
-        chooser.group(spec_id, content, listed, matching) for spec_id in request.spec_ids for content in ManifestContent
+        chooser.group(spec_id, content, listed, matching) for spec_id in rules.spec_ids for content in ManifestContent
     )
     return Candidates(
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
@@ -107,12 +107,12 @@ class _Chooser:
     def __init__(
         self,
         table: Table,
-        request: RewriteRequest,
+        rules: RewriteRules,
         spark: SparkSource,
         target_bytes: int,
         reader: StorageManifestReader,
     ) -> None:
-        self._table, self._wish, self._spark = table, request, spark
+        self._table, self._rules, self._spark = table, rules, spark
         self._target_bytes, self._reader = target_bytes, reader
 
     def group(
@@ -158,7 +158,7 @@ class _Chooser:
             partition=metadata.partition_type(spec_id),
             format_version=metadata.format_version,
             also=also,
-            sort=self._wish.sort_of(metadata, spec_id, content),
+            sort=self._rules.sort_of(metadata, spec_id, content),
         )
 
     def _runs(self, live: Sequence[ManifestFile], spec_id: int, target: Target) -> list[list[ManifestFile]]:

@@ -6,9 +6,9 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.maintenance.manifests.execute import Rewritten
-from icekeep.maintenance.manifests.options import RewriteRequest
 from icekeep.maintenance.manifests.partition_overlap import overlap
 from icekeep.maintenance.manifests.planning_time import planning_time_ms
+from icekeep.maintenance.manifests.rules import RewriteRules
 from icekeep.maintenance.manifests.workload import manifests_opened
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
@@ -80,7 +80,7 @@ def listed_after(done: Rewritten) -> list[ManifestFile]:
 
 
 def filter_gains(
-    table: Table, request: RewriteRequest, listed: Sequence[ManifestFile], done: Sequence[Rewritten], now_ms: int
+    table: Table, rules: RewriteRules, listed: Sequence[ManifestFile], done: Sequence[Rewritten], now_ms: int
 ) -> tuple[FilterGain, ...]:
     """What the filters of the workload gain.
 
@@ -89,10 +89,10 @@ def filter_gains(
     """
     gone = {m.manifest_path for one in done for m in one.group.rewritten}
     after = [m for one in done for m in one.added] + [m for m in listed if m.manifest_path not in gone]
-    counts = (manifests_opened(request.workload, some, table.metadata, now_ms) for some in (listed, after))
+    counts = (manifests_opened(rules.workload, some, table.metadata, now_ms) for some in (listed, after))
     return tuple(
         FilterGain(filter=text, opened_before=before, opened_after=later)
-        for text, before, later in zip(request.workload, *counts, strict=True)
+        for text, before, later in zip(rules.workload, *counts, strict=True)
     )
 
 

@@ -4,22 +4,17 @@ manifest list -> which manifests -> records of their entries -> sorted and cut -
 planned anew where others changed what the commit cannot follow
 """
 
-from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import Any
 
 from icekeep.catalog.base import Table
 from icekeep.commit.retry import RetryPolicy, reloaded
 from icekeep.errors import ConflictError
-from icekeep.events import SILENT, Listener, Warned
-from icekeep.maintenance.manifests.options import RewriteManifestsOptions, check_arguments
+from icekeep.events import Warned
 from icekeep.maintenance.manifests.plan import RewriteManifestsPlan, plan_rewrite_manifests
 from icekeep.maintenance.manifests.result import RewriteManifestsResult
 from icekeep.maintenance.manifests.rewriting import rewrite_once
-from icekeep.planning.spark.source import SparkSource, check_source
-from icekeep.runtime import SYSTEM, Runtime
-from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
-from icekeep.spec.snapshots import MAIN
+from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, check_arguments, checked_rules
+from icekeep.maintenance.requests import takes
 
 __all__ = [
     "RewriteManifestsPlan",
@@ -30,20 +25,8 @@ __all__ = [
 ]
 
 
-def rewrite_manifests(  # noqa: PLR0913 - the arguments of Iceberg's procedure, and ours
-    table: Table,
-    spark: SparkSource = None,
-    *,
-    spec_id: int | str | None = None,
-    sort_by: Sequence[str] | str | None = None,
-    where: str | Expression = ALWAYS_TRUE,
-    workload: Sequence[str] | str = (),
-    use_caching: bool = False,
-    branch: str = MAIN,
-    options: Mapping[str, Any] | RewriteManifestsOptions | None = None,
-    listener: Listener = SILENT,
-    runtime: Runtime = SYSTEM,
-) -> RewriteManifestsResult:
+@takes(RewriteManifestsRequest)
+def rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> RewriteManifestsResult:
     """Cluster the entries of manifests by partition into manifests of the target size.
 
     The table's files do not change. Well-sized manifests that lie across no other stay as they are, and nothing is
@@ -72,25 +55,17 @@ def rewrite_manifests(  # noqa: PLR0913 - the arguments of Iceberg's procedure, 
         SafetyError: the table was dropped and made again meanwhile.
         OutcomeUnknownError: the commit may or may not have landed.
     """
-    check_source(spark)
+    runtime = table.runtime
     policy = RetryPolicy.of(table.metadata)
     for number in count(1):
-        request = check_arguments(
-            table.metadata,
-            spec_id=spec_id,
-            sort_by=sort_by,
-            where=where,
-            workload=workload,
-            branch=branch,
-            options=options,
-        )
+        rules = checked_rules(table.metadata, request)
         try:
-            return rewrite_once(table, request, spark, listener, runtime)
+            return rewrite_once(table, rules, request.spark, request.listener, runtime)
         except ConflictError as error:
             # One that has counted attempts met other writers, not a change of what was planned.
             if number > policy.num_retries or "attempts" in error.facts:
                 raise
-            listener.on(Warned(f"the manifests of {table.name!r} are planned anew: {error.message}"))
+            request.listener.on(Warned(f"the manifests of {table.name!r} are planned anew: {error.message}"))
             runtime.sleep_ms(policy.wait_ms(number, runtime))
             table = reloaded(table)
     raise AssertionError("count() does not end")

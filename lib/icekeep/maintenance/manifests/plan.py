@@ -1,7 +1,6 @@
 """What a rewrite of manifests would do, for `--dry-run`: all entries are looked at, and nothing is written."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 
@@ -12,10 +11,10 @@ from icekeep.errors import IcekeepError
 from icekeep.maintenance.manifests.candidates import candidates
 from icekeep.maintenance.manifests.execute import Rewritten, foreseen
 from icekeep.maintenance.manifests.gains import FilterGain, GroupGain, filter_gains, group_gain, largest, measured_ms
-from icekeep.maintenance.manifests.options import RewriteManifestsOptions, RewriteRequest, check_arguments
-from icekeep.planning.spark.source import SparkSource, check_source
-from icekeep.runtime import SYSTEM, Runtime
-from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
+from icekeep.maintenance.requests import takes
+from icekeep.planning.spark.source import SparkSource
+from icekeep.runtime import Runtime
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
@@ -69,37 +68,18 @@ class RewriteManifestsPlan(msgspec.Struct, frozen=True, kw_only=True):
     added_manifests: tuple[PlannedManifest, ...] = ()
 
 
-def plan_rewrite_manifests(  # noqa: PLR0913 - the arguments of the job
-    table: Table,
-    spark: SparkSource = None,
-    *,
-    spec_id: int | str | None = None,
-    sort_by: Sequence[str] | str | None = None,
-    where: str | Expression = ALWAYS_TRUE,
-    workload: Sequence[str] | str = (),
-    use_caching: bool = False,
-    branch: str = MAIN,
-    options: Mapping[str, Any] | RewriteManifestsOptions | None = None,
-    runtime: Runtime = SYSTEM,
-) -> RewriteManifestsPlan:
+@takes(RewriteManifestsRequest)
+def plan_rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> RewriteManifestsPlan:
     """Say what `rewrite_manifests` would do with these arguments; raises what it raises before it commits."""
-    check_source(spark)
-    request = check_arguments(
-        table.metadata,
-        spec_id=spec_id,
-        sort_by=sort_by,
-        where=where,
-        workload=workload,
-        branch=branch,
-        options=options,
-    )
+    rules = checked_rules(table.metadata, request)
+    runtime = table.runtime
     now_ms = runtime.now_ms()
-    chosen = candidates(table, request, spark, now_ms)
-    done = foreseen(table, chosen, spark)
+    chosen = candidates(table, rules, request.spark, now_ms)
+    done = foreseen(table, chosen, request.spark)
     gains = tuple(group_gain(table, one) for one in done)
-    before_ms, after_ms = _planning_times(table, request, done, gains, spark, runtime)
+    before_ms, after_ms = _planning_times(table, rules, done, gains, request.spark, runtime)
     return RewriteManifestsPlan(
-        branch=branch,
+        branch=request.branch,
         snapshot_id=chosen.snapshot_id,
         target_size_bytes=chosen.target_bytes,
         rewritten_manifests_count=len(chosen.replaced),
@@ -107,32 +87,32 @@ def plan_rewrite_manifests(  # noqa: PLR0913 - the arguments of the job
         entries_count=sum(gain.entries_count for gain in gains),
         added_manifests_count=sum(gain.added_manifests_count for gain in gains),
         left_alone_manifests_count=sum(group.left_alone_count for group in chosen.groups),
-        removed_delete_files_count=_dangling_count(table, request),
+        removed_delete_files_count=_dangling_count(table, rules),
         planning_time_before_ms=before_ms,
         planning_time_after_ms=after_ms,
         groups=gains,
-        workload=filter_gains(table, request, chosen.listed, done, now_ms),
+        workload=filter_gains(table, rules, chosen.listed, done, now_ms),
         rewritten_manifests=tuple(_shown(manifest, table.metadata) for manifest in chosen.replaced),
         added_manifests=tuple(_shown(manifest, table.metadata) for one in done for manifest in one.added),
     )
 
 
-def _dangling_count(table: Table, request: RewriteRequest) -> int | None:
-    if not request.options.drop_dangling_deletes:
+def _dangling_count(table: Table, rules: RewriteRules) -> int | None:
+    if not rules.options.drop_dangling_deletes:
         return None
-    return dangling_deletes_count(table.metadata, request.branch, StorageManifestReader(table.storage))
+    return dangling_deletes_count(table.metadata, rules.branch, StorageManifestReader(table.storage))
 
 
 def _planning_times(
     table: Table,
-    request: RewriteRequest,
+    rules: RewriteRules,
     done: Sequence[Rewritten],
     gains: Sequence[GroupGain],
     spark: SparkSource,
     runtime: Runtime,
 ) -> tuple[int | None, int | None]:
     one = largest(done)
-    if not request.options.measure_planning or one is None:
+    if not rules.options.measure_planning or one is None:
         return None, None
     now_ms = measured_ms(table, one, one.group.listed, spark, runtime)
     gain = gains[done.index(one)]

@@ -18,8 +18,8 @@ from icekeep.maintenance.heartbeat import Heartbeat, beating
 from icekeep.maintenance.manifests.candidates import Candidates, candidates
 from icekeep.maintenance.manifests.execute import Rewritten, discard, rewritten
 from icekeep.maintenance.manifests.gains import filter_gains, group_gain, largest, listed_after, measured_ms
-from icekeep.maintenance.manifests.options import RewriteRequest
 from icekeep.maintenance.manifests.result import RewriteManifestsResult
+from icekeep.maintenance.manifests.rules import RewriteRules
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
@@ -28,18 +28,18 @@ _LOG = logging.getLogger(__name__)
 
 
 def rewrite_once(
-    table: Table, request: RewriteRequest, spark: SparkSource, listener: Listener, runtime: Runtime
+    table: Table, rules: RewriteRules, spark: SparkSource, listener: Listener, runtime: Runtime
 ) -> RewriteManifestsResult:
     """Rewrite what is worth it of the table as it is given; raises what the job raises.
 
     Raises:
         ConflictError: others changed what was to be replaced, in a way that the commit cannot follow; nothing is left.
     """
-    chosen = candidates(table, request, spark, runtime.now_ms())
+    chosen = candidates(table, rules, spark, runtime.now_ms())
     left_alone = sum(group.left_alone_count for group in chosen.groups)
     if left_alone:
         listener.on(Warned(f"{left_alone} manifests have fields that are not known and are left as they are"))
-    if not chosen.replaced and not request.options.drop_dangling_deletes:
+    if not chosen.replaced and not rules.options.drop_dangling_deletes:
         return RewriteManifestsResult(left_alone_manifests_count=left_alone)
     run_id = str(runtime.new_uuid())
     _LOG.info(
@@ -53,12 +53,12 @@ def rewrite_once(
     )
     sweep_runs(table, runtime, keep=run_id, listener=listener)
     with beating(table, run_id, "rewrite_manifests", runtime, listener) as heartbeat:
-        return _rewritten(table, request, chosen, spark, listener, runtime, heartbeat)
+        return _rewritten(table, rules, chosen, spark, listener, runtime, heartbeat)
 
 
 def _rewritten(
     table: Table,
-    request: RewriteRequest,
+    rules: RewriteRules,
     chosen: Candidates,
     spark: SparkSource,
     listener: Listener,
@@ -73,14 +73,14 @@ def _rewritten(
         listener.on(StepFinished("rewriting manifests", f"{len(chosen.replaced)} manifests -> {len(added)}"))
         times = only_told(
             "how long planning takes",
-            lambda: _planning_times(table, request, done, spark, runtime),
+            lambda: _planning_times(table, rules, done, spark, runtime),
             (None, None),
             listener,
         )
         gains = only_told("what the groups gain", lambda: tuple(group_gain(table, one) for one in done), (), listener)
         workload = only_told(
             "what the workload gains",
-            lambda: filter_gains(table, request, chosen.listed, done, runtime.now_ms()),
+            lambda: filter_gains(table, rules, chosen.listed, done, runtime.now_ms()),
             (),
             listener,
         )
@@ -88,7 +88,7 @@ def _rewritten(
         discard(table, done, listener)
         raise
     try:
-        landed = _committed(table, chosen, request, done, listener, runtime, heartbeat)
+        landed = _committed(table, chosen, rules, done, listener, runtime, heartbeat)
     except OutcomeUnknownError:
         raise
     except IcekeepError:
@@ -111,11 +111,11 @@ def _rewritten(
 
 
 def _planning_times(
-    table: Table, request: RewriteRequest, done: Sequence[Rewritten], spark: SparkSource, runtime: Runtime
+    table: Table, rules: RewriteRules, done: Sequence[Rewritten], spark: SparkSource, runtime: Runtime
 ) -> tuple[int | None, int | None]:
     """Of a filter on one partition, with the old manifests and with the new ones."""
     one = largest(done)
-    if not request.options.measure_planning or one is None:
+    if not rules.options.measure_planning or one is None:
         return None, None
     before_ms, after_ms = (
         measured_ms(table, one, manifests, spark, runtime) for manifests in (one.group.listed, listed_after(one))
@@ -126,7 +126,7 @@ def _planning_times(
 def _committed(
     table: Table,
     chosen: Candidates,
-    request: RewriteRequest,
+    rules: RewriteRules,
     done: Sequence[Rewritten],
     listener: Listener,
     runtime: Runtime,
@@ -136,9 +136,9 @@ def _committed(
         replaced=tuple(chosen.replaced),
         added=tuple(manifest for one in done for manifest in one.added),
         snapshot_id=chosen.snapshot_id,
-        drop_dangling_deletes=request.options.drop_dangling_deletes,
+        drop_dangling_deletes=rules.options.drop_dangling_deletes,
         format_version=table.metadata.format_version,
-        branch=request.branch,
+        branch=rules.branch,
     )
     looking = heartbeat.looking(change, [manifest.manifest_path for manifest in change.added])
     return commit(table, looking, runtime=runtime, listener=listener)

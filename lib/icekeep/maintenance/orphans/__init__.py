@@ -46,5 +46,4 @@ JOB = Job(
     plan="icekeep.maintenance.orphans.job:plan_remove_orphan_files",
     run="icekeep.maintenance.orphans.job:remove_orphan_files",
     options="icekeep.maintenance.deletion.options:OrphanOptions",
-    plan_extras=("runtime",),
 )

@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from icekeep.catalog.base import Table
-from icekeep.events import SILENT, Listener
 from icekeep.maintenance.deletion.options import OrphanOptions, accepted_names, asked_trash_days, checked_options
 from icekeep.maintenance.orphans.candidates import KeptFiles
 from icekeep.maintenance.orphans.execute import remove_orphans
 from icekeep.maintenance.orphans.options import Search, mismatch_mode, spelling
 from icekeep.maintenance.orphans.plan import RemoveOrphanFilesPlan, plan_orphans
-from icekeep.maintenance.orphans.result import RemoveOrphanFilesResult, planned_result, result
-from icekeep.planning.spark.source import SparkSource, check_source
-from icekeep.runtime import SYSTEM, Runtime
+from icekeep.maintenance.orphans.result import RemoveOrphanFilesResult, result
+from icekeep.maintenance.requests import JobRequest, takes
 from icekeep.spec.times import Days, Moment
 
 __all__ = [
@@ -27,29 +25,46 @@ __all__ = [
 ]
 
 
-def remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
-    table: Table,
-    spark: SparkSource = None,
-    *,
-    older_than: Moment | None = None,
-    location: str | None = None,
-    dry_run: bool = False,
-    max_concurrent_deletes: int | None = None,
-    file_list_view: str | None = None,
-    equal_schemes: Mapping[str, str] | None = None,
-    equal_authorities: Mapping[str, str] | None = None,
-    prefix_mismatch_mode: str = "ERROR",
-    prefix_listing: bool = False,
-    stream_results: bool = False,
-    trash: Days | None = None,
-    approve: str | None = None,
-    force: bool = False,
-    trust_manifest_list: bool = False,
-    accept_unreadable: Sequence[str] = (),
-    options: Mapping[str, Any] | OrphanOptions | None = None,
-    listener: Listener = SILENT,
-    runtime: Runtime = SYSTEM,
-) -> RemoveOrphanFilesResult:
+class RemoveOrphanFilesRequest(JobRequest, frozen=True, kw_only=True):
+    """The arguments of `remove_orphan_files`, which says what each means."""
+
+    older_than: Moment | None = None
+    location: str | None = None
+    max_concurrent_deletes: int | None = None
+    file_list_view: str | None = None
+    equal_schemes: Mapping[str, str] | None = None
+    equal_authorities: Mapping[str, str] | None = None
+    prefix_mismatch_mode: str = "ERROR"
+    prefix_listing: bool = False
+    stream_results: bool = False
+    trash: Days | None = None
+    approve: str | None = None
+    force: bool = False
+    trust_manifest_list: bool = False
+    accept_unreadable: Sequence[str] = ()
+    options: Mapping[str, Any] | OrphanOptions | None = None
+
+    def search(self) -> Search:
+        """The arguments, checked; raises what the job raises for a wrong one."""
+        days = asked_trash_days(self.trash)
+        return Search(
+            older_than=self.older_than,
+            location=self.location,
+            file_list_view=self.file_list_view,
+            spelling=spelling(self.equal_schemes, self.equal_authorities),
+            mode=mismatch_mode(self.prefix_mismatch_mode),
+            trash=days,
+            approve=self.approve,
+            force=self.force,
+            trust_totals=self.trust_manifest_list,
+            max_concurrent_deletes=self.max_concurrent_deletes,
+            accept_unreadable=accepted_names(self.accept_unreadable),
+            options=checked_options(OrphanOptions, self.options, self.max_concurrent_deletes, days),
+        )
+
+
+@takes(RemoveOrphanFilesRequest)
+def remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) -> RemoveOrphanFilesResult:
     """Delete the files below a directory that no metadata of the table leads to.
 
     Files are listed first and metadata is loaded after that, and once more right before the deletion. Metadata files in no
@@ -57,12 +72,10 @@ def remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
     directories of partitions; directories are never deleted and links never followed.
 
     Args:
-        spark: a session, or a function that starts one; by default the session that runs, or a new one.
         older_than: a moment, or how long ago, at least a day by our clock and by the store's; only files that were written
             before it go. Three days ago if `None`.
         location: the directory that is listed; the table's location if `None`. As for Iceberg `write.data.path` and
             `write.metadata.path` are not listed where they lie elsewhere: name them here.
-        dry_run: say what would go; nothing is changed.
         max_concurrent_deletes: how many tasks delete at one time.
         file_list_view: in place of a listing a view or table of this Spark session, or the location of Parquet, ORC or CSV
             files, with the columns `file_path` and `last_modified`, or those of an S3 inventory. Of it only what lies below
@@ -88,97 +101,11 @@ def remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
         UnsupportedError: the table is encrypted, or the mode is `DELETE`.
         TryAgainError: the catalog or the store is out of reach, or a commit to the table is under way.
     """
-    check_source(spark)
-    search = _search(
-        older_than=older_than,
-        location=location,
-        max_concurrent_deletes=max_concurrent_deletes,
-        file_list_view=file_list_view,
-        equal_schemes=equal_schemes,
-        equal_authorities=equal_authorities,
-        prefix_mismatch_mode=prefix_mismatch_mode,
-        trash=trash,
-        approve=approve,
-        force=force,
-        trust_manifest_list=trust_manifest_list,
-        accept_unreadable=accept_unreadable,
-        options=options,
-    )
-    if dry_run:
-        return planned_result(plan_orphans(table, spark, search, runtime, listener))
-    return result(remove_orphans(table, spark, search, listener, runtime))
+    removal = remove_orphans(table, request.spark, request.search(), request.listener, table.runtime)
+    return result(removal)
 
 
-def plan_remove_orphan_files(  # noqa: PLR0913 - the arguments of Iceberg's procedure
-    table: Table,
-    spark: SparkSource = None,
-    *,
-    older_than: Moment | None = None,
-    location: str | None = None,
-    max_concurrent_deletes: int | None = None,
-    file_list_view: str | None = None,
-    equal_schemes: Mapping[str, str] | None = None,
-    equal_authorities: Mapping[str, str] | None = None,
-    prefix_mismatch_mode: str = "ERROR",
-    prefix_listing: bool = False,
-    stream_results: bool = False,
-    trash: Days | None = None,
-    approve: str | None = None,
-    force: bool = False,
-    trust_manifest_list: bool = False,
-    accept_unreadable: Sequence[str] = (),
-    options: Mapping[str, Any] | OrphanOptions | None = None,
-    runtime: Runtime = SYSTEM,
-) -> RemoveOrphanFilesPlan:
+@takes(RemoveOrphanFilesRequest)
+def plan_remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) -> RemoveOrphanFilesPlan:
     """Say what `remove_orphan_files` with the same arguments would do; raises as it does, but for a share that is too great."""
-    check_source(spark)
-    search = _search(
-        older_than=older_than,
-        location=location,
-        max_concurrent_deletes=max_concurrent_deletes,
-        file_list_view=file_list_view,
-        equal_schemes=equal_schemes,
-        equal_authorities=equal_authorities,
-        prefix_mismatch_mode=prefix_mismatch_mode,
-        trash=trash,
-        approve=approve,
-        force=force,
-        trust_manifest_list=trust_manifest_list,
-        accept_unreadable=accept_unreadable,
-        options=options,
-    )
-    return plan_orphans(table, spark, search, runtime)
-
-
-def _search(  # noqa: PLR0913 - the arguments of Iceberg's procedure
-    *,
-    older_than: Moment | None,
-    location: str | None,
-    max_concurrent_deletes: int | None,
-    file_list_view: str | None,
-    equal_schemes: Mapping[str, str] | None,
-    equal_authorities: Mapping[str, str] | None,
-    prefix_mismatch_mode: str,
-    trash: Days | None,
-    approve: str | None,
-    force: bool,
-    trust_manifest_list: bool,
-    accept_unreadable: Sequence[str],
-    options: Mapping[str, Any] | OrphanOptions | None,
-) -> Search:
-    days = asked_trash_days(trash)
-    given = checked_options(OrphanOptions, options, max_concurrent_deletes, days)
-    return Search(
-        older_than=older_than,
-        location=location,
-        file_list_view=file_list_view,
-        spelling=spelling(equal_schemes, equal_authorities),
-        mode=mismatch_mode(prefix_mismatch_mode),
-        trash=days,
-        approve=approve,
-        force=force,
-        trust_totals=trust_manifest_list,
-        max_concurrent_deletes=max_concurrent_deletes,
-        accept_unreadable=accepted_names(accept_unreadable),
-        options=given,
-    )
+    return plan_orphans(table, request.spark, request.search(), table.runtime, request.listener)

@@ -26,7 +26,7 @@ class RemoveOrphanFilesResult(msgspec.Struct, frozen=True, kw_only=True):
         kept_again_files_count: files that earlier runs were to delete, and that the table leads to again,
             or another plan keeps.
         problems: why it, or what earlier runs left, was not carried out to its end; the next run tries again.
-        too_many: of a dry run: why a run would refuse to delete so great a share of the files.
+        too_many: why so great a share of the files went only because the plan was approved.
         hash: what `approve` demands.
         waits_until_ms: where the option `grace` says so, or another run keeps some of the files, the moment from which a later
             run deletes them.
@@ -65,8 +65,7 @@ class RemoveOrphanFilesResult(msgspec.Struct, frozen=True, kw_only=True):
     plan_location: str | None = None
 
 
-def planned_result(planned: RemoveOrphanFilesPlan) -> RemoveOrphanFilesResult:
-    """What a dry run found."""
+def _found(planned: RemoveOrphanFilesPlan) -> RemoveOrphanFilesResult:
     return RemoveOrphanFilesResult(
         orphan_files_count=planned.orphan_files_count,
         orphan_bytes_count=planned.orphan_bytes_count,
@@ -91,7 +90,7 @@ def _waits_until_ms(removal: Removal) -> int | None:
 
 def result(removal: Removal) -> RemoveOrphanFilesResult:
     """What a run did."""
-    found, plan, done = planned_result(removal.planned), removal.plan, removal.reclaimed
+    found, plan, done = _found(removal.planned), removal.plan, removal.reclaimed
     metadata_count = sum(f.files_count for f in (done.deleted if done else ()) if f.kind is FileKind.METADATA)
     done = done or Reclaimed()
     is_left = plan is not None and (removal.reclaimed is None or not done.is_complete)

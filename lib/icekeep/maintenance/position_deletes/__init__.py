@@ -22,5 +22,4 @@ JOB = Job(
     run="icekeep.maintenance.position_deletes.job:rewrite_position_deletes",
     options="icekeep.maintenance.position_deletes.options:RewritePositionDeletesOptions",
     check="icekeep.maintenance.position_deletes.job:check_arguments",
-    plan_extras=("runtime",),
 )

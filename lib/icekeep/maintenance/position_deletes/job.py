@@ -8,13 +8,12 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from itertools import chain
-from typing import Any
 
 import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.errors import OutcomeUnknownError, one_line
-from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
+from icekeep.events import StepFinished, StepStarted, Warned
 from icekeep.formats.deletes.options import delete_format
 from icekeep.maintenance.equality_deletes import job as equality_deletes
 from icekeep.maintenance.heartbeat import Heartbeat, beating
@@ -31,13 +30,13 @@ from icekeep.maintenance.position_deletes.plan import (
 from icekeep.maintenance.position_deletes.planner import group_rules, plan
 from icekeep.maintenance.position_deletes.result import RewritePositionDeletesResult
 from icekeep.maintenance.position_deletes.tasks import TaskContext
+from icekeep.maintenance.requests import JobRequest, takes
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
 from icekeep.planning.scan.plan import open_scan
-from icekeep.planning.spark.source import SparkSource, check_source
 from icekeep.planning.spark.workers import chosen_workers
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
-from icekeep.runtime import SYSTEM, Runtime
+from icekeep.runtime import Runtime
 from icekeep.spec.applicability import is_deletion_vector, path_digest
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.metadata import TableMetadata
@@ -60,17 +59,17 @@ PLANS_COUNT = 4
 """How often a run plans, where others keep changing what it rewrites."""
 
 
-def rewrite_position_deletes(  # noqa: PLR0913 - the arguments of Iceberg's procedure
-    table: Table,
-    spark: SparkSource = None,
-    *,
-    where: str | Expression = ALWAYS_TRUE,
-    options: Options | None = None,
-    branch: str = MAIN,
-    convert_equality_deletes: bool = False,
-    listener: Listener = SILENT,
-    runtime: Runtime = SYSTEM,
-) -> RewritePositionDeletesResult:
+class RewritePositionDeletesRequest(JobRequest, frozen=True, kw_only=True):
+    """The arguments of `rewrite_position_deletes`, which says what each means."""
+
+    where: str | Expression = ALWAYS_TRUE
+    options: Options | None = None
+    branch: str = MAIN
+    convert_equality_deletes: bool = False
+
+
+@takes(RewritePositionDeletesRequest)
+def rewrite_position_deletes(table: Table, request: RewritePositionDeletesRequest) -> RewritePositionDeletesResult:
     """Merge small position delete files, and drop those, and rows of them, that reach no data file; no row changes.
 
     In format version 3 position delete files become deletion vectors, one a data file. A data file that has a vector keeps
@@ -95,13 +94,13 @@ def rewrite_position_deletes(  # noqa: PLR0913 - the arguments of Iceberg's proc
         ConflictError: others kept changing what was to be replaced.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
-    check_source(spark)
+    listener, runtime = request.listener, table.runtime
     began_ms = runtime.monotonic_ms()
-    run = _Run(table, spark, where, options or {}, branch, listener, runtime)
+    run = _Run(table, request, runtime)
     converted = None
-    if convert_equality_deletes:
+    if request.convert_equality_deletes:
         converted = equality_deletes.convert_equality_deletes(
-            table, spark, where=where, branch=branch, listener=listener, runtime=runtime
+            table, request.spark, where=request.where, branch=request.branch, listener=listener
         )
     try:
         if converted is not None:
@@ -120,66 +119,47 @@ def rewrite_position_deletes(  # noqa: PLR0913 - the arguments of Iceberg's proc
     return msgspec.structs.replace(result, converted=converted, elapsed_ms=runtime.monotonic_ms() - began_ms)
 
 
-def plan_rewrite_position_deletes(
-    table: Table,
-    spark: SparkSource = None,
-    *,
-    where: str | Expression = ALWAYS_TRUE,
-    options: Options | None = None,
-    branch: str = MAIN,
-    convert_equality_deletes: bool = False,
-    runtime: Runtime = SYSTEM,
-) -> RewritePositionDeletesPlan:
+@takes(RewritePositionDeletesRequest)
+def plan_rewrite_position_deletes(table: Table, request: RewritePositionDeletesRequest) -> RewritePositionDeletesPlan:
     """Say what `rewrite_position_deletes` with the same arguments would do; raises as it does, and writes nothing.
 
     Deletes that a conversion would make are not planned for: nobody knows them before.
     """
-    check_source(spark)
-    run = _Run(table, spark, where, options or {}, branch, SILENT, runtime)
+    run = _Run(table, request, table.runtime)
     shown = preview(run.plan(), table.metadata.format_version)
-    if not convert_equality_deletes:
+    if not request.convert_equality_deletes:
         return shown
     conversion = equality_deletes.plan_convert_equality_deletes(
-        table, spark, where=where, branch=branch, runtime=runtime
+        table, request.spark, where=request.where, branch=request.branch, listener=request.listener
     )
     return msgspec.structs.replace(shown, conversion=conversion)
 
 
-def check_arguments(
-    metadata: TableMetadata, *, options: Options | None = None, convert_equality_deletes: bool = False, **_: Any
-) -> None:
+@takes(RewritePositionDeletesRequest)
+def check_arguments(metadata: TableMetadata, request: RewritePositionDeletesRequest) -> None:
     """Hold the arguments against the table, before Spark starts; raises as `rewrite_position_deletes` does."""
-    if convert_equality_deletes:
+    if request.convert_equality_deletes:
         equality_deletes.check_arguments(metadata)
-    group_rules(metadata, parse_options(RewritePositionDeletesOptions, options or {}))
+    group_rules(metadata, parse_options(RewritePositionDeletesOptions, request.options or {}))
     delete_format(metadata.properties)
 
 
 class _Run:
     """One run: its arguments, understood, and the version of the table that it works on."""
 
-    def __init__(
-        self,
-        table: Table,
-        spark: SparkSource,
-        where: str | Expression,
-        options: Options,
-        branch: str,
-        listener: Listener,
-        runtime: Runtime,
-    ) -> None:
-        self.table, self.listener, self.runtime = table, listener, runtime
-        self.options = parse_options(RewritePositionDeletesOptions, options)
+    def __init__(self, table: Table, request: RewritePositionDeletesRequest, runtime: Runtime) -> None:
+        self.table, self.listener, self.runtime = table, request.listener, runtime
+        self.options = parse_options(RewritePositionDeletesOptions, request.options or {})
         check_arguments(table.metadata, options=self.options)
-        head_to_commit_to(table.metadata, branch)
-        self.spark = spark
-        self.where, self.branch = where, branch
+        head_to_commit_to(table.metadata, request.branch)
+        self.spark = request.spark
+        self.where, self.branch = request.where, request.branch
         self.run_id = str(runtime.new_uuid())
         self._executions_count = 0
 
     def plan(self) -> DeletesPlan:
         """What there is to do in the table as it is held."""
-        scan = open_scan(self.table, where=self.where, ref=self.branch, runtime=self.runtime)
+        scan = open_scan(self.table, where=self.where, ref=self.branch)
         return plan(scan, self.spark, self.options, branch=self.branch)
 
     def reload(self) -> None:

@@ -30,5 +30,4 @@ JOB = Job(
     run="icekeep.maintenance.purge.job:drop_table",
     options="icekeep.maintenance.deletion.options:ReclaimOptions",
     check="icekeep.maintenance.purge.job:check_arguments",
-    plan_extras=("runtime",),
 )

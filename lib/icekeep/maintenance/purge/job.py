@@ -12,7 +12,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, OutcomeUnknownError, SafetyError, UsageError
-from icekeep.events import SILENT, Listener, StepFinished, StepStarted, Warned
+from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier
 from icekeep.maintenance.deletion.garbage import FilesOfKind
@@ -29,9 +29,10 @@ from icekeep.maintenance.purge.unfinished import (
     look_around,
     purges_directory,
 )
+from icekeep.maintenance.requests import JobRequest, takes
 from icekeep.planning.refusals import refuse_encrypted
-from icekeep.planning.spark.source import SparkSource, check_source
-from icekeep.runtime import SYSTEM, Runtime
+from icekeep.planning.spark.source import SparkSource
+from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 
 __all__ = ["DropPlan", "DropResult", "check_arguments", "drop_table", "plan_drop_table"]
@@ -84,23 +85,22 @@ class DropPlan(msgspec.Struct, frozen=True, kw_only=True):
     unreadable_tables: tuple[str, ...] = ()
 
 
-def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
-    table: Table,
-    spark: SparkSource = None,
-    *,
-    purge: bool = False,
-    max_concurrent_deletes: int | None = None,
-    approve: str | None = None,
-    trust_manifest_list: bool = False,
-    accept_unreadable: Sequence[str] = (),
-    options: Mapping[str, Any] | ReclaimOptions | None = None,
-    listener: Listener = SILENT,
-    runtime: Runtime = SYSTEM,
-) -> DropResult:
+class DropRequest(JobRequest, frozen=True, kw_only=True):
+    """The arguments of `drop_table`, which says what each means."""
+
+    purge: bool = False
+    max_concurrent_deletes: int | None = None
+    approve: str | None = None
+    trust_manifest_list: bool = False
+    accept_unreadable: Sequence[str] = ()
+    options: Mapping[str, Any] | ReclaimOptions | None = None
+
+
+@takes(DropRequest)
+def drop_table(table: Table, request: DropRequest) -> DropResult:
     """Let the catalog forget a table.
 
     Args:
-        spark: a session, or a function that starts one; by default the session that runs, or a new one.
         purge: also delete the files that its metadata leads to, through the metadata's history, and what icekeep keeps
             below its location, the trash included. The plan lies in `<warehouse>/.icekeep/purges/`; nothing comes back.
         approve: the hash of a plan (`plan_drop_table`): exactly that goes, or nothing.
@@ -114,13 +114,11 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
         UsageError: `approve` is given without `purge`.
         OutcomeUnknownError: the catalog may or may not have forgotten it; no file is deleted.
     """
-    check_source(spark)
-    checked = check_arguments(
-        table.metadata, purge=purge, approve=approve, max_concurrent_deletes=max_concurrent_deletes, options=options
-    )
-    if not purge:
+    checked = _checked(table.metadata, request)
+    spark, listener, runtime = request.spark, request.listener, table.runtime
+    if not request.purge:
         return DropResult(metadata_location=_dropped(table, table.metadata.table_uuid) or None)
-    around = look_around(table, listener, accepted_names(accept_unreadable))
+    around = look_around(table, listener, accepted_names(request.accept_unreadable))
     run = str(runtime.new_uuid())
     directory = f"{purges_directory(table)}/{run}"
     draft = PlanDraft(job=JOB.name, run=run, keeps_before=True, roots=checked.roots, accepted=around.accepted)
@@ -130,7 +128,7 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
     )
     listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in found.files)} files"))
     try:
-        refuse_unapproved(approve, found.hash(table, draft), "nothing is dropped")
+        refuse_unapproved(request.approve, found.hash(table, draft), "nothing is dropped")
     except SafetyError:
         remove_draft(directory, table.storage)
         raise
@@ -146,13 +144,13 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
         raise
     deleting = DeletionRequest(
         options=checked,
-        max_concurrent_deletes=max_concurrent_deletes,
+        max_concurrent_deletes=request.max_concurrent_deletes,
         trust_totals=False,
     )
     done = _deleted(plan, claim, table, spark, deleting, listener, runtime)
     # What is approved is all that goes.
     others = Earlier()
-    if approve is None:
+    if request.approve is None:
         others = finish_others(table, spark, deleting, listener, runtime, but=plan.directory)
     return DropResult(
         status="done" if done.is_complete and others.is_complete else "partial",
@@ -171,27 +169,15 @@ def drop_table(  # noqa: PLR0913 - what all jobs that delete are told
     )
 
 
-def plan_drop_table(  # noqa: PLR0913 - as the job
-    table: Table,
-    spark: SparkSource = None,
-    *,
-    purge: bool = False,
-    max_concurrent_deletes: int | None = None,
-    approve: str | None = None,
-    trust_manifest_list: bool = False,
-    accept_unreadable: Sequence[str] = (),
-    options: Mapping[str, Any] | ReclaimOptions | None = None,
-    runtime: Runtime = SYSTEM,
-) -> DropPlan:
+@takes(DropRequest)
+def plan_drop_table(table: Table, request: DropRequest) -> DropPlan:
     """Say what `drop_table` with the same arguments would delete; raises as it does."""
-    check_source(spark)
-    checked = check_arguments(
-        table.metadata, purge=purge, approve=approve, max_concurrent_deletes=max_concurrent_deletes, options=options
-    )
-    if not purge:
+    checked = _checked(table.metadata, request)
+    if not request.purge:
         return DropPlan(is_purged=False)
-    around = look_around(table, SILENT, accepted_names(accept_unreadable))
-    found = classify_garbage(all_garbage(table, spark), territory(table.metadata, checked.roots), None, table.storage)
+    around = look_around(table, request.listener, accepted_names(request.accept_unreadable))
+    places = territory(table.metadata, checked.roots)
+    found = classify_garbage(all_garbage(table, request.spark), places, None, table.storage)
     return DropPlan(
         is_purged=True,
         files_by_kind=found.files,
@@ -206,16 +192,9 @@ def plan_drop_table(  # noqa: PLR0913 - as the job
     )
 
 
-def check_arguments(
-    metadata: TableMetadata,
-    *,
-    purge: bool = False,
-    approve: str | None = None,
-    max_concurrent_deletes: int | None = None,
-    options: Mapping[str, Any] | ReclaimOptions | None = None,
-    **_: Any,
-) -> ReclaimOptions:
-    """Hold the arguments against the table, before anything is planned; returns the options.
+@takes(DropRequest)
+def check_arguments(metadata: TableMetadata, request: DropRequest) -> None:
+    """Hold the arguments against the table, before anything is planned.
 
     Raises:
         SafetyError: the table has `gc.enabled=false`.
@@ -223,13 +202,18 @@ def check_arguments(
         UsageError: a plan is approved, and no purge is asked for, which alone has one.
         OptionError: an argument has a value that it cannot take.
     """
-    checked = checked_options(ReclaimOptions, options, max_concurrent_deletes)
-    if approve is not None and not purge:
+    _checked(metadata, request)
+
+
+def _checked(metadata: TableMetadata, request: DropRequest) -> ReclaimOptions:
+    """The options, of arguments that hold."""
+    checked = checked_options(ReclaimOptions, request.options, request.max_concurrent_deletes)
+    if request.approve is not None and not request.purge:
         raise UsageError(
-            f"approve is {approve!r}, the hash of a purge's plan, but purge is not given: nothing is dropped; add --purge, or "
-            "leave out --approve to drop the table and keep all of its files"
+            f"approve is {request.approve!r}, the hash of a purge's plan, but purge is not given: nothing is dropped; add "
+            "--purge, or leave out --approve to drop the table and keep all of its files"
         )
-    if purge:
+    if request.purge:
         refuse_if_gc_is_disabled(metadata)
         refuse_encrypted(metadata, JOB.name)
         territory(metadata, checked.roots)

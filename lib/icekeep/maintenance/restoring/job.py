@@ -37,15 +37,13 @@ from icekeep.maintenance.restoring.files import STEP, Returned, check_places, mo
 from icekeep.maintenance.restoring.ledgers import chosen_plan, plans_of
 from icekeep.maintenance.restoring.needs import check_needs
 from icekeep.maintenance.restoring.result import Restorable, RestoreResult, described
-from icekeep.runtime import SYSTEM, Runtime
+from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
 
 
-def restore(
-    table: Table, *, run: str | None = None, runtime: Runtime = SYSTEM, listener: Listener = SILENT
-) -> RestoreResult:
+def restore(table: Table, *, run: str | None = None, listener: Listener = SILENT) -> RestoreResult:
     """Bring back the files and the snapshots that one run removed.
 
     Each snapshot comes back under a tag `restored-<snapshot id>` of its own, which does not expire; `main` and all other
@@ -66,6 +64,7 @@ def restore(
             claimed by another run meanwhile.
         UnavailableError: the store failed; run it again.
     """
+    runtime = table.runtime
     table = table.catalog.load(table.identifier)
     plan, storage = chosen_plan(table, run), table.storage
     if plan.table_uuid != table.metadata.table_uuid:

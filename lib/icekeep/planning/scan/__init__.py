@@ -19,5 +19,5 @@ JOB = Job(
         '--table db.events --where "id = 7" --explain part-00000.parquet',
     ),
     run="icekeep.planning.scan.report:plan_scan_job",
-    run_extras=("runtime",),
+    takes_listener=False,
 )

@@ -12,7 +12,6 @@ from icekeep.planning.entries.read import folded
 from icekeep.planning.scan.plan import FILE_COLUMNS, Scan, open_scan
 from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.source import SparkSource, check_source
-from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.evaluators import file_may_match, manifest_may_match, partition_matches
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, And, BoundPredicate, Expression, Or, chain
 from icekeep.spec.filters.formatting import format_expression
@@ -60,7 +59,6 @@ def explain_file(
     spark: SparkSource = None,
     *,
     where: str | Expression = ALWAYS_TRUE,
-    runtime: Runtime = SYSTEM,
     **version: Unpack[VersionArguments],
 ) -> Explanation:
     """Say why a scan reads a data file or not.
@@ -78,7 +76,7 @@ def explain_file(
             f"{file!r} is no file; give the location of a data file, or the end of it, and then the session"
         )
     check_source(spark)
-    scan = open_scan(table, where=where, runtime=runtime, **version)
+    scan = open_scan(table, where=where, **version)
     entry, manifest = _found(scan, spark, file)
     spec = scan.data.specs[manifest.partition_spec_id]
     partition = PartitionCodec(spec.partition).decode(entry["partition"])

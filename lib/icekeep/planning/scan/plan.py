@@ -27,7 +27,6 @@ from icekeep.planning.entries.select_manifests import (
 from icekeep.planning.manifests.entry_schema import METRICS, STORED
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.planning.scan.versions import Version, VersionArguments, chosen_version
-from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import ManifestFile
 
@@ -69,7 +68,6 @@ def open_scan(
     table: Table,
     *,
     where: str | Expression = ALWAYS_TRUE,
-    runtime: Runtime = SYSTEM,
     **version: Unpack[VersionArguments],
 ) -> Scan:
     """Choose the version, read its manifest list and choose the manifests; needs no Spark.
@@ -85,8 +83,8 @@ def open_scan(
     """
     metadata = table.metadata
     refuse_encrypted(metadata, "scan planning")
-    chosen = chosen_version(metadata, runtime.now_ms(), **version)
-    rows = bound_filter(where, metadata, chosen.schema, runtime.now_ms())
+    chosen = chosen_version(metadata, table.runtime.now_ms(), **version)
+    rows = bound_filter(where, metadata, chosen.schema, table.runtime.now_ms())
     listed = _listed(table, chosen)
     data = select_manifests(metadata, chosen.schema, data_manifests(listed), rows)
     least = min((m.min_sequence_number or 0 for m in data.opened), default=0)

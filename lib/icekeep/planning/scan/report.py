@@ -18,7 +18,6 @@ from icekeep.planning.scan.tally import COLUMNS, FileSize, SizeDistribution, Tal
 from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.source import SparkSource, check_source, started
 from icekeep.planning.spark.tasks import collected
-from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import FileContent, ManifestFile
@@ -101,7 +100,6 @@ def plan_scan(
     spark: SparkSource = None,
     *,
     where: str | Expression = ALWAYS_TRUE,
-    runtime: Runtime = SYSTEM,
     **version: Unpack[VersionArguments],
 ) -> PlanScanResult:
     """Say what a scan would read.
@@ -115,10 +113,10 @@ def plan_scan(
         InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole, or deletes contradict the data.
     """
     check_source(spark)
-    began_ms = runtime.monotonic_ms()
-    scan = open_scan(table, where=where, runtime=runtime, **version)
+    began_ms = table.runtime.monotonic_ms()
+    scan = open_scan(table, where=where, **version)
     result = _result(scan, spark)
-    return msgspec.structs.replace(result, planning_time_ms=runtime.monotonic_ms() - began_ms)
+    return msgspec.structs.replace(result, planning_time_ms=table.runtime.monotonic_ms() - began_ms)
 
 
 def plan_scan_job(
@@ -127,13 +125,12 @@ def plan_scan_job(
     *,
     explain: str | None = None,
     where: str | Expression = ALWAYS_TRUE,
-    runtime: Runtime = SYSTEM,
     **version: Unpack[VersionArguments],
 ) -> PlanScanResult | Explanation:
     """What the job does: `plan_scan`, or `explain_file` where a file is named; raises what they raise."""
     if explain is not None:
-        return explain_file(table, explain, spark, where=where, runtime=runtime, **version)
-    return plan_scan(table, spark, where=where, runtime=runtime, **version)
+        return explain_file(table, explain, spark, where=where, **version)
+    return plan_scan(table, spark, where=where, **version)
 
 
 def _result(scan: Scan, spark: SparkSource) -> PlanScanResult:

@@ -30,7 +30,6 @@ from icekeep.planning.scan.splits import FileToSplit, ReadOptions, Split, adapte
 from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.source import SparkSource, check_source, started
 from icekeep.planning.spark.tasks import arrow_dataframe, collected, hash_keys, parallelism
-from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.formatting import format_expression
 from icekeep.spec.filters.residuals import residual
@@ -114,7 +113,6 @@ def plan_tasks(
     spark: SparkSource = None,
     *,
     where: str | Expression = ALWAYS_TRUE,
-    runtime: Runtime = SYSTEM,
     **version: Unpack[VersionArguments],
 ) -> DataFrame:
     """Plan the tasks that read the rows of a filter: splits of data files, deletes, residuals, as `TASKS`.
@@ -131,7 +129,7 @@ def plan_tasks(
         InvalidTableError, MissingFileError, UnsupportedError: as for `planned_files_with_deletes`.
     """
     check_source(spark)
-    scan = open_scan(table, where=where, runtime=runtime, **version)
+    scan = open_scan(table, where=where, **version)
     session = started(spark)
     packed = packed_tasks(scan, session)
     if packed.few is None:

@@ -277,7 +277,7 @@ def test_a_change_that_is_sent_again_loses_to_another_writers_core_c16(catalog, 
         assert isinstance(other.swap(other.load(EVENTS), [], set_counter(7)), Committed)
 
     meanwhile(catalog, fail)
-    catalog._runtime.before_sleep = be_faster
+    catalog.runtime.before_sleep = be_faster
     outcome = catalog.swap(table, [], set_counter(1))
     assert (type(outcome), outcome.is_final) == (Conflict, True)
     assert catalog.load(EVENTS).metadata.properties[COUNTER] == "7"
@@ -294,7 +294,7 @@ def test_what_proves_nothing_over_and_over_is_unknown_and_keeps_the_file(catalog
     outcome = catalog.swap(table, [], set_counter(1))
     events.unregister("before-call.glue.UpdateTable", fail_again)
     assert isinstance(outcome, Unknown)
-    assert catalog._runtime.sleeps_ms == [1000, 2000, 4000]
+    assert catalog.runtime.sleeps_ms == [1000, 2000, 4000]
     assert table.storage.head(outcome.metadata_location) is not None
 
 

@@ -321,7 +321,7 @@ def test_a_change_whose_answer_is_lost_is_settled_by_sending_it_again_core_c16(c
 def test_a_change_that_arrives_late_is_kept_out_by_the_one_that_was_sent_again_core_c16(catalog, table, metastore):
     metastore.fail = (ALTER, "late")
     # A metastore forgets the lock of a client that it hears no more of.
-    catalog._runtime.before_sleep = metastore.locks.clear
+    catalog.runtime.before_sleep = metastore.locks.clear
     outcome = catalog.swap(table, [], set_counter(1))
     theirs = catalog.swap(outcome.table, [], set_counter(2))
     assert isinstance(theirs, Committed)
@@ -337,7 +337,7 @@ def test_a_change_that_is_sent_again_loses_to_another_writers_core_c16(catalog, 
         assert isinstance(other.swap(other.load(EVENTS), [], set_counter(7)), Committed)
 
     metastore.fail = (ALTER, "late")
-    catalog._runtime.before_sleep = be_faster
+    catalog.runtime.before_sleep = be_faster
     outcome = catalog.swap(table, [], set_counter(1))
     assert (type(outcome), outcome.is_final) == (Conflict, True)
     with pytest.raises(MetaException, match="The table has been modified"):

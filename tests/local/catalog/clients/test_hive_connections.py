@@ -92,9 +92,9 @@ def test_a_lock_is_waited_for_as_properties_say(metastore, tmp_path, waits, slee
     metastore.locks[EVENTS] = [4711]
     outcome = catalog.swap(table, [], set_counter(1))
     assert isinstance(outcome, Conflict)
-    assert catalog._runtime.sleeps_ms == sleeps_ms
+    assert catalog.runtime.sleeps_ms == sleeps_ms
     metastore.locks[EVENTS] = [4711]
-    catalog._runtime.before_sleep = lambda: metastore.locks[EVENTS].remove(4711)
+    catalog.runtime.before_sleep = lambda: metastore.locks[EVENTS].remove(4711)
     assert isinstance(catalog.swap(table, [], set_counter(1)), Committed)
 
 

@@ -132,10 +132,10 @@ class TestClientCredentials:
         catalog = opened(server, credential=CREDENTIAL)
         catalog.list_namespaces()
         asked = len(issuer.forms)
-        catalog._runtime.pass_ms(40 * 60_000)
+        catalog.runtime.pass_ms(40 * 60_000)
         catalog.list_namespaces()
         assert len(issuer.forms) == asked
-        catalog._runtime.pass_ms(10 * 60_000)
+        catalog.runtime.pass_ms(10 * 60_000)
         catalog.list_namespaces()
         catalog.list_namespaces()
         assert len(issuer.forms) == asked + 1

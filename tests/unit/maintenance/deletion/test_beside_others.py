@@ -16,6 +16,7 @@ from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveS
 from kit.expired_tables import ExpiredWorld, Killed, OneByOne
 from kit.memory_catalog import fails
 from kit.no_spark import no_spark
+from kit.runtime import with_runtime
 from kit.tables import add, data_file
 
 pytestmark = pytest.mark.slow
@@ -76,7 +77,7 @@ def test_an_approved_removal_of_orphans_finishes_nothing_else(world):
     stray = f"{world.table.metadata.location}/data/stray"
     world.memory.files[stray] = (b"stray", 0)
     world.pass_days(1)
-    plan = plan_remove_orphan_files(world.table, no_spark, runtime=world.runtime, force=True, trash=0)
+    plan = plan_remove_orphan_files(with_runtime(world.table, world.runtime), no_spark, force=True, trash=0)
     result = world.remove_orphans(approve=plan.hash, force=False)
     assert (result.deleted_files_count, result.finished_files_count) == (1, 0)
     assert world.data() == ["a", "ab", "b", "c"]

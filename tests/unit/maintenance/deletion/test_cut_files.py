@@ -19,6 +19,7 @@ from kit.no_spark import no_spark
 from kit.reclaim_histories import History
 from kit.reclaim_oracle import Oracle, normal
 from kit.reclaim_table import DAY_MS
+from kit.runtime import with_runtime
 
 pytestmark = pytest.mark.slow
 
@@ -99,12 +100,14 @@ class Case:
     def run(self, **options: Any) -> Any:
         table = self.history.catalog.load(self.history.table.identifier)
         return expire_snapshots(
-            table, no_spark, older_than=self.now_ms, trash=0, runtime=self.history.runtime, **options
+            with_runtime(table, self.history.runtime), no_spark, older_than=self.now_ms, trash=0, **options
         )
 
     def plan(self) -> Any:
         table = self.history.catalog.load(self.history.table.identifier)
-        return plan_expire_snapshots(table, no_spark, older_than=self.now_ms, trash=0, runtime=self.history.runtime)
+        return plan_expire_snapshots(
+            with_runtime(table, self.history.runtime), no_spark, older_than=self.now_ms, trash=0
+        )
 
 
 def cuts(data: bytes) -> dict[str, int]:

@@ -32,7 +32,7 @@ def expired_table() -> Table:
     add(table, "c")
     catalog.runtime.clock_ms += 10 * A_DAY_MS
     now_ms = catalog.runtime.now_ms()
-    expire_snapshots(catalog.load(EVENTS), older_than=now_ms, retain_last=1, trash=3, runtime=catalog.runtime)
+    expire_snapshots(catalog.load(EVENTS), older_than=now_ms, retain_last=1, trash=3)
     return catalog.load(EVENTS)
 
 
@@ -72,7 +72,7 @@ def test_what_a_run_of_each_version_has_removed_comes_back(version: str) -> None
         table.storage.create(f"{OWN}{name}", text.encode())
     [waiting] = list_restorable(table)
     assert (waiting.job, waiting.snapshots_count, waiting.files_count) == ("expire_snapshots", 1, 1)
-    done = restore(table, runtime=table.catalog.runtime)
+    done = restore(table)
     assert (done.status, done.restored_files_count, done.restored_snapshots_count) == ("done", 1, 1)
     assert len(table.catalog.load(EVENTS).metadata.snapshots) == 2
 

@@ -27,7 +27,6 @@ from kit.catalogs import set_counter, simple_metadata
 from kit.hive_server import HiveServer
 from kit.memory_catalog import MemoryCatalog
 from kit.rest_server import RestServer
-from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage, MemoryStorage
 
 WAREHOUSE = "memory://lake/wh"
@@ -362,7 +361,7 @@ def test_a_table_without_a_location_is_refused(lake):
 def test_a_watched_and_a_rehearsed_table_have_the_neighbours_of_the_real_one(lake):
     lake.put("db.ours")
     lake.put("db.in", f"{WAREHOUSE}/db/ours/in")
-    for catalog in (WatchedCatalog(lake), Rehearsal(lake, lake.storage, FakeRuntime())):
+    for catalog in (WatchedCatalog(lake), Rehearsal(lake, lake.storage)):
         assert "'db.in'" in refused(catalog.load("db.ours")).message
 
 

@@ -15,7 +15,7 @@ from icekeep.maintenance.expiration.job import expire_snapshots, plan_expire_sna
 from icekeep.spec.units import DAY_MS
 from kit.changes import Recorder
 from kit.memory_catalog import COMMITS, IS_UNKNOWN, MemoryCatalog, after, lands_late
-from kit.runtime import FakeRuntime
+from kit.runtime import FakeRuntime, with_runtime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import add, data_file, entries_of, files, memory_table, set_ref
 
@@ -47,13 +47,13 @@ def history(catalog=None, **properties):
 def expired(table, **told):
     """The job as it is run to keep one snapshot and delete at once."""
     runtime = table.catalog.runtime
-    arguments = {"older_than": runtime.now_ms() + 1, "retain_last": 1, "trash": 0, "runtime": runtime} | told
+    arguments = {"older_than": runtime.now_ms() + 1, "retain_last": 1, "trash": 0} | told
     return expire_snapshots(table, no_spark, **arguments)
 
 
 def planned(table, **told):
     runtime = table.catalog.runtime
-    arguments = {"older_than": runtime.now_ms() + 1, "retain_last": 1, "runtime": runtime} | told
+    arguments = {"older_than": runtime.now_ms() + 1, "retain_last": 1} | told
     return plan_expire_snapshots(table, no_spark, **arguments)
 
 
@@ -354,7 +354,7 @@ def test_a_clock_far_ahead_of_the_store_s_expires_nothing():
     table = history(MemoryCatalog(MemoryStorage(store_clock), runtime=FakeRuntime()))
     ours.pass_ms(30 * DAY_MS)
     with pytest.raises(SafetyError, match="ahead of that of the store"):
-        expire_snapshots(table, no_spark, runtime=ours)
+        expire_snapshots(with_runtime(table, ours), no_spark)
     assert latest(table).metadata_location == table.metadata_location
 
 
@@ -362,7 +362,7 @@ def test_a_clock_behind_the_store_s_retains_more():
     store_clock = FakeRuntime()
     table = history(MemoryCatalog(MemoryStorage(store_clock), runtime=FakeRuntime()))
     store_clock.pass_ms(30 * DAY_MS)
-    assert expire_snapshots(table, no_spark, runtime=FakeRuntime()).expired_snapshots_count == 0
+    assert expire_snapshots(with_runtime(table, FakeRuntime()), no_spark).expired_snapshots_count == 0
 
 
 def flink_history(catalog=None):

@@ -37,6 +37,7 @@ from kit.no_spark import no_spark
 from kit.reclaim_histories import History
 from kit.reclaim_oracle import Oracle, normal
 from kit.reclaim_table import DAY_MS
+from kit.runtime import with_runtime
 from kit.storage import HookedStorage
 
 pytestmark = pytest.mark.slow
@@ -190,7 +191,9 @@ class Case:
     def run(self) -> ExpireSnapshotsResult:
         """One run, with the table as it is now."""
         table = self.history.catalog.load(self.history.table.identifier)
-        return expire_snapshots(table, no_spark, older_than=self.now_ms, trash=self.trash, runtime=self.history.runtime)
+        return expire_snapshots(
+            with_runtime(table, self.history.runtime), no_spark, older_than=self.now_ms, trash=self.trash
+        )
 
     def check_nothing_lost(self) -> None:
         """Every file that the current metadata leads to is there, as it was."""

@@ -20,6 +20,7 @@ from kit.no_spark import no_spark
 from kit.reclaim_histories import History, Steps, steps
 from kit.reclaim_oracle import Expiry, Oracle, normal
 from kit.reclaim_table import DAY_MS
+from kit.runtime import with_runtime
 
 pytestmark = pytest.mark.slow
 
@@ -114,7 +115,7 @@ def asked_of(history: History) -> dict[str, Any]:
 
 def run(history: History, **changes: Any) -> ExpireSnapshotsResult:
     table = history.catalog.load(history.table.identifier)
-    return expire_snapshots(table, no_spark, runtime=history.runtime, **{**asked_of(history), **changes})
+    return expire_snapshots(with_runtime(table, history.runtime), no_spark, **{**asked_of(history), **changes})
 
 
 def foreseen(history: History, **changes: Any) -> Expiry:
@@ -156,7 +157,7 @@ def check_deleted_at_once(history: History) -> Counter[str]:
     found = outcomes(history, expected)
     sizes = {kind: len(names) for kind, names in expected.garbage.items()}
 
-    plan = plan_expire_snapshots(table, no_spark, trash=0, runtime=history.runtime, **asked_of(history))
+    plan = plan_expire_snapshots(with_runtime(table, history.runtime), no_spark, trash=0, **asked_of(history))
     assert history.files == before, "a plan changes nothing"
     assert {str(f.kind): f.files_count for f in plan.files_by_kind} == sizes
     assert {s.snapshot_id for s in plan.snapshots} == expected.snapshot_ids
@@ -254,7 +255,7 @@ def test_what_was_expired_and_restored_is_there_byte_for_byte_under_tags_that_st
         expected = move_to_the_trash(history)
         if expected is None:
             continue
-        result = restore(history.catalog.load(history.table.identifier), runtime=history.runtime)
+        result = restore(with_runtime(history.catalog.load(history.table.identifier), history.runtime))
         assert (result.status, result.restored_files_count) == ("done", len(expected.files)), f"history {number}"
         assert content(history.files) == before
         assert own(history.files) == set(), "no plan is left, and nothing in the trash"

@@ -12,7 +12,7 @@ from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, UsageError
 from icekeep.maintenance.manifests.candidates import Candidates, ManifestGroup, candidates
-from icekeep.maintenance.manifests.options import check_arguments
+from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, checked_rules
 from icekeep.planning.transcode.cluster_keys import BoundPart, PartitionPart
 from icekeep.planning.transcode.records import Target
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
@@ -29,7 +29,9 @@ from kit.tables import BY_KIND, add, data_file, memory_table, set_ref
 
 def chosen(table: Any, **arguments: Any) -> Candidates:
     usual = {"spec_id": None, "sort_by": None, "where": ALWAYS_TRUE, "workload": (), "branch": "main", "options": None}
-    return candidates(table, check_arguments(table.metadata, **{**usual, **arguments}), no_spark, 0)
+    return candidates(
+        table, checked_rules(table.metadata, RewriteManifestsRequest(**{**usual, **arguments})), no_spark, 0
+    )
 
 
 def only(found: Candidates) -> ManifestGroup:

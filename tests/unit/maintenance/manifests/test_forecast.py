@@ -8,19 +8,16 @@ import pytest
 from icekeep.maintenance.manifests import execute
 from icekeep.maintenance.manifests.candidates import Candidates, candidates
 from icekeep.maintenance.manifests.forecast import expected_manifests
-from icekeep.maintenance.manifests.options import check_arguments
+from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, checked_rules
 from icekeep.maintenance.manifests.survey import survey
 from icekeep.planning.entries.read import ReadingPlace
-from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.structs import ManifestFile
 from kit.no_spark import no_spark
 from kit.tables import BY_KIND, add, data_file, memory_table
 
 
 def chosen(table: Any) -> Candidates:
-    requested = check_arguments(
-        table.metadata, spec_id=None, sort_by=None, where=ALWAYS_TRUE, workload=(), branch="main", options=None
-    )
+    requested = checked_rules(table.metadata, RewriteManifestsRequest())
     return candidates(table, requested, no_spark, 0)
 
 

@@ -9,7 +9,7 @@ from icekeep.maintenance.manifests import execute
 from icekeep.maintenance.manifests.candidates import Candidates, candidates
 from icekeep.maintenance.manifests.execute import Rewritten
 from icekeep.maintenance.manifests.gains import FilterGain, filter_gains, group_gain, listed_after, measured_ms
-from icekeep.maintenance.manifests.options import RewriteRequest, check_arguments
+from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from kit.no_spark import no_spark
 from kit.runtime import FakeRuntime
@@ -39,9 +39,9 @@ def table() -> Any:
     return made
 
 
-def asked(table: Any, **arguments: Any) -> RewriteRequest:
+def asked(table: Any, **arguments: Any) -> RewriteRules:
     usual = {"spec_id": None, "sort_by": None, "where": ALWAYS_TRUE, "workload": (), "branch": "main", "options": None}
-    return check_arguments(table.metadata, **{**usual, **arguments})
+    return checked_rules(table.metadata, RewriteManifestsRequest(**{**usual, **arguments}))
 
 
 def chosen(table: Any, **arguments: Any) -> Candidates:

@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, OptionError, UsageError
-from icekeep.maintenance.manifests.options import RewriteManifestsOptions, RewriteRequest, check_arguments
+from icekeep.maintenance.manifests.options import RewriteManifestsOptions
+from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
 from icekeep.planning.transcode.cluster_keys import BoundPart, PartitionPart
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.structs import ManifestContent
@@ -26,9 +27,9 @@ def metadata() -> TableMetadata:
     return replace(made, partition_specs=(*made.partition_specs, later), default_spec_id=3)
 
 
-def requested(**arguments: Any) -> RewriteRequest:
+def requested(**arguments: Any) -> RewriteRules:
     usual = {"spec_id": None, "sort_by": None, "where": ALWAYS_TRUE, "workload": (), "branch": "main", "options": None}
-    return check_arguments(metadata(), **{**usual, **arguments})
+    return checked_rules(metadata(), RewriteManifestsRequest(**{**usual, **arguments}))
 
 
 def parts(content: ManifestContent = DATA, spec_id: int = 0, **arguments: Any) -> tuple[Any, ...]:

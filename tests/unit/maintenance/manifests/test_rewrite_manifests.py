@@ -28,6 +28,7 @@ from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.changes import Recorder, thrown
 from kit.memory_catalog import IS_UNKNOWN, LANDS_BUT_IS_UNKNOWN, MemoryCatalog
 from kit.rewritten_manifests import our_live_entries
+from kit.runtime import with_runtime
 from kit.small_manifests import (
     SMALL,
     check_same,
@@ -138,7 +139,7 @@ def test_one_partition_too_large_for_a_manifest_is_split() -> None:
 def test_a_spec_of_void_fields_is_cut_too() -> None:
     """Action: testRewriteLargeManifestsEvolvedUnpartitionedV1Table."""
     table = memory_table(spec=BY_KIND, format_version=1, **SMALL)
-    table = update_spec(table, [RemovePartitionField("kind")], runtime=table.catalog.runtime)
+    table = update_spec(table, [RemovePartitionField("kind")])
     spec_id = table.metadata.default_spec_id
     assert [str(f.transform) for f in table.metadata.spec.fields] == ["void"]
     table = add(table, *(data_file(f"{n:03}", partition=(None,), spec_id=spec_id) for n in range(400)))
@@ -152,7 +153,7 @@ def test_every_spec_and_content_is_a_group_of_its_own_and_all_are_one_commit() -
     table = kinds(2)
     [a, *_] = [e.data_file for e in entries_of(table, "a0")]
     table = with_deletes(table, position_deletes("d0", a), position_deletes("d1", a))
-    table = update_spec(table, [AddPartitionField("score", "identity")], runtime=table.catalog.runtime)
+    table = update_spec(table, [AddPartitionField("score", "identity")])
     for number in range(2):
         table = add(table, data_file(f"n{number}", partition=("a", 0.5), spec_id=1))
     result = rewrite(table, spec_id="all")
@@ -248,7 +249,7 @@ def test_row_ids_are_kept_and_those_of_before_version_3_are_given_once() -> None
     table = kinds(3, version=3)
     check_same(table, rewrite(table), 1)
     old = kinds(3)
-    table = upgrade_format_version(old, 3, runtime=old.catalog.runtime)
+    table = upgrade_format_version(old, 3)
     assert {e.data_file.first_row_id for e in entries_of(table)} == {None}
     assert counts(rewrite(table)) == (3, 1)
     after = reload(table)
@@ -266,7 +267,7 @@ def test_row_ids_are_kept_and_those_of_before_version_3_are_given_once() -> None
 def test_entries_that_an_older_version_of_the_format_stored_go_into_manifests_of_the_newer(old: int, new: int) -> None:
     table = kinds(2, version=old)
     runtime = table.catalog.runtime
-    table = upgrade_format_version(table, new, runtime=runtime)
+    table = upgrade_format_version(with_runtime(table, runtime), new)
     table = add(table, data_file("new", partition=("a",)))
     result = rewrite(table)
     assert counts(result) == (3, 1)
@@ -349,7 +350,7 @@ def test_a_figure_that_cannot_be_found_out_fails_no_run(figure: str, monkeypatch
 def test_what_cannot_be_followed_is_planned_anew_as_often_as_the_table_says(retries: int) -> None:
     """Nothing of the attempt that failed is left; entries of one version of the format are not those of another."""
     table = kinds(3, commit__retry__num_retries=str(retries))
-    latest = upgrade_format_version(table, 3, runtime=table.catalog.runtime)
+    latest = upgrade_format_version(table, 3)
     listener = Recorder()
     if retries:
         result = rewrite(table, listener=listener)

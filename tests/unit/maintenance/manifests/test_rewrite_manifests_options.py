@@ -52,8 +52,7 @@ VERSIONS = pytest.mark.parametrize("version", [1, 2, 3])
 def test_only_the_default_spec_is_rewritten_unless_told_otherwise(version: int) -> None:
     """Procedure: testWriteManifestWithSpecId, testReplacePartitionField."""
     table = kinds(3, version=version)
-    runtime = table.catalog.runtime
-    table = update_spec(table, [RemovePartitionField("kind"), AddPartitionField("score", "identity")], runtime=runtime)
+    table = update_spec(table, [RemovePartitionField("kind"), AddPartitionField("score", "identity")])
     new = table.metadata.default_spec_id
     partition = (1.5,) if version > 1 else (None, 1.5)
     table = add(table, data_file("new0", partition=partition, spec_id=new))
@@ -95,11 +94,11 @@ def test_what_is_asked_wrongly_is_said_in_one_line_and_nothing_is_done(
     table = memory_table(spec=BY_KIND_AND_SCORE)
     for number in range(3):
         table = add(table, data_file(str(number), partition=("a", float(number))))
-    table = create_tag(table, "v1", runtime=table.catalog.runtime)
+    table = create_tag(table, "v1")
     files = stored(table.catalog)
     for ask in (rewrite_manifests, plan_rewrite_manifests):
         with pytest.raises(kind, match=said) as raised:
-            ask(table, no_spark, runtime=table.catalog.runtime, **arguments)
+            ask(table, no_spark, **arguments)
         message = str(raised.value)
         assert "\n" not in message
         assert not message.endswith(".")
@@ -206,7 +205,7 @@ def test_dangling_delete_files_are_left_out_where_that_is_asked_for(drops: bool)
     ]
     table = with_deletes(table, stays, *dangling)
     options = {"drop-dangling-deletes": "true"} if drops else {}
-    plan = plan_rewrite_manifests(table, no_spark, options=options, runtime=table.catalog.runtime)
+    plan = plan_rewrite_manifests(table, no_spark, options=options)
     assert plan.removed_delete_files_count == (2 if drops else None)
     result = rewrite(table, options=options)
     assert result.removed_delete_files_count == (2 if drops else 0)
@@ -224,7 +223,7 @@ def test_dangling_delete_files_are_left_out_where_that_is_asked_for(drops: bool)
 def test_a_plan_changes_nothing_and_its_numbers_are_those_of_the_run(arguments: dict[str, Any]) -> None:
     table = scattered()
     files = stored(table.catalog)
-    plan = plan_rewrite_manifests(table, no_spark, runtime=table.catalog.runtime, **arguments)
+    plan = plan_rewrite_manifests(table, no_spark, **arguments)
     assert stored(table.catalog) == files
     assert reload(table).metadata_location == table.metadata_location
     result = rewrite(table, **arguments)
@@ -239,7 +238,7 @@ def test_a_plan_changes_nothing_and_its_numbers_are_those_of_the_run(arguments: 
 def test_what_a_filter_opens_and_how_long_it_is_planned_is_told_before_and_after() -> None:
     table = scattered()
     options = {"measure-planning": "true"}
-    plan = plan_rewrite_manifests(table, no_spark, options=options, runtime=table.catalog.runtime)
+    plan = plan_rewrite_manifests(table, no_spark, options=options)
     result = rewrite(table, options=options)
     [foretold], [done] = plan.groups, result.groups
     assert foretold == done
@@ -248,5 +247,5 @@ def test_what_a_filter_opens_and_how_long_it_is_planned_is_told_before_and_after
     assert done.opened_bytes_after < done.opened_bytes_before
     times = (plan.planning_time_before_ms, plan.planning_time_after_ms)
     assert None not in (*times, result.planning_time_before_ms, result.planning_time_after_ms)
-    again = plan_rewrite_manifests(table, no_spark, runtime=table.catalog.runtime)
+    again = plan_rewrite_manifests(table, no_spark)
     assert (again.planning_time_before_ms, again.planning_time_after_ms) == (None, None)

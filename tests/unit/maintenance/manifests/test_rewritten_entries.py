@@ -62,7 +62,7 @@ def test_every_field_of_every_entry_is_kept(
     for batch in files[:-1]:
         table = add(table, *batch)
     if is_upgraded and version < 3:
-        table = upgrade_format_version(table, version + 1, runtime=table.catalog.runtime)
+        table = upgrade_format_version(table, version + 1)
     table = add(table, *files[-1])
     before = our_live_entries(table)
     assert before.total() == sum(map(len, files))

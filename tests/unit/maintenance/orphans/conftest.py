@@ -14,7 +14,7 @@ from icekeep.maintenance.orphans.job import (
 from kit.changes import Recorder
 from kit.memory_catalog import MemoryCatalog
 from kit.no_spark import no_spark
-from kit.runtime import FakeRuntime
+from kit.runtime import FakeRuntime, with_runtime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import EVENTS, add, memory_table
 
@@ -60,11 +60,11 @@ class World:
 
     def run(self, table: Table | None = None, **arguments: Any) -> RemoveOrphanFilesResult:
         return remove_orphan_files(
-            table or self.table, no_spark, listener=self.heard, runtime=self.runtime, **arguments
+            with_runtime(table or self.table, self.runtime), no_spark, listener=self.heard, **arguments
         )
 
     def plan(self, table: Table | None = None, **arguments: Any) -> RemoveOrphanFilesPlan:
-        return plan_remove_orphan_files(table or self.table, no_spark, runtime=self.runtime, **arguments)
+        return plan_remove_orphan_files(with_runtime(table or self.table, self.runtime), no_spark, **arguments)
 
     def names(self) -> set[str]:
         """Everything in the store but icekeep's own files, below the table by its path in it."""

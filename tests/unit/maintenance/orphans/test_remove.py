@@ -75,11 +75,9 @@ def test_a_dry_run_tells_what_would_go_and_changes_nothing(world):
     """testDryRun."""
     stray = world.put("data/x.parquet")
     before = dict(world.memory.files)
-    result = world.run(dry_run=True)
-    assert (result.orphan_file_locations, result.deleted_files_count) == ((stray,), 0)
-    assert result.hash
     plan = world.plan()
-    assert (plan.orphan_file_locations, plan.orphan_bytes_count, plan.hash) == ((stray,), 5, result.hash)
+    assert (plan.orphan_file_locations, plan.orphan_bytes_count) == ((stray,), 5)
+    assert plan.hash
     assert world.memory.files == before
 
 

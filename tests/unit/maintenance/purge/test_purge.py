@@ -31,7 +31,7 @@ from kit.changes import Recorder
 from kit.expired_tables import ExpiredWorld, OneByOne
 from kit.memory_catalog import MemoryCatalog
 from kit.no_spark import no_spark
-from kit.runtime import FakeRuntime
+from kit.runtime import FakeRuntime, with_runtime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import COLUMNS, EVENTS, add, data_file, entries_of, files, memory_table
 
@@ -54,7 +54,7 @@ def stored(table):
 
 
 def purged(table, **told):
-    return drop_table(table, no_spark, purge=True, runtime=table.catalog.runtime, **told)
+    return drop_table(table, no_spark, purge=True, **told)
 
 
 def is_there(table):
@@ -88,7 +88,11 @@ def test_a_purge_leaves_nothing_of_the_table_and_everything_else():
 def test_what_lies_in_the_trash_goes_too():
     table = history()
     expire_snapshots(
-        table, no_spark, older_than=table.catalog.runtime.now_ms() + 1, retain_last=1, trash=3, runtime=FakeRuntime()
+        with_runtime(table, FakeRuntime()),
+        no_spark,
+        older_than=table.catalog.runtime.now_ms() + 1,
+        retain_last=1,
+        trash=3,
     )
     assert [location for location in stored(table) if "/trash/" in location]
     purged(table.catalog.load(table.identifier))
@@ -118,7 +122,7 @@ def test_files_that_wait_for_their_deletion_go_with_a_table_whose_metadata_names
     for at in [at for at in world.memory.files if at.endswith(".metadata.json") and "/.icekeep/" not in at]:
         if at not in kept:
             del world.memory.files[at]
-    result = drop_table(table, no_spark, purge=True, runtime=world.runtime)
+    result = drop_table(with_runtime(table, world.runtime), no_spark, purge=True)
     # Metadata that the log names, and that an engine removed.
     assert (result.status, result.missing_files_count) == ("done", 2)
     assert sum(kind.files_count for kind in result.files_by_kind if kind.kind.is_content) == 4
@@ -141,7 +145,7 @@ def test_orphans_that_were_restored_stay_when_their_table_is_purged():
     world.restore()
     assert {"y", "z"} <= {*world.data()}
     assert any(at.endswith("/plan.json") for at in world.own())
-    drop_table(world.table, no_spark, purge=True, runtime=world.runtime)
+    drop_table(with_runtime(world.table, world.runtime), no_spark, purge=True)
     assert world.data() == ["y", "z"]
 
 
@@ -151,7 +155,7 @@ def test_what_lies_at_the_path_of_a_file_in_the_trash_is_somebody_elses():
     world.leave("z")
     assert world.remove_orphans(trash=3).status == "done"
     world.memory.create(data_file("z").file_path, b"somebody else's")
-    drop_table(world.table, no_spark, purge=True, runtime=world.runtime)
+    drop_table(with_runtime(world.table, world.runtime), no_spark, purge=True)
     assert [*world.memory.files] == [data_file("z").file_path]
 
 
@@ -169,7 +173,7 @@ def test_a_table_that_comes_back_at_the_end_of_its_purge_keeps_what_waits_in_its
             world.catalog._locations[EVENTS] = table.metadata_location
 
     world.storage.before = come_back
-    result = drop_table(table, no_spark, purge=True, runtime=world.runtime)
+    result = drop_table(with_runtime(table, world.runtime), no_spark, purge=True)
     assert (result.status, trashed <= {*world.memory.files}) == ("partial", True)
     assert "is in the catalog again" in result.problems[0]
 
@@ -188,7 +192,7 @@ def test_a_purge_whose_table_s_trash_cannot_be_deleted_is_finished_by_the_next()
 
     world = ExpiredWorld(Denied)
     world.expire(trash=3)
-    result = drop_table(world.table, no_spark, purge=True, runtime=world.runtime)
+    result = drop_table(with_runtime(world.table, world.runtime), no_spark, purge=True)
     assert result.status == "partial"
     assert result.failed_files_count > 0
     assert result.plan_location is not None
@@ -203,7 +207,7 @@ def test_a_waiting_plan_that_cannot_be_read_is_told_by_a_purge():
     world.expire(options={"grace": "1d"})
     head = next(at for at in world.memory.files if at.endswith("/plan.json"))
     world.memory.files[head] = (b"{", 0)
-    result = drop_table(world.table, no_spark, purge=True, runtime=world.runtime)
+    result = drop_table(with_runtime(world.table, world.runtime), no_spark, purge=True)
     assert result.unreadable_files == (head.rpartition("/")[0],)
 
 
@@ -446,7 +450,7 @@ def test_orphans_that_wait_go_with_the_table_though_another_run_was_restored():
     world.expire(options={"grace": "9d"})
     (younger,) = {plan.run for plan in list_restorable(world.table)} - first
     world.restore(younger)
-    drop_table(world.table, no_spark, purge=True, runtime=world.runtime)
+    drop_table(with_runtime(world.table, world.runtime), no_spark, purge=True)
     assert world.data() == []
 
 
@@ -461,7 +465,7 @@ def test_a_purge_ends_although_another_table_has_the_name_by_then():
             world.catalog._locations[EVENTS] = world.catalog._locations.pop(new.identifier)
 
     world.storage.before = come
-    drop_table(world.table, no_spark, purge=True, runtime=world.runtime)
+    drop_table(with_runtime(world.table, world.runtime), no_spark, purge=True)
     world.storage.before = lambda *_: None
     world.pass_days(1)
     assert purged(another(world.catalog, "more")).status == "done"
@@ -597,7 +601,7 @@ def test_a_table_that_was_made_anew_meanwhile_is_not_dropped(purge):
     again = another(catalog, EVENTS[-1])
     before = stored(table)
     with pytest.raises(ConflictError, match="is not dropped"):
-        drop_table(table, no_spark, purge=purge, runtime=catalog.runtime)
+        drop_table(table, no_spark, purge=purge)
     assert catalog.load(EVENTS).metadata == again.metadata
     assert stored(table) == before
 

@@ -54,7 +54,7 @@ class World:
     def refused(self, run: str = "run-1") -> str:
         files = self.but_claims()
         with pytest.raises(SafetyError) as raised:
-            restore(self.load(), run=run, runtime=self.catalog.runtime)
+            restore(self.load(), run=run)
         assert self.but_claims() == files
         return raised.value.message
 
@@ -72,8 +72,8 @@ def test_what_a_later_run_has_removed_has_to_come_back_first(format_version: int
         f"{manifest!r} among them; restore later runs first, the newest before the others (`icekeep restore --list`); "
         "where there is none the files are gone; no snapshot was restored"
     )
-    assert restore(world.load(), run="run-2", runtime=world.catalog.runtime).status == "done"
-    assert restore(world.load(), run="run-1", runtime=world.catalog.runtime).status == "done"
+    assert restore(world.load(), run="run-2").status == "done"
+    assert restore(world.load(), run="run-1").status == "done"
     assert world.load().metadata.snapshots_by_id == world.all
     assert live(world.load(), f"restored-{world.older.snapshot_ids[0]}") == {"a": 1}
 
@@ -82,7 +82,7 @@ def test_what_a_later_run_has_left_is_enough():
     world = World(drops_file=False)
     read: list[str] = []
     world.storage.before = lambda operation, location: read.append(location) if operation == "read" else None
-    assert restore(world.load(), run="run-1", runtime=world.catalog.runtime).restored_snapshots_count == 1
+    assert restore(world.load(), run="run-1").restored_snapshots_count == 1
     # Manifests that a branch lists need not be looked into: its files are there.
     assert not any(location.endswith("-m0.avro") for location in read)
     assert live(world.load(), f"restored-{world.older.snapshot_ids[0]}") == {"a": 1}
@@ -104,7 +104,7 @@ def test_files_that_a_snapshot_only_notes_as_deleted_are_not_needed():
         table, plan = expired(table, policy=policy, run=f"run-{number}", runtime=catalog.runtime, sizes=sizes)
         plans.append(plan)
     catalog.storage.delete_many([trash for _, trash in moves_of(plans[0], catalog.storage)])
-    assert restore(table, run="run-1", runtime=catalog.runtime).restored_tags == (f"restored-{second}",)
+    assert restore(table, run="run-1").restored_tags == (f"restored-{second}",)
 
 
 def test_what_lies_in_its_place_and_belongs_to_no_snapshot_is_about_to_be_removed():
@@ -136,10 +136,10 @@ def test_what_the_snapshots_need_may_go_while_the_catalog_is_away():
 
     catalog.follow(after(expire_the_others, then=fails(UnavailableError("the catalog is out of reach"))))
     with pytest.raises(SafetyError, match="need 1 files that later runs have removed, or are about to remove"):
-        restore(table, run="run-1", runtime=catalog.runtime)
+        restore(table, run="run-1")
     assert catalog.load(EVENTS).metadata == later[0].metadata
-    assert restore(table, run="run-2", runtime=catalog.runtime).status == "done"
-    assert restore(table, run="run-1", runtime=catalog.runtime).status == "done"
+    assert restore(table, run="run-2").status == "done"
+    assert restore(table, run="run-1").status == "done"
 
 
 def test_a_claim_that_ended_while_the_catalog_was_away_is_seen_before_the_commit():
@@ -155,7 +155,7 @@ def test_a_claim_that_ended_while_the_catalog_was_away_is_seen_before_the_commit
 
     world.catalog.follow(after(take_over, then=fails(UnavailableError("the catalog is out of reach"))))
     with pytest.raises(ClaimedError, match="was taken over by somebody else"):
-        restore(world.load(), run="run-2", runtime=world.catalog.runtime)
+        restore(world.load(), run="run-2")
     assert world.load().metadata == before
 
 
@@ -165,19 +165,19 @@ def test_a_list_and_manifests_are_read_from_the_trash_before_they_are_moved():
     table = add(world.load(), data_file("d"))
     world.storage.create(f"{LOCATION}/data/d", b"d")
     table, _ = expired(table, run="run-3", runtime=world.catalog.runtime)
-    assert restore(world.load(), run="run-2", runtime=world.catalog.runtime).restored_snapshots_count == 2
+    assert restore(world.load(), run="run-2").restored_snapshots_count == 2
     second = world.newer.snapshot_ids[0]
     assert live(world.load(), f"restored-{second}") == {"a": 1, "b": 1}
 
 
 def test_nothing_is_read_where_all_that_the_run_left_is_still_there():
     world = World()
-    restore(world.load(), run="run-2", runtime=world.catalog.runtime)
+    restore(world.load(), run="run-2")
     opened: list[str] = []
     world.storage.before = lambda operation, location: (
         opened.append(location) if operation in ("read", "open") else None
     )
-    restore(world.load(), run="run-1", runtime=world.catalog.runtime)
+    restore(world.load(), run="run-1")
     assert not any(location.endswith(".avro") for location in opened)
 
 

@@ -89,7 +89,7 @@ class World:
         assert trash != (data_file("a").file_path in self.present())
 
     def restore(self, run: str | None = None) -> Any:
-        return restore(self.load(), run=run, runtime=self.catalog.runtime)
+        return restore(self.load(), run=run)
 
     def load(self) -> Table:
         return self.catalog.load(EVENTS)
@@ -455,7 +455,7 @@ def test_after_a_crash_at_any_call_another_restore_completes_it(when: str, trash
 
         setattr(world.storage, when, die)
         try:
-            restore(world.load(), run="run-1", runtime=world.catalog.runtime)
+            restore(world.load(), run="run-1")
             break
         except (Crash, OutcomeUnknownError) as death:
             deaths[type(death).__name__] += 1
@@ -557,6 +557,6 @@ def test_progress_is_told():
         def on(self, event: Any) -> None:
             told.append(event)
 
-    restore(world.load(), runtime=world.catalog.runtime, listener=Listening())
+    restore(world.load(), listener=Listening())
     assert [type(event).__name__ for event in told][:2] == ["StepStarted", "StepAdvanced"]
     assert sum(event.done for event in told if type(event).__name__ == "StepAdvanced") == world.plan.files_count

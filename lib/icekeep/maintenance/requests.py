@@ -1,0 +1,73 @@
+"""A job's arguments, listed once: as a frozen value, of which the public functions make keyword arguments.
+
+    @takes(CompactRequest)
+    def compact(table: Table, request: CompactRequest) -> ...
+
+is called as `compact(table, spark, where=...)`. The job, its plan and its check take the same request, so that none of them
+spells the list anew, and what a policy, a command line or a caller asks for is the same value everywhere.
+"""
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+import msgspec
+
+from icekeep.events import SILENT, Listener
+from icekeep.planning.spark.source import SparkSource, check_source
+
+P = ParamSpec("P")
+Subject = TypeVar("Subject")
+Request = TypeVar("Request", bound="JobRequest")
+Result = TypeVar("Result")
+
+
+class _OnSpark(msgspec.Struct, frozen=True):
+    """What may be given without its name."""
+
+    spark: SparkSource = None
+
+
+class JobRequest(_OnSpark, frozen=True, kw_only=True):
+    """What every job is asked with.
+
+    Attributes:
+        spark: a session, or a function that starts one; by default the session that runs, or a new one where one is needed.
+        listener: is told of steps, warnings and commits.
+    """
+
+    listener: Listener = SILENT
+
+
+def takes(
+    request: Callable[P, Request],
+) -> Callable[[Callable[[Subject, Request], Result]], Callable[Concatenate[Subject, P], Result]]:
+    """Make a function of a table and a request one of the table and the request's fields as keyword arguments.
+
+    The function that comes out raises `UsageError` for a `spark` that is no session, and `TypeError` for a keyword that is no
+    field.
+    """
+
+    def decorate(function: Callable[[Subject, Request], Result]) -> Callable[Concatenate[Subject, P], Result]:
+        @wraps(function)
+        def call(table: Subject, *positional: P.args, **named: P.kwargs) -> Result:
+            try:
+                asked = request(*positional, **named)
+            except TypeError as error:
+                raise TypeError(f"{function.__name__}(): {error}") from None
+            check_source(asked.spark)
+            return function(table, asked)
+
+        decorated: Any = call
+        decorated.__signature__ = _signature(function, request)
+        return cast(Callable[Concatenate[Subject, P], Result], decorated)
+
+    return decorate
+
+
+def _signature(function: Callable[..., Any], request: Callable[..., Any]) -> inspect.Signature:
+    """What `help` shows: the function's first parameter, then the request's fields."""
+    own = inspect.signature(function)
+    first = next(iter(own.parameters.values()))
+    return own.replace(parameters=[first, *inspect.signature(request).parameters.values()])

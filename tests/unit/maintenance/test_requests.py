@@ -1,0 +1,51 @@
+"""A job's arguments, as its public function takes them."""
+
+import inspect
+
+import pytest
+
+from icekeep.errors import UsageError
+from icekeep.events import SILENT
+from icekeep.maintenance.requests import JobRequest, takes
+from kit.no_spark import no_spark
+
+
+class Asked(JobRequest, frozen=True, kw_only=True):
+    where: str = "true"
+    count: int | None = None
+
+
+@takes(Asked)
+def job(table: str, request: Asked) -> tuple[str, Asked]:
+    """What the job does."""
+    return table, request
+
+
+def test_keyword_arguments_become_the_request():
+    assert job("t", no_spark, where="a = 1") == ("t", Asked(no_spark, where="a = 1"))
+    assert job(table="t", spark=None, count=3) == ("t", Asked(count=3))
+    assert job("t")[1].listener is SILENT
+
+
+@pytest.mark.parametrize("wrong", [{"were": "a = 1"}, {"table": "u"}])
+def test_an_argument_that_is_none_is_refused_with_the_job_s_name(wrong):
+    with pytest.raises(TypeError, match=r"^job\(\)"):
+        job("t", **wrong)
+
+
+def test_only_spark_may_be_given_without_its_name():
+    with pytest.raises(TypeError, match=r"^job\(\): "):
+        job("t", None, "a = 1")
+
+
+def test_what_is_no_session_is_refused():
+    with pytest.raises(UsageError, match="no Spark session"):
+        job("t", "a = 1")
+
+
+def test_help_shows_the_arguments():
+    assert job.__doc__ == "What the job does."
+    shown = inspect.signature(job)
+    assert list(shown.parameters) == ["table", "spark", "listener", "where", "count"]
+    assert shown.parameters["where"].default == "true"
+    assert shown.return_annotation == tuple[str, Asked]
