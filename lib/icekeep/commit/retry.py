@@ -190,13 +190,12 @@ def commit(
             process is abandoned (`Runtime.is_abandoned`). What this call wrote is removed.
     """
     runtime = runtime or table.runtime
-    policy = RetryPolicy.of(table.metadata)
     # A wrong property is refused before anything can be in doubt.
     StatusChecks.of(table.metadata)
     files = CommitFiles(table.storage, str(runtime.new_uuid()))
     reader = reader or StorageManifestReader(table.storage)
     snapshot_id = new_snapshot_id(runtime, table.metadata.snapshots_by_id.keys())
-    patience = _Patience(table, policy, files, runtime, listener)
+    patience = _Patience(table, RetryPolicy.of(table.metadata), files, runtime, listener)
     wait_ms, base = 0, table
     for number in count(1):
         tried = base

@@ -282,7 +282,7 @@ def test_a_lock_that_may_have_run_out_is_asked_for_again_before_the_change(catal
     read = hive_client._entry_if_any
 
     def slowly(*arguments):
-        catalog._runtime.sleep_ms(400_000)
+        catalog.runtime.sleep_ms(400_000)
         if is_lost:
             metastore.locks[EVENTS] = [4711]
         return read(*arguments)
