@@ -10,14 +10,27 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.manifests import StorageManifestReader
+from icekeep.maintenance.manifests.candidates import Candidates, candidates
+from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
 from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
 from kit.changes import run
 from kit.memory_catalog import MemoryCatalog, after
+from kit.no_spark import no_spark
 from kit.row_deletes import path_of
 from kit.tables import EVENTS, add, memory_table, orphans, raw, raw_list
 
 PREFIX = "optimized"
+
+
+def asked(table: Table, **arguments: Any) -> RewriteRules:
+    """What arguments of `rewrite_manifests` come to for a table."""
+    return checked_rules(table.metadata, RewriteManifestsRequest(**arguments))
+
+
+def chosen(table: Table, *, spark: Any = no_spark, **arguments: Any) -> Candidates:
+    """What `rewrite_manifests` would rewrite."""
+    return candidates(table, asked(table, **arguments), spark, 0)
 
 
 def listed(table: Table, branch: str = "main") -> list[ManifestFile]:

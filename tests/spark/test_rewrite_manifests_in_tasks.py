@@ -13,18 +13,16 @@ from pyspark.sql import SparkSession
 
 from icekeep.errors import InvalidTableError, UnavailableError
 from icekeep.maintenance.manifests import execute
-from icekeep.maintenance.manifests.candidates import candidates
 from icekeep.maintenance.manifests.execute import rewritten
-from icekeep.maintenance.manifests.rules import check_arguments
 from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import Survey, survey
 from icekeep.planning.entries import read as entries
-from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.local import LocalStorage
 from kit.manifest_records import entries_in
 from kit.memory_catalog import MemoryCatalog
 from kit.no_spark import no_spark
+from kit.staged_manifests import chosen
 from kit.tables import BY_KIND, add, data_file, memory_table
 
 MANIFESTS_COUNT = 24
@@ -47,13 +45,6 @@ def table(tmp_path: Path) -> Any:
 def in_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (execute, entries):
         monkeypatch.setattr(module, "DRIVER_FOLD_ENTRIES_COUNT", 10)
-
-
-def chosen(table: Any) -> Any:
-    requested = check_arguments(
-        table.metadata, spec_id=None, sort_by=None, where=ALWAYS_TRUE, workload=(), branch="main", options=None
-    )
-    return candidates(table, requested, no_spark, 0)
 
 
 def work_of(table: Any, plan: Any) -> Any:

@@ -19,8 +19,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.retry import commit
-from icekeep.maintenance.manifests.candidates import ManifestGroup, ManifestRun, candidates
-from icekeep.maintenance.manifests.job import check_arguments
+from icekeep.maintenance.manifests.candidates import ManifestGroup, ManifestRun
 from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import survey
 from icekeep.maintenance.manifests.writing import RunWriter
@@ -29,6 +28,7 @@ from icekeep.planning.transcode.records import RecordsTask
 from icekeep.spec.manifests.structs import DataFile, ManifestFile
 from kit.lake import Lake
 from kit.rewritten_manifests import foreign_live_entries, our_live_entries
+from kit.staged_manifests import chosen
 from kit.tables import data_file
 
 FILES_COUNT = 2800
@@ -58,16 +58,16 @@ def filled(lake: Lake, kind: Callable[[int], str | None], version: int = 2) -> T
 
 def in_tasks(table: Table, spark: SparkSession, **arguments: Any) -> tuple[Table, tuple[ManifestFile, ...]]:
     """The table once its manifests are rewritten, and the new ones."""
-    chosen = candidates(table, check_arguments(table.metadata, **arguments), spark, 0)
+    plan = chosen(table, spark=spark, **arguments)
     added = [
         manifest
-        for group in chosen.groups
+        for group in plan.groups
         for run in group.runs
-        for manifest in written_in_tasks(table, group, run, chosen.target_bytes, spark)
+        for manifest in written_in_tasks(table, group, run, plan.target_bytes, spark)
     ]
     version = table.metadata.format_version
     change = RewriteManifests(
-        replaced=tuple(chosen.replaced), added=tuple(added), snapshot_id=chosen.snapshot_id, format_version=version
+        replaced=tuple(plan.replaced), added=tuple(added), snapshot_id=plan.snapshot_id, format_version=version
     )
     return commit(table, change).table, tuple(added)
 
@@ -121,7 +121,7 @@ def test_tasks_keep_every_entry_and_cluster_them(
     assert len(added) > 20
     found = spans(added, key)
     assert all(before[1] <= later[0] for before, later in pairwise(found))
-    assert not candidates(after, check_arguments(after.metadata, sort_by=sort_by), spark_session, 0).replaced
+    assert not chosen(after, spark=spark_session, sort_by=sort_by).replaced
 
 
 def test_tasks_split_one_large_partition(lake: Lake, spark_session: SparkSession) -> None:

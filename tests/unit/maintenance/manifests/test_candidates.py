@@ -11,27 +11,17 @@ from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, UsageError
-from icekeep.maintenance.manifests.candidates import Candidates, ManifestGroup, candidates
-from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, checked_rules
+from icekeep.maintenance.manifests.candidates import Candidates, ManifestGroup
 from icekeep.planning.transcode.cluster_keys import BoundPart, PartitionPart
 from icekeep.planning.transcode.records import Target
-from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestFile
 from icekeep.spec.transforms import UnknownTransform
 from icekeep.spec.types import LONG, STRING
 from icekeep.spec.values import value_to_bytes
 from kit.manifests import field_of, with_schema
-from kit.no_spark import no_spark
-from kit.staged_manifests import listed, live_in, staged
+from kit.staged_manifests import chosen, listed, live_in, staged
 from kit.storage import HookedStorage
 from kit.tables import BY_KIND, add, data_file, memory_table, set_ref
-
-
-def chosen(table: Any, **arguments: Any) -> Candidates:
-    usual = {"spec_id": None, "sort_by": None, "where": ALWAYS_TRUE, "workload": (), "branch": "main", "options": None}
-    return candidates(
-        table, checked_rules(table.metadata, RewriteManifestsRequest(**{**usual, **arguments})), no_spark, 0
-    )
 
 
 def only(found: Candidates) -> ManifestGroup:

@@ -6,19 +6,13 @@ from typing import Any
 import pytest
 
 from icekeep.maintenance.manifests import execute
-from icekeep.maintenance.manifests.candidates import Candidates, candidates
 from icekeep.maintenance.manifests.forecast import expected_manifests
-from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, checked_rules
 from icekeep.maintenance.manifests.survey import survey
 from icekeep.planning.entries.read import ReadingPlace
 from icekeep.spec.manifests.structs import ManifestFile
 from kit.no_spark import no_spark
+from kit.staged_manifests import chosen
 from kit.tables import BY_KIND, add, data_file, memory_table
-
-
-def chosen(table: Any) -> Candidates:
-    requested = checked_rules(table.metadata, RewriteManifestsRequest())
-    return candidates(table, requested, no_spark, 0)
 
 
 def filled(target_bytes: int, commits: int = 10, kinds: int = 20) -> Any:

@@ -6,13 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.maintenance.manifests import execute
-from icekeep.maintenance.manifests.candidates import Candidates, candidates
 from icekeep.maintenance.manifests.execute import Rewritten
 from icekeep.maintenance.manifests.gains import FilterGain, filter_gains, group_gain, listed_after, measured_ms
-from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
-from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from kit.no_spark import no_spark
 from kit.runtime import FakeRuntime
+from kit.staged_manifests import asked, chosen
 from kit.tables import BY_KIND, add, data_file, memory_table
 
 KINDS = ("a", "b", "c", "d")
@@ -37,15 +35,6 @@ def table() -> Any:
     for number in range(8):
         made = add(made, *(data_file(f"{number}-{kind}", partition=(kind,)) for kind in KINDS))
     return made
-
-
-def asked(table: Any, **arguments: Any) -> RewriteRules:
-    usual = {"spec_id": None, "sort_by": None, "where": ALWAYS_TRUE, "workload": (), "branch": "main", "options": None}
-    return checked_rules(table.metadata, RewriteManifestsRequest(**{**usual, **arguments}))
-
-
-def chosen(table: Any, **arguments: Any) -> Candidates:
-    return candidates(table, asked(table, **arguments), no_spark, 0)
 
 
 def test_a_filter_on_one_partition_opens_fewer_manifests_than_before(table: Any):

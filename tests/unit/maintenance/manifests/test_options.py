@@ -9,7 +9,6 @@ from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, OptionE
 from icekeep.maintenance.manifests.options import RewriteManifestsOptions
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
 from icekeep.planning.transcode.cluster_keys import BoundPart, PartitionPart
-from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.metadata import TableMetadata, new_table_metadata
 from icekeep.spec.partitioning import build_spec
@@ -28,8 +27,7 @@ def metadata() -> TableMetadata:
 
 
 def requested(**arguments: Any) -> RewriteRules:
-    usual = {"spec_id": None, "sort_by": None, "where": ALWAYS_TRUE, "workload": (), "branch": "main", "options": None}
-    return checked_rules(metadata(), RewriteManifestsRequest(**{**usual, **arguments}))
+    return checked_rules(metadata(), RewriteManifestsRequest(**arguments))
 
 
 def parts(content: ManifestContent = DATA, spec_id: int = 0, **arguments: Any) -> tuple[Any, ...]:
