@@ -15,14 +15,15 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from icekeep.planning.deletes import delete_join
-from icekeep.planning.entries import read as entries
+from icekeep.planning.spark.limits import Limits
+from icekeep.planning.spark.source import Engine
 from icekeep.tables.scan import scan
 from kit.lake import Lake
 from kit.written_deletes import data_files, delete_positions
 
 def main(directory):
     # Planned in tasks and joined with the deletes, as if both were many.
-    entries.DRIVER_ENTRIES_COUNT = delete_join.BROADCAST_MAX_COUNT = 0
+    delete_join.BROADCAST_MAX_COUNT = 0
     names = {"read__split__target_size": "1", "read__split__open_file_cost": "1"}
     table = Lake(directory).filled(commits=4, files=6, rows=5, **names)
     for file in data_files(table)[::4]:
@@ -41,7 +42,7 @@ def read(table, spark, mark):
                 daemon = os.getppid()
                 os.kill(int(Path(f"/proc/{daemon}/stat").read_text().rsplit(")", 1)[1].split()[1]), signal.SIGKILL)
             yield batch
-    frame = scan(table, spark, select=["_file", "_pos"])
+    frame = scan(table, Engine(spark=spark, limits=Limits(entries_count=0)), select=["_file", "_pos"])
     return [(row[0], row[1]) for row in frame.mapInArrow(killing, frame.schema).collect()]
 
 if __name__ == "__main__":

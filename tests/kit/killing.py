@@ -55,9 +55,9 @@ FIRST_LIST = new_file("metadata/snap-*.avro")
 
 _STARTS_SPARK = """
 from icekeep.cli import entry_point
-from icekeep.planning.spark import workers
+from icekeep.planning.spark import source
 
-workers.THREADS_MAX_BYTES = 0
+source.LIMITS = source.Limits(rewrite_bytes=0)
 entry_point()
 """
 """The `icekeep` command, to which the smallest table is too much for threads."""

@@ -3,8 +3,17 @@
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from icekeep.planning.spark.source import Engine
 from kit.lake import Lake
+from kit.limits import NOTHING_HERE
+
+
+@pytest.fixture
+def in_tasks(spark_session: SparkSession) -> Engine:
+    """The session, which is given whatever it could do."""
+    return Engine(spark=spark_session, limits=NOTHING_HERE)
 
 
 @pytest.fixture

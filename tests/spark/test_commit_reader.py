@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.delete_files import DeleteFiles
@@ -15,7 +14,7 @@ from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepError
 from icekeep.maintenance.compaction import commits
 from icekeep.maintenance.compaction import job as compaction
-from icekeep.planning.transcode import commit_reader
+from icekeep.planning.spark.source import Engine
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.manifests.structs import ManifestEntry
@@ -26,12 +25,6 @@ from kit.sharing import store_file_set
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path)
-
-
-@pytest.fixture(autouse=True)
-def many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every table is a large one."""
-    monkeypatch.setattr(commit_reader, "DRIVER_ENTRIES_COUNT", 0)
 
 
 def entries(table: Table) -> list[tuple[str, ManifestEntry]]:
@@ -48,10 +41,10 @@ def metadata_files(lake: Lake) -> set[str]:
     return {path.name for path in lake.directory.rglob("*.avro")}
 
 
-def test_a_filter_is_asked_in_tasks(lake: Lake, spark_session: SparkSession) -> None:
+def test_a_filter_is_asked_in_tasks(lake: Lake, in_tasks: Engine) -> None:
     table = lake.filled(commits=6, files=2)
     change = DeleteFiles(rows=parse_where("at < '2013-02-01T00:00:00+00:00'"))
-    result = commit(table, change, reader=SparkManifestReader(spark_session, table.storage))
+    result = commit(table, change, reader=SparkManifestReader(in_tasks, table.storage))
     paths = [entry.data_file.file_path for _, entry in entries(result.table)]
     assert paths
     assert not any("at_month=2013-01" in path for path in paths)
@@ -60,12 +53,12 @@ def test_a_filter_is_asked_in_tasks(lake: Lake, spark_session: SparkSession) -> 
     assert by_tasks
 
 
-def test_files_of_a_stored_set_are_removed_in_tasks(lake: Lake, spark_session: SparkSession) -> None:
+def test_files_of_a_stored_set_are_removed_in_tasks(lake: Lake, in_tasks: Engine) -> None:
     table = lake.filled(commits=4, files=2)
     read = [ReadFile(entry, path) for path, entry in entries(table)]
     files = store_file_set(read[::2], table.storage, f"{table.metadata.location}/.icekeep/runs/1")
     change = RewriteFiles(removed=files, added=(), schema_id=0)
-    result = commit(table, change, reader=SparkManifestReader(spark_session, table.storage))
+    result = commit(table, change, reader=SparkManifestReader(in_tasks, table.storage))
     left = {entry.data_file.file_path for _, entry in entries(result.table)}
     assert left == {file.entry.data_file.file_path for file in read[1::2]}
     summary = result.table.metadata.current_snapshot.summary
@@ -73,7 +66,7 @@ def test_files_of_a_stored_set_are_removed_in_tasks(lake: Lake, spark_session: S
     assert int(summary["total-records"]) == sum(f.entry.data_file.record_count for f in read[1::2])
 
 
-def test_a_task_that_fails_leaves_nothing_and_its_error_is_ours(lake: Lake, spark_session: SparkSession) -> None:
+def test_a_task_that_fails_leaves_nothing_and_its_error_is_ours(lake: Lake, in_tasks: Engine) -> None:
     table = lake.filled(commits=4, files=2)
     [victim, *_] = {path for path, _ in entries(table)}
     whole = Path(victim.removeprefix("file://")).read_bytes()
@@ -81,11 +74,11 @@ def test_a_task_that_fails_leaves_nothing_and_its_error_is_ours(lake: Lake, spar
     before = metadata_files(lake)
     change = DeleteFiles(rows=parse_where("at is not null"))
     with pytest.raises(IcekeepError, match=r"is \d+ bytes long where metadata says \d+"):
-        commit(table, change, reader=SparkManifestReader(spark_session, table.storage))
+        commit(table, change, reader=SparkManifestReader(in_tasks, table.storage))
     assert metadata_files(lake) == before
 
 
-def test_a_conflict_that_a_task_finds_leaves_nothing(lake: Lake, spark_session: SparkSession) -> None:
+def test_a_conflict_that_a_task_finds_leaves_nothing(lake: Lake, in_tasks: Engine) -> None:
     table = lake.filled(commits=2, files=2)
     first, second, *_ = (entry for _, entry in entries(table))
     gone = replace(second, sequence_number=99)
@@ -94,18 +87,18 @@ def test_a_conflict_that_a_task_finds_leaves_nothing(lake: Lake, spark_session: 
         commit(
             table,
             RewriteFiles(removed=(first, gone), added=(), schema_id=0),
-            reader=SparkManifestReader(spark_session, table.storage),
+            reader=SparkManifestReader(in_tasks, table.storage),
         )
     assert metadata_files(lake) == before
 
 
 def test_a_compaction_of_more_files_than_are_held_stores_them_and_cleans_up(
-    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, in_tasks: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commits, "HELD_MAX_COUNT", 5)
     table = lake.filled(commits=6, files=3)
     rows = lake.rows()
-    result = compaction.compact(table, spark_session, options={"min-input-files": "2"})
+    result = compaction.compact(table, in_tasks, options={"min-input-files": "2"})
     assert result.rewritten_data_files_count == 18
     assert lake.rows() == rows
     assert not list(lake.directory.rglob("*.msgpack"))

@@ -32,6 +32,7 @@ from icekeep.spec.types import LONG, STRING
 from icekeep.spec.values import value_to_bytes
 from icekeep.tables.update_spec import update_spec
 from kit.lake import Lake
+from kit.limits import limited
 
 TARGET = 1000
 SIZES = {"target-file-size-bytes": str(TARGET), "min-file-size-bytes": "750", "max-file-size-bytes": "1800"}
@@ -139,7 +140,8 @@ def planned(
     )
     strategy = chosen_strategy(None, sort_order, table.metadata, options)
     directory = None if run is None else own_directory(table.metadata, f"plans/{run}")
-    return plan(open_scan(table, where=where), spark, strategy, options, directory=directory, driver_limit=limit)
+    engine = limited(spark, entries_count=limit)
+    return plan(open_scan(table, where=where), engine, strategy, options, directory=directory)
 
 
 def without_files(found: RewritePlan) -> RewritePlan:
@@ -354,7 +356,7 @@ def test_overlap_is_measured_by_partition_and_the_same_in_tasks(lake: Lake, spar
     assert (group.partition, names(group, table)) == ("kind=b", {"b0", "b1", "b2", "b3"})
     strategy = chosen_strategy(None, "id", table.metadata, RewriteDataFilesOptions())
     for limit in (200_000, IN_TASKS):
-        assert measured_overlap(open_scan(table), spark_session, strategy, driver_limit=limit) == 2.5
+        assert measured_overlap(open_scan(table), limited(spark_session, entries_count=limit), strategy) == 2.5
     assert planned(table, spark_session).overlap_depth_before is None
     assert planned(lake.load(), spark_session, "id", where="kind = 'a'").groups == ()
 

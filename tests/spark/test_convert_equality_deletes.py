@@ -1,14 +1,12 @@
 """Equality deletes of many data files: planned and converted where Spark holds these."""
 
-from functools import partial
-
 import pytest
 from pyspark.sql import SparkSession
 
-from icekeep.maintenance.equality_deletes import job as equality_deletes
 from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
 from icekeep.maintenance.equality_deletes.plan import plan
 from icekeep.planning.scan.plan import open_scan
+from icekeep.planning.spark.source import Engine
 from kit.lake import Lake
 from kit.naive_scan import scan_rows, spec_rows
 from kit.numbered_rows import deletes_of
@@ -18,16 +16,15 @@ from unit.maintenance.equality_deletes.test_convert_equality_deletes import KIND
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_what_is_planned_in_spark_is_the_same(
-    lake: Lake, spark_session: SparkSession, version: int, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark_session: SparkSession, in_tasks: Engine, version: int
 ) -> None:
     told = Told(lake, 40 + version, (version,), KINDS)
     scan = open_scan(told.table)
-    here, there = (plan(scan, spark_session, "main", driver_limit=limit) for limit in (10_000, 0))
+    here, there = (plan(scan, spark, "main") for spark in (spark_session, in_tasks))
     assert here.preview == there.preview
     assert here.files.few is not None
     assert there.files.many is not None
-    monkeypatch.setattr(equality_deletes, "plan", partial(plan, driver_limit=0))
-    convert_equality_deletes(told.table, spark_session)
+    convert_equality_deletes(told.table, in_tasks)
     after = lake.catalog.load(told.table.identifier)
     assert not deletes_of(after)
     assert rows_of(spec_rows(scan_rows(after), after.metadata.schema)) == told.expected()

@@ -78,7 +78,7 @@ def test_few_entries_are_decoded_on_the_driver_and_many_in_tasks_and_the_plan_sa
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = open_scan(lake.filled(commits=2)).data.opened
-    few, many = chosen_reading(opened), chosen_reading(opened, driver_limit=5)
+    few, many = chosen_reading(opened, 200_000), chosen_reading(opened, 5)
     assert (few.place, few.decoder, many.place) == (ReadingPlace.DRIVER, ManifestDecoder.DATAFUSION, ReadingPlace.TASKS)
     assert few.reason.startswith(
         "6 entries, and up to 200,000 are ready before Spark tasks would be; package datafusion"
@@ -87,15 +87,15 @@ def test_few_entries_are_decoded_on_the_driver_and_many_in_tasks_and_the_plan_sa
     monkeypatch.setattr(
         entries_read, "chosen_decoder", lambda: (ManifestDecoder.FASTAVRO, "package datafusion is not installed")
     )
-    assert chosen_reading(opened).reason.endswith("; package datafusion is not installed")
+    assert chosen_reading(opened, 10).reason.endswith("; package datafusion is not installed")
     assert manifest_reader.chosen_decoder()[0] is ManifestDecoder.DATAFUSION
 
 
 def test_a_list_that_does_not_count_entries_is_judged_by_its_bytes(lake: Lake) -> None:
     [manifest] = open_scan(lake.filled(commits=1)).data.opened
     silent = replace(manifest, added_files_count=None, manifest_length=50 * 200_001)
-    assert chosen_reading([silent]).place is ReadingPlace.TASKS
-    assert chosen_reading([replace(silent, manifest_length=50 * 200_000)]).place is ReadingPlace.DRIVER
+    assert chosen_reading([silent], 200_000).place is ReadingPlace.TASKS
+    assert chosen_reading([replace(silent, manifest_length=50 * 200_000)], 200_000).place is ReadingPlace.DRIVER
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=lambda reading: f"{reading.place}-{reading.decoder}")

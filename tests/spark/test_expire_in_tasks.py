@@ -14,11 +14,11 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError
 from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.deletion import claims, looks, named_files, reachability, reclaim, writing
+from icekeep.maintenance.deletion import claims, looks, reclaim, writing
 from icekeep.maintenance.deletion.plans import read_part
-from icekeep.maintenance.expiration import holdings
 from icekeep.maintenance.expiration.job import ExpireSnapshotsResult, expire_snapshots, plan_expire_snapshots
 from icekeep.maintenance.restoring.job import restore
+from icekeep.planning.spark.source import Engine
 from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.tables.append import append
@@ -28,13 +28,10 @@ from kit.no_spark import no_spark
 
 
 @pytest.fixture
-def tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+def tasks(in_tasks: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
     """Nothing is few enough for the driver, and a plan has many parts."""
-    monkeypatch.setattr(reachability, "_DRIVER_ENTRIES_COUNT", -1)
-    monkeypatch.setattr(holdings, "_DRIVER_ENTRIES_COUNT", -1)
-    for module in (reclaim, named_files):
-        monkeypatch.setattr(module, "_DRIVER_FILES", -1)
     monkeypatch.setattr(writing, "_PART_ROWS", 5)
+    return in_tasks
 
 
 def filled(lake: Lake, spark: SparkSession) -> Table:
@@ -59,32 +56,32 @@ def test_tasks_find_and_delete_what_the_driver_would(
     told = arguments()
     expected = plan_expire_snapshots(table, no_spark, **told)
     files, rows = lake.files_on_disk(), lake.rows()
-    request.getfixturevalue("tasks")
-    plan = plan_expire_snapshots(table, spark_session, **told)
+    tasks = request.getfixturevalue("tasks")
+    plan = plan_expire_snapshots(table, tasks, **told)
     assert (plan.hash, plan.files_by_kind, plan.refs) == (expected.hash, expected.files_by_kind, expected.refs)
     assert {*plan.files} == {*expected.files}
-    result = expire_snapshots(table, spark_session, trash=0, approve=plan.hash, max_concurrent_deletes=2, **told)
+    result = expire_snapshots(table, tasks, trash=0, approve=plan.hash, max_concurrent_deletes=2, **told)
     assert result.deleted_data_files_count == 6
     assert {f"file://{p}" for p in files - lake.files_on_disk()} == {*expected.files}
     assert lake.rows() == rows
 
 
-def test_the_trash_is_filled_and_emptied_by_tasks(lake: Lake, spark_session: SparkSession, tasks: None) -> None:
+def test_the_trash_is_filled_and_emptied_by_tasks(lake: Lake, spark_session: SparkSession, tasks: Engine) -> None:
     table = filled(lake, spark_session)
     rows = lake.rows()
-    result = expire_snapshots(table, spark_session, trash=1, options={"grace": "1s"}, **arguments())
+    result = expire_snapshots(table, tasks, trash=1, options={"grace": "1s"}, **arguments())
     left_count = result.left_files_count
     assert left_count > 6
-    assert due(lake, "not-before-ms", spark_session).finished_files_count == left_count
+    assert due(lake, "not-before-ms", tasks).finished_files_count == left_count
     assert lake.rows() == rows
     assert len([p for p in lake.files_on_disk() if "trash" in p.parts and "files" in p.parts]) == left_count
-    assert due(lake, "trash-until-ms", spark_session).emptied_trash_files_count == left_count
+    assert due(lake, "trash-until-ms", tasks).emptied_trash_files_count == left_count
     assert not [p for p in lake.files_on_disk() if ".icekeep" in p.parts]
     assert lake.rows() == rows
 
 
 def test_tasks_stop_when_the_plan_is_taken_over_and_restore_brings_everything_back(
-    lake: Lake, spark_session: SparkSession, tasks: None, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark_session: SparkSession, tasks: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MAINTENANCE 1.3: between two rounds of tasks an operator takes back what the first has moved."""
     table = filled(lake, spark_session)
@@ -103,14 +100,14 @@ def test_tasks_stop_when_the_plan_is_taken_over_and_restore_brings_everything_ba
         return look(self)
 
     monkeypatch.setattr(looks.TableLook, "__call__", look_and_restore)
-    result = expire_snapshots(table, spark_session, trash=1, **arguments())
+    result = expire_snapshots(table, tasks, trash=1, **arguments())
     assert (result.status, "taken over by restore" in result.left_reason) == ("partial", True)
     assert restored[0].restored_snapshots_count > 0
     assert before <= content(lake)
 
 
 def test_tasks_keep_what_is_adopted_between_two_rounds(
-    lake: Lake, spark_session: SparkSession, tasks: None, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark_session: SparkSession, tasks: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MAINTENANCE 1.3: what metadata leads to by now stays."""
     table = filled(lake, spark_session)
@@ -129,12 +126,12 @@ def test_tasks_keep_what_is_adopted_between_two_rounds(
             yield some
 
     monkeypatch.setattr(reclaim, "_rounds", rounds)
-    result = expire_snapshots(table, spark_session, trash=0, **arguments())
+    result = expire_snapshots(table, tasks, trash=0, **arguments())
     assert (result.status, result.kept_again_files_count) == ("done", 1)
     assert Path(urlparse(adopted[0].file_path).path).exists()
 
 
-def due(lake: Lake, moment: str, spark: SparkSession) -> ExpireSnapshotsResult:
+def due(lake: Lake, moment: str, spark: Engine) -> ExpireSnapshotsResult:
     """Run the job when a moment of the plan has come: that is set back, and the clocks stay."""
     [head] = [p for p in lake.files_on_disk() if p.name == "plan.json"]
     plan = re.sub(rf'"{moment}": \d+', f'"{moment}": 1', head.read_text())

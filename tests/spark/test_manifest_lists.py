@@ -6,16 +6,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
-from pyspark.sql import SparkSession
 
 from icekeep.errors import InvalidTableError, MissingFileError
 from icekeep.planning.manifests import lists as manifest_lists
 from icekeep.planning.manifests.lists import ListedManifests, listed_manifests
+from icekeep.planning.spark.source import Engine, SparkSource
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.local import LocalStorage
 from icekeep.storage.location_keys import location_keys
 from kit.manifests import added, data_file, write_list, write_manifest
+from kit.no_spark import no_spark
 
 LISTS_COUNT = 12
 
@@ -23,7 +24,6 @@ LISTS_COUNT = 12
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks from the fifth list on."""
-    monkeypatch.setattr(manifest_lists, "DRIVER_ROWS_COUNT", 0)
     monkeypatch.setattr(manifest_lists, "_BUNDLE_LISTS", 4)
     monkeypatch.setattr(manifest_lists, "_MIN_TASK_LISTS", 2)
 
@@ -45,43 +45,40 @@ def snapshots(directory: Path) -> list[Snapshot]:
 
 
 def found(
-    spark: SparkSession, some: list[Snapshot], check: bool = True, unwanted: np.ndarray | None = None
+    spark: SparkSource, some: list[Snapshot], check: bool = True, unwanted: np.ndarray | None = None
 ) -> ListedManifests:
     return listed_manifests(LocalStorage(), spark, some, check=check, without=unwanted)
 
 
-def test_tasks_find_what_the_driver_finds(
-    tmp_path: Path, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_find_what_the_driver_finds(tmp_path: Path, in_tasks: Engine) -> None:
     some = snapshots(tmp_path)
     some[3] = replace(some[3], summary=None)
     (tmp_path / "snap-1.avro").unlink()
     (tmp_path / "snap-6.avro").write_bytes(b"damaged")
     unwanted = location_keys(pa.array([row(2).manifest_path, row(9).manifest_path]))
     kept = [some[n] for n in range(LISTS_COUNT) if n not in (1, 6)]
-    in_tasks = found(spark_session, kept), found(spark_session, some, False, unwanted)
-    monkeypatch.setattr(manifest_lists, "DRIVER_ROWS_COUNT", 10**9)
-    on_driver = found(spark_session, kept), found(spark_session, some, False, unwanted)
-    for there, here in zip(in_tasks, on_driver, strict=True):
+    by_tasks = found(in_tasks, kept), found(in_tasks, some, False, unwanted)
+    on_driver = found(no_spark, kept), found(no_spark, some, False, unwanted)
+    for there, here in zip(by_tasks, on_driver, strict=True):
         assert there.manifests == here.manifests
         assert there.keys.tolist() == here.keys.tolist()
         assert there.untotalled_count == here.untotalled_count
         assert sorted(there.unreadable) == sorted(here.unreadable)
-    assert (len(in_tasks[0].manifests), in_tasks[0].untotalled_count) == (LISTS_COUNT, 1)
-    assert (len(in_tasks[1].manifests), len(in_tasks[1].unreadable)) == (LISTS_COUNT - 2, 2)
+    assert (len(by_tasks[0].manifests), by_tasks[0].untotalled_count) == (LISTS_COUNT, 1)
+    assert (len(by_tasks[1].manifests), len(by_tasks[1].unreadable)) == (LISTS_COUNT - 2, 2)
 
 
-def test_an_error_in_a_task_is_the_one_that_the_driver_would_raise(tmp_path: Path, spark_session: SparkSession) -> None:
+def test_an_error_in_a_task_is_the_one_that_the_driver_would_raise(tmp_path: Path, in_tasks: Engine) -> None:
     some = snapshots(tmp_path)
     some[2] = replace(some[2], summary={"total-data-files": "7"})
     with pytest.raises(InvalidTableError, match="leads to 3 data files, but snapshot 2 says total-data-files 7"):
-        found(spark_session, some)
+        found(in_tasks, some)
     (tmp_path / "snap-2.avro").unlink()
     with pytest.raises(MissingFileError):
-        found(spark_session, some)
+        found(in_tasks, some)
 
 
-def test_lists_of_different_tasks_must_agree(tmp_path: Path, spark_session: SparkSession) -> None:
+def test_lists_of_different_tasks_must_agree(tmp_path: Path, in_tasks: Engine) -> None:
     some = snapshots(tmp_path)
     other = row(0, added_files_count=5)
     (tmp_path / "snap-7.avro").write_bytes(write_list([replace(other, manifest_length=9)]))
@@ -89,6 +86,6 @@ def test_lists_of_different_tasks_must_agree(tmp_path: Path, spark_session: Spar
     with pytest.raises(
         InvalidTableError, match=r"manifest 'file:/lake/m0.avro' has \d+ bytes by another manifest list"
     ):
-        found(spark_session, some)
+        found(in_tasks, some)
     (tmp_path / "snap-7.avro").write_bytes(write_list([other]))
-    assert found(spark_session, some).manifests.count(other) == 1
+    assert found(in_tasks, some).manifests.count(other) == 1

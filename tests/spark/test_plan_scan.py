@@ -3,9 +3,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.errors import ExpressionError, NotFoundError
-from icekeep.planning.entries import read as entries
 from icekeep.planning.scan.plan import open_scan, planned_files
 from icekeep.planning.scan.report import plan_scan
+from icekeep.planning.spark.source import Engine
 from kit.lake import Lake
 from kit.written_deletes import data_files, delete_by_vector, delete_equal
 
@@ -78,9 +78,7 @@ def test_a_filter_that_does_not_fit_is_refused(lake: Lake, spark_session: SparkS
         plan_scan(table, spark_session, ref="audit")
 
 
-def test_few_deletes_are_counted_without_spark_as_with_it(
-    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_deletes_are_counted_without_spark_as_with_it(lake: Lake, in_tasks: Engine) -> None:
     table = lake.filled(commits=2, format_version=3)
     first, second, *_ = data_files(table)
     table = delete_by_vector(delete_by_vector(table, first.file_path, [1, 2]), second.file_path, [0])
@@ -90,8 +88,7 @@ def test_few_deletes_are_counted_without_spark_as_with_it(
         raise AssertionError("Spark was started")
 
     few = plan_scan(table, no_session)
-    monkeypatch.setattr(entries, "DRIVER_ENTRIES_COUNT", 0)
-    many = plan_scan(table, spark_session)
+    many = plan_scan(table, in_tasks)
     assert few.deletes == many.deletes
     counts = (few.deletes.deletion_vectors_count, few.deletes.deletion_vectors_record_count)
     assert (*counts, few.deletes.equality_delete_files_count) == (2, 3, 1)

@@ -22,7 +22,6 @@ from icekeep.events import SILENT
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.deletion.options import OrphanOptions
 from icekeep.maintenance.expiration.job import expire_snapshots
-from icekeep.maintenance.orphans import waiting
 from icekeep.maintenance.orphans.candidates import find_candidates, still_unnamed
 from icekeep.maintenance.orphans.comparing import compare
 from icekeep.maintenance.orphans.execute import remove_orphans
@@ -35,11 +34,13 @@ from icekeep.maintenance.orphans.reaching import Reached
 from icekeep.maintenance.orphans.result import result
 from icekeep.maintenance.orphans.views import list_given
 from icekeep.planning.entries.decode import EntryFilter
+from icekeep.planning.spark.source import Engine, SparkSource
 from icekeep.planning.spark.tasks import arrow_dataframe
 from icekeep.runtime import SYSTEM
 from icekeep.storage.open import open_storage
 from icekeep.tables.append import append
 from kit.lake import Lake, events
+from kit.limits import limited
 from kit.written_deletes import data_files
 
 DAY_S = 86_400
@@ -102,23 +103,28 @@ def search(**given: object) -> Search:
     )
 
 
-def run(table: Table, spark: SparkSession, **given: object) -> RemoveOrphanFilesResult:
+def run(table: Table, spark: SparkSource, **given: object) -> RemoveOrphanFilesResult:
     return result(remove_orphans(table, spark, search(**given), SILENT, SYSTEM))
+
+
+def listing(spark: SparkSession, limit: int) -> Engine:
+    """Up to so many files are listed by this process."""
+    return limited(spark, listed_files_count=limit)
 
 
 def paths(found: RemoveOrphanFilesResult) -> set[Path]:
     return {Path(location.removeprefix("file://")) for location in found.orphan_file_locations}
 
 
-@pytest.mark.parametrize("driver_rows", [0, 10])
+@pytest.mark.parametrize("limit", [0, 10])
 def test_many_files_are_compared_in_tasks_with_the_same_result(
-    place: Place, spark_session: SparkSession, driver_rows: int
+    place: Place, spark_session: SparkSession, limit: int
 ) -> None:
     """PEERS 14, 17; testManyTopLevelPartitions, testManyLeafPartitions."""
     place.stray("metadata/00001-lost.metadata.json", Path(urlparse(place.table.metadata_location).path).read_bytes())
     place.stray("metadata/v7.metadata.json", Path(urlparse(place.table.metadata_location).path).read_bytes())
     few = plan_orphans(place.table, spark_session, search(), SYSTEM)
-    many = plan_orphans(place.table, spark_session, search(driver_rows=driver_rows), SYSTEM)
+    many = plan_orphans(place.table, listing(spark_session, limit), search(), SYSTEM)
     assert few.orphan_files_count == 6
     assert (few.kept.hidden_count, few.kept.young_count, few.kept.versions_count) == (1, 1, 1)
     assert (set(many.orphan_file_locations), many.hash, many.orphan_bytes_count) == (
@@ -130,12 +136,10 @@ def test_many_files_are_compared_in_tasks_with_the_same_result(
     assert (many.kept, many.files_by_kind) == (few.kept, few.files_by_kind)
 
 
-@pytest.mark.parametrize("driver_rows", [0, 1000])
-def test_the_strays_go_and_the_table_reads_as_before(
-    place: Place, spark_session: SparkSession, driver_rows: int
-) -> None:
+@pytest.mark.parametrize("limit", [0, 1000])
+def test_the_strays_go_and_the_table_reads_as_before(place: Place, spark_session: SparkSession, limit: int) -> None:
     rows = place.lake.rows()
-    done = run(place.table, spark_session, driver_rows=driver_rows, trash=0)
+    done = run(place.table, listing(spark_session, limit), trash=0)
     assert (done.status, done.deleted_files_count) == ("done", 5)
     assert paths(done) == place.strays
     assert place.lake.files_on_disk() == place.live | {place.young, place.hidden}
@@ -146,7 +150,7 @@ def test_in_tasks_too_metadata_of_another_table_stops_it(place: Place, spark_ses
     """H16."""
     place.stray("other/metadata/v1.metadata.json", b'{"table-uuid": "another"}')
     with pytest.raises(SafetyError, match="of table another"):
-        run(place.table, spark_session, driver_rows=0)
+        run(place.table, listing(spark_session, 0))
     assert place.strays <= place.lake.files_on_disk()
 
 
@@ -155,7 +159,7 @@ def test_in_tasks_too_nothing_goes_where_a_manifest_cannot_be_read(place: Place,
     manifest = next(path for path in place.live if path.name.endswith("-m0.avro"))
     manifest.write_bytes(manifest.read_bytes()[:-1])
     with pytest.raises(SafetyError, match="nothing is deleted"):
-        run(place.table, spark_session, driver_rows=0)
+        run(place.table, listing(spark_session, 0))
     assert place.strays <= place.lake.files_on_disk()
 
 
@@ -165,7 +169,7 @@ def test_in_tasks_too_a_listing_in_which_no_live_file_is_stops_it(place: Place, 
     for path in [p for p in data.rglob("*.parquet") if p in place.live]:
         path.rename(path.with_name(f"moved-{path.name}"))
     with pytest.raises(SafetyError, match="none of those listed there"):
-        run(place.table, spark_session, driver_rows=0, location=data.as_uri(), force=True)
+        run(place.table, listing(spark_session, 0), location=data.as_uri(), force=True)
 
 
 def test_schemes_and_authorities_are_compared_in_tasks_as_on_the_driver(spark_session: SparkSession) -> None:
@@ -196,14 +200,12 @@ def view(spark: SparkSession, rows: list[dict[str, object]], name: str = "files"
     return name
 
 
-@pytest.mark.parametrize("driver_rows", [0, 1000])
-def test_a_view_of_files_takes_the_place_of_a_listing(
-    place: Place, spark_session: SparkSession, driver_rows: int
-) -> None:
+@pytest.mark.parametrize("limit", [0, 1000])
+def test_a_view_of_files_takes_the_place_of_a_listing(place: Place, spark_session: SparkSession, limit: int) -> None:
     """testCompareToFileList."""
     listed = plan_orphans(place.table, spark_session, search(), SYSTEM)
     name = view(spark_session, place.rows())
-    planned = plan_orphans(place.table, spark_session, search(file_list_view=name, driver_rows=driver_rows), SYSTEM)
+    planned = plan_orphans(place.table, listing(spark_session, limit), search(file_list_view=name), SYSTEM)
     assert (set(planned.orphan_file_locations), planned.hash, planned.kept) == (
         set(listed.orphan_file_locations),
         listed.hash,
@@ -309,8 +311,8 @@ def test_files_that_were_adopted_since_the_plan_are_kept_in_tasks_too(
     place: Place, spark_session: SparkSession
 ) -> None:
     """H14, SC-13: right before the deletion the metadata is loaded again."""
-    wanted = search(driver_rows=0, force=True)
-    found = find_candidates(place.table, spark_session, wanted, SILENT, SYSTEM)
+    wanted = search(force=True)
+    found = find_candidates(place.table, listing(spark_session, 0), wanted, SILENT, SYSTEM)
     assert not isinstance(found.files, pa.Table)
     later = append(place.table, [events(99)])
     kept, count = still_unnamed(found, later, spark_session, wanted)
@@ -332,9 +334,9 @@ def test_small_tables_need_no_spark(place: Place) -> None:
     assert remove_orphan_files(place.table, no_spark).deleted_files_count == 5
 
 
-@pytest.mark.parametrize("driver_rows", [-1, 1_000_000])
+@pytest.mark.parametrize("limit", [-1, 1_000_000])
 def test_files_that_another_plan_names_are_no_orphans_where_spark_has_the_plans(
-    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, driver_rows: int
+    lake: Lake, spark_session: SparkSession, limit: int
 ) -> None:
     """MAINTENANCE 1.2."""
     place = Place(lake)
@@ -345,9 +347,8 @@ def test_files_that_another_plan_names_are_no_orphans_where_spark_has_the_plans(
     assert left > 8
     for path in place.live:
         place.age(path, 10)
-    monkeypatch.setattr(waiting, "_DRIVER_FILES", -1)
-    wanted = search(driver_rows=driver_rows, trash=0, force=True)
-    done = result(remove_orphans(lake.load(), spark_session, wanted, SILENT, SYSTEM))
+    engine = limited(spark_session, listed_files_count=limit, plan_files_count=-1)
+    done = result(remove_orphans(lake.load(), engine, search(trash=0, force=True), SILENT, SYSTEM))
     assert done.kept.waiting_count + done.kept.young_count >= left
     assert done.deleted_files_count == len(place.strays)
     assert place.live <= lake.files_on_disk()

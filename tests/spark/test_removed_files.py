@@ -14,7 +14,7 @@ from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, InvalidTableError
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, pack_group_files
 from icekeep.maintenance.compaction.removed_files import partition_types, read_files, store_removed_files
-from icekeep.planning.transcode import commit_reader
+from icekeep.planning.spark.source import Engine
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
@@ -119,10 +119,7 @@ def test_a_group_that_cannot_be_read_leaves_no_part(table: Table, spark_session:
     assert not list(Path(directory.removeprefix("file://")).glob("files-*"))
 
 
-def test_dangling_deletes_are_found_in_tasks(
-    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commit_reader, "DRIVER_ENTRIES_COUNT", 0)
+def test_dangling_deletes_are_found_in_tasks(lake: Lake, in_tasks: Engine) -> None:
     table = lake.filled(commits=3, files=2)
     data = [entry for entry, _ in listed(table)]
     name = f"{table.metadata.location}/data/deletes"
@@ -137,6 +134,6 @@ def test_dangling_deletes_are_found_in_tasks(
         )
         table = commit(table, RowDelta(added_deletes=(file,))).table
     change = RewriteFiles(removed=(), added=(), schema_id=0, remove_dangling=True)
-    done = commit(table, change, reader=SparkManifestReader(spark_session, table.storage)).table
+    done = commit(table, change, reader=SparkManifestReader(in_tasks, table.storage)).table
     left = {e.data_file.file_path for e, _ in listed(done) if e.data_file.content is not FileContent.DATA}
     assert left == {f"{name}-0", f"{name}-1"}

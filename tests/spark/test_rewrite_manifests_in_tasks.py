@@ -16,9 +16,10 @@ from icekeep.maintenance.manifests import execute
 from icekeep.maintenance.manifests.execute import rewritten
 from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import Survey, survey
-from icekeep.planning.entries import read as entries
+from icekeep.planning.spark.source import Engine
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.local import LocalStorage
+from kit.limits import NOTHING_HERE
 from kit.manifest_records import entries_in
 from kit.memory_catalog import MemoryCatalog
 from kit.no_spark import no_spark
@@ -41,23 +42,15 @@ def table(tmp_path: Path) -> Any:
     return table
 
 
-@pytest.fixture
-def in_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (execute, entries):
-        monkeypatch.setattr(module, "DRIVER_FOLD_ENTRIES_COUNT", 10)
-
-
 def work_of(table: Any, plan: Any) -> Any:
     [group] = plan.groups
     [run] = group.runs
-    return execute._Work.of(table, group, run, plan.target_bytes)
+    return execute._Work.of(table, group, run, plan.target_bytes, NOTHING_HERE)
 
 
 def found(table: Any, plan: Any) -> Survey:
     work = work_of(table, plan)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(entries, "DRIVER_FOLD_ENTRIES_COUNT", 10_000)
-        return survey(work.run.manifests, 0, work.run.target, table.storage, no_spark)
+    return survey(work.run.manifests, 0, work.run.target, table.storage, no_spark)
 
 
 def in_spark(task: Any, writer: Any, lie: Survey, spark: SparkSession) -> list[ManifestFile]:
@@ -74,14 +67,11 @@ def files(table: Any) -> set[str]:
 
 
 def test_tasks_write_the_entries_that_the_driver_writes_and_no_two_manifests_overlap(
-    table: Any, in_tasks: None, spark_session: SparkSession
+    table: Any, in_tasks: Engine, spark_session: SparkSession
 ) -> None:
     plan = chosen(table)
-    [by_tasks] = rewritten(table, plan, spark_session, "run")
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (execute, entries):
-            patch.setattr(module, "DRIVER_FOLD_ENTRIES_COUNT", 10_000)
-        [on_driver] = rewritten(table, plan, no_spark, "run")
+    [by_tasks] = rewritten(table, plan, in_tasks, "run")
+    [on_driver] = rewritten(table, plan, no_spark, "run")
     assert told(table, by_tasks.added) == told(table, on_driver.added)
     assert told(table, by_tasks.added).total() == MANIFESTS_COUNT * 16
     assert sorted(by_tasks.partitions) == sorted(on_driver.partitions)
@@ -94,7 +84,7 @@ def test_tasks_write_the_entries_that_the_driver_writes_and_no_two_manifests_ove
 
 
 def test_a_manifest_that_cannot_be_read_in_a_task_is_an_error(
-    table: Any, in_tasks: None, spark_session: SparkSession
+    table: Any, in_tasks: Engine, spark_session: SparkSession
 ) -> None:
     plan, before = chosen(table), files(table)
     work = work_of(table, plan)
@@ -105,7 +95,7 @@ def test_a_manifest_that_cannot_be_read_in_a_task_is_an_error(
 
 
 def test_a_task_that_fails_to_write_leaves_no_manifest_of_its_own_or_of_others(
-    table: Any, in_tasks: None, spark_session: SparkSession, tmp_path: Path
+    table: Any, in_tasks: Engine, spark_session: SparkSession, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
     log.mkdir()

@@ -9,15 +9,17 @@ from pyspark.sql import SparkSession
 
 from icekeep.errors import JobFailedError
 from icekeep.maintenance.compaction import job as compaction
-from icekeep.maintenance.compaction import methods, ordered
+from icekeep.maintenance.compaction import methods
 from icekeep.maintenance.compaction.estimate import RewriteMethod
 from icekeep.maintenance.compaction.job import compact, plan_compaction
 from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.planning.spark import workers
+from icekeep.planning.spark.source import Engine
 from icekeep.planning.spark.tasks import executor_slots
 from icekeep.tables.append import append
 from kit.lake import Lake, events
+from kit.limits import limited
 from kit.written_deletes import data_files
 from unit.maintenance.compaction.test_compact_methods import ALL, rows, with_deletes, written
 
@@ -61,14 +63,11 @@ def test_a_task_that_fails_leaves_none_of_its_groups_files(
 
 @pytest.mark.parametrize("format_version", [2, 3])
 def test_deletes_are_rewritten_in_tasks(
-    lake: Lake, spark_session: SparkSession, format_version: int, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark_session: SparkSession, in_tasks: Engine, format_version: int
 ) -> None:
-    monkeypatch.setattr(import_module("icekeep.maintenance.position_deletes.execute"), "_DRIVER_FILES_COUNT", 0)
     table = with_deletes(lake, format_version)
     before = rows(table)
-    result = rewrite_position_deletes(
-        table, spark_session, options={"rewrite-all": "true"}, convert_equality_deletes=True
-    )
+    result = rewrite_position_deletes(table, in_tasks, options={"rewrite-all": "true"}, convert_equality_deletes=True)
     assert result.converted is not None
     assert (result.status, result.converted.converted_equality_delete_files_count) == ("done", 1)
     assert rows(lake.load()) == before
@@ -82,14 +81,14 @@ def test_several_threads_or_tasks_share_a_group_by_ranges_of_keys(
     table = append(lake.create(partition_by=()), [events(n, 500) for n in range(8)])
     if not is_local:
         monkeypatch.setattr(workers, "is_local", lambda _: False)
-        monkeypatch.setattr(ordered, "DRIVER_BYTES", 0)
     slots = spark_session.sparkContext.defaultParallelism
     if rounds > 1:
         size_bytes = sum(file.file_size_in_bytes for file in data_files(table))
         monkeypatch.setattr(compaction, "BUDGET_BYTES", methods.ARROW_GROWTH * size_bytes // (rounds * slots) + 1)
     before = rows(table)
     target = {"target-file-size-bytes": "12000"}
-    result = compact(table, spark_session, sort_order="id", options=ALL | target)
+    engine = spark_session if is_local else limited(spark_session, sort_sample_bytes=0)
+    result = compact(table, engine, sort_order="id", options=ALL | target)
     assert result.added_data_files_count >= rounds * slots > 1
     ranges = sorted((file["id"][0].as_py(), file["id"][-1].as_py()) for file in written(lake.load()))
     assert all(high < low for (_, high), (low, _) in pairwise(ranges))

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from icekeep.errors import NotFoundError, UnsupportedError, UsageError
-from icekeep.planning.entries import read as entries
 from icekeep.planning.scan.task_groups import plan_tasks
+from icekeep.planning.spark.source import Engine, SparkSource
 from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn, RenameColumn, UpdateColumnType
 from icekeep.spec.types import DOUBLE, LONG
 from icekeep.tables.append import append
@@ -24,11 +24,9 @@ from kit.written_deletes import data_files, delete_by_vector, delete_equal, dele
 
 
 @pytest.fixture(params=["driver", "tasks"])
-def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def place(request: pytest.FixtureRequest, spark_session: SparkSession, in_tasks: Engine) -> SparkSource:
     """Both places where manifests are decoded."""
-    if request.param == "tasks":
-        monkeypatch.setattr(entries, "DRIVER_ENTRIES_COUNT", 0)
-    return str(request.param)
+    return in_tasks if request.param == "tasks" else spark_session
 
 
 def rows_of(frame: DataFrame) -> Counter[str]:
@@ -49,9 +47,9 @@ def table_of(lake: Lake, rows: pa.Table, parts: Iterable[int] = (), **properties
     return append(table, slices)
 
 
-def test_a_scan_gives_the_rows_that_were_appended(lake: Lake, spark_session: SparkSession, place: str) -> None:
+def test_a_scan_gives_the_rows_that_were_appended(lake: Lake, place: SparkSource) -> None:
     table = lake.filled(commits=3)
-    assert rows_of(scan(table, spark_session)) == lake.rows()
+    assert rows_of(scan(table, place)) == lake.rows()
 
 
 @pytest.mark.parametrize(
@@ -77,15 +75,15 @@ def test_columns_come_as_they_are_selected(lake: Lake, spark_session: SparkSessi
     ]
 
 
-def test_position_deletes_of_all_formats_remove_rows(lake: Lake, spark_session: SparkSession, place: str) -> None:
+def test_position_deletes_of_all_formats_remove_rows(lake: Lake, place: SparkSource) -> None:
     table = lake.filled(commits=1, files=3, rows=20)
     first, second, third = data_files(table)
     gone = {f.file_path: {n, n + 5} for n, f in enumerate((first, second, third))}
-    before = scan(table, spark_session, select=["id", "_file", "_pos"]).collect()
+    before = scan(table, place, select=["id", "_file", "_pos"]).collect()
     for file, file_format in zip((first, second, third), ("PARQUET", "ORC", "AVRO"), strict=True):
         table = delete_positions(table, [(file.file_path, n) for n in gone[file.file_path]], file_format)
     left = sorted(row["id"] for row in before if row["_pos"] not in gone[row["_file"]])
-    assert ids(scan(table, spark_session)) == left
+    assert ids(scan(table, place)) == left
     assert len(left) == 60 - 6
 
 
@@ -96,16 +94,14 @@ def test_a_deletion_vector_takes_the_place_of_position_deletes(lake: Lake, spark
     assert ids(scan(table, spark_session)) == [*range(1, 9)]
 
 
-def test_equality_deletes_reach_rows_that_were_there_before_them(
-    lake: Lake, spark_session: SparkSession, place: str
-) -> None:
+def test_equality_deletes_reach_rows_that_were_there_before_them(lake: Lake, place: SparkSource) -> None:
     rows = pa.table({"id": pa.array([1, 2, 3, 4], pa.int64()), "name": ["a", None, "b", "a"]})
     table = table_of(lake, rows, parts=[2, 2])
     table = delete_equal(table, pa.table({"name": pa.array([None, "b"], pa.string())}), ["name"])
-    assert ids(scan(table, spark_session)) == [1, 4]
+    assert ids(scan(table, place)) == [1, 4]
     table = append(table, rows.slice(1, 2))
-    assert ids(scan(table, spark_session)) == [1, 2, 3, 4]
-    assert ids(scan(table, spark_session, where="name is null")) == [2]
+    assert ids(scan(table, place)) == [1, 2, 3, 4]
+    assert ids(scan(table, place, where="name is null")) == [2]
 
 
 def test_a_delete_column_that_was_dropped_is_read_through_an_older_schema(
@@ -159,7 +155,7 @@ def test_appended_files_that_were_compacted_since_are_still_read_incrementally(
     assert len(ids(scan(table, spark_session, start_snapshot_id=ids_of[0]))) == 8
 
 
-def test_a_large_file_is_split_and_each_row_is_read_once(lake: Lake, spark_session: SparkSession, place: str) -> None:
+def test_a_large_file_is_split_and_each_row_is_read_once(lake: Lake, place: SparkSource) -> None:
     properties = {
         "write.parquet.row-group-size-bytes": "4000",
         "read.split.target-size": "6000",
@@ -169,19 +165,18 @@ def test_a_large_file_is_split_and_each_row_is_read_once(lake: Lake, spark_sessi
     table = table_of(lake, rows, properties=properties)
     [file] = data_files(table)
     table = delete_positions(table, [(file.file_path, n) for n in range(0, 1000, 10)])
-    tasks = plan_tasks(table, spark_session).collect()
+    tasks = plan_tasks(table, place).collect()
     assert len({task["task_id"] for task in tasks}) > 1
     assert sum(task["length"] for task in tasks) == file.file_size_in_bytes
-    assert ids(scan(table, spark_session)) == [n for n in range(1000) if n % 10]
+    assert ids(scan(table, place)) == [n for n in range(1000) if n % 10]
 
 
-def test_planned_tasks_say_what_is_to_be_done(lake: Lake, spark_session: SparkSession, place: str) -> None:
+def test_planned_tasks_say_what_is_to_be_done(lake: Lake, place: SparkSource) -> None:
     table = lake.filled(commits=1, files=2, rows=10)
     first, _ = data_files(table)
     table = delete_positions(table, [(first.file_path, 1)])
     tasks = {
-        task["file_path"]: task
-        for task in plan_tasks(table, spark_session, where="at < '2013-02-01' and id > 3").collect()
+        task["file_path"]: task for task in plan_tasks(table, place, where="at < '2013-02-01' and id > 3").collect()
     }
     [delete] = tasks[first.file_path]["deletes"]
     assert (delete["content"], delete["record_count"]) == (1, 1)

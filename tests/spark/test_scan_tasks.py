@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from icekeep.planning.deletes import delete_join
-from icekeep.planning.entries import read as entries
 from icekeep.planning.scan import task_groups
 from icekeep.planning.scan.task_groups import plan_tasks
+from icekeep.planning.spark.source import Engine
 from icekeep.tables.scan import scan
 from kit.lake import Lake
 from kit.written_deletes import data_files, delete_positions
@@ -20,8 +20,7 @@ PROPERTIES = {"read__split__target_size": "1", "read__split__open_file_cost": "1
 
 @pytest.fixture
 def lake(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """Planned in Spark tasks, and joined with the deletes as if these were many."""
-    monkeypatch.setattr(entries, "DRIVER_ENTRIES_COUNT", 0)
+    """Joined with the deletes as if these were many."""
     monkeypatch.setattr(delete_join, "BROADCAST_MAX_COUNT", 0)
     return lake
 
@@ -35,7 +34,7 @@ def with_deletes(lake: Lake, files: int) -> Any:
 
 @pytest.mark.parametrize("order", [F.asc, F.desc])
 def test_task_ids_do_not_depend_on_the_order_in_which_files_arrive(
-    lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, order: Callable[[str], Any]
+    lake: Lake, in_tasks: Engine, monkeypatch: pytest.MonkeyPatch, order: Callable[[str], Any]
 ) -> None:
     """FORMATS C1: rows of a shuffle arrive as blocks do; a partition that is computed again must give the same tasks."""
     table = with_deletes(lake, files=9)
@@ -45,17 +44,17 @@ def test_task_ids_do_not_depend_on_the_order_in_which_files_arrive(
         "planned_files_with_deletes",
         lambda *args: planned(*args).coalesce(1).sortWithinPartitions(order("file_path")),
     )
-    found = {(row["file_path"], row["start"]): row["task_id"] for row in plan_tasks(table, spark_session).collect()}
+    found = {(row["file_path"], row["start"]): row["task_id"] for row in plan_tasks(table, in_tasks).collect()}
     by_path = [found[key] for key in sorted(found)]
     assert len(set(by_path)) > 2
     assert by_path == sorted(by_path)
 
 
-def test_each_task_of_a_large_scan_has_a_reader_of_its_own(lake: Lake, spark_session: SparkSession) -> None:
+def test_each_task_of_a_large_scan_has_a_reader_of_its_own(lake: Lake, in_tasks: Engine) -> None:
     """FORMATS C15: hashes of ids put several tasks into one reader and none into others."""
     table = with_deletes(lake, files=12)
-    tasks = plan_tasks(table, spark_session).groupBy("task_id").agg(F.collect_set("file_path").alias("paths")).collect()
-    frame = scan(table, spark_session, select=["id", "_file"])
+    tasks = plan_tasks(table, in_tasks).groupBy("task_id").agg(F.collect_set("file_path").alias("paths")).collect()
+    frame = scan(table, in_tasks, select=["id", "_file"])
     readers = (
         frame.withColumn("reader", F.spark_partition_id()).groupBy("reader").agg(F.collect_set("_file").alias("paths"))
     )
@@ -65,7 +64,7 @@ def test_each_task_of_a_large_scan_has_a_reader_of_its_own(lake: Lake, spark_ses
     assert frame.count() == 12 * 20 - 2
 
 
-def test_a_large_scan_without_files_has_no_rows(lake: Lake, spark_session: SparkSession) -> None:
+def test_a_large_scan_without_files_has_no_rows(lake: Lake, in_tasks: Engine) -> None:
     table = with_deletes(lake, files=2)
-    frame: DataFrame = scan(table, spark_session, where="id < -5")
+    frame: DataFrame = scan(table, in_tasks, where="id < -5")
     assert (frame.columns[0], frame.count()) == ("id", 0)

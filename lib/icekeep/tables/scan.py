@@ -69,8 +69,8 @@ def scan(
     check_source(spark)
     opened = open_scan(table, where=where, **version)
     session = started(spark)
-    reader = _reader(opened, select, spark_workers(session))
-    packed = packed_tasks(opened, session)
+    reader = _reader(opened, select, spark_workers(spark))
+    packed = packed_tasks(opened, spark)
     if packed.few is not None:
         tasks = [_Task(reader, tuple(rows)) for rows in packed.few]
         return dataframe_from_tasks(session, tasks, _read, reader.columns)

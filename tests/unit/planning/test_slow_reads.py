@@ -157,7 +157,7 @@ def test_slow_manifests_stand_in_the_steps_and_in_what_a_plan_says(monkeypatch: 
     found = [*decode(task_of(store))]
     assert sum(decoded.steps.slow_manifests_count for decoded in found) == 2
     assert sum(decoded.entries.num_rows for decoded in found) == 4
-    reading = chosen_reading(store.rows)
+    reading = chosen_reading(store.rows, 10)
     assert _told_reading(reading, 0).endswith("is installed")
     assert _told_reading(reading, 2).endswith("is installed; 2 manifests by fastavro, as it failed on them")
 

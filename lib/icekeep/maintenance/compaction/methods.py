@@ -40,8 +40,6 @@ MAX_RANGES = 8
 ARROW_GROWTH = 7
 """How much larger rows are in memory than in a compressed file: numbers and short strings."""
 
-_DRIVER_FILES_COUNT = 2_000
-
 
 class GroupMethod(msgspec.Struct, frozen=True, kw_only=True):
     """How a group is rewritten.
@@ -124,7 +122,7 @@ def is_shuffled(group: FileGroup, budget_bytes: int) -> bool:
 
 
 def _examined(groups: Sequence[FileGroup], examination: _Examination, workers: Workers) -> dict[int, GroupMethod]:
-    if workers.spark is None or sum(group.files_count for group in groups) <= _DRIVER_FILES_COUNT:
+    if workers.spark is None or sum(group.files_count for group in groups) <= workers.limits.footers_count:
         return _methods_of(groups, examination, threads=REQUESTS_AT_ONCE)
     bins = balanced(groups, lambda group: group.files_count, workers.slots * 4)
     parts, errors = run_tasks(workers.spark, bins, _methods_of, examination, step="looking at footers of data files")

@@ -26,15 +26,11 @@ from icekeep.maintenance.compaction.tasks import range_tasks
 from icekeep.planning.spark.tasks import run_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.bins import balanced
-from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
 _SAMPLED_FILES_COUNT = 128
 _SAMPLED_FILES_A_PART = 16
-
-DRIVER_BYTES = 256 * MIB
-"""Of files whose keys the driver looks at: up to here that is done before a Spark job would have begun."""
 
 
 def run_ordered(
@@ -109,7 +105,7 @@ def _points(
     pieces = whole.pieces[:: math.ceil(len(whole.pieces) / files_count)]
     bins = balanced(pieces, attrgetter("size_bytes"), slots)
     tasks = [msgspec.structs.replace(whole, pieces=tuple(some), delete_files=()) for some in bins]
-    are_few = sum(piece.size_bytes for piece in pieces) <= DRIVER_BYTES
+    are_few = sum(piece.size_bytes for piece in pieces) <= workers.limits.sort_sample_bytes
     samples, errors = run_tasks(
         None if are_few else workers.spark,
         tasks,

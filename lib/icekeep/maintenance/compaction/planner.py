@@ -39,9 +39,8 @@ from icekeep.maintenance.compaction.strategy import Strategy, snapshots_in_order
 from icekeep.maintenance.file_sizes import file_sizes
 from icekeep.maintenance.rewrite_options import in_job_order
 from icekeep.planning.deletes.delete_index import EVERY_PAIR
-from icekeep.planning.entries.read import DRIVER_ENTRIES_COUNT
 from icekeep.planning.scan.plan import Scan, few_files, planned_files, planned_files_with_deletes
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import collected
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.metadata import TableMetadata
@@ -56,7 +55,7 @@ NOT_BETTER = "in no group whose result would be better"
 BEYOND_LIMIT = "beyond max-files-to-rewrite"
 
 
-def plan(  # noqa: PLR0913 - what a run is asked for, and where it is kept
+def plan(
     scan: Scan,
     spark: SparkSource,
     strategy: Strategy,
@@ -65,7 +64,6 @@ def plan(  # noqa: PLR0913 - what a run is asked for, and where it is kept
     branch: str = MAIN,
     only: Collection[str] | None = None,
     directory: str | None = None,
-    driver_limit: int = DRIVER_ENTRIES_COUNT,
 ) -> RewritePlan:
     """Say what a run does with the files of a scan.
 
@@ -74,7 +72,6 @@ def plan(  # noqa: PLR0913 - what a run is asked for, and where it is kept
         only: paths of the files that may be rewritten; `None` for all.
         directory: of this plan alone, where tasks put the files of groups where files are many, for `plan.group_files`;
             whoever gave it removes `plan.plan_locations` in the end. With `None`, for a preview, they are kept nowhere.
-        driver_limit: up to so many entries, deletes among them, are packed on the driver.
 
     Raises:
         OptionError, NotFoundError: an option does not go with the table or with another option.
@@ -91,7 +88,7 @@ def plan(  # noqa: PLR0913 - what a run is asked for, and where it is kept
         in_order=snapshots_in_order(strategy, metadata),
         output_specs=output_specs(scan, spark, options),
     )
-    packer = _packer(scan, spark, rules, directory, driver_limit, only=only)
+    packer = _packer(scan, spark, rules, directory, only=only)
     groups, left, tally = chosen_groups(packer, rules, metadata)
     snapshot = scan.version.snapshot
     return RewritePlan(
@@ -111,9 +108,7 @@ def plan(  # noqa: PLR0913 - what a run is asked for, and where it is kept
     )
 
 
-def measured_overlap(
-    scan: Scan, spark: SparkSource, strategy: Strategy, *, driver_limit: int = DRIVER_ENTRIES_COUNT
-) -> float | None:
+def measured_overlap(scan: Scan, spark: SparkSource, strategy: Strategy) -> float | None:
     """How many files a look-up by key meets in the files of a scan: what a plan says before, and this after a run.
 
     Null where nothing is ordered, where no column of the order keeps bounds, or where there are no files.
@@ -134,7 +129,7 @@ def measured_overlap(
         space=space,
         output_specs={spec_id: spec_id for spec_id in metadata.specs_by_id},
     )
-    packer = _packer(scan, spark, rules, None, driver_limit, with_deletes=False)
+    packer = _packer(scan, spark, rules, None, with_deletes=False)
     return _mean_depth(packer.groups()[1])
 
 
@@ -310,21 +305,19 @@ def _packer(
     spark: SparkSource,
     rules: GroupRules,
     directory: str | None,
-    driver_limit: int,
     *,
     only: Collection[str] | None = None,
     with_deletes: bool = True,
 ) -> Packer:
     columns = file_columns(rules.space)
     deletes = with_deletes and bool(scan.deletes.opened)
-    few = few_files(scan, columns, deletes=deletes, driver_limit=driver_limit, max_pairs=EVERY_PAIR)
+    few = few_files(scan, limits_of(spark), columns, deletes=deletes, max_pairs=EVERY_PAIR)
     if few is not None:
         return DriverPacker(few_planned_files(few, rules, only), rules)
     plan_files = planned_files_with_deletes if deletes else planned_files
-    session = started(spark)
-    planned = plan_files(scan, session, columns)
+    planned = plan_files(scan, spark, columns)
     if only is not None:
-        paths = session.createDataFrame(pa.table({"file_path": sorted(only)}))
+        paths = started(spark).createDataFrame(pa.table({"file_path": sorted(only)}))
         planned = planned.join(F.broadcast(paths), "file_path", "left_semi")
     files = many_planned_files(planned, rules)
     return _TasksPacker(files, _PackTask(rules=rules, storage=scan.table.storage, directory=directory))

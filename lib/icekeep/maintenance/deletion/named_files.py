@@ -23,18 +23,16 @@ from icekeep.maintenance.deletion.plans import (
     read_part,
     read_plan,
 )
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys, path_keys
 from icekeep.storage.locations import canonical
 
-_DRIVER_FILES = 200_000
-
 
 def plan_files(plan: DeletionPlan, storage: Storage, spark: SparkSource) -> pa.Table | DataFrame:
     """The files of a plan, rows of `garbage.GARBAGE`; raises `InvalidTableError` where a part is not what was written."""
-    if plan.files_count <= _DRIVER_FILES:
+    if plan.files_count <= limits_of(spark).plan_files_count:
         return pa.concat_tables([GARBAGE.empty_table(), *(read_part(part, storage) for part in plan.parts)])
     payloads = [(part, storage) for part in plan.parts]
     return dataframe_from_tasks(started(spark), payloads, _read_part, GARBAGE)

@@ -26,7 +26,8 @@ from icekeep.maintenance.deletion.garbage import CONTENT_KINDS, GARBAGE, FileKin
 from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, decode
 from icekeep.planning.entries.read import ReadingPlace, chosen_reading, in_threads, manifest_chunks, shares
 from icekeep.planning.manifests.lists import listed_manifests
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.manifests.reader import chosen_decoder
+from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import arrow_dataframe, collected, dataframe_from_tasks, parallelism
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
@@ -46,11 +47,6 @@ FILES = pa.schema(
 _KEY_COLUMNS = frozenset({"file_path"})
 _FILE_COLUMNS = frozenset({"content", "file_path", "file_size_in_bytes"})
 _KEYS = pa.schema([pa.field("path_key", pa.int64(), nullable=False)])
-_DRIVER_ENTRIES_COUNT = 10_000_000
-"""Up to so many entries are held against each other on the driver, which keeps eight bytes of each that is retained ..."""
-
-_DRIVER_FILES_COUNT = 1_000_000
-"""... and the rows of so many files that turn out to be garbage."""
 
 
 class Retained(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,8 +175,10 @@ def garbage_of(candidates: Candidates, retained: Retained, storage: Storage, spa
     together = (*candidates.manifests, *retained.manifests)
     try:
         content: pa.Table | DataFrame | None = None
-        if _are_few(together):
-            content = _read_here(own, np.unique(_live_keys(theirs, retained.names)))
+        if _are_few(together, spark):
+            content = _read_here(
+                own, np.unique(_live_keys(theirs, retained.names)), limits_of(spark).garbage_files_count
+            )
         if content is None:
             content = _differing_in_tasks(_in_tasks(own, spark), theirs, retained.names, spark)
     except IcekeepError as error:
@@ -203,7 +201,7 @@ def still_garbage(
     """
     theirs = _content_task(retained.metadata, retained.manifests, storage, _KEY_COLUMNS)
     try:
-        if isinstance(files, pa.Table) and _are_few(retained.manifests):
+        if isinstance(files, pa.Table) and _are_few(retained.manifests, spark):
             return _without_keys(files, _live_keys(theirs, retained.names))
         rows = arrow_dataframe(started(spark), files) if isinstance(files, pa.Table) else files
         keyed_rows = rows.mapInArrow(_keyed, from_arrow_schema(FILES))
@@ -213,9 +211,9 @@ def still_garbage(
         raise unproved(error) from error
 
 
-def _are_few(manifests: Sequence[ManifestFile]) -> bool:
+def _are_few(manifests: Sequence[ManifestFile], spark: SparkSource) -> bool:
     """Whether the driver does it by itself."""
-    return chosen_reading(manifests, _DRIVER_ENTRIES_COUNT).place is ReadingPlace.DRIVER
+    return chosen_reading(manifests, limits_of(spark).reachable_entries_count).place is ReadingPlace.DRIVER
 
 
 def _held(rows: DataFrame) -> pa.Table:
@@ -272,7 +270,7 @@ def _content_task(
 ) -> DecodeTask:
     spec_ids = {m.partition_spec_id for m in manifests}
     wanted = EntryFilter(specs={spec_id: SpecFilter(metadata.partition_type(spec_id)) for spec_id in spec_ids})
-    decoder = chosen_reading(()).decoder
+    decoder = chosen_decoder()[0]
     return DecodeTask(manifests=tuple(manifests), wanted=wanted, columns=columns, storage=storage, decoder=decoder)
 
 
@@ -291,8 +289,8 @@ def _differing_in_tasks(rows: DataFrame, theirs: DecodeTask, names: Keys, spark:
     return own.join(live.repartition(bins_count, "path_key"), on="path_key", how="left_anti").select(*GARBAGE.names)
 
 
-def _read_here(task: DecodeTask, live: Keys) -> pa.Table | None:
-    """The files of a task whose path keys are not among the sorted `live`, each once; `None` where they are too many to be held.
+def _read_here(task: DecodeTask, live: Keys, limit: int) -> pa.Table | None:
+    """The files of a task whose path keys are not among the sorted `live`, each once; `None` where they are more than a limit.
 
     They are decoded in threads of this process.
     """
@@ -304,7 +302,7 @@ def _read_here(task: DecodeTask, live: Keys) -> pa.Table | None:
             fresh, seen = _without_seen(batch, seen)
             left.append(fresh)
             count += fresh.num_rows
-            if count > _DRIVER_FILES_COUNT:
+            if count > limit:
                 return None
     return pa.Table.from_batches(left, FILES).select(GARBAGE.names)
 

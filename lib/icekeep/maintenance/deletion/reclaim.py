@@ -33,7 +33,7 @@ from icekeep.maintenance.deletion.plans import (
     write_part,
 )
 from icekeep.maintenance.deletion.territory import Territory
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import parallelism, run_tasks
 from icekeep.runtime import Runtime
 from icekeep.spec.bins import Limit, balanced, each_once, packed
@@ -47,7 +47,6 @@ NAMED_COUNT = 100
 """So many files that could not be deleted are named."""
 
 _CALL_FILES = 1_000
-_DRIVER_FILES = 100_000
 _ROUND_MS = MINUTE_MS
 """How long a round of tasks is meant to last where the speed is limited."""
 
@@ -208,7 +207,8 @@ def _carried_out(
     work: _Work, parts: tuple[PlanPart, ...], look: Look, spark: SparkSource, max_concurrent_deletes: int | None
 ) -> Iterator[Reclaimed]:
     """One stage, call by call or round by round; Spark has a part in it only where there is much to do."""
-    if sum(part.files_count for part in parts) <= _DRIVER_FILES or len(parts) == 1 or max_concurrent_deletes == 1:
+    limit = limits_of(spark).deleted_files_count
+    if sum(part.files_count for part in parts) <= limit or len(parts) == 1 or max_concurrent_deletes == 1:
         pace = _Pace(work.files_per_second, work.runtime)
         for part in parts:
             yield from _carry_out_part(part, work, pace, look)

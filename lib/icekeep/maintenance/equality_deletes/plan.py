@@ -21,12 +21,12 @@ from icekeep.maintenance.equality_deletes.reach import EqualityDelete, Reach, Sc
 from icekeep.planning.deletes.delete_index import reaching
 from icekeep.planning.deletes.delete_join import with_deletes
 from icekeep.planning.entries.decode import EntryFilter, SpecFilter
-from icekeep.planning.entries.read import DRIVER_ENTRIES_COUNT, ReadingPlace, chosen_reading, entries, few_entries
+from icekeep.planning.entries.read import ReadingPlace, chosen_reading, entries, few_entries
 from icekeep.planning.entries.select_manifests import data_manifests, delete_manifests
 from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
 from icekeep.planning.refusals import refuse_encrypted_file
 from icekeep.planning.scan.plan import Scan
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, limits_of
 from icekeep.planning.spark.tasks import collected
 from icekeep.spec.applicability import max_reached
 from icekeep.spec.filters.evaluators import partition_matches
@@ -102,28 +102,25 @@ class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True):
     files: DataFiles = DataFiles(few=[])
 
 
-def plan(scan: Scan, spark: SparkSource, branch: str, *, driver_limit: int = DRIVER_ENTRIES_COUNT) -> ConversionPlan:
+def plan(scan: Scan, spark: SparkSource, branch: str) -> ConversionPlan:
     """Say what a run does with the equality deletes of a scan, whose filter chooses partitions.
-
-    Args:
-        driver_limit: up to so many entries of data files are held here.
 
     Raises:
         UnsupportedError: a data file is encrypted, or data files are of a spec whose transform is not known.
         InvalidTableError, MissingFileError: manifests cannot be read whole, or deletes contradict one another or the data.
     """
-    return _Planner(scan, spark, branch, driver_limit).plan()
+    return _Planner(scan, spark, branch).plan()
 
 
 class _Planner:
     """Plans one round."""
 
-    def __init__(self, scan: Scan, spark: SparkSource, branch: str, driver_limit: int) -> None:
+    def __init__(self, scan: Scan, spark: SparkSource, branch: str) -> None:
         self._scan, self._spark, self._branch = scan, spark, branch
         self._metadata, self._storage = scan.table.metadata, scan.table.storage
         self._data, self._deletes = data_manifests(scan.listed), delete_manifests(scan.listed)
         self._partitions = _Partitions(scan)
-        self._reading = chosen_reading(self._data, driver_limit)
+        self._reading = chosen_reading(self._data, limits_of(spark).entries_count)
 
     def plan(self) -> ConversionPlan:
         snapshot = self._scan.version.snapshot
@@ -158,16 +155,14 @@ class _Planner:
         )
 
     def _equality_deletes(self) -> list[EqualityDelete]:
-        reading = chosen_reading(self._deletes)
+        reading = chosen_reading(self._deletes, limits_of(self._spark).entries_count)
         columns = {"content", "file_path", "file_format", "spec_id", "partition", "sequence_number", "record_count"}
         columns |= {"file_size_in_bytes", "equality_ids", "key_metadata"}
         if reading.place is ReadingPlace.DRIVER:
             some = few_entries(self._storage, self._deletes, self._everything(self._deletes), columns, reading.decoder)
             rows = some.filter(pc.equal(some["content"], int(FileContent.EQUALITY_DELETES))).to_pylist()
         else:
-            some = entries(
-                self._storage, started(self._spark), self._deletes, self._everything(self._deletes), columns, reading
-            )
+            some = entries(self._storage, self._spark, self._deletes, self._everything(self._deletes), columns, reading)
             rows = [
                 row.asDict() for row in collected(some.where(F.col("content") == int(FileContent.EQUALITY_DELETES)))
             ]
@@ -182,7 +177,7 @@ class _Planner:
 
     def _all_data(self) -> DataFrame:
         return entries(
-            self._storage, started(self._spark), self._data, self._everything(self._data), DATA_COLUMNS, self._reading
+            self._storage, self._spark, self._data, self._everything(self._data), DATA_COLUMNS, self._reading
         )
 
     def _everything(self, manifests: Sequence[ManifestFile]) -> EntryFilter:
@@ -225,16 +220,14 @@ class _Planner:
                 return DataFiles(few=rows)
         many = self._all_data().mapInArrow(partial(_reached_rows, reach), from_arrow_schema(_DATA))
         if with_positions:
-            every = entries(
-                self._storage, started(self._spark), self._deletes, self._everything(self._deletes), _DELETE_COLUMNS
-            )
+            every = entries(self._storage, self._spark, self._deletes, self._everything(self._deletes), _DELETE_COLUMNS)
             of_positions = every.where(F.col("content") == int(FileContent.POSITION_DELETES))
             many = with_deletes(many, of_positions, self._metadata.specs_by_id)
         return DataFiles(many=many)
 
     def _add_positions(self, files: pa.Table, rows: list[dict[str, Any]]) -> bool:
         """Give each row its `deletes`; says no where they are too many to be held."""
-        reading = chosen_reading(self._deletes)
+        reading = chosen_reading(self._deletes, limits_of(self._spark).entries_count)
         if reading.place is not ReadingPlace.DRIVER:
             return False
         everything = self._everything(self._deletes)

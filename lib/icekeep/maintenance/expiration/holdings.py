@@ -19,7 +19,7 @@ from icekeep.errors import InvalidTableError, SafetyError
 from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, decode
 from icekeep.planning.entries.read import ReadingPlace, chosen_reading, in_threads, shares
 from icekeep.planning.manifests.lists import listed_manifests
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import collected, dataframe_from_tasks
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
@@ -29,7 +29,6 @@ from icekeep.storage.location_keys import location_keys
 Words: TypeAlias = NDArray[np.int64]
 
 _BITS = 63
-_DRIVER_ENTRIES_COUNT = 500_000
 _COLUMNS = frozenset(("manifest_path", "file_path", "file_size_in_bytes"))
 
 
@@ -115,7 +114,7 @@ def _held(
             manifests.setdefault(path, manifest)
             masks[path] = masks.get(path, 0) | sum(1 << number for number in holders)
     spec_ids = {m.partition_spec_id for m in manifests.values()}
-    reading = chosen_reading(manifests.values(), _DRIVER_ENTRIES_COUNT)
+    reading = chosen_reading(manifests.values(), limits_of(spark).ref_entries_count)
     whole = DecodeTask(
         manifests=tuple(manifests.values()),
         wanted=EntryFilter(specs={spec_id: SpecFilter(metadata.partition_type(spec_id)) for spec_id in spec_ids}),

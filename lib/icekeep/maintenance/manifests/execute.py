@@ -15,8 +15,9 @@ from icekeep.maintenance.manifests.partition_overlap import sampled
 from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import Survey, survey
 from icekeep.maintenance.manifests.writing import RunWriter
-from icekeep.planning.entries.read import DRIVER_FOLD_ENTRIES_COUNT, ReadingPlace, chosen_reading
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.entries.read import ReadingPlace, chosen_reading
+from icekeep.planning.spark.limits import Limits
+from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.transcode.records import RecordsTask
 from icekeep.spec.manifests.structs import ManifestFile
 
@@ -42,7 +43,7 @@ def rewritten(
     """
     done: list[Rewritten] = []
     try:
-        _do(table, chosen, lambda work: work.rewritten(spark), done, run_id)
+        _do(table, chosen, limits_of(spark), lambda work: work.rewritten(spark), done, run_id)
     except BaseException:
         discard(table, done, listener)
         raise
@@ -61,18 +62,23 @@ def foreseen(table: Table, chosen: Candidates, spark: SparkSource) -> list[Rewri
         IcekeepError: a manifest cannot be read.
     """
     done: list[Rewritten] = []
-    _do(table, chosen, lambda work: work.foreseen(spark), done)
+    _do(table, chosen, limits_of(spark), lambda work: work.foreseen(spark), done)
     return done
 
 
 def _do(
-    table: Table, chosen: Candidates, do: Callable[["_Work"], _Made], done: list[Rewritten], run_id: str = ""
+    table: Table,
+    chosen: Candidates,
+    limits: Limits,
+    do: Callable[["_Work"], _Made],
+    done: list[Rewritten],
+    run_id: str = "",
 ) -> None:
     """Do something with every run; what came of it is in `done` even if the next one fails."""
     for group in chosen.groups:
         done.append(Rewritten(group))
         for run in group.runs:
-            added, partitions = do(_Work.of(table, group, run, chosen.target_bytes, run_id))
+            added, partitions = do(_Work.of(table, group, run, chosen.target_bytes, limits, run_id))
             one = done[-1]
             done[-1] = Rewritten(group, (*one.added, *added), tuple(sampled([*one.partitions, *partitions])))
 
@@ -87,8 +93,10 @@ class _Work(msgspec.Struct, frozen=True):
     writer: RunWriter
 
     @classmethod
-    def of(cls, table: Table, group: ManifestGroup, run: ManifestRun, target_bytes: int, run_id: str = "") -> "_Work":
-        reading = chosen_reading(run.manifests, DRIVER_FOLD_ENTRIES_COUNT)
+    def of(
+        cls, table: Table, group: ManifestGroup, run: ManifestRun, target_bytes: int, limits: Limits, run_id: str = ""
+    ) -> "_Work":
+        reading = chosen_reading(run.manifests, limits.folded_entries_count)
         task = RecordsTask.of(run.manifests, run.target, table.storage, reading.decoder)
         writer = RunWriter.of(
             table.metadata, group.spec_id, group.content, run.target, target_bytes, table.storage, run_id

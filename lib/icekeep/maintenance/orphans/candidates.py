@@ -44,7 +44,7 @@ from icekeep.maintenance.orphans.reaching import Reached, fails_closed, read_new
 from icekeep.maintenance.orphans.views import list_given
 from icekeep.maintenance.orphans.waiting import without_waiting
 from icekeep.maintenance.runs import living_runs
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.source import SparkSource, limits_of
 from icekeep.planning.spark.tasks import collected
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
@@ -148,11 +148,11 @@ def find_candidates(
             refuse_unmatched(table, root)
     if search.mode is PrefixMismatchMode.ERROR:
         refuse_conflicts(compared.mismatched_count, compared.conflicts)
-    unnamed = _narrowed(compared, search.driver_rows)
+    unnamed = _narrowed(compared, limits_of(spark).listed_files_count)
     free, waiting_count = without_waiting(unnamed, compared.unnamed_count, latest, spark)
     files, counts = _sorted(free, _sorter(latest, before_ms, now_ms, living, search))
     _refuse_strangers(latest, root, files, counts)
-    going = _going(files, search.driver_rows)
+    going = _going(files, limits_of(spark).listed_files_count)
     candidates = Candidates(
         table=latest,
         territory=places,
@@ -201,7 +201,6 @@ def _listing(table: Table, root: str, spark: SparkSource, search: Search) -> Lis
             root,
             hidden,
             search.spelling,
-            driver_rows=search.driver_rows,
         )
     return list_files(
         table.storage,
@@ -211,7 +210,6 @@ def _listing(table: Table, root: str, spark: SparkSource, search: Search) -> Lis
         search.spelling,
         # Below another location there may be few files of a large table.
         expected_count=0 if search.location is not None else expected_files_count(table.metadata),
-        driver_rows=search.driver_rows,
     )
 
 
@@ -232,10 +230,10 @@ def _refuse_other_table(before: Table, now: Table) -> None:
         )
 
 
-def _narrowed(compared: Compared, driver_rows: int) -> Rows:
+def _narrowed(compared: Compared, limit: int) -> Rows:
     """The unnamed files; few of them come to the driver."""
     unnamed = compared.unnamed
-    if isinstance(unnamed, pa.Table) or compared.unnamed_count > driver_rows:
+    if isinstance(unnamed, pa.Table) or compared.unnamed_count > limit:
         return unnamed
     return arrow_rows(unnamed, LISTED)
 
@@ -272,12 +270,12 @@ def _sorted(files: Rows, sorter: Sorter) -> tuple[Rows, dict[Sort, int]]:
     return held, {sort: found.get(sort.value, 0) for sort in Sort}
 
 
-def _going(files: Rows, driver_rows: int) -> Rows:
+def _going(files: Rows, limit: int) -> Rows:
     """The files that may go; few of them come to the driver."""
     if isinstance(files, pa.Table):
         return files.filter(pc.is_in(files["kind"], pa.array(_GOING, pa.string())))
     some = files.where(F.col("kind").isin(*_GOING))
-    return arrow_rows(some, SORTED) if some.count() <= driver_rows else some
+    return arrow_rows(some, SORTED) if some.count() <= limit else some
 
 
 def _refuse_strangers(table: Table, root: str, files: Rows, counts: dict[Sort, int]) -> None:

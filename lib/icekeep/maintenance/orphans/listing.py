@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from icekeep.maintenance.orphans.hidden import HiddenNames
-from icekeep.maintenance.orphans.options import DRIVER_ROWS, Spelling
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.maintenance.orphans.options import Spelling
+from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import collected, dataframe_from_tasks, parallelism
 from icekeep.spec.bins import balanced, each_once
 from icekeep.spec.metadata import TableMetadata
@@ -75,32 +75,31 @@ def list_files(
     spelling: Spelling,
     *,
     expected_count: int,
-    driver_rows: int = DRIVER_ROWS,
 ) -> Listing:
     """List the files below a directory, whole.
 
     Args:
-        expected_count: about how many files there are.
-        driver_rows: up to so many are listed on the driver; where there turn out to be more it begins again in tasks.
+        expected_count: about how many files there are; where few turn out to be many, it begins again in tasks.
 
     Raises:
         UnavailableError, UsageError: a part could not be listed.
     """
-    if expected_count <= driver_rows:
+    limit = limits_of(spark).listed_files_count
+    if expected_count <= limit:
         threads = LOCAL_REQUESTS_AT_ONCE if parse_location(root).scheme == "file" else REQUESTS_AT_ONCE
         shares = storage.shares(root, threads)
-        found = _listed_here(_ListTask(tuple(shares), hidden, spelling, storage), driver_rows, threads)
+        found = _listed_here(_ListTask(tuple(shares), hidden, spelling, storage), limit, threads)
         if found is not None:
             return found
     session = started(spark)
     bins_count = parallelism(session) * _SHARES_A_SLOT
     bins = balanced(storage.shares(root, bins_count), each_once, bins_count)
     tasks = [_ListTask(tuple(some), hidden, spelling, storage) for some in bins]
-    return kept_listing(dataframe_from_tasks(session, tasks, _list_in_task, LISTED), driver_rows=driver_rows)
+    return kept_listing(dataframe_from_tasks(session, tasks, _list_in_task, LISTED), limit)
 
 
-def kept_listing(rows: DataFrame, *, driver_rows: int = DRIVER_ROWS) -> Listing:
-    """Work out a listing once, rows of `LISTED`, and keep it; few rows come to the driver."""
+def kept_listing(rows: DataFrame, limit: int) -> Listing:
+    """Work out a listing once, rows of `LISTED`, and keep it; up to a limit its rows come to the driver."""
     # Cut off from its origin: what is lost makes the run fail, and is never listed again, later than metadata was read.
     held = rows.localCheckpoint(eager=False)
     is_file = F.col("location").isNotNull()
@@ -114,7 +113,7 @@ def kept_listing(rows: DataFrame, *, driver_rows: int = DRIVER_ROWS) -> Listing:
     )
     files = held.where(is_file)
     return Listing(
-        files=arrow_rows(files, LISTED) if counts["files"] <= driver_rows else files,
+        files=arrow_rows(files, LISTED) if counts["files"] <= limit else files,
         files_count=counts["files"],
         hidden_count=counts["hidden"],
         outside_count=counts["outside"],

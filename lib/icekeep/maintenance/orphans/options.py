@@ -19,7 +19,6 @@ DEFAULT_AGE_MS = 3 * DAY_MS
 FLOOR_AGE_MS = DAY_MS
 """A writer may need so long from its first file to its commit; files that are younger may be those of one."""
 
-DRIVER_ROWS = 1_500_000
 """So many files are held on the driver, some 250 MB; above that nothing is that grows with the number of files."""
 
 
@@ -112,7 +111,6 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
         force: go on although a great share of the files would go.
         trust_totals: believe manifest lists although summaries count other files.
         accept_unreadable: names of tables of the catalog that may be unreadable, since they lie elsewhere.
-        driver_rows: up to so many files are held on the driver.
     """
 
     older_than: Moment | None = None
@@ -127,4 +125,3 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     max_concurrent_deletes: int | None = None
     options: OrphanOptions
     accept_unreadable: tuple[str, ...] = ()
-    driver_rows: int = DRIVER_ROWS

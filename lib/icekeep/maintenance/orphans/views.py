@@ -27,8 +27,8 @@ from icekeep.maintenance.orphans.listing import (
     kept_listing,
     keyed_rows,
 )
-from icekeep.maintenance.orphans.options import DRIVER_ROWS, Spelling
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.maintenance.orphans.options import Spelling
+from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.storage.base import Storage
 
 _FORMATS = {".parquet": "parquet", ".orc": "orc", ".csv": "csv", ".csv.gz": "csv"}
@@ -73,8 +73,6 @@ def list_given(
     root: str,
     hidden: HiddenNames,
     spelling: Spelling,
-    *,
-    driver_rows: int = DRIVER_ROWS,
 ) -> Listing:
     """The files of a list that lie below a location, hidden ones left out as in a listing of our own.
 
@@ -98,7 +96,9 @@ def list_given(
     is_encoded = is_inventory and not _is_plain(suffix, rows)
     sieve = _Sieve(Territory(roots=(root,)), hidden, spelling, is_encoded)
     with _readable(name):
-        return kept_listing(files.mapInArrow(partial(_sift, sieve), from_arrow_schema(LISTED)), driver_rows=driver_rows)
+        return kept_listing(
+            files.mapInArrow(partial(_sift, sieve), from_arrow_schema(LISTED)), limits_of(spark).listed_files_count
+        )
 
 
 def _sift(sieve: _Sieve, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -15,13 +15,12 @@ from icekeep.errors import InvalidTableError, MissingFileError, SafetyError
 from icekeep.maintenance.deletion.named_files import plans_with_files_in_place
 from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_part, read_plan
 from icekeep.maintenance.orphans.listing import Rows
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks, parallelism
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys, path_keys
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
-_DRIVER_FILES = 200_000
 _KEYS = pa.schema([pa.field("path_key", pa.int64(), nullable=False)])
 
 
@@ -37,7 +36,7 @@ def without_waiting(files: Rows, files_count: int, table: Table, spark: SparkSou
     if not files_count:
         return files, 0
     parts = [part for plan in _plans(table) for part in plan.parts]
-    if isinstance(files, pa.Table) and sum(part.files_count for part in parts) <= _DRIVER_FILES:
+    if isinstance(files, pa.Table) and sum(part.files_count for part in parts) <= limits_of(spark).plan_files_count:
         keys = _keys_of(parts, table.storage)
         is_waiting = np.isin(files["path_key"].to_numpy(), keys)
         return files.filter(pa.array(~is_waiting)), int(np.count_nonzero(is_waiting))

@@ -21,7 +21,7 @@ from icekeep.planning.entries.decode import EntryFilter
 from icekeep.planning.entries.read import ReadingPlace, chosen_reading, entries, few_entries
 from icekeep.planning.entries.select_manifests import ManifestSelection, delete_manifests, select_manifests
 from icekeep.planning.scan.plan import Scan
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import arrow_dataframe
 from icekeep.spec.applicability import is_deletion_vector, named_range
 from icekeep.spec.manifests.encode import PartitionCodecs
@@ -125,10 +125,10 @@ def _read(
     """The live entries of some manifests; of many, what `narrowed` leaves of them in Spark."""
     storage, opened = scan.table.storage, selection.opened
     wanted = EntryFilter(specs=selection.specs)
-    reading = chosen_reading(opened)
+    reading = chosen_reading(opened, limits_of(spark).entries_count)
     if reading.place is ReadingPlace.DRIVER:
         return few_entries(storage, opened, wanted, columns, reading.decoder)
-    return narrowed(entries(storage, started(spark), opened, wanted, columns, reading)).toArrow()
+    return narrowed(entries(storage, spark, opened, wanted, columns, reading)).toArrow()
 
 
 def _in_order(deletes: pa.Table) -> pa.Table:

@@ -23,17 +23,12 @@ from icekeep.planning.spark.tasks import attempt_id, described, run_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.applicability import PathDigest, sequence_number
 from icekeep.spec.manifests.structs import DataFile
-from icekeep.spec.units import MIB
 from icekeep.storage.base import Storage
 from icekeep.storage.stopping import stopping
 
 _LOG = logging.getLogger(__name__)
 
 STEP = "rewriting delete files"
-
-_DRIVER_FILES_COUNT = 100
-_DRIVER_BYTES = 8 * MIB
-"""A group of no more than this is done before a Spark job has begun."""
 
 
 class RewrittenGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,9 +126,10 @@ def _rewrite_group(group: DeleteGroup, execution: Execution, storage: Storage) -
 
 
 def _run(group: DeleteGroup, execution: Execution, storage: Storage) -> tuple[list[DeletesOutcome], list[IcekeepError]]:
-    workers = execution.workers
+    workers, limits = execution.workers, execution.workers.limits
     tasks = deletes_tasks(group, execution.context)
-    is_small = len(tasks) == 1 and group.files_count <= _DRIVER_FILES_COUNT and group.bytes <= _DRIVER_BYTES
+    is_little = group.files_count <= limits.delete_group_files_count and group.bytes <= limits.delete_group_bytes
+    is_small = len(tasks) == 1 and is_little
     return run_tasks(None if is_small else workers.spark, tasks, _rewrite, storage, threads=workers.slots)
 
 

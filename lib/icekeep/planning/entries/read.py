@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from icekeep.planning.entries.decode import Decoded, DecodeTask, EntryFilter, ManifestsTask, decode, entries_schema
 from icekeep.planning.manifests.reader import ManifestDecoder, chosen_decoder
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import arrow_dataframe, dataframe_from_tasks, parallelism, run_tasks
 from icekeep.spec.bins import balanced, packed
 from icekeep.spec.manifests.structs import ManifestFile
@@ -29,12 +29,6 @@ from icekeep.storage.many import REQUESTS_AT_ONCE
 F = TypeVar("F", bound="Fold")
 R = TypeVar("R")
 T = TypeVar("T", bound=ManifestsTask)
-
-DRIVER_ENTRIES_COUNT = 200_000
-"""Up to so many entries are decoded on the driver where somebody wants their rows."""
-
-DRIVER_FOLD_ENTRIES_COUNT = 2_000_000
-"""The same where only a fold of them is wanted: no row is kept, and Spark takes seconds to begin."""
 
 _TASK_BYTES = 32 * MIB
 _CHUNK_BYTES = 5 * MIB
@@ -66,14 +60,13 @@ class Fold(Protocol):
         """Take in what another fold of the same make has found."""
 
 
-def chosen_reading(manifests: Iterable[ManifestFile], driver_limit: int | None = None) -> Reading:
+def chosen_reading(manifests: Iterable[ManifestFile], limit: int) -> Reading:
     """Decide how manifests are read; a list of version 1 may not say how many entries it leads to, then their bytes do.
 
     Args:
-        driver_limit: up to so many entries are read on the driver, by default `DRIVER_ENTRIES_COUNT`.
+        limit: up to so many entries are read on the driver; one of `Limits`.
     """
     count = sum(map(_entries_count, manifests))
-    limit = DRIVER_ENTRIES_COUNT if driver_limit is None else driver_limit
     decoder, why = chosen_decoder()
     if count <= limit:
         where = ReadingPlace.DRIVER
@@ -86,7 +79,7 @@ def chosen_reading(manifests: Iterable[ManifestFile], driver_limit: int | None =
 
 def entries(
     storage: Storage,
-    spark: SparkSession,
+    spark: SparkSource,
     manifests: Sequence[ManifestFile],
     wanted: EntryFilter,
     columns: Iterable[str],
@@ -101,13 +94,14 @@ def entries(
     Raises:
         InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole; at once, or in the tasks.
     """
-    chosen = chosen_reading(manifests) if reading is None else reading
+    chosen = chosen_reading(manifests, limits_of(spark).entries_count) if reading is None else reading
     whole = DecodeTask(
         manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=chosen.decoder
     )
     if chosen.place is ReadingPlace.TASKS:
-        return dataframe_from_tasks(spark, shares(whole, spark), _decoded_rows, entries_schema(whole.columns))
-    return arrow_dataframe(spark, _held(whole))
+        session = started(spark)
+        return dataframe_from_tasks(session, shares(whole, session), _decoded_rows, entries_schema(whole.columns))
+    return arrow_dataframe(started(spark), _held(whole))
 
 
 def few_entries(
@@ -142,7 +136,7 @@ def folded(
     Raises:
         InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole.
     """
-    chosen = chosen_reading(manifests, DRIVER_FOLD_ENTRIES_COUNT) if reading is None else reading
+    chosen = chosen_reading(manifests, limits_of(spark).folded_entries_count) if reading is None else reading
     whole = DecodeTask(
         manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=chosen.decoder
     )

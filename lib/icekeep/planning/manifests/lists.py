@@ -20,7 +20,7 @@ from icekeep.planning.manifests.distinct import DistinctManifests, ListedManifes
 from icekeep.planning.manifests.list_columns import UNKNOWN, ListedRows, StoredLists, rows_of
 from icekeep.planning.manifests.reader import ManifestDecoder, chosen_decoder
 from icekeep.planning.slow_reads import note_slow_read
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import parallelism, run_tasks
 from icekeep.spec.avro import AvroHeader, read_header
 from icekeep.spec.bins import cut_evenly, each_once
@@ -34,10 +34,7 @@ from icekeep.storage.location_keys import Keys, location_keys
 from icekeep.storage.locations import canonical, parse_location
 from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE
 
-__all__ = ["DRIVER_ROWS_COUNT", "ListedManifests", "listed_manifests"]
-
-DRIVER_ROWS_COUNT = 4_000_000
-"""Up to so many rows of lists are read on the driver: Spark takes as long to begin."""
+__all__ = ["ListedManifests", "listed_manifests"]
 
 _LIST_ROWS, _REMOTE_LIST_ROWS = 100, 1_000
 """What a list takes beside its rows, in rows: a remote one takes a request."""
@@ -80,7 +77,7 @@ def listed_manifests(
     # The newest lists are mostly the longest; they tell what is to be expected of the others.
     newest, others = lists[-_BUNDLE_LISTS:], lists[:-_BUNDLE_LISTS]
     reader.read(newest)
-    if _cost(others, reader.rows_count // max(1, len(newest))) <= DRIVER_ROWS_COUNT:
+    if _cost(others, reader.rows_count // max(1, len(newest))) <= limits_of(spark).list_rows_count:
         reader.read(others)
     else:
         session = started(spark)

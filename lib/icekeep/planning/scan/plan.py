@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from icekeep.catalog.base import Table
 from icekeep.planning.deletes.delete_index import MAX_PAIRS, Reaching, reaching
@@ -27,6 +27,8 @@ from icekeep.planning.entries.select_manifests import (
 from icekeep.planning.manifests.entry_schema import METRICS, STORED
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.planning.scan.versions import Version, VersionArguments, chosen_version
+from icekeep.planning.spark.limits import LIMITS, Limits
+from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import ManifestFile
 
@@ -113,25 +115,25 @@ class FewFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 def few_files(
     scan: Scan,
+    limits: Limits = LIMITS,
     columns: Iterable[str] = FILE_COLUMNS,
     *,
     deletes: bool = True,
-    driver_limit: int | None = None,
     max_pairs: int = MAX_PAIRS,
 ) -> FewFiles | None:
     """The plan without Spark, where files are few; `None` where they are many, or many deletes reach many of them.
 
     Args:
+        limits: how many entries, deletes among them, are few.
         columns: of `entry_schema.ENTRIES`.
         deletes: whether to look at them.
-        driver_limit: up to so many entries, deletes among them, are few; by default `entries.read.DRIVER_ENTRIES_COUNT`.
         max_pairs: as for `reaching`; for one who asks `FewFiles.rows` no more than by default.
 
     Raises:
         InvalidTableError, MissingFileError, UnsupportedError: as `planned_files_with_deletes`, at once.
     """
     storage, manifests = scan.table.storage, scan.deletes.opened if deletes else ()
-    reading = chosen_reading([*scan.data.opened, *manifests], driver_limit)
+    reading = chosen_reading([*scan.data.opened, *manifests], limits.entries_count)
     if reading.place is not ReadingPlace.DRIVER:
         return None
     columns = frozenset(columns)
@@ -150,7 +152,7 @@ def few_files(
     return None if found is None else FewFiles(files=asked, reaching=found)
 
 
-def planned_files(scan: Scan, spark: SparkSession, columns: Iterable[str] = FILE_COLUMNS) -> DataFrame:
+def planned_files(scan: Scan, spark: SparkSource, columns: Iterable[str] = FILE_COLUMNS) -> DataFrame:
     """The data files that the scan needs, with the columns of `ENTRIES` that are asked for; deletes are not looked at.
 
     Raises:
@@ -159,7 +161,7 @@ def planned_files(scan: Scan, spark: SparkSession, columns: Iterable[str] = FILE
     return entries(scan.table.storage, spark, scan.data.opened, scan.wanted, columns)
 
 
-def planned_files_with_deletes(scan: Scan, spark: SparkSession, columns: Iterable[str] = FILE_COLUMNS) -> DataFrame:
+def planned_files_with_deletes(scan: Scan, spark: SparkSource, columns: Iterable[str] = FILE_COLUMNS) -> DataFrame:
     """The same with a column `deletes`: what a reader must apply to each file, as `entry_schema.REACHING_DELETES`.
 
     Raises:

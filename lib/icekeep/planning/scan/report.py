@@ -11,12 +11,12 @@ from icekeep.catalog.base import Table
 from icekeep.planning.deletes.delete_index import EVERY_PAIR, Reaching
 from icekeep.planning.deletes.delete_join import deletes_in_use
 from icekeep.planning.entries.decode import Amount
-from icekeep.planning.entries.read import DRIVER_FOLD_ENTRIES_COUNT, Reading, chosen_reading, folded
+from icekeep.planning.entries.read import Reading, chosen_reading, folded
 from icekeep.planning.scan.explain import Explanation, explain_file
 from icekeep.planning.scan.plan import Scan, few_files, open_scan, planned_files_with_deletes
 from icekeep.planning.scan.tally import COLUMNS, FileSize, SizeDistribution, Tally
 from icekeep.planning.scan.versions import VersionArguments
-from icekeep.planning.spark.source import SparkSource, check_source, started
+from icekeep.planning.spark.source import SparkSource, check_source, limits_of
 from icekeep.planning.spark.tasks import collected
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.encode import PartitionCodec
@@ -135,7 +135,7 @@ def plan_scan_job(
 
 def _result(scan: Scan, spark: SparkSource) -> PlanScanResult:
     metadata = scan.table.metadata
-    reading = chosen_reading(scan.data.opened, DRIVER_FOLD_ENTRIES_COUNT)
+    reading = chosen_reading(scan.data.opened, limits_of(spark).folded_entries_count)
     tally = folded(scan.table.storage, spark, scan.data.opened, scan.wanted, COLUMNS, Tally, reading)
     in_use = DeletesInUse()
     if scan.deletes.opened and tally.files.files_count:
@@ -180,10 +180,10 @@ _FOR_DELETES = frozenset({"file_path", "spec_id", "partition", "sequence_number"
 
 
 def _deletes_in_use(scan: Scan, spark: SparkSource) -> DeletesInUse:
-    few = few_files(scan, _FOR_DELETES, max_pairs=EVERY_PAIR)
+    few = few_files(scan, limits_of(spark), _FOR_DELETES, max_pairs=EVERY_PAIR)
     if few is not None and few.reaching is not None:
         return _counted(few.reaching)
-    [row] = collected(deletes_in_use(planned_files_with_deletes(scan, started(spark), _FOR_DELETES)))
+    [row] = collected(deletes_in_use(planned_files_with_deletes(scan, spark, _FOR_DELETES)))
     return DeletesInUse(**row.asDict())
 
 

@@ -28,7 +28,7 @@ from icekeep.planning.scan.plan import (
 )
 from icekeep.planning.scan.splits import FileToSplit, ReadOptions, Split, adapted_target_size, read_options, split_tasks
 from icekeep.planning.scan.versions import VersionArguments
-from icekeep.planning.spark.source import SparkSource, check_source, started
+from icekeep.planning.spark.source import SparkSource, check_source, limits_of, started
 from icekeep.planning.spark.tasks import arrow_dataframe, collected, hash_keys, parallelism
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.formatting import format_expression
@@ -131,7 +131,7 @@ def plan_tasks(
     check_source(spark)
     scan = open_scan(table, where=where, **version)
     session = started(spark)
-    packed = packed_tasks(scan, session)
+    packed = packed_tasks(scan, spark)
     if packed.few is None:
         assert packed.many is not None
         return packed.many
@@ -158,13 +158,13 @@ def packed_tasks(scan: Scan, spark: SparkSource, slots: int | None = None) -> Pa
     """
     options, known = read_options(scan.table.metadata.properties), planned_rows(scan)
     with_deletes = bool(scan.deletes.opened)
-    few = few_files(scan, _PLANNED, deletes=with_deletes)
+    few = few_files(scan, limits_of(spark), _PLANNED, deletes=with_deletes)
     if few is not None:
         files = sorted(few.rows(), key=lambda file: file["file_path"])
         at_once = parallelism(started(spark)) if slots is None else slots
         target = adapted_target_size(options, sum(file["file_size_in_bytes"] for file in files), at_once)
         return PackedTasks(few=list(_packed(files, known, options, target)), many=None)
-    planned = (planned_files_with_deletes if with_deletes else planned_files)(scan, started(spark), _PLANNED)
+    planned = (planned_files_with_deletes if with_deletes else planned_files)(scan, spark, _PLANNED)
     if with_deletes:
         # Joins give the files of a partition in the order in which blocks of a shuffle arrive. A partition that is computed
         # again, after an executor was lost, must give each file the same task: readers of the others are done already.

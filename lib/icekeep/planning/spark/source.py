@@ -1,16 +1,29 @@
-"""A Spark session that may not have been started yet: planning small tables needs none, and starting one takes seconds."""
+"""Who works beyond this process: a Spark session that may not have been started yet, and up to where it is not asked.
+
+Planning small tables needs no session, and starting one takes seconds.
+"""
 
 from collections.abc import Callable
 from typing import TypeAlias
 
+import msgspec
 from pyspark.sql import SparkSession
 
 from icekeep.errors import UsageError
+from icekeep.planning.spark.limits import LIMITS, Limits
 from icekeep.planning.spark.session import build_session
 
-SparkSource: TypeAlias = SparkSession | Callable[[], SparkSession] | None
-"""A session; a function that starts one the first time it is called, and returns it again later; or by default the session
-that runs, or a new one, once it is needed.
+
+class Engine(msgspec.Struct, frozen=True, kw_only=True):
+    """A source of a session, with limits of one's own."""
+
+    spark: "SparkSession | Callable[[], SparkSession] | None" = None
+    limits: Limits = LIMITS
+
+
+SparkSource: TypeAlias = SparkSession | Callable[[], SparkSession] | Engine | None
+"""A session; a function that starts one the first time it is called, and returns it again later; one of these with limits; or
+by default the session that runs, or a new one, once it is needed.
 """
 
 
@@ -20,14 +33,26 @@ def started(spark: SparkSource) -> SparkSession:
     Raises:
         UsageError: as `build_session` raises it.
     """
+    if isinstance(spark, Engine):
+        spark = spark.spark
     if spark is None:
         return build_session("icekeep")
     return spark if isinstance(spark, SparkSession) else spark()
 
 
+def is_started(spark: SparkSource) -> bool:
+    """Whether a session was given, and none has to be started."""
+    return isinstance(spark.spark if isinstance(spark, Engine) else spark, SparkSession)
+
+
+def limits_of(spark: SparkSource) -> Limits:
+    """Up to where Spark is not asked."""
+    return spark.limits if isinstance(spark, Engine) else LIMITS
+
+
 def check_source(spark: object) -> None:
     """Raise `UsageError` for what is no source of a session: a filter given in its place would else fail much later."""
-    if not (spark is None or isinstance(spark, SparkSession) or callable(spark)):
+    if not (spark is None or isinstance(spark, (SparkSession, Engine)) or callable(spark)):
         raise UsageError(
             f"{spark!r} is no Spark session; give a session, or nothing, and other arguments by their names"
         )

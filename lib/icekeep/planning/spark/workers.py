@@ -8,12 +8,10 @@ import os
 import msgspec
 from pyspark.sql import SparkSession
 
+from icekeep.planning.spark.limits import LIMITS, Limits
 from icekeep.planning.spark.session import SUBMITTED_VARIABLE
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.spark.source import SparkSource, is_started, limits_of, started
 from icekeep.planning.spark.tasks import executor_slots, is_local, parallelism
-
-THREADS_MAX_BYTES = 2 << 30
-"""Up to so many bytes of files are rewritten here, where there is no session yet."""
 
 
 class Workers(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,30 +22,34 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True):
         slots: how many tasks run at once.
         process_slots: how many of these share the memory of one executor, or of this process.
         is_local: whether all run on this machine.
+        limits: up to where this process does work by itself.
     """
 
     spark: SparkSession | None
     slots: int
     process_slots: int
     is_local: bool
+    limits: Limits = LIMITS
 
 
 def chosen_workers(source: SparkSource, work_bytes: float) -> Workers:
     """Who reads and writes files of so many bytes."""
-    if isinstance(source, SparkSession) or SUBMITTED_VARIABLE in os.environ or work_bytes > THREADS_MAX_BYTES:
-        return spark_workers(started(source))
-    return thread_workers()
+    is_much = work_bytes > limits_of(source).rewrite_bytes
+    if is_started(source) or SUBMITTED_VARIABLE in os.environ or is_much:
+        return spark_workers(source)
+    return thread_workers(limits_of(source))
 
 
-def thread_workers() -> Workers:
+def thread_workers(limits: Limits = LIMITS) -> Workers:
     """Threads of this process, one for each of its processors."""
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Workers(spark=None, slots=threads, process_slots=threads, is_local=True)
+    return Workers(spark=None, slots=threads, process_slots=threads, is_local=True, limits=limits)
 
 
-def spark_workers(session: SparkSession) -> Workers:
-    """The executors of a session."""
+def spark_workers(source: SparkSource) -> Workers:
+    """The executors of a session, which is started if it is not yet."""
+    session = started(source)
     own, local = executor_slots(session), is_local(session)
     # What an operator says of a session's parallelism puts no more threads on one machine.
     slots = min(own, parallelism(session)) if local else parallelism(session)
-    return Workers(spark=session, slots=slots, process_slots=own, is_local=local)
+    return Workers(spark=session, slots=slots, process_slots=own, is_local=local, limits=limits_of(source))

@@ -7,15 +7,14 @@ from pyspark.sql import SparkSession
 
 from icekeep.commit.filtering import FilterManifests, Gathering, Identity, Share, identity
 from icekeep.commit.manifests import StorageManifestReader
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.spark.limits import Limits
+from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import attempt_id, parallelism, run_tasks
 from icekeep.spec.bins import balanced
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.base import Storage
 
 T = TypeVar("T")
-DRIVER_ENTRIES_COUNT = 20_000
-"""Below so many entries the driver is done before a Spark task has begun."""
 
 
 class SparkManifestReader(StorageManifestReader):
@@ -28,7 +27,7 @@ class SparkManifestReader(StorageManifestReader):
     def filtered(
         self, manifests: Sequence[ManifestFile], work: FilterManifests, locations: Iterator[str]
     ) -> list[Share]:
-        if _are_few(manifests):
+        if _are_few(manifests, limits_of(self._spark)):
             return super().filtered(manifests, work, locations)
         session = started(self._spark)
         tasks = [(tuple(some), next(locations)) for some in _bins(manifests, session)]
@@ -41,7 +40,7 @@ class SparkManifestReader(StorageManifestReader):
         return list(shares)
 
     def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
-        if _are_few(manifests):
+        if _are_few(manifests, limits_of(self._spark)):
             return super().gathered(manifests, work)
         session = started(self._spark)
         answers, errors = run_tasks(
@@ -81,11 +80,11 @@ def _locations(location: str, given: list[str]) -> Iterator[str]:
         yield given[-1]
 
 
-def _are_few(manifests: Sequence[ManifestFile]) -> bool:
+def _are_few(manifests: Sequence[ManifestFile], limits: Limits) -> bool:
     """Whether the driver is the faster one."""
     counts = [(m.live_files_count, m.deleted_files_count) for m in manifests]
     # A list of version 1 may say nothing; then there may be many.
-    are_few = all(None not in pair for pair in counts) and sum(map(_sum, counts)) < DRIVER_ENTRIES_COUNT
+    are_few = all(None not in pair for pair in counts) and sum(map(_sum, counts)) < limits.commit_entries_count
     return are_few or len(manifests) == 1
 
 

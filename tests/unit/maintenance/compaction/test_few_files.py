@@ -19,6 +19,7 @@ from icekeep.maintenance.compaction.strategy import chosen_strategy
 from icekeep.maintenance.file_sizes import FileSizes, file_sizes
 from icekeep.planning.deletes.delete_index import Reaching, reaching
 from icekeep.planning.scan.plan import FewFiles, few_files, open_scan
+from icekeep.planning.spark.limits import Limits
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from kit.lake import Lake
 from kit.reaching import SPECS, entry, equality, positions, table_of, vector
@@ -135,11 +136,11 @@ def test_more_entries_than_the_limit_are_not_few(lake: Lake) -> None:
     everywhere = described(lake, "e", content=FileContent.EQUALITY_DELETES, record_count=1, equality_ids=(1,))
     table = commit(table, RowDelta(added_deletes=(everywhere,))).table
     scan = open_scan(table)
-    few = few_files(scan, {"file_path"}, driver_limit=7)
+    few = few_files(scan, Limits(entries_count=7), {"file_path"})
     assert few is not None
     assert few.files.column_names == ["file_path"]
     assert [[delete["file_path"][-2:] for delete in row["deletes"]] for row in few.rows()] == [["/e"]] * 6
-    assert few_files(scan, driver_limit=6) is None
-    without = few_files(scan, driver_limit=6, deletes=False)
+    assert few_files(scan, Limits(entries_count=6)) is None
+    without = few_files(scan, Limits(entries_count=6), deletes=False)
     assert without is not None
     assert "deletes" not in without.rows()[0]

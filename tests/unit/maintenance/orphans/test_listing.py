@@ -7,6 +7,7 @@ from icekeep.maintenance.orphans.listing import LISTED, expected_files_count, li
 from icekeep.maintenance.orphans.options import spelling
 from icekeep.storage.location_keys import loose_keys
 from icekeep.storage.open import open_storage
+from kit.limits import limited
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import add, memory_table
 
@@ -58,17 +59,17 @@ def test_a_directory_that_is_not_there_has_no_files():
 def test_up_to_a_number_files_are_listed_here_and_above_it_in_tasks():
     """PEERS 14, 17: the driver holds no list of all files."""
     storage = store(*(f"f{n}" for n in range(10)))
-    assert listed(storage, driver_rows=10).files_count == 10
+    assert listed(storage, spark=limited(ask_for_spark, listed_files_count=10)).files_count == 10
     with pytest.raises(SparkAsked):
-        listed(storage, driver_rows=9, spark=ask_for_spark)
+        listed(storage, spark=limited(ask_for_spark, listed_files_count=9))
     with pytest.raises(SparkAsked):
-        listed(storage, driver_rows=9, expected_count=10, spark=ask_for_spark)
+        listed(storage, expected_count=10, spark=limited(ask_for_spark, listed_files_count=9))
 
 
 def test_where_many_files_are_expected_nothing_is_listed_here():
     storage = store("f")
     with pytest.raises(SparkAsked):
-        listed(storage, driver_rows=10, expected_count=11, spark=ask_for_spark)
+        listed(storage, expected_count=11, spark=limited(ask_for_spark, listed_files_count=10))
     assert not storage.fired["list_share"]
 
 

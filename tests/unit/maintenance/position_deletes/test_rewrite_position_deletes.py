@@ -1,7 +1,6 @@
 """Position delete files are merged, or become vectors, and no row changes: real tables, read before and after by two readers."""
 
 from collections import Counter
-from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -47,6 +46,7 @@ from icekeep.tables.update_spec import update_spec
 from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.deletes import AddDeleteFile
 from kit.lake import SCHEMA, Lake, events, multiset
+from kit.limits import limited
 from kit.naive_scan import live_entries, scan_rows
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files, delete_by_vector, delete_positions
@@ -325,10 +325,9 @@ def test_vectors_of_data_files_that_are_gone_are_dropped(lake: Lake) -> None:
 @pytest.mark.parametrize("granularity", ["file", "partition"])
 def test_large_groups_are_shared_by_tasks(lake: Lake, granularity: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(planner, "_FILES_A_TASK", 4)
-    monkeypatch.setattr(import_module("icekeep.maintenance.position_deletes.execute"), "_DRIVER_FILES_COUNT", 0)
     table = many(lake.filled(commits=1, files=7, write__delete__granularity=granularity), rounds=12)
     before = ours(lake)
-    result = rewrite_position_deletes(table, no_spark)
+    result = rewrite_position_deletes(table, limited(no_spark, delete_group_files_count=0))
     assert result.added_delete_files_count == (7 if granularity == "file" else 1)
     names = {Path(file.file_path).name[:5] for file in deletes_of(lake.load())}
     assert len(names) == (3 if granularity == "file" else 1)

@@ -1,8 +1,9 @@
 import pytest
 
 from icekeep.planning.spark import workers
+from icekeep.planning.spark.limits import LIMITS
 from icekeep.planning.spark.session import SUBMITTED_VARIABLE
-from icekeep.planning.spark.workers import THREADS_MAX_BYTES, Workers, chosen_workers, thread_workers
+from icekeep.planning.spark.workers import Workers, chosen_workers, thread_workers
 from kit.no_spark import no_spark
 
 IN_SPARK = Workers(spark=None, slots=400, process_slots=4, is_local=False)
@@ -18,12 +19,12 @@ def started(monkeypatch):
 
 
 def test_what_is_little_is_done_by_threads_though_a_session_could_be_started():
-    assert chosen_workers(no_spark, THREADS_MAX_BYTES) == thread_workers()
+    assert chosen_workers(no_spark, LIMITS.rewrite_bytes) == thread_workers()
     assert thread_workers().spark is None
     assert thread_workers().slots == thread_workers().process_slots >= 1
 
 
-@pytest.mark.parametrize("work_bytes", [THREADS_MAX_BYTES + 1, float("inf")])
+@pytest.mark.parametrize("work_bytes", [LIMITS.rewrite_bytes + 1, float("inf")])
 def test_what_is_much_is_done_in_spark(started, work_bytes):
     assert chosen_workers(started, work_bytes) is IN_SPARK
 

@@ -1,0 +1,51 @@
+"""Up to where this process does work by itself, and from where Spark does: one table of limits for all jobs.
+
+Spark takes seconds to begin, and a task some milliseconds. Below these limits the driver is done before that, and what it
+holds meanwhile takes at most some hundred megabytes.
+"""
+
+import msgspec
+
+from icekeep.spec.units import GIB, MIB
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What the driver does by itself; what is more goes to Spark tasks. Counts, and sizes in bytes.
+
+    Attributes:
+        entries_count: entries of manifests whose rows are held.
+        folded_entries_count: entries of which no row is kept, only what is worked out from them.
+        commit_entries_count: entries that a commit filters, or asks something of.
+        list_rows_count: rows of manifest lists.
+        ref_entries_count: entries that are counted for each reference that leads to them.
+        reachable_entries_count: entries by which the garbage of an expiration is told from what is in use; eight bytes are
+            held of each.
+        garbage_files_count: files that are garbage, and are held.
+        deleted_files_count: files that are deleted, or moved to the trash.
+        plan_files_count: files that deletion plans name.
+        listed_files_count: files of a listing.
+        footers_count: data files whose footers are looked at.
+        sort_sample_bytes: of data files whose sort keys are sampled.
+        delete_group_files_count, delete_group_bytes: of position delete files that are rewritten together.
+        rewrite_bytes: of files that are rewritten, where there is no session yet.
+    """
+
+    entries_count: int = 200_000
+    folded_entries_count: int = 2_000_000
+    commit_entries_count: int = 20_000
+    list_rows_count: int = 4_000_000
+    ref_entries_count: int = 500_000
+    reachable_entries_count: int = 10_000_000
+    garbage_files_count: int = 1_000_000
+    deleted_files_count: int = 100_000
+    plan_files_count: int = 200_000
+    listed_files_count: int = 1_500_000
+    footers_count: int = 2_000
+    sort_sample_bytes: int = 256 * MIB
+    delete_group_files_count: int = 100
+    delete_group_bytes: int = 8 * MIB
+    rewrite_bytes: int = 2 * GIB
+
+
+LIMITS = Limits()
+"""What holds where nobody hands in other limits."""
