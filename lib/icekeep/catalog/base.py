@@ -343,7 +343,11 @@ def no_such_table(catalog: Catalog, identifier: Identifier) -> NotFoundError:
     return NotFoundError(message, catalog=catalog.name, table=format_identifier(identifier))
 
 
-def no_such_namespace(catalog: Catalog, namespace: Identifier) -> NotFoundError:
+class _Named(Protocol):
+    name: str
+
+
+def no_such_namespace(catalog: _Named, namespace: Identifier) -> NotFoundError:
     """The error for a namespace that is not there; says how to make one."""
     text = format_identifier(namespace)
     return NotFoundError(

@@ -22,9 +22,8 @@ from icekeep.catalog.base import (
     no_such_namespace,
     no_such_table,
     table_exists,
-    validate_namespace,
-    validate_table_identifier,
 )
+from icekeep.catalog.directory_namespaces import DirectoryNamespaces
 from icekeep.catalog.dropped_versions import is_moved_aside, move_aside, move_back, new_trash
 from icekeep.catalog.meant_table import check_meant
 from icekeep.catalog.metadata_files import (
@@ -41,7 +40,6 @@ from icekeep.catalog.version_files import (
     HINT,
     find_head,
     list_versions,
-    parse_version_name,
     version_locations,
 )
 from icekeep.errors import (
@@ -75,7 +73,7 @@ CLOCK_GRAIN_MS = 2_000
 """How coarsely stores tell when a file was made."""
 
 
-class FilesystemCatalog:
+class FilesystemCatalog(DirectoryNamespaces):
     """Tables at `<warehouse>/<namespace>/<table>`; property `warehouse`."""
 
     compares_metadata = True
@@ -84,11 +82,10 @@ class FilesystemCatalog:
     def __init__(
         self, name: str, properties: Mapping[str, str], storage: DirectoryStorage, runtime: Runtime = SYSTEM
     ) -> None:
-        self.name = name
-        self.warehouse = properties.get("warehouse", "")
-        if not self.warehouse:
+        warehouse = properties.get("warehouse", "")
+        if not warehouse:
             raise ConfigError(f"catalogs.{name}.warehouse", "is missing; give the directory of the tables as a URI")
-        self._storage = storage
+        super().__init__(name, warehouse, storage)
         self.runtime = runtime
 
     @property
@@ -145,9 +142,6 @@ class FilesystemCatalog:
                 metadata_location=location,
             )
         return outcome.table
-
-    def default_location(self, identifier: Identifier) -> str:
-        return join(self.warehouse, *validate_table_identifier(identifier))
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
         new = next_metadata(table, requirements, updates, self.runtime.now_ms())
@@ -244,55 +238,6 @@ class FilesystemCatalog:
         raise UnsupportedError(
             f"cannot rename {format_identifier(old)!r}: catalog {self.name!r} finds tables by their directory"
         )
-
-    def list_tables(self, namespace: Identifier) -> list[Identifier]:
-        if not self._has_namespace(namespace):
-            raise no_such_namespace(self, namespace)
-        children = [(*namespace, name) for name in self._storage.child_directories(self._location(namespace))]
-        return [child for child in children if self._is_table(child)]
-
-    def list_namespaces(self) -> list[Identifier]:
-        found: list[Identifier] = []
-        ahead: list[Identifier] = [()]
-        while ahead:
-            parent = ahead.pop()
-            children = [(*parent, name) for name in self._storage.child_directories(self._location(parent))]
-            namespaces = [child for child in children if self._has_namespace(child)]
-            found += namespaces
-            ahead += namespaces
-        return sorted(found)
-
-    def create_namespace(
-        self, namespace: Identifier, properties: Mapping[str, str] | None = None, *, exists_ok: bool = False
-    ) -> None:
-        validate_namespace(namespace)
-        if properties:
-            raise UnsupportedError(f"a namespace of catalog {self.name!r} is a directory and cannot have properties")
-        if self._has_namespace(namespace):
-            if exists_ok:
-                return
-            raise UsageError(f"namespace {format_identifier(namespace)!r} exists already in catalog {self.name!r}")
-        for level in range(1, len(namespace) + 1):
-            if self._storage.directory_exists(self._location(namespace[:level])) and not self._has_namespace(
-                namespace[:level]
-            ):
-                raise UsageError(
-                    f"cannot create namespace {format_identifier(namespace)!r} in catalog {self.name!r}: "
-                    f"{self._location(namespace[:level])!r} holds a table, or what a dropped table left"
-                )
-        self._storage.make_directory(self._location(namespace))
-
-    def drop_namespace(self, namespace: Identifier) -> None:
-        if not self._has_namespace(namespace):
-            raise no_such_namespace(self, namespace)
-        location = self._location(namespace)
-        names = self._storage.child_names(location)
-        if names:
-            raise UsageError(
-                f"namespace {format_identifier(namespace)!r} in catalog {self.name!r} is not empty: {location!r} holds "
-                f"{names[0]!r}; drop the tables in it and remove what they left"
-            )
-        self._storage.remove_directory(location)
 
     def _conflict_with_head(self, table: Table) -> Conflict | None:
         """What stands against a commit on `table`, if it is not the head."""
@@ -418,26 +363,6 @@ class FilesystemCatalog:
 
         with suppress(IcekeepError):
             self._storage.delete_many([entry.metadata_file for entry in dropped_from_log(base, new) if is_old(entry)])
-
-    def _has_namespace(self, namespace: Identifier) -> bool:
-        """A directory that neither is a table nor was one: a dropped table leaves its data behind."""
-        location = self._location(validate_namespace(namespace))
-        inside = join(location, "metadata")
-        # A directory called metadata may itself be a table of that name.
-        is_table = self._storage.directory_exists(inside) and not self._storage.directory_exists(
-            join(inside, "metadata")
-        )
-        return self._storage.directory_exists(location) and not is_table
-
-    def _is_table(self, identifier: Identifier) -> bool:
-        names = self._storage.child_names(join(self._location(identifier), "metadata"))
-        return any(parse_version_name(name) is not None for name in names)
-
-    def _metadata_directory(self, identifier: Identifier) -> str:
-        return join(self.default_location(identifier), "metadata")
-
-    def _location(self, identifier: Identifier) -> str:
-        return join(self.warehouse, *identifier)
 
 
 def _is_entry_of(table: Table, entry: MetadataLogEntry) -> bool:

@@ -8,7 +8,6 @@ hears nothing, looks whose it is: equal bytes would not tell, since two writers 
 
 import errno
 import io
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -48,12 +47,13 @@ from icekeep.storage.object_errors import (
     translate_store_error,
     translated,
 )
+from icekeep.storage.object_keys import check_key, has_roots, without_empty_parts
 from icekeep.storage.object_listing import ObjectListing, epoch_ms
 from icekeep.storage.object_requests import STAMP, Target, delete_objects, prove, send_new
 from icekeep.storage.object_roots import has_empty_parts, taken_apart
 from icekeep.storage.object_stores import Stores, bucket_of, check_process, open_stores
 from icekeep.storage.object_streams import PART_BYTES, READ_AHEAD_BYTES, ObjectReader, ObjectWriter, Parts
-from icekeep.storage.stores import S3, STORES_OF_KEYS, store_kind
+from icekeep.storage.stores import STORES_OF_KEYS, store_kind
 from icekeep.storage.vended import VendedProperties
 
 _SENDS_MS = 300_000
@@ -61,7 +61,6 @@ _SEND_WAIT_MS = 100
 _SEND_WAIT_MAX_MS = 10_000
 _STORES_MAX = 256
 _COMPARED_BYTES = 8 * MIB
-_UNSENDABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 class ObjectStorage(ObjectListing, ObjectDirectories):
@@ -342,17 +341,17 @@ class ObjectStorage(ObjectListing, ObjectDirectories):
     def _target(self, location: str) -> Target:
         parsed = self._parsed(location)
         key, root = parsed.path[1:], ""
-        if has_empty_parts(key) and _has_roots(parsed):
-            _check_key(_without_empty_parts(key), location)
+        if has_empty_parts(key) and has_roots(parsed):
+            check_key(without_empty_parts(key), location)
             root, key = taken_apart(key)
-        _check_key(key, location)
+        check_key(key, location)
         return Target(self._bucket(parsed, (root, root)) if root else self._bucket(parsed), key, location, root)
 
     def _directory(self, location: str) -> tuple[Stores, str]:
         parsed = self._parsed(location)
         prefix = parsed.path[1:].rstrip("/")
         if prefix:
-            _check_key(_without_empty_parts(prefix) if _has_roots(parsed) else prefix, location)
+            check_key(without_empty_parts(prefix) if has_roots(parsed) else prefix, location)
         return self._bucket(parsed), prefix
 
     def _parsed(self, location: str) -> Location:
@@ -400,25 +399,6 @@ class _Translating:
 
 def _looked_at(target: Target) -> Any:
     return target.stores.ask(lambda: obstore.head(target.stores.patient, target.key))
-
-
-def _has_roots(location: Location) -> bool:
-    """Whether names with empty parts can be addressed there."""
-    return store_kind(location.scheme) == S3
-
-
-def _without_empty_parts(key: str) -> str:
-    return "/".join(filter(None, key.split("/"))) + ("/" if key.endswith("/") else "")
-
-
-def _check_key(key: str, location: str) -> None:
-    parts = key.split("/")
-    if any(part in ("", ".", "..") for part in parts) or _UNSENDABLE.search(key):
-        raise UnsupportedError(
-            f"location {location!r} cannot be used in an object store: the client would change its name; it may have no "
-            "empty part (but in S3), no '.' or '..', no slash at an end and no control character",
-            location=location,
-        )
 
 
 def _not_created(error: Exception, location: str, action: str = "create") -> IcekeepError:
