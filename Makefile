@@ -9,6 +9,7 @@ DIST ?= dist
 AIRFLOW_VENV := .venv-airflow
 AIRFLOW_READY := $(AIRFLOW_VENV)/.ready
 MATRIX ?= 4.0.5 4.1.4 4.2.1
+MUTATION_VENV := .venv-mutation
 JAVA_VENV := .venv-java
 JAVA_JARS := .java-env
 JAVA_READY := $(JAVA_JARS)/.ready
@@ -22,7 +23,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test changed interop nightly airflow-env java-env fuzz simulate mutants kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests matrix lint format lock dist clean
+.PHONY: help setup demo quick test changed interop nightly airflow-env java-env fuzz simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests matrix lint format lock dist clean
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -116,6 +117,14 @@ simulate: $(READY) ## Run 100,000 histories of concurrent writers with faults, 5
 mutants: $(READY) ## Break the library on purpose, in one place after the other, and print which invariant each breaks
 	$(BIN)/python tests/simulation/run.py --mutants
 
+mutation: $(READY) $(MUTATION_VENV)/.ready ## Change one operator or constant after another in spec, commit and what deletes, and count which changes the tests see
+	$(MUTATION_VENV)/bin/python tests/mutation/run.py --sample 100 --workers $(WORKERS)
+
+$(MUTATION_VENV)/.ready: .ci/requirements-mutation.lock | $(UV_READY)
+	$(UV) venv --clear --python $(PYTHON) $(MUTATION_VENV)
+	$(UV) pip install --python $(MUTATION_VENV) --require-hashes -r $<
+	@touch $@
+
 kills: $(READY) java-env ## Kill fifty compactions with -9 at random moments and check the table after each, ten minutes
 	$(BIN)/python -m pytest tests/interop/test_killed_often.py --cases 2.5
 
@@ -153,6 +162,7 @@ lock: $(UV_READY) ## Resolve the development dependencies anew into .ci/*.lock
 	$(COMPILE) --extra spark --extra dev pyproject.toml -o .ci/requirements.lock
 	printf '%s\n' 'apache-airflow>=3,<4' apache-airflow-providers-apache-spark | $(COMPILE) - -o .ci/requirements-airflow.lock
 	echo 'pyspark>=4.1,<4.2' | $(COMPILE) - -o .ci/requirements-java.lock
+	echo 'cosmic-ray>=8.7,<9' | $(COMPILE) - -o .ci/requirements-mutation.lock
 	echo 'uv>=0.9,<1' | $(COMPILE) - -o .ci/requirements-uv.lock
 
 dist: $(READY) ## Build the wheel, and the zip for `spark-submit --py-files`, in dist/
@@ -161,4 +171,4 @@ dist: $(READY) ## Build the wheel, and the zip for `spark-submit --py-files`, in
 	$(BIN)/python .ci/zip_package.py $(DIST)/icekeep.zip
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) .venv-spark-* $(JAVA_JARS) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info
+	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) $(MUTATION_VENV) .venv-spark-* $(JAVA_JARS) .bench build dist warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info
