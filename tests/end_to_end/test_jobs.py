@@ -44,13 +44,6 @@ def test_a_dry_run_prints_the_plan_and_changes_nothing(operator: Operator) -> No
     assert operator.lake.files_on_disk() == files
 
 
-@pytest.mark.nightly
-def test_a_second_run_has_nothing_to_do_and_succeeds(operator: Operator) -> None:
-    operator.lake.filled(commits=1, files=2)
-    done = operator.run("compact", "--output", "json")
-    assert (done.status, done.json["result"]["rewritten_data_files_count"]) == (0, 0)
-
-
 @pytest.mark.parametrize(
     ("job", "arguments", "complaint"),
     [

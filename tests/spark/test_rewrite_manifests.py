@@ -3,12 +3,10 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 import fastavro
-import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
-from icekeep.errors import NotFoundError, UsageError
 from icekeep.events import Event, Warned
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.manifests.job import plan_rewrite_manifests, rewrite_manifests
@@ -16,7 +14,7 @@ from icekeep.planning.entries.read import Reading, ReadingPlace, entries
 from icekeep.planning.manifests.reader import ManifestDecoder
 from icekeep.planning.scan.plan import open_scan
 from icekeep.tables.append import append
-from icekeep.tables.refs import create_branch, create_tag
+from icekeep.tables.refs import create_branch
 from kit.lake import EVENTS, Lake, events, multiset
 
 
@@ -39,13 +37,6 @@ def test_many_manifests_become_one_and_every_entry_stays_as_it_was(any_lake: Lak
     assert len(manifests(any_lake)) == 1
     assert live_entries(any_lake) == entries
     assert any_lake.rows() == rows
-
-
-def test_a_second_run_does_nothing(lake: Lake, spark_session: SparkSession) -> None:
-    rewrite_manifests(lake.filled(), spark_session)
-    before = lake.load().metadata_location
-    assert rewrite_manifests(lake.load(), spark_session).rewritten_manifests_count == 0
-    assert lake.load().metadata_location == before
 
 
 def test_manifests_are_clustered_by_partition_and_cut_at_the_target_size(
@@ -101,11 +92,6 @@ def test_a_concurrent_compaction_is_followed(lake: Lake, spark_session: SparkSes
     assert {path.name for path in left} <= {path.rpartition("/")[2] for path in listed}
 
 
-def test_an_unknown_spec_is_refused(lake: Lake, spark_session: SparkSession) -> None:
-    with pytest.raises(NotFoundError, match="no partition spec 7"):
-        rewrite_manifests(lake.filled(commits=1), spark_session, spec_id=7)
-
-
 def test_a_branch_s_manifests_become_one_and_main_stays_as_it_was(any_lake: Lake, spark_session: SparkSession) -> None:
     table = create_branch(any_lake.filled(), "audit")
     for number in range(4):
@@ -126,14 +112,6 @@ def test_a_branch_s_manifests_become_one_and_main_stays_as_it_was(any_lake: Lake
     foreign = any_lake.foreign()
     assert len(foreign.snapshot_by_id(new.snapshot_id).manifests(foreign.io)) == 1
     assert multiset(foreign.scan(snapshot_id=new.snapshot_id).to_arrow()) == rows
-
-
-def test_only_a_branch_that_is_there_is_rewritten(lake: Lake, spark_session: SparkSession) -> None:
-    table = create_tag(lake.filled(commits=1), "v1")
-    with pytest.raises(NotFoundError, match="no branch 'audit'; there is 'main'"):
-        rewrite_manifests(table, spark_session, branch="audit")
-    with pytest.raises(UsageError, match="'v1' is a tag; only a branch can be committed to"):
-        rewrite_manifests(table, spark_session, branch="v1")
 
 
 def test_manifests_that_pyiceberg_wrote_are_rewritten(lake: Lake, spark_session: SparkSession) -> None:

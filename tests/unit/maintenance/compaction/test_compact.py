@@ -8,11 +8,11 @@ import pytest
 
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
-from icekeep.errors import JobFailedError, NotFoundError, OptionError, UsageError
+from icekeep.errors import JobFailedError
 from icekeep.events import Event, Warned
 from icekeep.maintenance.compaction.job import compact, plan_compaction
 from icekeep.tables.append import append
-from icekeep.tables.refs import create_branch, create_tag
+from icekeep.tables.refs import create_branch
 from kit.lake import EVENTS, SCHEMA, Lake, events, multiset
 from kit.no_spark import no_spark
 
@@ -29,14 +29,6 @@ def test_small_files_become_one_a_partition_and_no_row_changes(any_lake: Lake) -
     assert any_lake.rows() == before
     assert len(live_files(any_lake)) == 3
     assert result.added_bytes_count == any_lake.foreign().inspect.files()["file_size_in_bytes"].to_pandas().sum()
-
-
-def test_a_second_run_does_nothing(lake: Lake) -> None:
-    compact(lake.filled(), no_spark)
-    before = lake.load().metadata_location
-    result = compact(lake.load(), no_spark)
-    assert result.rewritten_data_files_count == 0
-    assert lake.load().metadata_location == before
 
 
 def test_the_new_snapshot_replaces_and_keeps_the_totals(lake: Lake) -> None:
@@ -125,16 +117,6 @@ def test_a_branch_is_compacted_and_main_stays_as_it_was(any_lake: Lake) -> None:
     assert {e.sequence_number for e in manifest.fetch_manifest_entry(foreign.io)} == {head.sequence_number}
 
 
-def test_only_a_branch_that_is_there_is_compacted(lake: Lake) -> None:
-    table = create_tag(create_branch(lake.filled(commits=1), "audit"), "v1")
-    files = lake.files_on_disk()
-    with pytest.raises(NotFoundError, match="no branch 'audits'; there is 'audit', 'main'"):
-        compact(table, no_spark, branch="audits")
-    with pytest.raises(UsageError, match="'v1' is a tag; only a branch can be committed to"):
-        compact(table, no_spark, branch="v1")
-    assert lake.files_on_disk() == files
-
-
 def branch_rows(lake: Lake, branch: str) -> object:
     """The rows of a branch as PyIceberg reads them."""
     table = lake.foreign()
@@ -143,14 +125,6 @@ def branch_rows(lake: Lake, branch: str) -> object:
 
 def new_manifests(table: Any, snapshot_id: int) -> list[Any]:
     return [m for m in table.snapshot_by_id(snapshot_id).manifests(table.io) if m.added_snapshot_id == snapshot_id]
-
-
-def test_a_plan_changes_nothing(lake: Lake) -> None:
-    table = lake.filled()
-    files = lake.files_on_disk()
-    plan = plan_compaction(table, no_spark)
-    assert (plan.rewritten_data_files_count, plan.added_data_files_count) == (18, 3)
-    assert lake.files_on_disk() == files
 
 
 def test_a_failed_rewrite_leaves_the_table_as_it_was_and_none_of_its_files(lake: Lake) -> None:
@@ -259,21 +233,6 @@ def test_files_of_an_older_partition_spec_are_moved_into_the_current_one(lake: L
     assert len(kinds) == 6
     assert all(partition == lower for partition, lower in kinds)
     assert compact(lake.load(), no_spark).rewritten_data_files_count == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"min-input-file": "3"}, "did you mean .min-input-files"),
-        ({"min-input-files": "0"}, "min-input-files"),
-        ({"rewrite-all": "perhaps"}, "rewrite-all"),
-        ({"target-file-size-bytes": "100", "min-file-size-bytes": "100"}, "min-file-size-bytes"),
-        ({"rewrite-job-order": "random"}, "rewrite-job-order"),
-    ],
-)
-def test_a_wrong_option_is_refused(lake: Lake, options: dict[str, str], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        compact(lake.filled(commits=1), no_spark, options=options)
 
 
 def test_properties_of_the_table_are_honoured(lake: Lake) -> None:

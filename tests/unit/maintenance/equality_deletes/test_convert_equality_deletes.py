@@ -11,7 +11,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.retry import commit
-from icekeep.errors import NotFoundError, OptionError, UsageError
+from icekeep.errors import OptionError, UsageError
 from icekeep.maintenance.equality_deletes.job import (
     ConvertEqualityDeletesPlan,
     ConvertEqualityDeletesResult,
@@ -22,7 +22,7 @@ from icekeep.spec.evolution.partition_evolution import AddPartitionField
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.tables.create import create_table
-from icekeep.tables.refs import create_branch, create_tag
+from icekeep.tables.refs import create_branch
 from icekeep.tables.update_spec import update_spec
 from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.cases import chosen_of
@@ -235,19 +235,9 @@ def test_a_branch_is_converted_and_no_other(lake: Lake) -> None:
 
 
 def test_wrong_arguments_are_refused(lake: Lake) -> None:
-    table = gone(create_tag(made(lake), "tagged"), 1)
+    table = gone(made(lake), 1)
     with pytest.raises(OptionError, match="delete-granularity"):
         convert_equality_deletes(table, no_spark, options={"delete-granularity": "row"})
-    with pytest.raises(NotFoundError):
-        convert_equality_deletes(table, no_spark, branch="nowhere")
-    with pytest.raises(UsageError):
-        convert_equality_deletes(table, no_spark, branch="tagged")
     wrong = commit(table, ChangeProperties(updates={"write.delete.granularity": "row"})).table
     with pytest.raises(UsageError, match=r"write\.delete\.granularity"):
         plan_convert_equality_deletes(wrong, no_spark)
-
-
-def test_a_table_without_deletes_is_left_alone(lake: Lake) -> None:
-    empty = create_table(lake.catalog, ("db", "empty"), SCHEMA, format_version=1)
-    check_second_run(empty)
-    check_second_run(added(empty, [1]))

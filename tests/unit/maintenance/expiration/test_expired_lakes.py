@@ -69,22 +69,6 @@ def test_appended_data_is_never_garbage(lake: Lake) -> None:
     assert lake.rows() == rows
 
 
-def test_the_dry_run_says_exactly_what_goes(lake: Lake) -> None:
-    table = compacted(lake)
-    files = lake.files_on_disk()
-    plan = plan_expire_snapshots(table, older_than=now_ms(), retain_last=1)
-    assert lake.files_on_disk() == files
-    expire_snapshots(table, older_than=now_ms(), retain_last=1)
-    gone = {p for p in files if p not in lake.files_on_disk()}
-    assert {Path(urlparse(location).path) for location in plan.files} == gone
-    assert plan.deleted_files_count == len(gone) == 37
-    assert {f.kind.value: f.files_count for f in plan.files_by_kind} == {
-        "data file": 18,
-        "manifest": 12,
-        "manifest list": 7,
-    }
-
-
 def test_a_tag_and_a_branch_keep_their_files(lake: Lake) -> None:
     table = lake.filled()
     third = table.metadata.snapshots[2].snapshot_id

@@ -15,10 +15,8 @@ from icekeep.errors import (
 )
 from icekeep.maintenance.manifests.job import plan_rewrite_manifests, rewrite_manifests
 from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
-from icekeep.tables.refs import create_tag
 from icekeep.tables.update_spec import update_spec
 from kit.no_spark import no_spark
-from kit.rewritten_manifests import our_live_entries
 from kit.small_manifests import (
     BY_KIND_AND_SCORE,
     check_same,
@@ -38,8 +36,6 @@ from kit.tables import (
     manifests_of,
     memory_table,
     raw,
-    raw_list,
-    set_ref,
     stored,
 )
 
@@ -81,10 +77,7 @@ def test_only_the_default_spec_is_rewritten_unless_told_otherwise(version: int) 
         ({"where": "nonsense < 3"}, ExpressionError, "no column 'nonsense'"),
         ({"where": "manifest_length <"}, ExpressionError, "end"),
         ({"where": "manifest_length < 'x'"}, ExpressionError, "'x'"),
-        ({"options": {"drop-dangling": "true"}}, OptionError, "drop-dangling"),
         ({"options": {"drop-dangling-deletes": "maybe"}}, OptionError, "maybe"),
-        ({"branch": "audit"}, NotFoundError, "'audit'"),
-        ({"branch": "v1"}, UsageError, "'v1' is a tag"),
     ],
 )
 def test_what_is_asked_wrongly_is_said_in_one_line_and_nothing_is_done(
@@ -94,7 +87,6 @@ def test_what_is_asked_wrongly_is_said_in_one_line_and_nothing_is_done(
     table = memory_table(spec=BY_KIND_AND_SCORE)
     for number in range(3):
         table = add(table, data_file(str(number), partition=("a", float(number))))
-    table = create_tag(table, "v1")
     files = stored(table.catalog)
     for ask in (rewrite_manifests, plan_rewrite_manifests):
         with pytest.raises(kind, match=said) as raised:
@@ -176,22 +168,6 @@ def test_caching_is_accepted_and_changes_nothing(use_caching: bool) -> None:
     result = rewrite(table, use_caching=use_caching)
     assert counts(result) == (2, 1)
     check_same(table, result, 1)
-
-
-def test_a_branch_is_rewritten_and_main_stays() -> None:
-    table = kinds(2)
-    main = table.metadata.current_snapshot_id
-    table = set_ref(table, "audit", main, "branch")
-    for number in range(2):
-        table = add(table, data_file(f"x{number}", partition=("a",)), branch="audit")
-    head = table.metadata.head("audit").snapshot_id
-    assert counts(rewrite(table, branch="audit")) == (4, 1)
-    after = reload(table)
-    assert after.metadata.current_snapshot_id == main
-    new = after.metadata.head("audit")
-    assert (new.parent_snapshot_id, new.operation) == (head, "replace")
-    assert our_live_entries(after, new.snapshot_id) == our_live_entries(table, head)
-    assert len(raw_list(after, "audit")) == 1
 
 
 @pytest.mark.parametrize("drops", [True, False])

@@ -71,16 +71,6 @@ def test_new_files_of_a_run_that_is_alive_stay_whatever_their_age(world):
     assert set(world.run(options={"max-orphan-ratio": 0.5}).orphan_file_locations) == new
 
 
-def test_a_dry_run_tells_what_would_go_and_changes_nothing(world):
-    """testDryRun."""
-    stray = world.put("data/x.parquet")
-    before = dict(world.memory.files)
-    plan = world.plan()
-    assert (plan.orphan_file_locations, plan.orphan_bytes_count) == ((stray,), 5)
-    assert plan.hash
-    assert world.memory.files == before
-
-
 def test_strays_go_to_the_trash_for_as_many_days_as_are_asked_for(world):
     """PEERS 6: trash, not delete."""
     stray = world.put("data/x.parquet", b"precious")
@@ -784,7 +774,6 @@ def test_arguments_are_checked_before_anything_is_listed(world):
     for arguments in (
         {"max_concurrent_deletes": 0},
         {"prefix_mismatch_mode": "none"},
-        {"options": {"no-such-option": 1}},
         {"trash": -1},
         {"options": {"grace": "soon"}},
         {"options": {"ignore-metadata-of": "db.events"}},

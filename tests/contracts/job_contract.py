@@ -1,0 +1,261 @@
+"""What every maintenance job must do; the test of a job inherits it, names the job and fills a table with work for it.
+
+All of it is in memory and without Spark, on real data files of a few rows. A world with work in it is made once for each
+job and format version and copied for each test.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from itertools import cycle
+from pathlib import Path
+from typing import Any, ClassVar, get_args, get_origin
+
+import msgspec
+import pytest
+
+from icekeep.errors import IcekeepError, NotFoundError, OptionError, UsageError
+from icekeep.operations.arguments import parse_command
+from icekeep.operations.jobs import resolve
+from icekeep.operations.output import format_json, plain_values
+from icekeep.settings import BRANCH, Job
+from icekeep.spec.units import DAY_MS
+from icekeep.tables.refs import create_branch, create_tag
+from kit.cases import some_of
+from kit.job_world import Fault, Killed, World
+from kit.no_spark import no_spark
+
+KEYS = Path(__file__).with_name("json_keys.txt")
+UNITS = {"count", "bytes", "ms", "id", "ids", "opened"}
+KINDS = dict.fromkeys(("read", "open", "head", "list", "list_share", "shares", "child_names", "load"), "read")
+KINDS |= {"write": "write", "create": "write", "delete_many": "delete", "capabilities": "read"}
+LATER = {"elapsed_ms", "cpu_ms", "planning_time_after_ms", "overlap_depth_after"}
+"""Figures that a plan can only estimate."""
+
+
+class JobContract:
+    """Attributes:
+
+    job: what the job's package says of it.
+    versions: of the table format in which `fill` gives it something to do.
+    told: the arguments that it is run and planned with.
+    foretold: figures that plan and result have under one name, and that are not zero.
+    removes: in which part of its plan the files are that it deletes, if it deletes any.
+    """
+
+    job: ClassVar[Job]
+    versions: ClassVar[tuple[int, ...]] = (1, 2, 3)
+    told: ClassVar[Mapping[str, Any]] = {}
+    foretold: ClassVar[tuple[str, ...]] = ()
+    removes: ClassVar[str] = ""
+
+    @staticmethod
+    def fill(version: int) -> World:
+        """A world in which the job finds something to do."""
+        raise NotImplementedError
+
+    @classmethod
+    def run(cls, world: World, **more: Any) -> Any:
+        """Run the job on the table as it is now."""
+        return resolve(cls.job.run)(world.table, no_spark, **{**cls.told, **more})
+
+    @classmethod
+    def plan(cls, world: World, **more: Any) -> Any:
+        """What `--dry-run` calls: of a job that changes nothing, the job."""
+        return resolve(cls.job.plan or cls.job.run)(world.table, no_spark, **{**cls.told, **more})
+
+    @classmethod
+    def is_finished(cls, world: World) -> bool:
+        """Whether a run finds nothing to do."""
+        before = world.state()
+        cls.run(world)
+        return world.state() == before
+
+    @classmethod
+    def run_again(cls, world: World) -> None:
+        """The next run, the day after one that did not come to its end."""
+        world.runtime.pass_ms(2 * DAY_MS)
+        cls.run(world)
+
+    @pytest.fixture(params=[1, 2, 3])
+    def version(self, request: pytest.FixtureRequest) -> int:
+        return request.param
+
+    @pytest.fixture
+    def ran(self, version: int) -> "Ran":
+        return once_run(type(self), version)
+
+    def test_it_does_its_work_and_no_row_changes(self, ran: "Ran", version: int) -> None:
+        assert (ran.after.state() != ran.before.state()) == (version in self.versions)
+        assert_same_rows(ran.after, rows_before(type(self), version))
+
+    def test_files_go_only_where_the_plan_names_them_and_what_was_replaced_stays(self, ran: "Ran") -> None:
+        assert lost(ran.before, ran.after) == ({*getattr(ran.plan, self.removes)} if self.removes else set())
+
+    def test_a_second_run_does_nothing(self, ran: "Ran") -> None:
+        assert self.is_finished(ran.after.copy())
+
+    def test_a_plan_writes_nothing(self, ran: "Ran") -> None:
+        assert ran.planned.state() == ran.before.state()
+
+    def test_the_figures_of_a_plan_are_those_of_the_run(self, ran: "Ran", version: int) -> None:
+        planned, done = figures_of(ran.plan), figures_of(ran.result)
+        both = planned.keys() & done.keys() - LATER
+        assert {name: planned[name] for name in both} == {name: done[name] for name in both}
+        assert [bool(planned[name]) for name in self.foretold] == [version in self.versions] * len(self.foretold)
+        assert both >= {*self.foretold}
+
+    def test_what_it_prints_round_trips_under_known_keys(self, ran: "Ran") -> None:
+        known = KEYS.read_text().splitlines()
+        for document in (ran.plan, ran.result):
+            text = format_json(plain_values(document))
+            assert msgspec.json.decode(text, type=type(document)) == document
+            assert [line for line in keys_of(type(document)) if line not in known] == [], f"not so in {KEYS.name}"
+
+    def test_a_branch_is_worked_on_alone_or_refused_in_one_line(self) -> None:
+        if BRANCH not in self.job.settings:
+            with pytest.raises(UsageError, match="unrecognized arguments: --branch audit") as raised:
+                parse_command([self.job.name, "--table", "db.events", "--branch", "audit"], None, 0, "1")
+            assert_one_line(raised.value)
+            return
+        world = self._filled()
+        create_tag(create_branch(world.table, "audit"), "v1")
+        before, main, rows = world.state(), world.table.metadata.head("main"), world.rows()
+        for branch, error in (("audits", NotFoundError), ("v1", UsageError)):
+            for ask in (self.run, self.plan):
+                with pytest.raises(error, match=f"'{branch}'") as raised:
+                    ask(world, branch=branch)
+                assert_one_line(raised.value)
+        assert world.state() == before
+        self.run(world, branch="audit")
+        metadata = world.table.metadata
+        assert metadata.head("main") == main
+        assert metadata.head("audit") != main
+        assert world.rows() == world.rows("audit") == rows
+
+    def test_an_unknown_option_is_refused_in_one_line(self) -> None:
+        world = self._filled()
+        before = world.state()
+        for ask in (self.run, self.plan) if self.job.options else ():
+            with pytest.raises(OptionError, match="no-such") as raised:
+                ask(world, options={**self.told.get("options", {}), "no-such": "1"})
+            assert_one_line(raised.value)
+        assert world.state() == before
+
+    def test_what_fails_in_the_middle_is_told_costs_no_row_and_is_finished_by_the_next_run(self) -> None:
+        counted = self._filled()
+        with Fault(counted) as clean:
+            self.run(counted)
+        # Each swap is a kind of its own: whether it landed is what a lost answer leaves in doubt.
+        kinds = [KINDS.get(operation) or (operation, n) for n, (operation, _) in enumerate(clean.calls)]
+        places = some_of(range(len(kinds)), least=4, kind=kinds.__getitem__)
+        turns = cycle(Fault.WAYS)
+        for place in places:
+            some = [next(turns)] if kinds[place] in KINDS.values() else ["lost"]
+            for way in Fault.WAYS if len(places) == len(kinds) else some:
+                self._fail_at(place, way)
+
+    def _fail_at(self, place: int, way: str) -> None:
+        before, world, result = self._filled(), self._filled(), None
+        with Fault(world, place, way) as fault, suppress(IcekeepError, Killed):
+            result = self.run(world)
+        told = f"{way}: {fault.calls[place]}, call {place} of {len(fault.calls)}"
+        rows = rows_before(type(self), max(self.versions, default=3))
+        # What still points to the same metadata, and has all files, has the same rows.
+        assert_same_rows(world, rows if world.pointer() != before.pointer() else None, told)
+        assert self.removes or not lost(before, world), told
+        if result is not None and getattr(result, "status", "done") == "done":
+            assert self.is_finished(world), told
+            return
+        self.run_again(world)
+        assert_same_rows(world, rows, told)
+        assert self.is_finished(world), told
+
+    def _filled(self) -> World:
+        return filled(type(self), max(self.versions, default=3)).copy()
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A job that was planned and then run once; the worlds are as they were at each time."""
+
+    before: World
+    plan: Any
+    planned: World
+    result: Any
+    after: World
+
+
+@cache
+def filled(contract: type[JobContract], version: int) -> World:
+    """Made once; tests take copies."""
+    return contract.fill(version)
+
+
+@cache
+def rows_before(contract: type[JobContract], version: int) -> Counter[str]:
+    """What a scan of the filled table gives."""
+    return filled(contract, version).rows()
+
+
+@cache
+def once_run(contract: type[JobContract], version: int) -> Ran:
+    """Run once for all tests that only look at what came of it."""
+    before = filled(contract, version)
+    plan = contract.plan(planned := before.copy())
+    result = contract.run(after := before.copy())
+    return Ran(before, plan, planned, result, after)
+
+
+def lost(before: World, after: World) -> set[str]:
+    """Files that are not there any more, or not as they were."""
+    files, left = before.state()[0], after.state()[0]
+    return {location for location in files if left.get(location) != files[location]}
+
+
+def assert_same_rows(world: World, rows: Counter[str] | None, told: str = "") -> None:
+    """A table that is there has every file that its snapshots lead to and, where they are given, these rows."""
+    if world.pointer() is not None:
+        assert world.lost_files() == set(), told
+        assert rows is None or world.rows() == rows, told
+
+
+def assert_one_line(error: BaseException) -> None:
+    """As every error of ours is shown."""
+    message = str(error)
+    assert message
+    assert "\n" not in message
+    assert not message.endswith(".")
+
+
+def figures_of(document: Any) -> dict[str, Any]:
+    """What is counted or measured in it, at its top."""
+    return {
+        name: value
+        for name, value in msgspec.structs.asdict(document).items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+def keys_of(document: type) -> Iterator[str]:
+    """A line with its name and its JSON keys, and one for each kind of document in it; the name of a number says its unit."""
+    fields = msgspec.structs.fields(document)
+    yield f"{document.__name__}: {', '.join(field.encode_name for field in fields)}"
+    for field in fields:
+        parts = [*_parts(field.type)]
+        assert int not in parts or UNITS & {*field.name.split("_")}, (
+            f"{document.__name__}.{field.name} does not say its unit"
+        )
+        for part in parts:
+            if isinstance(part, type) and issubclass(part, msgspec.Struct):
+                yield from keys_of(part)
+
+
+def _parts(of: Any) -> Iterator[Any]:
+    """The types that an annotation is made of, but for what a mapping has as keys."""
+    if not (arguments := get_args(of)):
+        yield of
+    for argument in arguments[1:] if get_origin(of) in (dict, Mapping) else arguments:
+        yield from _parts(argument)

@@ -1,0 +1,160 @@
+"""A small real table in memory for the contracts of jobs: cheap to copy, and every call to store and catalog can be spoilt."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from typing import Any
+
+from icekeep.catalog.base import Identifier, SwapOutcome, Table, Unknown
+from icekeep.commit.manifests import StorageManifestReader
+from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError
+from icekeep.maintenance.deletion.neighbour_places import forget_places
+from icekeep.spec.requirements import Requirement
+from icekeep.spec.updates import Update
+from icekeep.tables.append import append
+from icekeep.tables.create import create_table
+from icekeep.tables.scan import read_table
+from kit.lake import SCHEMA, events, multiset
+from kit.memory_catalog import MemoryCatalog
+from kit.runtime import FakeRuntime
+from kit.storage import HookedStorage, MemoryStorage
+
+EVENTS = ("db", "events")
+ROWS_A_FILE = 5
+Call = tuple[str, str]
+
+
+class Killed(BaseException):
+    """The process is dead: whatever it still tries to do fails too."""
+
+
+class HookedCatalog(MemoryCatalog):
+    """Its calls go through the hooks of its storage, so that they are counted, and fail, as the store's do."""
+
+    def load(self, identifier: Identifier | str) -> Table:
+        return self._hooked("load", lambda: super(HookedCatalog, self).load(identifier))
+
+    def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
+        before = self._locations.get(table.identifier)
+        try:
+            return self._hooked("swap", lambda: super(HookedCatalog, self).swap(table, requirements, updates))
+        except UnavailableError as error:
+            # An error of a swap would prove that nothing landed.
+            if (now := self._locations.get(table.identifier, "")) == before:
+                raise
+            return Unknown(error.message, now)
+
+    def drop(self, identifier: Identifier, **meant: Any) -> str:
+        try:
+            return self._hooked("drop", lambda: super(HookedCatalog, self).drop(identifier, **meant))
+        except UnavailableError as error:
+            raise (error if identifier in self._locations else OutcomeUnknownError(error.message)) from None
+
+    def _hooked(self, operation: str, call: Callable[[], Any]) -> Any:
+        hooked: Any = self.storage
+        hooked.before(operation, "the catalog")
+        answer = call()
+        hooked.after(operation, "the catalog")
+        return answer
+
+
+class World:
+    """A catalog with one table; its clock moves only where a test says so, or the job sleeps."""
+
+    def __init__(self, format_version: int, **properties: str) -> None:
+        self.runtime = FakeRuntime()
+        self.memory = MemoryStorage(self.runtime)
+        self.storage = HookedStorage(self.memory)
+        self.catalog = HookedCatalog(self.storage, self.runtime)
+        self.catalog.create_namespace(EVENTS[:-1])
+        named = {name.replace("__", ".").replace("_", "-"): value for name, value in properties.items()}
+        create_table(self.catalog, EVENTS, SCHEMA, partition_by=(), format_version=format_version, properties=named)
+
+    @property
+    def table(self) -> Table:
+        """The table as it is now."""
+        return self.catalog.load(EVENTS)
+
+    def append(self, *numbers: int, branch: str = "main") -> Table:
+        """A commit with a file for each number, whose rows no other number has."""
+        table = append(self.table, [events(number, ROWS_A_FILE) for number in numbers], branch=branch)
+        self.runtime.pass_ms(1000)
+        return table
+
+    def copy(self) -> "World":
+        """Another world of the same state, which knows nothing of this one."""
+        forget_places()
+        return deepcopy(self)
+
+    def state(self) -> tuple[dict[str, bytes], str | None]:
+        """All files and what the catalog points to: equal where nothing has changed."""
+        return {location: data for location, (data, _) in self.memory.files.items()}, self.pointer()
+
+    def pointer(self) -> str | None:
+        """The location of the table's metadata; `None` for a table that was dropped."""
+        try:
+            return self.catalog.find(EVENTS).metadata_location
+        except NotFoundError:
+            return None
+
+    def rows(self, ref: str = "main") -> Counter[str]:
+        """What a scan gives."""
+        return multiset(read_table(self.table, ref=ref))
+
+    def lost_files(self) -> set[str]:
+        """Files that some snapshot of the table leads to, and that are not there."""
+        table = self.table
+        return {location for location in reached_files(table) if location not in self.memory.files}
+
+
+def reached_files(table: Table) -> Iterator[str]:
+    """Every file that a snapshot leads to."""
+    reader = StorageManifestReader(table.storage)
+    seen: set[str] = set()
+    for snapshot in table.metadata.snapshots:
+        yield snapshot.manifest_list or ""
+        for manifest in reader.manifests(snapshot):
+            yield manifest.manifest_path
+            if manifest.manifest_path not in seen:
+                yield from (e.data_file.file_path for e in reader.entries(manifest, table.metadata) if e.is_live)
+            seen.add(manifest.manifest_path)
+
+
+class Fault:
+    """Spoils a run at its n-th call of storage or catalog, once `armed`; without a number it only counts.
+
+    Ways: `killed` before the call, after which no call gets through; `lost`, where the call is done and its answer does not
+    arrive; `away`, where neither this call nor any later one gets through.
+    """
+
+    WAYS = ("killed", "lost", "away")
+
+    def __init__(self, world: World, number: int | None = None, way: str = "killed") -> None:
+        self.calls: list[Call] = []
+        self._number, self._way = number, way
+        self._world = world
+        self._lost: Call | None = None
+
+    def __enter__(self) -> "Fault":
+        self._world.storage.before, self._world.storage.after = self._before, self._after
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._world.storage.before = self._world.storage.after = lambda operation, location: None
+
+    def _before(self, operation: str, location: str) -> None:
+        self.calls.append((operation, location))
+        if self._number is None or len(self.calls) <= self._number:
+            return
+        if self._way == "killed":
+            raise Killed
+        if self._way == "away":
+            raise UnavailableError(f"{location}: out of reach")
+        if len(self.calls) == self._number + 1:
+            self._lost = (operation, location)
+
+    def _after(self, operation: str, location: str) -> None:
+        # A swap makes calls of its own before its answer.
+        if self._lost == (operation, location):
+            self._lost = None
+            raise UnavailableError(f"{location}: no answer")

@@ -1,0 +1,52 @@
+"""What every job must do, of `rewrite_position_deletes`, with and without the conversion of equality deletes."""
+
+import pytest
+
+from contracts.job_contract import JobContract
+from icekeep.maintenance.position_deletes import JOB
+from icekeep.tables.upgrade_format_version import upgrade_format_version
+from kit.job_world import World
+from kit.lake import events
+from kit.written_deletes import data_files, delete_equal, delete_positions
+
+pytestmark = pytest.mark.slow
+
+
+def upgraded(world: World, version: int) -> World:
+    """Deletes of version 2 in a table of `version`."""
+    if version > 2:
+        upgrade_format_version(world.table, version)
+    return world
+
+
+class TestRewritePositionDeletes(JobContract):
+    job = JOB
+    versions = (2, 3)
+    foretold = ("rewritten_delete_files_count", "rewritten_bytes_count")
+
+    @staticmethod
+    def fill(version: int) -> World:
+        world = World(min(version, 2), write__delete__granularity="partition")
+        table = world.append(1, 2)
+        if version > 1:
+            paths = [file.file_path for file in data_files(table)]
+            for number in range(4):
+                table = delete_positions(table, [(path, number) for path in paths])
+            for path in paths:
+                table = delete_positions(table, [(path, 2)])
+        return upgraded(world, version)
+
+
+class TestConvertEqualityDeletes(JobContract):
+    job = JOB
+    versions = (2, 3)
+    told = {"convert_equality_deletes": True}
+
+    @staticmethod
+    def fill(version: int) -> World:
+        world = World(min(version, 2))
+        table = world.append(1, 2)
+        if version > 1:
+            for number in (1, 2):
+                table = delete_equal(table, events(number, 1).select(["id"]), ["id"])
+        return upgraded(world, version)

@@ -1,0 +1,50 @@
+"""What every job must do, of `drop --purge`: there is no second run, but the purge of another table finishes this one."""
+
+import pytest
+
+from contracts.job_contract import JobContract
+from icekeep.maintenance.purge import JOB
+from icekeep.maintenance.purge.job import drop_table
+from icekeep.spec.units import DAY_MS
+from icekeep.tables.create import create_table
+from kit.job_world import EVENTS, World
+from kit.lake import SCHEMA
+from kit.no_spark import no_spark
+
+pytestmark = pytest.mark.slow
+
+
+class TestDrop(JobContract):
+    job = JOB
+    told = {"purge": True}
+    foretold = ("deleted_bytes_count",)
+    removes = "files"
+
+    @staticmethod
+    def fill(version: int) -> World:
+        world = World(version)
+        world.append(1)
+        world.append(2)
+        return world
+
+    @classmethod
+    def is_finished(cls, world: World) -> bool:
+        return world.pointer() is None and not files_of_the_table(world)
+
+    @classmethod
+    def run_again(cls, world: World) -> None:
+        world.runtime.pass_ms(2 * DAY_MS)
+        if world.pointer() is not None:
+            table = world.table
+        elif not [at for at in world.memory.files if at.endswith("/dropped.json")] and files_of_the_table(world):
+            # Killed between the catalog's answer and its being written down: nothing proves that the table is gone.
+            latest = max(at for at in files_of_the_table(world) if at.endswith(".metadata.json"))
+            table = world.catalog.register_table(EVENTS, latest)
+        else:
+            table = create_table(world.catalog, ("db", "other"), SCHEMA)
+        drop_table(table, no_spark, purge=True)
+
+
+def files_of_the_table(world: World) -> list[str]:
+    """What is left of it."""
+    return [at for at in world.memory.files if "/db/events/" in at]
