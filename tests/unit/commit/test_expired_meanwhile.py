@@ -71,16 +71,6 @@ def test_manifests_of_one_format_version_are_not_used_again_after_an_upgrade():
     assert {e.sequence_number for e in entries_of(after_it, "b", "c")} == {0}
 
 
-def test_rewritten_manifests_of_another_format_version_are_a_conflict():
-    table = add(add(memory_table(format_version=1), "a"), "b")
-    change = RewriteManifests(
-        replaced=tuple(manifests_of(table)), added=(staged_manifest(table, entries_of(table)),), format_version=1
-    )
-    swap(table, UpgradeFormatVersion(2))
-    with pytest.raises(ConflictError, match="has format version 2 now"):
-        commit(table, change, runtime=table.catalog.runtime)
-
-
 def test_rewritten_manifests_that_were_given_row_ids_meanwhile_are_a_conflict():
     table = swap(add(add(memory_table(), "a"), "b"), UpgradeFormatVersion(3))
     change = RewriteManifests(

@@ -6,7 +6,7 @@ from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.errors import ConflictError
 from icekeep.spec.partitioning import UNPARTITIONED
 from kit.changes import run
-from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
+from kit.memory_catalog import CONFLICTS, MemoryCatalog
 from kit.tables import (
     BY_KIND,
     EVENTS,
@@ -63,19 +63,6 @@ def test_a_spec_that_is_not_there_any_more_is_a_conflict_and_nothing_is_left(cat
     with pytest.raises(ConflictError, match="partition spec 7"):
         add(table, "a", data_file("b", spec_id=7))
     assert stored(catalog) == before
-
-
-def test_what_others_did_meanwhile_stays(catalog):
-    table = add(memory_table(catalog), "a", "b")
-
-    def compact():
-        removed = entries_of(table)
-        run(table, RewriteFiles(removed=removed, added=files("ab", records=20), schema_id=0))
-
-    catalog.follow(after(lambda: add(table, "theirs")), after(compact))
-    result = run(table, AppendFiles(files=files("mine")))
-    assert live(result.table) == {"ab": 1, "theirs": 1, "mine": 1}
-    assert len(catalog.swaps) == 6
 
 
 def test_manifests_without_live_files_are_not_carried_along(catalog):

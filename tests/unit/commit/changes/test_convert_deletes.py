@@ -180,12 +180,6 @@ def test_a_path_that_was_removed_and_added_again_is_another_file(table):
     refused(table, change, "/a', which equality deletes reach")
 
 
-def test_deletes_that_come_meanwhile_stay(table):
-    change = conversion(table, of_one("p", "a"))
-    meanwhile(table, lambda: add_deletes(table, equality_deletes("e2"), of_one("q", "a")))
-    assert live(run(table, change).table) == {"a": 1, "b": 1, "c": 1, "p": 1, "e2": 1, "q": 1}
-
-
 def test_positions_that_others_delete_are_no_concern_of_version_2(table):
     """The new deletes have every row that goes, so nothing rests on other deletes."""
     table = add_deletes(table, of_one("q", "a"))
@@ -212,12 +206,6 @@ def test_a_delete_that_reaches_nothing_goes_unless_something_came_that_it_reache
     assert live(run(gone, replace(change, branch="before")).table, "before") == {"b": 1}
     set_ref(gone, "main", table.metadata.current_snapshot_id, "branch")
     refused(gone, change, "/a', which equality deletes reach")
-
-
-def test_an_upgrade_meanwhile_is_a_conflict(table):
-    change = conversion(table, of_one("p", "a"))
-    meanwhile(table, lambda: swap(table, UpgradeFormatVersion(3)))
-    refused(table, change, "format version 3 now, it was read in version 2; plan again")
 
 
 @pytest.mark.parametrize("version", [2, 3])

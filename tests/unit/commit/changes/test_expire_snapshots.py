@@ -139,13 +139,6 @@ def test_ages_are_measured_against_one_moment_however_many_attempts_it_takes(cat
     assert ids(result.table) == ids(table)[1:]
 
 
-def test_two_runs_at_the_same_time_expire_everything_once(table):
-    table.catalog.follow(after(lambda: expire(table)))
-    result = expire(table)
-    assert result.changed is False
-    assert ids(result.table) == [ids(table)[3]]
-
-
 def test_references_go_with_their_snapshots_when_they_are_too_old(table):
     table = set_ref(table, "short", ids(table)[1], max_ref_age_ms=1)
     result = expire(table)

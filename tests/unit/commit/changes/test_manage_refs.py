@@ -14,7 +14,7 @@ from icekeep.commit.changes.manage_refs import (
 from icekeep.errors import ConflictError, NotFoundError, OptionError, UsageError
 from icekeep.spec.requirements import AssertRefSnapshotId
 from icekeep.spec.snapshots import SnapshotRef
-from icekeep.spec.updates import RemoveSnapshotRef, RemoveSnapshots
+from icekeep.spec.updates import RemoveSnapshotRef
 from kit.changes import Applying, run
 from kit.memory_catalog import CONFLICTS, LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after
 from kit.tables import EVENTS, add, live, memory_table, orphans, set_ref, stored, swap
@@ -139,12 +139,6 @@ def test_a_name_that_another_writer_takes_meanwhile_is_refused(catalog, table):
     with pytest.raises(UsageError, match="tag 'new' exists already"):
         run(table, CreateRef("new", tag(ids(table)[1])))
     assert at(catalog.load(EVENTS), "new") == ids(table)[0]
-
-
-def test_a_snapshot_that_expires_meanwhile_cannot_be_named(catalog, table):
-    catalog.follow(after(lambda: swap(table, RemoveSnapshots((ids(table)[0],)))))
-    with pytest.raises(NotFoundError, match="no snapshot"):
-        run(table, CreateRef("new", tag(ids(table)[0])))
 
 
 @pytest.mark.parametrize("kind", ["branch", "tag"])

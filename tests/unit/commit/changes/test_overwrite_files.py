@@ -108,17 +108,6 @@ def test_a_named_file_that_is_gone_is_a_conflict(table):
     assert live(table.catalog.load(EVENTS)) == {"a2": 1, "b": 1, "c": 1}
 
 
-@pytest.mark.parametrize("isolation", [None, SNAPSHOT, SERIALIZABLE])
-@pytest.mark.parametrize("kind", ["positions", "equality"])
-def test_rows_that_were_deleted_meanwhile_never_come_back(table, isolation, kind):
-    # PEERS 2: a rewrite that does not see deletes of others brings rows back.
-    of_a = position_deletes("d", "a", partition=("x",))
-    file = of_a if kind == "positions" else equality_deletes("d", partition=("x",))
-    named = ("a",) if kind == "positions" else ()
-    meanwhile(table, lambda: add_deletes(table, file, named=named))
-    refused(table, overwrite(table, removed=("a",), added=(x("n"),), isolation=isolation), "/d' now reaches .*/a'")
-
-
 def test_deletes_of_other_files_are_no_conflict_and_stay(table):
     meanwhile(table, lambda: add_deletes(table, position_deletes("d", "b", partition=("y",)), named=("b",)))
     done = run(table, overwrite(table, removed=("a",), added=(x("n"),), isolation=SNAPSHOT))

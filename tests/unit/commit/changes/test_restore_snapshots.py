@@ -12,7 +12,7 @@ from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.schema import Schema
 from icekeep.spec.updates import RemoveSnapshotRef
 from kit.changes import run
-from kit.memory_catalog import CONFLICTS, LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after
+from kit.memory_catalog import LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after
 from kit.tables import BY_KIND, BY_SCORE, EVENTS, add, data_file, live, memory_table, set_ref, swap
 
 ALL_BUT_HEADS = RetentionPolicy(older_than_ms=2**62, retain_last=1)
@@ -93,14 +93,6 @@ def test_what_was_restored_although_the_answer_was_lost_is_fine(table, catalog):
     gone = expire(table)
     catalog.follow(LANDS_BUT_SAYS_CONFLICT)
     assert restore(gone, table).table.metadata.snapshots_by_id == table.metadata.snapshots_by_id
-
-
-def test_others_may_append_meanwhile(table, catalog):
-    gone = expire(table)
-    catalog.follow(after(lambda: add(gone, "theirs")), CONFLICTS)
-    now = restore(gone, table).table
-    assert live(now) == {"b": 1, "c": 1, "theirs": 1}
-    assert now.metadata.snapshots_by_id.keys() >= {*ids(table)}
 
 
 @pytest.mark.parametrize("kind", ["tag", "branch"])

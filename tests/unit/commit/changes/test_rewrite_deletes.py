@@ -170,13 +170,6 @@ def test_a_data_file_that_was_added_anew_is_not_reached_by_deletes_that_became_n
     refused(table, change, "was added anew, and older deletes would come into force")
 
 
-def test_a_data_file_that_went_meanwhile_is_no_conflict_for_merged_deletes(table):
-    """What they hold for it is dangling, as it would have been."""
-    change = merge(table)
-    table.catalog.follow(after(lambda: without(table, "a")))
-    assert live(run(table, change).table) == {"b": 1, "m": 1}
-
-
 def test_new_deletes_and_data_of_others_are_no_conflict_and_stay(table):
     change = merge(table)
     table.catalog.follow(
@@ -244,12 +237,6 @@ def test_rows_are_kept_where_the_vector_that_stood_for_them_is_gone(newer):
     change = merge(table, added=(), named=named(a=NamedFile(has_vector=True)))
     table.catalog.follow(after(lambda: run(table, RowDelta(removed_deletes=entries_of(table, "w")))))
     refused(table, change, "has lost the deletion vector that stood for older deletes of its rows")
-
-
-def test_a_table_that_was_upgraded_meanwhile_is_a_conflict(table):
-    change = merge(table)
-    table.catalog.follow(after(lambda: swap(table, UpgradeFormatVersion(3))))
-    refused(table, change, "has format version 3 now, and was read with 2; plan again")
 
 
 def test_dangling_deletes_go_as_a_whole_while_they_reach_nothing(table):

@@ -5,11 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.summary import SummaryBuilder
-from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError, SafetyError
+from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry, Status
 from icekeep.spec.updates import RemovePartitionSpecs, RemoveSchemas
 from kit.changes import Applying, run
@@ -25,12 +23,10 @@ from kit.tables import (
     entries_of,
     files,
     live,
-    manifests_of,
     memory_table,
     orphans,
     raw_entries,
     raw_list,
-    staged_manifest,
     stored,
     swap,
 )
@@ -137,23 +133,6 @@ def test_an_append_between_plan_and_commit_stays_and_costs_no_second_rewrite():
     # One for the new file, one with the removed files marked, and one for each of the others' appends.
     assert len(written) == 4
     assert result.table.metadata.current_snapshot.summary["total-records"] == "40"
-
-
-def test_manifests_rewritten_by_others_meanwhile_are_read_anew_and_nothing_is_left_behind(table):
-    theirs = staged_manifest(table, entries_of(table))
-    change = RewriteManifests(replaced=tuple(manifests_of(table)), added=(theirs,))
-    table.catalog.follow(after(lambda: run(table, change)))
-    result = run(table, rewrite(table))
-    assert live(result.base) == {"a": 1, "b": 1, "c": 1}
-    assert live(result.table) == {"ab": 1, "c": 1}
-    assert orphans(table.catalog) == set()
-
-
-def test_a_file_that_others_removed_meanwhile_is_a_conflict(table):
-    table.catalog.follow(after(lambda: run(table, rewrite(table, ("b",), ("b2",)))))
-    error = refused(table, rewrite(table), match=r"data file 'memory.*/b' \(1 in all\) is no longer live.*plan again")
-    assert error.exit_status == 75
-    assert live(table.catalog.load(EVENTS)) == {"a": 1, "b2": 1, "c": 1}
 
 
 def test_the_conflict_counts_all_files_that_are_missing(table):
@@ -265,16 +244,6 @@ def test_a_schema_that_is_not_current_any_more_is_fine(table):
     assert done.metadata.current_snapshot.schema_id == 5
 
 
-def test_a_table_that_was_dropped_and_made_again_is_not_rewritten(table):
-    def make_again():
-        table.catalog.drop(EVENTS)
-        add(memory_table(table.catalog), "a", "b")
-
-    table.catalog.follow(after(make_again))
-    refused(table, rewrite(table), SafetyError, match="is another table now")
-    assert live(table.catalog.load(EVENTS)) == {"a": 1, "b": 1}
-
-
 def test_a_rewrite_that_would_make_rows_is_a_bug(table):
     change = RewriteFiles(removed=entries_of(table, "a"), added=files("a2", records=11), schema_id=0)
     refused(table, change, IcekeepBug, match="more rows than it removes")
@@ -339,8 +308,3 @@ def test_the_live_files_after_are_those_before_less_the_removed_plus_the_added(c
     done = run(table, rewrite(table, sorted(removed), ("new",))).table
     assert live(done) == dict.fromkeys([*(seen - removed), *theirs, "new"], 1)
     assert done.metadata.current_snapshot.summary["total-data-files"] == str(len(live(done)))
-
-
-def test_an_append_that_waits_for_a_rewrite_keeps_both(table):
-    table.catalog.follow(after(lambda: run(table, rewrite(table))))
-    assert live(run(table, AppendFiles(files=files("d"))).table) == {"ab": 1, "c": 1, "d": 1}

@@ -16,7 +16,6 @@ from icekeep.spec.applicability import applied_delete, reaching_deletes
 from icekeep.spec.definition_updates import AddPartitionSpec, AddSchema, SetCurrentSchema, UpgradeFormatVersion
 from icekeep.spec.manifests.structs import FileContent, ManifestContent
 from icekeep.spec.types import LONG, NestedField
-from icekeep.spec.updates import RemoveSnapshots
 from kit.changes import run
 from kit.deletes import AddDeleteFile
 from kit.memory_catalog import MemoryCatalog, after
@@ -162,15 +161,6 @@ def test_position_deletes_whose_bounds_leave_the_file_out_are_no_conflict(table)
     change = rewrite(table, ("a", "b"))
     meanwhile(table, lambda: add_deletes(table, position_deletes("p", "c"), named=("c",)))
     assert live(run(table, change).table) == {"new": 1, "c": 1, "p": 1}
-
-
-@pytest.mark.parametrize("at_start", [True, False])
-def test_positions_deleted_meanwhile_are_a_conflict(table, at_start):
-    """PEERS 2 and 3: deleted rows must not come back, nor their deletes be dropped as dangling."""
-    change = rewrite(table, at_start=at_start)
-    meanwhile(table, lambda: add_deletes(table, position_deletes("p", "a", "b"), named=("a", "b")))
-    refused(table, change, "/p' reaches data file .*/a', whose rewrite did not apply it")
-    assert live(table.catalog.load(EVENTS)) == {"a": 1, "b": 1, "c": 1, "p": 1}
 
 
 def test_a_vector_added_meanwhile_is_a_conflict(newer):
@@ -345,19 +335,6 @@ def test_a_rollback_under_our_feet_is_a_conflict(table):
     change = rewrite(deleted)
     meanwhile(deleted, lambda: set_ref(deleted, "main", table.metadata.current_snapshot_id, "branch"))
     refused(deleted, change, "/p' no longer reaches")
-
-
-def test_history_that_expired_is_no_hindrance(table):
-    deleted = add_deletes(table, position_deletes("p", "a"), named=("a",))
-    change = rewrite(deleted)
-
-    def append_and_expire():
-        later = add(add(deleted, "d"), "e")
-        gone = [s.snapshot_id for s in later.metadata.snapshots[:-2]]
-        swap(later, RemoveSnapshots(tuple(gone)))
-
-    meanwhile(deleted, append_and_expire)
-    assert set(live(run(deleted, change).table)) == {"new", "c", "d", "e", "p"}
 
 
 _ACTS = (

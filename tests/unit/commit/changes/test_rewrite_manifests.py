@@ -1,7 +1,6 @@
 import msgspec
 import pytest
 
-from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.manifests import StorageManifestReader
@@ -215,12 +214,6 @@ def test_nothing_to_replace_is_no_commit(table):
     swaps, before = len(table.catalog.swaps), stored(table.catalog)
     assert run(table, RewriteManifests(replaced=(), added=())).changed is False
     assert (len(table.catalog.swaps), stored(table.catalog)) == (swaps, before)
-
-
-def test_an_append_that_waits_for_a_rewrite_keeps_both(table):
-    change = rewrite(table)
-    table.catalog.follow(after(lambda: run(table, change)))
-    assert live(run(table, AppendFiles(files=files("d"))).table) == {"a": 1, "b": 1, "c": 1, "d": 1}
 
 
 def test_on_an_empty_table_no_manifest_is_there_any_more(catalog):

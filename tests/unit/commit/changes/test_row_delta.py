@@ -340,12 +340,6 @@ def test_appends_meanwhile_are_no_conflict_and_cost_no_second_manifest(table):
     assert orphans(table.catalog) == set()
 
 
-def test_two_writers_may_delete_positions_of_one_file(table):
-    mine = delta(table, position_deletes("p", "a"), named=("a",))
-    meanwhile(table, lambda: add_deletes(table, position_deletes("theirs", "a"), named=("a",)))
-    assert live(run(table, mine).table) == {"a": 1, "b": 1, "c": 1, "p": 1, "theirs": 1}
-
-
 def test_a_branch_is_changed_alone(table):
     branched = set_ref(table, "audit", table.metadata.current_snapshot_id, "branch")
     done = run(branched, delta(table, equality_deletes("e"), branch="audit")).table
