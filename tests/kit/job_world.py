@@ -61,23 +61,25 @@ class HookedCatalog(MemoryCatalog):
 class World:
     """A catalog with one table; its clock moves only where a test says so, or the job sleeps."""
 
-    def __init__(self, format_version: int, **properties: str) -> None:
+    def __init__(self, format_version: int, partition_by: Sequence[tuple[str, str]] = (), **properties: str) -> None:
         self.runtime = FakeRuntime()
         self.memory = MemoryStorage(self.runtime)
         self.storage = HookedStorage(self.memory)
         self.catalog = HookedCatalog(self.storage, self.runtime)
         self.catalog.create_namespace(EVENTS[:-1])
         named = {name.replace("__", ".").replace("_", "-"): value for name, value in properties.items()}
-        create_table(self.catalog, EVENTS, SCHEMA, partition_by=(), format_version=format_version, properties=named)
+        create_table(
+            self.catalog, EVENTS, SCHEMA, partition_by=partition_by, format_version=format_version, properties=named
+        )
 
     @property
     def table(self) -> Table:
         """The table as it is now."""
         return self.catalog.load(EVENTS)
 
-    def append(self, *numbers: int, branch: str = "main") -> Table:
+    def append(self, *numbers: int, month: int = 1, rows: int = ROWS_A_FILE) -> Table:
         """A commit with a file for each number, whose rows no other number has."""
-        table = append(self.table, [events(number, ROWS_A_FILE) for number in numbers], branch=branch)
+        table = append(self.table, [events(number, rows, month) for number in numbers])
         self.runtime.pass_ms(1000)
         return table
 

@@ -42,16 +42,6 @@ def test_the_new_snapshot_replaces_and_keeps_the_totals(lake: Lake) -> None:
     assert int(summary["total-files-size"]) == lake.foreign().inspect.files()["file_size_in_bytes"].to_pandas().sum()
 
 
-def test_new_files_keep_the_data_sequence_number_of_the_start(lake: Lake) -> None:
-    table = lake.filled()
-    start = table.metadata.current_snapshot
-    assert start is not None
-    compact(table, no_spark)
-    entries = [e for e in lake.foreign().inspect.entries().to_pylist() if e["status"] == 1]
-    assert {e["sequence_number"] for e in entries} == {start.sequence_number}
-    assert {e["file_sequence_number"] for e in entries} == {start.sequence_number + 1}
-
-
 def test_where_chooses_files_that_are_rewritten_whole(lake: Lake) -> None:
     table = lake.filled()
     before = lake.rows()

@@ -68,21 +68,6 @@ def with_deletes(lake: Lake, format_version: int = 2) -> Table:
     return delete_equal(table, events(8, rows=3, month=3).select(["id"]), ["id"], like=data_files(table)[-1])
 
 
-@pytest.mark.parametrize("format_version", [2, 3])
-@pytest.mark.parametrize("order", [None, "id DESC", "zorder(id, amount)"])
-def test_deletes_are_applied_and_every_other_row_stays(lake: Lake, format_version: int, order: str | None) -> None:
-    table = with_deletes(lake, format_version)
-    lineage = () if format_version == 2 else ("_row_id", "_last_updated_sequence_number")
-    before = rows(table, *lineage)
-    result = compact(table, no_spark, sort_order=order, options=ALL | {"remove-dangling-deletes": "true"})
-    after = lake.load()
-    assert (result.rewritten_data_files_count, result.added_data_files_count) == (9, 3)
-    assert (result.deleted_records_count, result.removed_delete_files_count) == (16, 3)
-    assert rows(after, *lineage) == before
-    summary = after.metadata.current_snapshot.summary
-    assert (summary["total-delete-files"], summary["total-records"]) == ("0", str(180 - 16))
-
-
 def test_a_file_is_a_candidate_for_the_share_of_its_rows_that_its_own_deletes_take(lake: Lake) -> None:
     table = with_deletes(lake, 3)
     small = {"target-file-size-bytes": "3000", "min-file-size-bytes": "0"}

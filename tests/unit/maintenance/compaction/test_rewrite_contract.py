@@ -1,0 +1,78 @@
+"""What every way of rewriting must keep, of the ways in which a compaction brings rows to new files."""
+
+from typing import Any, ClassVar
+
+import pytest
+
+from contracts.rewrite_contract import RewriteContract, plain, with_deletes
+from icekeep.catalog.base import Table
+from icekeep.maintenance.compaction.job import compact
+from icekeep.spec.evolution.partition_evolution import AddPartitionField
+from icekeep.tables.update_spec import update_spec
+from kit.job_world import World
+from kit.no_spark import no_spark
+
+pytestmark = pytest.mark.slow
+
+
+class Compaction(RewriteContract):
+    told: ClassVar[dict[str, Any]] = {}
+    options: ClassVar[dict[str, str]] = {}
+
+    @classmethod
+    def rewrite(cls, table: Table) -> Any:
+        options = {"rewrite-all": "true", "remove-dangling-deletes": "true", **cls.options}
+        return compact(table, no_spark, options=options, **cls.told)
+
+
+class TestBinpack(Compaction):
+    pass
+
+
+class TestSort(Compaction):
+    told: ClassVar[dict[str, Any]] = {"sort_order": "kind DESC NULLS LAST, id"}
+
+
+class TestZorder(Compaction):
+    told: ClassVar[dict[str, Any]] = {"sort_order": "zorder(id, amount)"}
+
+
+class TestHilbert(Compaction):
+    told: ClassVar[dict[str, Any]] = {"sort_order": "hilbert(id, amount)"}
+
+
+class TestRowGroupsCopied(Compaction):
+    """Byte for byte, which rows that are deleted forbid, and in version 3 row ids, which would have to be written."""
+
+    versions = (2,)
+    options: ClassVar[dict[str, str]] = {"stitch": "always"}
+
+    @staticmethod
+    def fill(version: int) -> World:
+        return plain(version)
+
+
+class TestPagesNeverCopied(Compaction):
+    options: ClassVar[dict[str, str]] = {"stitch": "never"}
+
+
+class TestMovedToAnotherSpec(Compaction):
+    """Only where it is asked for, since there are equality deletes."""
+
+    options: ClassVar[dict[str, str]] = {"output-spec-id": "1"}
+
+    @staticmethod
+    def fill(version: int) -> World:
+        world = with_deletes(version)
+        update_spec(world.table, [AddPartitionField("kind", "identity")])
+        return world
+
+
+class TestCutAtTheTargetSize(Compaction):
+    options: ClassVar[dict[str, str]] = {"target-file-size-bytes": "6000", "max-file-size-bytes": "9000"}
+    # A row group is written to its end.
+    max_bytes = 9_000 + 4_000
+
+    @staticmethod
+    def fill(version: int) -> World:
+        return plain(version, 1000, write__parquet__row_group_size_bytes="4000")
