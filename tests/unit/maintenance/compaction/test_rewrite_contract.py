@@ -1,16 +1,21 @@
 """What every way of rewriting must keep, of the ways in which a compaction brings rows to new files."""
 
+import hashlib
 from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
 
-from contracts.rewrite_contract import RewriteContract, plain, with_deletes
+from contracts.rewrite_contract import RewriteContract, Rewritten, plain, with_deletes
 from icekeep.catalog.base import Table
 from icekeep.maintenance.compaction.job import compact
 from icekeep.spec.evolution.partition_evolution import AddPartitionField
+from icekeep.tables.append import append
 from icekeep.tables.update_spec import update_spec
 from kit.job_world import World
+from kit.lake import SCHEMA, events
 from kit.no_spark import no_spark
+from kit.spliced import chunks_found_in
 
 pytestmark = pytest.mark.slow
 
@@ -50,6 +55,24 @@ class TestRowGroupsCopied(Compaction):
     @staticmethod
     def fill(version: int) -> World:
         return plain(version)
+
+
+class TestPagesCopied(Compaction):
+    """Those of a column that has no dictionary; deletes of rows forbid that, too."""
+
+    @staticmethod
+    def fill(version: int) -> World:
+        world = plain(version)
+        for number in range(10, 13):
+            rows = events(number, 1000)
+            texts = pa.array([hashlib.sha256(b"%d %d" % (number, n)).hexdigest() for n in range(len(rows))])
+            append(world.table, rows.set_column(1, SCHEMA.field("kind"), texts))
+        return world
+
+    def test_pages_are_copied(self, done: Rewritten) -> None:
+        pairs = [(old.data_file.file_path, new.data_file.file_path) for old in done.gone for new in done.new]
+        copied = [chunks_found_in(done.after.storage, old, new) for old, new in pairs]
+        assert {"kind"} in copied
 
 
 class TestPagesNeverCopied(Compaction):
