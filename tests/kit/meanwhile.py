@@ -207,13 +207,12 @@ def _row_delta(table: Table, isolation: Isolation | None = None) -> RowDelta:
 
 
 def _rewrite(table: Table, name: str) -> RewriteFiles:
-    deletes = frozenset(map(applied_delete, entries_of(table, "p", "q", "e")))
-    of_b = frozenset(map(applied_delete, entries_of(table, "p", "e")))
+    of_a, of_b = (frozenset(map(applied_delete, entries_of(table, *names))) for names in ("pqe", "pe"))
     return RewriteFiles(
         removed=entries_of(table, "a", "b"),
         added=(data_file(name, len(COMPACTED)),),
         schema_id=0,
-        applied_deletes={path_of("a"): deletes, path_of("b"): of_b},
+        applied_deletes={path_of("a"): of_a, path_of("b"): of_b},
         format_version=2,
         data_sequence_number=table.metadata.last_sequence_number,
     )
@@ -254,14 +253,11 @@ def _manifests(table: Table, name: str) -> RewriteManifests:
 
 
 def _statistics(table: Table) -> ChangeStatistics:
-    file = StatisticsFile(
-        snapshot_id=_head(table),
-        statistics_path=path_of("s.puffin"),
-        file_size_in_bytes=100,
-        file_footer_size_in_bytes=10,
-        blob_metadata=[],
+    at = path_of("s.puffin")
+    sizes = {"file_size_in_bytes": 100, "file_footer_size_in_bytes": 10}
+    return ChangeStatistics(
+        updates=(StatisticsFile(snapshot_id=_head(table), statistics_path=at, blob_metadata=[], **sizes),)
     )
-    return ChangeStatistics(updates=(file,))
 
 
 EVERYTHING_OLD = RetentionPolicy(older_than_ms=2**62, retain_last=1)
@@ -379,11 +375,9 @@ def met(change: str, other: str, *, shared: bool = False) -> Cell:
         known.update(stored(catalog) - before)
 
     catalog.follow(after(others))
-    outcome = "lands"
+    reader = SharingReader(start.table.storage) if shared else None
     try:
-        reader = SharingReader(start.table.storage) if shared else None
-        if not commit(start.table, asked, reader=reader, runtime=start.table.runtime).changed:
-            outcome = "nothing"
+        outcome = "lands" if commit(start.table, asked, reader=reader).changed else "nothing"
     except ConflictError:
         outcome = "anew"
     except IcekeepError:

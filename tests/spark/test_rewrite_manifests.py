@@ -66,32 +66,6 @@ def test_manifests_without_live_files_are_left_out(lake: Lake, spark_session: Sp
     assert lake.foreign().current_snapshot().summary["total-records"] == "360"
 
 
-def test_a_concurrent_append_costs_nothing(lake: Lake, spark_session: SparkSession) -> None:
-    table = lake.filled()
-    lake.foreign_catalog().load_table(EVENTS).append(events(900))
-    rows = lake.rows()
-    rewrite_manifests(table, spark_session)
-    assert lake.rows() == rows
-    assert len(manifests(lake)) == 2
-    assert lake.foreign().current_snapshot().summary["manifests-kept"] == "1"
-
-
-def test_a_concurrent_compaction_is_followed(lake: Lake, spark_session: SparkSession) -> None:
-    """Manifests that were to be replaced are gone, and their files with them: only what is left is committed."""
-    table = lake.filled()
-    append(table, events(900))
-    table = append(lake.load(), events(901, month=7))
-    compact(table, spark_session)
-    append(lake.load(), events(902, month=7))
-    rows, entries = lake.rows(), live_entries(lake)
-    rewrite_manifests(table, spark_session)
-    assert lake.rows() == rows
-    assert live_entries(lake) == entries
-    listed = {m.manifest_path for m in manifests(lake)}  # type: ignore[attr-defined]
-    left = {path for path in lake.files_on_disk() if path.name.startswith("optimized-m")}
-    assert {path.name for path in left} <= {path.rpartition("/")[2] for path in listed}
-
-
 def test_a_branch_s_manifests_become_one_and_main_stays_as_it_was(any_lake: Lake, spark_session: SparkSession) -> None:
     table = create_branch(any_lake.filled(), "audit")
     for number in range(4):

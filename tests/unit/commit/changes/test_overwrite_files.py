@@ -102,12 +102,6 @@ def test_a_file_of_which_only_some_rows_may_match_is_refused(table):
     assert live(run(table, named).table) == {"a": 1, "c": 1}
 
 
-def test_a_named_file_that_is_gone_is_a_conflict(table):
-    meanwhile(table, lambda: replaced(table, "a", "a2"))
-    refused(table, overwrite(table, removed=("a",), added=(x("n"),)), "/a'.* no longer live as it was read")
-    assert live(table.catalog.load(EVENTS)) == {"a2": 1, "b": 1, "c": 1}
-
-
 def test_deletes_of_other_files_are_no_conflict_and_stay(table):
     meanwhile(table, lambda: add_deletes(table, position_deletes("d", "b", partition=("y",)), named=("b",)))
     done = run(table, overwrite(table, removed=("a",), added=(x("n"),), isolation=SNAPSHOT))

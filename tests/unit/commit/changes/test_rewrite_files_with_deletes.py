@@ -13,7 +13,7 @@ from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from icekeep.spec.applicability import applied_delete, reaching_deletes
-from icekeep.spec.definition_updates import AddPartitionSpec, AddSchema, SetCurrentSchema, UpgradeFormatVersion
+from icekeep.spec.definition_updates import AddPartitionSpec, AddSchema, SetCurrentSchema
 from icekeep.spec.manifests.structs import FileContent, ManifestContent
 from icekeep.spec.types import LONG, NestedField
 from kit.changes import run
@@ -322,12 +322,6 @@ def test_deletes_too_old_for_all_files_go_and_the_new_files_count(table):
     again = run(at_start, rewrite(at_start, ("new",), "newest", at_start=False)).table
     assert live(again) == {"newest": 1}
     assert again.metadata.current_snapshot.summary["total-delete-files"] == "0"
-
-
-def test_another_format_version_is_a_conflict(table):
-    change = rewrite(table)
-    meanwhile(table, lambda: swap(table, UpgradeFormatVersion(3)))
-    refused(table, change, "has format version 3 now, and was read with 2")
 
 
 def test_a_rollback_under_our_feet_is_a_conflict(table):
