@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from icekeep.catalog.base import Catalog, Conflict, Identifier, Pointer, Table
-from icekeep.errors import InvalidTableError, MissingFileError
+from icekeep.errors import MissingFileError
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata
@@ -18,7 +18,7 @@ from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.table_properties import choice, is_true
 from icekeep.spec.updates import Update, apply_updates, log_previous
 from icekeep.storage.base import Storage
-from icekeep.storage.locations import canonical, is_under, join
+from icekeep.storage.locations import is_location, is_under, join, loose_path
 
 METADATA_PATH = "write.metadata.path"
 
@@ -103,25 +103,26 @@ def deletes_old_metadata(metadata: TableMetadata) -> bool:
 def dropped_from_log(base: TableMetadata, new: TableMetadata) -> list[MetadataLogEntry]:
     """Entries of the base's metadata log that the new one has no more, if the table wants their files deleted.
 
-    Only metadata files below the table's own directories: a log is text, and whoever may write metadata may write any. It is
-    asked after the commit has landed, so what is no location is passed over and raises nothing.
+    Only metadata files below the table's own directories. It is asked after the commit has landed, so it raises nothing.
     """
     if not deletes_old_metadata(new):
         return []
-    kept = {_key(entry.metadata_file) for entry in new.metadata_log}
     roots = (join(new.location, "metadata"), metadata_directory(new))
-
-    def may_go(location: str) -> bool:
-        key = _key(location)
-        if key is None or key in kept or ".metadata.json" not in location:
-            return False
-        return any(is_under(location, root) for root in roots)
-
-    return [entry for entry in base.metadata_log if may_go(entry.metadata_file)]
+    return [entry for entry in left_the_log(base, new) if any(is_under(entry.metadata_file, root) for root in roots)]
 
 
-def _key(location: str) -> str | None:
-    try:
-        return canonical(location)
-    except InvalidTableError:
-        return None
+def left_the_log(base: TableMetadata, new: TableMetadata, *kept: str) -> list[MetadataLogEntry]:
+    """Entries of the base's metadata log whose files the new one does not name any more, by whatever spelling.
+
+    A log is text, and whoever may write metadata may write any: what does not name a metadata file is passed over.
+
+    Args:
+        kept: locations of metadata that is in use beside the log.
+    """
+    logged = (entry.metadata_file for entry in new.metadata_log)
+    paths = {loose_path(location) for location in (*logged, *kept) if is_location(location)}
+
+    def has_left(location: str) -> bool:
+        return ".metadata.json" in location and is_location(location) and loose_path(location) not in paths
+
+    return [entry for entry in base.metadata_log if has_left(entry.metadata_file)]

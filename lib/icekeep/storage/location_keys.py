@@ -9,11 +9,9 @@ as `canonical` would spell them, which is seen for many at once; the others are 
 """
 
 import re
-import unicodedata
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any, TypeAlias
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.errors import IcekeepBug
-from icekeep.storage.locations import canonical, parse_location
+from icekeep.storage.locations import canonical, loosened, parse_location
 
 Locations: TypeAlias = pa.Array | pa.ChunkedArray
 Keys: TypeAlias = NDArray[np.int64]
@@ -230,14 +228,9 @@ def _loosened(paths: pa.Array) -> pa.Array:
     if not len(data) or (data.max() < _ASCII_END and not (data == _PERCENT).any()):
         return _lower(paths)
     found = pc.match_substring_regex(paths, r"[%\x80-\xff]")
-    loose = [_loose_path(raw.decode()).encode() for raw in paths.filter(found).to_pylist()]
+    loose = [loosened(raw.decode()).encode() for raw in paths.filter(found).to_pylist()]
     plain = _lower(pc.replace_with_mask(paths, found, pa.array([b"/"] * len(loose), pa.binary())))
     return pc.replace_with_mask(plain, found, pa.array(loose, pa.binary()))
-
-
-def _loose_path(path: str) -> str:
-    # Folding may take a text out of the form.
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", unquote(path)).casefold())
 
 
 def _lower(paths: pa.Array) -> pa.Array:

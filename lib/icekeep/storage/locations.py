@@ -6,7 +6,9 @@ ordinary characters, as for the other engines: `b=x%2Fy` is the name of a direct
 """
 
 import re
+import unicodedata
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.storage.stores import store_authority, store_kind
@@ -62,6 +64,30 @@ def canonical(location: str) -> str:
     parsed = parse_location(location)
     kind = store_kind(parsed.scheme)
     return f"{kind}://{store_authority(kind, parsed.authority)}/{'/'.join(_components(parsed.path))}"
+
+
+def is_location(text: str) -> bool:
+    """Whether `parse_location` takes a text."""
+    try:
+        parse_location(text)
+    except InvalidTableError:
+        return False
+    return True
+
+
+def loose_path(location: str) -> str:
+    """The path alone, in the spelling by which files are compared that may be deleted (`location_keys.loose_keys`).
+
+    >>> loose_path("hdfs://nn1:8020/wh//T%61ble") == loose_path("hdfs:/wh/table")
+    True
+    """
+    return loosened(parse_location(canonical(location)).path)
+
+
+def loosened(path: str) -> str:
+    """A path of `canonical`, percent-decoded once, in Unicode's form NFC, and case-folded."""
+    # Folding may take a text out of the form.
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", unquote(path)).casefold())
 
 
 def is_under(location: str, root: str) -> bool:

@@ -4,9 +4,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from contracts.catalog_contract import CatalogContract, CatalogRaceContract
 from icekeep.catalog.base import Committed, Conflict, Unknown
+from icekeep.catalog.metadata_files import dropped_from_log
 from icekeep.catalog.open import open_catalog
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.commit.changes.append_files import AppendFiles
@@ -409,6 +411,19 @@ def test_a_log_that_names_files_outside_the_metadata_directory_deletes_none_of_t
     assert isinstance(catalog.swap(loaded, [], [SetProperties(trimming)]), Committed)
     assert all(victim.exists() for victim in victims)
     assert table.storage.head(f"{inside}/data.parquet")
+
+
+def test_a_metadata_file_that_the_new_log_has_by_another_spelling_stays(catalog, table):
+    """C7: for another tool one store may have another name."""
+    trimming = {"write.metadata.previous-versions-max": "2", "write.metadata.delete-after-commit.enabled": "true"}
+    base = catalog.swap(table, [], [SetProperties(trimming)]).table.metadata
+    entry = base.metadata_log[0]
+    again = replace(
+        entry,
+        metadata_file=entry.metadata_file.replace("file:", "hdfs://nn1:8020").replace("/metadata/", "//Metadata/"),
+    )
+    assert dropped_from_log(base, replace(base, metadata_log=())) == [entry]
+    assert dropped_from_log(base, replace(base, metadata_log=(again,))) == []
 
 
 def test_a_log_that_names_no_location_takes_nothing_of_a_commit_that_landed(catalog):

@@ -1,9 +1,8 @@
 """Metadata files that an expiration takes along: those that fell out of the metadata log with it, and are old."""
 
 from icekeep.catalog.filesystem import VERSION_AGE_KEPT_MS, VERSIONS_KEPT
-from icekeep.catalog.metadata_files import deletes_old_metadata, file_version
+from icekeep.catalog.metadata_files import deletes_old_metadata, file_version, left_the_log
 from icekeep.spec.metadata import TableMetadata
-from icekeep.storage.locations import canonical
 
 
 def old_metadata_files(
@@ -18,15 +17,12 @@ def old_metadata_files(
     """
     if deletes_old_metadata(after):
         return ()
-    kept = {canonical(entry.metadata_file) for entry in after.metadata_log} | {canonical(after_location)}
     newest = file_version(after_location)
 
     def may_go(location: str, timestamp_ms: int) -> bool:
-        if canonical(location) in kept or timestamp_ms > now_ms - VERSION_AGE_KEPT_MS:
-            return False
         name = location.rsplit("/", 1)[-1]
-        return not name.startswith("v") or file_version(location) <= newest - VERSIONS_KEPT
+        is_found_by_number = name.startswith("v") and file_version(location) > newest - VERSIONS_KEPT
+        return timestamp_ms <= now_ms - VERSION_AGE_KEPT_MS and not is_found_by_number
 
-    return tuple(
-        entry.metadata_file for entry in before.metadata_log if may_go(entry.metadata_file, entry.timestamp_ms)
-    )
+    left = left_the_log(before, after, after_location)
+    return tuple(entry.metadata_file for entry in left if may_go(entry.metadata_file, entry.timestamp_ms))

@@ -30,6 +30,22 @@ def test_the_current_file_and_what_is_spelled_otherwise_stay():
     assert gone(before, logged("00002-b.metadata.json"), current="00001-a.metadata.json") == []
 
 
+def test_a_file_that_is_spelled_by_another_store_stays():
+    before = logged("00001-a.metadata.json", "00002-b.metadata.json")
+    entries = (MetadataLogEntry(timestamp_ms=OLD_MS, metadata_file="other:/Metadata/00002-b.metadata.json"),)
+    assert gone(before, replace(logged(), metadata_log=entries), current="00200-x") == ["00001-a.metadata.json"]
+
+
+@pytest.mark.parametrize(
+    "location", ["", "metadata/00001-a.metadata.json", "s3:\0//t/a.metadata.json", "memory://t/data/a"]
+)
+def test_what_is_no_metadata_file_is_passed_over(location):
+    """A log is text, and whoever may write metadata may write any."""
+    entries = (MetadataLogEntry(timestamp_ms=OLD_MS, metadata_file=location),)
+    assert gone(replace(logged(), metadata_log=entries), logged()) == []
+    assert gone(logged("00001-a.metadata.json"), replace(logged(), metadata_log=entries)) == ["00001-a.metadata.json"]
+
+
 def test_what_the_commit_deletes_itself_is_left_to_it():
     before = logged("00001-a.metadata.json")
     after = replace(logged(), properties={"write.metadata.delete-after-commit.enabled": "true"})
