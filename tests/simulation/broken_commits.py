@@ -3,7 +3,6 @@
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-import numpy as np
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Conflict
@@ -19,7 +18,8 @@ from icekeep.commit.cleanup import remove_all
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, OutcomeUnknownError
 from icekeep.events import SILENT
-from icekeep.maintenance.deletion import earlier
+from icekeep.maintenance.deletion import due, earlier
+from icekeep.maintenance.deletion.path_set import NO_PATHS
 from icekeep.maintenance.deletion.reclaim import reclaim
 from icekeep.maintenance.expiration import execute
 from icekeep.spec.applicability import applied_delete, reaching_deletes
@@ -107,7 +107,7 @@ def deletes_before_the_commit() -> AbstractContextManager[Any]:
             reclaim(
                 found.plan,
                 found.claim,
-                lambda: np.empty(0, np.int64),
+                lambda: NO_PATHS,
                 table,
                 request.territory,
                 spark,
@@ -130,7 +130,7 @@ def carries_out_what_was_never_committed() -> AbstractContextManager[Any]:
     """Takes each plan that lies there for one whose snapshots are gone, and looks at nothing else."""
     stack = ExitStack()
     stack.enter_context(replaced(earlier, "still_garbage", lambda files, *rest: files))
-    stack.enter_context(replaced(earlier, "is_committed", lambda *arguments: True))
+    stack.enter_context(replaced(due, "is_committed", lambda *arguments: True))
     return stack
 
 

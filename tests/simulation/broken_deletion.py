@@ -4,11 +4,10 @@ from contextlib import AbstractContextManager, ExitStack
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
 from icekeep.maintenance.deletion import earlier
 from icekeep.maintenance.deletion.claims import LEASE_MS, Claim, take_claim
 from icekeep.maintenance.deletion.keeping import Kept
+from icekeep.maintenance.deletion.path_set import NO_PATHS
 from icekeep.maintenance.expiration import execute as expiring
 from icekeep.maintenance.orphans import execute as removing
 from icekeep.maintenance.orphans import waiting
@@ -17,8 +16,6 @@ from icekeep.runtime import Runtime
 from icekeep.storage.base import Storage
 from icekeep.storage.vended import VendedProperties
 from simulation.replacing import replaced
-
-_NOTHING_IN_USE = np.empty(0, np.int64)
 
 
 def forgets_what_waits() -> AbstractContextManager[Any]:
@@ -46,7 +43,7 @@ def asks_for_no_new_credentials() -> AbstractContextManager[Any]:
 
 
 def _asks_no_other_plan(at: ModuleType) -> AbstractContextManager[Any]:
-    return replaced(at, "kept_by_others", lambda plan, table, now_ms, *, skips_trash: Kept(_NOTHING_IN_USE))
+    return replaced(at, "kept_by_others", lambda plan, table, now_ms, *, skips_trash: Kept(NO_PATHS))
 
 
 def _all(*several: AbstractContextManager[Any]) -> AbstractContextManager[Any]:

@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
 from msgspec.structs import replace
 
 from icekeep.catalog import metadata_files
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import IcekeepBug, InvalidTableError
+from icekeep.planning.entries import decode as entries
 from icekeep.spec import metadata_codec
 from icekeep.spec.manifests import decode, encode
 from icekeep.spec.manifests.row_lineage import RowIdInheritance
@@ -194,6 +196,20 @@ def _format_metadata(metadata: TableMetadata) -> TableMetadata:
     return metadata
 
 
+def _decode_entries(task: entries.DecodeTask) -> Iterator[entries.Decoded]:
+    """The same in columns, as far as whoever deletes asks for them."""
+    reader = StorageManifestReader(task.storage)
+    for manifest in task.manifests:
+        partition = task.wanted.specs[manifest.partition_spec_id].partition
+        files = [entry.data_file for entry in reader.typed_entries(manifest, partition) if entry.is_live]
+        columns = {
+            "content": pa.array([int(file.content) for file in files], pa.int32()),
+            "file_path": pa.array([file.file_path for file in files], pa.string()),
+            "file_size_in_bytes": pa.array([file.file_size_in_bytes for file in files], pa.int64()),
+        }
+        yield entries.Decoded(pa.record_batch({name: columns[name] for name in task.columns}), entries.Steps())
+
+
 _STAND_INS = (
     (encode.EntryEncoder, _Encoder),
     (encode.ManifestBuilder, _Builder),
@@ -203,6 +219,7 @@ _STAND_INS = (
     (metadata_files.encode, _encode_metadata),
     (metadata_codec.parse_metadata, _parse_metadata),
     (metadata_codec.format_metadata, _format_metadata),
+    (entries.decode, _decode_entries),
 )
 
 

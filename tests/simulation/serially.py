@@ -1,4 +1,4 @@
-"""The jobs in one thread, and without Arrow: metadata of the simulated world is not written as Avro, so nothing decodes it."""
+"""The jobs in one thread: whatever they do at the same time, one thing after another."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -11,16 +11,16 @@ import pyarrow as pa
 
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import InvalidTableError
-from icekeep.maintenance.deletion import looks, neighbours, reachability
-from icekeep.maintenance.deletion.garbage import CONTENT_KINDS, GARBAGE
+from icekeep.maintenance.deletion import neighbours, reached
 from icekeep.maintenance.orphans import listing, metadata_files, reaching, waiting
 from icekeep.maintenance.restoring import looking
 from icekeep.planning.entries import read as entries
 from icekeep.planning.manifests.lists import ListedManifests
-from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
+from icekeep.planning.spark import tasks
+from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
-from icekeep.storage.location_keys import location_keys, path_keys
+from icekeep.storage.location_keys import location_keys
 
 _TOTALS = {"total-data-files": ManifestContent.DATA, "total-delete-files": ManifestContent.DELETES}
 
@@ -56,12 +56,9 @@ class SerialPool:
 def serially() -> Iterator[None]:
     """Whoever runs has the turn: nothing runs beside it."""
     with ExitStack() as stack:
-        for module in (neighbours, looking, listing, metadata_files, reaching, waiting, entries):
+        for module in (neighbours, looking, listing, metadata_files, reaching, waiting, entries, tasks):
             stack.enter_context(patch.object(module, "ThreadPoolExecutor", SerialPool))
-        for module in (reachability, looks, reaching):
-            stack.enter_context(patch.object(module, "listed_manifests", _listed_manifests))
-        stack.enter_context(patch.object(reachability, "_read_here", _read_here))
-        stack.enter_context(patch.object(reachability, "_live_keys", _live_keys))
+        stack.enter_context(patch.object(reached, "listed_manifests", _listed_manifests))
         yield
 
 
@@ -96,24 +93,3 @@ def _listed_manifests(
     return ListedManifests(
         manifests=tuple(left), keys=np.unique(keys), untotalled_count=0, unreadable=tuple(unreadable)
     )
-
-
-def _entries(task: Any) -> Iterator[ManifestEntry]:
-    reader = StorageManifestReader(task.storage)
-    for manifest in task.manifests:
-        partition = task.wanted.specs[manifest.partition_spec_id].partition
-        yield from (entry for entry in reader.typed_entries(manifest, partition) if entry.is_live)
-
-
-def _read_here(task: Any, live: Any) -> pa.Table:
-    files = [entry.data_file for entry in _entries(task)]
-    paths = pa.array([file.file_path for file in files], pa.string())
-    kinds = [str(CONTENT_KINDS[file.content]) for file in files]
-    sizes = [file.file_size_in_bytes for file in files]
-    columns = [pa.array(kinds, pa.string()), paths, pa.array(sizes, pa.int64())]
-    return reachability._without_keys(pa.table(columns, schema=GARBAGE), live)
-
-
-def _live_keys(task: Any, names: Any) -> Any:
-    paths = pa.array([entry.data_file.file_path for entry in _entries(task)], pa.string())
-    return np.concatenate([names, path_keys(paths)])

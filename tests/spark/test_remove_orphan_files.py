@@ -6,7 +6,6 @@ from pathlib import Path
 from urllib.parse import quote_plus, urlparse
 
 import msgspec
-import numpy
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.orc
@@ -21,6 +20,7 @@ from icekeep.errors import SafetyError, UsageError
 from icekeep.events import SILENT
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.deletion.options import OrphanOptions
+from icekeep.maintenance.deletion.reached import Reached, named_files
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.orphans.candidates import find_candidates, still_unnamed
 from icekeep.maintenance.orphans.comparing import compare
@@ -30,10 +30,8 @@ from icekeep.maintenance.orphans.job import RemoveOrphanFilesResult, remove_orph
 from icekeep.maintenance.orphans.listing import keyed_rows
 from icekeep.maintenance.orphans.options import PrefixMismatchMode, Search, spelling
 from icekeep.maintenance.orphans.plan import plan_orphans
-from icekeep.maintenance.orphans.reaching import Reached
 from icekeep.maintenance.orphans.result import result
 from icekeep.maintenance.orphans.views import list_given
-from icekeep.planning.entries.decode import EntryFilter
 from icekeep.planning.spark.source import Engine, SparkSource
 from icekeep.planning.spark.tasks import arrow_dataframe
 from icekeep.runtime import SYSTEM
@@ -41,6 +39,7 @@ from icekeep.storage.open import open_storage
 from icekeep.tables.append import append
 from kit.lake import Lake, events
 from kit.limits import limited
+from kit.tables import memory_table
 from kit.written_deletes import data_files
 
 DAY_S = 86_400
@@ -180,11 +179,10 @@ def test_schemes_and_authorities_are_compared_in_tasks_as_on_the_driver(spark_se
         rule = spelling(None, equal)
         rows = keyed_rows(pa.array(listed), pa.array([1] * len(listed)), pa.array([0] * len(listed)), rule)
         reached = Reached(
-            manifests=(),
-            manifest_keys=numpy.empty(0, numpy.int64),
-            names=pa.array(named),
-            wanted=EntryFilter(specs={}),
+            metadata=memory_table().metadata,
             storage=open_storage({}),
+            manifests=(),
+            named=named_files([], [], [], named),
         )
         few = compare(pa.Table.from_batches([rows]), reached, rule, spark_session)
         many = compare(arrow_dataframe(spark_session, pa.Table.from_batches([rows])), reached, rule, spark_session)

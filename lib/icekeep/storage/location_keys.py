@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,6 +48,19 @@ _LAST = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
 _Head: TypeAlias = tuple[str, str]
 
 
+class Spelling(msgspec.Struct, frozen=True):
+    """Schemes and authorities that mean the same store beyond those of `storage.stores`, each with the one that stands for it.
+
+    Case does not matter.
+    """
+
+    schemes: Mapping[str, str] = {}
+    authorities: Mapping[str, str] = {}
+
+
+AS_SPELLED = Spelling()
+
+
 def location_keys(locations: Locations) -> Keys:
     """A hash of `storage.locations.canonical` of each location.
 
@@ -59,24 +73,18 @@ def location_keys(locations: Locations) -> Keys:
     return _by_value(locations, _exact_keys)[0]
 
 
-def loose_keys(
-    locations: Locations, equal_schemes: Mapping[str, str], equal_authorities: Mapping[str, str]
-) -> tuple[Keys, Keys]:
+def loose_keys(locations: Locations, spelling: Spelling = AS_SPELLED) -> tuple[Keys, Keys]:
     """Hashes of each location's path in a looser spelling, and of its scheme and authority.
 
     Paths are those of `canonical`, percent-decoded once, in Unicode's form NFC, and case-folded: whatever a store or a
     writer may have changed about a name is not seen, so that a file which is named in another way counts as named.
     Where the scheme or the authority is missing the second key is `ANY_PREFIX`.
 
-    Args:
-        equal_schemes: for schemes that lead to the same store the one that stands for them; case does not matter.
-        equal_authorities: the same of authorities.
-
     Raises:
         InvalidTableError: as `location_keys`.
     """
-    schemes = {name.casefold(): other.casefold() for name, other in equal_schemes.items()}
-    authorities = {name.casefold(): other.casefold() for name, other in equal_authorities.items()}
+    schemes = {name.casefold(): other.casefold() for name, other in spelling.schemes.items()}
+    authorities = {name.casefold(): other.casefold() for name, other in spelling.authorities.items()}
 
     def prefix_key(head: _Head) -> int:
         return _prefix_key(head, schemes, authorities)
@@ -96,7 +104,7 @@ def path_keys(locations: Locations) -> Keys:
     Raises:
         InvalidTableError: as `location_keys`.
     """
-    return loose_keys(locations, {}, {})[0]
+    return loose_keys(locations)[0]
 
 
 def _by_value(locations: Locations, keys: Callable[[pa.Array], list[Keys]], kinds: int = 1) -> list[Keys]:

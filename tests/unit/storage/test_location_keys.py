@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.storage.location_keys import ANY_PREFIX, Locations, location_keys, loose_keys
+from icekeep.storage.location_keys import ANY_PREFIX, Locations, Spelling, location_keys, loose_keys
 from icekeep.storage.locations import canonical
 from icekeep.storage.stores import SCHEMES
 
@@ -119,7 +119,7 @@ def test_no_locations_have_no_keys() -> None:
         found = location_keys(none)
         assert found.dtype == np.int64
         assert len(found) == 0
-        assert [len(some) for some in loose_keys(none, {}, {})] == [0, 0]
+        assert [len(some) for some in loose_keys(none)] == [0, 0]
 
 
 @pytest.mark.parametrize("place", [0, 1, 20_000])
@@ -127,7 +127,7 @@ def test_no_locations_have_no_keys() -> None:
 def test_what_is_no_location_is_refused(wrong: str, place: int) -> None:
     many = [f"/a/{number}" for number in range(20_001)]
     many[place] = wrong
-    for work in (lambda: location_keys(pa.array(many)), lambda: loose_keys(pa.array(many), {}, {})):
+    for work in (lambda: location_keys(pa.array(many)), lambda: loose_keys(pa.array(many))):
         with pytest.raises(InvalidTableError):
             work()
 
@@ -147,7 +147,7 @@ def test_an_entry_that_a_dictionary_does_not_use_does_not_matter() -> None:
 def loose(
     *some: str, schemes: dict[str, str] | None = None, authorities: dict[str, str] | None = None
 ) -> list[tuple[int, int]]:
-    found = loose_keys(pa.array(some, pa.string()), schemes or {}, authorities or {})
+    found = loose_keys(pa.array(some, pa.string()), Spelling(schemes or {}, authorities or {}))
     return [*zip(*(part.tolist() for part in found), strict=True)]
 
 

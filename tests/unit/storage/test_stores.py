@@ -71,7 +71,7 @@ def test_keys_of_columns_agree_with_the_canonical_form(some):
     array = pa.array(some)
     forms = [canonical(location) for location in some]
     keys = location_keys(array).tolist()
-    _, prefixes = loose_keys(array, {}, {})
+    _, prefixes = loose_keys(array)
     for first in range(len(some)):
         for second in range(first):
             assert (keys[first] == keys[second]) == (forms[first] == forms[second])

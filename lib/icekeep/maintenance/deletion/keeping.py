@@ -20,14 +20,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, SafetyError
 from icekeep.maintenance.deletion.claims import LastWork, last_work
 from icekeep.maintenance.deletion.looks import TableLook
-from icekeep.maintenance.deletion.named_files import is_in_trash_for_certain, other_plans, plan_keys
+from icekeep.maintenance.deletion.named_files import is_in_trash_for_certain, other_plans, plan_paths
+from icekeep.maintenance.deletion.path_set import NO_PATHS, PathSet, union
 from icekeep.maintenance.deletion.plans import (
     DONE,
     DeletionPlan,
@@ -40,9 +40,7 @@ from icekeep.maintenance.deletion.plans import (
 from icekeep.spec.iso8601 import format_timestamp
 from icekeep.spec.units import DAY_MS
 from icekeep.storage.base import FileInfo, Storage
-from icekeep.storage.location_keys import Keys, path_keys
 
-_NONE = np.empty(0, np.int64)
 _LOOKED_AT_FILES = 10_000
 """Where two plans share more, the one waits for the other without a look at each file."""
 
@@ -51,12 +49,12 @@ class Kept(msgspec.Struct, frozen=True):
     """What others keep of a plan's files.
 
     Attributes:
-        keys: path keys of the files that stay, since another plan deletes them later.
+        files: that stay, since another plan deletes them later.
         until_ms: epoch milliseconds until which all of the plan has to wait, or longer; `None`: it need not.
         run: for which it waits.
     """
 
-    keys: Keys
+    files: PathSet
     until_ms: int | None = None
     run: str = ""
 
@@ -125,7 +123,7 @@ class LookBesideOthers:
     """
 
     def __init__(
-        self, look: TableLook, plan: DeletionPlan, asked: Table, kept: Keys, now_ms: int, *, skips_trash: bool
+        self, look: TableLook, plan: DeletionPlan, asked: Table, kept: PathSet, now_ms: int, *, skips_trash: bool
     ):
         """Begin with the files that stay in any case.
 
@@ -135,7 +133,7 @@ class LookBesideOthers:
         self._look, self._plan, self._asked = look, plan, asked
         self._kept, self._now_ms, self._skips_trash = kept, now_ms, skips_trash
 
-    def __call__(self) -> Keys:
+    def __call__(self) -> PathSet:
         in_use, table = self._look(), self._look.table
         if table.metadata_location != self._asked.metadata_location:
             kept = kept_by_others(self._plan, table, self._now_ms, skips_trash=self._skips_trash)
@@ -143,8 +141,8 @@ class LookBesideOthers:
                 raise SafetyError(
                     f"{kept.reason}; what was not deleted yet of plan {self._plan.directory!r} stays for now"
                 )
-            self._kept, self._asked = np.union1d(self._kept, kept.keys), table
-        return np.union1d(in_use, self._kept)
+            self._kept, self._asked = self._kept | kept.files, table
+        return in_use | self._kept
 
 
 def kept_in_trash(plan: DeletionPlan, table: Table, now_ms: int) -> Kept:
@@ -153,31 +151,31 @@ def kept_in_trash(plan: DeletionPlan, table: Table, now_ms: int) -> Kept:
     keepers = [*_later(plan, directories, table, now_ms, now_ms, skips_trash=False)]
     for keeper in sorted(keepers, key=lambda keeper: keeper.until_ms, reverse=True):
         if _lacks_files_of(keeper.plan, plan, table.storage):
-            return Kept(_NONE, keeper.until_ms, keeper.plan.run)
-    return Kept(_NONE)
+            return Kept(NO_PATHS, keeper.until_ms, keeper.plan.run)
+    return Kept(NO_PATHS)
 
 
 def _kept(plan: DeletionPlan, keepers: list[_Keeper], storage: Storage) -> Kept:
     if not keepers:
-        return Kept(_NONE)
-    own = plan_keys(plan, storage)
-    shared = {keeper.plan.run: own[np.isin(own, plan_keys(keeper.plan, storage))] for keeper in keepers}
-    left = np.unique(np.concatenate([_NONE, *(shared[k.plan.run] for k in keepers if k.will_delete)]))
+        return Kept(NO_PATHS)
+    own = plan_paths(plan, storage)
+    shared = {keeper.plan.run: own & plan_paths(keeper.plan, storage) for keeper in keepers}
+    left = union(shared[keeper.plan.run] for keeper in keepers if keeper.will_delete)
     for keeper in sorted(keepers, key=lambda keeper: keeper.until_ms, reverse=True):
-        if not keeper.will_delete and not np.isin(shared[keeper.plan.run], left).all():
+        if not keeper.will_delete and not shared[keeper.plan.run] <= left:
             return Kept(left, keeper.until_ms, keeper.plan.run)
     return Kept(left)
 
 
 def _lacks_files_of(keeper: DeletionPlan, plan: DeletionPlan, storage: Storage) -> bool:
     """Whether a plan names files that are in the trash of another, and neither in its own nor in their places."""
-    theirs = plan_keys(keeper, storage)
-    if np.count_nonzero(np.isin(plan_keys(plan, storage), theirs)) > _LOOKED_AT_FILES:
+    theirs = plan_paths(keeper, storage)
+    if len(plan_paths(plan, storage) & theirs) > _LOOKED_AT_FILES:
         return True
     for part in plan.parts:
         with suppress(InvalidTableError):
             locations = read_part(part, storage)["location"]
-            for location in locations.filter(pa.array(np.isin(path_keys(locations), theirs))).to_pylist():
+            for location in locations.filter(pa.array(theirs.mask(locations))).to_pylist():
                 is_elsewhere = storage.head(location) or storage.head(trash_location(keeper, location))
                 if is_elsewhere is None and storage.head(trash_location(plan, location)) is not None:
                     return True
@@ -190,9 +188,11 @@ def _later(
     """The other plans that keep their files for longer, until `own_ms`, and those that are being restored."""
     storage = table.storage
     for other in other_plans(plan, directories, table):
-        if not is_committed(other, table.metadata) or is_in_trash_for_certain(other.directory, storage):
+        if not is_committed(other, table.metadata):
             continue
         work = last_work(other.directory, storage)
+        if is_in_trash_for_certain(other.directory, work, storage):
+            continue
         keeper = _keeper(other, work, now_ms, storage, skips_trash=skips_trash)
         restore_ms = restore_ends_ms(other, work)
         if restore_ms > now_ms:

@@ -7,14 +7,14 @@ others. Whoever comes to that plan says so.
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from icekeep.catalog.base import Table
-from icekeep.errors import InvalidTableError
-from icekeep.maintenance.deletion.claims import last_work
+from icekeep.errors import InvalidTableError, MissingFileError
+from icekeep.maintenance.deletion.claims import LastWork, last_work
 from icekeep.maintenance.deletion.garbage import GARBAGE
+from icekeep.maintenance.deletion.path_set import NO_PATHS, PathSet, union
 from icekeep.maintenance.deletion.plans import (
     DeletionPlan,
     PlanPart,
@@ -26,7 +26,6 @@ from icekeep.maintenance.deletion.plans import (
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.storage.base import Storage
-from icekeep.storage.location_keys import Keys, path_keys
 from icekeep.storage.locations import canonical
 
 
@@ -38,39 +37,50 @@ def plan_files(plan: DeletionPlan, storage: Storage, spark: SparkSource) -> pa.T
     return dataframe_from_tasks(started(spark), payloads, _read_part, GARBAGE)
 
 
-def plan_keys(plan: DeletionPlan, storage: Storage) -> Keys:
-    """Path keys of the files of a plan, those of parts left out that cannot be read."""
-    keys = [np.empty(0, np.int64)]
+def part_paths(part: PlanPart, storage: Storage) -> PathSet:
+    """The files of a part of a plan; none where the part is gone, as when its run has just finished it.
+
+    Raises:
+        InvalidTableError: it is not what was written.
+    """
+    try:
+        return PathSet.of(read_part(part, storage)["location"])
+    except MissingFileError:
+        return NO_PATHS
+
+
+def plan_paths(plan: DeletionPlan, storage: Storage) -> PathSet:
+    """The files of a plan, those of parts left out that cannot be read."""
+    found = []
     for part in plan.parts:
         with suppress(InvalidTableError):
-            keys.append(path_keys(read_part(part, storage)["location"]))
-    return np.unique(np.concatenate(keys))
+            found.append(part_paths(part, storage))
+    return union(found)
 
 
 def plans_that_share(plan: DeletionPlan, table: Table) -> list[DeletionPlan]:
     """The other plans of a table that name files of this one, and whose files may lie in their places."""
     others = [*_others_in_place(plan, table)]
-    keys = plan_keys(plan, table.storage) if others else np.empty(0, np.int64)
-    return [other for other in others if np.isin(keys, plan_keys(other, table.storage)).any()]
+    own = plan_paths(plan, table.storage) if others else NO_PATHS
+    return [other for other in others if own & plan_paths(other, table.storage)]
 
 
-def keys_of_others(plan: DeletionPlan, table: Table) -> Keys:
-    """Path keys of all files that other plans name, whose files may lie in their places."""
-    keys = [plan_keys(other, table.storage) for other in _others_in_place(plan, table)]
-    return np.unique(np.concatenate([np.empty(0, np.int64), *keys]))
+def paths_of_others(plan: DeletionPlan, table: Table) -> PathSet:
+    """All files that other plans name, whose files may lie in their places."""
+    return union([plan_paths(other, table.storage) for other in _others_in_place(plan, table)])
 
 
 def plans_with_files_in_place(table: Table) -> Iterator[str]:
     """The directories of plans whose files may lie in their places: all but those whose files are in the trash for certain."""
     storage = table.storage
     for directory in plan_directories(table.metadata, storage):
-        if not is_in_trash_for_certain(directory, storage):
+        if not is_in_trash_for_certain(directory, last_work(directory, storage), storage):
             yield directory
 
 
-def is_in_trash_for_certain(directory: str, storage: Storage) -> bool:
+def is_in_trash_for_certain(directory: str, work: LastWork, storage: Storage) -> bool:
     """Whether all files of a plan are in the trash, and no restore is bringing them back."""
-    return is_whole_in_trash(directory, storage) and not last_work(directory, storage).restored_ms
+    return not work.restored_ms and is_whole_in_trash(directory, storage)
 
 
 def other_plans(plan: DeletionPlan, directories: Iterable[str], table: Table) -> Iterator[DeletionPlan]:

@@ -305,7 +305,12 @@ def is_committed(plan: DeletionPlan, metadata: TableMetadata) -> bool:
 def is_forgotten(plan: DeletionPlan, storage: Storage) -> bool:
     """Whether a part is gone and nothing is in the trash: somebody has forgotten the plan, and could not remove its head."""
     is_cut = any(storage.head(part.location) is None for part in plan.parts)
-    return is_cut and not any(storage.list(f"{plan.directory}/{FILES}"))
+    return is_cut and not holds_files(plan, storage)
+
+
+def holds_files(plan: DeletionPlan, storage: Storage) -> bool:
+    """Whether anything is in a plan's trash."""
+    return any(storage.list(f"{plan.directory}/{FILES}"))
 
 
 def forget_plan(plan: DeletionPlan, storage: Storage) -> None:

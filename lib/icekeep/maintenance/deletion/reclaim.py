@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
@@ -24,6 +23,7 @@ from icekeep.maintenance.deletion.claims import Claim
 from icekeep.maintenance.deletion.garbage import FileKind, FilesOfKind, added
 from icekeep.maintenance.deletion.looks import Look, is_gc_enabled
 from icekeep.maintenance.deletion.options import ReclaimOptions
+from icekeep.maintenance.deletion.path_set import NO_PATHS, Mask, PathSet
 from icekeep.maintenance.deletion.plans import (
     DeletionPlan,
     PlanPart,
@@ -40,7 +40,6 @@ from icekeep.spec.bins import Limit, balanced, each_once, packed
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.units import MINUTE_MS
 from icekeep.storage.base import DeleteStatus, MoveStatus, Storage
-from icekeep.storage.location_keys import Keys, path_keys
 
 STEP = "deleting files"
 NAMED_COUNT = 100
@@ -94,7 +93,7 @@ class _Work(msgspec.Struct, frozen=True, kw_only=True):
 
     plan: DeletionPlan
     claim: Claim
-    in_use: Keys
+    in_use: PathSet
     territory: Territory
     storage: Storage
     files_per_second: float | None
@@ -149,7 +148,7 @@ def reclaim(  # noqa: PLR0913 - what a run was told
     work = _Work(
         plan=plan,
         claim=claim,
-        in_use=np.empty(0, np.int64),
+        in_use=NO_PATHS,
         territory=territory,
         storage=table.storage,
         files_per_second=options.max_deletes_per_second,
@@ -293,8 +292,8 @@ def _carry_out_part(part: PlanPart, work: _Work, pace: "_Pace", look: Look) -> I
         yield Reclaimed(unmoved=(written,))
 
 
-def _are_kept(files: pa.Table, look: Look) -> npt.NDArray[np.bool_]:
-    return np.isin(path_keys(files["location"]), look())
+def _are_kept(files: pa.Table, look: Look) -> Mask:
+    return look().mask(files["location"])
 
 
 def _removed(kind: FileKind, files: pa.Table, work: _Work) -> tuple[Reclaimed, pa.Table]:

@@ -10,11 +10,14 @@ from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import ClaimedError, ConflictError, IcekeepError, MissingFileError, OutcomeUnknownError, SafetyError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
-from icekeep.maintenance.deletion.earlier import DeletionRequest, settle_plan
+from icekeep.maintenance.deletion.earlier import DeletionRequest
 from icekeep.maintenance.deletion.keeping import LookBesideOthers, kept_by_others
 from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan, refuse_unapproved
+from icekeep.maintenance.deletion.reachability import tell_kept
+from icekeep.maintenance.deletion.reached import Seen
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
+from icekeep.maintenance.deletion.settling import settle_plan
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.deletion.writing import (
     ClassifiedGarbage,
@@ -30,7 +33,6 @@ from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.retention import Expired, select_expired
-from icekeep.storage.location_keys import Keys
 from icekeep.storage.locations import canonical
 
 _PLANS_MAX = 10
@@ -90,7 +92,7 @@ class _Planned(msgspec.Struct, frozen=True):
     draft: PlanDraft
     plan: DeletionPlan | None
     claim: Claim | None
-    manifest_keys: Keys
+    seen: Seen
     untotalled_count: int
 
 
@@ -127,7 +129,7 @@ def _expired(  # noqa: PLR0913 - the parts of one run
 ) -> Expiration | None:
     for _ in range(_PLANS_MAX):
         listener.on(StepStarted(_FINDING))
-        planned = _planned(table, spark, expired, request, claims, runtime)
+        planned = _planned(table, spark, expired, request, claims, listener, runtime)
         listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in planned.found.files)} files"))
         try:
             # What is on disk before the commit is what goes with it.
@@ -161,7 +163,13 @@ def _expired(  # noqa: PLR0913 - the parts of one run
 
 
 def _planned(
-    table: Table, spark: SparkSource, expired: Expired, request: ExpirationRequest, claims: ExitStack, runtime: Runtime
+    table: Table,
+    spark: SparkSource,
+    expired: Expired,
+    request: ExpirationRequest,
+    claims: ExitStack,
+    listener: Listener,
+    runtime: Runtime,
 ) -> _Planned:
     """Write the plan of what the table, as it was loaded, would make garbage; approved, if that is asked."""
     metadata = table.metadata
@@ -176,7 +184,7 @@ def _planned(
         roots=request.deletion.options.roots,
     )
     after = after_expiration(table, expired, request.now_ms)
-    return _written(metadata, table, spark, draft, request, claims, runtime, after_metadata=after)
+    return _written(metadata, table, spark, draft, request, claims, listener, runtime, after_metadata=after)
 
 
 def _written(  # noqa: PLR0913 - the parts of one run
@@ -186,6 +194,7 @@ def _written(  # noqa: PLR0913 - the parts of one run
     draft: PlanDraft,
     request: ExpirationRequest,
     claims: ExitStack,
+    listener: Listener,
     runtime: Runtime,
     *,
     after_metadata: TableMetadata | None = None,
@@ -194,6 +203,7 @@ def _written(  # noqa: PLR0913 - the parts of one run
     made = garbage_between(
         before, table, spark, request.now_ms, trust_totals=request.deletion.trust_totals, after_metadata=after_metadata
     )
+    tell_kept(made.garbage, listener)
     directory = plan_directory(table, draft)
     found = classify_garbage(made.garbage, request.territory, directory, table.storage)
     if after_metadata is not None:
@@ -209,7 +219,7 @@ def _written(  # noqa: PLR0913 - the parts of one run
         )
         draft = request.waiting(draft, runtime)
         plan = write_plan(found, draft, table, runtime, base=msgspec.structs.replace(table, metadata=before))
-    return _Planned(found, draft, plan, claim, made.retained.manifest_keys, made.garbage.untotalled_count)
+    return _Planned(found, draft, plan, claim, made.seen, made.garbage.untotalled_count)
 
 
 def _reclaimed(  # noqa: PLR0913 - the parts of one run
@@ -235,7 +245,7 @@ def _reclaimed(  # noqa: PLR0913 - the parts of one run
     if not _nobody_else(table, committed, latest):
         run = str(runtime.new_uuid())
         draft = msgspec.structs.replace(old.draft, run=run, snapshot_ids=tuple(sorted(gone)))
-        planned = _written(before, latest, spark, draft, request, claims, runtime)
+        planned = _written(before, latest, spark, draft, request, claims, listener, runtime)
         if request.approve is not None and not _is_same(planned.found, old.found):
             listener.on(
                 Warned("others changed the table, and what is garbage now is not what was approved: no file is deleted")
@@ -257,11 +267,11 @@ def _reclaimed(  # noqa: PLR0913 - the parts of one run
         kept = kept_by_others(plan, latest, request.now_ms, skips_trash=request.deletion.skips_trash)
         if kept.reason:
             return _expiration(before, committed, planned, plan, kept_reason=kept.reason)
-        look = TableLook(latest, planned.manifest_keys, spark, trust_totals=request.deletion.trust_totals)
+        look = TableLook(latest, planned.seen, spark, trust_totals=request.deletion.trust_totals)
         reclaimed = reclaim(
             plan,
             claim,
-            LookBesideOthers(look, plan, latest, kept.keys, request.now_ms, skips_trash=request.deletion.skips_trash),
+            LookBesideOthers(look, plan, latest, kept.files, request.now_ms, skips_trash=request.deletion.skips_trash),
             latest,
             request.territory,
             spark,

@@ -19,6 +19,7 @@ from icekeep.maintenance.deletion.options import (
     checked_options,
     trash_days,
 )
+from icekeep.maintenance.deletion.reachability import tell_kept
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.deletion.writing import ClassifiedGarbage, PlanDraft, classify_garbage
@@ -150,6 +151,7 @@ def plan_expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> Expi
         garbage = garbage_between(
             metadata, table, spark, now_ms, trust_totals=request.trust_manifest_list, after_metadata=after
         ).garbage
+        tell_kept(garbage, request.listener)
         found = classify_garbage(garbage, territory(metadata, checked.roots, around.inner_places), None, table.storage)
         untotalled_count = garbage.untotalled_count
     draft = PlanDraft(

@@ -7,7 +7,8 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.maintenance.deletion.garbage import FilesOfKind
 from icekeep.maintenance.deletion.options import ExpirationOptions
-from icekeep.maintenance.deletion.reachability import Garbage, Retained, candidates_of, garbage_of, read_retained
+from icekeep.maintenance.deletion.reachability import Garbage, garbage_of
+from icekeep.maintenance.deletion.reached import Seen, read_expired, read_reached
 from icekeep.maintenance.deletion.writing import ClassifiedGarbage
 from icekeep.maintenance.expiration.holdings import RefHoldings
 from icekeep.maintenance.expiration.old_metadata import old_metadata_files
@@ -59,10 +60,10 @@ class ExpireSnapshotsPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What an expiration makes garbage, with all that was read to prove it."""
+    """What an expiration makes garbage, and what was read of what is retained to prove it."""
 
     garbage: Garbage
-    retained: Retained
+    seen: Seen
 
 
 def retention_policy(
@@ -101,10 +102,17 @@ def garbage_between(
     """
     storage = after.storage
     metadata = after.metadata if after_metadata is None else after_metadata
-    retained = read_retained(metadata, after.metadata_location, storage, spark, trust_totals=trust_totals)
-    old = old_metadata_files(before, metadata, after.metadata_location, now_ms)
-    candidates = candidates_of(before, retained, old, storage, spark)
-    return Found(garbage=garbage_of(candidates, retained, storage, spark), retained=retained)
+    retained = read_reached(metadata, after.metadata_location, storage, spark, trust_totals=trust_totals)
+    expired = read_expired(
+        before,
+        [snapshot for snapshot in before.snapshots if snapshot.snapshot_id not in metadata.snapshots_by_id],
+        storage,
+        spark,
+        statistics_of=[before],
+        metadata_files=old_metadata_files(before, metadata, after.metadata_location, now_ms),
+        retained=retained.seen,
+    )
+    return Found(garbage=garbage_of(expired, retained, spark), seen=retained.seen)
 
 
 def after_expiration(table: Table, expired: Expired, now_ms: int) -> TableMetadata:

@@ -18,6 +18,7 @@ from icekeep.events import Listener, StepFinished, StepStarted
 from icekeep.maintenance.deletion.clock import safe_now_ms
 from icekeep.maintenance.deletion.garbage import GARBAGE
 from icekeep.maintenance.deletion.neighbours import neighbours
+from icekeep.maintenance.deletion.reached import Reached, fails_closed
 from icekeep.maintenance.deletion.territory import Territory, territory
 from icekeep.maintenance.orphans.checks import (
     Share,
@@ -40,7 +41,7 @@ from icekeep.maintenance.orphans.listing import (
 )
 from icekeep.maintenance.orphans.metadata_files import SORTED, Sort, Sorter
 from icekeep.maintenance.orphans.options import PrefixMismatchMode, Search, eligible_before_ms
-from icekeep.maintenance.orphans.reaching import Reached, fails_closed, read_newly_reached, read_reached
+from icekeep.maintenance.orphans.reaching import reached_by
 from icekeep.maintenance.orphans.views import list_given
 from icekeep.maintenance.orphans.waiting import without_waiting
 from icekeep.maintenance.runs import living_runs
@@ -142,7 +143,7 @@ def find_candidates(
     living = living_runs(table, runtime)
     latest = _loaded_anew(table)
     with fails_closed():
-        reached = read_reached(latest, spark, trust_totals=search.trust_totals)
+        reached = reached_by(latest, spark, trust_totals=search.trust_totals)
         compared = compare(listing.files, reached, search.spelling, spark)
         if not compared.named_count and any_below(root, reached, spark):
             refuse_unmatched(table, root)
@@ -182,9 +183,8 @@ def still_unnamed(candidates: Candidates, now: Table, spark: SparkSource, search
         SafetyError: not everything that the table leads to can be read.
     """
     _refuse_other_table(candidates.table, now)
-    before = candidates.table.metadata
     with fails_closed():
-        newly = read_newly_reached(now, before, candidates.reached, spark, trust_totals=search.trust_totals)
+        newly = reached_by(now, spark, trust_totals=search.trust_totals, since=candidates.reached.seen)
         compared = compare(candidates.files, newly, search.spelling, spark)
     if not compared.named_count:
         return candidates, 0

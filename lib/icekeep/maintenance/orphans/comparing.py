@@ -4,33 +4,26 @@ A path that metadata has under another scheme or authority is the same file for 
 the operator is asked.
 """
 
-from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from icekeep.maintenance.deletion.comparing import ReachedPaths, held_against, reached_keys
+from icekeep.maintenance.deletion.path_set import spelled_like
+from icekeep.maintenance.deletion.reached import Reached
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.orphans.listing import LISTED, Rows, arrow_rows
-from icekeep.maintenance.orphans.options import Spelling
-from icekeep.maintenance.orphans.reaching import Reached
-from icekeep.planning.entries.decode import Decoded, DecodeTask, decode
-from icekeep.planning.entries.read import Fold, folded, shares
+from icekeep.planning.entries.decode import Decoded
+from icekeep.planning.entries.read import folded
 from icekeep.planning.spark.source import SparkSource, started
-from icekeep.planning.spark.tasks import arrow_dataframe, collected, dataframe_from_tasks, parallelism
-from icekeep.storage.location_keys import ANY_PREFIX, Keys, loose_keys
-from icekeep.storage.locations import parse_location
+from icekeep.planning.spark.tasks import collected, parallelism
+from icekeep.storage.location_keys import ANY_PREFIX, Spelling
 
 NAMED_CONFLICTS = 10
-
-R = TypeVar("R", bound=Fold)
-
-_KEYS = pa.schema([("path_key", pa.int64()), ("prefix_key", pa.int64())])
 
 
 class Conflict(msgspec.Struct, frozen=True):
@@ -73,13 +66,11 @@ def compare(files: Rows, reached: Reached, spelling: Spelling, spark: SparkSourc
 def any_below(root: str, reached: Reached, spark: SparkSource) -> bool:
     """Whether metadata leads to any file below a directory."""
     below = Territory(roots=(root,))
-    if below.mask(reached.names).any():
+    if below.mask(reached.named["location"]).any():
         return True
-    return _folded(reached, spark, partial(_BelowFold, below)).found
-
-
-def _folded(reached: Reached, spark: SparkSource, new: Callable[[], R]) -> R:
-    return folded(reached.storage, spark, reached.manifests, reached.wanted, reached.columns, new)
+    task = reached.decode_task()
+    fold = partial(_BelowFold, below)
+    return folded(task.storage, spark, task.manifests, task.wanted, task.columns, fold).found
 
 
 class _BelowFold:
@@ -94,45 +85,13 @@ class _BelowFold:
         self.found = self.found or other.found
 
 
-class _NamedFold:
-    """Which of some paths entries name, for each scheme and authority that they do it by."""
-
-    def __init__(self, paths: Keys, spelling: Spelling) -> None:
-        self._paths, self._spelling = paths, spelling
-        self.by_prefix: dict[int, NDArray[np.bool_]] = {}
-        self.examples: dict[int, str] = {}
-
-    def add(self, decoded: Decoded) -> None:
-        self.take(decoded.entries["file_path"])
-
-    def take(self, locations: pa.Array) -> None:
-        path_keys, prefix_keys = loose_keys(locations, self._spelling.schemes, self._spelling.authorities)
-        places = np.searchsorted(self._paths, path_keys)
-        places[places == len(self._paths)] = 0
-        hit = np.flatnonzero(self._paths[places] == path_keys) if len(self._paths) else np.empty(0, np.int64)
-        for prefix in np.unique(prefix_keys[hit]).tolist():
-            own = hit[prefix_keys[hit] == prefix]
-            self._mask(prefix)[places[own]] = True
-            self.examples.setdefault(prefix, locations[int(own[0])].as_py())
-
-    def merge(self, other: "_NamedFold") -> None:
-        for prefix, mask in other.by_prefix.items():
-            self._mask(prefix)[mask] = True
-        self.examples = other.examples | self.examples
-
-    def _mask(self, prefix: int) -> NDArray[np.bool_]:
-        return self.by_prefix.setdefault(prefix, np.zeros(len(self._paths), bool))
-
-
 def _compared_here(files: pa.Table, reached: Reached, spelling: Spelling, spark: SparkSource) -> Compared:
     paths, places = np.unique(files["path_key"].to_numpy(), return_inverse=True)
-    fold = _folded(reached, spark, partial(_NamedFold, paths, spelling))
-    fold.take(reached.names)
+    found = held_against(paths, reached, spark, spelling)
     listed_prefixes = files["prefix_key"].to_numpy()
-    is_named = np.zeros(files.num_rows, bool)
+    is_named = found.mask[places]
     is_same = listed_prefixes == ANY_PREFIX
-    for prefix, mask in fold.by_prefix.items():
-        is_named |= mask[places]
+    for prefix, mask in found.by_prefix.items():
         if prefix == ANY_PREFIX:
             is_same |= mask[places]
         else:
@@ -140,33 +99,29 @@ def _compared_here(files: pa.Table, reached: Reached, spelling: Spelling, spark:
     mismatched = np.flatnonzero(is_named & ~is_same)
     named_count = int(np.count_nonzero(is_named))
     return Compared(
-        unnamed=files.filter(pa.array(~is_named)),
+        unnamed=files.filter(pa.array(~is_named, pa.bool_())),
         unnamed_count=files.num_rows - named_count,
         named_count=named_count,
         mismatched_count=len(mismatched),
         conflicts=tuple(
-            _conflict(files["location"][row].as_py(), int(places[row]), fold)
+            _conflict(files["location"][row].as_py(), int(places[row]), found)
             for row in mismatched[:NAMED_CONFLICTS].tolist()
         ),
     )
 
 
-def _conflict(listed: str, place: int, fold: _NamedFold) -> Conflict:
+def _conflict(listed: str, place: int, found: ReachedPaths) -> Conflict:
     """A listed path as metadata has it: of names only one is kept for each scheme and authority."""
-    example = next(fold.examples[prefix] for prefix, mask in fold.by_prefix.items() if mask[place])
-    scheme, authority, _ = parse_location(example)
-    return Conflict(listed, f"{scheme}://{authority}{parse_location(listed).path}")
+    example = next(found.examples[prefix] for prefix, mask in found.by_prefix.items() if mask[place])
+    return Conflict(listed, spelled_like(example, listed))
 
 
 def _compared_in_tasks(files: DataFrame, reached: Reached, spelling: Spelling, spark: SparkSource) -> Compared:
     session = started(spark)
     bins_count = 2 * parallelism(session)
-    work = [_KeysTask(share, spelling) for share in shares(reached.decode_task, session)]
-    names = pa.table([*map(pa.array, loose_keys(reached.names, spelling.schemes, spelling.authorities))], schema=_KEYS)
-    keys = dataframe_from_tasks(session, work, _read_keys, _KEYS).localCheckpoint(eager=False)
+    keys = reached_keys(reached, session, spelling).localCheckpoint(eager=False)
     # Worked out before any shuffle, so that what a task says of its manifest arrives as the error that it is.
     collected(keys.agg(F.count("path_key")))
-    keys = keys.union(arrow_dataframe(session, names))
     # A path that is named by more than two prefixes is named by one between the least and the greatest: no conflict then.
     named = (
         keys.repartition(bins_count, "path_key")
@@ -195,14 +150,3 @@ def _is_same() -> Column:
     any_prefix = F.lit(ANY_PREFIX)
     own, least, greatest = F.col("prefix_key"), F.col("least"), F.col("greatest")
     return (own == any_prefix) | (least == any_prefix) | (greatest == any_prefix) | own.between(least, greatest)
-
-
-class _KeysTask(msgspec.Struct, frozen=True):
-    decode: DecodeTask
-    spelling: Spelling
-
-
-def _read_keys(task: _KeysTask) -> Iterator[pa.RecordBatch]:
-    for decoded in decode(task.decode):
-        keys = loose_keys(decoded.entries["file_path"], task.spelling.schemes, task.spelling.authorities)
-        yield pa.record_batch([pa.array(some, pa.int64()) for some in keys], schema=_KEYS)

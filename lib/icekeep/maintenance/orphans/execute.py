@@ -8,11 +8,12 @@ from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, SafetyError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
-from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier, finish_earlier, settle_plan
+from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier, finish_earlier
 from icekeep.maintenance.deletion.keeping import Kept, LookBesideOthers, kept_by_others
 from icekeep.maintenance.deletion.looks import TableLook
 from icekeep.maintenance.deletion.plans import DeletionPlan, refuse_unapproved, remove_draft
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
+from icekeep.maintenance.deletion.settling import settle_plan
 from icekeep.maintenance.deletion.writing import (
     ClassifiedGarbage,
     PlanDraft,
@@ -90,11 +91,11 @@ def remove_orphans(table: Table, spark: SparkSource, search: Search, listener: L
         if kept.reason:
             listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {kept.reason}"))
             return Removal(planned=planned, plan=plan, adopted_count=adopted_count, kept=kept, earlier=earlier)
-        look = TableLook(written.now, candidates.reached.manifest_keys, spark, trust_totals=search.trust_totals)
+        look = TableLook(written.now, candidates.reached.seen, spark, trust_totals=search.trust_totals)
         reclaimed = reclaim(
             plan,
             written.claim,
-            LookBesideOthers(look, plan, written.now, kept.keys, candidates.now_ms, skips_trash=search.trash == 0),
+            LookBesideOthers(look, plan, written.now, kept.files, candidates.now_ms, skips_trash=search.trash == 0),
             written.now,
             candidates.territory,
             spark,

@@ -17,13 +17,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from icekeep.maintenance.orphans.hidden import HiddenNames
-from icekeep.maintenance.orphans.options import Spelling
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import collected, dataframe_from_tasks, parallelism
 from icekeep.spec.bins import balanced, each_once
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import FileInfo, ListingShare, Storage
-from icekeep.storage.location_keys import loose_keys
+from icekeep.storage.location_keys import Spelling, loose_keys
 from icekeep.storage.locations import parse_location
 from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE
 
@@ -135,7 +134,7 @@ def expected_files_count(metadata: TableMetadata) -> int:
 
 def keyed_rows(locations: pa.Array, sizes: pa.Array, modified_ms: pa.Array, spelling: Spelling) -> pa.RecordBatch:
     """Rows of `LISTED`."""
-    path_keys, prefix_keys = loose_keys(locations, spelling.schemes, spelling.authorities)
+    path_keys, prefix_keys = loose_keys(locations, spelling)
     columns = [locations, sizes, modified_ms, pa.array(path_keys, pa.int64()), pa.array(prefix_keys, pa.int64())]
     return pa.record_batch(columns, schema=LISTED)
 

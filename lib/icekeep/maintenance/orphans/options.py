@@ -14,6 +14,7 @@ from icekeep.maintenance.deletion.clock import SKEW_MAX_MS
 from icekeep.maintenance.deletion.options import OrphanOptions
 from icekeep.spec.times import Moment, moment_ms
 from icekeep.spec.units import DAY_MS, HOUR_MS
+from icekeep.storage.location_keys import Spelling
 
 DEFAULT_AGE_MS = 3 * DAY_MS
 FLOOR_AGE_MS = DAY_MS
@@ -27,13 +28,6 @@ class PrefixMismatchMode(StrEnum):
 
     ERROR = "ERROR"
     IGNORE = "IGNORE"
-
-
-class Spelling(msgspec.Struct, frozen=True):
-    """Schemes and authorities that mean the same store beyond those of `storage.stores`, each with the one that stands for it."""
-
-    schemes: Mapping[str, str]
-    authorities: Mapping[str, str]
 
 
 def mismatch_mode(text: str) -> PrefixMismatchMode:

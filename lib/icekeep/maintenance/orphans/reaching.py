@@ -1,132 +1,36 @@
-"""Everything that a table's metadata leads to, by name or through manifests. Fails closed.
+"""What orphan removal holds against a listing: all that metadata leads to, and the statistics of older metadata in the log.
 
-content files of every retained manifest, manifests, manifest lists, statistics, metadata files of the log, the version hint;
-and the statistics of the metadata files in the log, which a rollback of the catalog would need
-
-Of older metadata a file leads to nothing that is gone, or was cut off: nobody can roll back to it. Nor does one outside of the
-table's places that is not ours to read, as of a table that was moved: nothing is deleted there.
+Nobody may need these but a rollback of the catalog. Of older metadata a file leads to nothing that is gone, or was cut off:
+nobody can roll back to it. Nor does one outside of the table's places that is not ours to read, as of a table that was moved:
+nothing is deleted there.
 """
 
 import zlib
-from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import msgspec
 import pyarrow as pa
 
 from icekeep.catalog.base import Table
-from icekeep.catalog.version_files import HINT
-from icekeep.errors import InvalidTableError, MissingFileError, SafetyError, UnsupportedError, UsageError, first_line
-from icekeep.maintenance.deletion.reachability import statistics_files
+from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, UsageError, first_line
+from icekeep.maintenance.deletion.garbage import FileKind, GarbageFile, garbage_table
+from icekeep.maintenance.deletion.reached import NOTHING_SEEN, Reached, Seen, fails_closed, read_reached
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.orphans.metadata_text import CutOffError, parse_metadata_text
-from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter
-from icekeep.planning.manifests.lists import listed_manifests
-from icekeep.planning.manifests.reader import chosen_decoder
 from icekeep.planning.spark.source import SparkSource
-from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
-from icekeep.storage.location_keys import Keys
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
 
-class Reached(msgspec.Struct, frozen=True, kw_only=True):
-    """What metadata leads to.
-
-    Attributes:
-        manifests: each once; their live entries are reached too.
-        manifest_keys: of all manifests that were listed.
-        names: locations of everything that is not an entry of a manifest.
-        untotalled_count: snapshots that do not say how many files they have.
-    """
-
-    manifests: tuple[ManifestFile, ...]
-    manifest_keys: Keys
-    names: pa.Array
-    wanted: EntryFilter
-    storage: Storage
-    untotalled_count: int = 0
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """What is read of an entry."""
-        return frozenset({"file_path"})
-
-    @property
-    def decode_task(self) -> DecodeTask:
-        """The work of reading all live entries."""
-        decoder, _ = chosen_decoder()
-        return DecodeTask(
-            manifests=self.manifests,
-            wanted=self.wanted,
-            columns=self.columns,
-            storage=self.storage,
-            decoder=decoder,
-        )
-
-
-def read_reached(table: Table, spark: SparkSource, *, trust_totals: bool) -> Reached:
-    """Read the manifest lists of all snapshots, and name whatever else metadata leads to.
-
-    Args:
-        trust_totals: believe a manifest list although the snapshot's summary counts other files.
-
-    Raises:
-        SafetyError: a manifest list is not whole; nothing may be deleted.
-    """
-    return _reached(table, table.metadata.snapshots, None, spark, trust_totals=trust_totals)
-
-
-def read_newly_reached(
-    table: Table, before: TableMetadata, known: Reached, spark: SparkSource, *, trust_totals: bool
-) -> Reached:
-    """What a table leads to now, and did not when `known` was read from `before`; raises as `read_reached` does."""
-    lists = {snapshot.manifest_list or snapshot.manifests for snapshot in before.snapshots}
-    newer = [s for s in table.metadata.snapshots if (s.manifest_list or s.manifests) not in lists]
-    return _reached(table, newer, known.manifest_keys, spark, trust_totals=trust_totals)
-
-
-@contextmanager
-def fails_closed() -> Iterator[None]:
-    """What cannot be read whole among what is retained ends the run; what may pass by itself stays the error that it is."""
-    try:
-        yield
-    except InvalidTableError as error:
-        raise SafetyError(
-            f"nothing is deleted, since not everything can be read: {error.message}", **error.facts
-        ) from error
-
-
-def _reached(
-    table: Table, snapshots: Iterable[Snapshot], without: Keys | None, spark: SparkSource, *, trust_totals: bool
-) -> Reached:
+def reached_by(table: Table, spark: SparkSource, *, trust_totals: bool, since: Seen = NOTHING_SEEN) -> Reached:
+    """What a table leads to, through the metadata in its log as well; raises as `read_reached`."""
     metadata, storage = table.metadata, table.storage
+    reached = read_reached(metadata, table.metadata_location, storage, spark, trust_totals=trust_totals, since=since)
     with fails_closed():
-        listed = listed_manifests(storage, spark, [*snapshots], check=True, trust=trust_totals, without=without)
-        specs = {m.partition_spec_id for m in listed.manifests}
-        wanted = EntryFilter(specs={spec_id: SpecFilter(metadata.partition_type(spec_id)) for spec_id in specs})
-        older_statistics = _statistics_of_the_log(metadata, storage)
-    names = [
-        *(m.manifest_path for m in listed.manifests),
-        *(s.manifest_list for s in metadata.snapshots if s.manifest_list),
-        *statistics_files(metadata),
-        table.metadata_location,
-        *(entry.metadata_file for entry in metadata.metadata_log),
-        f"{metadata.location.rstrip('/')}/metadata/{HINT}",
-        f"{table.metadata_location.rpartition('/')[0]}/{HINT}",
-        *older_statistics,
-    ]
-    return Reached(
-        manifests=listed.manifests,
-        manifest_keys=listed.keys,
-        names=pa.array(dict.fromkeys(names), pa.string()),
-        wanted=wanted,
-        storage=storage,
-        untotalled_count=listed.untotalled_count,
-    )
+        statistics = _statistics_of_the_log(metadata, storage)
+    older = garbage_table(GarbageFile(FileKind.STATISTICS, location) for location in dict.fromkeys(statistics))
+    return msgspec.structs.replace(reached, named=pa.concat_tables([reached.named, older]))
 
 
 class _Named(msgspec.Struct):

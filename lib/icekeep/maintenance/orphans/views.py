@@ -27,9 +27,9 @@ from icekeep.maintenance.orphans.listing import (
     kept_listing,
     keyed_rows,
 )
-from icekeep.maintenance.orphans.options import Spelling
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.storage.base import Storage
+from icekeep.storage.location_keys import Spelling
 
 _FORMATS = {".parquet": "parquet", ".orc": "orc", ".csv": "csv", ".csv.gz": "csv"}
 _PLAIN_KEYS = (".parquet", ".orc")

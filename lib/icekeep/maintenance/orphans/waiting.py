@@ -12,13 +12,13 @@ import pyarrow as pa
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, MissingFileError, SafetyError
-from icekeep.maintenance.deletion.named_files import plans_with_files_in_place
-from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_part, read_plan
+from icekeep.maintenance.deletion.named_files import part_paths, plans_with_files_in_place
+from icekeep.maintenance.deletion.path_set import PathSet, union
+from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_plan
 from icekeep.maintenance.orphans.listing import Rows
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks, parallelism
 from icekeep.storage.base import Storage
-from icekeep.storage.location_keys import Keys, path_keys
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
 _KEYS = pa.schema([pa.field("path_key", pa.int64(), nullable=False)])
@@ -37,17 +37,14 @@ def without_waiting(files: Rows, files_count: int, table: Table, spark: SparkSou
         return files, 0
     parts = [part for plan in _plans(table) for part in plan.parts]
     if isinstance(files, pa.Table) and sum(part.files_count for part in parts) <= limits_of(spark).plan_files_count:
-        keys = _keys_of(parts, table.storage)
-        is_waiting = np.isin(files["path_key"].to_numpy(), keys)
-        return files.filter(pa.array(~is_waiting)), int(np.count_nonzero(is_waiting))
+        return _without(files, _paths_of(parts, table.storage))
     session = started(spark)
     if isinstance(files, pa.Table):
         # Few listed files and long plans: the tasks tell which of the few they name.
-        wanted = np.unique(files["path_key"].to_numpy())
+        wanted = PathSet.of_keys(files["path_key"].to_numpy())
         tasks = [(part, table.storage, wanted) for part in parts]
-        named = dataframe_from_tasks(session, tasks, _read_wanted, _KEYS).toArrow()["path_key"].to_numpy()
-        is_waiting = np.isin(files["path_key"].to_numpy(), named)
-        return files.filter(pa.array(~is_waiting)), int(np.count_nonzero(is_waiting))
+        named = dataframe_from_tasks(session, tasks, _read_wanted, _KEYS).toArrow()["path_key"]
+        return _without(files, PathSet.of_keys(named.to_numpy()))
     if not parts:
         return files, 0
     bins_count = 2 * parallelism(session)
@@ -57,6 +54,11 @@ def without_waiting(files: Rows, files_count: int, table: Table, spark: SparkSou
     )
     held = left.select(*files.columns).localCheckpoint()
     return held, files_count - held.count()
+
+
+def _without(files: pa.Table, waiting: PathSet) -> tuple[pa.Table, int]:
+    is_waiting = waiting.mask_of_keys(files["path_key"].to_numpy())
+    return files.filter(pa.array(~is_waiting, pa.bool_())), int(np.count_nonzero(is_waiting))
 
 
 def _plans(table: Table) -> Iterator[DeletionPlan]:
@@ -75,27 +77,23 @@ def _plans(table: Table) -> Iterator[DeletionPlan]:
             ) from error
 
 
-def _keys_of(parts: list[PlanPart], storage: Storage) -> Keys:
+def _paths_of(parts: list[PlanPart], storage: Storage) -> PathSet:
     with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
-        found = [*pool.map(lambda part: _read(part, storage), parts)]
-    return np.unique(np.concatenate([np.empty(0, np.int64), *found]))
+        return union(pool.map(lambda part: _read(part, storage), parts))
 
 
-def _read(part: PlanPart, storage: Storage) -> Keys:
+def _read(part: PlanPart, storage: Storage) -> PathSet:
     try:
-        return path_keys(read_part(part, storage)["location"])
-    except MissingFileError:
-        # The plan was finished, or taken back, since its head was read: its files are gone, or metadata leads to them.
-        return np.empty(0, np.int64)
+        # Of a part that is gone the files are gone as well, or metadata leads to them.
+        return part_paths(part, storage)
     except InvalidTableError as error:
         raise SafetyError(
             f"{error.message}; files that it names would look like orphans, so nothing is deleted"
         ) from error
 
 
-def _read_wanted(task: tuple[PlanPart, Storage, Keys | None]) -> Iterator[pa.RecordBatch]:
+def _read_wanted(task: tuple[PlanPart, Storage, PathSet | None]) -> Iterator[pa.RecordBatch]:
     part, storage, wanted = task
-    keys = np.unique(_read(part, storage))
-    if wanted is not None:
-        keys = keys[np.isin(keys, wanted)]
-    yield pa.record_batch([pa.array(keys, pa.int64())], schema=_KEYS)
+    found = _read(part, storage)
+    named = found if wanted is None else found & wanted
+    yield pa.record_batch([pa.array(named.keys, pa.int64())], schema=_KEYS)

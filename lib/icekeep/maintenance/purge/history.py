@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
@@ -12,17 +11,17 @@ from msgspec.structs import replace
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError
 from icekeep.maintenance.deletion.claims import last_work
-from icekeep.maintenance.deletion.garbage import GARBAGE, FileKind, GarbageFile, garbage_table
+from icekeep.maintenance.deletion.garbage import GARBAGE
 from icekeep.maintenance.deletion.keeping import done_file
 from icekeep.maintenance.deletion.plans import plan_directories, read_part, read_plan
-from icekeep.maintenance.deletion.reachability import Candidates, Garbage, Retained, garbage_of, statistics_files
-from icekeep.planning.manifests.lists import listed_manifests
+from icekeep.maintenance.deletion.reachability import Garbage, garbage_of
+from icekeep.maintenance.deletion.reached import read_expired
 from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
-from icekeep.storage.locations import canonical
+from icekeep.storage.locations import canonical, is_location
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
 
@@ -47,7 +46,9 @@ def read_history(table: Table) -> History:
     newest = [table.metadata]
     with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
         while newest:
-            named = {canonical(e.metadata_file): e.metadata_file for one in newest for e in one.metadata_log}
+            logged = [entry.metadata_file for one in newest for entry in one.metadata_log]
+            # What is no location leads to no file, as in `left_the_log`.
+            named = {canonical(location): location for location in logged if is_location(location)}
             fresh = [location for key, location in named.items() if key not in locations]
             locations |= named
             newest = []
@@ -70,28 +71,17 @@ def all_garbage(table: Table, spark: SparkSource) -> Garbage:
     history = read_history(table)
     snapshots = [*_snapshots(history)]
     waiting, unreadable = _waiting(table, {snapshot.snapshot_id for snapshot in snapshots})
-    listed = listed_manifests(table.storage, spark, snapshots, check=False)
-    sizes = {path: size for one in history.metadata for path, size in statistics_files(one).items()}
-    files = [
-        *(GarbageFile(FileKind.STATISTICS, path, size) for path, size in sizes.items()),
-        *(GarbageFile(FileKind.MANIFEST, m.manifest_path, m.manifest_length) for m in listed.manifests),
-        *(GarbageFile(FileKind.MANIFEST_LIST, s.manifest_list) for s in snapshots if s.manifest_list),
-        *(GarbageFile(FileKind.METADATA, location) for location in history.locations),
-    ]
-    nothing = np.empty(0, np.int64)
-    retained = Retained(
-        metadata=replace(table.metadata, snapshots=(), refs={}, current_snapshot_id=None),
-        manifests=(),
-        manifest_keys=nothing,
-        names=nothing,
+    expired = read_expired(
+        _with_all_specs(history),
+        snapshots,
+        table.storage,
+        spark,
+        statistics_of=history.metadata,
+        metadata_files=history.locations,
     )
-    candidates = Candidates(
-        metadata=_with_all_specs(history),
-        manifests=listed.manifests,
-        files=pa.concat_tables([garbage_table(files), waiting]),
-        unreadable=(*history.unreadable, *_still_there(listed.unreadable, table.storage), *unreadable),
-    )
-    garbage = garbage_of(candidates, retained, table.storage, spark)
+    told = (*history.unreadable, *_still_there(expired.unreadable, table.storage), *unreadable)
+    everything = replace(expired, named=pa.concat_tables([expired.named, waiting]), unreadable=told)
+    garbage = garbage_of(everything, None, spark)
     if isinstance(garbage.content, pa.Table):
         # What a plan names and manifests lead to is counted once.
         is_content = pc.is_in(garbage.named["location"], value_set=garbage.content["location"].combine_chunks())

@@ -21,10 +21,10 @@ from icekeep.maintenance.deletion.garbage import FileKind
 from icekeep.maintenance.deletion.looks import DroppedLook
 from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
 from icekeep.maintenance.deletion.plans import (
-    BEFORE,
     DROPPED,
     DeletionPlan,
     forget_plan,
+    metadata_before,
     plans_below,
     read_part,
     read_plan,
@@ -35,7 +35,6 @@ from icekeep.maintenance.purge import JOB
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import OWN_DIRECTORY, metadata_directory
-from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.units import DAY_MS
 from icekeep.storage.base import DeleteStatus
 from icekeep.storage.locations import canonical
@@ -172,10 +171,13 @@ def _finish(
     claim = take_claim(directory, JOB.name, storage, runtime, now_ms)
     with released(claim, storage, runtime):
         plan = read_plan(directory, storage)
-        metadata = parse_metadata(storage.read(f"{directory}/{BEFORE}"), f"{directory}/{BEFORE}")
+        before = metadata_before(plan, storage)
+        if before is None:
+            # Another run has just finished it.
+            return Reclaimed()
         gone = Table(
             identifier=parse_identifier(plan.table),
-            metadata=metadata,
+            metadata=before,
             metadata_location=plan.metadata_location,
             storage=storage,
             catalog=catalog,

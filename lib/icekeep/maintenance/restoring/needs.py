@@ -8,22 +8,20 @@ commit. Data and delete files may also lie outside the table's own places, where
 
 from collections.abc import Iterable, Iterator
 
-import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import ManifestReader, StorageManifestReader
 from icekeep.errors import SafetyError
-from icekeep.maintenance.deletion.named_files import keys_of_others
+from icekeep.maintenance.deletion.named_files import paths_of_others
 from icekeep.maintenance.deletion.plans import DeletionPlan, read_part, trash_location
-from icekeep.maintenance.deletion.reachability import live_path_keys, path_keys_of
+from icekeep.maintenance.deletion.reached import Reached, reached_paths
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.restoring.looking import seen
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
-from icekeep.storage.location_keys import path_keys
 from icekeep.storage.locations import canonical
 
 
@@ -80,8 +78,9 @@ class _Needs:
         needed = pa.array([path for key, path in files.items() if key not in self._planned], pa.string())
         if not len(needed):
             return lost
-        live = live_path_keys(self._base, [*held.values()], self._storage, stays="no snapshot is restored")
-        unheld = [str(path) for path in needed.filter(pa.array(~np.isin(path_keys(needed), live)))]
+        retained = Reached(metadata=self._base, storage=self._storage, manifests=tuple(held.values()))
+        live = reached_paths(retained, stays="no snapshot is restored").paths
+        unheld = [str(path) for path in needed.filter(pa.array(~live.mask(needed)))]
         return lost + self._gone_or_planned(unheld)
 
     def _gone_or_planned(self, files: list[str]) -> list[str]:
@@ -92,7 +91,7 @@ class _Needs:
         if not files:
             return files
         is_ours = territory(self._base, self._plan.roots, ()).mask(pa.chunked_array([pa.array(files, pa.string())]))
-        named = np.isin(path_keys_of(files), keys_of_others(self._plan, self._table))
+        named = paths_of_others(self._plan, self._table).mask(files)
         there = seen(files, self._storage)
         return [
             path

@@ -1,6 +1,5 @@
 """Deletion beside others: who commits, restores, expires or purges while a plan waits or is carried out."""
 
-import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -9,6 +8,7 @@ from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError, NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.maintenance.deletion import earlier, looks, reclaim
+from icekeep.maintenance.deletion.path_set import NO_PATHS
 from icekeep.maintenance.expiration import execute
 from icekeep.maintenance.orphans.job import plan_remove_orphan_files
 from icekeep.maintenance.restoring.job import list_restorable
@@ -484,7 +484,7 @@ def test_a_look_that_takes_longer_than_the_claim_deletes_nothing(world, monkeypa
         if not restored:
             world.pass_a_lease()
             restored.append(world.restore())
-        return np.empty(0, np.int64) if len(restored) == 1 else real(self)
+        return NO_PATHS if len(restored) == 1 else real(self)
 
     monkeypatch.setattr(looks.TableLook, "__call__", look)
     result = world.finish(trash=trash)

@@ -1,5 +1,4 @@
 import msgspec
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +9,7 @@ from icekeep.events import StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import LEASE_MS, take_claim
 from icekeep.maintenance.deletion.garbage import FileKind, FilesOfKind, GarbageFile, garbage_table
 from icekeep.maintenance.deletion.options import ReclaimOptions
+from icekeep.maintenance.deletion.path_set import NO_PATHS
 from icekeep.maintenance.deletion.plans import trash_location
 from icekeep.maintenance.deletion.reclaim import reclaim, refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import territory
@@ -56,7 +56,7 @@ def planned(table, *files, **draft):
 
 
 def nothing_new():
-    return np.empty(0, np.int64)
+    return NO_PATHS
 
 
 def carried_out(table, plan, listener=None, runtime=None, look=nothing_new, claim=None, **options):

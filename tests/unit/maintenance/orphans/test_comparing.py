@@ -1,25 +1,19 @@
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from icekeep.maintenance.deletion.reached import Reached, named_files
 from icekeep.maintenance.orphans.comparing import Conflict, any_below, compare
 from icekeep.maintenance.orphans.listing import keyed_rows
 from icekeep.maintenance.orphans.options import spelling
-from icekeep.maintenance.orphans.reaching import Reached
-from icekeep.planning.entries.decode import EntryFilter
 from kit.storage import MemoryStorage
+from kit.tables import memory_table
 
 
 def reached(*names: str) -> Reached:
-    return Reached(
-        manifests=(),
-        manifest_keys=np.empty(0, np.int64),
-        names=pa.array(names, pa.string()),
-        wanted=EntryFilter(specs={}),
-        storage=MemoryStorage(),
-    )
+    named = named_files([], [], [], names)
+    return Reached(metadata=memory_table().metadata, storage=MemoryStorage(), manifests=(), named=named)
 
 
 def compared(listed, named, schemes=None, authorities=None):

@@ -48,7 +48,7 @@ def test_rows_carry_what_the_store_said_and_their_keys():
     [row] = listed(storage).files.to_pylist()
     info = storage.head(f"{ROOT}/a/f")
     assert (row["size_bytes"], row["modified_ms"]) == (3, info.modified_ms)
-    paths, prefixes = loose_keys(pa.array([info.location]), {}, {})
+    paths, prefixes = loose_keys(pa.array([info.location]))
     assert (row["path_key"], row["prefix_key"]) == (paths[0], prefixes[0])
 
 

@@ -5,7 +5,8 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError, SafetyError, UnavailableError, UnsupportedError, UsageError
-from icekeep.maintenance.orphans.reaching import fails_closed, read_newly_reached, read_reached
+from icekeep.maintenance.deletion.reached import fails_closed
+from icekeep.maintenance.orphans.reaching import reached_by
 from icekeep.spec.metadata_codec import metadata_to_json
 from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.updates import SetProperties
@@ -19,11 +20,15 @@ ROOT = "memory://lake/wh/db/events"
 
 
 def reached(table):
-    return read_reached(table, lambda: pytest.fail("Spark"), trust_totals=False)
+    return reached_by(table, lambda: pytest.fail("Spark"), trust_totals=False)
+
+
+def named(found):
+    return found.named["location"].to_pylist()
 
 
 def newly_reached(table, before):
-    return read_newly_reached(table, before.metadata, reached(before), lambda: pytest.fail("Spark"), trust_totals=False)
+    return reached_by(table, lambda: pytest.fail("Spark"), trust_totals=False, since=reached(before).seen)
 
 
 def test_everything_that_metadata_names_is_reached_once():
@@ -33,7 +38,7 @@ def test_everything_that_metadata_names_is_reached_once():
     found = reached(table)
     manifests = {m.manifest_path for m in (*manifests_of(first), *manifests_of(table))}
     assert {m.manifest_path for m in found.manifests} == manifests
-    assert sorted(found.names.to_pylist()) == sorted(
+    assert sorted(named(found)) == sorted(
         {
             *manifests,
             *(snapshot.manifest_list for snapshot in table.metadata.snapshots),
@@ -50,7 +55,7 @@ def test_a_table_without_snapshots_leads_to_its_metadata():
     table = memory_table()
     found = reached(table)
     assert found.manifests == ()
-    assert table.metadata_location in found.names.to_pylist()
+    assert table.metadata_location in named(found)
 
 
 def test_of_what_was_added_since_only_the_manifests_are_read():
@@ -59,9 +64,9 @@ def test_of_what_was_added_since_only_the_manifests_are_read():
     found = newly_reached(table, before)
     assert len(manifests_of(table)) == 2
     assert [m.added_snapshot_id for m in found.manifests] == [table.metadata.current_snapshot_id]
-    keys = location_keys(found.names)
-    assert np.isin(location_keys(reached(before).names[:1]), keys).sum() <= 1
-    assert table.metadata_location in found.names.to_pylist()
+    keys = location_keys(found.named["location"])
+    assert np.isin(location_keys(reached(before).named["location"][:1]), keys).sum() <= 1
+    assert table.metadata_location in named(found)
 
 
 def test_where_nothing_was_added_nothing_is_read():
@@ -97,7 +102,7 @@ def logged(*errors):
 
 def test_the_statistics_of_older_metadata_are_reached():
     table, _ = logged()
-    assert f"{ROOT}/metadata/old.puffin" in reached(table).names.to_pylist()
+    assert f"{ROOT}/metadata/old.puffin" in named(reached(table))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +126,7 @@ def test_older_metadata_that_makes_no_sense_stops_it_unless_nobody_can_read_it(d
         reached(table)
     assert older in raised.value.message
     table.storage.inner.files[older] = (b'{"statistics": [', 0)
-    assert f"{ROOT}/metadata/old.puffin" not in reached(table).names.to_pylist()
+    assert f"{ROOT}/metadata/old.puffin" not in named(reached(table))
 
 
 def test_older_metadata_elsewhere_that_is_not_ours_to_read_stops_nothing():
@@ -135,5 +140,5 @@ def test_older_metadata_elsewhere_that_is_not_ours_to_read_stops_nothing():
             raise UsageError("the store denies access")
 
     table.storage.before = fail
-    names = reached(replace(table, metadata=metadata)).names.to_pylist()
+    names = named(reached(replace(table, metadata=metadata)))
     assert {elsewhere.metadata_file, older, f"{ROOT}/metadata/old.puffin"} <= set(names)

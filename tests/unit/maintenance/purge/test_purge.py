@@ -24,6 +24,7 @@ from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.purge.job import drop_table, plan_drop_table
 from icekeep.maintenance.restoring.job import list_restorable
 from icekeep.spec.metadata import new_table_metadata
+from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.units import DAY_MS
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from icekeep.storage.local import LocalStorage
@@ -104,6 +105,16 @@ def test_metadata_of_the_history_leads_to_what_the_newest_does_not_name_any_more
     locations = {location for location in stored(table) if location.endswith(".metadata.json")}
     assert len(locations) == 4
     purged(table)
+    assert stored(table) == set()
+
+
+def test_a_log_that_names_no_location_stands_in_nobody_s_way():
+    """A log is text, and whoever may write metadata may write any."""
+    table = history()
+    entry = MetadataLogEntry(timestamp_ms=0, metadata_file="metadata/v1.metadata.json")
+    odd = replace(table.metadata, metadata_log=(entry, *table.metadata.metadata_log))
+    assert stored(table)
+    purged(replace(table, metadata=odd))
     assert stored(table) == set()
 
 
@@ -581,6 +592,7 @@ def test_what_cannot_be_read_is_told_and_stays():
     table.storage.create(first.manifest_list, b"nonsense")
     result = purged(table)
     assert result.unreadable_files == (first.manifest_list,)
+    assert first.manifest_list in stored(table)
 
 
 def test_a_table_that_is_gone_is_not_purged():

@@ -1,0 +1,130 @@
+"""Which of some files metadata leads to: of few by a fold over its entries, of many by their keys in Spark.
+
+A file counts as reached where something has its path, in whatever store (`path_set`); by which scheme and authority it is
+named is kept beside that.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame, SparkSession
+
+from icekeep.maintenance.deletion.path_set import Mask
+from icekeep.maintenance.deletion.reached import Reached
+from icekeep.planning.entries.decode import Decoded, DecodeTask, decode
+from icekeep.planning.entries.read import Reading, folded, shares
+from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.tasks import arrow_dataframe, dataframe_from_tasks
+from icekeep.storage.location_keys import AS_SPELLED, Keys, Locations, Spelling, loose_keys
+
+_KEYS = pa.schema(
+    [pa.field("path_key", pa.int64(), nullable=False), pa.field("prefix_key", pa.int64(), nullable=False)]
+)
+
+
+class ReachedPaths:
+    """Which of some paths metadata leads to, for each scheme and authority that it does it by.
+
+    Attributes:
+        by_prefix: for each prefix key a mask of the paths.
+        examples: for each prefix key a location that has it.
+    """
+
+    def __init__(self, paths: Keys, spelling: Spelling) -> None:
+        """Begin with paths of which nothing is known.
+
+        Args:
+            paths: path keys, which ascend.
+        """
+        self._paths, self._spelling = paths, spelling
+        self.by_prefix: dict[int, NDArray[np.bool_]] = {}
+        self.examples: dict[int, str] = {}
+
+    @property
+    def mask(self) -> Mask:
+        """Which of the paths are reached, by whatever prefix."""
+        return np.logical_or.reduce([np.zeros(len(self._paths), np.bool_), *self.by_prefix.values()])
+
+    def add(self, decoded: Decoded) -> None:
+        self.take(decoded.entries["file_path"])
+
+    def take(self, locations: Locations) -> None:
+        """Take in files that are reached."""
+        path_keys, prefix_keys = loose_keys(locations, self._spelling)
+        places = np.searchsorted(self._paths, path_keys)
+        places[places == len(self._paths)] = 0
+        hit = np.flatnonzero(self._paths[places] == path_keys) if len(self._paths) else np.empty(0, np.int64)
+        for prefix in np.unique(prefix_keys[hit]).tolist():
+            own = hit[prefix_keys[hit] == prefix]
+            self._of(prefix)[places[own]] = True
+            self.examples.setdefault(prefix, locations[int(own[0])].as_py())
+
+    def merge(self, other: "ReachedPaths") -> None:
+        for prefix, mask in other.by_prefix.items():
+            self._of(prefix)[mask] = True
+        self.examples = other.examples | self.examples
+
+    def _of(self, prefix: int) -> Mask:
+        return self.by_prefix.setdefault(prefix, np.zeros(len(self._paths), np.bool_))
+
+
+def held_against(
+    paths: Keys,
+    reached: Reached,
+    spark: SparkSource,
+    spelling: Spelling = AS_SPELLED,
+    reading: Reading | None = None,
+) -> ReachedPaths:
+    """Hold few paths against all that is reached, be that as much as it may.
+
+    Args:
+        paths: path keys, each once, which ascend.
+        reading: as `planning.entries.read.folded`.
+
+    Raises:
+        InvalidTableError: a manifest is not whole.
+    """
+    task = reached.decode_task()
+    found = folded(
+        task.storage, spark, task.manifests, task.wanted, task.columns, partial(ReachedPaths, paths, spelling), reading
+    )
+    found.take(reached.named["location"])
+    return found
+
+
+def reached_keys(reached: Reached, spark: SparkSession, spelling: Spelling | None = None) -> DataFrame:
+    """The path keys of all that is reached, read by tasks when they are wanted.
+
+    Args:
+        spelling: the prefix keys are wanted as well.
+    """
+    tasks = [_KeysTask(share, spelling) for share in shares(reached.decode_task(), spark)]
+    named = pa.Table.from_batches(
+        [_keys_of(chunk, spelling) for chunk in reached.named["location"].chunks], _schema(spelling)
+    )
+    read = dataframe_from_tasks(spark, tasks, _read_keys, _schema(spelling))
+    return read.union(arrow_dataframe(spark, named))
+
+
+class _KeysTask(msgspec.Struct, frozen=True):
+    decode: DecodeTask
+    spelling: Spelling | None
+
+
+def _read_keys(task: _KeysTask) -> Iterator[pa.RecordBatch]:
+    for decoded in decode(task.decode):
+        yield _keys_of(decoded.entries["file_path"], task.spelling)
+
+
+def _schema(spelling: Spelling | None) -> pa.Schema:
+    return pa.schema([_KEYS.field("path_key")]) if spelling is None else _KEYS
+
+
+def _keys_of(locations: Locations, spelling: Spelling | None) -> pa.RecordBatch:
+    schema = _schema(spelling)
+    keys = loose_keys(locations, spelling or AS_SPELLED)[: len(schema)]
+    return pa.record_batch([pa.array(some, pa.int64()) for some in keys], schema=schema)
