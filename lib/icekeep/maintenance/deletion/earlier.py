@@ -14,6 +14,7 @@ from icekeep.errors import ClaimedError, IcekeepError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.claims import Claim, released, take_claim
 from icekeep.maintenance.deletion.due import Due, ToDo, due_of
+from icekeep.maintenance.deletion.garbage import GARBAGE
 from icekeep.maintenance.deletion.keeping import (
     LookBesideOthers,
     kept_by_others,
@@ -25,6 +26,7 @@ from icekeep.maintenance.deletion.options import ReclaimOptions
 from icekeep.maintenance.deletion.path_set import PathSet
 from icekeep.maintenance.deletion.plans import (
     FILES,
+    DeletionPlan,
     forget_plan,
     mark_undone,
     plan_directories,
@@ -39,6 +41,7 @@ from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.spark.tasks import streamed
 from icekeep.runtime import Runtime
 from icekeep.storage.base import Storage
+from icekeep.storage.locations import is_under
 
 _FINISHING = "a run that finishes what earlier ones left"
 
@@ -194,6 +197,15 @@ def _carried_out(
     places = territory(table.metadata, (*plan.roots, *request.options.roots), request.other_places)
     retained = proofs.retained()
     again, strays = _staying(due, retained, table, places, spark)
+    held = [location for location in again if is_under(location, f"{plan.directory}/{FILES}")]
+    if held:
+        listener.on(
+            Warned(
+                f"the table leads to {len(held)} files in the trash, where they lie, {held[0]!r} among them: nothing of run "
+                f"{plan.run!r} is deleted; copy them to the table's own places, and let the table lead to the copies"
+            )
+        )
+        return Earlier(kept_count=len(again))
     trashed = _in_trash(due, again, table.storage)
     if trashed:
         _tell_kept(due, claim, trashed, listener)
@@ -254,9 +266,12 @@ def _staying(
 ) -> tuple[list[str], list[str]]:
     """The files of a plan that are no garbage by the newest metadata, and those that lie outside the table's places by now.
 
-    Where a file is in the trash says the plan alone, so none of these lies outside.
+    Where a file is in the trash says the plan alone, so none of these lies outside. There the table may lead to it as well:
+    whoever missed it may have added it as it lies.
     """
     files = plan_files(due.plan, table.storage, spark)
+    if due.empties_trash:
+        files = _and_in_trash(files, due.plan)
     garbage = still_garbage(files, retained, spark)
     strays = [] if due.empties_trash else _difference(garbage, _inside(garbage, places))
     return _difference(files, garbage), strays
@@ -270,6 +285,20 @@ def _in_trash(due: Due, locations: list[str], storage: Storage) -> list[str]:
     trashed = {trash_location(plan, location): location for location in locations}
     found = [trashed[f.location] for f in storage.list(f"{plan.directory}/{FILES}") if f.location in trashed]
     return [location for location in found if due.empties_trash or storage.head(location) is None]
+
+
+def _and_in_trash(files: pa.Table | DataFrame, plan: DeletionPlan) -> pa.Table | DataFrame:
+    """Files of a plan by their own locations and by those in the trash."""
+
+    def trashed(batch: pa.RecordBatch) -> pa.RecordBatch:
+        there = [trash_location(plan, location) for location in batch["location"].to_pylist()]
+        return batch.set_column(
+            batch.schema.names.index("location"), GARBAGE.field("location"), pa.array(there, pa.string())
+        )
+
+    if isinstance(files, pa.Table):
+        return pa.concat_tables([files, pa.Table.from_batches(map(trashed, files.to_batches()), files.schema)])
+    return files.union(files.mapInArrow(lambda batches: map(trashed, batches), files.schema))
 
 
 def _inside(files: pa.Table | DataFrame, places: Territory) -> pa.Table | DataFrame:

@@ -268,7 +268,7 @@ def _carry_out_part(part: PlanPart, work: _Work, pace: "_Pace", look: Look) -> I
         return
     # Where a file is in the trash says the plan's own directory.
     is_ours = np.ones(files.num_rows, np.bool_) if work.empties_trash else work.territory.mask(files["location"])
-    if not is_ours.all() and not (is_ours | _are_kept(files, look)).all():
+    if not is_ours.all() and not (is_ours | _are_kept(files, work, look)).all():
         raise SafetyError(
             f"plan {part.location!r} names files outside the places of table {work.plan.table!r}; nothing of it is deleted",
             location=part.location,
@@ -279,7 +279,7 @@ def _carry_out_part(part: PlanPart, work: _Work, pace: "_Pace", look: Look) -> I
         for start in range(0, rows.num_rows, pace.max_at_once):
             some = rows.slice(start, pace.max_at_once)
             pace.wait_for(some.num_rows)
-            in_use = _are_kept(some, look)
+            in_use = _are_kept(some, work, look)
             # The look may take longer than the claim holds: this comes last.
             work.claim.check(work.storage, work.runtime)
             with _failed_calls_noted(work.claim, work.runtime):
@@ -292,8 +292,13 @@ def _carry_out_part(part: PlanPart, work: _Work, pace: "_Pace", look: Look) -> I
         yield Reclaimed(unmoved=(written,))
 
 
-def _are_kept(files: pa.Table, look: Look) -> Mask:
-    return look().mask(files["location"])
+def _are_kept(files: pa.Table, work: _Work, look: Look) -> Mask:
+    """Which files are in use by now, those in the trash also where they lie."""
+    in_use = look()
+    mask = in_use.mask(files["location"])
+    if work.empties_trash and len(in_use):
+        mask |= in_use.mask([trash_location(work.plan, location) for location in files["location"].to_pylist()])
+    return mask
 
 
 def _removed(kind: FileKind, files: pa.Table, work: _Work) -> tuple[Reclaimed, pa.Table]:

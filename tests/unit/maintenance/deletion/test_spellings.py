@@ -208,3 +208,24 @@ def test_statistics_that_are_at_no_location_stop_the_run(world):
     for expired, retained in ((odd, found), (found, odd)):
         with pytest.raises(SafetyError, match="nothing is deleted, since not everything can be read"):
             garbage_of(expired, retained, no_spark)
+
+
+def test_a_file_that_the_table_leads_to_in_the_trash_is_not_deleted_there(world):
+    """Whoever missed a file and found it there may have added it as it lies."""
+    world.expire(trash=3)
+    [trashed] = [at for at in world.memory.files if at.endswith("/files/data/b")]
+    world.adopt_as(trashed)
+    world.pass_days(5)
+    assert world.finish(trash=3).status == "done"
+    assert trashed in world.memory.files
+    assert any(f"in the trash, where they lie, {trashed!r} among them" in told for told in world.warnings())
+
+
+def test_a_file_that_is_added_in_the_trash_while_it_is_emptied_is_not_deleted_there(world, monkeypatch):
+    monkeypatch.setattr(reclaim, "_CALL_FILES", 1)
+    world.expire(trash=3)
+    [trashed] = [at for at in world.memory.files if at.endswith("/files/data/b")]
+    world.pass_days(5)
+    world.once(lambda: world.adopt_as(trashed), "delete_many", "/files/data/a")
+    world.finish(trash=3)
+    assert trashed in world.memory.files
