@@ -135,25 +135,26 @@ class SpelledPaths(msgspec.Struct, frozen=True):
         several = [*self.by_prefix.values()]
         return several[0] if len(several) == 1 else union(several)
 
-    def mask_of_keys(self, keys: Keys) -> Mask:
-        """Which of some path keys are in the set, by whatever prefix."""
-        return np.logical_or.reduce(
-            [np.zeros(len(keys), np.bool_), *(s.mask_of_keys(keys) for s in self.by_prefix.values())]
-        )
-
-    def other_spellings(self, files: Locations, is_in: pa.Array) -> OtherSpellings:
-        """Of files those that the set has by other schemes or authorities only.
+    def told_apart(self, locations: Locations, keys: Keys) -> tuple[Mask, OtherSpellings]:
+        """Which of some files are in the set, and those of them that it has by other schemes or authorities only.
 
         Args:
-            is_in: which of them are in the set.
+            keys: the path keys of the locations.
         """
-        if self._are_spelled_alike(files):
-            return NO_SPELLINGS
-        locations = files.filter(is_in)
+        masks = {prefix: paths.mask_of_keys(keys) for prefix, paths in self.by_prefix.items()}
+        is_in = np.logical_or.reduce([np.zeros(len(keys), np.bool_), *masks.values()])
+        unsure = is_in.copy()
+        for prefix, mask in masks.items():
+            # What begins with the same letters has the same prefix: so it is with all files of most tables.
+            unsure[mask if prefix == ANY_PREFIX else mask & _begin_alike(locations, self.examples[prefix])] = False
+        rows = np.flatnonzero(unsure)
+        return is_in, self._other_spellings(locations.take(pa.array(rows))) if len(rows) else NO_SPELLINGS
+
+    def _other_spellings(self, locations: Locations) -> OtherSpellings:
         keys, prefixes = loose_keys(locations)
         is_same = prefixes == ANY_PREFIX
         for prefix, paths in self.by_prefix.items():
-            is_same |= paths.mask_of_keys(keys) & ((prefixes == prefix) | (prefix == ANY_PREFIX))
+            is_same |= (prefixes == prefix) & paths.mask_of_keys(keys)
         rows = np.flatnonzero(~is_same)
         examples = tuple(self._other_spelling(locations[row].as_py()) for row in rows[:_EXAMPLES].tolist())
         return OtherSpellings(np.unique(keys[rows]), examples)
@@ -164,13 +165,11 @@ class SpelledPaths(msgspec.Struct, frozen=True):
         )
         return OtherSpelling(location, spelled_like(example, location))
 
-    def _are_spelled_alike(self, locations: Locations) -> bool:
-        """Whether the set has one prefix and these begin with the same letters, up to their paths: so it is in most tables."""
-        if len(self.examples) != 1 or not len(locations):
-            return not len(locations)
-        [example] = self.examples.values()
-        head = example.removesuffix(parse_location(example).path) + "/"
-        return bool(pc.all(pc.starts_with(locations, head)).as_py())
+
+def _begin_alike(locations: Locations, example: str) -> Mask:
+    """Which locations have the scheme and the authority of another, spelled as it does."""
+    head = example.removesuffix(parse_location(example).path)
+    return np.asarray(pc.starts_with(locations, f"{head}/").to_numpy(zero_copy_only=False))
 
 
 def spelled_like(example: str, location: str) -> str:

@@ -112,9 +112,9 @@ def _named(expired: Reached, retained: Reached | None) -> tuple[pa.Table, OtherS
     named = expired.named.take(pa.array(np.sort(first)))
     if retained is None:
         return named, NO_SPELLINGS
-    stays = retained.named_paths
-    is_kept = pa.array(stays.mask_of_keys(path_keys(named["location"])), pa.bool_())
-    return named.filter(pc.invert(is_kept)), stays.other_spellings(named["location"], is_kept)
+    locations = named["location"].combine_chunks()
+    is_kept, kept = retained.named_paths.told_apart(locations, path_keys(locations))
+    return named.filter(pa.array(~is_kept, pa.bool_())), kept
 
 
 def _content(
@@ -174,9 +174,9 @@ def _told_apart(task: DecodeTask, stays: SpelledPaths) -> tuple[list[pa.RecordBa
     left: list[pa.RecordBatch] = []
     kept = NO_SPELLINGS
     for files in _read_distinct(task):
-        is_kept = pa.array(stays.mask_of_keys(files["path_key"].to_numpy()), pa.bool_())
-        kept |= stays.other_spellings(files["location"], is_kept)
-        left.append(files.filter(pc.invert(is_kept)))
+        is_kept, others = stays.told_apart(files["location"], files["path_key"].to_numpy())
+        kept |= others
+        left.append(files.filter(pa.array(~is_kept, pa.bool_())))
     return left, kept
 
 
