@@ -198,6 +198,11 @@ class ConflictError(TryAgainError):
         super().__init__(message, **facts)
         self.data_files = data_files
 
+    @property
+    def is_outpaced(self) -> bool:
+        """Whether the change applied to each version of the table, and others were faster each time: no other plan would be."""
+        return "attempts" in self.facts
+
 
 class ClaimedError(TryAgainError):
     """Another run is at work on a plan of deletion, or has taken it over."""

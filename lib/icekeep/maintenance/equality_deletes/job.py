@@ -6,14 +6,13 @@ delete files or vectors -> `ConvertDeletes` -> result; planned anew where others
 
 import logging
 from collections.abc import Mapping
-from itertools import count
 
 import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.convert_deletes import ConvertDeletes, EntryDigests
-from icekeep.commit.retry import RetryPolicy, commit, reloaded
-from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError
+from icekeep.commit.retry import commit
+from icekeep.errors import IcekeepError, OutcomeUnknownError
 from icekeep.events import StepFinished, StepStarted, Warned
 from icekeep.formats.deletes.equality_to_positions import ConversionOutcome
 from icekeep.formats.deletes.options import delete_format
@@ -23,6 +22,7 @@ from icekeep.maintenance.equality_deletes.plan import ConversionPlan, ConvertEqu
 from icekeep.maintenance.equality_deletes.result import ConvertEqualityDeletesResult
 from icekeep.maintenance.heartbeat import Heartbeat, beating
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.requests import JobRequest, takes
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
@@ -85,22 +85,12 @@ def convert_equality_deletes(table: Table, request: ConvertEqualityDeletesReques
     """
     runtime = table.runtime
     began_ms = runtime.monotonic_ms()
-    policy = RetryPolicy.of(table.metadata)
-    for number in count(1):
-        run = _Run(table, request, runtime)
-        try:
-            result = run.convert()
-        except ConflictError as error:
-            # One that has counted attempts met other writers, not a change of what was planned.
-            if number > policy.num_retries or "attempts" in error.facts:
-                raise
-            request.listener.on(Warned(f"equality deletes of {table.name!r} are planned anew: {error.message}"))
-            runtime.sleep_ms(policy.wait_ms(number, runtime))
-            table = reloaded(table)
-            continue
-        elapsed_ms = runtime.monotonic_ms() - began_ms
-        return msgspec.structs.replace(result, attempts_count=number, elapsed_ms=elapsed_ms)
-    raise AssertionError("count() does not end")
+
+    def converted(now: Table, number: int) -> ConvertEqualityDeletesResult:
+        return msgspec.structs.replace(_Run(now, request, runtime).convert(), attempts_count=number)
+
+    result = plan_till_done(table, converted, what=lambda: "equality deletes", listener=request.listener)
+    return msgspec.structs.replace(result, elapsed_ms=runtime.monotonic_ms() - began_ms)
 
 
 @takes(ConvertEqualityDeletesRequest)

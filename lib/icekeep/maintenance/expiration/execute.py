@@ -7,7 +7,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.retry import CommitResult, commit
-from icekeep.errors import ClaimedError, ConflictError, IcekeepError, MissingFileError, OutcomeUnknownError, SafetyError
+from icekeep.errors import ClaimedError, IcekeepError, MissingFileError, OutcomeUnknownError, SafetyError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier import DeletionRequest
@@ -28,15 +28,13 @@ from icekeep.maintenance.deletion.writing import (
 )
 from icekeep.maintenance.expiration import JOB
 from icekeep.maintenance.expiration.plan import after_expiration, garbage_between
+from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
 from icekeep.spec.retention import Expired, select_expired
 from icekeep.storage.locations import canonical
-
-_PLANS_MAX = 10
-"""So often a run plans anew, when others make references to what was to go."""
 
 _FINDING = "finding files that only expired snapshots lead to"
 
@@ -86,8 +84,12 @@ class Expiration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Planned(msgspec.Struct, frozen=True):
-    """A plan on disk with the claim on it, both `None` where there is no garbage, and what its proof was made of."""
+    """A plan on disk with the claim on it, both `None` where there is no garbage, and what its proof was made of.
 
+    `table` is what it was planned on.
+    """
+
+    table: Table
     found: ClassifiedGarbage
     draft: PlanDraft
     plan: DeletionPlan | None
@@ -109,9 +111,11 @@ def expire_and_reclaim(
 
     The plan is written before the commit, so that a crash between commit and deletion leaves a list of what was to go.
     After the commit nothing is raised any more: what stands in the way of the deletion is the reason why the plan is left.
+    Where others make references to what is to go it is planned anew, unless the plan is an approved one: that, or nothing.
 
     Raises:
         SafetyError: the plan is not the approved one; nothing was changed.
+        ConflictError: others kept making references to what was to go, or changing the table.
     """
     with ExitStack() as claims:
         return _expired(table, spark, change, expired, request, claims, listener, runtime)
@@ -127,31 +131,37 @@ def _expired(  # noqa: PLR0913 - the parts of one run
     listener: Listener,
     runtime: Runtime,
 ) -> Expiration | None:
-    for _ in range(_PLANS_MAX):
+    def planned_and_committed(now: Table, number: int) -> tuple[_Planned, CommitResult] | None:
+        chosen = expired if number == 1 else select_expired(now.metadata, change.policy, change.now_ms)
+        if number > 1 and chosen.is_empty and not change.clean_expired_metadata:
+            return None
         listener.on(StepStarted(_FINDING))
-        planned = _planned(table, spark, expired, request, claims, listener, runtime)
+        planned = _planned(now, spark, chosen, request, claims, listener, runtime)
         listener.on(StepFinished(_FINDING, f"{sum(f.files_count for f in planned.found.files)} files"))
         try:
             # What is on disk before the commit is what goes with it.
-            exactly = msgspec.structs.replace(change, expected=expired)
-            committed = commit(table, exactly, runtime=runtime, listener=listener)
-            break
+            committed = commit(
+                now, msgspec.structs.replace(change, expected=chosen), runtime=runtime, listener=listener
+            )
         except OutcomeUnknownError:
             raise
-        except IcekeepError as error:
-            table = _forgotten_unless_landed(planned.plan, table)
-            if request.approve is not None or not isinstance(error, ConflictError) or "kept_count" not in error.facts:
-                raise
-            expired = select_expired(table.metadata, change.policy, change.now_ms)
-            if expired.is_empty and not change.clean_expired_metadata:
-                return None
+        except IcekeepError:
+            _forget_unless_landed(planned.plan, now)
+            raise
+        if not committed.changed:
+            _forget_unless_landed(planned.plan, now)
+            return None
+        return planned, committed
+
+    if request.approve is not None:
+        done = planned_and_committed(table, 1)
     else:
-        raise ConflictError(f"others kept changing what expires in {table.name!r}; run it again")
-    if not committed.changed:
-        _forgotten_unless_landed(planned.plan, table)
+        done = plan_till_done(table, planned_and_committed, what=lambda: "snapshots that expire", listener=listener)
+    if done is None:
         return None
+    planned, committed = done
     try:
-        return _reclaimed(table, spark, change, committed, planned, request, claims, listener, runtime)
+        return _reclaimed(spark, change, committed, planned, request, claims, listener, runtime)
     except IcekeepError as error:
         # Whatever it was, "nothing was changed" would be wrong now; the next run finds the plan and finishes it.
         where = "" if planned.plan is None else f"; what was to go with them is listed in {planned.plan.directory!r}"
@@ -219,11 +229,10 @@ def _written(  # noqa: PLR0913 - the parts of one run
         )
         draft = request.waiting(draft, runtime)
         plan = write_plan(found, draft, table, runtime, base=msgspec.structs.replace(table, metadata=before))
-    return _Planned(found, draft, plan, claim, made.seen, made.garbage.untotalled_count)
+    return _Planned(table, found, draft, plan, claim, made.seen, made.garbage.untotalled_count)
 
 
 def _reclaimed(  # noqa: PLR0913 - the parts of one run
-    table: Table,
     spark: SparkSource,
     change: ExpireSnapshots,
     committed: CommitResult,
@@ -238,11 +247,11 @@ def _reclaimed(  # noqa: PLR0913 - the parts of one run
     The plan's proof holds if nobody committed since it was made; otherwise it is made anew, since what others added may
     name a file again.
     """
-    latest = table.catalog.load(table.identifier)
+    latest = planned.table.catalog.load(planned.table.identifier)
     before = _predecessor(committed, change, latest)
     gone = before.snapshots_by_id.keys() - latest.metadata.snapshots_by_id.keys()
     old = planned
-    if not _nobody_else(table, committed, latest):
+    if not _nobody_else(planned.table, committed, latest):
         run = str(runtime.new_uuid())
         draft = msgspec.structs.replace(old.draft, run=run, snapshot_ids=tuple(sorted(gone)))
         planned = _written(before, latest, spark, draft, request, claims, listener, runtime)
@@ -356,12 +365,11 @@ def _predecessor(committed: CommitResult, change: ExpireSnapshots, latest: Table
     return replaced
 
 
-def _forgotten_unless_landed(plan: DeletionPlan | None, table: Table) -> Table:
+def _forget_unless_landed(plan: DeletionPlan | None, table: Table) -> None:
     """Forget a plan that was not committed; one whose snapshots are gone stays, for it may be the only word of its files."""
     latest = table.catalog.load(table.identifier)
     if plan is not None and latest.metadata.snapshots_by_id.keys() >= set(plan.snapshot_ids):
         forget_plan(plan, latest.storage)
-    return latest
 
 
 def _forget(plan: DeletionPlan | None, table: Table) -> None:

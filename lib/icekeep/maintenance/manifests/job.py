@@ -4,16 +4,12 @@ manifest list -> which manifests -> records of their entries -> sorted and cut -
 planned anew where others changed what the commit cannot follow
 """
 
-from itertools import count
-
 from icekeep.catalog.base import Table
-from icekeep.commit.retry import RetryPolicy, reloaded
-from icekeep.errors import ConflictError
-from icekeep.events import Warned
 from icekeep.maintenance.manifests.plan import RewriteManifestsPlan, plan_rewrite_manifests
 from icekeep.maintenance.manifests.result import RewriteManifestsResult
 from icekeep.maintenance.manifests.rewriting import rewrite_once
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, check_arguments, checked_rules
+from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.requests import takes
 
 __all__ = [
@@ -55,17 +51,9 @@ def rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> Rewrite
         SafetyError: the table was dropped and made again meanwhile.
         OutcomeUnknownError: the commit may or may not have landed.
     """
-    runtime = table.runtime
-    policy = RetryPolicy.of(table.metadata)
-    for number in count(1):
-        rules = checked_rules(table.metadata, request)
-        try:
-            return rewrite_once(table, rules, request.spark, request.listener, runtime)
-        except ConflictError as error:
-            # One that has counted attempts met other writers, not a change of what was planned.
-            if number > policy.num_retries or "attempts" in error.facts:
-                raise
-            request.listener.on(Warned(f"the manifests of {table.name!r} are planned anew: {error.message}"))
-            runtime.sleep_ms(policy.wait_ms(number, runtime))
-            table = reloaded(table)
-    raise AssertionError("count() does not end")
+
+    def rewritten(now: Table, _: int) -> RewriteManifestsResult:
+        rules = checked_rules(now.metadata, request)
+        return rewrite_once(now, rules, request.spark, request.listener, now.runtime)
+
+    return plan_till_done(table, rewritten, what=lambda: "manifests", listener=request.listener)

@@ -3,7 +3,6 @@
 apache/iceberg #10312, nimtable/iceberg-compaction PR #163: deletes were lost beside a compaction.
 """
 
-from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -85,26 +84,6 @@ def test_a_vector_that_comes_meanwhile_has_it_planned_anew(lake: Lake) -> None:
     after = lake.catalog.load(table.identifier)
     assert (result.attempts_count, result.removed_position_delete_files_count) == (2, 1)
     assert ids_of(after) == [0, 3, 5, 6, 7, 8, 9]
-
-
-def test_it_is_planned_as_often_as_commits_are_tried(lake: Lake) -> None:
-    retries = {"commit__retry__num_retries": "1", "commit__retry__min_wait_ms": "1"}
-    start = made(lake, ("kind", "identity"), **retries)
-    table = gone(start, 0, 6, like=data_files(start)[0])
-    table = gone(table, 1, 7, like=data_files(start)[-1])
-
-    def compacted(kind: str) -> Callable[[Table], object]:
-        where = f"kind = '{kind}'"
-        return lambda _: compact(start, no_spark, where=where, options={"rewrite-all": "true"})
-
-    listener = Intruder(table, compacted("a"), compacted("b"))
-    with pytest.raises(ConflictError, match="plan again"):
-        convert_equality_deletes(table, no_spark, listener=listener)
-    assert not listener.changes
-    after = lake.catalog.load(table.identifier)
-    assert len(deletes_of(after)) == 2
-    assert on_disk(lake, table) == {file.file_path.rpartition("/")[2] for file in every_file(after)}
-    assert ids_of(after) == [2, 3, 4, 5, 8, 9]
 
 
 def test_a_data_file_that_is_gone_stops_it_and_leaves_nothing(lake: Lake) -> None:

@@ -1,0 +1,70 @@
+"""What others changed is planned anew: the one loop around the plans of a job.
+
+A commit follows what others do to the table, as far as its change can (`commit/retry.py`). Where they changed what it replaces
+it is refused, and no attempt helps: the job plans again, on the table as it is by then. That a commit was refused proves that
+nothing of it landed, so no plan can be committed twice; what an earlier commit of the job replaced is not there any more when
+it plans again.
+"""
+
+import logging
+from collections.abc import Callable
+from itertools import count
+from typing import TypeVar
+
+from icekeep.catalog.base import Table
+from icekeep.commit.retry import RetryPolicy, reloaded
+from icekeep.commit.submitter import check_submitter
+from icekeep.errors import ConflictError
+from icekeep.events import Listener, Warned
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def plan_till_done(
+    table: Table, plan_and_commit: Callable[[Table, int], T], *, what: Callable[[], str], listener: Listener
+) -> T:
+    """Plan and commit, and again for as long as others change what a plan replaces.
+
+    A job plans as often as a commit is tried: once, and `commit.retry.num-retries` times anew. It waits in between as a commit
+    does (`commit.retry.min-wait-ms`, `max-wait-ms`). How long the plans take together is not limited, as nobody knows how long
+    the work of one takes. Nothing but a conflict is a reason to plan anew, and not each of them: see
+    `ConflictError.is_outpaced`.
+
+    Args:
+        table: what the first plan is made on; its properties say how often there is another.
+        plan_and_commit: takes the table as it is, and the number of the plan, from 1. Where it raises nothing is left of what
+            it has written and not committed, but for what it keeps for the next plan.
+        what: it is that is planned anew, for messages, such as `6 data files`; asked after each refusal.
+
+    Returns:
+        What came of the plan that no conflict ended. A job of several commits adds up by itself what earlier ones did.
+
+    Raises:
+        ConflictError: another plan would not help, or the last one that is allowed was refused as well.
+        SafetyError: the table was dropped and made again meanwhile, or moved: it is another table, which nobody asked for.
+        NotFoundError, UnavailableError: the table cannot be loaded; or this process is abandoned (`Runtime.is_abandoned`), and
+            may not commit what it would plan.
+        Exception: whatever else `plan_and_commit` raises.
+    """
+    runtime, policy = table.runtime, RetryPolicy.of(table.metadata)
+    for number in count(1):
+        try:
+            return plan_and_commit(table, number)
+        except ConflictError as error:
+            if error.is_outpaced:
+                raise
+            if number > policy.num_retries:
+                raise ConflictError(
+                    f"others kept changing {what()} of {table.name!r}: gave up after {number} plans ({error.message}); "
+                    "run it again",
+                    plans=number,
+                ) from error
+            refusal = error
+        check_submitter(runtime)
+        listener.on(Warned(f"{what()} of {table.name!r} are planned anew: {refusal.message}"))
+        runtime.sleep_ms(policy.wait_ms(number, runtime))
+        table = reloaded(table)
+        _LOG.info("%s: plan %d is made on %s", table.name, number + 1, table.metadata_location)
+    raise AssertionError("count() does not end")
