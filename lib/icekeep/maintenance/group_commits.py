@@ -1,17 +1,36 @@
 """Finished groups of files -> commits, for every job that rewrites groups: all at once, or in batches with partial progress.
 
-Commits are counted, not subtracted: what failed is what is not in a commit that landed.
+Commits are counted, not subtracted: what failed is what is not in a commit that landed. Groups that others changed, so that
+their commit is refused, hinder no others: they are left for another plan (`planning_anew.py`).
 """
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 
-from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError, OutcomeUnknownError, one_line
+from icekeep.catalog.base import Table
+from icekeep.commit.changes.base import Change
+from icekeep.commit.manifests import ManifestReader
+from icekeep.commit.retry import CommitResult, commit
+from icekeep.errors import (
+    ConflictError,
+    IcekeepBug,
+    IcekeepError,
+    JobFailedError,
+    OutcomeUnknownError,
+    one_line,
+)
 from icekeep.events import Listener, Warned
+from icekeep.maintenance.heartbeat import Heartbeat
 from icekeep.maintenance.rewrite_options import RewriteOptions
+from icekeep.runtime import Runtime
+from icekeep.spec.manifests.structs import DataFile
+
+_LOG = logging.getLogger(__name__)
 
 
 class Group(Protocol):
@@ -43,17 +62,63 @@ class Rewritten(Protocol):
     def group(self) -> Group:
         """What they replace."""
 
+    @property
+    def added(self) -> Sequence[DataFile]:
+        """The new files."""
+
 
 RewrittenT = TypeVar("RewrittenT", bound=Rewritten)
+ChangeT = TypeVar("ChangeT", bound=Change)
 
 
-class GroupCommitter(ABC, Generic[RewrittenT]):
-    """Commits the groups of a run and keeps count; a job says how its groups are committed and discarded.
+class GroupCommits(msgspec.Struct, frozen=True, kw_only=True):
+    """What all commits of groups are made with; `reader` is how they read manifests."""
+
+    table: Table
+    options: RewriteOptions
+    reader: ManifestReader
+    listener: Listener
+    runtime: Runtime
+
+
+def files_text(count: int, files: str) -> str:
+    """What is planned anew, as messages call it: nobody has counted it where it is all that a plan is for."""
+    return f"{count} {files}" if count else files
+
+
+@contextmanager
+def partial_once_landed(has_landed: Callable[[], bool], end_early: Callable[[Exception], None]) -> Iterator[None]:
+    """Let no error but an unknown outcome leave the block once a commit of the run has landed.
+
+    Args:
+        end_early: counts what was not done for failed, and says why.
+    """
+    try:
+        yield
+    except OutcomeUnknownError:
+        raise
+    except Exception as error:
+        if not has_landed():
+            raise
+        end_early(error)
+
+
+def tell_early_end(commits_count: int, error: Exception, listener: Listener) -> None:
+    """Say why a run ends though not all of it is done."""
+    hint = " (a bug of icekeep, please report it)" if isinstance(error, IcekeepBug) else ""
+    listener.on(
+        Warned(f"{commits_count} commits of the run are in the table, the rest was not done: {one_line(error)}{hint}")
+    )
+
+
+class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
+    """Commits the groups of a run and keeps count; a job says what change replaces them, and how they are discarded.
 
     Attributes:
         files: what messages call the files of a group.
         landed: groups that are in a commit.
-        refused: groups that another plan may do, since others changed what was to be replaced.
+        refused: groups that are left for another plan, since others changed what was to be replaced.
+        refusal: the error that says so of the first, `None` where nothing was refused; also where that was no group.
         commits_count: that landed, and changed something.
         failed_commits_count: that did not land; their groups are as they were.
         failed_files_count: files of groups that are as they were.
@@ -61,16 +126,18 @@ class GroupCommitter(ABC, Generic[RewrittenT]):
 
     files: ClassVar[str]
 
-    def __init__(self, options: RewriteOptions, listener: Listener) -> None:
-        self._options, self._listener = options, listener
+    def __init__(self, commits: GroupCommits, heartbeat: Heartbeat) -> None:
+        self._work, self._heartbeat = commits, heartbeat
+        self._options, self._listener = commits.options, commits.listener
         self.landed: list[RewrittenT] = []
-        self.refused: list[Any] = []
+        self.refused: list[RewrittenT] = []
+        self.refusal: ConflictError | None = None
         self.commits_count = self.failed_commits_count = self.failed_files_count = 0
         self._first_error = ""
 
     @abstractmethod
-    def commit(self, groups: Sequence[RewrittenT], *, is_last: bool) -> None:
-        """Replace the files of some groups in one snapshot; new files of what is not committed are removed.
+    def change(self, groups: Sequence[RewrittenT], *, is_last: bool) -> ChangeT:
+        """What replaces the files of some groups.
 
         Args:
             is_last: no commit of the plan comes after it.
@@ -79,6 +146,76 @@ class GroupCommitter(ABC, Generic[RewrittenT]):
     @abstractmethod
     def discard(self, groups: Iterable[RewrittenT]) -> None:
         """Remove the new files of groups that are not committed."""
+
+    def commit(self, groups: Sequence[RewrittenT], *, is_last: bool) -> None:
+        """Replace the files of some groups in one snapshot, but for groups that others changed: `refused` has those then.
+
+        New files of what is neither committed nor refused are removed.
+
+        Args:
+            is_last: no commit of the plan comes after it.
+
+        Raises:
+            ConflictError: each attempt met other writers; no other plan helps.
+            OutcomeUnknownError, IcekeepError: as `commit` raises it.
+        """
+        left = list(groups)
+        while True:
+            try:
+                change = self.change(left, is_last=is_last)
+            except BaseException:
+                self.discard(left)
+                raise
+            try:
+                result = self.send(change, left)
+            except OutcomeUnknownError:
+                raise
+            except IcekeepError as error:
+                # Only an error of ours proves that nothing landed.
+                left = self._without_hindered(left, error)
+                if not left:
+                    return
+            else:
+                self.count(left, change, result)
+                return
+
+    def send(self, change: ChangeT, groups: Sequence[RewrittenT]) -> CommitResult:
+        """Commit a change that replaces some groups; an error of ours that leaves here proves that it did not land."""
+        work = self._work
+        looking = self._heartbeat.looking(change, [file.file_path for group in groups for file in group.added])
+        return commit(work.table, looking, reader=work.reader, runtime=work.runtime, listener=work.listener)
+
+    def count(self, groups: Sequence[RewrittenT], change: ChangeT, result: CommitResult) -> None:
+        """Take some groups, whose change has landed, for done."""
+        self.landed += groups
+        self.commits_count += result.changed
+
+    def hindered(self, groups: Sequence[RewrittenT], error: ConflictError) -> list[RewrittenT]:
+        """The groups that others changed; all where a job, or the error, does not tell them apart."""
+        return [*groups]
+
+    def refuse(self, groups: Sequence[RewrittenT]) -> None:
+        """Leave groups, with what was written for them, for another plan."""
+        self.refused += groups
+
+    @property
+    def refused_files_count(self) -> int:
+        """How many files are left for another plan to replace."""
+        return sum(one.group.files_count for one in self.refused)
+
+    def _without_hindered(self, groups: Sequence[RewrittenT], error: IcekeepError) -> list[RewrittenT]:
+        """The groups that an error does not stand in the way of.
+
+        Raises the error, with nothing left of any group, where another plan would not help.
+        """
+        if not isinstance(error, ConflictError) or error.is_outpaced:
+            self.discard(groups)
+            raise error
+        hindered = self.hindered(groups, error)
+        _LOG.info("%s: %d groups are left for another plan: %s", self._work.table.name, len(hindered), error.message)
+        self.refuse(hindered)
+        self.refusal = self.refusal or error
+        return [one for one in groups if all(one is not other for other in hindered)]
 
     @property
     def has_failures(self) -> bool:
@@ -117,7 +254,7 @@ class GroupCommitter(ABC, Generic[RewrittenT]):
         options = self._options
         allowed = options.partial_progress_max_failed_commits
         allowed = options.partial_progress_max_commits if allowed is None else allowed
-        nothing_came_of_it = self.has_failures and not (self.landed or self.refused)
+        nothing_came_of_it = self.has_failures and not (self.landed or self.refusal)
         are_too_many = self.failed_commits_count > allowed
         what = "no file group could be rewritten"
         if self.failed_commits_count:
@@ -129,15 +266,6 @@ class GroupCommitter(ABC, Generic[RewrittenT]):
             raise JobFailedError(text)
         if are_too_many:
             self._listener.on(Warned(text))
-
-    def tell_early_end(self, error: Exception) -> None:
-        """Say why the run ends though not all of it is done."""
-        hint = " (a bug of icekeep, please report it)" if isinstance(error, IcekeepBug) else ""
-        self._listener.on(
-            Warned(
-                f"{self.commits_count} commits of the run are in the table, the rest was not done: {one_line(error)}{hint}"
-            )
-        )
 
     def _commit_at_once(self, finished: Iterator[RewrittenT | FailedGroup[Any]]) -> None:
         done: list[RewrittenT] = []

@@ -7,9 +7,9 @@ import pytest
 
 from icekeep.errors import IcekeepError, JobFailedError, UnavailableError
 from icekeep.events import SnapshotCommitted
+from icekeep.maintenance import group_commits
 from icekeep.maintenance.compaction import job as compaction
 from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.position_deletes import commits as position_commits
 from icekeep.maintenance.position_deletes import job as position_deletes
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from kit.lake import Lake
@@ -104,7 +104,7 @@ def test_a_batch_of_position_deletes_that_fails_after_one_landed_makes_the_run_p
         for file in data_files(table):
             table = delete_positions(table, [(file.file_path, number)])
     before = lake.rows()
-    monkeypatch.setattr(position_commits, "commit", failing_from(2, position_commits.commit, error))
+    monkeypatch.setattr(group_commits, "commit", failing_from(2, group_commits.commit, error))
     heard: list[Any] = []
 
     class Ear:

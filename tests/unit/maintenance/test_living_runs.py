@@ -8,13 +8,12 @@ import pytest
 
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT
-from icekeep.maintenance.compaction import commits as compaction_commits
+from icekeep.maintenance import group_commits
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.equality_deletes import job as equality_deletes
 from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
 from icekeep.maintenance.manifests import rewriting
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.maintenance.position_deletes import commits as position_commits
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.maintenance.runs import DEAD_AFTER_MS, living_runs, sweep_runs
 from icekeep.maintenance.start_tag import TAG_PREFIX
@@ -45,8 +44,8 @@ def with_equality_deletes(lake: Lake) -> Table:
 @pytest.mark.parametrize(
     ("fill", "job", "module", "is_held"),
     [
-        (small_files, compact, compaction_commits, True),
-        (with_position_deletes, rewrite_position_deletes, position_commits, True),
+        (small_files, compact, group_commits, True),
+        (with_position_deletes, rewrite_position_deletes, group_commits, True),
         (with_equality_deletes, convert_equality_deletes, equality_deletes, True),
         (small_files, rewrite_manifests, rewriting, False),
     ],

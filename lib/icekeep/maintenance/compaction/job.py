@@ -12,8 +12,7 @@ from functools import partial
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.commit.retry import RetryPolicy
-from icekeep.errors import ConflictError, IcekeepError, NotFoundError, OutcomeUnknownError, one_line
+from icekeep.errors import IcekeepError, NotFoundError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.commits import Commits, Committed, commit_groups
@@ -31,8 +30,10 @@ from icekeep.maintenance.compaction.strategy import chosen_strategy, order_summa
 from icekeep.maintenance.compaction.tasks import GroupContext
 from icekeep.maintenance.figures import only_told
 from icekeep.maintenance.file_sizes import FileSizes, file_sizes
+from icekeep.maintenance.group_commits import files_text, partial_once_landed, tell_early_end
 from icekeep.maintenance.heartbeat import beating
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.requests import JobRequest, takes
 from icekeep.maintenance.runs import sweep_runs
 from icekeep.maintenance.start_tag import hold_start
@@ -92,7 +93,9 @@ def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
         UnsupportedError: the table has something that cannot be rewritten; nothing was done.
         JobFailedError: a file could not be rewritten; the table is as it was, and new files are removed. Once a commit has
             landed the result is `partial` instead, and a warning says what failed.
-        ConflictError: others kept changing files that were to be replaced, however often these were planned anew.
+        ConflictError: others kept changing files that were to be replaced, however often these were planned anew
+            (`commit.retry.num-retries`).
+        SafetyError: the table was dropped and made again meanwhile, or moved.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
     listener, runtime = request.listener, table.runtime
@@ -101,35 +104,10 @@ def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
     for warning in run.strategy.warnings:
         listener.on(Warned(warning))
     sweep_runs(table, runtime, keep=run.run_id, listener=listener)
-    result, refused = _pass(run, listener)
-    for _ in range(RetryPolicy.of(table.metadata).num_retries):
-        if not refused:
-            break
-        try:
-            run = run.again(refused)
-            more, refused = _pass(run, listener)
-        except OutcomeUnknownError:
-            raise
-        except Exception as error:
-            if not result.commits_count:
-                raise
-            listener.on(
-                Warned(f"{len(refused)} data files could not be planned anew, and are as they were: {one_line(error)}")
-            )
-            break
-        result = result.followed_by(more)
-    if refused and not result.commits_count:
-        raise ConflictError(
-            f"others kept changing {len(refused)} data files of {table.name!r} while they were rewritten; they are as they "
-            "were, run it again"
-        )
-    failed_files_count = result.failed_data_files_count + len(refused)
-    return msgspec.structs.replace(
-        result,
-        status="partial" if failed_files_count else result.status,
-        failed_data_files_count=failed_files_count,
-        elapsed_ms=runtime.monotonic_ms() - began_ms,
-    )
+    plans = _Plans(run, listener)
+    with partial_once_landed(plans.has_landed, plans.end_early):
+        plan_till_done(table, plans.plan_and_commit, what=plans.what, listener=listener)
+    return msgspec.structs.replace(plans.result(), elapsed_ms=runtime.monotonic_ms() - began_ms)
 
 
 @takes(CompactRequest)
@@ -170,9 +148,8 @@ class _Run:
         self.spark = request.spark
         self.run_id = str(runtime.new_uuid())
 
-    def again(self, only: frozenset[str]) -> "_Run":
-        """The same for some files of the table as it is now."""
-        table = self.table.catalog.load(self.table.identifier)
+    def on(self, table: Table, only: frozenset[str] | None) -> "_Run":
+        """The same on another version of the table, for some files, or all as before."""
         return _Run(table, self._request, self.runtime, only)
 
     def plan(self, directory: str | None) -> RewritePlan:
@@ -274,36 +251,76 @@ class _Run:
         )
 
 
-def _pass(run: _Run, listener: Listener) -> tuple[RewriteDataFilesResult, frozenset[str]]:
-    """Plan, rewrite and commit; what came of it, and the files of groups that others were in the way of."""
-    with run.kept_plan() as planned:
-        _LOG.info(
-            "%s: run %s on snapshot %s: %d of %d candidates (%d bytes) in %d groups, %d new files expected",
-            run.table.name,
-            run.run_id,
-            planned.snapshot_id,
-            planned.rewritten_data_files_count,
-            planned.candidate_files_count,
-            planned.rewritten_bytes_count,
-            len(planned.groups),
-            planned.expected_files_count,
+class _Plans:
+    """The plans of one run, and what came of them together: each after the first is for what the one before had to leave."""
+
+    def __init__(self, run: _Run, listener: Listener) -> None:
+        self._run, self._listener = run, listener
+        self._result: RewriteDataFilesResult | None = None
+        self._left: frozenset[str] | None = None
+        self._left_count = 0
+        self._is_cut_short = False
+
+    def plan_and_commit(self, table: Table, number: int) -> None:
+        """Plan, rewrite and commit.
+
+        Raises:
+            ConflictError: some groups are left for another plan.
+        """
+        if number > 1:
+            self._run = self._run.on(table, self._left)
+        run = self._run
+        with run.kept_plan() as planned:
+            _tell(run, planned)
+            if not planned.groups and (planned.snapshot_id is None or not run.options.remove_dangling_deletes):
+                depth = planned.overlap_depth_before
+                self._add(RewriteDataFilesResult(overlap_depth_before=depth, overlap_depth_after=depth), ())
+                return
+            committed = _rewritten(run, planned, self._listener)
+            self._add(committed.result, committed.refused)
+            self._left = _paths(committed.refused, run.table.storage)
+        if committed.refusal is not None:
+            raise committed.refusal
+
+    def what(self) -> str:
+        """What another plan is for."""
+        return files_text(self._left_count, "data files")
+
+    def has_landed(self) -> bool:
+        """Whether a commit is in the table."""
+        return self._result is not None and self._result.commits_count > 0
+
+    def end_early(self, error: Exception) -> None:
+        """Leave what is left as it is, and say why."""
+        self._is_cut_short = True
+        tell_early_end(self.result().commits_count, error, self._listener)
+
+    def result(self) -> RewriteDataFilesResult:
+        """What came of all plans; files that are left are failed ones."""
+        result = self._result or RewriteDataFilesResult()
+        return msgspec.structs.replace(
+            result,
+            status="partial" if self._is_cut_short else result.status,
+            failed_data_files_count=result.failed_data_files_count + self._left_count,
         )
-        if not planned.groups and (planned.snapshot_id is None or not run.options.remove_dangling_deletes):
-            depth = planned.overlap_depth_before
-            return RewriteDataFilesResult(overlap_depth_before=depth, overlap_depth_after=depth), frozenset()
-        committed = _rewritten(run, planned, listener)
-        result = committed.result
-        try:
-            return result, _paths(committed.refused, run.table.storage)
-        except IcekeepError as error:
-            if not result.commits_count:
-                raise
-            left_count = sum(group.files_count for group in committed.refused)
-            listener.on(
-                Warned(f"{left_count} data files cannot be planned anew, and are as they were: {error.message}")
-            )
-            failed_count = result.failed_data_files_count + left_count
-            return msgspec.structs.replace(result, status="partial", failed_data_files_count=failed_count), frozenset()
+
+    def _add(self, result: RewriteDataFilesResult, refused: Sequence[FileGroup]) -> None:
+        self._result = result if self._result is None else self._result.followed_by(result)
+        self._left_count = sum(group.files_count for group in refused)
+
+
+def _tell(run: _Run, planned: RewritePlan) -> None:
+    _LOG.info(
+        "%s: run %s on snapshot %s: %d of %d candidates (%d bytes) in %d groups, %d new files expected",
+        run.table.name,
+        run.run_id,
+        planned.snapshot_id,
+        planned.rewritten_data_files_count,
+        planned.candidate_files_count,
+        planned.rewritten_bytes_count,
+        len(planned.groups),
+        planned.expected_files_count,
+    )
 
 
 def _paths(groups: Iterable[FileGroup], storage: Storage) -> frozenset[str]:

@@ -8,96 +8,74 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrite_deletes import RewriteDeletes
 from icekeep.commit.file_sets import ReadFile
-from icekeep.commit.manifests import ManifestReader
-from icekeep.commit.retry import commit
-from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError
-from icekeep.events import Listener
-from icekeep.maintenance.group_commits import GroupCommitter
+from icekeep.commit.retry import CommitResult
+from icekeep.maintenance.group_commits import GroupCommits, GroupCommitter, tell_early_end
 from icekeep.maintenance.heartbeat import Heartbeat
 from icekeep.maintenance.position_deletes.execute import Finished, RewrittenGroup, discard
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions
 from icekeep.maintenance.position_deletes.plan import DeletesPlan, size_of
 from icekeep.maintenance.position_deletes.result import RewritePositionDeletesResult
-from icekeep.runtime import Runtime
 
 
-class Commits(msgspec.Struct, frozen=True, kw_only=True):
+class Commits(GroupCommits, frozen=True, kw_only=True):
     """What all commits of a run are made with; `table` is any version of it."""
 
-    table: Table
-    branch: str
     options: RewritePositionDeletesOptions
-    reader: ManifestReader
-    listener: Listener
-    runtime: Runtime
-    heartbeat: Heartbeat
+    branch: str
 
 
-class Committer(GroupCommitter[RewrittenGroup]):
-    """Commits groups of the plans of one run, and keeps count.
-
-    Attributes:
-        refused: with their new files.
-        refusal: the last such error, `None` after a plan that met none.
-    """
+class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
+    """Commits groups of the plans of one run, and keeps count; refused ones keep their new files for the next plan."""
 
     files = "delete files"
 
-    def __init__(self, commits: Commits) -> None:
-        super().__init__(commits.options, commits.listener)
-        self._commits, self._table = commits, commits.table
-        self.refused: list[RewrittenGroup] = []
-        self.refusal: ConflictError | None = None
+    def __init__(self, commits: Commits, heartbeat: Heartbeat) -> None:
+        super().__init__(commits, heartbeat)
+        self._table, self._branch = commits.table, commits.branch
         self._dangling: Sequence[ReadFile] = ()
         self._format_version = self._dangling_count = 0
         self._is_cut_short = False
 
+    def take_refused(self) -> list[RewrittenGroup]:
+        """The groups that were left for another plan; who takes them sees to their new files."""
+        refused, self.refused = self.refused, []
+        return refused
+
+    def without_landed(self, plan: DeletesPlan) -> DeletesPlan:
+        """A later plan of the run, but for groups of nothing but what the run has put there: they are as they should be."""
+        added = {file.file_path for group in self.landed for file in group.added}
+        groups = [one for one in plan.groups if any(file.entry.data_file.file_path not in added for file in one.files)]
+        return msgspec.structs.replace(plan, groups=tuple(groups))
+
     def end_early(self, error: Exception, plan: DeletesPlan) -> None:
-        """Take all groups of a plan that are in no commit for failed, with nothing left of them, and say why."""
-        self.discard(self.refused)
-        self.refused, self.refusal = [], None
+        """Take all groups of a plan that are in no commit for failed, and say why."""
         landed = {id(group.group) for group in self.landed}
         self.failed_files_count = sum(group.files_count for group in plan.groups if id(group) not in landed)
+        self.failed_commits_count += self.refusal is not None
         # Perhaps only files that reach nothing were left.
         self._is_cut_short = True
-        self.tell_early_end(error)
+        tell_early_end(self.commits_count, error, self._listener)
 
     def run(self, plan: DeletesPlan, finished: Iterator[Finished], format_version: int) -> None:
         """Commit a plan's groups as they come; `format_version` is that of the table that was planned on.
 
         Raises:
             JobFailedError: a group failed, and partial progress is off.
-            ConflictError, OutcomeUnknownError: as `commit` raises them, but for what `refused` tells.
+            ConflictError: no other plan helps (`is_outpaced`); where one may, `refusal` and `refused` tell.
+            OutcomeUnknownError: as `commit` raises it.
         """
-        self.refused, self.refusal, self._format_version = [], None, format_version
+        self.refusal, self._format_version = None, format_version
         self._dangling = plan.dangling
         # What failed in an earlier plan is planned anew in this one.
         self.failed_files_count = 0
-        try:
-            self.commit_finished(finished, len(plan.groups), has_more=bool(plan.dangling))
-        except BaseException:
-            self.discard(self.refused)
-            raise
-
-    def give_up(self) -> None:
-        """Remove what was written for groups whose commit was refused, and count them as failed.
-
-        Raises:
-            ConflictError: the refusal, where nothing else was committed.
-        """
-        self.discard(self.refused)
-        if self.refusal is not None and not self.has_landed:
-            raise self.refusal
-        self.failed_commits_count += 1
-        self.failed_files_count += sum(group.group.files_count for group in self.refused)
+        self.commit_finished(finished, len(plan.groups), has_more=bool(plan.dangling))
 
     def discard(self, groups: Iterable[RewrittenGroup]) -> None:
         """Remove the new files of groups that are not committed."""
         for group in groups:
-            discard(self._table, group.added, self._commits.listener)
+            discard(self._table, group.added, self._listener)
 
     def result(self) -> RewritePositionDeletesResult:
         """What was done.
@@ -122,37 +100,16 @@ class Committer(GroupCommitter[RewrittenGroup]):
         )
 
     def commit(self, groups: Sequence[RewrittenGroup], *, is_last: bool) -> None:
-        """Replace the groups' files in one snapshot, the first takes what is dangling along.
+        """As ever; the first commit takes what is dangling along."""
+        if groups or self._dangling:
+            super().commit(groups, is_last=is_last)
 
-        A refusal that another plan may answer is kept in `refused`.
-        """
+    def count(self, groups: Sequence[RewrittenGroup], change: RewriteDeletes, result: CommitResult) -> None:
+        super().count(groups, change, result)
+        self._dangling_count += len(change.dangling)
+
+    def change(self, groups: Sequence[RewrittenGroup], *, is_last: bool) -> RewriteDeletes:
         dangling, self._dangling = self._dangling, ()
-        if not groups and not dangling:
-            return
-        work = self._commits
-        try:
-            change = self._change(groups, dangling)
-            looking = work.heartbeat.looking(change, [file.file_path for group in groups for file in group.added])
-            result = commit(self._table, looking, reader=work.reader, runtime=work.runtime, listener=work.listener)
-        except OutcomeUnknownError:
-            raise
-        except ConflictError as error:
-            if "attempts" in error.facts:
-                # It applied to each base, and others were faster each time: no other plan would be.
-                self.discard(groups)
-                raise
-            self.refused += groups
-            self.refusal = error
-            return
-        except IcekeepError:
-            # Only an error of ours proves that nothing landed.
-            self.discard(groups)
-            raise
-        self.landed += groups
-        self._dangling_count += len(dangling)
-        self.commits_count += result.changed
-
-    def _change(self, groups: Sequence[RewrittenGroup], dangling: Sequence[ReadFile]) -> RewriteDeletes:
         rewritten = [read for group in groups for read in group.group.files]
         named = dict(groups[0].named) if groups else {}
         for group in groups[1:]:
@@ -165,5 +122,5 @@ class Committer(GroupCommitter[RewrittenGroup]):
             dangling=tuple(read.entry for read in dangling),
             format_version=self._format_version,
             manifest_paths=frozenset(read.manifest_path for read in (*rewritten, *dangling)),
-            branch=self._commits.branch,
+            branch=self._branch,
         )

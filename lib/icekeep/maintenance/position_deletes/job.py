@@ -6,18 +6,21 @@ live delete files -> those that reach nothing, and groups of one partition -> me
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from itertools import chain
 
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.commit.retry import reloaded
 from icekeep.errors import OutcomeUnknownError, one_line
 from icekeep.events import StepFinished, StepStarted, Warned
 from icekeep.formats.deletes.options import delete_format
 from icekeep.maintenance.equality_deletes import job as equality_deletes
+from icekeep.maintenance.group_commits import files_text, partial_once_landed
 from icekeep.maintenance.heartbeat import Heartbeat, beating
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.position_deletes.commits import Commits, Committer
 from icekeep.maintenance.position_deletes.execute import STEP, Execution, Finished, RewrittenGroup, execute
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions
@@ -55,9 +58,6 @@ __all__ = [
 
 Options = Mapping[str, str] | RewritePositionDeletesOptions
 
-PLANS_COUNT = 4
-"""How often a run plans, where others keep changing what it rewrites."""
-
 
 class RewritePositionDeletesRequest(JobRequest, frozen=True, kw_only=True):
     """The arguments of `rewrite_position_deletes`, which says what each means."""
@@ -74,7 +74,7 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
 
     In format version 3 position delete files become deletion vectors, one a data file. A data file that has a vector keeps
     it: it stands for all older deletes of positions. Where others change what is being rewritten, so that a commit is
-    refused, what they changed is planned anew.
+    refused, what they changed is planned anew, as often as `commit.retry.num-retries` says.
 
     Args:
         spark: a session, or a function that starts one; by default the session that runs, or a new one. What is too little to
@@ -91,7 +91,8 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
         UnsupportedError: the table is encrypted; nothing was done.
         JobFailedError: a delete file could not be rewritten; the table is as it was, and new files are removed. Once a commit
             has landed, that of the conversion or one of several, the result is `partial` instead, and a warning says why.
-        ConflictError: others kept changing what was to be replaced.
+        ConflictError: others kept changing what was to be replaced, however often it was planned anew.
+        SafetyError: the table was dropped and made again meanwhile, or moved.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
     listener, runtime = request.listener, table.runtime
@@ -104,7 +105,7 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
         )
     try:
         if converted is not None:
-            run.reload()
+            run.table = reloaded(table)
         planned = run.plan()
         result = RewritePositionDeletesResult()
         if planned.groups or planned.dangling:
@@ -145,7 +146,7 @@ def check_arguments(metadata: TableMetadata, request: RewritePositionDeletesRequ
 
 
 class _Run:
-    """One run: its arguments, understood, and the version of the table that it works on."""
+    """One run: its arguments, understood, and the version of the table that it works on, that of its `number`th plan."""
 
     def __init__(self, table: Table, request: RewritePositionDeletesRequest, runtime: Runtime) -> None:
         self.table, self.listener, self.runtime = table, request.listener, runtime
@@ -155,21 +156,16 @@ class _Run:
         self.spark = request.spark
         self.where, self.branch = request.where, request.branch
         self.run_id = str(runtime.new_uuid())
-        self._executions_count = 0
+        self.number = 1
 
     def plan(self) -> DeletesPlan:
         """What there is to do in the table as it is held."""
         scan = open_scan(self.table, where=self.where, ref=self.branch)
         return plan(scan, self.spark, self.options, branch=self.branch)
 
-    def reload(self) -> None:
-        """Hold the table as it is now."""
-        self.table = self.table.catalog.load(self.table.identifier)
-
     def execution(self, groups: Sequence[DeleteGroup]) -> Execution:
         """What groups of this version are rewritten with; files of each plan have names of their own."""
         metadata = self.table.metadata
-        self._executions_count += 1
         rules = group_rules(metadata, self.options)
         return Execution(
             table=self.table,
@@ -179,7 +175,7 @@ class _Run:
                 sizes=rules.sizes,
                 granularity=rules.granularity,
                 file_format=delete_format(metadata.properties),
-                run_id=f"{self.run_id}-{self._executions_count}",
+                run_id=f"{self.run_id}-{self.number}",
             ),
             concurrency=self.options.max_concurrent_file_group_rewrites,
             listener=self.listener,
@@ -192,7 +188,7 @@ class _Run:
             yield
             return
         assert planned.snapshot_id is not None
-        run_id = f"{self.run_id}-{self._executions_count + 1}"
+        run_id = f"{self.run_id}-{self.number}"
         with hold_start(self.table, planned.snapshot_id, run_id, self.runtime, self.listener, heartbeat):
             yield
 
@@ -206,8 +202,8 @@ class _Run:
                 reader=SparkManifestReader(self.spark, self.table.storage),
                 listener=self.listener,
                 runtime=self.runtime,
-                heartbeat=heartbeat,
-            )
+            ),
+            heartbeat,
         )
 
 
@@ -228,57 +224,41 @@ def _planned_till_done(run: _Run, planned: DeletesPlan, heartbeat: Heartbeat) ->
         len(planned.dangling),
     )
     committer = run.committer(heartbeat)
-    left: Sequence[RewrittenGroup] = ()
-    try:
-        for plans_left in reversed(range(PLANS_COUNT)):
-            _run_plan(run, planned, left, committer, heartbeat)
-            if committer.refusal is None:
-                break
-            if not plans_left:
-                committer.give_up()
-                break
-            run.listener.on(
-                Warned(f"a commit was refused, and what it was to replace is planned anew: {committer.refusal.message}")
-            )
-            left = committer.refused
-            try:
-                run.reload()
-                planned = run.plan()
-            except BaseException:
-                committer.discard(left)
-                raise
-    except OutcomeUnknownError:
-        raise
-    except Exception as error:
-        if not committer.has_landed:
-            raise
-        committer.end_early(error, planned)
+
+    def plan_and_commit(table: Table, number: int) -> None:
+        nonlocal planned
+        run.table, run.number = table, number
+        if number > 1:
+            planned = committer.without_landed(run.plan())
+        with run.held(planned, heartbeat):
+            _run_held_plan(run, planned, committer)
+        if committer.refusal is not None:
+            raise committer.refusal
+
+    def what() -> str:
+        return files_text(committer.refused_files_count, Committer.files)
+
+    with partial_once_landed(lambda: committer.has_landed, lambda error: committer.end_early(error, planned)):
+        try:
+            plan_till_done(run.table, plan_and_commit, what=what, listener=run.listener)
+        finally:
+            committer.discard(committer.take_refused())
     return committer.result()
 
 
-def _run_plan(
-    run: _Run, planned: DeletesPlan, left: Sequence[RewrittenGroup], committer: Committer, heartbeat: Heartbeat
-) -> None:
+def _run_held_plan(run: _Run, planned: DeletesPlan, committer: Committer) -> None:
     """Rewrite and commit the groups of a plan; those that were rewritten before as they are planned now are taken over."""
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(run.held(planned, heartbeat))
-        except BaseException:
-            committer.discard(left)
-            raise
-        _run_held_plan(run, planned, left, committer)
-
-
-def _run_held_plan(run: _Run, planned: DeletesPlan, left: Sequence[RewrittenGroup], committer: Committer) -> None:
-    taken = _taken_over(planned.groups, left, run.table.metadata.format_version)
-    committer.discard(group for group in left if all(group.added is not one.added for one in taken))
+    format_version = run.table.metadata.format_version
+    taken = _taken_over(planned.groups, committer.refused, format_version)
     numbers = {one.group.number for one in taken}
     groups = [group for group in planned.groups if group.number not in numbers]
+    execution = run.execution(groups)
+    committer.discard(group for group in committer.take_refused() if all(group.added is not one.added for one in taken))
     files_count = sum(group.files_count for group in groups)
     run.listener.on(StepStarted(STEP, files_count, "files"))
-    with closing(execute(groups, run.execution(groups))) as finished:
+    with closing(execute(groups, execution)) as finished:
         both: Iterator[Finished] = chain(taken, finished)
-        committer.run(planned, both, run.table.metadata.format_version)
+        committer.run(planned, both, format_version)
     run.listener.on(StepFinished(STEP, f"{files_count} files"))
 
 

@@ -144,7 +144,7 @@ def test_positions_that_the_rewrite_applied_must_still_be_deleted(table, catalog
     catalog.follow(after(revive))
     result = moved.commit()
     assert (result.commits_count, moved.refused) == (0, moved.groups)
-    assert "1 rows of data file" in moved.warnings[0]
+    assert "1 rows of data file" in moved.refusal.message
     assert new_files(catalog) == set()
     assert not orphans(catalog)
 
@@ -190,7 +190,7 @@ def test_a_group_whose_files_are_gone_does_not_hinder_the_others(table, catalog)
     assert both.refused == both.groups[:1]
     assert (result.commits_count, result.rewritten_data_files_count, result.planned_anew_files_count) == (1, 2, 1)
     assert "new-0" not in new_files(catalog)
-    assert "1 data files are planned anew" in both.warnings[0]
+    assert both.refusal.data_files == {path_of("a")}
 
 
 def test_a_conflict_of_no_files_in_particular_refuses_all(table, catalog):
