@@ -2,7 +2,8 @@
 
 Delete files are put together once by their scope: one data file, one partition of a spec, or the whole table. Each data
 file then meets its scopes by equality, however many delete files they hold, and takes from each what its sequence number
-and path allow. What the rule refuses fails the Spark job with the same error. Few files are matched by `delete_index`.
+and path allow. What the rule refuses fails the Spark job with the same error. Few files are matched by `delete_index`;
+decision 21 (`docs/design/decisions`) has why the rule is said here again, and the test that holds the two together.
 """
 
 from collections.abc import Mapping
