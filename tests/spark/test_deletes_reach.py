@@ -120,16 +120,36 @@ def test_joins_give_each_data_file_the_deletes_that_the_rule_gives_it(
 
 
 @pytest.mark.parametrize(("deletes", "problem"), REFUSED)
-@pytest.mark.parametrize("run", [collected, lambda rows: list(streamed(rows))], ids=["collected", "streamed"])
+@pytest.mark.parametrize(
+    ("run", "deletes_count"),
+    [(collected, 2), (collected, None), (lambda rows: list(streamed(rows)), None)],
+    ids=["few", "many", "streamed"],
+)
 def test_what_cannot_be_is_refused_by_joins_as_by_the_rule(
-    spark_session: SparkSession, deletes: list[ManifestEntry], problem: str, run: Callable[[DataFrame], Any]
+    spark_session: SparkSession,
+    deletes: list[ManifestEntry],
+    problem: str,
+    run: Callable[[DataFrame], Any],
+    deletes_count: int | None,
 ) -> None:
     with pytest.raises(InvalidTableError) as of_rule:
         reaching_deletes([A], deletes, SPECS)
-    planned = with_deletes(frame(spark_session, [A]), frame(spark_session, deletes), SPECS)
+    data = frame(spark_session, [A])
+    planned = with_deletes(data, frame(spark_session, deletes), SPECS, deletes_count=deletes_count)
     with pytest.raises(InvalidTableError) as of_joins:
         run(planned)
     assert of_joins.value.message == of_rule.value.message == problem
+
+
+@pytest.mark.parametrize("deletes_count", [1, None])
+def test_a_delete_file_that_cannot_be_is_refused_though_no_data_file_needs_it(
+    spark_session: SparkSession, deletes_count: int | None
+) -> None:
+    data = frame(spark_session, [entry("b", 5, partition=("y",))])
+    for delete in (positions("p", 7, spec_id=9), vector(7, None)):
+        planned = with_deletes(data, frame(spark_session, [delete]), SPECS, deletes_count=deletes_count)
+        with pytest.raises(InvalidTableError):
+            collected(planned)
 
 
 def test_vectors_and_deletes_of_one_file_that_are_too_old_or_of_no_live_file_break_nothing(
