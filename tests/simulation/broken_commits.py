@@ -101,8 +101,8 @@ def deletes_before_the_commit() -> AbstractContextManager[Any]:
     """Reclaims what a plan says and only then expires the snapshots."""
     planned = execute._planned
 
-    def plan(table: Any, spark: Any, expired: Any, request: Any, claims: Any, runtime: Any) -> Any:
-        found = planned(table, spark, expired, request, claims, runtime)
+    def plan(table: Any, spark: Any, expired: Any, request: Any, claims: Any, listener: Any, runtime: Any) -> Any:
+        found = planned(table, spark, expired, request, claims, listener, runtime)
         if found.plan is not None:
             reclaim(
                 found.plan,
