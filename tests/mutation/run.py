@@ -31,6 +31,7 @@ MARKS = "not (slow or nightly or process or server or spark)"
 HANGS_AFTER_S = 180
 
 # An annotation is no code that runs: another operator in `int | None` cannot be imported, or changes nothing.
+# Without its decorator a property, a context manager or a fixture is no program either.
 _LEFT_OUT = ("core/ReplaceBinaryOperator_BitOr_", "core/RemoveDecorator")
 _TESTS_FAILED = 1
 

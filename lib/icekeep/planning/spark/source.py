@@ -17,7 +17,7 @@ from icekeep.planning.spark.session import build_session
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
     """A source of a session, with limits of one's own."""
 
-    spark: "SparkSession | Callable[[], SparkSession] | None" = None
+    spark: SparkSession | Callable[[], SparkSession] | None = None
     limits: Limits = LIMITS
 
 
@@ -33,16 +33,15 @@ def started(spark: SparkSource) -> SparkSession:
     Raises:
         UsageError: as `build_session` raises it.
     """
-    if isinstance(spark, Engine):
-        spark = spark.spark
-    if spark is None:
+    given = _session_of(spark)
+    if given is None:
         return build_session("icekeep")
-    return spark if isinstance(spark, SparkSession) else spark()
+    return given if isinstance(given, SparkSession) else given()
 
 
 def is_started(spark: SparkSource) -> bool:
     """Whether a session was given, and none has to be started."""
-    return isinstance(spark.spark if isinstance(spark, Engine) else spark, SparkSession)
+    return isinstance(_session_of(spark), SparkSession)
 
 
 def limits_of(spark: SparkSource) -> Limits:
@@ -56,3 +55,7 @@ def check_source(spark: object) -> None:
         raise UsageError(
             f"{spark!r} is no Spark session; give a session, or nothing, and other arguments by their names"
         )
+
+
+def _session_of(spark: SparkSource) -> SparkSession | Callable[[], SparkSession] | None:
+    return spark.spark if isinstance(spark, Engine) else spark
