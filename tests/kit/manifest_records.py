@@ -1,6 +1,6 @@
 """Manifests in memory whose entries travel as records, and what those records should be."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -58,13 +58,12 @@ class ManifestStore(MemoryStorage):
 def target_of(
     partition: StructType = DAY,
     format_version: int = 2,
-    also: Collection[int] = (),
     sort: Sequence[SortPart] | None = None,
 ) -> Target:
     """Clustered by all partition fields, unless `sort` says otherwise."""
     _, schema = spec_and_schema(partition)
     parts = sort_parts(None, partition, schema) if sort is None else sort
-    return Target(partition=partition, format_version=format_version, also=tuple(also), sort=tuple(parts))
+    return Target(partition=partition, format_version=format_version, sort=tuple(parts))
 
 
 def writer_of(target: Target, storage: Storage, target_bytes: int = 8 << 20, **changes: Any) -> RunWriter:

@@ -247,7 +247,6 @@ def _manifests(table: Table, name: str) -> RewriteManifests:
     return RewriteManifests(
         replaced=tuple(listed),
         added=(staged_manifest(table, data, name),),
-        snapshot_id=_head(table),
         format_version=2,
     )
 

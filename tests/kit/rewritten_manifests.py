@@ -29,7 +29,7 @@ Entries = Counter[str]
 Where = tuple[Expression, Schema]
 _NUMBERS = count(1)
 _MAPS = (
-    "column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "distinct_counts", "lower_bounds", "upper_bounds",
+    "column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds",
 )  # fmt: skip
 
 
@@ -152,8 +152,8 @@ def _our_entry(entry: ManifestEntry, table: Table) -> dict[str, Any]:
 
 
 def java_live_entries(read: Sequence[Mapping[str, Any]]) -> Entries:
-    """Of what `java_manifests` answered; Java knows no `distinct_counts`."""
-    return Counter(_text({"distinct_counts": None, **entry}) for manifest in read for entry in manifest["entries"])
+    """Of what `java_manifests` answered."""
+    return Counter(_text(entry) for manifest in read for entry in manifest["entries"])
 
 
 def java_manifests(java: IcebergJava, name: str, snapshot_id: int | None = None) -> list[dict[str, Any]]:
@@ -162,7 +162,7 @@ def java_manifests(java: IcebergJava, name: str, snapshot_id: int | None = None)
 
 
 def foreign_live_entries(foreign: Any, snapshot_id: int | None = None) -> Entries:
-    """As PyIceberg has them; it inherits no `first_row_id`, and knows no `distinct_counts`."""
+    """As PyIceberg has them; it inherits no `first_row_id`."""
     snapshot = foreign.current_snapshot() if snapshot_id is None else foreign.snapshot_by_id(snapshot_id)
     return Counter(
         _text(_foreign_entry(entry))

@@ -1,7 +1,7 @@
 """Rewrites of manifests as the job plans them: new manifests are written, and wait to be listed."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -56,13 +56,12 @@ def staged(
     entries: Iterable[ManifestEntry],
     spec_id: int = 0,
     content: ManifestContent = ManifestContent.DATA,
-    also: Collection[int] = (),
 ) -> ManifestFile:
-    """A manifest of existing entries that no snapshot lists yet; `also` are fields that no version writes any more."""
+    """A manifest of existing entries that no snapshot lists yet."""
     metadata = table.metadata
     builder = ManifestBuilder(
         f"{metadata.location}/metadata/{name}.avro",
-        EntryEncoder(metadata.partition_type(spec_id), metadata.format_version, also),
+        EntryEncoder(metadata.partition_type(spec_id), metadata.format_version),
         metadata.specs_by_id[spec_id],
         metadata.schema,
         format_version=metadata.format_version,
@@ -94,9 +93,7 @@ def rewrite(
         for start in range(0, len(entries), each):
             name = f"{prefix}-m-{len(added)}"
             added.append(staged(table, name, entries[start : start + each], spec_id, content))
-    head = table.metadata.head(branch)
-    options = {"snapshot_id": None if head is None else head.snapshot_id, "branch": branch, **options}
-    return RewriteManifests(replaced=tuple(replaced), added=tuple(added), **options)
+    return RewriteManifests(replaced=tuple(replaced), added=tuple(added), branch=branch, **options)
 
 
 def latest(table: Any) -> Any:

@@ -8,9 +8,8 @@ from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
-from icekeep.commit.filtering import identity
 from icekeep.commit.manifests import StorageManifestReader
-from icekeep.errors import IcekeepError, OutcomeUnknownError
+from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError
 from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
@@ -40,13 +39,11 @@ class MergeManifests(OnBranch):
         if head is None or not (any(kinds.values()) or self.drops_dangling):
             return None
         self.locations: list[str] = []
-        self.replaced = {identity(m) for m in chosen if m.may_have_live_files}
         added = [m for kind, entries in kinds.items() for m in self._written(client, metadata, *kind, entries)]
         client.sleep_ms(self.random.choice(_PAUSES_MS))
         return RewriteManifests(
             replaced=tuple(chosen),
             added=tuple(added),
-            snapshot_id=head.snapshot_id,
             drop_dangling_deletes=self.drops_dangling,
             format_version=metadata.format_version,
             branch=self.branch,
@@ -81,7 +78,9 @@ class MergeManifests(OnBranch):
             return super().commit(client, table, change)
         except OutcomeUnknownError:
             raise
-        except IcekeepError:
+        except IcekeepError as error:
+            changed = isinstance(error, ConflictError) and "no longer in the table as it was read" in error.message
+            self.model.world.seen["rewrites of manifests refused since others had changed them"] += changed
             client.storage.delete_many(self.locations)
             raise
 
@@ -95,8 +94,6 @@ class MergeManifests(OnBranch):
         reaching = sorted({*gone} - {*dangling(model, was)})
         model.require(not reaching, "D7", f"{self.name} left out {reaching}, which reach live data files")
         model.require(self.drops_dangling or not gone, "D6", f"{self.name} left out {gone}")
-        here = {identity(m) for m in model.manifests(before, self.branch)}
-        model.world.seen["rewrites of manifests that others had changed"] += not self.replaced <= here
 
 
 class MergeManifestsAndClean(MergeManifests):

@@ -14,7 +14,7 @@ from simulation import (
     broken_compaction,
     broken_deletes,
     broken_deletion,
-    broken_following,
+    broken_manifests,
     broken_streaming,
 )
 from simulation.codec import values_in_place_of_bytes
@@ -149,15 +149,12 @@ MUTANTS: dict[Mutant, Hunt] = {
     ),
     broken_deletes.numbers_merged_deletes_anew: Hunt("C9", at=7, likes=(DeleteRows, MergeDeletes)),
     broken_deletes.upgrades_unseen: Hunt("D3", at=244, likes=(DeleteRows, MergeDeletes, Upgrade)),
-    broken_following.lists_manifests_that_are_gone: Hunt("D1", at=1, likes=OTHERS_CHANGE_MANIFESTS),
-    broken_following.keeps_what_others_removed: Hunt("D1", at=1, likes=OTHERS_CHANGE_MANIFESTS),
-    broken_following.lists_carried_files_twice: Hunt("D1", at=1, likes=OTHERS_CHANGE_MANIFESTS),
-    broken_following.forgets_what_is_beside: Hunt("D1", at=4, likes=OTHERS_CHANGE_MANIFESTS),
-    broken_following.follows_the_first_base: Hunt("D1 G1", at=24, likes=OTHERS_CHANGE_MANIFESTS),
-    broken_following.reuses_a_manifest_that_lacks_other_files: Hunt("D1", at=3, likes=OTHERS_CHANGE_MANIFESTS),
-    broken_following.leaves_what_it_had_no_use_for: Hunt("X3", at=1, likes=OTHERS_CHANGE_MANIFESTS),
-    broken_following.finds_dangling_deletes_once: Hunt(
-        "D4", at=123, likes=(DeleteByValue, Compact, MergeManifestsAndClean)
+    broken_manifests.lists_manifests_that_are_gone: Hunt("D1", at=1, likes=OTHERS_CHANGE_MANIFESTS),
+    broken_manifests.leaves_what_it_had_no_use_for: Hunt(
+        "X3", at=119, likes=(DeleteByValue, Compact, MergeManifestsAndClean)
+    ),
+    broken_manifests.finds_dangling_deletes_once: Hunt(
+        "D4", at=258, likes=(DeleteByValue, Compact, MergeManifestsAndClean)
     ),
     broken_deletion.forgets_what_waits: Hunt("G2", at=1, orphans=True),
     broken_deletion.takes_a_plan_from_a_run_at_work: Hunt("G1", at=79881),

@@ -42,7 +42,7 @@ SEEN = (
     "looks at a starting snapshot that is held",
     "retained snapshots with files of another spec than the current one",
     "renewals of credentials",
-    "rewrites of manifests that others had changed",
+    "rewrites of manifests refused since others had changed them",
     "rewrites refused since rows that they left out are back",
     "rewrites that carried deletes over in a later attempt",
     "rewrites that carried deletes over",

@@ -66,9 +66,7 @@ def in_tasks(table: Table, spark: SparkSession, **arguments: Any) -> tuple[Table
         for manifest in written_in_tasks(table, group, run, plan.target_bytes, spark)
     ]
     version = table.metadata.format_version
-    change = RewriteManifests(
-        replaced=tuple(plan.replaced), added=tuple(added), snapshot_id=plan.snapshot_id, format_version=version
-    )
+    change = RewriteManifests(replaced=tuple(plan.replaced), added=tuple(added), format_version=version)
     return commit(table, change).table, tuple(added)
 
 

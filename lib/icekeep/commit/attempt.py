@@ -3,7 +3,7 @@
 A change is given an `Attempt`; it may read its base and write manifests through it, nothing else.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property, reduce
 from typing import Any, TypeVar
 
@@ -108,17 +108,15 @@ class Attempt:
         entries: Iterable[ManifestEntry],
         spec_id: int,
         content: ManifestContent = ManifestContent.DATA,
-        also: Collection[int] = (),
     ) -> tuple[ManifestFile, ...]:
         """Write entries of one partition spec as manifests of about `commit.manifest.target-size-bytes`.
 
-        An earlier attempt's manifests with the same `key` are reused, and then `entries` is not iterated. `also` are fields
-        that no version writes any more, as for `entry_type`.
+        An earlier attempt's manifests with the same `key` are reused, and then `entries` is not iterated.
         """
         # Manifests of another format version are no use to a base that was upgraded meanwhile.
         key = (key, spec_id, content, self.base.format_version)
         locations = self._files.manifest_locations(self.base)
-        return self._files.once(key, lambda: tuple(self.writer.write(entries, spec_id, content, locations, also)))
+        return self._files.once(key, lambda: tuple(self.writer.write(entries, spec_id, content, locations)))
 
     def merged(
         self, manifests: Sequence[ManifestFile], spec_id: int, content: ManifestContent

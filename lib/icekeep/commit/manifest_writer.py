@@ -1,6 +1,6 @@
 """Entries -> manifests of the size that a table wants. A value that can be pickled, since tasks write manifests too."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -96,18 +96,15 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
         spec_id: int,
         content: ManifestContent,
         locations: Iterator[str],
-        also: Collection[int] = (),
     ) -> Iterator[ManifestFile]:
         """Write entries of one partition spec as manifests at the next of some locations; none for no entries.
-
-        `also` are fields that no version writes any more, as for `entry_type`.
 
         Raises:
             UnsupportedError: the spec has a transform that is not known, so that nobody here knows its values' type;
                 entries that are there already are written by `carried`.
         """
         refuse_unknown_transforms([spec_id], self.specs)
-        encoder = EntryEncoder(self.partitions[spec_id], self.format_version, also)
+        encoder = EntryEncoder(self.partitions[spec_id], self.format_version)
         builder: ManifestBuilder | None = None
         for entry in entries:
             if builder is None:

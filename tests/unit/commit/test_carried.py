@@ -43,9 +43,7 @@ def changed_manifest(table: Any, change: Any) -> Any:
     location = f"{own.manifest_path.removesuffix('.avro')}-odd.avro"
     table.storage.create(location, data)
     new = replace(own, manifest_path=location, manifest_length=len(data), sequence_number=None, added_snapshot_id=None)
-    rewrite = RewriteManifests(
-        replaced=(old,), added=(replace(new, first_row_id=None),), snapshot_id=table.metadata.current_snapshot_id
-    )
+    rewrite = RewriteManifests(replaced=(old,), added=(replace(new, first_row_id=None),))
     return commit(table, rewrite, runtime=table.catalog.runtime).table
 
 

@@ -1,13 +1,12 @@
 """Replace manifests by others that list the same live files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import msgspec
 
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.dangling import dangling
-from icekeep.commit.filtering import identity
-from icekeep.commit.following import Followed, followed
+from icekeep.commit.filtering import Identity, identity
 from icekeep.commit.live_files import live_among, remove
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug
@@ -21,11 +20,10 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
     """Manifests to leave out and manifests, written already, to list in their place.
 
     The added ones hold existing entries only, each with its snapshot id, sequence numbers and first row id, so that they
-    belong to no snapshot and stay good over attempts. Those that are not needed as they are, since others have changed what
-    they list, are removed with the rest when the commit ends.
+    belong to no snapshot and stay good over attempts. One of them of which delete files were left out again is removed with
+    the rest when the commit ends.
 
     Attributes:
-        snapshot_id: of the snapshot that was read; `None`: others may not have touched what is replaced.
         drop_dangling_deletes: remove the delete files, too, that reach no live data file of the branch.
         format_version: of the table that was read, `None` where it does not matter: entries of one version are not those of
             another.
@@ -33,17 +31,16 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
 
     replaced: tuple[ManifestFile, ...]
     added: tuple[ManifestFile, ...]
-    snapshot_id: int | None = None
     drop_dangling_deletes: bool = False
     format_version: int | None = None
     branch: str = MAIN
     summary: Mapping[str, str] = {}
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """What others have added meanwhile stays; what they did to files of replaced manifests holds in the new ones.
+        """What others have added meanwhile stays.
 
         Raises:
-            ConflictError: that cannot be followed.
+            ConflictError: others have replaced one of these manifests, as whoever deletes or merges what it lists does.
         """
         if not self.replaced and not self.added and not self.drop_dangling_deletes:
             return ()
@@ -52,16 +49,17 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
         _check_counts(self.replaced, self.added)
         head = base.head(self.branch)
         current = [] if head is None else attempt.reader.manifests(head)
-        change = self._followed(current, attempt)
-        _check_counts(change.replaced, change.added)
-        gone = {identity(m) for m in change.replaced}
-        new = [msgspec.structs.replace(m, added_snapshot_id=attempt.snapshot_id) for m in change.added]
+        here = {identity(m) for m in current}
+        replaced = self._replaced(here)
+        _check_counts(replaced, self.added)
+        gone = {identity(m) for m in replaced}
+        new = [msgspec.structs.replace(m, added_snapshot_id=attempt.snapshot_id) for m in self.added]
         # One without any live file may not even say which snapshot added it, if a version 1 snapshot names it without a list.
         kept = (m for m in current if identity(m) not in gone and m.may_have_live_files)
         rows, dropped = [*new, *kept], SummaryBuilder()
         if self.drop_dangling_deletes:
             rows, dropped = _without_dangling(rows, current, attempt)
-        listed, here = {identity(m) for m in rows}, {identity(m) for m in current}
+        listed = {identity(m) for m in rows}
         attempt.leave_out(m for m in self.added if identity(m) not in listed)
         if listed == here:
             return ()
@@ -71,20 +69,16 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
         summary.absorb(dropped)
         return attempt.snapshot_updates("replace", [*created, *stays], summary, branch=self.branch)
 
-    def _followed(self, current: Sequence[ManifestFile], attempt: Attempt) -> Followed:
-        here = {identity(m) for m in current}
+    def _replaced(self, here: Set[Identity]) -> list[ManifestFile]:
+        """The manifests to leave out of a base, by what its manifests are; raises `ConflictError` where one is gone from it."""
         # Most commits leave out manifests without live files.
-        replaced = tuple(m for m in self.replaced if m.may_have_live_files or identity(m) in here)
-        missing = {identity(m) for m in replaced} - here
-        if not missing:
-            return Followed(replaced, self.added)
-        start = None if self.snapshot_id is None else attempt.base.snapshots_by_id.get(self.snapshot_id)
-        if start is None:
+        replaced = [m for m in self.replaced if m.may_have_live_files or identity(m) in here]
+        if missing := {identity(m) for m in replaced} - here:
             path = min(path for path, _ in missing)
             raise ConflictError(
                 f"manifest {path!r} ({len(missing)} in all) is no longer in the table as it was read; plan again"
             )
-        return followed(replaced, self.added, current, start, attempt)
+        return replaced
 
 
 def _check_counts(replaced: Sequence[ManifestFile], added: Sequence[ManifestFile]) -> None:

@@ -128,21 +128,18 @@ class _Chooser:
             [m for m in some if m.partition_spec_id == spec_id and m.content is content] for some in (listed, matching)
         )
         live = [m for m in asked if m.may_have_live_files]
-        runs = self._runs(live, spec_id, self._target(metadata, spec_id, content, ()))
-        left_alone = 0
-        also: tuple[int, ...] = ()
+        target = self._target(metadata, spec_id, content)
+        runs, left_alone = self._runs(live, spec_id, target), 0
         if runs and metadata.specs_by_id[spec_id].has_unknown_transform:
             left_alone, runs = sum(map(len, runs)), []
         elif runs:
-            known, also = self._known(runs)
+            known = self._known(runs)
             left_alone = sum(map(len, runs)) - len(known)
             if left_alone:
                 # Each run by itself: together they would reach across the walls between them.
-                target = self._target(metadata, spec_id, content, ())
                 paths = {m.manifest_path for m in known}
                 rests = [[m for m in run if m.manifest_path in paths] for run in runs]
                 runs = [again for rest in rests for again in self._runs(rest, spec_id, target)]
-        target = self._target(metadata, spec_id, content, also)
         places = {manifest.manifest_path: place for place, manifest in enumerate(listed)}
         return ManifestGroup(
             spec_id=spec_id,
@@ -153,11 +150,10 @@ class _Chooser:
             left_alone_count=left_alone,
         )
 
-    def _target(self, metadata: TableMetadata, spec_id: int, content: ManifestContent, also: tuple[int, ...]) -> Target:
+    def _target(self, metadata: TableMetadata, spec_id: int, content: ManifestContent) -> Target:
         return Target(
             partition=metadata.partition_type(spec_id),
             format_version=metadata.format_version,
-            also=also,
             sort=self._rules.sort_of(metadata, spec_id, content),
         )
 
@@ -196,14 +192,12 @@ class _Chooser:
         ends = survey(live, spec_id, target, self._table.storage, self._spark).ends
         return [ManifestInterval(*ends[m.manifest_path]) if m.manifest_path in ends else None for m in live]
 
-    def _known(self, runs: Sequence[Sequence[ManifestFile]]) -> tuple[list[ManifestFile], tuple[int, ...]]:
-        """The manifests without fields that are not known, and fields of theirs that no version writes any more."""
+    def _known(self, runs: Sequence[Sequence[ManifestFile]]) -> list[ManifestFile]:
+        """The manifests without fields that are not known."""
         manifests = [manifest for run in runs for manifest in run]
         with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
             headers = [*pool.map(self._reader.header, manifests)]
-        known = [m for m, header in zip(manifests, headers, strict=True) if not header.unknown_field_ids]
-        retired = frozenset[int]().union(*(header.retired_field_ids for header in headers))
-        return known, tuple(sorted(retired))
+        return [m for m, header in zip(manifests, headers, strict=True) if not header.unknown_field_ids]
 
 
 def _without_deleted(manifest: ManifestFile) -> ManifestFile:

@@ -1,7 +1,7 @@
 """The job `rewrite_manifests`: metadata that plans fast.
 
 manifest list -> which manifests -> records of their entries -> sorted and cut -> new manifests -> `RewriteManifests`;
-planned anew where others changed what the commit cannot follow
+planned anew where others changed what is replaced
 """
 
 from icekeep.catalog.base import Table
@@ -46,8 +46,8 @@ def rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> Rewrite
         ExpressionError: `where` or a filter of the workload is none.
         UsageError: the branch is a tag; `sort_by` is empty, or given beside a workload.
         UnsupportedError: the table is encrypted.
-        ConflictError: others kept changing what was to be replaced in a way that cannot be followed, however often it was
-            planned anew (`commit.retry.num-retries`).
+        ConflictError: others kept changing what was to be replaced, however often it was planned anew
+            (`commit.retry.num-retries`).
         SafetyError: the table was dropped and made again meanwhile.
         OutcomeUnknownError: the commit may or may not have landed.
     """

@@ -33,7 +33,7 @@ def rewrite_once(
     """Rewrite what is worth it of the table as it is given; raises what the job raises.
 
     Raises:
-        ConflictError: others changed what was to be replaced, in a way that the commit cannot follow; nothing is left.
+        ConflictError: others changed what was to be replaced; nothing is left.
     """
     chosen = candidates(table, rules, spark, runtime.now_ms())
     left_alone = sum(group.left_alone_count for group in chosen.groups)
@@ -135,7 +135,6 @@ def _committed(
     change = RewriteManifests(
         replaced=tuple(chosen.replaced),
         added=tuple(manifest for one in done for manifest in one.added),
-        snapshot_id=chosen.snapshot_id,
         drop_dangling_deletes=rules.options.drop_dangling_deletes,
         format_version=table.metadata.format_version,
         branch=rules.branch,

@@ -50,18 +50,16 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         partition: the partition type of the spec.
-        also: fields that no version writes any more, which are kept, as `structs.entry_type` has them.
         sort: what entries are to be sorted by; nothing where their order stays.
     """
 
     partition: StructType
     format_version: int
-    also: tuple[int, ...] = ()
     sort: tuple[SortPart, ...] = ()
 
     @property
     def encoder(self) -> EntryEncoder:
-        return EntryEncoder(self.partition, self.format_version, self.also)
+        return EntryEncoder(self.partition, self.format_version)
 
 
 class RecordsTask(ManifestsTask, frozen=True, kw_only=True):

@@ -53,13 +53,11 @@ class ManifestHeader(msgspec.Struct, frozen=True):
 
     Attributes:
         unknown_field_ids: fields of its schema that we do not know.
-        retired_field_ids: fields of its data files that no version writes any more, and that we keep.
     """
 
     partition_spec_id: int | None
     content: ManifestContent
     unknown_field_ids: frozenset[int]
-    retired_field_ids: frozenset[int] = frozenset()
 
 
 def read_manifest_list(data: bytes, location: str) -> list[ManifestFile]:
@@ -280,18 +278,16 @@ def _manifest_header(metadata: Mapping[str, bytes], location: str) -> ManifestHe
         raise InvalidTableError(
             f"manifest {location!r} has the partition-spec-id {spec_id!r}", location=location
         ) from None
-    unknown, retired = _odd_field_ids(metadata["avro.schema"])
-    return ManifestHeader(number, ManifestContent[content.upper()], unknown, retired)
+    return ManifestHeader(number, ManifestContent[content.upper()], _unknown_field_ids(metadata["avro.schema"]))
 
 
 @lru_cache(maxsize=64)
-def _odd_field_ids(schema_json: bytes) -> tuple[frozenset[int], frozenset[int]]:
+def _unknown_field_ids(schema_json: bytes) -> frozenset[int]:
     """Of thousands of manifests most have the same schema, to the letter."""
     schema = msgspec.json.decode(schema_json)
     known = {f.field_id for f in (*ENTRY_FIELDS, *DATA_FILE_FIELDS)}
     of_files = stored_fields(record_field(schema, DATA_FILE_FIELD_ID)[1])
-    retired = {f.field_id for f in DATA_FILE_FIELDS if f.until < f.since and f.name in _FILE_ATTRIBUTES}
-    return frozenset({*stored_fields(schema), *of_files} - known), frozenset(retired & of_files.keys())
+    return frozenset({*stored_fields(schema), *of_files} - known)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ being decoded again.
 
 import io
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -84,9 +84,9 @@ class PartitionCodecs:
 class EntryEncoder:
     """Encodes entries of one partition type and format version as Avro records."""
 
-    def __init__(self, partition: StructType, format_version: int, also: Collection[int] = ()) -> None:
-        """Prepare for entries of a partition type; `also` are fields that no version writes any more, as `entry_type`."""
-        self.struct = _entry_type(partition, format_version, frozenset(also))
+    def __init__(self, partition: StructType, format_version: int) -> None:
+        """Prepare for entries of a partition type."""
+        self.struct = _entry_type(partition, format_version)
         stored = _stored(self.struct, "manifest_entry")
         self._encode, self.schema_json = stored.encode, stored.schema_json
         file_struct = next(f.type for f in self.struct.fields if f.field_id == DATA_FILE_FIELD_ID)

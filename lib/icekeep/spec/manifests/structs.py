@@ -4,7 +4,7 @@ The structs, and the schemas of both kinds of Avro file as one table of fields w
 Bytes are `decode.py` and `encode.py`.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Any
 
@@ -54,7 +54,6 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
     value_counts: Mapping[int, int] | None = None
     null_value_counts: Mapping[int, int] | None = None
     nan_value_counts: Mapping[int, int] | None = None
-    distinct_counts: Mapping[int, int] | None = None
     lower_bounds: Mapping[int, bytes] | None = None
     upper_bounds: Mapping[int, bytes] | None = None
     key_metadata: bytes | None = None
@@ -215,12 +214,12 @@ MANIFEST_FILE_FIELDS = (
 """Fields of `manifest_file` (spec, "Manifest Lists")."""
 
 
-def entry_type(partition: StructType, format_version: int, also: Collection[int] = ()) -> StructType:
+def entry_type(partition: StructType, format_version: int) -> StructType:
     """The struct that a manifest of one format version stores, for one partition type.
 
-    `also` are ids of fields of `data_file` that no version writes any more: entries that have them keep them.
+    Fields that the spec tells writers not to write are in none, so that entries written again lose them.
     """
-    data_file = _fields(DATA_FILE_FIELDS, format_version, {PARTITION_FIELD_ID: partition}, also)
+    data_file = _fields(DATA_FILE_FIELDS, format_version, {PARTITION_FIELD_ID: partition})
     return _fields(ENTRY_FIELDS, format_version, {DATA_FILE_FIELD_ID: data_file})
 
 
@@ -229,9 +228,7 @@ def manifest_file_type(format_version: int) -> StructType:
     return _fields(MANIFEST_FILE_FIELDS, format_version, {})
 
 
-def _fields(
-    fields: Iterable[VersionedField], version: int, types: Mapping[int, Type], also: Collection[int] = ()
-) -> StructType:
+def _fields(fields: Iterable[VersionedField], version: int, types: Mapping[int, Type]) -> StructType:
     return StructType(
         tuple(
             NestedField(
@@ -241,6 +238,6 @@ def _fields(
                 required=f.required_since is not None and f.required_since <= version,
             )
             for f in fields
-            if f.since <= version <= f.until or f.field_id in also
+            if f.since <= version <= f.until
         )
     )

@@ -1,4 +1,4 @@
-"""Any history beside a rewrite of manifests: the live files are those that it leaves, in all their fields."""
+"""Any history beside a rewrite of manifests: it lands, and the live files are those that others leave, or is refused."""
 
 from collections import Counter
 from contextlib import suppress
@@ -22,7 +22,7 @@ from kit.changes import run
 from kit.memory_catalog import MemoryCatalog, after
 from kit.row_deletes import add_deletes, deletion_vector, equality_deletes
 from kit.staged_manifests import latest, rewrite, stated
-from kit.tables import BY_KIND, add, data_file, entries_of, memory_table, orphans
+from kit.tables import BY_KIND, add, data_file, entries_of, memory_table, orphans, raw_list
 
 MERGING = {"commit__manifest__min_count_to_merge": "2"}
 
@@ -98,7 +98,7 @@ class Others:
 
 @pytest.mark.slow
 @given(st.sampled_from([1, 2, 3]), st.booleans(), _ACTS, _ACTS, _ACTS, st.integers(1, 5), st.booleans(), st.booleans())
-def test_whatever_others_do_the_live_files_are_those_that_they_leave(
+def test_whatever_others_do_the_live_files_are_those_that_they_leave_and_only_what_they_replaced_is_refused(
     version, merges, before, first, second, each, drops, takes_all
 ):
     table = memory_table(MemoryCatalog(), spec=BY_KIND, format_version=version, **(MERGING if merges else {}))
@@ -124,7 +124,13 @@ def test_whatever_others_do_the_live_files_are_those_that_they_leave(
     )
     table.catalog.follow(after(acting(first)), after(acting(second)))
     left.append(stated(table))
-    result = run(table, change)
+    try:
+        result = run(table, change)
+    except ConflictError:
+        assert {m.manifest_path for m in change.replaced} - {row["manifest_path"] for row in raw_list(latest(table))}
+        assert stated(latest(table)) == left[-1]
+        assert orphans(table.catalog) <= {m.manifest_path for m in change.added}
+        return
     found = stated(result.table)
     if drops:
         gone = Counter(left[-1]) - Counter(found)

@@ -44,8 +44,7 @@ def names(manifests: Iterable[ManifestFile]) -> list[str]:
 def swapped(table: Any, gone: list[ManifestFile], came: list[ManifestFile]) -> Any:
     """The table with some manifests in the place of others."""
     unnumbered = [replace(m, sequence_number=None, added_snapshot_id=None, first_row_id=None) for m in came]
-    head = table.metadata.current_snapshot_id
-    change = RewriteManifests(replaced=tuple(gone), added=tuple(unnumbered), snapshot_id=head)
+    change = RewriteManifests(replaced=tuple(gone), added=tuple(unnumbered))
     return commit(table, change, runtime=table.catalog.runtime).table
 
 
@@ -73,15 +72,6 @@ def walled(*commits: Iterable[str]) -> Any:
 
 def unknown(schema: Any) -> Any:
     field_of(schema, 143).update({"field-id": 9143, "name": "of_tomorrow"})
-    return schema
-
-
-def retired(schema: Any) -> Any:
-    """Field 110 as 111, which it is laid out like."""
-    field = field_of(schema, 110)
-    field.update({"field-id": 111, "name": "distinct_counts"})
-    for below, field_id in zip(field["type"][1]["items"]["fields"], (123, 124), strict=True):
-        below["field-id"] = field_id
     return schema
 
 
@@ -211,14 +201,6 @@ def test_what_is_left_alone_joins_no_runs_across_a_wall():
     found = chosen(table)
     assert only(found).left_alone_count == 1
     assert [len(run.manifests) for run in only(found).runs] == [2, 2]
-
-
-def test_fields_that_no_version_writes_any_more_are_kept():
-    table = of_kinds("ab", "bc", "ca")
-    table = with_field(table, listed(table)[1], retired)
-    found = chosen(table)
-    assert (only(found).left_alone_count, len(found.replaced)) == (0, 3)
-    assert [run.target.also for run in only(found).runs] == [(111,)]
 
 
 def test_values_of_an_unknown_transform_are_left_alone():

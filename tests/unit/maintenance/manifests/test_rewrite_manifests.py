@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import (
@@ -225,22 +224,15 @@ def test_every_field_of_data_and_delete_files_is_kept() -> None:
 
 
 @VERSIONS
-def test_distinct_counts_of_old_writers_are_kept(version: int) -> None:
-    """Field 111, in some of the manifests; `file_ordinal` and `sort_columns` beside it, which the spec took away, go."""
+def test_fields_that_writers_shall_not_write_go(version: int) -> None:
+    """`distinct_counts`, `file_ordinal` and `sort_columns` of old writers, in some of the manifests (spec, "Manifests")."""
     table = with_retired_fields(kinds(4, version=version), {0, 2})
-    before = distinct_counts(table)
-    assert sum(found is not None for found in before.values()) == 4
-    result = rewrite(table)
-    check_same(table, result, 1)
-    assert distinct_counts(reload(table)) == before
-    assert sum('"distinct_counts": null' not in entry for entry in our_live_entries(reload(table))) == 4
-    assert counts(rewrite(reload(table))) == (0, 0)
-
-
-def distinct_counts(table: Table) -> dict[str, Any]:
-    """By file, as fastavro has them, so that our reader does not vouch for our writer."""
-    files = [record["data_file"] for row in raw_list(table) for record in raw(table, row["manifest_path"])]
-    return {file["file_path"]: file.get("distinct_counts") for file in files}
+    [manifest] = check_same(table, rewrite(table), 1)
+    after = reload(table)
+    stored = {name for record in raw(after, manifest.manifest_path) for name in record["data_file"]}
+    assert "null_value_counts" in stored
+    assert not stored & {"distinct_counts", "file_ordinal", "sort_columns"}
+    assert counts(rewrite(after)) == (0, 0)
 
 
 def test_row_ids_are_kept_and_those_of_before_version_3_are_given_once() -> None:

@@ -164,12 +164,6 @@ def test_zlib_packs_where_isal_is_not_installed(monkeypatch: pytest.MonkeyPatch)
     assert blocks_of(storage.read(with_isal.manifest_path)) == blocks_of(storage.read(without.manifest_path))
 
 
-def test_retired_fields_that_are_kept_are_in_the_schema():
-    target, storage = target_of(also=(111,)), MemoryStorage()
-    manifest = writer_of(target, storage).write([records_of(many(2), target)])
-    assert b'"distinct_counts"' in read_header(storage.read(manifest.manifest_path), "").metadata["avro.schema"]
-
-
 # Properties of a table.
 
 

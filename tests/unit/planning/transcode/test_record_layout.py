@@ -52,12 +52,10 @@ METRICS: dict[str, Any] = {
 _LONGS = st.none() | st.integers(-(1 << 63), (1 << 63) - 1)
 
 
-def copied(
-    data: bytes, row: ManifestFile, partition: StructType = DAY, version: int = 2, also: tuple[int, ...] = ()
-) -> list[bytes]:
+def copied(data: bytes, row: ManifestFile, partition: StructType = DAY, version: int = 2) -> list[bytes]:
     """The live entries of a manifest as records, none of which was encoded anew."""
     entries, found, begin = read_entries(data, row, partition), [], 0
-    layout = layout_of(data, partition, version, also)
+    layout = layout_of(data, partition, version)
     for batch, blocks in read_batches(data, read_header(data, ""), layout.layout, batch_records=1):
         own = entries[begin : begin + batch.num_rows]
         begin += batch.num_rows
@@ -67,8 +65,8 @@ def copied(
     return found
 
 
-def layout_of(data: bytes, partition: StructType = DAY, version: int = 2, also: tuple[int, ...] = ()) -> RecordLayout:
-    encoder = EntryEncoder(partition, version, also)
+def layout_of(data: bytes, partition: StructType = DAY, version: int = 2) -> RecordLayout:
+    encoder = EntryEncoder(partition, version)
     return RecordLayout(read_header(data, "").metadata["avro.schema"], encoder.struct)
 
 
@@ -79,17 +77,15 @@ def inherited(entries: list[ManifestEntry]) -> pa.RecordBatch:
     return pa.record_batch({name: pa.array(values, pa.int64()) for name, values in columns.items()})
 
 
-def encoded(
-    data: bytes, row: ManifestFile, partition: StructType = DAY, version: int = 2, also: tuple[int, ...] = ()
-) -> list[bytes]:
+def encoded(data: bytes, row: ManifestFile, partition: StructType = DAY, version: int = 2) -> list[bytes]:
     """The same, each encoded."""
-    encoder = EntryEncoder(partition, version, also)
+    encoder = EntryEncoder(partition, version)
     entries = (replace(e, status=Status.EXISTING) for e in read_entries(data, row, partition) if e.is_live)
     return [encoder.encode(entry) for entry in entries]
 
 
-def check(data: bytes, row: ManifestFile, partition: StructType = DAY, version: int = 2, **how: Any) -> None:
-    assert copied(data, row, partition, version, **how) == encoded(data, row, partition, version, **how)
+def check(data: bytes, row: ManifestFile, partition: StructType = DAY, version: int = 2) -> None:
+    assert copied(data, row, partition, version) == encoded(data, row, partition, version)
 
 
 def rewritten(
@@ -288,7 +284,7 @@ def with_distinct_counts(schema: Any) -> Any:
     return schema
 
 
-def test_a_field_that_no_version_writes_any_more_is_copied_where_it_is_kept():
+def test_a_field_that_no_version_writes_any_more_is_left_out():
     data, row = write_manifest([added(data_file(**METRICS)), existing()])
 
     def counted(record: Any) -> Any:
@@ -296,12 +292,7 @@ def test_a_field_that_no_version_writes_any_more_is_copied_where_it_is_kept():
         return record
 
     other = rewritten(data, with_distinct_counts, counted)
-    own = resized(row, other)
-    assert [e.data_file.distinct_counts for e in read_entries(other, own)] == [{1: 300}, None]
-    check(other, own, also=(111,))
-    check(other, own)
-    # One beside it that lacks the field says null.
-    check(data, row, also=(111,))
+    assert copied(other, resized(row, other)) == encoded(data, row)
 
 
 def test_numbers_of_either_width_have_the_same_bytes():
