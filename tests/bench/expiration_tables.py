@@ -46,7 +46,7 @@ from icekeep.spec.manifests.structs import ManifestEntry, Status
 from icekeep.spec.metadata import TableMetadata, validate_metadata
 from icekeep.spec.snapshots import Snapshot, SnapshotLogEntry
 from icekeep.spec.updates import apply_updates
-from icekeep.storage.local import LocalStorage
+from icekeep.storage.local.storage import LocalStorage
 from icekeep.storage.locations import local_path
 from icekeep.tables.create import create_table
 

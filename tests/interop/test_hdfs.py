@@ -23,8 +23,8 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.storage.base import DeleteStatus
-from icekeep.storage.hdfs import HdfsStorage
-from icekeep.storage.hdfs_client import hdfs_path
+from icekeep.storage.hdfs.client import hdfs_path
+from icekeep.storage.hdfs.storage import HdfsStorage
 from icekeep.tables.append import append
 from kit.catalogs import EVENTS, set_counter, simple_metadata
 from kit.hdfs import Hdfs

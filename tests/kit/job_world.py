@@ -8,7 +8,7 @@ from typing import Any
 from icekeep.catalog.base import Identifier, SwapOutcome, Table, Unknown
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError
-from icekeep.maintenance.deletion.neighbour_places import forget_places
+from icekeep.maintenance.deletion.neighbour_roots import forget_roots
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.updates import Update
 from icekeep.tables.append import append
@@ -85,7 +85,7 @@ class World:
 
     def copy(self) -> "World":
         """Another world of the same state, which knows nothing of this one."""
-        forget_places()
+        forget_roots()
         return deepcopy(self)
 
     def state(self) -> tuple[dict[str, bytes], str | None]:

@@ -30,7 +30,7 @@ from icekeep.catalog.metadata_files import (
 )
 from icekeep.catalog.registering import read_unregistered, registered
 from icekeep.errors import UnavailableError, UsageError
-from icekeep.maintenance.deletion.neighbour_places import forget_places
+from icekeep.maintenance.deletion.neighbour_roots import forget_roots
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
@@ -92,7 +92,7 @@ class MemoryCatalog:
         restores_snapshots: bool = True,
     ) -> None:
         # A new world, in which identifiers that a fake runtime draws come again.
-        forget_places()
+        forget_roots()
         self.name = name
         self.identity = f"memory {name}"
         self.compares_metadata = compares_metadata

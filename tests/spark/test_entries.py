@@ -11,17 +11,17 @@ from icekeep.errors import InvalidTableError
 from icekeep.maintenance.compaction.job import compact
 from icekeep.planning.entries import read as entries_read
 from icekeep.planning.entries.decode import EntryFilter
-from icekeep.planning.entries.read import Reading, ReadingPlace, chosen_reading, entries, folded
+from icekeep.planning.entries.read import ReadBy, Reading, chosen_reading, entries, folded
 from icekeep.planning.manifests import reader as manifest_reader
 from icekeep.planning.manifests.entry_schema import ENTRIES
 from icekeep.planning.manifests.reader import ManifestDecoder
 from icekeep.planning.scan.plan import FILE_COLUMNS, open_scan, planned_files
 from icekeep.planning.scan.tally import COLUMNS, Tally
-from icekeep.storage.local import LocalStorage
+from icekeep.storage.local.storage import LocalStorage
 from kit.lake import Lake
 from kit.naive_scan import live_entries
 
-READINGS = [Reading(place=place, decoder=decoder, reason="") for place in ReadingPlace for decoder in ManifestDecoder]
+READINGS = [Reading(by=by, decoder=decoder, reason="") for by in ReadBy for decoder in ManifestDecoder]
 
 
 class OnlyReading(LocalStorage):
@@ -34,13 +34,13 @@ class OnlyReading(LocalStorage):
         raise AssertionError("a file is asked for its length")
 
 
-@pytest.mark.parametrize("reading", READINGS, ids=lambda reading: f"{reading.place}-{reading.decoder}")
+@pytest.mark.parametrize("reading", READINGS, ids=lambda reading: f"{reading.by}-{reading.decoder}")
 def test_all_columns_of_all_entries_are_the_same_wherever_they_are_decoded(
     lake: Lake, spark_session: SparkSession, reading: Reading
 ) -> None:
     compact(lake.filled(), spark_session)
     table = lake.load()
-    if reading.place is ReadingPlace.DRIVER:  # a worker could not import the class
+    if reading.by is ReadBy.DRIVER:  # a worker could not import the class
         table = replace(table, storage=OnlyReading())
     scan = open_scan(table)
     whole = EntryFilter(specs=scan.data.specs, live_only=False)
@@ -59,7 +59,7 @@ def test_all_columns_of_all_entries_are_the_same_wherever_they_are_decoded(
         assert row["null_value_counts"] == file.null_value_counts
 
 
-@pytest.mark.parametrize("reading", READINGS, ids=lambda reading: f"{reading.place}-{reading.decoder}")
+@pytest.mark.parametrize("reading", READINGS, ids=lambda reading: f"{reading.by}-{reading.decoder}")
 def test_a_fold_counts_what_the_rows_say_and_what_each_step_dropped(
     lake: Lake, spark_session: SparkSession, reading: Reading
 ) -> None:
@@ -79,7 +79,7 @@ def test_few_entries_are_decoded_on_the_driver_and_many_in_tasks_and_the_plan_sa
 ) -> None:
     opened = open_scan(lake.filled(commits=2)).data.opened
     few, many = chosen_reading(opened, 200_000), chosen_reading(opened, 5)
-    assert (few.place, few.decoder, many.place) == (ReadingPlace.DRIVER, ManifestDecoder.DATAFUSION, ReadingPlace.TASKS)
+    assert (few.by, few.decoder, many.by) == (ReadBy.DRIVER, ManifestDecoder.DATAFUSION, ReadBy.TASKS)
     assert few.reason.startswith(
         "6 entries, and up to 200,000 are ready before Spark tasks would be; package datafusion"
     )
@@ -94,11 +94,11 @@ def test_few_entries_are_decoded_on_the_driver_and_many_in_tasks_and_the_plan_sa
 def test_a_list_that_does_not_count_entries_is_judged_by_its_bytes(lake: Lake) -> None:
     [manifest] = open_scan(lake.filled(commits=1)).data.opened
     silent = replace(manifest, added_files_count=None, manifest_length=50 * 200_001)
-    assert chosen_reading([silent], 200_000).place is ReadingPlace.TASKS
-    assert chosen_reading([replace(silent, manifest_length=50 * 200_000)], 200_000).place is ReadingPlace.DRIVER
+    assert chosen_reading([silent], 200_000).by is ReadBy.TASKS
+    assert chosen_reading([replace(silent, manifest_length=50 * 200_000)], 200_000).by is ReadBy.DRIVER
 
 
-@pytest.mark.parametrize("reading", READINGS, ids=lambda reading: f"{reading.place}-{reading.decoder}")
+@pytest.mark.parametrize("reading", READINGS, ids=lambda reading: f"{reading.by}-{reading.decoder}")
 def test_a_damaged_manifest_fails_the_plan_with_its_name(
     lake: Lake, spark_session: SparkSession, reading: Reading
 ) -> None:

@@ -13,7 +13,7 @@ from icekeep.planning.manifests.lists import ListedManifests, listed_manifests
 from icekeep.planning.spark.source import Engine, SparkSource
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.snapshots import Snapshot
-from icekeep.storage.local import LocalStorage
+from icekeep.storage.local.storage import LocalStorage
 from icekeep.storage.location_keys import location_keys
 from kit.manifests import added, data_file, write_list, write_manifest
 from kit.no_spark import no_spark

@@ -10,7 +10,7 @@ from icekeep.commit.retry import commit
 from icekeep.events import Event, Warned
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.manifests.job import plan_rewrite_manifests, rewrite_manifests
-from icekeep.planning.entries.read import Reading, ReadingPlace, entries
+from icekeep.planning.entries.read import ReadBy, Reading, entries
 from icekeep.planning.manifests.reader import ManifestDecoder
 from icekeep.planning.scan.plan import open_scan
 from icekeep.tables.append import append
@@ -137,7 +137,7 @@ def test_a_manifest_with_unknown_fields_is_planned_from_and_left_alone(lake: Lak
     with listing.open("wb") as stream:
         fastavro.writer(stream, schema, records, codec="deflate", metadata=kept)
     for decoder in ManifestDecoder:
-        reading = Reading(place=ReadingPlace.DRIVER, decoder=decoder, reason="")
+        reading = Reading(by=ReadBy.DRIVER, decoder=decoder, reason="")
         opened = open_scan(table)
         columns = frozenset({"file_path"})
         planned = entries(table.storage, spark_session, opened.data.opened, opened.wanted, columns, reading)

@@ -15,7 +15,7 @@ from icekeep.formats.parquet.footer import read_footer
 from icekeep.formats.parquet.thrift import Struct
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.types import INT, LONG, STRING, ListType, StructType
-from icekeep.storage.local import LocalStorage
+from icekeep.storage.local.storage import LocalStorage
 from kit.columns import column, schema_of, table_of
 from kit.stitched import put_table, stitched
 

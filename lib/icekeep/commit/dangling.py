@@ -70,7 +70,7 @@ def dangling(
     """
     if not deletes:
         return None
-    asked = DeleteScopes.union(asks.gathered(deletes, _PlacesOf(without_history(base))))
+    asked = DeleteScopes.union(asks.gathered(deletes, _ScopesOf(without_history(base))))
     possible = PossibleManifests(asked, base)
     matter = [manifest for manifest in data if possible.holds_reached_files(manifest)]
     number = base.next_sequence_number if added_number is None else added_number
@@ -89,7 +89,7 @@ def dangling_deletes_count(metadata: TableMetadata, branch: str, reader: Manifes
     return sum(reader.gathered(live.deletes, _CountOf(without_history(metadata), found)))
 
 
-class _PlacesOf(msgspec.Struct, frozen=True):
+class _ScopesOf(msgspec.Struct, frozen=True):
     """Where the delete files of a manifest look for rows."""
 
     base: TableMetadata

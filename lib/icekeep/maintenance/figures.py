@@ -10,7 +10,7 @@ Figure = TypeVar("Figure")
 Default = TypeVar("Default")
 
 
-def only_told(what: str, measure: Callable[[], Figure], default: Default, listener: Listener) -> Figure | Default:
+def or_warned(what: str, measure: Callable[[], Figure], default: Default, listener: Listener) -> Figure | Default:
     """What `measure` finds; `default` and a warning where it fails, whatever the reason."""
     try:
         return measure()

@@ -22,7 +22,7 @@ from icekeep.operations.interrupts import Interrupts
 from icekeep.operations.jobs import resolve
 from icekeep.operations.watchdog import ending_when_abandoned
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
-from icekeep.planning.slow_reads import told_slow_reads
+from icekeep.planning.slow_reads import warning_of_slow_reads
 from icekeep.planning.spark.conf import configured_properties
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.settings import Job, Kind
@@ -80,7 +80,10 @@ def run_job(command: Command, job: Job, surroundings: Surroundings) -> Outcome:
     check_arguments(arguments, table.metadata)
     if job.check is not None:
         resolve(job.check)(table.metadata, **arguments)
-    with ending_when_abandoned(surroundings.runtime, surroundings.listener), told_slow_reads(surroundings.listener):
+    with (
+        ending_when_abandoned(surroundings.runtime, surroundings.listener),
+        warning_of_slow_reads(surroundings.listener),
+    ):
         result = _with_spark(command, job, surroundings, table, arguments)
     is_plan = command.dry_run and job.plan is not None
     status = "planned" if is_plan else getattr(result, "status", "done")

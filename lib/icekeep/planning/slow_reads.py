@@ -53,7 +53,7 @@ _TALLY = _Tally()
 
 
 def note_slow_read(location: str, reason: Exception | str) -> None:
-    """Count a file that is read in the slow way; the first is told to the listener of `told_slow_reads`."""
+    """Count a file that is read in the slow way; the first is told to the listener of `warning_of_slow_reads`."""
     add_slow_reads(SlowReads(1, f"{location!r} is read by fastavro, as DataFusion's reader fails: {_line(reason)}"))
 
 
@@ -74,7 +74,7 @@ def slow_reads_since(count: int) -> SlowReads:
 
 
 @contextmanager
-def told_slow_reads(listener: Listener) -> Iterator[None]:
+def warning_of_slow_reads(listener: Listener) -> Iterator[None]:
     """Tell a listener of the first file that is read in the slow way while the block lasts."""
     before = _TALLY.listen(listener)
     try:

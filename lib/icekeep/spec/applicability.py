@@ -165,7 +165,7 @@ def reaching_deletes(
     Raises:
         InvalidTableError: two deletion vectors reach one data file, a data file is listed twice, or as `reaches`.
     """
-    files = DataByPlace(data)
+    files = DataFileIndex(data)
     found: dict[str, list[ManifestEntry]] = {path: [] for path in files.by_path}
     for delete in deletes:
         for entry in files.that_may_be_reached(delete, specs):
@@ -174,7 +174,7 @@ def reaching_deletes(
     return {path: _in_force(path, reaching) for path, reaching in found.items()}
 
 
-class DataByPlace:
+class DataFileIndex:
     """Data files where delete files look for them: by their paths, as they came, and by their partitions."""
 
     def __init__(self, data: Iterable[ManifestEntry]) -> None:

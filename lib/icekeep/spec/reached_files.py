@@ -15,7 +15,7 @@ import msgspec
 
 from icekeep.spec.applicability import (
     AppliedDelete,
-    DataByPlace,
+    DataFileIndex,
     Specs,
     applied_delete,
     is_deletion_vector,
@@ -65,7 +65,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 def reached_files(data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry], specs: Specs) -> ReachedFiles:
     """The same as `reaching_deletes`, whose errors it raises; memory grows with `data` and with the delete files alone."""
-    files = DataByPlace(data)
+    files = DataFileIndex(data)
     lists: dict[Hashable, list[_Ranked]] = defaultdict(list)
     others: list[tuple[int, ManifestEntry, list[str]]] = []
     for rank, delete in enumerate(deletes):
@@ -108,7 +108,7 @@ class _Reach:
         self._positions: dict[str, list[Span]] = defaultdict(list)
         self._vectors: dict[str, list[Span]] = defaultdict(list)
 
-    def add_list(self, some: Sequence[_Ranked], files: DataByPlace, specs: Specs) -> None:
+    def add_list(self, some: Sequence[_Ranked], files: DataFileIndex, specs: Specs) -> None:
         """Delete files that reach whatever is old enough of one partition, or of the table."""
         some = sorted(some, key=lambda one: (sequence_number(one[1]), one[0]))
         first, file = len(self.deletes), some[0][1].data_file

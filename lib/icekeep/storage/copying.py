@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 from icekeep.errors import InvalidTableError
 from icekeep.spec.units import MIB
-from icekeep.storage.local_errors import translated
+from icekeep.storage.local.errors import translated
 
 PIECE_BYTES = 8 * MIB
 """What is in memory at a time where bytes go through this process."""

@@ -20,7 +20,7 @@ from icekeep.storage.base import (
     MoveOutcome,
     MoveStatus,
 )
-from icekeep.storage.local import LocalStorage
+from icekeep.storage.local.storage import LocalStorage
 from icekeep.storage.locations import parse_location
 from icekeep.storage.stores import AZURE, FILE, GCS, HDFS, S3, SCHEMES, store_kind
 from icekeep.storage.vended import Renewal, VendedProperties
@@ -37,7 +37,7 @@ def _local(_: Mapping[str, str], runtime: Runtime, __: VendedProperties | None) 
 def _objects(extra: str) -> _Backend:
     def make(properties: Mapping[str, str], runtime: Runtime, vended: VendedProperties | None) -> DirectoryStorage:
         with _brought_by(extra, "obstore"):
-            from icekeep.storage.objects import ObjectStorage
+            from icekeep.storage.objects.storage import ObjectStorage
         return ObjectStorage(properties, runtime, vended)
 
     return make
@@ -45,7 +45,7 @@ def _objects(extra: str) -> _Backend:
 
 def _hdfs(properties: Mapping[str, str], runtime: Runtime, _: VendedProperties | None) -> DirectoryStorage:
     with _brought_by("hdfs", "hdfs_native"):
-        from icekeep.storage.hdfs import HdfsStorage
+        from icekeep.storage.hdfs.storage import HdfsStorage
     return HdfsStorage(properties, runtime)
 
 

@@ -14,7 +14,7 @@ from icekeep.formats.deletes.merge_on_read import PIECE_BYTES, LivePiece, LiveRo
 from icekeep.formats.memory import TaskMemory, task_memory_bytes
 from icekeep.formats.read import SourceFile
 from icekeep.planning.scan.plan import Scan, open_scan
-from icekeep.planning.scan.task_groups import PlannedRows, dealt_out, packed_tasks, planned_rows
+from icekeep.planning.scan.task_groups import PlannedRows, one_task_a_partition, packed_tasks, planned_rows
 from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.row_types import spark_columns, spark_rows
 from icekeep.planning.spark.source import SparkSource, check_source, started
@@ -76,7 +76,7 @@ def scan(
         return dataframe_from_tasks(session, tasks, _read, reader.columns)
     assert packed.many is not None
     # Planned a second time when rows are read: that costs far less than reading so many files, and keeps the driver small.
-    return dealt_out(packed.many).mapInArrow(reader.read_batches, from_arrow_schema(reader.columns))
+    return one_task_a_partition(packed.many).mapInArrow(reader.read_batches, from_arrow_schema(reader.columns))
 
 
 def read_table(

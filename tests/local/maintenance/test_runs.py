@@ -7,8 +7,8 @@ from icekeep.errors import UnavailableError
 from icekeep.events import SILENT, Warned
 from icekeep.maintenance.runs import DEAD_AFTER_MS, sweep_runs
 from icekeep.runtime import SYSTEM
-from icekeep.storage.local import LocalStorage
-from icekeep.storage.objects import ObjectStorage
+from icekeep.storage.local.storage import LocalStorage
+from icekeep.storage.objects.storage import ObjectStorage
 from kit.changes import Recorder
 from kit.memory_catalog import MemoryCatalog
 from kit.runtime import FakeRuntime

@@ -11,11 +11,12 @@ from obstore.store import MemoryStore
 
 from icekeep.errors import UnavailableError, UnsupportedError
 from icekeep.runtime import SYSTEM
-from icekeep.storage import object_listing, object_pages
 from icekeep.storage.base import ListingShare
 from icekeep.storage.locations import parse_location
-from icekeep.storage.object_stores import Stores, open_stores
-from icekeep.storage.objects import ObjectStorage
+from icekeep.storage.objects import listing as object_listing
+from icekeep.storage.objects import pages as object_pages
+from icekeep.storage.objects.storage import ObjectStorage
+from icekeep.storage.objects.stores import Stores, open_stores
 
 
 class InMemory(ObjectStorage):

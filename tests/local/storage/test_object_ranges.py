@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.storage.object_ranges import Names, key_ranges
+from icekeep.storage.objects.ranges import Names, key_ranges
 
 
 class Sorted:

@@ -28,7 +28,7 @@ from icekeep.spec.metadata_codec import format_metadata
 from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.updates import SetProperties, log_previous
 from icekeep.storage.base import Capabilities
-from icekeep.storage.local import LocalStorage
+from icekeep.storage.local.storage import LocalStorage
 from kit.catalogs import COUNTER, EVENTS, add_snapshot, set_counter, simple_metadata
 from kit.storage import HookedStorage
 

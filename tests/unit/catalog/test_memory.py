@@ -2,7 +2,7 @@ import pytest
 
 from contracts.catalog_contract import CatalogContract
 from icekeep.errors import NotFoundError
-from icekeep.storage.local import LocalStorage
+from icekeep.storage.local.storage import LocalStorage
 from kit.catalogs import EVENTS
 from kit.memory_catalog import MemoryCatalog
 

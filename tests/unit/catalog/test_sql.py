@@ -23,7 +23,7 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.spec.updates import SetProperties
-from icekeep.storage.local import LocalStorage
+from icekeep.storage.local.storage import LocalStorage
 from kit.catalogs import COUNTER, EVENTS, set_counter, simple_metadata
 from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage

@@ -14,8 +14,8 @@ from icekeep.planning.manifests import avro_decoder
 from icekeep.planning.manifests import reader as manifest_reader
 from icekeep.planning.manifests.avro_decoder import NotReadError
 from icekeep.planning.manifests.lists import listed_manifests
-from icekeep.planning.scan.report import _told_reading
-from icekeep.planning.slow_reads import slow_reads, told_slow_reads
+from icekeep.planning.scan.report import _reading_line
+from icekeep.planning.slow_reads import slow_reads, warning_of_slow_reads
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.snapshots import Snapshot
 from kit.foreign_files import our_manifest, write_list_with_pyiceberg, write_with_pyiceberg
@@ -39,7 +39,7 @@ def told() -> Iterator[list[Event]]:
         def on(self, event: Event) -> None:
             events.append(event)
 
-    with told_slow_reads(Noting()):
+    with warning_of_slow_reads(Noting()):
         yield events
 
 
@@ -158,8 +158,8 @@ def test_slow_manifests_stand_in_the_steps_and_in_what_a_plan_says(monkeypatch: 
     assert sum(decoded.steps.slow_manifests_count for decoded in found) == 2
     assert sum(decoded.entries.num_rows for decoded in found) == 4
     reading = chosen_reading(store.rows, 10)
-    assert _told_reading(reading, 0).endswith("is installed")
-    assert _told_reading(reading, 2).endswith("is installed; 2 manifests by fastavro, as it failed on them")
+    assert _reading_line(reading, 0).endswith("is installed")
+    assert _reading_line(reading, 2).endswith("is installed; 2 manifests by fastavro, as it failed on them")
 
 
 def test_batches_of_any_number_are_the_fast_way_too(told: list[Event], monkeypatch: pytest.MonkeyPatch) -> None:

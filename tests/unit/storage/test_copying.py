@@ -7,7 +7,7 @@ import pytest
 from icekeep.errors import InvalidTableError, UnavailableError
 from icekeep.storage import copying
 from icekeep.storage.copying import copy_range
-from icekeep.storage.local import LocalStorage
+from icekeep.storage.local.storage import LocalStorage
 from kit.storage import MemoryStorage
 
 DATA = bytes(range(256)) * 40

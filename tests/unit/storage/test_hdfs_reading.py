@@ -3,8 +3,8 @@
 import pytest
 
 from icekeep.errors import InvalidTableError, UnavailableError
-from icekeep.storage.hdfs import HdfsStorage
-from icekeep.storage.hdfs_client import hdfs_path
+from icekeep.storage.hdfs.client import hdfs_path
+from icekeep.storage.hdfs.storage import HdfsStorage
 
 
 class Client:

@@ -20,9 +20,9 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.runtime import SystemRuntime
-from icekeep.storage import local
 from icekeep.storage.base import DeleteStatus, ListingShare
-from icekeep.storage.local import LocalStorage, translate_os_error
+from icekeep.storage.local import storage as local
+from icekeep.storage.local.storage import LocalStorage, translate_os_error
 
 
 class StuckRuntime(SystemRuntime):

@@ -1,7 +1,7 @@
 import pytest
 
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
-from icekeep.storage.local import LocalStorage
+from icekeep.storage.local.storage import LocalStorage
 
 
 def test_links_are_neither_children_nor_followed(tmp_path):

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from icekeep.storage.base import MoveStatus
-from icekeep.storage.local import LocalStorage
+from icekeep.storage.local.storage import LocalStorage
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@ import pytest
 from icekeep.errors import UnsupportedError, UsageError
 from icekeep.runtime import SYSTEM
 from icekeep.storage.locations import parse_location
-from icekeep.storage.object_stores import open_stores
-from icekeep.storage.objects import ObjectStorage
+from icekeep.storage.objects.storage import ObjectStorage
+from icekeep.storage.objects.stores import open_stores
 
 
 def config(properties, location="s3://bucket/k"):

@@ -9,7 +9,7 @@ from icekeep.maintenance.deletion.territory import Territory
 from icekeep.runtime import SYSTEM
 from icekeep.storage.location_keys import location_keys, loose_keys
 from icekeep.storage.locations import canonical, is_under, parse_location
-from icekeep.storage.object_stores import bucket_of, open_stores
+from icekeep.storage.objects.stores import bucket_of, open_stores
 from icekeep.storage.open import open_storage
 from icekeep.storage.stores import (
     AZURE,

@@ -159,7 +159,7 @@ class _OrderedWriting:
         """Write all rows that were taken."""
         row_count, files_count = self._sorter.row_count, self._task.files_count
         file_rows = None if files_count is None else max(1, -(-row_count // files_count))
-        for table, ends in _dealt(self._sorter.sorted_rows(), file_rows):
+        for table, ends in _cut_into_files(self._sorter.sorted_rows(), file_rows):
             self._writer.write(table)
             if ends:
                 self._writer.end_file()
@@ -186,7 +186,7 @@ def _checked(written: Written, taken_count: int) -> Written:
     return written
 
 
-def _dealt(tables: Iterator[pa.Table], file_rows: int | None) -> Iterator[tuple[pa.Table, bool]]:
+def _cut_into_files(tables: Iterator[pa.Table], file_rows: int | None) -> Iterator[tuple[pa.Table, bool]]:
     """Tables cut where a file shall end, and whether it ends there."""
     free = file_rows or 0
     for table in tables:

@@ -119,13 +119,17 @@ def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None
     with closing(groups) as done:
         for finished in done:
             _LOG.info(
-                "%s: group %d of %d: %s", table.name, finished.group.number + 1, len(plan.groups), _told(finished)
+                "%s: group %d of %d: %s",
+                table.name,
+                finished.group.number + 1,
+                len(plan.groups),
+                _outcome_line(finished),
             )
             execution.listener.on(StepAdvanced(STEP, finished.group.files_count))
             yield finished
 
 
-def _told(finished: Finished) -> str:
+def _outcome_line(finished: Finished) -> str:
     group = finished.group
     before = f"{group.files_count} files of partition {group.partition!r}, {group.bytes} bytes"
     if isinstance(finished, FailedGroup):

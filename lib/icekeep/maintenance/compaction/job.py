@@ -28,7 +28,7 @@ from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.maintenance.compaction.stitched import Metrics, metrics_of
 from icekeep.maintenance.compaction.strategy import chosen_strategy, order_summary
 from icekeep.maintenance.compaction.tasks import GroupContext
-from icekeep.maintenance.figures import only_told
+from icekeep.maintenance.figures import or_warned
 from icekeep.maintenance.file_sizes import FileSizes, file_sizes
 from icekeep.maintenance.group_commits import files_text, partial_once_landed, tell_early_end
 from icekeep.maintenance.heartbeat import beating
@@ -236,7 +236,7 @@ class _Run:
             scan = open_scan(after, where=self.where, ref=self.branch)
             return measured_overlap(scan, self.spark, self.strategy)
 
-        return only_told("how far the files overlap now", measured, None, listener)
+        return or_warned("how far the files overlap now", measured, None, listener)
 
     def estimated(self, planned: RewritePlan, methods: Mapping[int, GroupMethod], workers: Workers) -> Estimate:
         """What it will take."""

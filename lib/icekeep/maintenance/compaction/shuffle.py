@@ -70,7 +70,7 @@ class _Reading(msgspec.Struct, frozen=True):
     max_bytes: int
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _Report(msgspec.Struct, frozen=True):
     """What a reading task tells of the rows that it read, beside their numbers."""
 
     moves: RowMoves | None
@@ -159,7 +159,7 @@ def _read(reading: _Reading) -> Iterator[pa.RecordBatch]:
         rows.read_count,
         rows.live_count,
         process_cpu_ms() - began_ms,
-        msgspec.msgpack.encode(_Told(moves, rows.hash)),
+        msgspec.msgpack.encode(_Report(moves, rows.hash)),
     )
     values = [pa.array([value], field.type) for value, field in zip(told, schema, strict=False)]
     absent = [pa.nulls(1, field.type) for field in list(schema)[len(told) :]]
@@ -225,7 +225,7 @@ class _Arrived:
         for number, name in enumerate(_COUNTS):
             self.counts[number] += pc.sum(told.column(name)).as_py()
         for encoded in told.column(_TOLD).to_pylist():
-            one = msgspec.msgpack.decode(encoded, type=_Told)
+            one = msgspec.msgpack.decode(encoded, type=_Report)
             if one.moves is not None:
                 self.pieces += one.moves.pieces
                 self.stored += one.moves.stored

@@ -16,6 +16,7 @@ from icekeep.maintenance.deletion.claims import Claim, released, take_claim
 from icekeep.maintenance.deletion.due import Due, ToDo, due_of
 from icekeep.maintenance.deletion.garbage import GARBAGE
 from icekeep.maintenance.deletion.keeping import (
+    Kept,
     LookBesideOthers,
     kept_by_others,
     kept_in_trash,
@@ -34,7 +35,7 @@ from icekeep.maintenance.deletion.plans import (
 )
 from icekeep.maintenance.deletion.reachability import still_garbage
 from icekeep.maintenance.deletion.reached import Reached, read_reached
-from icekeep.maintenance.deletion.reclaim import reclaim
+from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.settling import settle_at_once, settle_emptied, settle_plan
 from icekeep.maintenance.deletion.territory import Territory, territory
 from icekeep.planning.spark.source import SparkSource
@@ -74,14 +75,14 @@ class DeletionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         skips_trash: the operator wants files to go at once, also those of plans that wait to be moved to the trash.
-        other_places: directories of other tables inside this one's, whose files are theirs.
+        other_roots: directories of other tables inside this one's, whose files are theirs.
     """
 
     options: ReclaimOptions
     max_concurrent_deletes: int | None
     trust_totals: bool
     skips_trash: bool = False
-    other_places: tuple[str, ...] = ()
+    other_roots: tuple[str, ...] = ()
 
 
 def finish_earlier(
@@ -174,91 +175,110 @@ def _finish(
         if due.to_do is ToDo.FORGET:
             forget_plan(due.plan, storage)
             return Earlier()
-        return _carried_out(due, claim, proofs, spark, request, listener, runtime)
+        return _ClaimedPlan(due, claim, proofs, spark, request, listener, runtime).carried_out()
 
 
-def _carried_out(
-    due: Due,
-    claim: Claim,
-    proofs: _Proofs,
-    spark: SparkSource,
-    request: DeletionRequest,
-    listener: Listener,
-    runtime: Runtime,
-) -> Earlier:
-    table, plan = proofs.table, due.plan
-    if due.empties_trash:
-        kept = kept_in_trash(plan, table, proofs.now_ms)
-    else:
-        kept = kept_by_others(plan, table, proofs.now_ms, skips_trash=request.skips_trash)
-    if kept.reason:
-        listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {kept.reason}"))
-        return Earlier()
-    places = territory(table.metadata, (*plan.roots, *request.options.roots), request.other_places)
-    retained = proofs.retained()
-    again, strays = _staying(due, retained, table, places, spark)
-    held = [location for location in again if is_under(location, f"{plan.directory}/{FILES}")]
-    if held:
-        listener.on(
-            Warned(
-                f"the table leads to {len(held)} files in the trash, where they lie, {held[0]!r} among them: nothing of run "
-                f"{plan.run!r} is deleted; copy them to the table's own places, and let the table lead to the copies"
+class _ClaimedPlan:
+    """A plan that is due, and that nobody else carries out."""
+
+    def __init__(
+        self,
+        due: Due,
+        claim: Claim,
+        proofs: _Proofs,
+        spark: SparkSource,
+        request: DeletionRequest,
+        listener: Listener,
+        runtime: Runtime,
+    ) -> None:
+        self._due, self._plan, self._claim = due, due.plan, claim
+        self._table, self._proofs, self._spark, self._request = proofs.table, proofs, spark, request
+        self._listener, self._runtime = listener, runtime
+        self._goes_at_once = request.skips_trash and due.plan.is_trash and not due.empties_trash
+
+    def carried_out(self) -> Earlier:
+        """Delete what is garbage by the newest metadata, or move it to the trash; nothing where something stands in the way."""
+        due, plan, table = self._due, self._plan, self._table
+        kept = self._kept_by_others()
+        if kept.reason:
+            self._listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {kept.reason}"))
+            return Earlier()
+        places = territory(table.metadata, (*plan.roots, *self._request.options.roots), self._request.other_roots)
+        again, strays = _staying(due, self._proofs.retained(), table, places, self._spark)
+        if self._leads_to_the_trash(again):
+            return Earlier(kept_count=len(again))
+        if strays:
+            self._listener.on(
+                Warned(
+                    f"{len(strays)} files of plan {plan.directory!r} lie outside the places of table {table.name!r} by now, "
+                    f"{strays[0]!r} among them: they stay, and icekeep does not look for them any more"
+                )
             )
+        if plan.is_trash and not due.empties_trash:
+            self._claim.check(table.storage, self._runtime)
+            mark_undone(plan, table.storage)
+        # By now it is proved that nothing came back.
+        self._claim.restored_ms = 0
+        done = self._reclaimed(PathSet.of([*again, *strays]) | kept.files, places)
+        self._settle(done)
+        return Earlier(
+            finished_count=0 if due.empties_trash else done.deleted_count,
+            emptied_count=done.deleted_count if due.empties_trash else 0,
+            kept_count=done.kept_count,
+            failed_count=done.failed_count,
+            problems=(done.stopped,) if done.stopped else (),
         )
-        return Earlier(kept_count=len(again))
-    trashed = _in_trash(due, again, table.storage)
-    if trashed:
-        _tell_kept(due, claim, trashed, listener)
-        return Earlier(kept_count=len(again))
-    if strays:
-        listener.on(
-            Warned(
-                f"{len(strays)} files of plan {plan.directory!r} lie outside the places of table {table.name!r} by now, "
-                f"{strays[0]!r} among them: they stay, and icekeep does not look for them any more"
+
+    def _kept_by_others(self) -> Kept:
+        now_ms = self._proofs.now_ms
+        if self._due.empties_trash:
+            return kept_in_trash(self._plan, self._table, now_ms)
+        return kept_by_others(self._plan, self._table, now_ms, skips_trash=self._request.skips_trash)
+
+    def _leads_to_the_trash(self, again: list[str]) -> bool:
+        """Whether the table leads to files where they lie in the trash, or to their places while they lie there; it is told."""
+        plan = self._plan
+        held = [location for location in again if is_under(location, f"{plan.directory}/{FILES}")]
+        if held:
+            self._listener.on(
+                Warned(
+                    f"the table leads to {len(held)} files in the trash, where they lie, {held[0]!r} among them: nothing of "
+                    f"run {plan.run!r} is deleted; copy them to the table's own places, and let the table lead to the copies"
+                )
             )
+            return True
+        trashed = _in_trash(self._due, again, self._table.storage)
+        if trashed:
+            _tell_kept(self._due, self._claim, trashed, self._listener)
+        return bool(trashed)
+
+    def _reclaimed(self, staying: PathSet, places: Territory) -> Reclaimed:
+        due, plan, table, request = self._due, self._plan, self._table, self._request
+        look = TableLook(table, self._proofs.retained().seen, self._spark, trust_totals=request.trust_totals)
+        beside = LookBesideOthers(look, plan, table, staying, self._proofs.now_ms, skips_trash=request.skips_trash)
+        return reclaim(
+            msgspec.structs.replace(plan, trash_until_ms=None) if self._goes_at_once else plan,
+            self._claim,
+            # What is in use and was never moved has nothing to do with what is in the trash.
+            look if due.empties_trash else beside,
+            table,
+            places,
+            self._spark,
+            options=request.options,
+            max_concurrent_deletes=request.max_concurrent_deletes,
+            listener=self._listener,
+            runtime=self._runtime,
+            empties_trash=due.empties_trash,
         )
-    if plan.is_trash and not due.empties_trash:
-        claim.check(table.storage, runtime)
-        mark_undone(plan, table.storage)
-    # By now it is proved that nothing came back.
-    claim.restored_ms = 0
-    look = TableLook(table, retained.seen, spark, trust_totals=request.trust_totals)
-    beside = LookBesideOthers(
-        look,
-        plan,
-        table,
-        PathSet.of([*again, *strays]) | kept.files,
-        proofs.now_ms,
-        skips_trash=request.skips_trash,
-    )
-    goes_at_once = request.skips_trash and plan.is_trash and not due.empties_trash
-    done = reclaim(
-        msgspec.structs.replace(plan, trash_until_ms=None) if goes_at_once else plan,
-        claim,
-        # What is in use and was never moved has nothing to do with what is in the trash.
-        look if due.empties_trash else beside,
-        table,
-        places,
-        spark,
-        options=request.options,
-        max_concurrent_deletes=request.max_concurrent_deletes,
-        listener=listener,
-        runtime=runtime,
-        empties_trash=due.empties_trash,
-    )
-    if goes_at_once and done.is_complete:
-        settle_at_once(plan, table.storage)
-    elif due.empties_trash:
-        settle_emptied(plan, claim, done, table, runtime, listener)
-    else:
-        settle_plan(plan, claim, done, table, runtime, listener)
-    return Earlier(
-        finished_count=0 if due.empties_trash else done.deleted_count,
-        emptied_count=done.deleted_count if due.empties_trash else 0,
-        kept_count=done.kept_count,
-        failed_count=done.failed_count,
-        problems=(done.stopped,) if done.stopped else (),
-    )
+
+    def _settle(self, done: Reclaimed) -> None:
+        plan, claim, table = self._plan, self._claim, self._table
+        if self._goes_at_once and done.is_complete:
+            settle_at_once(plan, table.storage)
+        elif self._due.empties_trash:
+            settle_emptied(plan, claim, done, table, self._runtime, self._listener)
+        else:
+            settle_plan(plan, claim, done, table, self._runtime, self._listener)
 
 
 def _staying(

@@ -14,8 +14,8 @@ import msgspec
 from icekeep.catalog.base import Identifier, Table, format_identifier
 from icekeep.errors import IcekeepError, InvalidTableError, NotFoundError, SafetyError, first_line
 from icekeep.events import SILENT, Listener, Warned
-from icekeep.maintenance.deletion.neighbour_places import Neighbour, Places, look_at
-from icekeep.maintenance.deletion.territory import place_of, table_roots
+from icekeep.maintenance.deletion.neighbour_roots import Neighbour, TableRoots, look_at
+from icekeep.maintenance.deletion.territory import compared, table_roots
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
 T = TypeVar("T")
@@ -34,13 +34,13 @@ class Neighbours(msgspec.Struct, frozen=True, kw_only=True):
         unlisted_reason: why not all tables of the catalog are known; empty if they are.
         unreadable: names of tables whose place is not known, since they cannot be loaded and the catalog does not tell it.
         accepted: those of them that the operator accepts by name, who says that they lie elsewhere; not in `unreadable`.
-        inner_places: of other tables, where they lie in this one's location or directories, and that is not refused.
+        inner_roots: of other tables, where they lie in this one's location or directories, and that is not refused.
     """
 
     unlisted_reason: str = ""
     unreadable: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
-    inner_places: tuple[str, ...] = ()
+    inner_roots: tuple[str, ...] = ()
 
 
 class _Overlap(msgspec.Struct, frozen=True):
@@ -65,9 +65,9 @@ def neighbours(
 
     Args:
         looked_at: the directory whose files are about to be taken for garbage: then the others are held against it alone, and
-            not against this table's location and directories, where they are told only (`inner_places`).
+            not against this table's location and directories, where they are told only (`inner_roots`).
         refuses_overlap: false for a job that deletes only what the table's own metadata named: then places that lie in each
-            other are told (`inner_places`), and only those that are one and the same are refused.
+            other are told (`inner_roots`), and only those that are one and the same are refused.
         accepted: names of tables that may be unreadable.
         dead_uuids: of tables that the operator says are dead: none of the others may have one, in lower case.
         is_listed: false for a table that the catalog does not have yet, or not any more: then it need not list it.
@@ -77,8 +77,8 @@ def neighbours(
             location meets the other's directories; or the other is the same table under a second name, or is said to be dead.
         InvalidTableError: the table's own location is none.
     """
-    ours = _own_places(table)
-    judged = Places(ours.table_uuid, looked_at, ()) if looked_at else ours
+    ours = _own_roots(table)
+    judged = TableRoots(ours.table_uuid, looked_at, ()) if looked_at else ours
     identifiers, unlisted_reason = _all_tables(table, is_listed=is_listed)
     others = [other for other in identifiers if other != table.identifier]
     found = [n for n in _each(lambda other: look_at(table.catalog, other), others) if n is not None]
@@ -90,7 +90,7 @@ def neighbours(
     for neighbour in found:
         _refuse_same(table, neighbour, dead_uuids)
         _refuse_overlap(table, judged, neighbour, nested_too=refuses_overlap)
-    inner = [place for neighbour in found for place in _inner_places(table, ours, neighbour, listener)]
+    inner = [place for neighbour in found for place in _inner_roots(table, ours, neighbour, listener)]
     if unlisted_reason:
         listener.on(Warned(f"tables that are not known may lie where table {table.name!r} does: {unlisted_reason}"))
     for neighbour in found:
@@ -100,16 +100,16 @@ def neighbours(
         unlisted_reason=unlisted_reason,
         unreadable=tuple(name for name in unknown if name not in accepted),
         accepted=tuple(sorted(name for name in unknown if name in accepted)),
-        inner_places=tuple(inner),
+        inner_roots=tuple(inner),
     )
 
 
-def _own_places(table: Table) -> Places:
+def _own_roots(table: Table) -> TableRoots:
     location = table.metadata.location
-    if place_of(location) is None:
+    if compared(location) is None:
         raise InvalidTableError(f"table {table.name!r} has location {location!r}, which is no location")
     elsewhere = tuple(root for root in table_roots(table.metadata) if _key(root) != _key(location))
-    return Places(table.metadata.table_uuid, location, elsewhere)
+    return TableRoots(table.metadata.table_uuid, location, elsewhere)
 
 
 def _all_tables(table: Table, *, is_listed: bool) -> tuple[list[Identifier], str]:
@@ -174,7 +174,7 @@ def _refuse_same(table: Table, neighbour: Neighbour, dead_uuids: Collection[str]
         )
 
 
-def _refuse_overlap(table: Table, judged: Places, neighbour: Neighbour, *, nested_too: bool) -> None:
+def _refuse_overlap(table: Table, judged: TableRoots, neighbour: Neighbour, *, nested_too: bool) -> None:
     for one in _overlaps(judged, neighbour.places):
         if nested_too or one.relation == _SAME:
             raise SafetyError(
@@ -185,8 +185,8 @@ def _refuse_overlap(table: Table, judged: Places, neighbour: Neighbour, *, neste
             )
 
 
-def _inner_places(table: Table, ours: Places, neighbour: Neighbour, listener: Listener) -> list[str]:
-    """Places of a table, which is not refused, that lie in ours; the listener is told how the two meet."""
+def _inner_roots(table: Table, ours: TableRoots, neighbour: Neighbour, listener: Listener) -> list[str]:
+    """TableRoots of a table, which is not refused, that lie in ours; the listener is told how the two meet."""
     found = _overlaps(ours, neighbour.places)
     if found:
         one = found[0]
@@ -206,7 +206,7 @@ def _spelled_as_ours(one: _Overlap) -> str:
     return one.ours.rstrip("/") + below
 
 
-def _overlaps(ours: Places, theirs: Places | None) -> list[_Overlap]:
+def _overlaps(ours: TableRoots, theirs: TableRoots | None) -> list[_Overlap]:
     if theirs is None:
         return []
     pairs = [
@@ -214,13 +214,13 @@ def _overlaps(ours: Places, theirs: Places | None) -> list[_Overlap]:
         *((directory, theirs.location) for directory in ours.elsewhere),
         *((ours.location, directory) for directory in theirs.elsewhere),
     ]
-    related = [_Overlap(our_place, _relation(our_place, their_place), their_place) for our_place, their_place in pairs]
+    related = [_Overlap(our_root, _relation(our_root, their_root), their_root) for our_root, their_root in pairs]
     return [one for one in related if one.relation]
 
 
-def _facts(table: Table, our_place: str, neighbour: Neighbour) -> dict[str, str]:
+def _facts(table: Table, our_root: str, neighbour: Neighbour) -> dict[str, str]:
     theirs = "" if neighbour.places is None else neighbour.places.location
-    return {"table": table.name, "other": neighbour.name, "location": our_place, "other_location": theirs}
+    return {"table": table.name, "other": neighbour.name, "location": our_root, "other_location": theirs}
 
 
 def _relation(ours: str, theirs: str) -> str:
@@ -244,7 +244,7 @@ def _parts(key: str) -> tuple[str, str, str]:
 
 
 def _key(location: str) -> str:
-    place = place_of(location)
+    place = compared(location)
     return "" if place is None else place.key
 
 

@@ -135,7 +135,7 @@ class SpelledPaths(msgspec.Struct, frozen=True):
         several = [*self.by_prefix.values()]
         return several[0] if len(several) == 1 else union(several)
 
-    def told_apart(self, locations: Locations, keys: Keys) -> tuple[Mask, OtherSpellings]:
+    def split_by_spelling(self, locations: Locations, keys: Keys) -> tuple[Mask, OtherSpellings]:
         """Which of some files are in the set, and those of them that it has by other schemes or authorities only.
 
         Args:

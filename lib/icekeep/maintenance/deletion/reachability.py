@@ -21,7 +21,7 @@ from icekeep.maintenance.deletion.garbage import CONTENT_KINDS, GARBAGE
 from icekeep.maintenance.deletion.path_set import NO_SPELLINGS, OtherSpellings, SpelledPaths, among
 from icekeep.maintenance.deletion.reached import Reached, fails_closed, reached_paths
 from icekeep.planning.entries.decode import DecodeTask, decode
-from icekeep.planning.entries.read import Reading, ReadingPlace, chosen_reading, in_threads, manifest_chunks, shares
+from icekeep.planning.entries.read import ReadBy, Reading, chosen_reading, in_threads, manifest_chunks, shares
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks, parallelism
 from icekeep.spec.manifests.structs import ManifestFile
@@ -113,7 +113,7 @@ def _named(expired: Reached, retained: Reached | None) -> tuple[pa.Table, OtherS
     if retained is None:
         return named, NO_SPELLINGS
     locations = named["location"].combine_chunks()
-    is_kept, kept = retained.named_paths.told_apart(locations, path_keys(locations))
+    is_kept, kept = retained.named_paths.split_by_spelling(locations, path_keys(locations))
     return named.filter(pa.array(~is_kept, pa.bool_())), kept
 
 
@@ -123,7 +123,7 @@ def _content(
     together = (*expired.manifests, *(() if retained is None else retained.manifests))
     with fails_closed():
         own = expired.decode_task(_FILE_COLUMNS)
-        if _reading(together, spark).place is ReadingPlace.DRIVER:
+        if _reading(together, spark).by is ReadBy.DRIVER:
             stays = SpelledPaths.of([]) if retained is None else reached_paths(retained)
             found = _read_here(own, stays, limits_of(spark).garbage_files_count)
             if found is not None:
@@ -159,7 +159,7 @@ def _read_here(task: DecodeTask, stays: SpelledPaths, limit: int) -> tuple[pa.Ta
     """
     left: list[pa.RecordBatch] = []
     seen, count, kept = np.empty(0, np.int64), 0, NO_SPELLINGS
-    for batches, spellings in in_threads(task, lambda share: _told_apart(share, stays)):
+    for batches, spellings in in_threads(task, lambda share: _split_by_spelling(share, stays)):
         kept |= spellings
         for batch in batches:
             fresh, seen = _without_seen(batch, seen)
@@ -170,11 +170,11 @@ def _read_here(task: DecodeTask, stays: SpelledPaths, limit: int) -> tuple[pa.Ta
     return pa.Table.from_batches(left, FILES).select(GARBAGE.names), kept
 
 
-def _told_apart(task: DecodeTask, stays: SpelledPaths) -> tuple[list[pa.RecordBatch], OtherSpellings]:
+def _split_by_spelling(task: DecodeTask, stays: SpelledPaths) -> tuple[list[pa.RecordBatch], OtherSpellings]:
     left: list[pa.RecordBatch] = []
     kept = NO_SPELLINGS
     for files in _read_distinct(task):
-        is_kept, others = stays.told_apart(files["location"], files["path_key"].to_numpy())
+        is_kept, others = stays.split_by_spelling(files["location"], files["path_key"].to_numpy())
         kept |= others
         left.append(files.filter(pa.array(~is_kept, pa.bool_())))
     return left, kept

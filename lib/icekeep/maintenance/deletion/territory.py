@@ -39,7 +39,7 @@ _DOUBLED = rf"{_START}{_NAME}(?:/+{_NAME})*$"
 """The same, or with doubled slashes, as below a table location that ends with one: below whatever they begin with."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class ComparedLocation(msgspec.Struct, frozen=True):
     """A location as it is compared: `key` is canonical, `path` is as written where each spelling is a name of its own."""
 
     key: str
@@ -50,7 +50,7 @@ class Place(msgspec.Struct, frozen=True):
         """Whether it is a whole bucket or disk."""
         return not self.key.partition("://")[2].partition("/")[2]
 
-    def holds(self, other: "Place") -> bool:
+    def holds(self, other: "ComparedLocation") -> bool:
         """Whether another place lies below this one, however either is spelled."""
         is_below = other.key != self.key and other.key.startswith(self.key.removesuffix("/") + "/")
         return is_below and (self.path is None or (other.path or "").startswith(self.path + "/"))
@@ -70,7 +70,7 @@ class Territory(msgspec.Struct, frozen=True):
 
     def holds(self, location: str) -> bool:
         """Whether the file at a location may be deleted; what is no location may not."""
-        return self._is_held(location, _places_of(self.roots), _places_of(self.others))
+        return self._is_held(location, _comparable(self.roots), _comparable(self.others))
 
     def mask(self, locations: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
         """`holds` of every location; null may not be deleted."""
@@ -79,20 +79,22 @@ class Territory(msgspec.Struct, frozen=True):
         return np.concatenate(masks) if masks else np.zeros(0, np.bool_)
 
     def _mask(self, locations: pa.Array) -> npt.NDArray[np.bool_]:
-        locations, places, others = locations.cast(pa.large_string()), _places_of(self.roots), _places_of(self.others)
-        held = _begins(locations, places) & _truth(pc.match_substring_regex(locations, _DOUBLED))
+        locations, own, others = locations.cast(pa.large_string()), _comparable(self.roots), _comparable(self.others)
+        held = _begins(locations, own) & _truth(pc.match_substring_regex(locations, _DOUBLED))
         held &= ~_truth(pc.match_substring(locations, _OWN)) & ~_begins(locations, others) & ~_are(locations, others)
         # Where a place of another table is left out, every spelling of it is.
         unsure = np.arange(len(locations)) if others else np.flatnonzero(~held)
         odd = unsure[~_truth(pc.match_substring_regex(locations.take(unsure), _ORDINARY))]
-        held[odd] = [self._is_held(location, places, others) for location in locations.take(odd).to_pylist()]
+        held[odd] = [self._is_held(location, own, others) for location in locations.take(odd).to_pylist()]
         return held
 
-    def _is_held(self, location: str | None, places: Sequence[Place], others: Sequence[Place]) -> bool:
-        place = None if location is None else place_of(location)
-        if place is None or _OWN in place.key or not any(root.holds(place) for root in places):
+    def _is_held(
+        self, location: str | None, own: Sequence[ComparedLocation], others: Sequence[ComparedLocation]
+    ) -> bool:
+        file = None if location is None else compared(location)
+        if file is None or _OWN in file.key or not any(root.holds(file) for root in own):
             return False
-        return not any(other.key == place.key or other.holds(place) for other in others)
+        return not any(other.key == file.key or other.holds(file) for other in others)
 
 
 def territory(metadata: TableMetadata, allowed: Sequence[str] = (), others: Sequence[str] = ()) -> Territory:
@@ -109,8 +111,8 @@ def territory(metadata: TableMetadata, allowed: Sequence[str] = (), others: Sequ
         OptionError: one of `allowed` is no location, or a whole bucket or disk.
     """
     for root in allowed:
-        place = place_of(root)
-        if place is None or place.is_bare:
+        one = compared(root)
+        if one is None or one.is_bare:
             raise OptionError(
                 ALLOWED_ROOTS,
                 given=root,
@@ -121,62 +123,62 @@ def territory(metadata: TableMetadata, allowed: Sequence[str] = (), others: Sequ
 
 def table_roots(metadata: TableMetadata) -> list[str]:
     """Location, data directory and metadata directory of a table, as far as they can be its own."""
-    at = place_of(metadata.location)
+    at = compared(metadata.location)
     is_local = at is not None and _is_local(at)
     roots = []
     for root in (metadata.location, data_directory(metadata), metadata_directory(metadata)):
-        place = place_of(root)
-        if place is not None and not place.is_bare and (is_local or not _is_local(place)):
+        one = compared(root)
+        if one is not None and not one.is_bare and (is_local or not _is_local(one)):
             roots.append(root)
     return list(_outermost(roots))
 
 
-def place_of(location: str) -> Place | None:
+def compared(location: str) -> ComparedLocation | None:
     """A location taken apart for comparisons; null if it is none."""
     try:
         key, parsed = canonical(location), parse_location(location)
     except InvalidTableError:
         return None
     is_key = key.partition(":")[0] in STORES_OF_KEYS
-    return Place(key, parsed.path.rstrip("/") if is_key else None)
+    return ComparedLocation(key, parsed.path.rstrip("/") if is_key else None)
 
 
-def _places_of(directories: Iterable[str]) -> list[Place]:
-    return [place for place in map(place_of, directories) if place is not None and not place.is_bare]
+def _comparable(directories: Iterable[str]) -> list[ComparedLocation]:
+    return [one for one in map(compared, directories) if one is not None and not one.is_bare]
 
 
 def _outermost(roots: Sequence[str]) -> tuple[str, ...]:
     """Roots without those that are, or lie in, another one."""
-    kept: dict[Place, str] = {}
+    kept: dict[ComparedLocation, str] = {}
     for root in roots:
-        place = place_of(root)
-        if place is not None:
-            kept.setdefault(place, root.rstrip("/") or root)
-    return tuple(root for place, root in kept.items() if not any(other.holds(place) for other in kept))
+        one = compared(root)
+        if one is not None:
+            kept.setdefault(one, root.rstrip("/") or root)
+    return tuple(root for one, root in kept.items() if not any(other.holds(one) for other in kept))
 
 
-def _is_local(place: Place) -> bool:
-    return place.key.startswith("file:")
+def _is_local(one: ComparedLocation) -> bool:
+    return one.key.startswith("file:")
 
 
-def _begins(locations: pa.Array, places: Iterable[Place]) -> npt.NDArray[np.bool_]:
+def _begins(locations: pa.Array, some: Iterable[ComparedLocation]) -> npt.NDArray[np.bool_]:
     """Which of some ordinary locations lie in one of the places."""
     found = np.zeros(len(locations), np.bool_)
-    for prefix in {prefix for place in places for prefix in _prefixes(place)}:
+    for prefix in {prefix for one in some for prefix in _prefixes(one)}:
         found |= _truth(pc.starts_with(locations, prefix))
     return found
 
 
-def _are(locations: pa.Array, places: Iterable[Place]) -> npt.NDArray[np.bool_]:
+def _are(locations: pa.Array, some: Iterable[ComparedLocation]) -> npt.NDArray[np.bool_]:
     """Which of some ordinary locations are one of the places."""
-    names = [prefix.removesuffix("/") for place in places for prefix in _prefixes(place)]
+    names = [prefix.removesuffix("/") for one in some for prefix in _prefixes(one)]
     return _truth(pc.is_in(locations, pa.array(names, pa.large_string())))
 
 
-def _prefixes(place: Place) -> list[str]:
-    scheme, _, rest = place.key.partition("://")
+def _prefixes(one: ComparedLocation) -> list[str]:
+    scheme, _, rest = one.key.partition("://")
     path = f"/{rest.partition('/')[2]}".rstrip("/")
-    if place.path is not None and place.path != path:
+    if one.path is not None and one.path != path:
         # A key that is spelled oddly has nothing below it that is not.
         return []
     if scheme == FILE and rest.startswith("/"):

@@ -21,7 +21,7 @@ from icekeep.maintenance.equality_deletes.reach import EqualityDelete, Reach, Sc
 from icekeep.planning.deletes.delete_index import reaching
 from icekeep.planning.deletes.delete_join import with_deletes
 from icekeep.planning.entries.decode import EntryFilter, SpecFilter
-from icekeep.planning.entries.read import ReadingPlace, chosen_reading, entries, few_entries
+from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, few_entries
 from icekeep.planning.entries.select_manifests import data_manifests, delete_manifests
 from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
 from icekeep.planning.refusals import refuse_encrypted_file
@@ -158,7 +158,7 @@ class _Planner:
         reading = chosen_reading(self._deletes, limits_of(self._spark).entries_count)
         columns = {"content", "file_path", "file_format", "spec_id", "partition", "sequence_number", "record_count"}
         columns |= {"file_size_in_bytes", "equality_ids", "key_metadata"}
-        if reading.place is ReadingPlace.DRIVER:
+        if reading.by is ReadBy.DRIVER:
             some = few_entries(self._storage, self._deletes, self._everything(self._deletes), columns, reading.decoder)
             rows = some.filter(pc.equal(some["content"], int(FileContent.EQUALITY_DELETES))).to_pylist()
         else:
@@ -170,7 +170,7 @@ class _Planner:
 
     def _held_data(self) -> pa.Table | None:
         """The live data files, where they are few."""
-        if self._reading.place is not ReadingPlace.DRIVER:
+        if self._reading.by is not ReadBy.DRIVER:
             return None
         everything = self._everything(self._data)
         return few_entries(self._storage, self._data, everything, DATA_COLUMNS, self._reading.decoder)
@@ -228,7 +228,7 @@ class _Planner:
     def _add_positions(self, files: pa.Table, rows: list[dict[str, Any]]) -> bool:
         """Give each row its `deletes`; says no where they are too many to be held."""
         reading = chosen_reading(self._deletes, limits_of(self._spark).entries_count)
-        if reading.place is not ReadingPlace.DRIVER:
+        if reading.by is not ReadBy.DRIVER:
             return False
         everything = self._everything(self._deletes)
         some = few_entries(self._storage, self._deletes, everything, _DELETE_COLUMNS, reading.decoder)

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from icekeep.errors import InvalidTableError, SafetyError
 from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, decode
-from icekeep.planning.entries.read import ReadingPlace, chosen_reading, in_threads, shares
+from icekeep.planning.entries.read import ReadBy, chosen_reading, in_threads, shares
 from icekeep.planning.manifests.lists import listed_manifests
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import collected, dataframe_from_tasks
@@ -123,7 +123,7 @@ def _held(
         decoder=reading.decoder,
     )
     words_count = -(-count // _BITS)
-    if reading.place is ReadingPlace.DRIVER:
+    if reading.by is ReadBy.DRIVER:
         tasks = _Task(whole, tuple(masks), tuple(masks.values()), words_count)
         batches = in_threads(whole, lambda share: [*_read(msgspec.structs.replace(tasks, decode=share))])
         return _grouped_here([batch for some in batches for batch in some], words_count)

@@ -110,11 +110,11 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
         max_concurrent_deletes=request.max_concurrent_deletes,
         trust_totals=request.trust_manifest_list,
         skips_trash=trash == 0,
-        other_places=around.inner_places,
+        other_roots=around.inner_roots,
     )
     expiration = ExpirationRequest(
         deletion=deleting,
-        territory=territory(table.metadata, checked.roots, around.inner_places),
+        territory=territory(table.metadata, checked.roots, around.inner_roots),
         approve=request.approve,
         grace_ms=checked.grace_ms(compares_metadata=table.catalog.compares_metadata),
         trash_days_ms=days * DAY_MS,
@@ -153,7 +153,7 @@ def plan_expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> Expi
             metadata, table, spark, now_ms, trust_totals=request.trust_manifest_list, after_metadata=after
         ).garbage
         tell_kept(garbage, request.listener)
-        found = classify_garbage(garbage, territory(metadata, checked.roots, around.inner_places), None, table.storage)
+        found = classify_garbage(garbage, territory(metadata, checked.roots, around.inner_roots), None, table.storage)
         untotalled_count = garbage.untotalled_count
     draft = PlanDraft(
         job=JOB.name,

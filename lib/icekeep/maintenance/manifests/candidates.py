@@ -185,7 +185,7 @@ class _Chooser:
     ) -> Sequence[ManifestInterval | None]:
         """How far each reaches: by its partition summaries, or by its entries where their bounds matter too."""
         if not needs_bounds(target.sort):
-            order = [part.place for part in target.sort if isinstance(part, PartitionPart)]
+            order = [part.index for part in target.sort if isinstance(part, PartitionPart)]
             return intervals(live, target.partition.fields, order)
         if len(live) < 2:
             return [None] * len(live)

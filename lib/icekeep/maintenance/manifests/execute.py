@@ -15,7 +15,7 @@ from icekeep.maintenance.manifests.partition_overlap import sampled
 from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import Survey, survey
 from icekeep.maintenance.manifests.writing import RunWriter
-from icekeep.planning.entries.read import ReadingPlace, chosen_reading
+from icekeep.planning.entries.read import ReadBy, chosen_reading
 from icekeep.planning.spark.limits import Limits
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.transcode.records import RecordsTask
@@ -88,7 +88,7 @@ class _Work(msgspec.Struct, frozen=True):
 
     group: ManifestGroup
     run: ManifestRun
-    place: ReadingPlace
+    by: ReadBy
     task: RecordsTask
     writer: RunWriter
 
@@ -101,17 +101,17 @@ class _Work(msgspec.Struct, frozen=True):
         writer = RunWriter.of(
             table.metadata, group.spec_id, group.content, run.target, target_bytes, table.storage, run_id
         )
-        return cls(group, run, reading.place, task, writer)
+        return cls(group, run, reading.by, task, writer)
 
     def rewritten(self, spark: SparkSource) -> _Made:
-        if self.place is ReadingPlace.DRIVER:
+        if self.by is ReadBy.DRIVER:
             return rewritten_here(self.task, self.writer)
         found = self._survey(spark)
         added = rewritten_in_tasks(self.task, self.writer, found, self.run.expected_count, started(spark))
         return added, found.partitions
 
     def foreseen(self, spark: SparkSource) -> _Made:
-        if self.place is ReadingPlace.DRIVER:
+        if self.by is ReadBy.DRIVER:
             return foreseen_here(self.task, self.writer)
         found = self._survey(spark)
         return expected_manifests(self.group, self.run, found.weights()), found.partitions

@@ -49,8 +49,8 @@ def overlap(
     """
     if not partitions:
         return Overlap(0, 0.0, 0, 0)
-    columns = [_Column(field.type, [p[place] for p in partitions]) for place, field in enumerate(fields)]
-    summaries = [_Summaries(column, manifests, place) for place, column in enumerate(columns)]
+    columns = [_Column(field.type, [p[index] for p in partitions]) for index, field in enumerate(fields)]
+    summaries = [_Summaries(column, manifests, index) for index, column in enumerate(columns)]
     lengths = np.array([manifest.manifest_length for manifest in manifests], dtype=np.int64)
     opened = np.zeros(len(partitions), dtype=np.int64)
     opened_bytes = np.zeros(len(partitions), dtype=np.float64)
@@ -80,17 +80,17 @@ def sampled(partitions: Iterable[bytes], count: int = 1000) -> list[bytes]:
     for key in partitions:
         if key in kept:
             continue
-        place = mmh3.hash128(key, signed=False)
-        if highest is None or place < highest:
-            kept[key] = place
+        hashed = mmh3.hash128(key, signed=False)
+        if highest is None or hashed < highest:
+            kept[key] = hashed
             if len(kept) >= 2 * count + 1:
                 kept = _least(kept, count)
                 highest = max(kept.values(), default=0)
     return list(_least(kept, count))
 
 
-def _least(places: dict[bytes, int], count: int) -> dict[bytes, int]:
-    ordered = sorted(places.items(), key=lambda item: (item[1], item[0]))
+def _least(hashes: dict[bytes, int], count: int) -> dict[bytes, int]:
+    ordered = sorted(hashes.items(), key=lambda item: (item[1], item[0]))
     return dict(ordered[:count])
 
 
@@ -125,10 +125,10 @@ class _Column:
 class _Summaries:
     """What the manifests say of one field, as ranges of the ranks of the values that are looked for."""
 
-    def __init__(self, column: _Column, manifests: Sequence[ManifestFile], place: int) -> None:
+    def __init__(self, column: _Column, manifests: Sequence[ManifestFile], index: int) -> None:
         self._column = column
         self._decoded: dict[bytes, Any] = {}
-        found = [_summary(manifest, place) for manifest in manifests]
+        found = [_summary(manifest, index) for manifest in manifests]
         is_floating = column.type in (FLOAT, DOUBLE)
         nulls = [summary is None or summary.contains_null for summary in found]
         nans = [summary is None or (is_floating and summary.contains_nan is not False) for summary in found]
@@ -143,8 +143,8 @@ class _Summaries:
         column = self._column
         mask: _Mask = np.zeros((len(column.is_null[rows]), len(self._may_hold_null)), dtype=np.bool_)
         for ranks, (first, after) in zip(column.ranks_by_order, self._ranges, strict=True):
-            places = ranks[rows, np.newaxis]
-            mask |= (first <= places) & (places < after)
+            asked = ranks[rows, np.newaxis]
+            mask |= (first <= asked) & (asked < after)
         mask &= self._may_hold_values
         mask[column.is_null[rows]] = self._may_hold_null
         mask[column.is_nan[rows]] = self._may_hold_nan
@@ -156,9 +156,9 @@ class _Summaries:
         sides = []
         for side in (0, 1):
             ends = {pair[side] for pair in bounds if pair[side] is not None}
-            places = {end: _place(values, order(end), side) for end in ends}
-            places[None] = side * len(values)
-            sides.append(np.array([places[pair[side]] for pair in bounds], dtype=np.int64))
+            ranks = {end: _rank(values, order(end), side) for end in ends}
+            ranks[None] = side * len(values)
+            sides.append(np.array([ranks[pair[side]] for pair in bounds], dtype=np.int64))
         return sides[0], sides[1]
 
     def _bounds(self, summary: FieldSummary) -> tuple[Any, Any]:
@@ -177,13 +177,13 @@ class _Summaries:
         return self._decoded[bound]
 
 
-def _place(values: Sequence[Any], end: Any, side: int) -> int:
+def _rank(values: Sequence[Any], end: Any, side: int) -> int:
     return (bisect_left, bisect_right)[side](values, end)
 
 
-def _summary(manifest: ManifestFile, place: int) -> FieldSummary | None:
+def _summary(manifest: ManifestFile, index: int) -> FieldSummary | None:
     summaries = manifest.partitions
-    return None if summaries is None or place >= len(summaries) else summaries[place]
+    return None if summaries is None or index >= len(summaries) else summaries[index]
 
 
 def _may_hold_values(summary: FieldSummary | None, *, is_floating: bool) -> bool:

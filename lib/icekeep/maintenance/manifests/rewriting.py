@@ -13,7 +13,7 @@ from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import IcekeepError, OutcomeUnknownError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
-from icekeep.maintenance.figures import only_told
+from icekeep.maintenance.figures import or_warned
 from icekeep.maintenance.heartbeat import Heartbeat, beating
 from icekeep.maintenance.manifests.candidates import Candidates, candidates
 from icekeep.maintenance.manifests.execute import Rewritten, discard, rewritten
@@ -71,14 +71,14 @@ def _rewritten(
     added = [manifest for one in done for manifest in one.added]
     try:
         listener.on(StepFinished("rewriting manifests", f"{len(chosen.replaced)} manifests -> {len(added)}"))
-        times = only_told(
+        times = or_warned(
             "how long planning takes",
             lambda: _planning_times(table, rules, done, spark, runtime),
             (None, None),
             listener,
         )
-        gains = only_told("what the groups gain", lambda: tuple(group_gain(table, one) for one in done), (), listener)
-        workload = only_told(
+        gains = or_warned("what the groups gain", lambda: tuple(group_gain(table, one) for one in done), (), listener)
+        workload = or_warned(
             "what the workload gains",
             lambda: filter_gains(table, rules, chosen.listed, done, runtime.now_ms()),
             (),

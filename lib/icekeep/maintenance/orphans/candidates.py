@@ -137,7 +137,7 @@ def find_candidates(
         listener=listener,
     )
     refuse_neighbours(table, found)
-    places = territory(table.metadata, search.options.roots, found.inner_places)
+    places = territory(table.metadata, search.options.roots, found.inner_roots)
     listener.on(StepStarted(_FINDING))
     listing = _listing(table, root, spark, search)
     living = living_runs(table, runtime)

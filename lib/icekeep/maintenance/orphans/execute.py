@@ -69,7 +69,7 @@ def remove_orphans(table: Table, spark: SparkSource, search: Search, listener: L
             max_concurrent_deletes=search.max_concurrent_deletes,
             trust_totals=search.trust_totals,
             skips_trash=search.trash == 0,
-            other_places=candidates.territory.others,
+            other_roots=candidates.territory.others,
         )
         earlier = finish_earlier(
             candidates.table, spark, candidates.now_ms, request, listener=listener, runtime=runtime

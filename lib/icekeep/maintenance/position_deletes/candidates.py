@@ -18,7 +18,7 @@ from icekeep.commit.file_sets import ReadFile
 from icekeep.errors import InvalidTableError
 from icekeep.formats.deletes.rewrite_positions import LiveFile
 from icekeep.planning.entries.decode import EntryFilter
-from icekeep.planning.entries.read import ReadingPlace, chosen_reading, entries, few_entries
+from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, few_entries
 from icekeep.planning.entries.select_manifests import ManifestSelection, delete_manifests, select_manifests
 from icekeep.planning.scan.plan import Scan
 from icekeep.planning.spark.source import SparkSource, limits_of, started
@@ -126,7 +126,7 @@ def _read(
     storage, opened = scan.table.storage, selection.opened
     wanted = EntryFilter(specs=selection.specs)
     reading = chosen_reading(opened, limits_of(spark).entries_count)
-    if reading.place is ReadingPlace.DRIVER:
+    if reading.by is ReadBy.DRIVER:
         return few_entries(storage, opened, wanted, columns, reading.decoder)
     return narrowed(entries(storage, spark, opened, wanted, columns, reading)).toArrow()
 

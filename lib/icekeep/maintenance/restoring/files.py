@@ -25,7 +25,7 @@ _CHUNK_BYTES = MIB
 class _File(msgspec.Struct, frozen=True):
     """Where a file belongs, where it is while it is in the trash, and its length where that is known."""
 
-    place: str
+    original: str
     trash: str
     size_bytes: int | None
 
@@ -66,7 +66,7 @@ class Returned(msgspec.Struct, frozen=True):
         return said
 
 
-def check_places(plan: DeletionPlan, claim: Claim, storage: Storage, runtime: Runtime) -> None:
+def check_targets(plan: DeletionPlan, claim: Claim, storage: Storage, runtime: Runtime) -> None:
     """Look at every file of a plan before the first is moved.
 
     Raises:
@@ -78,13 +78,13 @@ def check_places(plan: DeletionPlan, claim: Claim, storage: Storage, runtime: Ru
     for part in plan.parts:
         claim.check(storage, runtime)
         files = _files(plan, part, storage)
-        places = seen([file.place for file in files], storage)
+        originals = seen([file.original for file in files], storage)
         trashed = seen([file.trash for file in files], storage)
-        for file, place, trash in zip(files, places, trashed, strict=True):
-            if place is None and (trash is None or not plan.is_trash):
-                missing.append(file.place)
-            elif place is not None and _is_other(place, trash, file, storage):
-                taken.append(file.place)
+        for file, found, trash in zip(files, originals, trashed, strict=True):
+            if found is None and (trash is None or not plan.is_trash):
+                missing.append(file.original)
+            elif found is not None and _is_other(found, trash, file, storage):
+                taken.append(file.original)
     if taken:
         raise SafetyError(
             f"cannot restore run {plan.run!r}: {taken[0]!r}{and_more(taken)} is in use again by another file; move that away, "
@@ -125,7 +125,7 @@ def move_back(plan: DeletionPlan, claim: Claim, storage: Storage, runtime: Runti
 
 
 def _moved(files: list[_File], storage: Storage) -> Returned:
-    outcomes = list(zip(files, storage.move_many((file.trash, file.place) for file in files), strict=True))
+    outcomes = list(zip(files, storage.move_many((file.trash, file.original) for file in files), strict=True))
     moved = [file for file, outcome in outcomes if outcome.status is MoveStatus.MOVED]
     absent = [file for file, outcome in outcomes if outcome.status is MoveStatus.MISSING]
     stuck = [
@@ -137,36 +137,39 @@ def _moved(files: list[_File], storage: Storage) -> Returned:
         moved_count=len(moved),
         moved_bytes=sum(file.size_bytes or 0 for file in moved),
         missing=_looked_at(absent, storage).missing,
-        taken=tuple(file.place for file, outcome in outcomes if outcome.status is MoveStatus.TAKEN),
+        taken=tuple(file.original for file, outcome in outcomes if outcome.status is MoveStatus.TAKEN),
         failed=tuple(
-            f"{file.place!r}: {outcome.reason}"
+            f"{file.original!r}: {outcome.reason}"
             for file, outcome in stuck
-            if outcome.status is MoveStatus.FAILED or file.place in away
+            if outcome.status is MoveStatus.FAILED or file.original in away
         ),
     )
 
 
 def _looked_at(files: list[_File], storage: Storage) -> Returned:
-    places = seen([file.place for file in files], storage)
-    return Returned(missing=tuple(file.place for file, place in zip(files, places, strict=True) if place is None))
+    originals = seen([file.original for file in files], storage)
+    return Returned(missing=tuple(file.original for file, found in zip(files, originals, strict=True) if found is None))
 
 
 def _files(plan: DeletionPlan, part: PlanPart, storage: Storage) -> list[_File]:
     rows = read_part(part, storage)
     columns = rows["location"].to_pylist(), rows["size_bytes"].to_pylist()
-    return [_File(place, trash_location(plan, place), size_bytes) for place, size_bytes in zip(*columns, strict=True)]
+    return [
+        _File(original, trash_location(plan, original), size_bytes)
+        for original, size_bytes in zip(*columns, strict=True)
+    ]
 
 
-def _is_other(place: FileInfo, trash: FileInfo | None, file: _File, storage: Storage) -> bool:
+def _is_other(found: FileInfo, trash: FileInfo | None, file: _File, storage: Storage) -> bool:
     """Whether what lies in a file's place is another file."""
     if trash is None:
-        return file.size_bytes is not None and place.size_bytes != file.size_bytes
+        return file.size_bytes is not None and found.size_bytes != file.size_bytes
     # A move that was cut off leaves both names of one file.
-    return place.size_bytes != trash.size_bytes or not _is_same(file, storage)
+    return found.size_bytes != trash.size_bytes or not _is_same(file, storage)
 
 
 def _is_same(file: _File, storage: Storage) -> bool:
-    return _content_hash(file.place, storage) == _content_hash(file.trash, storage)
+    return _content_hash(file.original, storage) == _content_hash(file.trash, storage)
 
 
 def _content_hash(location: str, storage: Storage) -> bytes:

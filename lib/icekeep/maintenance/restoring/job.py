@@ -33,7 +33,7 @@ from icekeep.maintenance.deletion.plans import (
     metadata_before,
     remove_draft,
 )
-from icekeep.maintenance.restoring.files import STEP, Returned, check_places, move_back
+from icekeep.maintenance.restoring.files import STEP, Returned, check_targets, move_back
 from icekeep.maintenance.restoring.ledgers import chosen_plan, plans_of
 from icekeep.maintenance.restoring.needs import check_needs
 from icekeep.maintenance.restoring.result import Restorable, RestoreResult, described
@@ -133,7 +133,7 @@ def _restored(
     if change is not None:
         change.check(table.metadata)
     listener.on(StepStarted(STEP, plan.files_count, "files"))
-    check_places(plan, claim, storage, runtime)
+    check_targets(plan, claim, storage, runtime)
     if change is not None:
         check_needs(plan, change.before, table)
     claim.check(storage, runtime)

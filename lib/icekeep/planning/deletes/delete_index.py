@@ -208,10 +208,10 @@ class _RowsOf:
         in_order = data.select([*_OF_DATA]).take(self._order)
         self._numbers: _Numbers = in_order["sequence_number"].to_numpy()
         self._files: list[tuple[Any, ...]] = [*zip(*(in_order[name].to_pylist() for name in _OF_DATA), strict=True)]
-        self._at_path = _places(
+        self._at_path = _indices_by_key(
             (path for path, *_ in self._files), {only_data_file(delete.data_file) for delete in deletes}
         )
-        self._in_partition = _places(
+        self._in_partition = _indices_by_key(
             ((spec_id, (partition,)) for _, spec_id, partition, _ in self._files),
             {partition_key(delete.data_file) for delete in deletes if not is_global(delete.data_file, specs)},
         )
@@ -222,42 +222,42 @@ class _RowsOf:
         only = only_data_file(delete.data_file)
         if only is not None:
             named = self._at_path.get(only, _NONE).tolist()
-            places = np.array([p for p in named if reaches(delete, self._data_file(p), self._specs)], np.int64)
+            indices = np.array([p for p in named if reaches(delete, self._data_file(p), self._specs)], np.int64)
         else:
-            places = self._of_partition(partition_key(delete.data_file), bounds)
-        return self._order[places[self._numbers[places] <= max_reached(delete)]]
+            indices = self._of_partition(partition_key(delete.data_file), bounds)
+        return self._order[indices[self._numbers[indices] <= max_reached(delete)]]
 
     def reached_by_list(self, deletes: Sequence[ManifestEntry], first: int) -> _Found:
         """The rows that delete files of one list reach, which stand in the order of their numbers, from a position on."""
-        places = np.arange(len(self._order))
+        indices = np.arange(len(self._order))
         if not is_global(deletes[0].data_file, self._specs):
-            places = self._in_partition.get(partition_key(deletes[0].data_file), _NONE)
+            indices = self._in_partition.get(partition_key(deletes[0].data_file), _NONE)
         greatest = np.array([*map(max_reached, deletes)], np.int64)
-        starts = np.searchsorted(greatest, self._numbers[places]).astype(np.int32)
+        starts = np.searchsorted(greatest, self._numbers[indices]).astype(np.int32)
         is_reached = starts < len(deletes)
         starts = starts[is_reached]
         stops = np.full(len(starts), first + len(deletes), np.int32)
-        return _Found(self._order[places[is_reached]].astype(np.int32), starts + np.int32(first), stops)
+        return _Found(self._order[indices[is_reached]].astype(np.int32), starts + np.int32(first), stops)
 
     def _of_partition(self, partition: PartitionKey, bounds: _Bounds) -> _Numbers:
-        places = self._in_partition.get(partition, _NONE)
-        if not len(places):
-            return places
+        indices = self._in_partition.get(partition, _NONE)
+        if not len(indices):
+            return indices
         if partition not in self._paths:
-            self._paths[partition] = [self._files[place][0].encode() for place in places.tolist()]
-        return places[named_range(self._paths[partition], *bounds)]
+            self._paths[partition] = [self._files[index][0].encode() for index in indices.tolist()]
+        return indices[named_range(self._paths[partition], *bounds)]
 
-    def _data_file(self, place: int) -> ManifestEntry:
-        path, spec_id, partition, number = self._files[place]
+    def _data_file(self, index: int) -> ManifestEntry:
+        path, spec_id, partition, number = self._files[index]
         return _entry(FileContent.DATA, path, "", spec_id, partition, number, None)
 
 
-def _places(keys: Iterable[Hashable], asked: Collection[Hashable]) -> dict[Any, _Numbers]:
+def _indices_by_key(keys: Iterable[Hashable], asked: Collection[Hashable]) -> dict[Any, _Numbers]:
     found = defaultdict(list)
-    for place, key in enumerate(keys):
+    for index, key in enumerate(keys):
         if key in asked:
-            found[key].append(place)
-    return {key: np.array(places, np.int64) for key, places in found.items()}
+            found[key].append(index)
+    return {key: np.array(indices, np.int64) for key, indices in found.items()}
 
 
 def _in_order(deletes: pa.Table) -> pa.Table:

@@ -35,7 +35,7 @@ _CHUNK_BYTES = 5 * MIB
 _MIN_ENTRY_BYTES = 50
 
 
-class ReadingPlace(StrEnum):
+class ReadBy(StrEnum):
     """Where manifests are decoded."""
 
     DRIVER = "driver"
@@ -45,7 +45,7 @@ class ReadingPlace(StrEnum):
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """How manifests are read, and why so."""
 
-    place: ReadingPlace
+    by: ReadBy
     decoder: ManifestDecoder
     reason: str
 
@@ -69,12 +69,12 @@ def chosen_reading(manifests: Iterable[ManifestFile], limit: int) -> Reading:
     count = sum(map(_entries_count, manifests))
     decoder, why = chosen_decoder()
     if count <= limit:
-        where = ReadingPlace.DRIVER
+        where = ReadBy.DRIVER
         reason = f"{count:,} entries, and up to {limit:,} are ready before Spark tasks would be"
     else:
-        where = ReadingPlace.TASKS
+        where = ReadBy.TASKS
         reason = f"{count:,} entries, and above {limit:,} Spark tasks are faster"
-    return Reading(place=where, decoder=decoder, reason=f"{reason}; {why}")
+    return Reading(by=where, decoder=decoder, reason=f"{reason}; {why}")
 
 
 def entries(
@@ -98,7 +98,7 @@ def entries(
     whole = DecodeTask(
         manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=chosen.decoder
     )
-    if chosen.place is ReadingPlace.TASKS:
+    if chosen.by is ReadBy.TASKS:
         session = started(spark)
         return dataframe_from_tasks(session, shares(whole, session), _decoded_rows, entries_schema(whole.columns))
     return arrow_dataframe(started(spark), _held(whole))
@@ -140,7 +140,7 @@ def folded(
     whole = DecodeTask(
         manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=chosen.decoder
     )
-    session = None if chosen.place is ReadingPlace.DRIVER else started(spark)
+    session = None if chosen.by is ReadBy.DRIVER else started(spark)
     some = [*manifest_chunks(whole.manifests)] if session is None else manifests_by_task(whole.manifests, session)
     folding = _Folding(msgspec.structs.replace(whole, manifests=()), new)
     threads = threads_count(manifest.manifest_path for manifest in whole.manifests)

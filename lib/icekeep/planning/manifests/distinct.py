@@ -111,7 +111,7 @@ class DistinctManifests:
 
 
 def _contradiction(rows: ListedRows, row: int, other: int, lists: Sequence[str]) -> InvalidTableError:
-    path, name = rows.paths[row].as_py(), lists[int(rows.places[row])]
+    path, name = rows.paths[row].as_py(), lists[int(rows.list_numbers[row])]
     return InvalidTableError(
         f"manifest {path!r} has {int(rows.lengths[row])} bytes by {name}, but {other} by another manifest list",
         location=path,

@@ -112,38 +112,38 @@ class StoredEntries:
 
     def _columns(self, batch: pa.RecordBatch, lengths: Sequence[int]) -> dict[str, pa.Array]:
         columns = self._columns_of.of(batch)
-        places = np.repeat(np.arange(len(lengths)), lengths)
+        manifest_numbers = np.repeat(np.arange(len(lengths)), lengths)
         status = columns["status"].to_numpy()
-        self._check_kinds(places, status, columns["content"].to_numpy())
-        self._inherit(columns, pa.array(places), pa.array(status == Status.ADDED))
+        self._check_kinds(manifest_numbers, status, columns["content"].to_numpy())
+        self._inherit(columns, pa.array(manifest_numbers), pa.array(status == Status.ADDED))
         if "first_row_id" in columns:
             columns["first_row_id"] = self._row_ids(columns, status != Status.DELETED, lengths)
         if "manifest_path" in self._schema.names:
-            columns["manifest_path"] = self._of_manifests(pa.array(places), "manifest_path", pa.string())
+            columns["manifest_path"] = self._of_manifests(pa.array(manifest_numbers), "manifest_path", pa.string())
         return columns
 
-    def _of_manifests(self, places: pa.Array, name: str, type_: pa.DataType) -> pa.Array:
+    def _of_manifests(self, manifest_numbers: pa.Array, name: str, type_: pa.DataType) -> pa.Array:
         """For each entry what the row of its manifest says."""
-        return pa.array([getattr(manifest, name) for manifest in self._manifests], type_).take(places)
+        return pa.array([getattr(manifest, name) for manifest in self._manifests], type_).take(manifest_numbers)
 
-    def _check_kinds(self, places: np.ndarray, status: np.ndarray, content: np.ndarray) -> None:
+    def _check_kinds(self, manifest_numbers: np.ndarray, status: np.ndarray, content: np.ndarray) -> None:
         if not np.isin(status, _STATUSES).all() or not np.isin(content, _CONTENTS).all():
             raise NotReadError("an entry has a status or content that the spec does not know")
         if ((content == FileContent.DATA) != (self._manifests[0].content is ManifestContent.DATA)).any():
             raise NotReadError("a file is not of the kind that the manifest tracks")
-        counted = np.bincount(places * len(Status) + status, minlength=self._counts.size)
+        counted = np.bincount(manifest_numbers * len(Status) + status, minlength=self._counts.size)
         self._counts += counted.reshape(self._counts.shape)
 
-    def _inherit(self, columns: dict[str, pa.Array], places: pa.Array, is_added: pa.Array) -> None:
+    def _inherit(self, columns: dict[str, pa.Array], manifest_numbers: pa.Array, is_added: pa.Array) -> None:
         """Fill in what entries leave null (spec, "Sequence Number Inheritance")."""
-        number = self._of_manifests(places, "sequence_number", pa.int64())
+        number = self._of_manifests(manifest_numbers, "sequence_number", pa.int64())
         inherits = pc.or_(is_added, pc.equal(number, 0))
         unnumbered = pc.and_not(pc.is_null(columns["sequence_number"]), inherits)
         if pc.any(unnumbered).as_py():
             raise NotReadError("an entry that is not added has no sequence number")
         columns["sequence_number"] = pc.coalesce(columns["sequence_number"], number)
         if "snapshot_id" in columns:
-            added_by = self._of_manifests(places, "added_snapshot_id", pa.int64())
+            added_by = self._of_manifests(manifest_numbers, "added_snapshot_id", pa.int64())
             columns["snapshot_id"] = pc.coalesce(columns["snapshot_id"], added_by)
         if "file_sequence_number" in columns:
             inherited = pc.if_else(inherits, number, pa.scalar(None, pa.int64()))
@@ -155,14 +155,14 @@ class StoredEntries:
         if self._manifests[0].content is not ManifestContent.DATA:
             return pa.nulls(len(stored), pa.int64())
         records, parts, start = columns["record_count"].to_numpy(), [], 0
-        for place, length in enumerate(lengths):
+        for number, length in enumerate(lengths):
             end = start + length
-            parts.append(self._row_ids_of(place, stored.slice(start, length), is_live[start:end], records[start:end]))
+            parts.append(self._row_ids_of(number, stored.slice(start, length), is_live[start:end], records[start:end]))
             start = end
         return pa.concat_arrays(parts)
 
-    def _row_ids_of(self, place: int, stored: pa.Array, is_live: np.ndarray, records: np.ndarray) -> pa.Array:
-        next_id = self._next_row_ids[place]
+    def _row_ids_of(self, number: int, stored: pa.Array, is_live: np.ndarray, records: np.ndarray) -> pa.Array:
+        next_id = self._next_row_ids[number]
         if next_id is None:
             return pa.nulls(len(stored), pa.int64())
         inherits = is_live & stored.is_null().to_numpy(zero_copy_only=False)
@@ -170,7 +170,7 @@ class StoredEntries:
         if len(rows) and (rows.min() < 0 or int(rows.max()) * len(rows) + next_id > _MAX_LONG):
             raise NotReadError("row ids may be out of range")
         after = next_id + np.cumsum(rows)
-        self._next_row_ids[place] = int(after[-1]) if len(rows) else next_id
+        self._next_row_ids[number] = int(after[-1]) if len(rows) else next_id
         return pc.if_else(pa.array(inherits), pa.array(after - rows), stored)
 
     def check_counts(self) -> None:

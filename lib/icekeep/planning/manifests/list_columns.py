@@ -32,12 +32,12 @@ class ListedRows(msgspec.Struct, frozen=True):
     """Rows of some manifest lists, one list after another.
 
     Attributes:
-        places: which of the lists each row is of.
+        list_numbers: which of the lists each row is of.
         live_counts: added and existing files, or `UNKNOWN`.
         made: makes the values of some rows; raises `NotReadError` where that takes a closer look.
     """
 
-    places: NDArray[np.int64]
+    list_numbers: NDArray[np.int64]
     paths: pa.Array
     lengths: NDArray[np.int64]
     contents: NDArray[np.int64]
@@ -112,8 +112,8 @@ class StoredLists:
         )
 
     def _made(self, columns: dict[str, pa.Array], rows: NDArray[np.int64]) -> list[ManifestFile]:
-        places = pa.array(rows)
-        values = {name: column.take(places).to_pylist() for name, column in columns.items()}
+        list_numbers = pa.array(rows)
+        values = {name: column.take(list_numbers).to_pylist() for name, column in columns.items()}
         values["content"] = [ManifestContent(content or 0) for content in values.get("content") or [0] * len(rows)]
         for name in _NUMBERED:
             # Version 1 has no sequence numbers: readers take 0 (spec, "Reading v1 metadata for v2").

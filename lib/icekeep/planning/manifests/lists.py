@@ -81,7 +81,7 @@ def listed_manifests(
         reader.read(others)
     else:
         session = started(spark)
-        some = [*map(tuple, _dealt(others, parallelism(session)))]
+        some = [*map(tuple, _cut_into_bins(others, parallelism(session)))]
         shared = _Reading(storage, unwanted, check, trust)
         parts, errors = run_tasks(session, some, _read_share, shared, step="reading manifest lists")
         if errors:
@@ -156,7 +156,7 @@ def _are_local(lists: Iterable[_List]) -> bool:
     return all(parse_location(one.location).scheme == "file" for one in lists)
 
 
-def _dealt(lists: Sequence[_List], bins_count: int) -> list[Sequence[_List]]:
+def _cut_into_bins(lists: Sequence[_List], bins_count: int) -> list[Sequence[_List]]:
     """Neighbours stay together, since they name the same manifests."""
     bins_count = max(1, min(bins_count, len(lists) // _MIN_TASK_LISTS))
     return cut_evenly(lists, each_once, bins_count)
@@ -325,9 +325,9 @@ class _ListReader:
 def _live_counts(rows: ListedRows, content: ManifestContent, lists_count: int) -> list[int | None]:
     """The live files that each list leads to; `None` where it does not say of all its manifests."""
     mine = rows.contents == content
-    places, live = rows.places[mine], rows.live_counts[mine]
-    unknown = np.bincount(places, live == UNKNOWN, lists_count)
-    sums = np.bincount(places, live, lists_count).astype(np.int64)
+    list_numbers, live = rows.list_numbers[mine], rows.live_counts[mine]
+    unknown = np.bincount(list_numbers, live == UNKNOWN, lists_count)
+    sums = np.bincount(list_numbers, live, lists_count).astype(np.int64)
     return [None if has_unknown else count for has_unknown, count in zip(unknown.tolist(), sums.tolist(), strict=True)]
 
 

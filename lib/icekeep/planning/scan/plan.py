@@ -14,7 +14,7 @@ from icekeep.catalog.base import Table
 from icekeep.planning.deletes.delete_index import MAX_PAIRS, Reaching, reaching
 from icekeep.planning.deletes.delete_join import with_deletes
 from icekeep.planning.entries.decode import EntryFilter
-from icekeep.planning.entries.read import ReadingPlace, chosen_reading, entries, few_entries
+from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, few_entries
 from icekeep.planning.entries.select_manifests import (
     ManifestSelection,
     bound_filter,
@@ -134,7 +134,7 @@ def few_files(
     """
     storage, manifests = scan.table.storage, scan.deletes.opened if deletes else ()
     reading = chosen_reading([*scan.data.opened, *manifests], limits.entries_count)
-    if reading.place is not ReadingPlace.DRIVER:
+    if reading.by is not ReadBy.DRIVER:
         return None
     columns = frozenset(columns)
     wanted = columns | _MATCHED if deletes else columns

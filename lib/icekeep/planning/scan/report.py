@@ -169,7 +169,7 @@ def _result(scan: Scan, spark: SparkSource) -> PlanScanResult:
         median_partition_bytes=partitions.quantile(0.5),
         largest_partition_bytes=partitions.greatest,
         partition_skew=_skew(partitions),
-        reading=_told_reading(reading, steps.slow_manifests_count),
+        reading=_reading_line(reading, steps.slow_manifests_count),
         slow_manifests_count=steps.slow_manifests_count,
         largest_files=tuple(tally.largest),
         largest_partitions=_largest_partitions(tally, metadata),
@@ -202,8 +202,8 @@ def _counted(reaching: Reaching) -> DeletesInUse:
     return DeletesInUse(**totals)
 
 
-def _told_reading(reading: Reading, slow_count: int) -> str:
-    text = f"{reading.decoder} on the {reading.place}: {reading.reason}"
+def _reading_line(reading: Reading, slow_count: int) -> str:
+    text = f"{reading.decoder} on the {reading.by}: {reading.reason}"
     return f"{text}; {slow_count} manifests by fastavro, as it failed on them" if slow_count else text
 
 

@@ -173,7 +173,7 @@ def packed_tasks(scan: Scan, spark: SparkSource, slots: int | None = None) -> Pa
     return PackedTasks(few=None, many=many)
 
 
-def dealt_out(many: DataFrame) -> DataFrame:
+def one_task_a_partition(many: DataFrame) -> DataFrame:
     """The rows of `PackedTasks.many`, those of one task in a Spark partition of their own; plans once to count the tasks."""
     partition = F.shiftright("task_id", _PARTITION_BITS)
     counts = collected(many.groupBy(partition.alias("partition")).agg(F.count_distinct("task_id").alias("tasks")))

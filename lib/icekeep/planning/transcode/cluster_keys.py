@@ -21,7 +21,7 @@ from icekeep.spec.values import value_from_bytes
 class PartitionPart(msgspec.Struct, frozen=True):
     """Cluster by the partition field at a place of its spec."""
 
-    place: int
+    index: int
     type: Type
 
 
@@ -44,18 +44,18 @@ def sort_parts(names: Sequence[str] | None, partition: StructType, schema: Schem
         UnsupportedError: values of the column have no order.
     """
     if names is None:
-        return tuple(PartitionPart(place, field.type) for place, field in enumerate(partition.fields))
+        return tuple(PartitionPart(index, field.type) for index, field in enumerate(partition.fields))
     if not names:
         raise UsageError("sort_by is empty; name partition fields or columns, or leave it out for all partition fields")
-    if twice := [name for place, name in enumerate(names) if name in names[:place]]:
+    if twice := [name for index, name in enumerate(names) if name in names[:index]]:
         raise UsageError(f"sort_by names {twice[0]!r} twice")
     return tuple(_part(name, partition, schema) for name in names)
 
 
 def _part(name: str, partition: StructType, schema: Schema) -> SortPart:
-    for place, field in enumerate(partition.fields):
+    for index, field in enumerate(partition.fields):
         if field.name == name:
-            return PartitionPart(place, field.type)
+            return PartitionPart(index, field.type)
     try:
         column = schema.field(name)
     except NotFoundError:
@@ -82,11 +82,11 @@ def entry_keys(
         codes: which of them each entry lies in.
         lower_bounds: of each entry; null if no part asks for them.
     """
-    places = pa.array(codes)
+    indices = pa.array(codes)
     keys = []
     for part in parts:
         if isinstance(part, PartitionPart):
-            keys.append(_partition_keys(part, partitions).take(places))
+            keys.append(_partition_keys(part, partitions).take(indices))
         else:
             assert lower_bounds is not None
             keys.append(_bound_keys(part, lower_bounds))
@@ -106,7 +106,7 @@ def needs_bounds(parts: Sequence[SortPart]) -> bool:
 
 
 def _partition_keys(part: PartitionPart, tuples: Sequence[tuple[Any, ...]]) -> pa.Array:
-    return pa.array([cluster_key(part.type, values[part.place]) for values in tuples], pa.binary())
+    return pa.array([cluster_key(part.type, values[part.index]) for values in tuples], pa.binary())
 
 
 def _bound_keys(part: BoundPart, lower_bounds: pa.MapArray) -> pa.Array:
@@ -132,7 +132,7 @@ def _bounds(maps: pa.MapArray, field_id: int) -> pa.Array:
     keys = maps.keys.to_numpy()
     found = np.flatnonzero(keys == field_id)
     found = found[(found >= offsets[0]) & (found < offsets[-1])] if len(offsets) > 1 else found[:0]
-    places = np.full(len(maps), -1, np.int64)
-    places[np.searchsorted(offsets, found, side="right") - 1] = found
-    is_there = (places >= 0) & np.asarray(maps.is_valid())
-    return maps.items.take(pa.array(places, mask=~is_there))
+    indices = np.full(len(maps), -1, np.int64)
+    indices[np.searchsorted(offsets, found, side="right") - 1] = found
+    is_there = (indices >= 0) & np.asarray(maps.is_valid())
+    return maps.items.take(pa.array(indices, mask=~is_there))

@@ -68,40 +68,40 @@ def find(draft: Draft, name: str) -> LocatedField:
 
 def struct_field(draft: Draft, name: str, what: str) -> LocatedField:
     """A field that may be dropped, renamed and so on: the parts of lists and maps may not."""
-    place = find(draft, name)
-    if not place.is_in_struct:
-        kind = "list" if isinstance(place.parents[-1].type, ListType) else "map"
+    located = find(draft, name)
+    if not located.is_in_struct:
+        kind = "list" if isinstance(located.parents[-1].type, ListType) else "map"
         raise UsageError(
             f"{name!r} cannot be {what}: it is a part of a {kind}; name the {kind} itself, or a field in it"
         )
-    return place
+    return located
 
 
 def struct_path(draft: Draft, name: str | None) -> tuple[tuple[int, ...], str]:
     """The ids that lead to the struct of a column, of its elements or of its values, and its name with a dot."""
     if name is None:
         return (), ""
-    place = find(draft, name)
-    path = (*place.path, place.field.field_id)
-    match place.field.type:
+    located = find(draft, name)
+    path = (*located.path, located.field.field_id)
+    match located.field.type:
         case ListType():
-            inner = child_fields(place.field.type)[0]
+            inner = child_fields(located.field.type)[0]
         case MapType():
-            inner = child_fields(place.field.type)[1]
+            inner = child_fields(located.field.type)[1]
         case StructType():
-            return path, f"{place.name}."
+            return path, f"{located.name}."
         case _:
             raise UsageError(
-                f"columns cannot be added to {name!r}: it is of type {place.field.type}, not a struct; a column that is no"
+                f"columns cannot be added to {name!r}: it is of type {located.field.type}, not a struct; a column that is no"
                 " struct cannot become one"
             )
-    return struct_path(draft, f"{place.name}.{inner.name}")
+    return struct_path(draft, f"{located.name}.{inner.name}")
 
 
-def with_field(draft: Draft, place: LocatedField, field: NestedField) -> Draft:
+def with_field(draft: Draft, located: LocatedField, field: NestedField) -> Draft:
     """The draft with another field at a place."""
     return with_fields(
-        draft, place.path, lambda fields: tuple(field if f.field_id == field.field_id else f for f in fields)
+        draft, located.path, lambda fields: tuple(field if f.field_id == field.field_id else f for f in fields)
     )
 
 

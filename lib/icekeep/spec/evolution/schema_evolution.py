@@ -115,75 +115,79 @@ def _(change: AddColumn, draft: Draft) -> Draft:
 
 @_apply.register
 def _(change: DropColumn, draft: Draft) -> Draft:
-    place = struct_field(draft, change.name, "dropped")
-    gone = {place.field.field_id, *Schema(fields=child_fields(place.field.type)).fields_by_id}
+    located = struct_field(draft, change.name, "dropped")
+    gone = {located.field.field_id, *Schema(fields=child_fields(located.field.type)).fields_by_id}
     for field_id in draft.schema.identifier_field_ids:
         if field_id in gone:
             raise UsageError(
                 f"column {change.name!r} cannot be dropped: {draft.schema.names_by_id[field_id]!r} identifies rows; set"
                 " other identifier fields before"
             )
-    return with_fields(draft, place.path, lambda fields: tuple(f for f in fields if f.field_id not in gone))
+    return with_fields(draft, located.path, lambda fields: tuple(f for f in fields if f.field_id not in gone))
 
 
 @_apply.register
 def _(change: RenameColumn, draft: Draft) -> Draft:
-    place = struct_field(draft, change.name, "renamed")
-    if change.new_name == place.field.name:
+    located = struct_field(draft, change.name, "renamed")
+    if change.new_name == located.field.name:
         return draft
-    _validate_name(draft, change.new_name, place.name[: len(place.name) - len(place.field.name)] + change.new_name)
-    return with_field(draft, place, replace(place.field, name=change.new_name))
+    _validate_name(
+        draft, change.new_name, located.name[: len(located.name) - len(located.field.name)] + change.new_name
+    )
+    return with_field(draft, located, replace(located.field, name=change.new_name))
 
 
 @_apply.register
 def _(change: MoveFirst, draft: Draft) -> Draft:
-    place = struct_field(draft, change.name, "moved")
-    moved_id = place.field.field_id
-    return with_fields(draft, place.path, lambda fields: (place.field, *(f for f in fields if f.field_id != moved_id)))
+    located = struct_field(draft, change.name, "moved")
+    moved_id = located.field.field_id
+    return with_fields(
+        draft, located.path, lambda fields: (located.field, *(f for f in fields if f.field_id != moved_id))
+    )
 
 
 @_apply.register(MoveBefore)
 @_apply.register(MoveAfter)
 def _(change: MoveBefore | MoveAfter, draft: Draft) -> Draft:
-    place, other = struct_field(draft, change.name, "moved"), find(draft, change.other)
-    if place.path != other.path:
+    located, other = struct_field(draft, change.name, "moved"), find(draft, change.other)
+    if located.path != other.path:
         raise UsageError(
             f"column {change.name!r} cannot be moved next to {change.other!r}: columns stay in the struct that they are in;"
             " name one of the same struct"
         )
-    if place.field == other.field:
+    if located.field == other.field:
         raise UsageError(f"column {change.name!r} cannot be moved next to itself")
 
     def moved(fields: Fields) -> Fields:
-        others = [field for field in fields if field != place.field]
-        others.insert(others.index(other.field) + isinstance(change, MoveAfter), place.field)
+        others = [field for field in fields if field != located.field]
+        others.insert(others.index(other.field) + isinstance(change, MoveAfter), located.field)
         return tuple(others)
 
-    return with_fields(draft, place.path, moved)
+    return with_fields(draft, located.path, moved)
 
 
 @_apply.register
 def _(change: MakeOptional, draft: Draft) -> Draft:
-    place = find(draft, change.name)
-    return with_field(draft, place, replace(place.field, required=False))
+    located = find(draft, change.name)
+    return with_field(draft, located, replace(located.field, required=False))
 
 
 @_apply.register
 def _(change: RequireColumn, draft: Draft) -> Draft:
-    place = find(draft, change.name)
-    is_filled = place.field.field_id in draft.added and place.field.initial_default is not None
-    if not place.field.required and not is_filled and not change.allow_incompatible:
+    located = find(draft, change.name)
+    is_filled = located.field.field_id in draft.added and located.field.initial_default is not None
+    if not located.field.required and not is_filled and not change.allow_incompatible:
         raise UsageError(
             f"column {change.name!r} cannot become required: rows may have nulls in it, and reading them would fail; if you"
             " know that there are none, say allow_incompatible=True"
         )
-    return with_field(draft, place, replace(place.field, required=True))
+    return with_field(draft, located, replace(located.field, required=True))
 
 
 @_apply.register
 def _(change: UpdateColumnType, draft: Draft) -> Draft:
-    place = find(draft, change.name)
-    old, new = place.field.type, _type(change.type, change.name)
+    located = find(draft, change.name)
+    old, new = located.field.type, _type(change.type, change.name)
     if old == new:
         return draft
     try:
@@ -192,26 +196,26 @@ def _(change: UpdateColumnType, draft: Draft) -> Draft:
         raise UsageError(f"the type of column {change.name!r} cannot change: {error.message}") from None
     for spec in draft.base.partition_specs:
         for field in spec.fields:
-            if place.field.field_id in field.source_ids and not keeps_partition_values(field.transform, old, new):
+            if located.field.field_id in field.source_ids and not keeps_partition_values(field.transform, old, new):
                 raise UsageError(
                     f"the type of column {change.name!r} cannot change from {old} to {new}: partition field {field.name!r}"
                     f" of spec {spec.spec_id} would have other values; add a column of the new type"
                 )
     new, last_id = with_new_ids(new, draft.last_column_id)
-    return replace(with_field(draft, place, with_type(place.field, new, change.name)), last_column_id=last_id)
+    return replace(with_field(draft, located, with_type(located.field, new, change.name)), last_column_id=last_id)
 
 
 @_apply.register
 def _(change: UpdateColumnDoc, draft: Draft) -> Draft:
-    place = struct_field(draft, change.name, "given a comment")
-    return with_field(draft, place, replace(place.field, doc=change.doc))
+    located = struct_field(draft, change.name, "given a comment")
+    return with_field(draft, located, replace(located.field, doc=change.doc))
 
 
 @_apply.register
 def _(change: SetWriteDefault, draft: Draft) -> Draft:
-    place = struct_field(draft, change.name, "given a default")
+    located = struct_field(draft, change.name, "given a default")
     return with_field(
-        draft, place, replace(place.field, write_default=default_to_json(place.field.type, change.default))
+        draft, located, replace(located.field, write_default=default_to_json(located.field.type, change.default))
     )
 
 

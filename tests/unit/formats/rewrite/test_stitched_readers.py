@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from icekeep.formats.rewrite.stitching import stitch
-from icekeep.storage.local import LocalStorage
+from icekeep.storage.local.storage import LocalStorage
 from kit.foreign_files import read_data_with_pyiceberg
 from kit.stitched import (
     FILTERS,

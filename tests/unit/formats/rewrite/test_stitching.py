@@ -18,7 +18,7 @@ from icekeep.formats.write_options import ParquetColumns, ParquetOptions, WriteO
 from icekeep.runtime import SYSTEM
 from icekeep.spec.metrics_modes import NONE
 from icekeep.spec.types import LONG
-from icekeep.storage.objects import ObjectStorage
+from icekeep.storage.objects.storage import ObjectStorage
 from kit.cases import cases
 from kit.columns import EVERY_TYPE, column, parquet_bytes, rows, schema_of, table_of
 from kit.object_store import ObjectStore

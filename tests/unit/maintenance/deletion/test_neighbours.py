@@ -16,7 +16,7 @@ from icekeep.catalog.base import Description, Pointer
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import InvalidTableError, NotFoundError, SafetyError, UnavailableError, UnsupportedError, UsageError
 from icekeep.events import Warned
-from icekeep.maintenance.deletion.neighbour_places import forget_places
+from icekeep.maintenance.deletion.neighbour_roots import forget_roots
 from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.operations.rehearsal import Rehearsal, WatchedCatalog
@@ -113,7 +113,7 @@ def test_tables_beside_each_other_are_no_overlap(tmp_path, kind):
     last = tables[-1]
     path = Path(last.metadata_location.removeprefix("file://"))
     path.write_text(json.dumps({"format-version": 9, "location": f"{tables[0].metadata.location}/inner"}))
-    forget_places()
+    forget_roots()
     error = refused(tables[0])
     assert error.facts == {
         "table": "db.t1",
@@ -391,7 +391,7 @@ def test_catalogs_behind_clients_are_asked_from_several_threads(kind, request):
     inside = json.dumps({"location": f"{ours.metadata.location}/inner"})
     Path(others[-1].metadata_location.removeprefix("file://")).write_text(inside)
     assert neighbours(ours) == Neighbours()
-    forget_places()
+    forget_roots()
     assert "inner' of table 'db2.t8'" in refused(ours).message
 
 
@@ -433,7 +433,7 @@ def test_only_the_directory_that_is_listed_counts_for_who_looks_for_garbage(lake
     ours, told = lake.put("db.ours"), Told()
     lake.put("db.inner", f"{WAREHOUSE}/db/ours/inner")
     around = neighbours(ours, looked_at=f"{WAREHOUSE}/db/ours/data", listener=told)
-    assert f"{WAREHOUSE}/db/ours/inner" in around.inner_places
+    assert f"{WAREHOUSE}/db/ours/inner" in around.inner_roots
     (warning,) = told.warnings
     assert warning.endswith("of table 'db.inner': what lies in a place of the other table is kept")
     with pytest.raises(SafetyError, match="contains"):
@@ -448,7 +448,7 @@ def test_a_job_that_goes_by_its_own_metadata_is_told_of_nested_places_and_leaves
     told = Told()
     around = neighbours(outer, refuses_overlap=False, listener=told)
     assert len(told.warnings) == 1
-    mine = territory(outer.metadata, (), around.inner_places)
+    mine = territory(outer.metadata, (), around.inner_roots)
     names = [
         f"{WAREHOUSE}/db/ours/{name}" for name in ("data/f", "in/data/f", "in", "in2/f", "data/../in/f", "in//f", "//f")
     ]
@@ -456,7 +456,7 @@ def test_a_job_that_goes_by_its_own_metadata_is_told_of_nested_places_and_leaves
     assert [mine.holds(name) for name in names] == held
     assert mine.mask(pa.array(names)).tolist() == held
     around = neighbours(inner, refuses_overlap=False)
-    assert around.inner_places == ()
+    assert around.inner_roots == ()
 
 
 def test_two_tables_at_one_location_are_refused_for_every_job(lake):

@@ -41,7 +41,7 @@ def test_a_set_of_many_stores_is_the_set_of_their_files():
     assert len(stays.by_prefix) == 3
     asked = pa.array([B, "hdfs://other/x", "gs://b/y", C])
     assert stays.paths.mask(asked).tolist() == [True, True, True, False]
-    assert stays.told_apart(asked, path_keys(asked))[0].tolist() == [True, True, True, False]
+    assert stays.split_by_spelling(asked, path_keys(asked))[0].tolist() == [True, True, True, False]
     assert len(spelled().paths) == 0
 
 
@@ -59,7 +59,7 @@ def test_a_set_of_many_stores_is_the_set_of_their_files():
 )
 def test_what_is_in_the_set_by_another_store_only_is_told(asked, kept, told):
     files = pa.array([asked, "hdfs://nn1/z", asked])
-    is_in, found = spelled(*kept).told_apart(files, path_keys(files))
+    is_in, found = spelled(*kept).split_by_spelling(files, path_keys(files))
     assert is_in.tolist() == [True, False, True]
     assert [(one.location, one.kept) for one in found.examples] == [(asked, told)] * (2 if told else 0)
     assert len(found) == (1 if told else 0)
@@ -68,7 +68,7 @@ def test_what_is_in_the_set_by_another_store_only_is_told(asked, kept, told):
 def test_of_many_spellings_the_first_are_told():
     stays = spelled(*(f"hdfs://a/{number}" for number in range(30)))
     files = pa.array([f"hdfs://b/{number}" for number in range(30)])
-    _, found = stays.told_apart(files, path_keys(files))
+    _, found = stays.split_by_spelling(files, path_keys(files))
     assert (len(found), len(found.examples)) == (30, 10)
     assert (len(found | NO_SPELLINGS), len(found | found), len((found | found).examples)) == (30, 30, 10)
 

@@ -8,7 +8,7 @@ import pytest
 from icekeep.maintenance.manifests import execute
 from icekeep.maintenance.manifests.forecast import expected_manifests
 from icekeep.maintenance.manifests.survey import survey
-from icekeep.planning.entries.read import ReadingPlace
+from icekeep.planning.entries.read import ReadBy
 from icekeep.spec.manifests.structs import ManifestFile
 from kit.no_spark import no_spark
 from kit.staged_manifests import chosen
@@ -87,7 +87,7 @@ def test_many_entries_are_foretold_as_few_are_foreseen(monkeypatch: pytest.Monke
 
     def many(*arguments: Any) -> Any:
         found = reading(*arguments)
-        return type(found)(place=ReadingPlace.TASKS, decoder=found.decoder, reason="")
+        return type(found)(by=ReadBy.TASKS, decoder=found.decoder, reason="")
 
     monkeypatch.setattr(execute, "chosen_reading", many)
     [foreseen] = execute.foreseen(table, plan, no_spark)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from icekeep.catalog.base import Description
 from icekeep.errors import OptionError, SafetyError, TryAgainError, UnavailableError, UnsupportedError, UsageError
 from icekeep.events import SILENT, Warned
-from icekeep.maintenance.deletion.neighbour_places import forget_places
+from icekeep.maintenance.deletion.neighbour_roots import forget_roots
 from icekeep.maintenance.heartbeat import Heartbeat
 from icekeep.maintenance.runs import DEAD_AFTER_MS
 from icekeep.spec.metadata_codec import format_metadata
@@ -289,7 +289,7 @@ def test_a_neighbour_that_cannot_be_read_is_accepted_by_its_name_and_is_a_part_o
     before = world.plan()
     assert before.unreadable_tables == ()
     world.memory.files[other.metadata_location] = (b"{", 0)
-    forget_places()
+    forget_roots()
     plan = world.plan(accept_unreadable=["db.broken", "db.other"])
     assert (plan.orphan_file_locations, plan.unreadable_tables) == ((stray,), ("db.broken",))
     assert plan.hash != before.hash

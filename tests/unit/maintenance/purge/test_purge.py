@@ -19,7 +19,7 @@ from icekeep.errors import (
 )
 from icekeep.events import Warned
 from icekeep.maintenance.deletion.claims import LEASE_MS
-from icekeep.maintenance.deletion.neighbour_places import forget_places
+from icekeep.maintenance.deletion.neighbour_roots import forget_roots
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.purge.job import drop_table, plan_drop_table
 from icekeep.maintenance.restoring.job import list_restorable
@@ -27,7 +27,7 @@ from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.units import DAY_MS
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
-from icekeep.storage.local import LocalStorage
+from icekeep.storage.local.storage import LocalStorage
 from kit.changes import Recorder
 from kit.expired_tables import ExpiredWorld, OneByOne
 from kit.memory_catalog import MemoryCatalog
@@ -573,7 +573,7 @@ def test_a_neighbour_that_cannot_be_loaded_is_accepted_by_its_name():
     table, other = history(catalog), another(catalog)
     before = plan_drop_table(table, no_spark, purge=True)
     catalog.storage.delete_many([other.metadata_location])
-    forget_places()
+    forget_roots()
     with pytest.raises(SafetyError, match="in accept_unreadable"):
         plan_drop_table(table, no_spark, purge=True, accept_unreadable=["db.another"])
     plan = plan_drop_table(table, no_spark, purge=True, accept_unreadable=["db.other"])

@@ -70,7 +70,7 @@ def test_rows_are_those_of_each_list_in_order(lists: list[list[ManifestFile]], v
     rows = stored(*written)
     assert made(rows) == flat
     assert columns(rows) == columns(rows_of(flat))
-    assert rows.places.tolist() == [place for place, some in enumerate(expected) for _ in some]
+    assert rows.list_numbers.tolist() == [number for number, some in enumerate(expected) for _ in some]
 
 
 def test_single_rows_are_made_in_the_order_that_is_asked_for() -> None:

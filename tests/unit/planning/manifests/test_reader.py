@@ -23,7 +23,7 @@ from icekeep.planning.manifests.reader import ManifestDecoder, batch_schema, cho
 from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.types import NestedField, StructType, parse_type
-from icekeep.storage.local import LocalStorage
+from icekeep.storage.local.storage import LocalStorage
 from kit.cases import cases
 from kit.foreign_files import our_manifest, write_with_pyiceberg
 from kit.manifests import (

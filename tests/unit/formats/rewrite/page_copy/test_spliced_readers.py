@@ -9,7 +9,7 @@ import pytest
 
 from icekeep.formats.rewrite.task import FilePiece
 from icekeep.spec.types import DATE, LONG, STRING, decimal
-from icekeep.storage.local import LocalStorage
+from icekeep.storage.local.storage import LocalStorage
 from kit.columns import column, parquet_bytes, schema_of, table_of
 from kit.foreign_files import read_data_with_pyiceberg
 from kit.spliced import check_file, encoded, metrics_of, spliced, stored

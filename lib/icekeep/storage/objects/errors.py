@@ -4,6 +4,7 @@ The client tells most of its failures apart only in the text of one class. That 
 nothing of it but a status and a code of the store goes into messages of ours.
 """
 
+import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -136,6 +137,11 @@ def translate_store_error(error: Exception, action: str, location: str) -> Iceke
     if isinstance(error, NotSupportedError):
         return UnsupportedError(f"{message}: the store cannot do it", location=location)
     return UnavailableError(f"{message}: {reason(error)}", location=location)
+
+
+def name_is_taken(location: str) -> FileExistsError:
+    """What a call raises that may not replace the object that has its name."""
+    return FileExistsError(errno.EEXIST, "there is such an object already", location)
 
 
 @contextmanager

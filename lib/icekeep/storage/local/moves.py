@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from icekeep.errors import IcekeepError, UnsupportedError
 from icekeep.storage.base import MoveOutcome, MoveStatus
-from icekeep.storage.local_errors import ABSENT, translate_os_error
+from icekeep.storage.local.errors import ABSENT, translate_os_error
 from icekeep.storage.locations import local_path
 
 _NO_SECOND_NAME = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)

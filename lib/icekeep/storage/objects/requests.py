@@ -11,14 +11,14 @@ from obstore.store import ObjectStore
 from icekeep.errors import IcekeepError, MissingFileError
 from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus
 from icekeep.storage.many import REQUESTS_AT_ONCE, answer_each
-from icekeep.storage.object_errors import (
+from icekeep.storage.objects.errors import (
     STORE_ERRORS,
     is_out_of_reach,
     is_unimplemented,
     translate_store_error,
     translated,
 )
-from icekeep.storage.object_stores import Stores
+from icekeep.storage.objects.stores import Stores
 
 STAMP = "icekeepcreate"
 """Metadata of an object that names the call that made it; Azure allows letters only."""

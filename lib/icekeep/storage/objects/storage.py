@@ -6,7 +6,6 @@ So every object is stamped with a number that only the call knows which makes it
 hears nothing, looks whose it is: equal bytes would not tell, since two writers may write the same.
 """
 
-import errno
 import io
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,49 +20,44 @@ from icekeep.errors import (
     MissingFileError,
     OutcomeUnknownError,
     UnavailableError,
-    UnsupportedError,
     UsageError,
 )
 from icekeep.runtime import Runtime
-from icekeep.spec.units import MIB
 from icekeep.storage.base import (
     Capabilities,
     DeleteOutcome,
     DeleteStatus,
     FileInfo,
-    MoveOutcome,
-    MoveStatus,
     whole,
 )
-from icekeep.storage.locations import Location, parse_location
-from icekeep.storage.many import REQUESTS_AT_ONCE, moved_one_by_one
-from icekeep.storage.object_directories import ObjectDirectories
-from icekeep.storage.object_errors import (
+from icekeep.storage.locations import Location
+from icekeep.storage.objects.directories import ObjectDirectories
+from icekeep.storage.objects.errors import (
     STORE_ERRORS,
     is_collision,
     is_out_of_reach,
     is_refused,
+    name_is_taken,
     reason,
     translate_store_error,
     translated,
 )
-from icekeep.storage.object_keys import check_key, has_roots, without_empty_parts
-from icekeep.storage.object_listing import ObjectListing, epoch_ms
-from icekeep.storage.object_requests import STAMP, Target, delete_objects, prove, send_new
-from icekeep.storage.object_roots import has_empty_parts, taken_apart
-from icekeep.storage.object_stores import Stores, bucket_of, check_process, open_stores
-from icekeep.storage.object_streams import PART_BYTES, READ_AHEAD_BYTES, ObjectReader, ObjectWriter, Parts
-from icekeep.storage.stores import STORES_OF_KEYS, store_kind
+from icekeep.storage.objects.keys import check_key, has_roots, without_empty_parts
+from icekeep.storage.objects.listing import ObjectListing, epoch_ms
+from icekeep.storage.objects.moves import ObjectMoves
+from icekeep.storage.objects.requests import STAMP, Target, delete_objects, prove, send_new
+from icekeep.storage.objects.roots import has_empty_parts, taken_apart
+from icekeep.storage.objects.stores import Stores, bucket_of, check_process, open_stores, parsed_location
+from icekeep.storage.objects.streams import PART_BYTES, READ_AHEAD_BYTES, ObjectReader, ObjectWriter, Parts
 from icekeep.storage.vended import VendedProperties
 
 _SENDS_MS = 300_000
 _SEND_WAIT_MS = 100
 _SEND_WAIT_MAX_MS = 10_000
 _STORES_MAX = 256
-_COMPARED_BYTES = 8 * MIB
 
 
-class ObjectStorage(ObjectListing, ObjectDirectories):
+class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
     """Storage on object stores; `properties` are those of the catalog, `vended` the same if it renews them.
 
     Names are taken as they are spelled. Those that the client would change or cannot send are refused: with `.` or `..` as a
@@ -175,7 +169,7 @@ class ObjectStorage(ObjectListing, ObjectDirectories):
         if holder == stamp:
             return ""
         if holder is not None:
-            raise _taken(target.location) from error
+            raise name_is_taken(target.location) from error
         if is_collision(error, target.key):
             return "other writes of the name went on and on"
         if isinstance(error, AlreadyExistsError):
@@ -195,34 +189,6 @@ class ObjectStorage(ObjectListing, ObjectDirectories):
                 return
             wait_ms = min(_SEND_WAIT_MS * 2**number, _SEND_WAIT_MAX_MS)
             self._runtime.sleep_ms(round(wait_ms * (1 - self._runtime.uniform(0, 0.5))))
-
-    def move(self, source: str, target: str) -> None:
-        """Copy within a bucket, never over an object, and delete what was copied; at most 5 GiB.
-
-        A target that holds the same bytes is what an earlier try left.
-        """
-        old = self._copy_to_move(source, target)
-        with translated("move", source):
-            old.stores.ask(lambda: obstore.delete(old.stores.once, [old.key]))
-
-    def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
-        """As `Storage.move_many`: several copies at a time, and then requests that delete many each."""
-        asked = list(moves)
-        self._prove_all(target for _, target in asked)
-        old: dict[str, Target] = {}
-
-        def copy(source: str, target: str) -> None:
-            if source in old:
-                raise MissingFileError(f"cannot move {source!r}: it was moved", location=source)
-            old[source] = self._copy_to_move(source, target)
-
-        outcomes = moved_one_by_one(copy, asked, REQUESTS_AT_ONCE)
-        copied = [number for number, outcome in enumerate(outcomes) if outcome.status is MoveStatus.MOVED]
-        deleted = delete_objects([old[asked[number][0]] for number in copied])
-        for number, outcome in zip(copied, deleted, strict=True):
-            if outcome.status is DeleteStatus.FAILED:
-                outcomes[number] = MoveOutcome(outcome.location, MoveStatus.FAILED, outcome.reason)
-        return outcomes
 
     def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
         """Delete objects, a thousand by one request where the store knows such; see `DeleteStatus` for `MISSING`."""
@@ -248,7 +214,7 @@ class ObjectStorage(ObjectListing, ObjectDirectories):
 
     def capabilities(self, location: str) -> Capabilities:
         """Prove it once for each bucket, by objects called `<uuid>.tmp` below the location."""
-        bucket = bucket_of(self._parsed(location))
+        bucket = bucket_of(parsed_location(location))
         if bucket not in self._proved:
             base = location.rstrip("/")
             first, second = (self._target(f"{base}/{self._new_stamp()}.tmp") for _ in range(2))
@@ -264,7 +230,7 @@ class ObjectStorage(ObjectListing, ObjectDirectories):
             if holder == stamp:
                 return
             if isinstance(error, AlreadyExistsError) and holder is not None:
-                raise _taken(target.location) from error
+                raise name_is_taken(target.location) from error
             raise _not_created(error, target.location, "write") from error
 
     def _begin_parts(self, target: Target, stamp: str) -> Parts:
@@ -290,7 +256,7 @@ class ObjectStorage(ObjectListing, ObjectDirectories):
 
     def _check_free(self, target: Target) -> None:
         if self.head(target.location) is not None:
-            raise _taken(target.location)
+            raise name_is_taken(target.location)
 
     def _stamp(self, target: Target) -> str | None:
         """The stamp of the object that is there, an empty one if another program made it; `None` if there is none."""
@@ -302,44 +268,8 @@ class ObjectStorage(ObjectListing, ObjectDirectories):
             return None
         return found.attributes.get(STAMP, "")
 
-    def _copy_to_move(self, source: str, target: str) -> Target:
-        """Give an object its new name beside the old one; returns what to delete then."""
-        old, new = self._target(source), self._target(target)
-        if bucket_of(self._parsed(source)) != bucket_of(self._parsed(target)):
-            raise UnsupportedError(f"cannot move {source!r} to {target!r}: they are not in the same bucket")
-        if (old.root, old.key) == (new.root, new.key):
-            raise FileExistsError(errno.EEXIST, "cannot move a file to itself", target)
-        if not self.capabilities(target.rpartition("/")[0]).move:
-            raise UnsupportedError(f"cannot move {source!r}: the store cannot copy without replacing what is there")
-        with translated("move", source):
-            try:
-                stores = self._bucket(self._parsed(target), (new.root, old.root))
-                stores.ask(lambda: obstore.copy(stores.once, old.key, new.key, overwrite=False))
-            except AlreadyExistsError as error:
-                if not self._are_equal(source, target):
-                    raise _taken(target) from error
-        return old
-
-    def _prove_all(self, locations: Iterable[str]) -> None:
-        """Prove what the buckets of locations can do, before there are threads that would each try."""
-        for location in locations:
-            with suppress(IcekeepError):
-                if bucket_of(self._parsed(location)) not in self._proved:
-                    self.capabilities(location.rpartition("/")[0])
-
-    def _are_equal(self, one: str, other: str) -> bool:
-        with self.open(one) as first, self.open(other) as second:
-            if first.seek(0, io.SEEK_END) != second.seek(0, io.SEEK_END):
-                return False
-            first.seek(0)
-            second.seek(0)
-            while (data := first.read(_COMPARED_BYTES)) == second.read(_COMPARED_BYTES):
-                if not data:
-                    return True
-        return False
-
     def _target(self, location: str) -> Target:
-        parsed = self._parsed(location)
+        parsed = parsed_location(location)
         key, root = parsed.path[1:], ""
         if has_empty_parts(key) and has_roots(parsed):
             check_key(without_empty_parts(key), location)
@@ -348,17 +278,14 @@ class ObjectStorage(ObjectListing, ObjectDirectories):
         return Target(self._bucket(parsed, (root, root)) if root else self._bucket(parsed), key, location, root)
 
     def _directory(self, location: str) -> tuple[Stores, str]:
-        parsed = self._parsed(location)
+        parsed = parsed_location(location)
         prefix = parsed.path[1:].rstrip("/")
         if prefix:
             check_key(without_empty_parts(prefix) if has_roots(parsed) else prefix, location)
         return self._bucket(parsed), prefix
 
-    def _parsed(self, location: str) -> Location:
-        parsed = parse_location(location)
-        if store_kind(parsed.scheme) not in STORES_OF_KEYS or not parsed.authority:
-            raise UnsupportedError(f"location {location!r} is not in an object store", location=location)
-        return parsed
+    def _between(self, source: Target, target: Target) -> Stores:
+        return self._bucket(parsed_location(target.location), (target.root, source.root))
 
     def _bucket(self, location: Location, roots: tuple[str, str] = ("", "")) -> Stores:
         check_process()
@@ -407,10 +334,6 @@ def _not_created(error: Exception, location: str, action: str = "create") -> Ice
     if isinstance(translated_error, MissingFileError):
         return UsageError(f"cannot {action} {location!r}: the store knows no such place", location=location)
     return translated_error
-
-
-def _taken(location: str) -> FileExistsError:
-    return FileExistsError(errno.EEXIST, "there is such an object already", location)
 
 
 def _unknown(location: str, cause: str) -> OutcomeUnknownError:

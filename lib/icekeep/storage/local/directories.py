@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from icekeep.storage.local_errors import translated
+from icekeep.storage.local.errors import translated
 from icekeep.storage.locations import local_path
 
 

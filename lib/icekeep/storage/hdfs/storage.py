@@ -33,10 +33,10 @@ from icekeep.storage.base import (
     whole,
 )
 from icekeep.storage.directory_shares import directory_shares
-from icekeep.storage.hdfs_client import HdfsClients
-from icekeep.storage.hdfs_directories import HdfsDirectories, entries_of, status_of
-from icekeep.storage.hdfs_errors import FAILURES, reason, translated
-from icekeep.storage.hdfs_waiting import abandon
+from icekeep.storage.hdfs.client import HdfsClients
+from icekeep.storage.hdfs.directories import HdfsDirectories, entries_of, status_of
+from icekeep.storage.hdfs.errors import FAILURES, reason, translated
+from icekeep.storage.hdfs.waiting import abandon
 from icekeep.storage.many import answer_each, moved_one_by_one
 
 if TYPE_CHECKING:

@@ -30,10 +30,10 @@ from icekeep.storage.base import (
     whole,
 )
 from icekeep.storage.directory_shares import directory_shares
-from icekeep.storage.local_directories import LocalDirectories
-from icekeep.storage.local_errors import ABSENT, DENIED, reason, translate_os_error, translated
-from icekeep.storage.local_listing import file_info, files_below, files_in, subdirectories
-from icekeep.storage.local_moves import Steps, move_together
+from icekeep.storage.local.directories import LocalDirectories
+from icekeep.storage.local.errors import ABSENT, DENIED, reason, translate_os_error, translated
+from icekeep.storage.local.listing import file_info, files_below, files_in, subdirectories
+from icekeep.storage.local.moves import Steps, move_together
 from icekeep.storage.locations import canonical, local_path
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -12,9 +12,9 @@ import obstore
 
 from icekeep.errors import MissingFileError, UnavailableError, UnsupportedError
 from icekeep.storage.base import FileInfo
-from icekeep.storage.object_errors import translated
-from icekeep.storage.object_roots import has_empty_parts
-from icekeep.storage.object_stores import Stores
+from icekeep.storage.objects.errors import translated
+from icekeep.storage.objects.roots import has_empty_parts
+from icekeep.storage.objects.stores import Stores
 
 MARKER = ".icekeep-directory"
 

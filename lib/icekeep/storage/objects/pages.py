@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import obstore
 from obstore.exceptions import InvalidPathError
 
-from icekeep.storage.object_errors import STORE_ERRORS
-from icekeep.storage.object_roots import has_empty_parts
-from icekeep.storage.object_stores import Stores
+from icekeep.storage.objects.errors import STORE_ERRORS
+from icekeep.storage.objects.roots import has_empty_parts
+from icekeep.storage.objects.stores import Stores
 
 PAGE_NAMES = 1000
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from icekeep.storage.base import FileInfo
-from icekeep.storage.local_errors import ABSENT, translated
+from icekeep.storage.local.errors import ABSENT, translated
 from icekeep.storage.locations import local_path
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

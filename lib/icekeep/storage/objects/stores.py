@@ -16,11 +16,11 @@ from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
 from icekeep.errors import ConfigError, UnsupportedError, UsageError
 from icekeep.spec.units import DAY_SECONDS
-from icekeep.storage.locations import Location
-from icekeep.storage.object_errors import may_be_expired
-from icekeep.storage.object_raw_pages import RawLister
-from icekeep.storage.object_roots import rooted
-from icekeep.storage.stores import AZURE, GCS, S3, store_authorities, store_authority, store_kind
+from icekeep.storage.locations import Location, parse_location
+from icekeep.storage.objects.errors import may_be_expired
+from icekeep.storage.objects.raw_pages import RawLister
+from icekeep.storage.objects.roots import rooted
+from icekeep.storage.stores import AZURE, GCS, S3, STORES_OF_KEYS, store_authorities, store_authority, store_kind
 from icekeep.storage.vended import VendedProperties
 
 T = TypeVar("T")
@@ -94,6 +94,14 @@ class Stores(NamedTuple):
         What was refused so was not carried out, so that it is safe for every request.
         """
         return request() if self.vended is None else self.vended.ask(request, may_be_expired)
+
+
+def parsed_location(location: str) -> Location:
+    """A location in an object store; raises `UnsupportedError` where it is in none."""
+    parsed = parse_location(location)
+    if store_kind(parsed.scheme) not in STORES_OF_KEYS or not parsed.authority:
+        raise UnsupportedError(f"location {location!r} is not in an object store", location=location)
+    return parsed
 
 
 def bucket_of(location: Location) -> tuple[str, str]:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from hdfs_native import Client
 
 from icekeep.errors import InvalidTableError, OptionError, UnsupportedError, UsageError
-from icekeep.storage.hdfs_errors import translated
-from icekeep.storage.hdfs_waiting import impatient
+from icekeep.storage.hdfs.errors import translated
+from icekeep.storage.hdfs.waiting import impatient
 from icekeep.storage.locations import canonical, parse_location
 
 _HADOOP = ("dfs.", "fs.", "hadoop.", "ipc.")

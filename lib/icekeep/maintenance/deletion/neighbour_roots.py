@@ -20,7 +20,7 @@ from icekeep.errors import (
     UnsupportedError,
     first_line,
 )
-from icekeep.maintenance.deletion.territory import place_of
+from icekeep.maintenance.deletion.territory import compared
 from icekeep.spec.layout import data_directory, metadata_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_packing import unpacked
@@ -30,7 +30,7 @@ _METADATA_MAX_BYTES = 1 << 30
 """A packed file that grows beyond this is an attack or an accident, not table metadata."""
 
 
-class Places(msgspec.Struct, frozen=True):
+class TableRoots(msgspec.Struct, frozen=True):
     """Where a table is: its location, and its directories and metadata file as far as they may lie elsewhere."""
 
     table_uuid: str | None
@@ -46,7 +46,7 @@ class Neighbour(msgspec.Struct, frozen=True):
 
     identifier: Identifier
     metadata_location: str = ""
-    places: Places | None = None
+    places: TableRoots | None = None
     problem: str = ""
     may_lie_elsewhere: bool = False
 
@@ -69,7 +69,7 @@ def look_at(catalog: Catalog, identifier: Identifier) -> Neighbour | None:
         pointer = catalog.find(identifier)
         while True:
             try:
-                return Neighbour(identifier, pointer.metadata_location, _places(pointer))
+                return Neighbour(identifier, pointer.metadata_location, _roots(pointer))
             except MissingFileError:
                 # A table that keeps few metadata files may have moved on.
                 missing, pointer = pointer.metadata_location, catalog.find(identifier)
@@ -78,24 +78,24 @@ def look_at(catalog: Catalog, identifier: Identifier) -> Neighbour | None:
     except NotFoundError as error:
         return Neighbour(identifier, problem=first_line(error)) if _is_listed(catalog, identifier) else None
     except IcekeepError as error:
-        places, is_whole = _told_places(catalog, identifier)
+        places, is_whole = _roots_by_catalog(catalog, identifier)
         # A table of another format has no properties that could lead elsewhere.
         may_lie_elsewhere = not is_whole and not isinstance(error, UnsupportedError)
         return Neighbour(identifier, places=places, problem=first_line(error), may_lie_elsewhere=may_lie_elsewhere)
 
 
-def forget_places() -> None:
+def forget_roots() -> None:
     """Forget what was read of tables so far, as for another catalog whose metadata files have the same names."""
     _KNOWN.clear()
 
 
-def _told_places(catalog: Catalog, identifier: Identifier) -> tuple[Places | None, bool]:
+def _roots_by_catalog(catalog: Catalog, identifier: Identifier) -> tuple[TableRoots | None, bool]:
     """Where the catalog says that a table is whose metadata cannot be read, and whether it can be nowhere else."""
     try:
         told = catalog.describe(identifier)
-        if told is None or place_of(told.location) is None:
+        if told is None or compared(told.location) is None:
             return None, False
-        return _places_of(_Document(told.location, None, dict(told.properties)), *told.elsewhere), told.is_whole
+        return _roots_of(_Document(told.location, None, dict(told.properties)), *told.elsewhere), told.is_whole
     except IcekeepError:
         return None, False
 
@@ -110,7 +110,7 @@ def _is_listed(catalog: Catalog, identifier: Identifier) -> bool:
         return True
 
 
-def _places(pointer: Pointer) -> Places:
+def _roots(pointer: Pointer) -> TableRoots:
     """Where the table of a pointer is, read if that is not known yet."""
     location = pointer.metadata_location
     stamp: tuple[int, ...] = ()
@@ -120,62 +120,62 @@ def _places(pointer: Pointer) -> Places:
         stamp = () if info is None else (info.size_bytes, info.modified_ms)
     known = _KNOWN.get((location, stamp))
     if known is None:
-        known = _parse_places(pointer.storage.read(location), location)
+        known = _parsed_roots(pointer.storage.read(location), location)
         _KNOWN.put((location, stamp), known)
     return known
 
 
-def _parse_places(data: bytes, metadata_location: str) -> Places:
+def _parsed_roots(data: bytes, metadata_location: str) -> TableRoots:
     try:
         document = msgspec.json.decode(unpacked(data, _METADATA_MAX_BYTES), type=_Document)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, EOFError, OSError, zlib.error) as error:
         raise InvalidTableError(
             f"cannot read table metadata {metadata_location!r}: {error}", location=metadata_location
         ) from error
-    if place_of(document.location) is None:
+    if compared(document.location) is None:
         raise InvalidTableError(
             f"table metadata {metadata_location!r} has location {document.location!r}, which is no location",
             location=metadata_location,
         )
-    return _places_of(document, metadata_location)
+    return _roots_of(document, metadata_location)
 
 
-def _places_of(document: _Document, *more: str) -> Places:
+def _roots_of(document: _Document, *more: str) -> TableRoots:
     """The places that a table's location and properties say, and those that are known besides."""
     document.properties = {k: v for k, v in (document.properties or {}).items() if isinstance(v, str)}
     # Location and properties are all that the layout asks for.
     like_metadata = cast(TableMetadata, document)
     named = (data_directory(like_metadata), metadata_directory(like_metadata), *more)
-    places = {named_one: place_of(named_one) for named_one in named}
+    places = {named_one: compared(named_one) for named_one in named}
     # A whole bucket says nothing about where in it the files are.
     elsewhere = tuple(location for location, place in places.items() if place is not None and not place.is_bare)
-    return Places(document.table_uuid, document.location, elsewhere)
+    return TableRoots(document.table_uuid, document.location, elsewhere)
 
 
 class _Cache:
-    """Places by metadata location, those that were asked for last; may be used from several threads."""
+    """TableRoots by metadata location, those that were asked for last; may be used from several threads."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._places: OrderedDict[tuple[str, tuple[int, ...]], Places] = OrderedDict()
+        self._roots: OrderedDict[tuple[str, tuple[int, ...]], TableRoots] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: tuple[str, tuple[int, ...]]) -> Places | None:
+    def get(self, key: tuple[str, tuple[int, ...]]) -> TableRoots | None:
         with self._lock:
-            if key in self._places:
-                self._places.move_to_end(key)
-            return self._places.get(key)
+            if key in self._roots:
+                self._roots.move_to_end(key)
+            return self._roots.get(key)
 
-    def put(self, key: tuple[str, tuple[int, ...]], places: Places) -> None:
+    def put(self, key: tuple[str, tuple[int, ...]], places: TableRoots) -> None:
         with self._lock:
-            self._places[key] = places
-            self._places.move_to_end(key)
-            while len(self._places) > self._size:
-                self._places.popitem(last=False)
+            self._roots[key] = places
+            self._roots.move_to_end(key)
+            while len(self._roots) > self._size:
+                self._roots.popitem(last=False)
 
     def clear(self) -> None:
         with self._lock:
-            self._places.clear()
+            self._roots.clear()
 
 
 _KNOWN = _Cache(_CACHED_TABLES)

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from hdfs_native import Client, FileStatus
 
 from icekeep.errors import MissingFileError
-from icekeep.storage.hdfs_client import HdfsClients
-from icekeep.storage.hdfs_errors import translated
+from icekeep.storage.hdfs.client import HdfsClients
+from icekeep.storage.hdfs.errors import translated
 
 
 class HdfsDirectories:

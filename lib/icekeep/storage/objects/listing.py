@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from icekeep.errors import UnsupportedError
 from icekeep.storage.base import FileInfo, ListingShare
 from icekeep.storage.many import REQUESTS_AT_ONCE
-from icekeep.storage.object_directories import MARKER
-from icekeep.storage.object_errors import translated
-from icekeep.storage.object_pages import PAGE_NAMES, listed_pages
-from icekeep.storage.object_ranges import Names, key_ranges
-from icekeep.storage.object_stores import Stores
+from icekeep.storage.objects.directories import MARKER
+from icekeep.storage.objects.errors import translated
+from icekeep.storage.objects.pages import PAGE_NAMES, listed_pages
+from icekeep.storage.objects.ranges import Names, key_ranges
+from icekeep.storage.objects.stores import Stores
 
 _START = datetime.fromtimestamp(0, UTC)
 
