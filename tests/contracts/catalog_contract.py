@@ -257,13 +257,13 @@ class CatalogContract:
         assert catalog.load(EVENTS).metadata.properties == {"owner": "second"}
 
     def test_a_drop_says_where_the_metadata_is(self, catalog, other, create):
-        """OPERATIONS D3: by that the table can be taken back."""
+        """By that the table can be taken back."""
         table = catalog.swap(create(), [], set_counter(1)).table
         location = other.drop(EVENTS)
         assert parse_metadata(table.storage.read(location), location) == table.metadata
 
     def test_a_dropped_table_is_taken_back_as_it_was(self, catalog, other, create):
-        """OPERATIONS D3: by what the drop says; it is committed to as before, and its history is there."""
+        """By what the drop says; it is committed to as before, and its history is there."""
         before = create()
         table = catalog.swap(catalog.swap(before, [], set_counter(1)).table, [], set_counter(2)).table
         back = catalog.register_table(EVENTS, catalog.drop(EVENTS))
@@ -325,7 +325,7 @@ class CatalogContract:
         assert catalog.register_table(EVENTS, location).metadata == table.metadata
 
     def test_a_table_that_was_made_anew_under_the_name_is_not_dropped(self, catalog, other, create):
-        """MAINTENANCE 1.16 b: what was planned was about another one."""
+        """What was planned was about another one."""
         planned = create()
         other.drop(EVENTS)
         fresh = simple_metadata(catalog.default_location(EVENTS), owner="second")

@@ -58,7 +58,7 @@ if __name__ == "__main__":
 
 @pytest.mark.nightly
 def test_each_row_is_read_once_though_an_executor_is_lost_between_the_readers(tmp_path: Path) -> None:
-    """FORMATS C1: partitions of the plan are computed again, from blocks that arrive in another order."""
+    """Partitions of the plan are computed again, from blocks that arrive in another order."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     done = subprocess.run(

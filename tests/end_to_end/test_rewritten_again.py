@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 @pytest.mark.nightly
 def test_row_groups_of_lineitem_are_copied_by_the_second_rewrite(tmp_path: Path, spark_session: SparkSession) -> None:
-    """FORMATS C5: at 27 bytes a row, a limit of a million rows kept every row group below the floor of 32 MiB."""
+    """At 27 bytes a row, a limit of a million rows kept every row group below the floor of 32 MiB."""
     shape = ["--tables=lineitem", "--scale-factor=1", "--parts=24", f"--output-dir={tmp_path / 'rows'}"]
     command = [str(BIN / "tpchgen-cli"), "parquet", "--quiet", "--no-progress", *shape, "--compression=ZSTD(1)"]
     subprocess.run(command, check=True)

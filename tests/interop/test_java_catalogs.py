@@ -35,7 +35,7 @@ def test_both_see_each_others_tables_come_and_go(java: IcebergJava, lake: Lake) 
 
 
 def test_a_table_that_was_dropped_and_taken_back_is_the_same_for_java(java: IcebergJava, lake: Lake) -> None:
-    """Judged by Iceberg Java: it reads the rows, commits to the table, and we see that (OPERATIONS D3)."""
+    """Judged by Iceberg Java: it reads the rows, commits to the table, and we see that."""
     lake.filled(commits=2, files=1)
     rows = java.rows("local.db.events")
     location = lake.catalog.drop(EVENTS)

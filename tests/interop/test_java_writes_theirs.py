@@ -98,7 +98,7 @@ def test_a_table_of_java_is_understood_to_the_last_key(java: IcebergJava, lake: 
 def test_manifests_and_lists_of_java_are_read_in_the_fast_way(
     java: IcebergJava, lake: Lake, spec: str, version: int
 ) -> None:
-    """FORMATS C9: manifests, manifest lists and records, each by DataFusion alone."""
+    """Manifests, manifest lists and records, each by DataFusion alone."""
     make(java, SPECS[spec], version, inserts=2)
     java.sql("DELETE FROM local.db.t WHERE id = 3")
     table, before = lake.catalog.load(("db", "t")), slow_reads().count

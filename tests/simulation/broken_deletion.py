@@ -19,12 +19,12 @@ from simulation.replacing import replaced
 
 
 def forgets_what_waits() -> AbstractContextManager[Any]:
-    """Takes files for orphans that a plan names (MAINTENANCE 1.2)."""
+    """Takes files for orphans that a plan names."""
     return _all(replaced(waiting, "_plans", lambda table: iter(())), _asks_no_other_plan(removing))
 
 
 def takes_a_plan_from_a_run_at_work() -> AbstractContextManager[Any]:
-    """A restore goes by a claim although the run that made one is alive, with a call under way (MAINTENANCE 1.3)."""
+    """A restore goes by a claim although the run that made one is alive, with a call under way."""
 
     def take(directory: str, job: str, storage: Storage, runtime: Runtime, now_ms: int) -> Claim:
         return take_claim(directory, job, storage, runtime, now_ms + LEASE_MS + 1)
@@ -38,7 +38,7 @@ def deletes_what_another_plan_keeps() -> AbstractContextManager[Any]:
 
 
 def asks_for_no_new_credentials() -> AbstractContextManager[Any]:
-    """Gives up when a store refuses credentials that have ended (CORE C3)."""
+    """Gives up when a store refuses credentials that have ended."""
     return replaced(VendedProperties, "_renewed_after", lambda self, used: False)
 
 

@@ -124,7 +124,7 @@ def large_types(spark_session: SparkSession, request: pytest.FixtureRequest) -> 
 @cases(3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=rows(HELD, max_size=40))
 def test_rows_of_every_type_arrive_unchanged(tmp_path_factory, spark_session: SparkSession, data) -> None:
-    """FORMATS C2: also where a user's session has Arrow's large types."""
+    """Also where a user's session has Arrow's large types."""
     directory = tmp_path_factory.mktemp("table")
     schema = ODD
     tables = [table_of(schema, data[start : start + 9]) for start in range(0, len(data), 9)]

@@ -83,7 +83,7 @@ def test_the_trash_is_filled_and_emptied_by_tasks(lake: Lake, spark_session: Spa
 def test_tasks_stop_when_the_plan_is_taken_over_and_restore_brings_everything_back(
     lake: Lake, spark_session: SparkSession, tasks: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MAINTENANCE 1.3: between two rounds of tasks an operator takes back what the first has moved."""
+    """Between two rounds of tasks an operator takes back what the first has moved."""
     table = filled(lake, spark_session)
     before, restored = content(lake), []
     monkeypatch.setattr(reclaim, "_rounds", lambda parts, *_: [[part] for part in parts])
@@ -109,7 +109,7 @@ def test_tasks_stop_when_the_plan_is_taken_over_and_restore_brings_everything_ba
 def test_tasks_keep_what_is_adopted_between_two_rounds(
     lake: Lake, spark_session: SparkSession, tasks: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MAINTENANCE 1.3: what metadata leads to by now stays."""
+    """What metadata leads to by now stays."""
     table = filled(lake, spark_session)
     adopted: list[DataFile] = []
     real = reclaim._rounds

@@ -181,7 +181,7 @@ def test_a_compaction_lands_though_its_catalog_is_away_for_twenty_seconds_at_the
 def test_every_job_runs_on_a_table_whose_location_has_an_empty_part(
     store: ObjectStore, spark_session: SparkSession, tmp_path: Path
 ) -> None:
-    """CORE C4: as Glue and Hive name tables of a database whose location ends with a slash."""
+    """As Glue and Hive name tables of a database whose location ends with a slash."""
     bucket = store.new_bucket()
     properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", **store.properties()}
     catalog = open_catalog("remote", {**properties, "warehouse": f"s3://{bucket}/wh"})

@@ -119,7 +119,7 @@ def paths(found: RemoveOrphanFilesResult) -> set[Path]:
 def test_many_files_are_compared_in_tasks_with_the_same_result(
     place: Place, spark_session: SparkSession, limit: int
 ) -> None:
-    """PEERS 14, 17; testManyTopLevelPartitions, testManyLeafPartitions."""
+    """apache/iceberg #14679, apache/iceberg #16932; testManyTopLevelPartitions, testManyLeafPartitions."""
     place.stray("metadata/00001-lost.metadata.json", Path(urlparse(place.table.metadata_location).path).read_bytes())
     place.stray("metadata/v7.metadata.json", Path(urlparse(place.table.metadata_location).path).read_bytes())
     few = plan_orphans(place.table, spark_session, search(), SYSTEM)
@@ -146,7 +146,6 @@ def test_the_strays_go_and_the_table_reads_as_before(place: Place, spark_session
 
 
 def test_in_tasks_too_metadata_of_another_table_stops_it(place: Place, spark_session: SparkSession) -> None:
-    """H16."""
     place.stray("other/metadata/v1.metadata.json", b'{"table-uuid": "another"}')
     with pytest.raises(SafetyError, match="of table another"):
         run(place.table, listing(spark_session, 0))
@@ -163,7 +162,6 @@ def test_in_tasks_too_nothing_goes_where_a_manifest_cannot_be_read(place: Place,
 
 
 def test_in_tasks_too_a_listing_in_which_no_live_file_is_stops_it(place: Place, spark_session: SparkSession) -> None:
-    """H15."""
     data = place.root / "data"
     for path in [p for p in data.rglob("*.parquet") if p in place.live]:
         path.rename(path.with_name(f"moved-{path.name}"))
@@ -172,7 +170,7 @@ def test_in_tasks_too_a_listing_in_which_no_live_file_is_stops_it(place: Place, 
 
 
 def test_schemes_and_authorities_are_compared_in_tasks_as_on_the_driver(spark_session: SparkSession) -> None:
-    """testPathsWithEqualSchemes, testPathsWithEqualAuthorities, testPathsWithExtraSlashes, H-O2."""
+    """testPathsWithEqualSchemes, testPathsWithEqualAuthorities, testPathsWithExtraSlashes."""
     listed = [f"hdfs://a/{n}" for n in range(5)] + ["hdfs:///any", "s3a://b//x", "s3://c/stray", "other://a/y"]
     named = ["hdfs://a/0", "hdfs://b/1", "hdfs:/2", "hdfs://b/3", "hdfs://a/3", "hdfs://q/any", "s3://b/x", "s3://a/y"]
     for equal in ({}, {"b": "a"}):
@@ -213,7 +211,7 @@ def test_a_view_of_files_takes_the_place_of_a_listing(place: Place, spark_sessio
 
 
 def test_of_a_view_nothing_counts_that_is_not_below_the_location(place: Place, spark_session: SparkSession) -> None:
-    """H-O1, PEERS 7: apache/iceberg #16493: `events` and `events2`."""
+    """apache/iceberg #16493: `events` and `events2`."""
     sibling = place.root.with_name("events2") / "data" / "live.parquet"
     sibling.parent.mkdir(parents=True)
     sibling.write_bytes(b"precious")
@@ -273,7 +271,7 @@ def test_a_list_that_is_not_there_is_a_mistake(place: Place, spark_session: Spar
 
 
 def test_an_s3_inventory_names_the_current_versions_of_objects(spark_session: SparkSession, tmp_path: Path) -> None:
-    """H-O6: keys are percent-encoded but in Parquet and ORC."""
+    """Keys are percent-encoded but in Parquet and ORC."""
     at = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
     keys = ["wh/tbl/data/a b.parquet", "wh/tbl/data/x=a%2Fb/f", "wh/tbl2/f", "wh/tbl/data/", "wh/tbl/_x"]
 
@@ -308,7 +306,7 @@ def test_an_s3_inventory_names_the_current_versions_of_objects(spark_session: Sp
 def test_files_that_were_adopted_since_the_plan_are_kept_in_tasks_too(
     place: Place, spark_session: SparkSession
 ) -> None:
-    """H14, SC-13: right before the deletion the metadata is loaded again."""
+    """Right before the deletion the metadata is loaded again."""
     wanted = search(force=True)
     found = find_candidates(place.table, listing(spark_session, 0), wanted, SILENT, SYSTEM)
     assert not isinstance(found.files, pa.Table)
@@ -336,7 +334,6 @@ def test_small_tables_need_no_spark(place: Place) -> None:
 def test_files_that_another_plan_names_are_no_orphans_where_spark_has_the_plans(
     lake: Lake, spark_session: SparkSession, limit: int
 ) -> None:
-    """MAINTENANCE 1.2."""
     place = Place(lake)
     compact(lake.load(), spark_session, options={"rewrite-all": True})
     left = expire_snapshots(

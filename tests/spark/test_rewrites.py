@@ -112,7 +112,7 @@ def test_a_group_above_the_budget_goes_through_sparks_shuffle(
 def test_a_session_of_many_partitions_on_one_machine_changes_nothing_about_memory(
     lake: Lake, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MAINTENANCE 1.5: with `spark.default.parallelism=400` each task had the 400th part of the machine, and refused files."""
+    """With `spark.default.parallelism=400` each task had the 400th part of the machine, and refused files."""
     table = append(lake.create(partition_by=()), [events(n, 500) for n in range(8)])
     tasks: list[Any] = []
     module = import_module("icekeep.maintenance.compaction.execute")

@@ -36,7 +36,7 @@ def with_deletes(lake: Lake, files: int) -> Any:
 def test_task_ids_do_not_depend_on_the_order_in_which_files_arrive(
     lake: Lake, in_tasks: Engine, monkeypatch: pytest.MonkeyPatch, order: Callable[[str], Any]
 ) -> None:
-    """FORMATS C1: rows of a shuffle arrive as blocks do; a partition that is computed again must give the same tasks."""
+    """Rows of a shuffle arrive as blocks do; a partition that is computed again must give the same tasks."""
     table = with_deletes(lake, files=9)
     planned = task_groups.planned_files_with_deletes
     monkeypatch.setattr(
@@ -51,7 +51,7 @@ def test_task_ids_do_not_depend_on_the_order_in_which_files_arrive(
 
 
 def test_each_task_of_a_large_scan_has_a_reader_of_its_own(lake: Lake, in_tasks: Engine) -> None:
-    """FORMATS C15: hashes of ids put several tasks into one reader and none into others."""
+    """Hashes of ids put several tasks into one reader and none into others."""
     table = with_deletes(lake, files=12)
     tasks = plan_tasks(table, in_tasks).groupBy("task_id").agg(F.collect_set("file_path").alias("paths")).collect()
     frame = scan(table, in_tasks, select=["id", "_file"])

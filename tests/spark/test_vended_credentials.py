@@ -1,4 +1,4 @@
-"""CORE C3, MAINTENANCE 1.7: jobs whose credentials end again and again while they run, on the driver and in tasks."""
+"""Jobs whose credentials end again and again while they run, on the driver and in tasks."""
 
 from collections.abc import Iterator
 from pathlib import Path

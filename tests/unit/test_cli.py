@@ -200,7 +200,7 @@ def test_a_result_file_that_cannot_be_written_is_refused_before_the_job_starts(c
 def test_a_job_that_has_committed_and_cannot_deliver_its_result_does_not_say_that_nothing_was_committed(
     words, status, capsys, tmp_path, monkeypatch
 ):
-    """OPERATIONS D12: the disk is full by the time that the result is there."""
+    """The disk is full by the time that the result is there."""
 
     def full(path, document):
         raise UsageError(f"cannot write result file {path!r}: no space left on device")
@@ -216,14 +216,13 @@ def test_a_job_that_has_committed_and_cannot_deliver_its_result_does_not_say_tha
 
 
 def test_a_job_that_failed_keeps_its_exit_status_where_the_result_cannot_be_written(capsys, tmp_path, monkeypatch):
-    """OPERATIONS D12."""
     monkeypatch.setattr(cli, "write_result_file", thrown(UsageError("no space left on device")))
     FAILURES.append(OutcomeUnknownError("x"))
     assert run("compact", "--table", "db.t", "--result-file", str(tmp_path / "r.json")) == 5
 
 
 def test_stdout_that_is_full_is_told_and_is_no_failure_of_the_job(capsys, monkeypatch, tmp_path):
-    """OPERATIONS D12: `icekeep compact ... > file` on a full disk."""
+    """`icekeep compact ... > file` on a full disk."""
     monkeypatch.setattr(cli, "_print", thrown(OSError(28, "No space left on device")))
     with (tmp_path / "out").open("w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)

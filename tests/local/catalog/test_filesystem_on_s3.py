@@ -161,7 +161,7 @@ def test_a_commit_that_is_sent_again_loses_to_one_that_landed_meanwhile_core_c13
 
 
 def test_a_commit_that_meets_itself_has_committed_although_others_could_have_written_the_same(catalog, table, store):
-    """RELIABILITY.md H8: an answer of 412 for our own object."""
+    """An answer of 412 for our own object."""
     store.repeat("PUT", "/v2.metadata.json")
     assert isinstance(catalog.swap(table, [], set_counter(1)), Committed)
     assert not store.is_waiting
@@ -207,7 +207,7 @@ def foreign(table, *, descends=True):
     ids=["overwritten", "skipped", "deleted", "two names"],
 )
 def test_a_commit_that_a_writer_without_conditions_undid_is_unknown(catalog, table, store, interfere, cause):
-    """RELIABILITY.md H1: such a writer cannot be kept out, only found out. It acts when we go on to write the hint."""
+    """Such a writer cannot be kept out, only found out. It acts when we go on to write the hint."""
     store.before("PUT", "/version-hint.text", lambda: interfere(store, table))
     outcome = catalog.swap(table, [], set_counter(1))
     assert not store.is_waiting

@@ -103,7 +103,7 @@ def test_a_plan_with_a_head_waits_for_the_job_and_one_without_is_left_over(table
 
 
 def test_what_a_run_has_moved_to_the_trash_stays_and_is_told_when_nothing_else_of_it_is_left(table):
-    """MAINTENANCE 1.14: a move keeps a file's time, so that the trash of a run at work looked as if it were left over."""
+    """A move keeps a file's time, so that the trash of a run at work looked as if it were left over."""
     heard = Recorder()
     moved, beside = ".icekeep/trash/at-work/files/data/a", ".icekeep/trash/at-work/files.jsonl"
     leave(table, moved, older_ms=9 * DEAD_AFTER_MS)

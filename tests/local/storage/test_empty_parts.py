@@ -1,4 +1,4 @@
-"""CORE C4: keys with empty parts (`db//events/f`), as Hive and Glue make them in S3, are files like others."""
+"""Keys with empty parts (`db//events/f`), as Hive and Glue make them in S3, are files like others."""
 
 import sys
 from urllib.parse import quote

@@ -467,7 +467,6 @@ def test_a_commit_during_a_drop_is_told(catalog, table, storage, metadata_path):
 
 
 def test_a_table_that_is_taken_back_has_its_versions_and_its_hint(catalog, table, metadata_path):
-    """OPERATIONS D3."""
     table = catalog.swap(table, [], set_counter(1)).table
     location = catalog.drop(EVENTS)
     assert "/.icekeep/trash/drop-" in location

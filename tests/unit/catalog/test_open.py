@@ -158,7 +158,7 @@ def test_a_warehouse_without_a_scheme_is_on_this_machine(tmp_path, monkeypatch, 
     ],
 )
 def test_a_catalog_is_told_from_others_by_its_address_without_secrets(monkeypatch, properties, identity):
-    """MAINTENANCE 1.1: two catalogs over one warehouse are two, whatever a configuration calls them."""
+    """Two catalogs over one warehouse are two, whatever a configuration calls them."""
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     assert open_catalog("lake", properties).identity == identity

@@ -46,7 +46,7 @@ class Asked:
     [((None,), {0}, 1), ((LOST,), {0}, 1), ((LOST, None), {1}, 2), ((LOST, LOST), {1}, 2)],
 )
 def test_a_registration_that_landed_is_told_however_often_it_was_sent(answers, lands, count):
-    """OPERATIONS D3: the catalog's own answer is settled when it is lost."""
+    """The catalog's own answer is settled when it is lost."""
     asked = Asked(*answers, lands=lands)
     assert registered(asked.table, asked.send).metadata == asked.table.metadata
     assert (asked.count, asked.is_there()) == (count, True)

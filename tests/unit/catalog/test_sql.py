@@ -333,7 +333,7 @@ def test_a_database_in_use_at_a_create_is_unavailable_and_leaves_no_file(catalog
 
 @pytest.mark.slow
 def test_a_registration_that_fails_at_the_commit_is_unknown_and_can_be_sent_again(catalog, table, database):
-    """OPERATIONS D3: it is asked for twice, and the metadata file stays whatever comes of it."""
+    """It is asked for twice, and the metadata file stays whatever comes of it."""
     location = catalog.drop(EVENTS)
     with foreign(database) as connection:
         connection.execute("BEGIN")

@@ -1,4 +1,4 @@
-"""CORE C5 and C15: what we do not know of a manifest, a transform's values or fields, stays as it is in every change."""
+"""What we do not know of a manifest, a transform's values or fields, stays as it is in every change."""
 
 from typing import Any
 

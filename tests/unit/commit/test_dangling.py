@@ -163,7 +163,7 @@ def test_unpartitioned_tables_too(catalog):
 
 
 def test_a_data_file_that_others_add_in_the_middle_keeps_what_reaches_it(catalog):
-    """The removal is decided on the base that it is committed to (PEERS 3)."""
+    """The removal is decided on the base that it is committed to (nimtable/iceberg-compaction #163)."""
     table = add_deletes(parted(catalog), equality_deletes("ex", **X))
 
     def brings_an_old_file():

@@ -85,7 +85,7 @@ def test_each_file_gets_back_the_deletes_that_were_applied_to_it(numbers):
 
 
 def test_delete_files_that_many_data_files_share_are_stored_once():
-    """PEERS 13: a few hundred equality deletes reach each of many files; their names are not repeated for each."""
+    """apache/iceberg #13674: a few hundred equality deletes reach each of many files; their names are not repeated for each."""
     sizes = []
     for files_count in (1, 101):
         storage = MemoryStorage()

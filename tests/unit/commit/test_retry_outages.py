@@ -1,4 +1,4 @@
-"""CORE C1: a catalog or a store that is out of reach at the commit is waited for, and no finished work is thrown away."""
+"""A catalog or a store that is out of reach at the commit is waited for, and no finished work is thrown away."""
 
 import pytest
 

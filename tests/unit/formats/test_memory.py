@@ -68,7 +68,7 @@ def test_one_that_does_not_fit_even_so_is_refused_with_what_to_set():
 
 
 def test_on_one_machine_the_advice_is_about_that_machine():
-    """MAINTENANCE 1.5: there is no executor whose settings would change anything."""
+    """There is no executor whose settings would change anything."""
     with pytest.raises(UnsupportedError) as error:
         TaskMemory(400 * MIB, is_local=True).batch_rows(Reader(10, 2 * GIB))
     assert error.value.message.endswith(
@@ -141,7 +141,7 @@ def test_the_largest_row_group_counts_as_it_is_in_memory_not_in_the_file():
 
 
 def test_of_a_row_group_only_the_columns_that_are_read_count():
-    """FORMATS C4: a scan of one narrow column does not need the memory of the others."""
+    """A scan of one narrow column does not need the memory of the others."""
     struct = pa.array([{"x": n, "y": "t" * 50} for n in range(1000)])
     table = pa.table({"id": pa.array([1] * 1000), "s": struct, "u": ["u" * 90] * 1000})
     reader = ParquetReader(io.BytesIO(parquet_bytes(table, row_group_rows=600, use_dictionary=False)))

@@ -275,7 +275,7 @@ def test_files_have_bloom_filters_of_the_columns_that_the_table_names(storage):
 
 
 def test_a_stripe_takes_at_least_what_its_footer_tells_and_is_handed_on_in_batches(storage):
-    """FORMATS C15: the memory of a stripe was not known at all, so a task that could not hold it died of it."""
+    """The memory of a stripe was not known at all, so a task that could not hold it died of it."""
     schema = schema_of(column(1, "n", LONG), column(2, "s", STRING))
     rows = table_of(schema, [{"n": n, "s": f"{n * 7919 % 10007:050}"} for n in range(4000)])
     (file,) = write_files(storage, schema, [rows], options_for("ORC", compression="uncompressed"))

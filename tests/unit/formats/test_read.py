@@ -173,7 +173,7 @@ _STORED = [
     ids=["inherited", "before the upgrade", "stored", "stored without a first row id"],
 )
 def test_row_lineage_is_stored_or_inherited(storage, file_format, schema, rows, first_row_id, expected):
-    """FORMATS C14: what is inherited is the data sequence number, as the spec says and Iceberg Java 1.12 does."""
+    """What is inherited is the data sequence number, as the spec says and Iceberg Java 1.12 does."""
     (file,) = write_files(storage, schema, [table_of(schema, rows)], options_for(file_format))
     table = read_table(storage, file.file_path, LINEAGE, first_row_id=first_row_id, data_sequence_number=9)
     assert [(row["_row_id"], row["_last_updated_sequence_number"]) for row in table.to_pylist()] == expected

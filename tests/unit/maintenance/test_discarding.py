@@ -1,4 +1,4 @@
-"""CORE C3, MAINTENANCE 1.7: new files that nobody names and that cannot be removed are told of."""
+"""New files that nobody names and that cannot be removed are told of."""
 
 from icekeep.events import Warned
 from icekeep.maintenance.discarding import discard_files

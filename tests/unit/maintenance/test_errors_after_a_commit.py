@@ -1,4 +1,4 @@
-"""MAINTENANCE 1.8: what fails after a commit has landed makes the run `partial`, and a figure that is only told fails nothing."""
+"""What fails after a commit has landed makes the run `partial`, and a figure that is only told fails nothing."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""MAINTENANCE 1.4: a run says that it is alive, and who cleans up goes by it."""
+"""A run says that it is alive, and who cleans up goes by it."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""MAINTENANCE 1.4, 1.16 (c): each job that writes new files says that it is alive, and its files bear its name."""
+"""Each job that writes new files says that it is alive, and its files bear its name."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -189,7 +189,7 @@ def test_an_interrupt_while_the_tag_is_made_is_an_interrupt(table, catalog, list
 
 @pytest.mark.parametrize("error", [UsageError("403: no tags for you"), UnsupportedError("501: no tags here")])
 def test_a_catalog_that_refuses_tags_for_good_is_warned_of_and_the_run_goes_on(table, catalog, listener, error):
-    """MAINTENANCE 1.16 (e): the tag is an aid."""
+    """The tag is an aid."""
     catalog.follow(fails(error))
     with held(table, listener):
         assert tags(catalog) == set()
@@ -214,7 +214,7 @@ def beating_and_held(table, listener):
 
 
 def test_a_run_of_days_holds_its_start_by_renewing_the_tag(table, catalog, listener):
-    """MAINTENANCE 1.4: after a day the tag expired, and the starting snapshot with it."""
+    """After a day the tag expired, and the starting snapshot with it."""
     start_id = table.metadata.current_snapshot_id
     heartbeat, hold = beating_and_held(table, listener)
     with hold:

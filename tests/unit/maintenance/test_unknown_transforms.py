@@ -1,4 +1,4 @@
-"""CORE C5: files of a spec whose transform is not known are never written, which is said before any work."""
+"""Files of a spec whose transform is not known are never written, which is said before any work."""
 
 import gzip
 from pathlib import Path

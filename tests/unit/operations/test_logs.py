@@ -51,7 +51,7 @@ def test_configuring_twice_does_not_tell_twice(capsys):
 
 
 def test_each_event_is_a_line_with_its_time_and_its_weight(capsys):
-    """OPERATIONS D5: there was a pipe that nothing flowed through."""
+    """There was a pipe that nothing flowed through."""
     configure_logs(verbose=True)
     listener = LoggedEvents()
     for event in (
@@ -77,7 +77,7 @@ def test_each_event_is_a_line_with_its_time_and_its_weight(capsys):
 
 
 def test_a_job_says_what_it_planned_what_it_swept_and_each_attempt_to_commit(capsys):
-    """OPERATIONS D5: on a real table in memory."""
+    """On a real table in memory."""
     configure_logs(verbose=True)
     table = kinds(3)
     rewrite(table, listener=LoggedEvents())

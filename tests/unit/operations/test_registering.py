@@ -1,4 +1,4 @@
-"""OPERATIONS D3: a table that was dropped is taken back by what the drop has printed, as an operator types it."""
+"""A table that was dropped is taken back by what the drop has printed, as an operator types it."""
 
 import json
 

@@ -31,7 +31,6 @@ def restored(conf, capsys):
 
 @pytest.mark.slow
 def test_a_restore_tells_how_it_gets_on(conf, capsys):
-    """OPERATIONS D10."""
     status, document, err = restored(conf, capsys)
     assert (status, document["status"]) == (0, "done")
     count = document["result"]["restored_files_count"]
@@ -41,7 +40,7 @@ def test_a_restore_tells_how_it_gets_on(conf, capsys):
 
 @pytest.mark.slow
 def test_a_restore_that_brings_back_a_part_is_exit_status_3(conf, capsys, monkeypatch):
-    """OPERATIONS D1: it was `done` and 0, whatever the result said."""
+    """It was `done` and 0, whatever the result said."""
     moves = iter([restoring.move_back, lambda *_: Returned(missing=("file:///gone",))])
     monkeypatch.setattr(restoring, "move_back", lambda *arguments: next(moves)(*arguments))
     status, document, _ = restored(conf, capsys)

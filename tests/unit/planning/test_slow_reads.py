@@ -116,7 +116,7 @@ def test_every_reader_takes_the_fast_way_whoever_wrote(
     read: Callable[[ManifestStore], int],
     told: list[Event],
 ) -> None:
-    """FORMATS C9: that it does not is seen in nothing but time."""
+    """That it does not is seen in nothing but time."""
     store = write(version, codec)
     before = slow_reads().count
     assert read(store) == 4
@@ -136,7 +136,7 @@ def test_lists_of_pyiceberg_are_read_in_the_fast_way(told: list[Event]) -> None:
 def test_what_is_read_in_the_slow_way_is_counted_and_told_once(
     read: Callable[[ManifestStore], int], told: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FORMATS C9: NotReadError was swallowed."""
+    """NotReadError was swallowed."""
 
     def fail(*_: Any) -> pa.RecordBatch:
         raise NotReadError("a release that\n reads nothing")
@@ -163,7 +163,7 @@ def test_slow_manifests_stand_in_the_steps_and_in_what_a_plan_says(monkeypatch: 
 
 
 def test_batches_of_any_number_are_the_fast_way_too(told: list[Event], monkeypatch: pytest.MonkeyPatch) -> None:
-    """FORMATS C9: a DataFusion that gives a file in several batches."""
+    """A DataFusion that gives a file in several batches."""
     import datafusion
 
     plain = datafusion.SessionConfig.with_batch_size

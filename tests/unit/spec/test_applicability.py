@@ -400,7 +400,7 @@ def test_a_global_equality_delete_is_dangling_by_the_whole_table_though_its_own_
 
 
 def test_what_a_commit_adds_counts():
-    """PEERS 4: a new file that keeps an old sequence number is still reached by what came after that."""
+    """apache/iceberg #10312: a new file that keeps an old sequence number is still reached by what came after that."""
     later = equality(6)
     assert dangling_deletes([later], [entry("new", 5)]) == ()
     assert dangling_deletes([later], [entry("new", 7)]) == (later,)

@@ -270,7 +270,7 @@ def test_garbage_is_refused(data: bytes):
 
 
 def test_zstd_is_seen_from_the_bytes_too():
-    """CORE C6: other writers pack metadata so."""
+    """Other writers pack metadata so."""
     data = document_bytes(full_document())
     packed = zstd.compress(data)
     assert packed[:4] == b"\x28\xb5\x2f\xfd"

@@ -1,4 +1,4 @@
-"""CORE C11: one way to read a property, and one line where its value is wrong, wherever it is honoured."""
+"""One way to read a property, and one line where its value is wrong, wherever it is honoured."""
 
 from typing import Any
 

@@ -173,7 +173,7 @@ def test_a_target_below_a_file_fails_and_a_source_below_one_is_missing(tmp_path,
 
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP])
 def test_between_two_mounts_no_move_is_possible(tmp_path, storage, monkeypatch, number):
-    """MAINTENANCE 1.11: to try again would not help."""
+    """To try again would not help."""
     (tmp_path / "a").write_bytes(b"data")
 
     def refuse(*names, **told):
@@ -185,7 +185,6 @@ def test_between_two_mounts_no_move_is_possible(tmp_path, storage, monkeypatch, 
 
 
 def test_no_move_leads_to_another_store(tmp_path, storage):
-    """MAINTENANCE 1.11."""
     (tmp_path / "a").write_bytes(b"data")
     assert statuses(storage.move_many([(f"{tmp_path}/a", "s3://bucket/a")])) == [MoveStatus.IMPOSSIBLE]
     assert files(tmp_path) == ["a"]

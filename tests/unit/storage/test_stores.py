@@ -1,4 +1,4 @@
-"""CORE C7: one table says which schemes and authorities name one store, and all who compare or open go by it."""
+"""One table says which schemes and authorities name one store, and all who compare or open go by it."""
 
 import pyarrow as pa
 import pytest

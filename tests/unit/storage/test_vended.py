@@ -1,4 +1,4 @@
-"""CORE C3, MAINTENANCE 1.7: credentials that a catalog hands out are renewed before they end, and when they are refused."""
+"""Credentials that a catalog hands out are renewed before they end, and when they are refused."""
 
 import pickle
 

@@ -62,7 +62,7 @@ TYPES = [*zip(ROWS.fields, (pa.int64(), pa.string()), strict=True)]
 
 @pytest.mark.slow
 def test_a_scan_reads_a_row_group_that_is_large_beside_its_memory_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FORMATS C4: a row group that compaction reads well must not end the Python worker of a scan."""
+    """A row group that compaction reads well must not end the Python worker of a scan."""
     assert [rows.num_rows for rows in scanned(monkeypatch, ROWS, 1024 * MIB)] == [COUNT]
     held = scanned(monkeypatch, ROWS, 64 * MIB)
     assert len(held) > 4
@@ -71,7 +71,7 @@ def test_a_scan_reads_a_row_group_that_is_large_beside_its_memory_in_batches(mon
 
 @pytest.mark.slow
 def test_a_scan_of_narrow_columns_needs_the_memory_of_these(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FORMATS C4: and one that could not hold any batch says so."""
+    """And one that could not hold any batch says so."""
     only_ids = schema_of(ROWS.fields[0])
     assert [rows.num_rows for rows in scanned(monkeypatch, only_ids, 2 * MIB)] == [COUNT]
     with pytest.raises(UnsupportedError, match=r"row group 0 takes .* bytes and reading it in batches"):

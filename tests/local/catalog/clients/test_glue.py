@@ -81,7 +81,7 @@ class TestGlueCatalog(CatalogContract):
             other.drop_namespace(("db",))
 
     def test_the_entry_says_where_a_table_lies(self, catalog, create):
-        """MAINTENANCE 1.6: also where its metadata is gone."""
+        """Also where its metadata is gone."""
         table = create(**{"write.data.path": "s3://data/x"})
         table.storage.delete_many([table.metadata_location])
         described = catalog.describe(EVENTS)

@@ -87,7 +87,7 @@ class TestHiveCatalog(CatalogContract):
         assert catalog.register_table(EVENTS, location).storage.head(location) is not None
 
     def test_the_entry_says_where_a_table_lies_whatever_it_is(self, catalog, create, metastore):
-        """MAINTENANCE 1.6: also of a table of another format, or one whose metadata is gone."""
+        """Also of a table of another format, or one whose metadata is gone."""
         table = create(**{"write.data.path": "s3://data/x"})
         table.storage.delete_many([table.metadata_location])
         described = catalog.describe(EVENTS)

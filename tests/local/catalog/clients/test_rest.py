@@ -84,7 +84,6 @@ class TestRestCatalog(CatalogContract):
         assert server.faults == []
 
     def test_the_server_says_where_a_table_lies_whose_metadata_cannot_be_read(self, catalog, create, server):
-        """MAINTENANCE 1.6."""
         table = create(**{"write.data.path": "s3://data/x"})
         described = catalog.describe(EVENTS)
         assert described == Description(

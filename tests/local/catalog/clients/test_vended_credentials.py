@@ -1,4 +1,4 @@
-"""CORE C3, MAINTENANCE 1.7: a REST catalog's credentials end while a job goes on, and nobody notices."""
+"""A REST catalog's credentials end while a job goes on, and nobody notices."""
 
 import pickle
 from collections.abc import Iterator

@@ -64,7 +64,7 @@ def deletes_of_a(table, name="p", **changes):
 
 
 def test_positions_that_are_deleted_meanwhile_follow_into_the_new_file(table):
-    """PEERS 2 and 3: neither lost nor a conflict."""
+    """StarRocks #77709, nimtable/iceberg-compaction #163: neither lost nor a conflict."""
     carrier = Carrier(table.storage)
     change = rewrite(table, carrier=carrier)
     meanwhile(table, deletes_of_a(table, referenced_data_file=path_of("a")))

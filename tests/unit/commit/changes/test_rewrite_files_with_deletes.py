@@ -170,7 +170,7 @@ def test_a_vector_added_meanwhile_is_a_conflict(newer):
 
 
 def test_equality_deletes_added_meanwhile_reach_the_new_files_too(table):
-    """PEERS 4 and 19: neither a conflict nor lost, however many came, though no other file is as old."""
+    """apache/iceberg #10312, trino #25584: neither a conflict nor lost, however many came, though no other file is as old."""
     every = rewrite(table, ("a", "b", "c"))
 
     def delete_thrice():

@@ -227,7 +227,7 @@ def test_on_an_empty_table_no_manifest_is_there_any_more(catalog):
 
 
 def test_a_manifest_without_entries_of_a_version_1_snapshot_without_a_list_is_dropped(catalog):
-    """CORE C10: nothing tells which snapshot added it, so that no manifest list can name it."""
+    """Nothing tells which snapshot added it, so that no manifest list can name it."""
     table = add(add(memory_table(catalog, format_version=1), "a"), "b")
     one, other = manifests_of(table)
     empty = staged_manifest(table, (), "empty")

@@ -141,7 +141,7 @@ def test_it_is_decided_by_what_the_branch_holds(catalog):
 
 
 def test_what_others_make_dangling_meanwhile_goes_and_what_they_make_reach_stays(catalog):
-    """PEERS 3: the removal is decided on the base that it is committed to."""
+    """nimtable/iceberg-compaction #163: the removal is decided on the base that it is committed to."""
     table = add(parted(catalog), data_file("x2", **X))
     change = rewrite(table, chosen=lambda m: m.content is ManifestContent.DELETES, drop_dangling_deletes=True)
 

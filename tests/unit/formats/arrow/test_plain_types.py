@@ -19,7 +19,7 @@ DEEP = [{"f0": [[("key", b"value"), ("k", None)], None]}, None, {"f0": None}, {"
 
 @pytest.mark.parametrize("given", [pa.string(), pa.large_string(), pa.string_view()])
 def test_texts_of_every_layout_come_as_the_texts_that_they_are(given):
-    """FORMATS C2: 64-bit offsets were taken for 32-bit ones."""
+    """64-bit offsets were taken for 32-bit ones."""
     batch = pa.record_batch([pa.array(TEXTS, given)], names=["a"])
     found = described_as(batch, pa.schema([pa.field("b", pa.string())]))
     found.validate(full=True)
@@ -61,7 +61,7 @@ def test_what_is_laid_out_alike_is_not_copied():
     ],
 )
 def test_another_layout_is_a_bug_and_not_read(given, wanted):
-    """FORMATS C2: nothing but the row count would show it."""
+    """Nothing but the row count would show it."""
     batch = pa.record_batch([pa.nulls(1, given)], names=["a"])
     with pytest.raises(IcekeepBug, match="cannot be described as"):
         described_as(batch, pa.schema([pa.field("a", wanted)]))
@@ -70,7 +70,7 @@ def test_another_layout_is_a_bug_and_not_read(given, wanted):
 
 
 def test_rows_come_back_from_a_spark_that_hands_out_large_types():
-    """FORMATS C2: as `spark.sql.execution.arrow.useLargeVarTypes` makes it."""
+    """As `spark.sql.execution.arrow.useLargeVarTypes` makes it."""
     schema = schema_of(
         column(1, "text", STRING),
         column(2, "bytes", BINARY),
@@ -91,7 +91,7 @@ def test_rows_come_back_from_a_spark_that_hands_out_large_types():
 
 
 def test_rows_come_back_from_a_datafusion_that_hands_out_views(tmp_path, monkeypatch):
-    """FORMATS C2: what it merges is looked at as well."""
+    """What it merges is looked at as well."""
     import datafusion
 
     schema = pa.schema([pa.field("text", pa.string()), pa.field("key", pa.binary())])

@@ -44,7 +44,7 @@ def test_a_second_value_of_one_key_is_not_counted_twice():
 
 
 def test_a_full_cache_is_not_looked_through_for_each_file_that_asks():
-    """FORMATS C15: 20,000 small delete files cost 20,000 looks each."""
+    """20,000 small delete files cost 20,000 looks each."""
 
     class Counted(str):
         looks = 0

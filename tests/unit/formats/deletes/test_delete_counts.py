@@ -105,7 +105,7 @@ class Lake:
 @pytest.mark.parametrize("way", ["scanned", "compacted", "converted"])
 @pytest.mark.parametrize("kind", ["position", "equality"])
 def test_an_avro_delete_file_that_was_cut_between_two_blocks_is_invalid(kind, way):
-    """FORMATS C3: it reads as a whole, shorter file."""
+    """It reads as a whole, shorter file."""
     lake = Lake()
     delete = lake.deletes(kind, "AVRO")
     lake.cut_at_a_block(delete.file_path)
@@ -121,7 +121,7 @@ def test_an_avro_delete_file_that_was_cut_between_two_blocks_is_invalid(kind, wa
 @pytest.mark.parametrize("file_format", FORMATS)
 @pytest.mark.parametrize("kind", ["position", "equality"])
 def test_a_delete_file_that_was_replaced_is_invalid(kind, file_format, count, way):
-    """FORMATS C3: by one with fewer rows or more."""
+    """By one with fewer rows or more."""
     lake = Lake()
     delete = lake.deletes(kind, file_format)
     lake.replaced(delete.file_path, lake.deletes(kind, file_format, count, "memory:/t/other").file_path)
@@ -133,7 +133,7 @@ def test_a_delete_file_that_was_replaced_is_invalid(kind, file_format, count, wa
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_position_delete_file_is_counted_however_it_is_read(file_format):
-    """FORMATS C3: for one data file, for all of them, and where the one that is asked for is not named."""
+    """For one data file, for all of them, and where the one that is asked for is not named."""
     lake = Lake()
     delete = replace(lake.deletes("position", file_format, 10), record_count=11, referenced_data_file=None)
     with pytest.raises(InvalidTableError, match="has 10 rows where its manifest says 11"):
@@ -146,7 +146,7 @@ def test_a_position_delete_file_is_counted_however_it_is_read(file_format):
 @pytest.mark.parametrize("way", ["scanned", "compacted", "converted"])
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_an_equality_delete_file_without_a_column_that_it_deletes_by_is_invalid(file_format, way):
-    """FORMATS C7: read as nulls, it would delete every row whose kind is null."""
+    """Read as nulls, it would delete every row whose kind is null."""
     lake = Lake()
     id_only = schema_of(SCHEMA.fields[0])
     rows = table_of(id_only, [{"id": 3}])
@@ -156,7 +156,7 @@ def test_an_equality_delete_file_without_a_column_that_it_deletes_by_is_invalid(
 
 
 def test_a_row_group_whose_upper_bound_was_cut_is_read():
-    """FORMATS C8: some writers cut the bound and do not increment it, so that paths which begin with it lie above it."""
+    """Some writers cut the bound and do not increment it, so that paths which begin with it lie above it."""
     storage = MemoryStorage()
     table = pa.Table.from_arrays(
         [pa.array(["s3://b/a-long", "s3://b/c-long", "s3://b/e-long"]), pa.array([1, 2, 3])],
@@ -180,7 +180,7 @@ def test_a_row_group_whose_upper_bound_was_cut_is_read():
 
 
 def test_row_groups_are_chosen_by_the_field_id_of_the_path_column():
-    """FORMATS C8: whatever the column is called."""
+    """Whatever the column is called."""
     storage = MemoryStorage()
     path, position = arrow_schema(POSITIONS)
     names = pa.schema([position.with_name("file_path"), path.with_name("target")])

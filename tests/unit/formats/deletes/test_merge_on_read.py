@@ -700,7 +700,7 @@ def test_strings_stay_dictionaries_unless_deletes_compare_them():
 
 
 def test_equality_deletes_are_applied_to_so_much_data_at_a_time_whatever_the_row_group_has():
-    """FORMATS C4: the limit of rows alone lets through as much as a million long texts."""
+    """The limit of rows alone lets through as much as a million long texts."""
     rows = [{"id": n, "category": "x", "name": str(n) * 50} for n in range(1000)]
     files = Files(ANIMALS, table_of(ANIMALS, rows), row_group_rows=1000)
     piece = LivePiece(source=SourceFile(location=files.location), deletes=[files.equality([1], [{"id": 7}])])

@@ -248,7 +248,7 @@ def test_what_is_deleted_in_each_data_file_stays_deleted_and_nothing_else(some, 
 
 @pytest.mark.slow
 def test_a_task_of_a_range_of_paths_reads_the_row_groups_of_its_range(storage):
-    """FORMATS C15: N ranges read every delete file N times."""
+    """N ranges read every delete file N times."""
     paths = [f"memory://lake/{n:03d}-{'x' * 200}" for n in range(100)]
     numbers = np.random.default_rng(5).integers(0, 2**40, 100 * 500)
     columns = [pa.array([path for path in paths for _ in range(500)]), pa.array(numbers)]

@@ -151,7 +151,7 @@ def random_rows(row_count, text):
 @pytest.mark.parametrize("text", ["", "x" * 200])
 @pytest.mark.parametrize("table_rows", [50_000, 2_000_000])
 def test_a_row_group_is_as_large_in_the_file_as_the_property_says(storage, text, table_rows):
-    """FORMATS C5: whatever it takes in memory, however many rows it has, and the first one, too (C15)."""
+    """Whatever it takes in memory, however many rows it has, and the first one, too."""
     size_bytes = 6 * 2**20
     rows = random_rows(2_000_000, text)
     tables = [rows.slice(start, table_rows) for start in range(0, rows.num_rows, table_rows)]
@@ -164,7 +164,7 @@ def test_a_row_group_is_as_large_in_the_file_as_the_property_says(storage, text,
 
 
 def test_narrow_rows_are_not_cut_by_their_number(storage):
-    """FORMATS C5: a row group of a million rows of 8 bytes was too small to be copied later."""
+    """A row group of a million rows of 8 bytes was too small to be copied later."""
     rows = random_rows(3_000_000, "")
     (file,) = write_files(storage, WORDS, [rows.slice(start, 100_000) for start in range(0, 3_000_000, 100_000)])
     (size_bytes,) = row_group_sizes(storage, file)
@@ -172,7 +172,7 @@ def test_narrow_rows_are_not_cut_by_their_number(storage):
 
 
 def test_the_first_file_of_a_writer_is_cut_as_the_others(storage):
-    """FORMATS C15: by a guess that rows do not compress, it began with a row group of a fifth of its size."""
+    """By a guess that rows do not compress, it began with a row group of a fifth of its size."""
     rows = random_rows(1_000_000, "x" * 30)
     tables = [rows.slice(start, 20_000) for start in range(0, rows.num_rows, 20_000)]
     files = write_files(storage, WORDS, tables, options_for(target_file_size_bytes=2**21))

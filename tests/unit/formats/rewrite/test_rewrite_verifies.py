@@ -115,7 +115,7 @@ def test_nothing_is_hashed_where_nobody_asks(storage, tables):
 def test_new_files_are_not_left_behind_where_the_store_fails_while_they_are_proved(
     storage, tables, monkeypatch, way, name
 ):
-    """FORMATS C11: what is left is evidence of a difference; of a store that is away it is an orphan."""
+    """What is left is evidence of a difference; of a store that is away it is an orphan."""
     do, facts = WAYS[way]
     task, before = told(storage, tables, **facts), set(storage.files)
 

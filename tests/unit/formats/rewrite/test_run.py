@@ -416,7 +416,7 @@ def test_rows_keep_their_ids_and_sequence_numbers_in_version_3(storage, descendi
 
 @pytest.mark.parametrize("name", ["_row_id", "_last_updated_sequence_number"])
 def test_a_column_of_the_tables_own_named_as_lineage_is_refused_before_anything_is_written(storage, name):
-    """FORMATS C12: the new file had two columns of the name, and could not be read."""
+    """The new file had two columns of the name, and could not be read."""
     schema = schema_of(column(1, "id", LONG), column(2, name, LONG))
     pieces = old_files(storage, schema, [table_of(schema, [{"id": 1, name: 2}])])
     before = set(storage.files)

@@ -166,7 +166,7 @@ def test_rows_keep_their_lineage(storage, ids, numbers, facts, stitchable):
 
 
 def test_stored_lineage_does_not_come_back_where_the_entry_has_no_row_id(storage):
-    """FORMATS C13: such rows are read as rows without ids, and would have these again in a file with a first row id."""
+    """Such rows are read as rows without ids, and would have these again in a file with a first row id."""
     file = put_table(storage, "memory:/t/f", with_lineage([5, 6, 7], [1, 1, 2]))
     reason = "it stores row ids that its manifest does not know of"
     assert reason_for(storage, file, rules_for(PLAIN)) == reason

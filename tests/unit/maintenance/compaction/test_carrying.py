@@ -99,7 +99,7 @@ def deleted_in(catalog):
 
 
 def test_deletes_that_come_meanwhile_follow_the_rows(table, catalog):
-    """PEERS 2 and 3: rows stay deleted, and the compaction is not lost."""
+    """StarRocks #77709, nimtable/iceberg-compaction #163: rows stay deleted, and the compaction is not lost."""
     moved = Moved(table, "ab", records=(12, 6), dropped={"a": (3,), "b": (0,)})
     catalog.follow(after(lambda: delete_positions(catalog, {"a": (0, 4, 9), "b": (1, 9), "c": (5,)})))
     result = moved.commit()

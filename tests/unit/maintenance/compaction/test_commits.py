@@ -372,7 +372,7 @@ def test_partial_progress_commits_a_share_of_the_groups_at_a_time(table, catalog
 
 
 def test_commits_are_counted_not_subtracted(table, catalog):
-    """PEERS 25 (apache/iceberg #16971): fewer commits than allowed are no failure."""
+    """apache/iceberg #16971: fewer commits than allowed are no failure."""
     run = Run(table, "ab", **PARTIAL, partial_progress__max_commits=10, partial_progress__max_failed_commits=0)
     result = run.commit()
     assert (result.status, result.commits_count, result.failed_commits_count) == ("done", 1, 0)
@@ -401,7 +401,7 @@ def test_a_failed_group_leaves_its_files_and_the_others_land(table, catalog):
 
 
 def test_more_failed_commits_than_are_allowed_make_a_run_partial_where_others_landed(table, catalog):
-    """MAINTENANCE 1.8: no error speaks of a table that is as it was."""
+    """No error speaks of a table that is as it was."""
     run = Run(table, "ab", "cd", "ef", **PARTIAL, partial_progress__max_failed_commits=0)
     add_deletes(table, position_deletes("p", "a"), named=("a",))
     result = run.commit()
@@ -472,7 +472,7 @@ def test_a_bug_is_not_taken_for_a_failed_commit(table, catalog):
 
 @pytest.mark.parametrize("records", [5, 21])
 def test_whatever_fails_after_a_commit_landed_makes_the_run_partial(table, catalog, records):
-    """MAINTENANCE 1.8: a bug of ours, and an error that is none of ours."""
+    """A bug of ours, and an error that is none of ours."""
     run = Run(table, "ab", "cd", "ef", **PARTIAL)
     run.finished[1] = run.rewritten(run.groups[1], "new-9", records=records)
 
@@ -494,7 +494,7 @@ def test_whatever_fails_after_a_commit_landed_makes_the_run_partial(table, catal
 
 @pytest.mark.parametrize("batches", [False, True])
 def test_new_files_of_an_old_run_that_an_orphan_removal_took_are_not_committed(table, catalog, batches):
-    """MAINTENANCE 1.4: rows were lost where a run of days committed files that were there no more."""
+    """Rows were lost where a run of days committed files that were there no more."""
     run = Run(table, "ab", "cd", **PARTIAL if batches else {})
     [lost] = run.finished[0].added
     run.takes_ms = LOOK_AFTER_MS

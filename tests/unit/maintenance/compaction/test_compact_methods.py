@@ -94,7 +94,7 @@ def test_sorted_files_say_so_where_the_order_is_the_tables(lake: Lake) -> None:
         assert found == sorted(sorted(found, key=lambda row: row[1]), key=lambda row: row[0], reverse=True)
         assert {kind for kind, _ in found} > {""}
     assert result.overlap_depth_before > result.overlap_depth_after == 1.0
-    # PEERS 23: sizes ask for nothing now, and nothing is sorted again; after an append only what is new is.
+    # apache/iceberg #17489: sizes ask for nothing now, and nothing is sorted again; after an append only what is new is.
     assert compact(after, no_spark, strategy="sort").rewritten_data_files_count == 0
 
 

@@ -125,7 +125,7 @@ def test_a_file_has_few_stretches_however_many_deletes_reach_it(planned: Planned
 
 @pytest.mark.slow
 def test_a_packed_group_and_what_a_commit_is_told_grow_with_the_files_and_not_with_pairs() -> None:
-    """PEERS 13: equality deletes that reach each of many files."""
+    """apache/iceberg #13674: equality deletes that reach each of many files."""
     packed, told = [], []
     for count in (100, 400):
         files = of_driver(*changes(count))

@@ -1,4 +1,4 @@
-"""Which files come into which group: Iceberg's rules (TestBinPackRewriteFilePlanner), and that a run converges (PEERS 24)."""
+"""Which files come into which group: Iceberg's rules (TestBinPackRewriteFilePlanner); a run converges (apache/iceberg #6669)."""
 
 from collections import Counter
 from operator import attrgetter

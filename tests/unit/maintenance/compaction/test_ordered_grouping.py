@@ -1,4 +1,4 @@
-"""Which files are put in order, over tables of rows: sorts and curves that a second run leaves alone (PEERS 23, #17489)."""
+"""Which files are put in order, over tables of rows: sorts and curves that a second run leaves alone (apache/iceberg #17489)."""
 
 from collections.abc import Sequence
 from itertools import chain, count

@@ -42,7 +42,6 @@ def test_nothing_is_told_where_nobody_asks(storage):
 
 @pytest.mark.parametrize("name", ["TaskRows", "hash_of_files"])
 def test_a_stitched_file_is_not_left_behind_where_the_store_fails_while_it_is_proved(storage, monkeypatch, name):
-    """FORMATS C11."""
     files = [OldFile(file=old_file(storage, 0, 30))]
     task = task_of(files, deleting(storage, files)[1])
     before = set(storage.files)

@@ -34,7 +34,7 @@ def one_by_one(monkeypatch):
 
 
 def test_files_that_wait_for_the_end_of_a_grace_are_no_orphans(world):
-    """MAINTENANCE 1.2: they were deleted on the same night, and with them what `restore` needs."""
+    """They were deleted on the same night, and with them what `restore` needs."""
     before = world.files()
     world.expire(options={"grace": "24h"})
     result = world.remove_orphans()
@@ -44,7 +44,7 @@ def test_files_that_wait_for_the_end_of_a_grace_are_no_orphans(world):
 
 
 def test_files_that_a_restore_is_bringing_back_are_no_orphans(world):
-    """MAINTENANCE 1.2: moved back, and led to only after the commit."""
+    """Moved back, and led to only after the commit."""
     before = world.files()
     world.expire(trash=3)
     run = next(name for name in world.own() if name.endswith("/plan.json")).split("/")[1]
@@ -61,7 +61,7 @@ def test_files_that_a_restore_is_bringing_back_are_no_orphans(world):
 
 
 def test_a_plan_that_cannot_be_read_stops_orphan_removal(world):
-    """MAINTENANCE 1.2: nobody knows what it names."""
+    """Nobody knows what it names."""
     world.expire(options={"grace": "24h"})
     head = next(at for at in world.memory.files if at.endswith("/plan.json"))
     world.memory.files[head] = (b"{", 0)
@@ -72,7 +72,7 @@ def test_a_plan_that_cannot_be_read_stops_orphan_removal(world):
 
 
 def test_an_approved_removal_of_orphans_finishes_nothing_else(world):
-    """MAINTENANCE 1.9: what is approved is all that goes."""
+    """What is approved is all that goes."""
     world.expire(options={"grace": "1h"})
     stray = f"{world.table.metadata.location}/data/stray"
     world.memory.files[stray] = (b"stray", 0)
@@ -85,7 +85,7 @@ def test_an_approved_removal_of_orphans_finishes_nothing_else(world):
 
 
 def test_the_roots_of_a_plan_are_those_that_it_was_made_with(world):
-    """MAINTENANCE 1.10: a run without the option called these files in use, and nobody ever deleted them."""
+    """A run without the option called these files in use, and nobody ever deleted them."""
     elsewhere = "memory://lake/elsewhere/x"
     world.memory.create(elsewhere, b"rows x")
     add(world.table, replace(data_file("x"), file_path=elsewhere))
@@ -101,7 +101,7 @@ def test_the_roots_of_a_plan_are_those_that_it_was_made_with(world):
 
 
 def test_in_the_trash_too_the_roots_are_those_of_the_plan(world):
-    """MAINTENANCE 1.10: the head was removed first, and then the job refused."""
+    """The head was removed first, and then the job refused."""
     elsewhere = "memory://lake/elsewhere/x"
     world.memory.create(elsewhere, b"rows x")
     add(world.table, replace(data_file("x"), file_path=elsewhere))
@@ -127,7 +127,7 @@ class Mounts(OneByOne):
 
 
 def test_what_cannot_be_moved_to_the_trash_stays_for_as_long_and_goes_then():
-    """MAINTENANCE 1.11: such a plan was tried again each night, for ever, and each night was partial."""
+    """Such a plan was tried again each night, for ever, and each night was partial."""
     world = ExpiredWorld(Mounts)
     result = world.expire(trash=3)
     assert (result.status, result.unmoved_files_count, result.failed_files_count) == ("done", 3, 0)
@@ -153,7 +153,7 @@ def test_what_cannot_be_moved_to_the_trash_comes_back_with_the_rest():
 
 
 def test_without_trash_plans_that_wait_for_it_are_deleted_at_once(world):
-    """MAINTENANCE 1.11: `--trash 0` is for them as well."""
+    """`--trash 0` is for them as well."""
     world.expire(trash=3, options={"grace": "1h"})
     world.pass_days(0.5)
     result = world.finish(trash=0)
@@ -162,7 +162,7 @@ def test_without_trash_plans_that_wait_for_it_are_deleted_at_once(world):
 
 
 def test_a_plan_of_orphans_has_no_head_before_the_last_look(world):
-    """MAINTENANCE 1.12: one that was killed then was carried out by a run that looks less closely."""
+    """One that was killed then was carried out by a run that looks less closely."""
     world.memory.files[f"{world.table.metadata.location}/data/stray"] = (b"stray", 0)
     real, seen = world.catalog.load, []
 
@@ -180,7 +180,7 @@ def test_a_plan_of_orphans_has_no_head_before_the_last_look(world):
 
 @pytest.mark.parametrize("retained", ["memory://service/wh/db/events/data/a", "memory:///wh/db/events/data/a"])
 def test_a_file_that_is_retained_under_another_name_of_its_store_stays(world, retained):
-    """MAINTENANCE 1.13, CORE C7: a NameNode and its service are one store, and ambiguity keeps."""
+    """A NameNode and its service are one store, and ambiguity keeps."""
     add(world.table, replace(data_file("a"), file_path=retained))
     world.runtime.pass_ms(1000)
     world.expire()
@@ -188,7 +188,7 @@ def test_a_file_that_is_retained_under_another_name_of_its_store_stays(world, re
 
 
 def test_two_expirations_do_not_take_each_other_s_plan(world):
-    """MAINTENANCE 1.14: the second moved the files of a plan that the first then forgot, and nothing could come back."""
+    """The second moved the files of a plan that the first then forgot, and nothing could come back."""
     before = world.files()
     real, runs = world.catalog.load, []
 
@@ -209,7 +209,7 @@ def test_two_expirations_do_not_take_each_other_s_plan(world):
 
 
 def test_what_is_adopted_while_a_plan_is_carried_out_stays(world, one_by_one):
-    """MAINTENANCE 1.3: a proof was made once, and nobody looked again."""
+    """A proof was made once, and nobody looked again."""
     world.once(lambda: add(world.table, "b"), "delete_many", "/data/a")
     result = world.expire()
     assert (result.status, result.kept_again_files_count) == ("done", 1)
@@ -217,7 +217,7 @@ def test_what_is_adopted_while_a_plan_is_carried_out_stays(world, one_by_one):
 
 
 def test_what_is_adopted_while_an_earlier_plan_is_finished_stays(world, one_by_one):
-    """MAINTENANCE 1.3: several plans were proved on metadata that was read before the first."""
+    """Several plans were proved on metadata that was read before the first."""
     world.expire(options={"grace": "1h"})
     world.pass_days(1)
     world.once(lambda: add(world.table, "b"), "delete_many", "/data/a")
@@ -233,7 +233,7 @@ def test_a_table_that_is_dropped_while_its_files_are_deleted_keeps_the_others(wo
 
 
 def test_a_run_that_is_at_work_is_to_end_before_its_files_come_back(world, one_by_one):
-    """MAINTENANCE 1.3: a restore claims too. In history 79881 it took the plan over, and a call under way moved one more file."""
+    """A restore claims too. In history 79881 it took the plan over, and a call under way moved one more file."""
     before = world.files()
 
     def restore() -> None:
@@ -247,7 +247,7 @@ def test_a_run_that_is_at_work_is_to_end_before_its_files_come_back(world, one_b
 
 
 def test_a_restore_takes_the_trash_from_a_run_that_stood_still_for_too_long(world, one_by_one):
-    """MAINTENANCE 1.3: the run stops before its next call, and another restore brings back what it was moving."""
+    """The run stops before its next call, and another restore brings back what it was moving."""
     before = world.files()
     restored = []
 
@@ -300,7 +300,7 @@ def test_a_plan_whose_files_may_still_be_deleted_for_good_does_not_come_back(wor
 
 
 def test_what_an_earlier_run_left_and_cannot_be_finished_does_not_hide_what_was_expired(world):
-    """MAINTENANCE 1.8: an error after the commit said nothing of it."""
+    """An error after the commit said nothing of it."""
     world.expire(options={"grace": "1h"})
     world.pass_days(1)
     part = next(at for at in world.memory.files if at.endswith(".jsonl"))
@@ -325,7 +325,7 @@ class Refusing(OneByOne):
 
 
 def test_files_of_an_earlier_run_that_cannot_be_deleted_make_a_removal_of_orphans_partial():
-    """MAINTENANCE 1.8: the count was dropped, and the status was done."""
+    """The count was dropped, and the status was done."""
     world = ExpiredWorld(Refusing)
     world.expire(options={"grace": "1h"})
     world.pass_days(1)

@@ -1,4 +1,4 @@
-"""Nothing is deleted from a table whose place another table of the catalog has, holds or lies in (PEERS 7, H16)."""
+"""Nothing is deleted from a table whose place another table of the catalog has, holds or lies in (apache/iceberg #16493)."""
 
 import gzip
 import json
@@ -102,7 +102,7 @@ def test_a_table_alone_has_no_neighbours(lake):
 
 @pytest.mark.parametrize("kind", ["sql", "filesystem"])
 def test_tables_beside_each_other_are_no_overlap(tmp_path, kind):
-    """PEERS 7, H16: a common prefix is not a common place; all namespaces are looked at."""
+    """apache/iceberg #16493: a common prefix is not a common place; all namespaces are looked at."""
     catalog = open_catalog("local", {"type": kind, "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"{tmp_path}/wh"})
     tables = []
     for identifier in (("db", "t1"), ("db", "t10"), ("db2", "t1"), ("db", "deep", "t1")):
@@ -138,7 +138,7 @@ def test_tables_beside_each_other_are_no_overlap(tmp_path, kind):
     ],
 )
 def test_a_location_that_meets_anothers_is_refused(lake, ours, theirs, relation):
-    """H16: nested both ways, same location, two namespaces."""
+    """Nested both ways, same location, two namespaces."""
     table = lake.put("db.ours", ours)
     lake.put("other.theirs", theirs, write__metadata__path=f"{WAREHOUSE}/meta")
     assert refused(table).message == (
@@ -179,7 +179,7 @@ def test_a_directory_that_meets_the_location_of_another_table_is_refused_from_bo
 @pytest.mark.parametrize("key", ["write__data__path", "write__metadata__path"])
 @pytest.mark.parametrize("theirs", ["memory://lake/files", "memory://lake/files/", "memory://lake/files/x"])
 def test_directories_that_two_tables_share_are_refused_for_nobody_but_who_lists_them(lake, key, theirs):
-    """Iceberg's layout for object stores puts files of several tables below one `write.data.path` (MAINTENANCE 1.6)."""
+    """Iceberg's layout for object stores puts files of several tables below one `write.data.path`."""
     tables = [lake.put("db.a", write__data__path="memory://lake/files"), lake.put("db.b", **{key: theirs})]
     lake.put("db.c")
     for table in tables:
@@ -195,7 +195,7 @@ def test_a_whole_bucket_as_data_path_stands_in_nobodys_way(lake):
 
 
 def test_metadata_that_lies_in_the_location_of_another_table_is_refused(lake):
-    """H16: a metadata file where no location says that it is; the pointer alone tells."""
+    """A metadata file where no location says that it is; the pointer alone tells."""
     ours = lake.put("db.ours")
     theirs = lake.put("db.theirs", f"{WAREHOUSE}/db/ours/x")
     moved = {**metadata_to_json(theirs.metadata), "location": f"{WAREHOUSE}/apart"}
@@ -429,7 +429,7 @@ def test_a_version_file_that_was_made_anew_under_its_old_name_is_read_again(tmp_
 
 
 def test_only_the_directory_that_is_listed_counts_for_who_looks_for_garbage(lake):
-    """MAINTENANCE 1.6: a table in `inner` does not stop the listing of `data`; what is its own is told to be kept."""
+    """A table in `inner` does not stop the listing of `data`; what is its own is told to be kept."""
     ours, told = lake.put("db.ours"), Told()
     lake.put("db.inner", f"{WAREHOUSE}/db/ours/inner")
     around = neighbours(ours, looked_at=f"{WAREHOUSE}/db/ours/data", listener=told)
@@ -442,7 +442,7 @@ def test_only_the_directory_that_is_listed_counts_for_who_looks_for_garbage(lake
 
 @pytest.mark.parametrize("theirs", [f"{WAREHOUSE}/db/ours/in", "memory:/wh/db/ours/in", "memory:/wh/db/ours/./in/"])
 def test_a_job_that_goes_by_its_own_metadata_is_told_of_nested_places_and_leaves_them_alone(lake, theirs):
-    """MAINTENANCE 1.6: expiry warns, and what lies in the inner table's place is no file of the outer one's."""
+    """Expiry warns, and what lies in the inner table's place is no file of the outer one's."""
     outer = lake.put("db.ours")
     inner = lake.put("db.inner", theirs, write__metadata__path=f"{WAREHOUSE}/meta")
     told = Told()
@@ -468,7 +468,7 @@ def test_two_tables_at_one_location_are_refused_for_every_job(lake):
 
 @pytest.mark.parametrize("is_found", [True, False])
 def test_a_table_that_cannot_be_loaded_is_judged_by_where_the_catalog_says_that_it_lies(lake, is_found):
-    """MAINTENANCE 1.6: another team's table, whose metadata is forbidden or gone."""
+    """Another team's table, whose metadata is forbidden or gone."""
     ours, broken = lake.put("db.ours"), lake.put("db.broken")
     lake.reads.inner.delete_many([broken.metadata_location])
     if not is_found:
@@ -493,7 +493,6 @@ def test_a_table_that_cannot_be_loaded_is_judged_by_where_the_catalog_says_that_
 
 
 def test_a_table_that_cannot_be_loaded_may_be_accepted_by_its_name(lake):
-    """MAINTENANCE 1.6."""
     ours, told = lake.put("db.ours"), Told()
     for name in ("a", "b"):
         lake.put(f"db.{name}")

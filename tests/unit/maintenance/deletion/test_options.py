@@ -1,4 +1,4 @@
-"""OPERATIONS D4: a job that deletes takes the options that it goes by, and refuses the others."""
+"""A job that deletes takes the options that it goes by, and refuses the others."""
 
 import inspect
 from datetime import timedelta

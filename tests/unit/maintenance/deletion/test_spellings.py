@@ -76,7 +76,6 @@ def world():
 @pytest.mark.parametrize("trash", [0, 3])
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_a_file_that_is_retained_by_another_name_does_not_expire(world, spelling, trash):
-    """MAINTENANCE 1.13, C7."""
     world.adopt_as(spelling)
     result = world.expire(trash=trash)
     assert world.data() == ["ab", "b", "c"]

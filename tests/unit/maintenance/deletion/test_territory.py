@@ -1,4 +1,4 @@
-"""Only what lies in a table's own places, or where the operator allows, may be deleted; components count (PEERS 7)."""
+"""Only what lies in a table's own places, or where the operator allows, may be deleted (apache/iceberg #16493)."""
 
 import pickle
 
@@ -22,7 +22,7 @@ def of(location=TABLE, *allowed, data_path=None, metadata_path=None):
 
 
 def test_a_table_holds_what_lies_below_its_location_by_whole_names():
-    """PEERS 7: a prefix that `tbl` and `tbl2` have in common makes nothing of `tbl2` garbage of `tbl`."""
+    """apache/iceberg #16493: a prefix that `tbl` and `tbl2` have in common makes nothing of `tbl2` garbage of `tbl`."""
     mine = of()
     assert mine.roots == (TABLE,)
     assert mine.holds(f"{TABLE}/data/a.parquet")

@@ -94,7 +94,7 @@ def test_what_only_expired_snapshots_lead_to_goes_at_once_without_trash():
 
 
 def test_a_table_inside_is_a_warning_and_keeps_what_lies_in_its_place():
-    """MAINTENANCE 1.6: expiry deletes only what its own metadata named; of that what a table inside may own stays."""
+    """Expiry deletes only what its own metadata named; of that what a table inside may own stays."""
     table = memory_table()
     catalog = table.catalog
     for name in ("a", "inner/data/b"):

@@ -1,6 +1,6 @@
 """How much memory a rewrite on the driver takes: not what the entries take.
 
-trino #24794, #21180 and #26323 (PEERS 15): rewriting manifests took a coordinator of 64 to 125 GB down.
+trino #24794, #21180 and #26323: rewriting manifests took a coordinator of 64 to 125 GB down.
 """
 
 import json

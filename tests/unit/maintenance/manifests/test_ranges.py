@@ -456,7 +456,7 @@ def _files(firsts: st.SearchStrategy[int], fields_count: int) -> st.SearchStrate
 @given(tables(1))
 @cases(100)
 def test_what_was_rewritten_is_not_worth_it_again(table: dict[str, Stored]):
-    """PEERS 24, apache/iceberg #6669 and #9833: a rewrite that never converges."""
+    """apache/iceberg #6669 and #9833: a rewrite that never converges."""
     after = rewritten(table, [INT], chosen_of(table, [INT]), "again")
     assert chosen_of(after, [INT]) == []
 

@@ -326,7 +326,7 @@ def test_what_was_written_is_kept_where_the_outcome_is_unknown() -> None:
 
 @pytest.mark.parametrize("figure", ["group_gain", "filter_gains", "measured_ms"])
 def test_a_figure_that_cannot_be_found_out_fails_no_run(figure: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAINTENANCE 1.8: it is told by a warning."""
+    """It is told by a warning."""
     monkeypatch.setattr(rewriting, figure, thrown(UnavailableError("the store is away")))
     table = kinds(3)
     listener = Recorder()

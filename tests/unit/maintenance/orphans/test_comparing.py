@@ -47,7 +47,6 @@ def unnamed(listed, named, **equal):
     ],
 )
 def test_every_spelling_of_a_live_file_keeps_it(listed, named):
-    """H15, H-O2, H-O9."""
     found = compared([listed], [named])
     assert found.unnamed.num_rows == 0
     assert (found.named_count, found.mismatched_count) == (1, 0)
@@ -112,7 +111,6 @@ _NAMES = st.lists(st.text("aA%2f.é ", min_size=1, max_size=4), min_size=1, max_
 
 @given(st.lists(_NAMES, max_size=6), st.lists(_NAMES, max_size=6), st.randoms(use_true_random=False))
 def test_whatever_is_named_is_kept_and_of_the_rest_nothing_is_lost(listed, named, random):
-    """SC-15."""
 
     def spelled(parts):
         scheme = random.choice(["s3", "s3a", "s3n"])

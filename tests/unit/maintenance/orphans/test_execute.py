@@ -41,7 +41,7 @@ def no_plan_is_left(world):
 
 
 def test_a_table_that_was_loaded_long_ago_is_loaded_again_after_the_listing(world):
-    """SC-13, H13, H-O5: apache/iceberg #15487, #16324. Fifty foreign commits, and a clock that passes the age."""
+    """apache/iceberg #15487, #16324. Fifty foreign commits, and a clock that passes the age."""
     table = world.table
     for number in range(50):
         world.commit(f"new-{number}.parquet")
@@ -53,7 +53,6 @@ def test_a_table_that_was_loaded_long_ago_is_loaded_again_after_the_listing(worl
 
 
 def test_fifty_commits_between_listing_and_loading_lose_nothing(world):
-    """SC-13."""
     strays = [world.put(f"data/old-{number}.parquet") for number in range(50)]
 
     def commit_all():
@@ -78,7 +77,7 @@ def test_fifty_commits_between_listing_and_loading_lose_nothing(world):
 
 @pytest.mark.parametrize("nth", [1, 2])
 def test_files_that_others_adopt_after_the_plan_are_kept(world, nth):
-    """H14, G2: between the plan and the deletion; the metadata is loaded again until it stands still."""
+    """Between the plan and the deletion; the metadata is loaded again until it stands still."""
     adopted, other = world.put("data/adopted.parquet"), world.put("data/other.parquet")
     done = []
     load, table = world.catalog.load, world.table
@@ -161,7 +160,7 @@ def test_garbage_collection_that_is_turned_off_after_the_plan_stops_the_deletion
 
 
 def test_a_crash_between_plan_and_deletion_loses_nothing_and_is_finished_by_the_next_run(world):
-    """PEERS 28: apache/iceberg #7937."""
+    """apache/iceberg #7937."""
     stray = world.put("data/x.parquet")
     crashed = []
 
@@ -183,7 +182,7 @@ def test_a_crash_between_plan_and_deletion_loses_nothing_and_is_finished_by_the_
 
 @pytest.mark.slow
 def test_a_fault_at_any_call_of_the_store_never_takes_a_live_file(world):
-    """SC-3: every call of a run fails once; what is live stays, and a run after it does the work."""
+    """Every call of a run fails once; what is live stays, and a run after it does the work."""
     names = world.names()
     files = dict(world.memory.files)
     number = 0

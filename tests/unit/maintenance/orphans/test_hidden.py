@@ -50,12 +50,12 @@ def test_other_names_are_not_hidden(name):
 
 @pytest.mark.parametrize("name", ["data/_c2=x/f", "data/_c2=_x/f", "data/_c2=.x/f", "data/a=1/_c2=x/.d=3/f"])
 def test_directories_of_partitions_are_not_hidden_whatever_their_values(name):
-    """Java's testHiddenPartitionPaths, H18."""
+    """Java's testHiddenPartitionPaths."""
     assert not is_hidden(name, spec("_c2"), spec(".d", spec_id=1))
 
 
 def test_partitions_of_older_specs_are_not_hidden_either():
-    """Java's testHiddenPartitionPathsWithPartitionEvolution, H-O8."""
+    """Java's testHiddenPartitionPathsWithPartitionEvolution."""
     old, new = spec("_c2"), spec("_c3", spec_id=1)
     assert not is_hidden("data/_c2=x/f", new, old)
     assert not is_hidden("data/_c3=x/f", new, old)

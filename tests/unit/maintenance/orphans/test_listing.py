@@ -57,7 +57,7 @@ def test_a_directory_that_is_not_there_has_no_files():
 
 
 def test_up_to_a_number_files_are_listed_here_and_above_it_in_tasks():
-    """PEERS 14, 17: the driver holds no list of all files."""
+    """apache/iceberg #14679, apache/iceberg #16932: the driver holds no list of all files."""
     storage = store(*(f"f{n}" for n in range(10)))
     assert listed(storage, spark=limited(ask_for_spark, listed_files_count=10)).files_count == 10
     with pytest.raises(SparkAsked):
@@ -88,7 +88,7 @@ def test_a_part_that_cannot_be_listed_is_an_error():
 
 
 def test_links_are_neither_listed_nor_followed(tmp_path):
-    """PEERS 1, Z: a link to a file, to a directory, to the directory itself, and to nothing."""
+    """ClickHouse #120165: a link to a file, to a directory, to the directory itself, and to nothing."""
     outside = tmp_path / "outside"
     (outside / "deep").mkdir(parents=True)
     (outside / "deep" / "precious").write_text("x")

@@ -68,7 +68,7 @@ def test_rows_are_as_before_and_strays_are_in_the_trash(lake):
 
 
 def test_links_are_not_followed_and_directories_stay(lake, tmp_path):
-    """PEERS 1, H18."""
+    """ClickHouse #120165."""
     precious = tmp_path / "precious"
     precious.mkdir()
     aged_file = precious / "f"
@@ -82,7 +82,7 @@ def test_links_are_not_followed_and_directories_stay(lake, tmp_path):
 
 
 def test_a_table_that_was_dropped_and_made_again_in_its_place_stops_it(lake):
-    """H16, SC-16: apache/iceberg #7052, #2850."""
+    """apache/iceberg #7052, #2850."""
     old = [path for path in lake.files_on_disk() if path.name.endswith(".metadata.json")]
     copies = [(path.read_bytes(), path) for path in old]
     lake.catalog.drop(EVENTS)

@@ -117,7 +117,7 @@ def test_metadata_that_is_further_on_than_ours_is_another_line_of_history(store)
 
 @pytest.mark.parametrize("zip_it", [False, True])
 def test_metadata_that_was_cut_off_leads_nowhere_once_it_is_old(store, zip_it):
-    """MAINTENANCE 1.15: wherever it was cut off, by a writer that was killed; three days are the least."""
+    """Wherever it was cut off, by a writer that was killed; three days are the least."""
     whole = document(
         **{"metadata-log": [{"metadata-file": "x", "timestamp-ms": -1.5e3}], "ok": [True, None, "\\u00e4"]}
     )
@@ -141,7 +141,6 @@ def test_metadata_that_is_not_understood_is_a_stranger_s_at_any_age(store, data)
 
 
 def test_metadata_of_a_table_that_is_said_to_be_dead_leads_nowhere_once_it_is_old(store):
-    """MAINTENANCE 1.15."""
     other = "0c2b5d1e-0000-4000-8000-00000000000a"
     data = document(uuid=other.upper(), **{"last-sequence-number": 900})
     assert store.sorts("a.metadata.json", data) is Sort.FOREIGN

@@ -30,7 +30,7 @@ def test_an_age_of_a_day_or_more_is_taken_as_it_is(hours):
 
 @pytest.mark.parametrize("hours", [0, 1, 23, 23.8, -1, -1000])
 def test_an_age_below_a_day_is_refused_in_the_library_too(hours):
-    """H-O4, PEERS 6 and 8: apache/iceberg #4194, #8994, delta-rs #3645."""
+    """apache/iceberg #4194, #8994, delta-rs #3645."""
     with pytest.raises(UsageError, match="give an age of 24h or more") as raised:
         eligible_before_ms(round(NOW_MS - hours * HOUR_MS), NOW_MS)
     assert raised.value.exit_status == 2
@@ -60,7 +60,7 @@ def test_modes_are_named_in_any_case(text):
 
 @pytest.mark.parametrize("text", ["DELETE", "delete"])
 def test_files_that_metadata_spells_otherwise_are_never_deleted(text):
-    """H-O2, Java's testRemoveOrphanFileActionWithDeleteMode: refused here."""
+    """Java's testRemoveOrphanFileActionWithDeleteMode: refused here."""
     with pytest.raises(UnsupportedError, match="equal_schemes"):
         mismatch_mode(text)
 

@@ -32,7 +32,7 @@ def newly_reached(table, before):
 
 
 def test_everything_that_metadata_names_is_reached_once():
-    """PEERS 11: each kind of file that the spec knows; statistics are in the tests of the job."""
+    """amoro #1959: each kind of file that the spec knows; statistics are in the tests of the job."""
     first = add(memory_table(), "a", "b")
     table = add(first, "c")
     found = reached(table)
@@ -109,7 +109,7 @@ def test_the_statistics_of_older_metadata_are_reached():
     "error", [UnavailableError("down"), UsageError("the store denies access"), UnsupportedError("no client")]
 )
 def test_older_metadata_that_cannot_be_read_stops_it(error):
-    """MAINTENANCE 1.16 a: what it names may be what a rollback of the catalog needs."""
+    """What it names may be what a rollback of the catalog needs."""
     table, _ = logged(error)
     with pytest.raises(type(error), match=error.message):
         reached(table)
@@ -117,7 +117,6 @@ def test_older_metadata_that_cannot_be_read_stops_it(error):
 
 @pytest.mark.parametrize("data", [b"nonsense", b'{"statistics": 7}', b"\x1f\x8b\xff\xff"])
 def test_older_metadata_that_makes_no_sense_stops_it_unless_nobody_can_read_it(data):
-    """MAINTENANCE 1.16 a."""
     table, older = logged()
     table.storage.inner.files[older] = (data, 0)
     with pytest.raises(

@@ -58,7 +58,7 @@ def test_strays_are_deleted_and_nothing_else(new_world, format_version):
 
 
 def test_new_files_of_a_run_that_is_alive_stay_whatever_their_age(world):
-    """MAINTENANCE 1.4: a run of days has old files that no snapshot names yet."""
+    """A run of days has old files that no snapshot names yet."""
     new = {world.put(f"data/00000-1-{RUN}-0-00001.parquet"), world.put(f"metadata/optimized-m-{RUN}-1.avro")}
     stray = world.put("data/00000-1-another-0-00001.parquet")
     heartbeat = Heartbeat(world.table, RUN, "compact", world.runtime, SILENT)
@@ -72,7 +72,7 @@ def test_new_files_of_a_run_that_is_alive_stay_whatever_their_age(world):
 
 
 def test_strays_go_to_the_trash_for_as_many_days_as_are_asked_for(world):
-    """PEERS 6: trash, not delete."""
+    """apache/iceberg #4194: trash, not delete."""
     stray = world.put("data/x.parquet", b"precious")
     result = world.run(trash=2)
     assert result.is_in_trash
@@ -103,7 +103,7 @@ def test_three_days_are_the_default(world):
 
 @pytest.mark.parametrize("share", [0.5, 0.99, 1.0])
 def test_a_writer_that_takes_no_longer_than_the_age_loses_nothing(world, share):
-    """SC-12, H-O4, PEERS 8: delta-rs #3645."""
+    """delta-rs #3645."""
     written = world.put("data/slow.parquet", days=0)
     world.pass_days(3 * share)
     world.run()
@@ -111,7 +111,7 @@ def test_a_writer_that_takes_no_longer_than_the_age_loses_nothing(world, share):
 
 
 def test_an_age_below_a_day_is_refused(world):
-    """PEERS 6: apache/iceberg #8994, `older_than` is now."""
+    """apache/iceberg #4194, #8994: `older_than` is now."""
     world.put("data/x.parquet", days=0.5)
     before = dict(world.memory.files)
     with pytest.raises(UsageError, match="give an age of 24h or more"):
@@ -120,7 +120,7 @@ def test_an_age_below_a_day_is_refused(world):
 
 
 def test_ages_are_told_by_the_earlier_of_the_clocks(world):
-    """SC-21: the store is five minutes behind, so that a day by our clock is none by its."""
+    """The store is five minutes behind, so that a day by our clock is none by its."""
     world.put("data/x.parquet", days=1.001)
     create = world.memory.create
 
@@ -134,7 +134,7 @@ def test_ages_are_told_by_the_earlier_of_the_clocks(world):
 
 
 def test_a_table_whose_files_may_belong_to_others_is_refused(new_world):
-    """testGarbageCollectionDisabled, H-O7."""
+    """testGarbageCollectionDisabled."""
     world = new_world(gc__enabled="false")
     stray = world.put("data/x.parquet")
     with pytest.raises(SafetyError, match=r"gc\.enabled=false"):
@@ -183,7 +183,7 @@ def test_a_location_below_the_table_is_all_that_is_listed(world):
     ["memory://lake/wh/db", "memory://lake/wh/db/events2", "memory://lake/wh/db/events/../other", "memory://lake/"],
 )
 def test_a_location_outside_of_the_table_is_refused(world, location):
-    """H-O1, H-O3, PEERS 7."""
+    """apache/iceberg #16493."""
     stray = world.put("x", root="memory://lake/wh/db/events2")
     with pytest.raises(SafetyError, match="does not lie in a place of table"):
         world.run(location=location)
@@ -220,7 +220,7 @@ def test_the_data_path_is_listed_only_where_it_is_named(new_world):
 
 @pytest.mark.parametrize("identifier", [("db", "events", "inner"), ("db",), ("other",)])
 def test_another_table_of_the_catalog_in_the_same_place_stops_it(world, identifier):
-    """H-O3, SC-16, PEERS 7: nested both ways, and equal."""
+    """apache/iceberg #16493: nested both ways, and equal."""
     places = {3: f"{ROOT}/inner", 1: "memory://lake/wh"}
     metadata = msgspec.structs.replace(
         world.table.metadata,
@@ -236,7 +236,7 @@ def test_another_table_of_the_catalog_in_the_same_place_stops_it(world, identifi
 
 
 def test_a_sibling_whose_name_only_begins_alike_is_no_neighbour(world):
-    """SC-16, H-O1, PEERS 7: `events` and `events2`."""
+    """apache/iceberg #16493: `events` and `events2`."""
     metadata = msgspec.structs.replace(
         world.table.metadata,
         location=f"{ROOT}2",
@@ -255,7 +255,7 @@ def test_a_sibling_whose_name_only_begins_alike_is_no_neighbour(world):
 
 @pytest.mark.parametrize("theirs", ["memory://lake/wh/old", "memory://lake/wh/old/t", "memory://lake/wh"])
 def test_a_table_that_lies_at_an_allowed_place_stops_it(world, theirs):
-    """H-O3: what an operator allows to be deleted from is not for that reason nobody's."""
+    """What an operator allows to be deleted from is not for that reason nobody's."""
     other = "memory://lake/wh/old"
     metadata = msgspec.structs.replace(
         world.table.metadata, location=theirs, table_uuid=str(world.runtime.new_uuid()), properties={}
@@ -280,7 +280,7 @@ def test_a_neighbour_that_cannot_be_read_stops_it(world):
 
 
 def test_a_neighbour_that_cannot_be_read_is_accepted_by_its_name_and_is_a_part_of_the_plan(world):
-    """MAINTENANCE 1.6: one broken or forbidden table does not stop a whole catalog."""
+    """One broken or forbidden table does not stop a whole catalog."""
     metadata = msgspec.structs.replace(
         world.table.metadata, location=f"{ROOT}2", table_uuid=str(world.runtime.new_uuid())
     )
@@ -308,7 +308,6 @@ def test_what_is_accepted_must_be_names_of_tables(world, names):
 
 
 def test_a_neighbour_that_cannot_be_read_is_judged_by_what_the_catalog_says(world):
-    """MAINTENANCE 1.6."""
     metadata = msgspec.structs.replace(
         world.table.metadata, location=f"{ROOT}2", table_uuid=str(world.runtime.new_uuid())
     )
@@ -323,7 +322,7 @@ def test_a_neighbour_that_cannot_be_read_is_judged_by_what_the_catalog_says(worl
 
 
 def test_a_neighbour_with_a_data_path_together_stops_only_who_lists_that(new_world):
-    """H-O3, H16, MAINTENANCE 1.6: the layout that AWS recommends; the shared path is not listed by default."""
+    """The layout that AWS recommends; the shared path is not listed by default."""
     shared = {"write.data.path": "memory://lake/shared/data"}
     world = new_world(**shared)
     metadata = msgspec.structs.replace(
@@ -347,7 +346,7 @@ def test_a_catalog_that_cannot_list_is_told(world):
 
 
 def test_metadata_of_another_table_in_the_place_stops_it(world):
-    """H16, SC-16: apache/iceberg #7052, #6890; amoro #4292."""
+    """apache/iceberg #7052, #6890; amoro #4292."""
     stranger = put_metadata(
         world, "metadata/00000-x.metadata.json", **{"table-uuid": "0c2b5d1e-0000-4000-8000-000000000000"}
     )
@@ -361,7 +360,7 @@ def test_metadata_of_another_table_in_the_place_stops_it(world):
 @pytest.mark.parametrize("days", [0.0, 10.0])
 @pytest.mark.parametrize("data", [b"[]", b"{}", b'{"table-uuid": null}', b'{"table-uuid": 7}', b"\x04\x22\x4d\x18"])
 def test_metadata_that_does_not_tell_whose_it_is_stops_it(world, data, days):
-    """H16: young or old."""
+    """Young or old."""
     world.put("inner/metadata/v3.metadata.json", data, days=days)
     with pytest.raises(SafetyError, match=r"inner/metadata/v3\.metadata\.json"):
         world.run()
@@ -369,7 +368,7 @@ def test_metadata_that_does_not_tell_whose_it_is_stops_it(world, data, days):
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\x1f\x8b\x08", b"\0\0\0"])
 def test_metadata_that_was_cut_off_stops_it_until_it_is_old(world, data):
-    """MAINTENANCE 1.15: what a killed writer leaves is no table, and must not stop orphan removal for ever."""
+    """What a killed writer leaves is no table, and must not stop orphan removal for ever."""
     cut = world.put("metadata/00009-cut.metadata.json", data, days=2.9)
     stray = world.put("x")
     with pytest.raises(
@@ -388,7 +387,7 @@ DEAD = "0c2b5d1e-0000-4000-8000-000000000000"
 
 
 def test_metadata_of_a_dead_table_in_the_place_is_ignored_where_it_is_named(world):
-    """MAINTENANCE 1.15: a table that was dropped and made anew at the same path (Hive, Glue)."""
+    """A table that was dropped and made anew at the same path (Hive, Glue)."""
     dead = put_metadata(world, "metadata/00000-x.metadata.json", **{"table-uuid": DEAD})
     young = put_metadata(world, "metadata/00001-x.metadata.json", days=1.0, **{"table-uuid": DEAD})
     stray = world.put("x")
@@ -419,7 +418,7 @@ def test_metadata_in_gzip_is_looked_into(world, name):
 
 
 def test_metadata_of_our_own_that_is_in_no_log_goes(world):
-    """testRemoveUnreachableMetadataVersionFiles, and what commits that lost leave behind (PEERS 28)."""
+    """testRemoveUnreachableMetadataVersionFiles, and what commits that lost leave behind (apache/iceberg #7937)."""
     lost = put_metadata(world, "metadata/00002-lost.metadata.json")
     young = put_metadata(world, "metadata/00003-lost.metadata.json", days=1.0)
     result = world.run()
@@ -436,7 +435,7 @@ def test_metadata_that_a_catalog_may_find_by_name_stays(world):
 
 
 def test_another_line_of_history_stops_it(world):
-    """H24, SC-24: the table is in two catalogs. MAINTENANCE 1.15: a commit under way is nothing to be refused for good."""
+    """The table is in two catalogs; a commit under way is nothing to be refused for good."""
     log = [{"timestamp-ms": 1, "metadata-file": world.table.metadata_location}]
     fork = put_metadata(world, "metadata/00009-fork.metadata.json", days=1.0, **{"metadata-log": log})
     stray = world.put("x")
@@ -456,7 +455,7 @@ def dead_commit(world):
 
 
 def test_a_commit_that_died_is_garbage_where_the_operator_says_so(world):
-    """MAINTENANCE 1.15: the ways out that the refusal names."""
+    """The ways out that the refusal names."""
     fork, stray = dead_commit(world), world.put("x")
     uuid = world.table.metadata.table_uuid
     with pytest.raises(SafetyError, match=f"commit to the table or give --option ignore-metadata-of={uuid}"):
@@ -490,7 +489,7 @@ def test_a_commit_that_lands_while_we_look_is_no_other_line_of_history(world):
 
 
 def test_statistics_of_all_kinds_are_kept_those_of_the_metadata_log_too(world):
-    """testRemoveOrphanFilesWithStatisticFiles, H17, SC-17, PEERS 11: amoro #1959."""
+    """testRemoveOrphanFilesWithStatisticFiles, amoro #1959."""
     head = world.table.metadata.current_snapshot_id
     log = world.table.metadata.metadata_log
     kept = [world.put(f"metadata/{name}") for name in ("s.puffin", "p.parquet", "old-s.puffin", "old-p.parquet")]
@@ -531,7 +530,7 @@ def test_a_version_hint_stays(world):
 
 @pytest.mark.slow
 def test_what_cannot_be_read_whole_stops_it(world):
-    """G4, SC-3: every manifest and manifest list, gone, cut or broken."""
+    """Every manifest and manifest list, gone, cut or broken."""
     stray = world.put("x")
     avro = [location for location in world.memory.files if location.endswith(".avro")]
     assert len(avro) == 6
@@ -570,7 +569,6 @@ def test_a_store_that_fails_for_now_stops_it_and_may_be_tried_again(world):
 
 
 def test_where_no_listed_file_is_a_live_one_paths_are_taken_to_be_spelled_in_two_ways(world):
-    """H15."""
     for location in [*world.memory.files]:
         world.memory.files[location.replace("/data/", "/data/moved-")] = world.memory.files.pop(location)
     with pytest.raises(SafetyError, match="none of those listed there"):
@@ -633,7 +631,6 @@ def test_who_approves_of_a_plan_gets_exactly_that_plan(world):
 
 
 def test_files_that_cannot_be_deleted_are_counted_and_named(world):
-    """H19, SC-19."""
     stuck, free = world.put("stuck"), world.put("free")
     delete_many = world.storage.delete_many
 
@@ -658,7 +655,6 @@ def test_files_that_cannot_be_deleted_are_counted_and_named(world):
 
 
 def test_names_with_odd_characters_are_deleted_as_they_are_listed(world):
-    """SC-19."""
     names = ["a b", "a%20b", "a&<>'\"b", "ä", "a\nb", "%2Fx", "x+y", "q?x=1#y"]
     strays = {world.put(f"data/{name}") for name in names}
     result = world.run(force=True)
@@ -732,7 +728,7 @@ def test_a_table_of_version_1_without_an_id_can_be_cleaned(new_world):
 
 
 def test_a_live_file_that_is_listed_under_another_authority_stops_it_or_is_kept(world):
-    """H-O2, apache/iceberg #4346.
+    """apache/iceberg #4346.
 
     testRemoveOrphanFilesProcedureWithPrefixMode, testRemoveOrphanFilesProcedureWithEqualAuthorities.
     """

@@ -11,7 +11,6 @@ pytestmark = pytest.mark.slow
 
 
 def test_no_table_that_lives_loses_a_file() -> None:
-    """MAINTENANCE 1.1."""
     deaths = finished = 0
     for seed in range(scaled(200, least=30)):
         world = PurgingWorld(seed)

@@ -322,7 +322,7 @@ def test_a_killed_purge_is_not_finished_where_a_table_lies_by_now():
 
 @pytest.mark.parametrize("lands", [False, True])
 def test_a_purge_that_died_in_the_drop_is_not_finished_by_another_catalog_in_which_the_table_lives(lands):
-    """MAINTENANCE 1.1 (a): two catalogs over one warehouse."""
+    """Two catalogs over one warehouse."""
     first = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     table = history(first)
     second = second_catalog(first, table)
@@ -336,7 +336,7 @@ def test_a_purge_that_died_in_the_drop_is_not_finished_by_another_catalog_in_whi
 
 
 def test_a_purge_that_died_before_its_drop_says_so_is_not_finished_where_the_table_is_gone_from_the_catalog():
-    """MAINTENANCE 1.1 (b): later dropped without purge, to be registered in another catalog."""
+    """Later dropped without purge, to be registered in another catalog."""
     catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     table = history(catalog)
     drop_dies(table, lands=False)
@@ -364,7 +364,6 @@ def test_a_purge_that_never_dropped_its_table_is_forgotten_after_a_day():
 
 
 def test_a_purge_that_died_is_not_finished_by_one_who_may_not_list_every_namespace():
-    """MAINTENANCE 1.1 (c)."""
     catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     table = killed_purge(catalog, "/data/ab")
     time_passes(catalog)
@@ -389,7 +388,7 @@ def test_a_purge_that_died_is_not_finished_where_the_table_lives_on_elsewhere():
 
 
 def test_an_approved_purge_finishes_no_other():
-    """MAINTENANCE 1.9: what is approved is all that goes."""
+    """What is approved is all that goes."""
     catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     table = killed_purge(catalog, "/data/ab")
     time_passes(catalog)
@@ -400,7 +399,7 @@ def test_an_approved_purge_finishes_no_other():
 
 
 def test_a_table_that_comes_back_while_it_is_purged_keeps_the_rest_of_its_files():
-    """MAINTENANCE 1.3: looked at again before each call."""
+    """Looked at again before each call."""
     catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     table = history(catalog)
 
@@ -483,7 +482,6 @@ def test_a_purge_ends_although_another_table_has_the_name_by_then():
 
 
 def test_a_purge_that_cannot_go_on_after_the_drop_says_what_is_done():
-    """MAINTENANCE 1.8."""
     catalog = MemoryCatalog(HookedStorage(MemoryStorage(FakeRuntime())))
     table = history(catalog)
 
@@ -527,7 +525,7 @@ def test_an_approved_purge_is_that_one_or_none():
 
 @pytest.mark.parametrize("run", [drop_table, plan_drop_table])
 def test_an_approved_plan_without_a_purge_is_a_mistake_and_nothing_is_dropped(run):
-    """OPERATIONS D2: what was approved was a purge; a drop is something else."""
+    """What was approved was a purge; a drop is something else."""
     table = history()
     before = stored(table)
     with pytest.raises(UsageError, match="nothing is dropped; add --purge"):
@@ -568,7 +566,7 @@ def test_a_neighbour_that_cannot_be_loaded_stops_a_purge():
 
 @pytest.mark.slow
 def test_a_neighbour_that_cannot_be_loaded_is_accepted_by_its_name():
-    """MAINTENANCE 1.6: what is accepted is in the plan's hash and in the result."""
+    """What is accepted is in the plan's hash and in the result."""
     catalog = MemoryCatalog()
     table, other = history(catalog), another(catalog)
     before = plan_drop_table(table, no_spark, purge=True)
@@ -606,7 +604,7 @@ def test_a_table_that_is_gone_is_not_purged():
 
 @pytest.mark.parametrize("purge", [False, True])
 def test_a_table_that_was_made_anew_meanwhile_is_not_dropped(purge):
-    """MAINTENANCE 1.16 b: loaded, then dropped and made again by others."""
+    """Loaded, then dropped and made again by others."""
     catalog = MemoryCatalog()
     table = history(catalog)
     catalog.drop(EVENTS)
@@ -619,7 +617,7 @@ def test_a_table_that_was_made_anew_meanwhile_is_not_dropped(purge):
 
 
 def test_a_table_that_was_committed_to_meanwhile_is_not_purged():
-    """MAINTENANCE 1.16 b: the plan would not name the new files."""
+    """The plan would not name the new files."""
     catalog = MemoryCatalog()
     table = history(catalog)
     catalog.storage.create(data_file("late").file_path, b"rows")

@@ -135,5 +135,5 @@ class Session:
     ],
 )
 def test_what_shares_memory_are_the_tasks_of_one_executor(session, slots):
-    """MAINTENANCE 1.5: all slots of the cluster shared one machine's memory, and ordinary tables were refused."""
+    """All slots of the cluster shared one machine's memory, and ordinary tables were refused."""
     assert executor_slots(session) == slots
