@@ -14,8 +14,8 @@ class Kind(Enum):
 
     TEXT = "TEXT"
     NAME = "NAME"
-    FILTER = "EXPR"
-    MANIFEST_FILTER = "FILTER"
+    FILTER = "FILTER"
+    MANIFEST_FILTER = "MANIFEST_FILTER"
     TIME = "TIME"
     AGE = "AGE"
     DAYS = "DAYS"
@@ -33,6 +33,7 @@ class Setting(msgspec.Struct, frozen=True):
 
     Attributes:
         keyword: the function's argument where it is not the setting's name.
+        shown: how a usage line shows the value, where the kind says too little.
         is_positional: stands without a flag, and must be given.
         is_required: must be given, behind its flag.
     """
@@ -42,6 +43,7 @@ class Setting(msgspec.Struct, frozen=True):
     help: str
     minimum: int = 0
     keyword: str = ""
+    shown: str = ""
     is_positional: bool = False
     is_required: bool = False
 
@@ -87,6 +89,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     takes_listener: bool = True
 
 
-WHERE = Setting("where", Kind.FILTER, "only what a filter can match, e.g. \"day >= '2026-01-01'\"")
+WHERE = Setting("where", Kind.FILTER, "only files that may hold rows of a filter, e.g. \"day >= '2026-01-01'\"")
 
 BRANCH = Setting("branch", Kind.NAME, "the branch to work on and to commit to (default: main)")

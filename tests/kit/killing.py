@@ -46,7 +46,7 @@ def new_file(pattern: str) -> "Callable[[KilledRun], bool]":
     return lambda run: any(path not in run.before for path in run.directory.glob(pattern))
 
 
-SPARK_IS_UP = said("start Spark: done")
+SPARK_IS_UP = said("starting Spark: done")
 REWRITING = said("rewriting data files: started")
 FIRST_DATA_FILE = new_file("data/**/*.parquet")
 FIRST_MANIFEST = new_file("metadata/*-m*.avro")

@@ -35,8 +35,8 @@ def read_unregistered(catalog: Catalog, identifier: Identifier, metadata_locatio
     for location in named:
         if storage.head(location) is None:
             raise MissingFileError(
-                f"table {table.name!r} cannot be registered: the current snapshot of {metadata_location!r} begins with "
-                f"{location!r}, which is not there; was the table purged?",
+                f"table {table.name!r} cannot be registered: manifest list {location!r} of the current snapshot of "
+                f"{metadata_location!r} is missing; was the table purged?",
                 location=location,
             )
     return table

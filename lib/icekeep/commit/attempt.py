@@ -22,7 +22,7 @@ from icekeep.commit.filtering import (
 from icekeep.commit.manifest_writer import ManifestWriter
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import SummaryBuilder
-from icekeep.errors import UnsupportedError
+from icekeep.errors import UnsupportedError, UsageError
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import manifest_list_location, manifest_location
 from icekeep.spec.manifests.encode import write_manifest_list
@@ -196,7 +196,7 @@ class Attempt:
         base = self.base
         ref = base.refs.get(branch)
         if ref is not None and not ref.is_branch:
-            raise UnsupportedError(f"{branch!r} is a tag; only a branch can be committed to")
+            raise UsageError(f"{branch!r} is a tag; only a branch can be committed to", ref=branch)
         if base.is_encrypted:
             raise UnsupportedError(
                 f"the table at {base.location!r} is encrypted, and icekeep writes no encrypted files; nothing was changed"

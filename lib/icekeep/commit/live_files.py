@@ -189,7 +189,9 @@ def add(
     by_spec: dict[int, list[DataFile]] = defaultdict(list)
     for file in files:
         if (file.content is FileContent.DATA) is not (content is ManifestContent.DATA):
-            raise IcekeepBug(f"{file.file_path!r} is added as what it is not: it holds {file.content.name.lower()}")
+            raise IcekeepBug(
+                f"{file.file_path!r} is added to manifests of {content.name.lower()}, and holds {file.content.name.lower()}"
+            )
         summary.add(file)
         by_spec[file.spec_id].append(file)
     added: list[ManifestFile] = []

@@ -1,4 +1,4 @@
-"""Commit a change: the only loop, and the only caller of a catalog's swap.
+"""Commit a change: the loop that tries a change again, and the only caller of a catalog's swap.
 
 Load the table, apply the change to it, swap the pointer; after a conflict, once more on the new base. While a catalog or a
 store is out of reach, which proves that nothing landed, it is tried again for minutes: hours of work may wait to be

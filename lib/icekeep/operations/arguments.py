@@ -26,10 +26,14 @@ _CONFIG_SUMMARIES = {"show": "show each catalog's properties and where they come
 _GROUPS = {**GROUP_SUMMARIES, "config": "look at the configuration"}
 _WIDTH = 100
 _EXIT_STATUSES = """exit statuses:
-  0  done, also where there was nothing to do     4   a safety check refused
-  1  failed, and nothing was committed            5   a commit may or may not have landed: look before you run it again
-  2  wrong usage or configuration                 75  in the way of others, or out of reach: try again later
-  3  part of it is committed, part failed         130, 143  interrupted"""
+  0    done, also where there was nothing to do
+  1    failed, and nothing was committed
+  2    wrong usage or configuration, or something that is named does not exist
+  3    part of it is committed, part failed
+  4    a safety check refused, or the table uses what icekeep does not support
+  5    a commit may or may not have landed: look before you run it again
+  75   try again later: another writer or run is at work, or a catalog, a store or Spark is out of reach
+  130, 143  interrupted"""
 _NO_LIMIT = (MAX_INT, MAX_LONG)
 _MAPPINGS = (Kind.OPTIONS, Kind.PAIRS)
 
@@ -67,8 +71,12 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
         SystemExit: help or the version was asked for, and printed.
     """
     parser = job_parser(job, now_ms) if job is not None else command_parser(now_ms, version)
-    given = vars(parser.parse_args(_words(argv) if job is None else list(argv)))
+    known, unknown = parser.parse_known_args(_words(argv) if job is None else list(argv))
+    given = vars(known)
     name = job or " ".join(filter(None, (given["command"], given.get("action"))))
+    if unknown:
+        command = f"{job}.py" if job is not None else f"icekeep {name}"
+        raise UsageError(f"unrecognized arguments: {' '.join(unknown)}; see {command} --help")
     settings = _settings(name)
     values = {setting.argument: given[setting.name] for setting in settings if given[setting.name] is not None}
     for setting in settings:
@@ -263,12 +271,14 @@ def _add_setting(parser: argparse._ActionsContainer, setting: Setting, now_ms: i
     if setting.kind not in _MAPPINGS:
         parse = lambda text: parse_setting(setting, text, now_ms)  # noqa: E731
     if setting.is_positional:
-        parser.add_argument(setting.name, metavar=setting.kind.value, type=_argument(parse), help=setting.help)
+        parser.add_argument(
+            setting.name, metavar=setting.shown or setting.kind.value, type=_argument(parse), help=setting.help
+        )
         return
     parser.add_argument(
         setting.flag,
         dest=setting.name,
-        metavar=setting.kind.value,
+        metavar=setting.shown or setting.kind.value,
         type=_argument(parse),
         action="append" if setting.kind in _MAPPINGS else "store",
         required=setting.is_required,

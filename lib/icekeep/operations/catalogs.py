@@ -75,9 +75,11 @@ class Catalogs:
         if found is not None:
             return found
         known = self.all()
-        there = f"there is {', '.join(known)}" if known else f"none is configured ({self._where_it_looked()})"
         wrong = f"there is no catalog {name!r}" if name is not None else "it is not clear which catalog is meant"
-        raise NotFoundError(f"{wrong}; {there}", catalog=name, known=list(known))
+        if known:
+            raise NotFoundError(f"{wrong}; there is {', '.join(known)}", catalog=name, known=list(known))
+        none = f"no catalog is configured: {self._where_it_looked()}"
+        raise NotFoundError(none if name is None else f"{wrong}; {none}", catalog=name, known=[])
 
     def _unnamed(self) -> CatalogSettings | None:
         if len(self._config.catalogs) == 1:
@@ -90,7 +92,9 @@ class Catalogs:
 
     def _where_it_looked(self) -> str:
         path = self._config.path
-        return f"not in {path}, nor in Spark's or PyIceberg's configuration" if path else "there is no --config file"
+        if path:
+            return f"not in {path}, nor in Spark's or PyIceberg's configuration"
+        return "there is no configuration file; give one with --config"
 
     def _catalogs_of(self, number: int) -> Mapping[str, CatalogSettings]:
         while len(self._asked) <= number:

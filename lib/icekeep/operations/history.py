@@ -20,7 +20,7 @@ from icekeep.tables.rollback import (
 
 
 class RefShown(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of Iceberg's metadata table `refs`, and when its snapshot was committed (ISO 8601, UTC)."""
+    """A reference as Iceberg's metadata table `refs` has it, and when its snapshot was committed (ISO 8601, UTC)."""
 
     name: str
     type: str

@@ -31,7 +31,7 @@ from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.tables.refs import head_to_commit_to
 
-_START = "start Spark"
+_START = "starting Spark"
 
 
 class Seams(msgspec.Struct, frozen=True, kw_only=True):

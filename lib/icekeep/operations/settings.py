@@ -108,7 +108,7 @@ def _check_filter(text: str, entry: Entry) -> None:
 def _span(text: str, minimum: int) -> int:
     span_ms = parse_span(text)
     if span_ms < minimum:
-        raise UsageError(f"the span {text!r} is too short; give {format_span(minimum)} or more")
+        raise UsageError(f"the duration {text!r} is too short; give {format_span(minimum)} or more")
     return span_ms
 
 

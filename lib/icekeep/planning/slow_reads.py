@@ -41,7 +41,7 @@ class _Tally:
             tells, self._has_told = not self._has_told, True
             listener = self._listener
         if tells:
-            listener.on(Warned(f"{some.example}; what is read so takes ten times as long"))
+            listener.on(Warned(f"{some.example}; such files are read about ten times slower"))
 
     def listen(self, listener: Listener) -> Listener:
         with self._lock:

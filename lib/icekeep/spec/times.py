@@ -72,7 +72,7 @@ def span_ms(span: Span) -> int:
     if not isinstance(span, timedelta):
         raise UsageError(f"{span!r} is no span; give a timedelta, text such as 7d, or milliseconds as a whole number")
     if span < timedelta():
-        raise UsageError(f"the span {span!r} is below zero; give how long, as in timedelta(days=7)")
+        raise UsageError(f"the duration {span!r} is below zero; give how long, as in timedelta(days=7)")
     return span // timedelta(milliseconds=1)
 
 
@@ -138,7 +138,7 @@ def parse_span(text: str) -> int:
         return age_ms(text.strip())
     except ValueError:
         raise UsageError(
-            f"cannot read the span {text!r}; give a whole number with s, m, h, d or w, as in 30m or 7d"
+            f"cannot read the duration {text!r}; give a whole number with s, m, h, d or w, as in 30m or 7d"
         ) from None
 
 

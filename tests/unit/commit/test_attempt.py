@@ -177,7 +177,7 @@ def test_a_tag_cannot_be_committed_to_and_a_branch_must_be_there(catalog):
     table = add(memory_table(catalog), "a")
     table = set_ref(table, "v1", table.metadata.current_snapshot_id)
     before = stored(catalog)
-    with pytest.raises(UnsupportedError, match="'v1' is a tag"):
+    with pytest.raises(UsageError, match="'v1' is a tag"):
         add(table, "b", branch="v1")
     with pytest.raises(NotFoundError, match="no branch or tag 'nowhere'"):
         add(table, "b", branch="nowhere")

@@ -1,4 +1,6 @@
+import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -75,11 +77,11 @@ def test_settings_are_read_to_values():
         (["ref", "create-tag", "a", "--table", "db.t", "--max-snapshot-age", "7d"], "unrecognized arguments"),
         (
             ["ref", "create-tag", "a", "--table", "db.t", "--max-ref-age", "7"],
-            "--max-ref-age: cannot read the span '7'",
+            "--max-ref-age: cannot read the duration '7'",
         ),
         (
             ["ref", "create-tag", "a", "--table", "db.t", "--max-ref-age", "0s"],
-            "--max-ref-age: the span '0s' is too short",
+            "--max-ref-age: the duration '0s' is too short",
         ),
         (["ref", "replace-tag", "a", "--table", "db.t"], "the following arguments are required: --snapshot-id"),
         (["ref", "fast-forward", "a", "--table", "db.t"], "the following arguments are required: --to"),
@@ -219,7 +221,13 @@ def test_help_says_the_options_and_their_defaults(capsys):
     assert "delete-file-threshold" in words  # without a limit
 
 
-def test_help_says_what_exit_statuses_mean(capsys):
+def test_help_says_what_exit_statuses_mean_and_the_readme_has_the_same(capsys):
     with pytest.raises(SystemExit):
         parse_command(["compact", "--help"], None, 0, "1")
-    assert "3  part of it is committed" in capsys.readouterr().out
+    help_ = capsys.readouterr().out
+    assert "3    part of it is committed" in help_
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    told = re.findall(r"^  ((?:\d+, )?\d+)  ", help_, re.MULTILINE)
+    assert told == re.findall(
+        r"^\| ((?:\d+, )?\d+) \|", readme.partition("| exit status | means |")[2][:1500], re.MULTILINE
+    )

@@ -91,7 +91,7 @@ def test_an_unknown_name_is_an_error_that_lists_the_known_ones(tmp_path):
 
 
 def test_where_nothing_is_configured_the_error_says_where_it_looked(tmp_path):
-    with pytest.raises(NotFoundError, match=r"none is configured \(not in icekeep\.yaml, nor in Spark's"):
+    with pytest.raises(NotFoundError, match=r"no catalog is configured: not in icekeep\.yaml, nor in Spark's"):
         catalogs(tmp_path, yaml="", spark={}, environ={}).get(None)
 
 

@@ -123,7 +123,7 @@ def test_a_schedule_is_cron_a_preset_or_null(schedule):
         ),
         (("jobs:", "retries: '3'\n  jobs:"), "policies[0].retries", "should be a whole number, but is a text"),
         (("jobs:", "retry_delay: 5\n  jobs:"), "policies[0].retry_delay", "should be a text, but is a number"),
-        (("jobs:", "retry_delay: soon\n  jobs:"), "policies[0].retry_delay", "cannot read the span 'soon'"),
+        (("jobs:", "retry_delay: soon\n  jobs:"), "policies[0].retry_delay", "cannot read the duration 'soon'"),
         (("jobs:", "pol: x\n  jobs:"), "policies[0].pol", "there is no such key"),
     ],
 )

@@ -49,15 +49,15 @@ def test_a_number_has_its_minimum():
 
 
 def test_an_age_has_its_minimum():
-    with pytest.raises(UsageError, match="the span '0s' is too short"):
+    with pytest.raises(UsageError, match="the duration '0s' is too short"):
         parse_setting(Setting("x", Kind.AGE, "", minimum=1), "0s", now_ms=0)
-    with pytest.raises(UsageError, match="cannot read the span 'week'"):
+    with pytest.raises(UsageError, match="cannot read the duration 'week'"):
         parse_setting(Setting("x", Kind.AGE, ""), "week", now_ms=0)
 
 
 @pytest.mark.parametrize("text", ["36h", "1500ms", "week", "-1", "", "1.5d"])
 def test_days_are_whole(text):
-    with pytest.raises(UsageError, match=r"is not whole days; give them as 3 or 3d|cannot read the span"):
+    with pytest.raises(UsageError, match=r"is not whole days; give them as 3 or 3d|cannot read the duration"):
         parse_setting(Setting("trash", Kind.DAYS, ""), text, now_ms=0)
 
 

@@ -97,7 +97,7 @@ def test_an_age_is_the_span_before_now(count, unit):
 
 def test_a_span_needs_a_unit():
     assert parse_span(" 5m ") == 300_000
-    with pytest.raises(UsageError, match="cannot read the span '5'"):
+    with pytest.raises(UsageError, match="cannot read the duration '5'"):
         parse_span("5")
 
 

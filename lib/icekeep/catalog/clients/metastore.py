@@ -284,8 +284,8 @@ class HiveCatalog(MetastoreCatalog):
             from icekeep.catalog.clients.hive_client import HiveClient
         except ImportError as error:
             raise UnsupportedError(
-                f"catalog {self.name!r} needs Hive's classes as other releases bring them than "
-                f"{installed_release('pyiceberg')}: {error}"
+                f"catalog {self.name!r} needs classes for Hive that {installed_release('pyiceberg')} lacks: {error}; "
+                "install another release of pyiceberg"
             ) from error
         return HiveClient(self._settings(), self.runtime)
 

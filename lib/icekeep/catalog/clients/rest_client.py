@@ -142,7 +142,7 @@ class RestClient:
         body: Any = None,
     ) -> bytes:
         if not self._has(endpoint):
-            raise NotImplementedError(f"Server does not support endpoint: {endpoint}")
+            raise NotImplementedError(f"the server does not support endpoint {endpoint}")
         try:
             return self._session.send(endpoint.method, self._base + endpoint.path.format(**path), params or {}, body)
         except HttpRefusal as error:

@@ -137,7 +137,7 @@ class RestSession:
         )
         if response.request.method != method:
             # A redirection may do this, and the answer to the one says nothing of the other.
-            raise ValueError(f"the server made a {response.request.method} of a {method} at {response.url}")
+            raise ValueError(f"the server redirected a {method} to a {response.request.method} at {response.url}")
         return response
 
     def _post_form(self, url: str, form: Mapping[str, str]) -> requests.Response:

@@ -134,7 +134,9 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
         for entries, content in kinds:
             for entry in entries:
                 if entry.data_file.content is not content:
-                    raise IcekeepBug(f"{entry.data_file.file_path!r} is to go as what it is not")
+                    raise IcekeepBug(
+                        f"{entry.data_file.file_path!r} is not one of the {content.name.lower()} that it is to go as"
+                    )
         by_path = {one.entry.data_file.file_path: one.entry.data_file for one in self.named}
         places = {partition_key(file) for file in by_path.values()}
         for file in self.added:

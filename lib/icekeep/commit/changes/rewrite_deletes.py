@@ -173,7 +173,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
                 least.paths.get(digest), has_vector=digest in with_vectors, makes_vectors=self._makes_vectors
             )
             if problem is not None:
-                raise ConflictError(f"a data file that {self._namer()} has rows for {problem}; plan again")
+                raise ConflictError(f"a data file, of which {self._namer()} deletes rows, {problem}; plan again")
 
     def _namer(self) -> str:
         """Which file to look into; only digests are known of the data files."""

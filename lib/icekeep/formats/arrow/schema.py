@@ -227,7 +227,7 @@ def _iceberg_type(type_: pa.DataType, path: str, next_id: Callable[[], int]) -> 
     primitive = _ICEBERG_TYPES.get(type_) or _parametrised(type_)
     if primitive is None:
         raise UnsupportedError(
-            f"column {path!r} has the Arrow type '{type_}', which Iceberg v2 has no equal for", column=path
+            f"column {path!r} has the Arrow type '{type_}', which Iceberg has no type for", column=path
         )
     return primitive
 

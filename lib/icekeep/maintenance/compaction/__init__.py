@@ -7,7 +7,12 @@ JOB = Job(
     summary="rewrite badly sized data files (Iceberg's rewrite_data_files)",
     rank=10,
     settings=(
-        Setting("strategy", Kind.NAME, "binpack or sort (default: binpack, or sort where an order is given)"),
+        Setting(
+            "strategy",
+            Kind.NAME,
+            "binpack or sort (default: binpack, or sort where an order is given)",
+            shown="{binpack,sort}",
+        ),
         Setting(
             "sort_order",
             Kind.TEXT,

@@ -45,7 +45,7 @@ class GroupMethod(msgspec.Struct, frozen=True, kw_only=True):
     """How a group is rewritten.
 
     Attributes:
-        way: of most of its bytes.
+        method: of most of its bytes.
         stitched: the files that are put together byte for byte, by their positions in `GroupFiles.files`; each of these
             sets becomes one file.
         stitched_bytes: of these files.

@@ -131,7 +131,7 @@ class RewritePlan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         strategy: as text, such as `binpack` or `sort by day ASC NULLS FIRST`.
         candidate_files_count: how many files ask for work, whether or not they are in a group.
-        overlap_depth_before: how many files a look-up by key meets, over all files (see `overlap`); `None` where
+        overlap_depth_before: how many files a look-up by key meets, over all files (see `key_overlap`); `None` where
             nothing is sorted.
         groups: in the order of execution.
     """

@@ -42,7 +42,8 @@ class StitchTask(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         files: as their entries describe them, metrics included.
-        again: `None` where the user wants no file to be encoded anew.
+        rewrite: what encodes them anew.
+        may_reencode: false where the user wants no file to be encoded anew.
     """
 
     files: tuple[DataFile, ...]

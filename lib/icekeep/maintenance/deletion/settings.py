@@ -8,17 +8,25 @@ OPTIONS = Setting(
     "grace, keep-writer-progress, max-deletes-per-second, reclaim.roots; may be repeated",
 )
 MAX_CONCURRENT_DELETES = Setting(
-    "max_concurrent_deletes", Kind.NUMBER, "so many calls that delete at once, at most", minimum=1
+    "max_concurrent_deletes", Kind.NUMBER, "how many calls that delete run at once, at most", minimum=1
 )
-STREAM_RESULTS = Setting("stream_results", Kind.SWITCH, "as Iceberg's; lists of files are always streamed here")
+STREAM_RESULTS = Setting(
+    "stream_results",
+    Kind.SWITCH,
+    "for compatibility with Iceberg's, without effect: lists of files are always streamed",
+)
 TRASH = Setting(
     "trash",
     Kind.DAYS,
-    "for how long deleted files can be restored, as 3 or 3d; 0: not at all (default: 3d on local disks and HDFS, else 0)",
+    "for how long deleted files can be restored, as 3 or 3d; 0 deletes at once (default: 3d on local disks and HDFS, else 0)",
 )
-APPROVE = Setting("approve", Kind.TEXT, "the hash that --dry-run tells: exactly that set goes, or nothing")
+APPROVE = Setting(
+    "approve", Kind.TEXT, "the hash that --dry-run tells: exactly that set goes, or nothing", shown="HASH"
+)
 TRUST_MANIFEST_LIST = Setting(
-    "trust_manifest_list", Kind.SWITCH, "go on where a snapshot's summary counts other files than its manifest list"
+    "trust_manifest_list",
+    Kind.SWITCH,
+    "go on where a snapshot's summary and its manifest list disagree on the number of files",
 )
 ACCEPT_UNREADABLE = Setting(
     "accept_unreadable",

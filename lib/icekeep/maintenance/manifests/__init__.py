@@ -21,7 +21,7 @@ JOB = Job(
             'only manifests that match, e.g. "manifest_length < 1000000"; Iceberg\'s rewriteIf',
         ),
         Setting("workload", Kind.TEXT, "cluster for these filters over the table, separated by semicolons"),
-        Setting("use_caching", Kind.SWITCH, "as Iceberg's; entries are read once here"),
+        Setting("use_caching", Kind.SWITCH, "for compatibility with Iceberg's, without effect: entries are read once"),
         Setting("options", Kind.OPTIONS, "drop-dangling-deletes, measure-planning; may be repeated"),
         BRANCH,
     ),

@@ -19,15 +19,23 @@ JOB = Job(
     rank=50,
     settings=(
         Setting("older_than", Kind.TIME, "files that are older than a time or an age, 24h at least (default: 3d)"),
-        Setting("location", Kind.TEXT, "the directory to look at (default: the table's location)"),
+        Setting("location", Kind.TEXT, "the directory to look at (default: the table's location)", shown="LOCATION"),
         MAX_CONCURRENT_DELETES,
-        Setting("file_list_view", Kind.TEXT, "a view, table or Parquet inventory of files, in place of a listing"),
+        Setting(
+            "file_list_view",
+            Kind.TEXT,
+            "a view, table or Parquet inventory of files, in place of a listing",
+            shown="VIEW",
+        ),
         Setting("equal_schemes", Kind.PAIRS, "schemes that mean one store, e.g. s3a,s3n=s3; may be repeated"),
         Setting("equal_authorities", Kind.PAIRS, "authorities that mean one store, e.g. nn1,nn2=nn; may be repeated"),
         Setting(
-            "prefix_mismatch_mode", Kind.NAME, "ERROR or IGNORE where only scheme or authority differ (default: ERROR)"
+            "prefix_mismatch_mode",
+            Kind.NAME,
+            "where only scheme or authority differ (default: ERROR)",
+            shown="{ERROR,IGNORE}",
         ),
-        Setting("prefix_listing", Kind.SWITCH, "as Iceberg's; files are always listed flat and side by side here"),
+        Setting("prefix_listing", Kind.SWITCH, "for compatibility with Iceberg's, without effect: files are always listed by prefix"),
         STREAM_RESULTS,
         TRASH,
         APPROVE,

@@ -70,7 +70,8 @@ def refuse_unmatched(table: Table, root: str) -> None:
     """Raise `SafetyError`: metadata leads to files below the root, and none of them was listed (prefix mismatch)."""
     raise SafetyError(
         f"metadata of table {table.name!r} leads to files below {root!r}, but none of those listed there is one of them: paths "
-        "must be spelled in different ways, and live files would be taken for orphans; nothing is deleted; look at both",
+        "must be spelled in different ways, and live files would be taken for orphans; nothing is deleted; "
+        "compare a path that is listed with one in the metadata",
         location=root,
     )
 

@@ -20,8 +20,6 @@ DEFAULT_AGE_MS = 3 * DAY_MS
 FLOOR_AGE_MS = DAY_MS
 """A writer may need so long from its first file to its commit; files that are younger may be those of one."""
 
-"""So many files are held on the driver, some 250 MB; above that nothing is that grows with the number of files."""
-
 
 class PrefixMismatchMode(StrEnum):
     """What becomes of a file that metadata leads to under another scheme or authority."""

@@ -13,7 +13,7 @@ from icekeep.settings import Job, Kind, Setting
 
 JOB = Job(
     name="drop",
-    summary="forget a table and, with --purge, delete its files",
+    summary="remove a table from its catalog and, with --purge, delete its files",
     settings=(
         Setting("purge", Kind.SWITCH, "also delete every file that its metadata leads to; nothing of it comes back"),
         MAX_CONCURRENT_DELETES,

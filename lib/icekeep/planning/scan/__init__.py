@@ -12,7 +12,12 @@ JOB = Job(
         Setting("as_of", Kind.TIME, "read what was current at a time, or an age ago"),
         Setting("start_snapshot_id", Kind.NUMBER, "read only what was appended after this snapshot"),
         Setting("end_snapshot_id", Kind.NUMBER, "... up to this one (default: the current one)"),
-        Setting("explain", Kind.NAME, "say why this data file (its location, or the end of it) is read or pruned"),
+        Setting(
+            "explain",
+            Kind.NAME,
+            "say why this data file (its location, or the end of it) is read or pruned",
+            shown="FILE",
+        ),
     ),
     examples=(
         "--table db.events --where \"day = '2026-01-01' and kind = 'click'\"",

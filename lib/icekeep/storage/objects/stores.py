@@ -136,7 +136,7 @@ def open_stores(
     """The clients for the bucket or container of a location; `vended` are the same properties if they are renewed.
 
     Args:
-        roots: for keys of S3 with empty parts, those of an object and of the one that it is copied from (`object_roots.py`).
+        roots: for keys of S3 with empty parts, those of an object and of the one that it is copied from (`roots.py`).
 
     Raises:
         ConfigError: a property makes no sense.
@@ -218,7 +218,7 @@ def _refuse_unsupported(kind: str, properties: Mapping[str, str]) -> None:
             )
     if kind == S3 and _flag(properties, "s3.delete-enabled") is False:
         raise UnsupportedError(
-            "storage property s3.delete-enabled is 'false': icekeep cannot pass deleting over in silence",
+            "storage property s3.delete-enabled is 'false' is not supported: icekeep deletes files, or says why it does not",
             property="s3.delete-enabled",
         )
 

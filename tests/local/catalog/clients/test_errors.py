@@ -44,7 +44,7 @@ def test_glue_refuses_by_codes_of_its_own(code, kind):
 
 
 def test_an_endpoint_that_the_server_does_not_have_was_not_asked():
-    error = NotImplementedError("Server does not support endpoint: POST ...")
+    error = NotImplementedError("the server does not support endpoint POST ...")
     assert isinstance(proved_rejection(error, "prod", {}), UnsupportedError)
 
 

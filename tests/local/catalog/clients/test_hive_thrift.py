@@ -45,6 +45,6 @@ def test_a_release_that_lacks_some_of_the_classes_is_named(tmp_path):
     (package / "ThriftHiveMetastore.py").write_text("class Client: pass\n")
     (package / "ttypes.py").write_text("class Table: pass\n")
     assert said(OPEN, tmp_path).startswith(
-        f"UnsupportedError catalog 'prod' needs Hive's classes as other releases bring them than pyiceberg {RELEASE}: "
+        f"UnsupportedError catalog 'prod' needs classes for Hive that pyiceberg {RELEASE} lacks: "
         "cannot import name 'AlreadyExistsException' from 'hive_metastore.ttypes'"
     )

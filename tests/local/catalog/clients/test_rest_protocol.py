@@ -62,7 +62,7 @@ def test_a_commit_that_a_redirection_made_a_question_of_is_unknown(server, table
     server.redirected = status
     outcome = table.catalog.swap(table, [], set_counter(1))
     assert isinstance(outcome, Unknown)
-    assert "the server made a GET of a POST" in outcome.cause
+    assert "the server redirected a POST to a GET" in outcome.cause
     assert table.catalog.load(EVENTS).metadata == table.metadata
 
 
@@ -103,7 +103,9 @@ def test_a_server_may_be_elsewhere_than_its_configuration(server, table, tmp_pat
 
 def test_what_a_server_does_not_list_is_not_asked_for(server, table):
     server.endpoints = tuple(e for e in ENDPOINTS if not e.startswith("DELETE"))
-    with pytest.raises(UnsupportedError, match=r"refused: Server does not support endpoint: DELETE /v1/\{prefix\}/n"):
+    with pytest.raises(
+        UnsupportedError, match=r"refused: the server does not support endpoint DELETE /v1/\{prefix\}/n"
+    ):
         open_catalog("local", server.properties).drop(EVENTS)
     server.endpoints = (*ENDPOINTS, CREDENTIALS)
     open_catalog("local", server.properties).drop(EVENTS)

@@ -303,8 +303,14 @@ def test_what_an_attempt_has_written_serves_the_next(table):
         (lambda t: conversion(t, equality_deletes("f")), "/f' holds no deletes of positions"),
         (lambda t: conversion(t, of_one("p", "b")), "/p' deletes positions of no data file that is named"),
         (lambda t: conversion(t, of_one("p", "a", spec_id=3)), "/p' deletes positions of no data file that is named"),
-        (lambda t: conversion(t, of_one("p", "a"), deletes=("e", "c")), "/c' is to go as what it is not"),
-        (lambda t: conversion(t, of_one("p", "a"), replaced=entries_of(t, "e")), "/e' is to go as what it is not"),
+        (
+            lambda t: conversion(t, of_one("p", "a"), deletes=("e", "c")),
+            "/c' is not one of the equality_deletes that it is to go as",
+        ),
+        (
+            lambda t: conversion(t, of_one("p", "a"), replaced=entries_of(t, "e")),
+            "/e' is not one of the position_deletes that it is to go as",
+        ),
     ],
 )
 def test_a_change_that_contradicts_itself_is_a_bug_of_ours(table, change, match):

@@ -200,7 +200,12 @@ def test_vectors_go_with_their_files(catalog):
 
 
 def test_delete_files_cannot_be_added_as_data(table):
-    refused(table, overwrite(table, added=(equality_deletes("e", partition=("x",)),)), "as what it is not", IcekeepBug)
+    refused(
+        table,
+        overwrite(table, added=(equality_deletes("e", partition=("x",)),)),
+        "is added to manifests of data, and holds equality_deletes",
+        IcekeepBug,
+    )
 
 
 def test_what_a_first_attempt_wrote_is_used_again(table):

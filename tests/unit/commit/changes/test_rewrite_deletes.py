@@ -147,7 +147,7 @@ def test_a_data_file_that_a_rollback_revived_keeps_its_deletes(table):
     kept = {"a": NamedFile(dropped_up_to=3), "b": NamedFile(kept_from=2)}
     change = merge(gone, added=(position_deletes("m", "b"),), named=named(**kept))
     gone.catalog.follow(after(lambda: set_ref(gone, MAIN, head, "branch")))
-    refused(gone, change, "/q' among them, has rows for is live, and deletes of its rows were dropped; plan again")
+    refused(gone, change, "/q' among them, deletes rows, is live, and deletes of its rows were dropped; plan again")
     assert live(gone.catalog.load(gone.identifier)) == {"a": 1, "b": 1, "p": 1, "q": 1}
 
 
