@@ -8,7 +8,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
-from icekeep.maintenance.deletion.garbage import CONTENT_KINDS, FileKind, GarbageFile, garbage_table
+from icekeep.maintenance.deletion.file_kinds import CONTENT_KINDS, FileKind, GarbageFile, garbage_table
 from icekeep.maintenance.deletion.plans import (
     BEFORE,
     DeletionPlan,

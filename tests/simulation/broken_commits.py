@@ -18,7 +18,7 @@ from icekeep.commit.cleanup import remove_all
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, OutcomeUnknownError
 from icekeep.events import SILENT
-from icekeep.maintenance.deletion import due, earlier
+from icekeep.maintenance.deletion import due_plans, earlier_runs
 from icekeep.maintenance.deletion.path_set import NO_PATHS
 from icekeep.maintenance.deletion.reclaim import reclaim
 from icekeep.maintenance.expiration import execute
@@ -129,8 +129,8 @@ def does_not_prove_again() -> AbstractContextManager[Any]:
 def carries_out_what_was_never_committed() -> AbstractContextManager[Any]:
     """Takes each plan that lies there for one whose snapshots are gone, and looks at nothing else."""
     stack = ExitStack()
-    stack.enter_context(replaced(earlier, "still_garbage", lambda files, *rest: files))
-    stack.enter_context(replaced(due, "is_committed", lambda *arguments: True))
+    stack.enter_context(replaced(earlier_runs, "still_garbage", lambda files, *rest: files))
+    stack.enter_context(replaced(due_plans, "is_committed", lambda *arguments: True))
     return stack
 
 

@@ -4,9 +4,9 @@ from contextlib import AbstractContextManager, ExitStack
 from types import ModuleType
 from typing import Any
 
-from icekeep.maintenance.deletion import earlier
+from icekeep.maintenance.deletion import earlier_runs
 from icekeep.maintenance.deletion.claims import LEASE_MS, Claim, take_claim
-from icekeep.maintenance.deletion.keeping import Kept
+from icekeep.maintenance.deletion.kept_by_plans import Kept
 from icekeep.maintenance.deletion.path_set import NO_PATHS
 from icekeep.maintenance.expiration import execute as expiring
 from icekeep.maintenance.orphans import execute as removing
@@ -34,7 +34,7 @@ def takes_a_plan_from_a_run_at_work() -> AbstractContextManager[Any]:
 
 def deletes_what_another_plan_keeps() -> AbstractContextManager[Any]:
     """Carries out a plan although another plan keeps some of its files for longer."""
-    return _all(*(_asks_no_other_plan(at) for at in (earlier, expiring, removing)))
+    return _all(*(_asks_no_other_plan(at) for at in (earlier_runs, expiring, removing)))
 
 
 def asks_for_no_new_credentials() -> AbstractContextManager[Any]:

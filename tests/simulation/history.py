@@ -13,7 +13,7 @@ from icekeep.catalog import filesystem
 from icekeep.catalog.metadata_files import encode
 from icekeep.errors import IcekeepBug, IcekeepError, InvalidTableError, MissingFileError, OutcomeUnknownError
 from icekeep.events import SILENT
-from icekeep.maintenance.deletion.earlier import DeletionRequest, finish_earlier
+from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, finish_earlier
 from icekeep.maintenance.deletion.options import ReclaimOptions
 from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.maintenance.runs import sweep_runs

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import InvalidTableError
-from icekeep.maintenance.deletion import neighbours, reached
-from icekeep.maintenance.orphans import listing, metadata_files, reaching, waiting
+from icekeep.maintenance.deletion import neighbours, reachable
+from icekeep.maintenance.orphans import listing, metadata_files, waiting
+from icekeep.maintenance.orphans import reachable as reachable_by_metadata
 from icekeep.maintenance.restoring import looking
 from icekeep.planning.entries import read as entries
 from icekeep.planning.manifests.lists import ListedManifests
@@ -56,9 +57,9 @@ class SerialPool:
 def serially() -> Iterator[None]:
     """Whoever runs has the turn: nothing runs beside it."""
     with ExitStack() as stack:
-        for module in (neighbours, looking, listing, metadata_files, reaching, waiting, entries, tasks):
+        for module in (neighbours, looking, listing, metadata_files, reachable_by_metadata, waiting, entries, tasks):
             stack.enter_context(patch.object(module, "ThreadPoolExecutor", SerialPool))
-        stack.enter_context(patch.object(reached, "listed_manifests", _listed_manifests))
+        stack.enter_context(patch.object(reachable, "listed_manifests", _listed_manifests))
         yield
 
 

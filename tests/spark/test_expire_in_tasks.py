@@ -14,7 +14,7 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError
 from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.deletion import claims, looks, reclaim, writing
+from icekeep.maintenance.deletion import claims, last_look, plan_writing, reclaim
 from icekeep.maintenance.deletion.plans import read_part
 from icekeep.maintenance.expiration.job import ExpireSnapshotsResult, expire_snapshots, plan_expire_snapshots
 from icekeep.maintenance.restoring.job import restore
@@ -30,7 +30,7 @@ from kit.no_spark import no_spark
 @pytest.fixture
 def tasks(in_tasks: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
     """Nothing is few enough for the driver, and a plan has many parts."""
-    monkeypatch.setattr(writing, "_PART_ROWS", 5)
+    monkeypatch.setattr(plan_writing, "_PART_ROWS", 5)
     return in_tasks
 
 
@@ -87,9 +87,9 @@ def test_tasks_stop_when_the_plan_is_taken_over_and_restore_brings_everything_ba
     table = filled(lake, spark_session)
     before, restored = content(lake), []
     monkeypatch.setattr(reclaim, "_rounds", lambda parts, *_: [[part] for part in parts])
-    look = looks.TableLook.__call__
+    look = last_look.TableLook.__call__
 
-    def look_and_restore(self: looks.TableLook) -> Any:
+    def look_and_restore(self: last_look.TableLook) -> Any:
         if not restored and any("files" in p.parts for p in lake.files_on_disk() if "trash" in p.parts):
             with pytest.raises(ClaimedError):
                 restore(lake.load())
@@ -99,7 +99,7 @@ def test_tasks_stop_when_the_plan_is_taken_over_and_restore_brings_everything_ba
                 restored.append(restore(lake.load()))
         return look(self)
 
-    monkeypatch.setattr(looks.TableLook, "__call__", look_and_restore)
+    monkeypatch.setattr(last_look.TableLook, "__call__", look_and_restore)
     result = expire_snapshots(table, tasks, trash=1, **arguments())
     assert (result.status, "taken over by restore" in result.left_reason) == ("partial", True)
     assert restored[0].restored_snapshots_count > 0

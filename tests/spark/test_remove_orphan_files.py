@@ -20,7 +20,7 @@ from icekeep.errors import SafetyError, UsageError
 from icekeep.events import SILENT
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.deletion.options import OrphanOptions
-from icekeep.maintenance.deletion.reached import Reached, named_files
+from icekeep.maintenance.deletion.reachable import Reached, named_files
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.orphans.candidates import find_candidates, still_unnamed
 from icekeep.maintenance.orphans.comparing import compare

@@ -12,7 +12,7 @@ from icekeep.commit.retry import RetryPolicy
 from icekeep.errors import PropertyError
 from icekeep.formats.deletes.options import delete_format, delete_granularity
 from icekeep.formats.write_options import write_options
-from icekeep.maintenance.deletion.looks import is_gc_enabled
+from icekeep.maintenance.deletion.last_look import is_gc_enabled
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions, delete_file_sizes
 from icekeep.planning.scan.splits import read_options
 from icekeep.spec.layout import data_layout

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
 from icekeep.maintenance.deletion.path_set import Mask
-from icekeep.maintenance.deletion.reached import Reached
+from icekeep.maintenance.deletion.reachable import Reached
 from icekeep.planning.entries.decode import Decoded, DecodeTask, decode
 from icekeep.planning.entries.read import Reading, folded, shares
 from icekeep.planning.spark.source import SparkSource

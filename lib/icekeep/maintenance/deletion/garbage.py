@@ -1,94 +1,248 @@
-"""Kinds of files that maintenance deletes, and the columns by which such files are handed on."""
+"""What nothing leads to any more. Fails closed.
 
-from collections.abc import Iterable, Mapping
-from enum import StrEnum
+Garbage is set difference by path: what expired snapshots lead to, less everything that any retained snapshot leads to
+(`reachable`). Never by age, never by what an entry says of being deleted. What only expired snapshots lead to, and cannot be
+read, stays.
+"""
+
+from collections.abc import Iterator, Sequence
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from icekeep.spec.manifests.structs import FileContent
+from icekeep.errors import InvalidTableError
+from icekeep.events import Listener, Warned
+from icekeep.maintenance.deletion.comparing import held_against, reached_keys
+from icekeep.maintenance.deletion.file_kinds import CONTENT_KINDS, GARBAGE
+from icekeep.maintenance.deletion.path_set import NO_SPELLINGS, OtherSpellings, SpelledPaths, among
+from icekeep.maintenance.deletion.reachable import Reached, fails_closed, reached_paths
+from icekeep.planning.entries.decode import DecodeTask, decode
+from icekeep.planning.entries.read import ReadBy, Reading, chosen_reading, in_threads, manifest_chunks, shares
+from icekeep.planning.spark.source import SparkSource, limits_of, started
+from icekeep.planning.spark.tasks import dataframe_from_tasks, parallelism
+from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.storage.location_keys import Keys, location_keys, path_keys
 
+UNREADABLE = "unreadable"
+"""In place of a kind: the row is of a manifest that could not be read, and not of garbage."""
 
-class FileKind(StrEnum):
-    """Kinds of garbage, in the order in which they are deleted: what others name goes before what names it."""
-
-    DATA = "data file"
-    POSITION_DELETES = "position delete file"
-    EQUALITY_DELETES = "equality delete file"
-    ORPHAN = "orphan file"
-    STATISTICS = "statistics file"
-    MANIFEST = "manifest"
-    MANIFEST_LIST = "manifest list"
-    METADATA = "metadata file"
-
-    @property
-    def is_content(self) -> bool:
-        """Whether manifests name such files: only of these a table may have more than a driver can hold."""
-        return self in (FileKind.DATA, FileKind.POSITION_DELETES, FileKind.EQUALITY_DELETES, FileKind.ORPHAN)
-
-
-CONTENT_KINDS: Mapping[FileContent, FileKind] = {
-    FileContent.DATA: FileKind.DATA,
-    FileContent.POSITION_DELETES: FileKind.POSITION_DELETES,
-    FileContent.EQUALITY_DELETES: FileKind.EQUALITY_DELETES,
-}
-
-GARBAGE = pa.schema(
-    [
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("location", pa.string(), nullable=False),
-        pa.field("size_bytes", pa.int64()),
-    ]
+FILES = pa.schema(
+    [pa.field("key", pa.int64(), nullable=False), pa.field("path_key", pa.int64(), nullable=False), *GARBAGE]
 )
-"""A file that may go: what it is, its location as metadata or the store spell it, its length where that is known."""
+"""Rows of `file_kinds.GARBAGE`, with the key of one file only, and the one that what is retained is compared by."""
+
+_FILE_COLUMNS = frozenset({"content", "file_path", "file_size_in_bytes"})
 
 
-class GarbageFile(msgspec.Struct, frozen=True):
-    """The same as a value."""
+class Garbage(msgspec.Struct, frozen=True, kw_only=True):
+    """What nothing leads to: only `garbage_of` makes it.
 
-    kind: FileKind
-    location: str
-    size_bytes: int | None = None
+    Attributes:
+        content: rows of `file_kinds.GARBAGE`, among them some of `UNREADABLE`; few as a table, many lazily. `None` for none.
+        named: manifests, manifest lists, statistics and metadata files.
+        unreadable: files of expired snapshots that could not be read.
+        kept: files that stay since something retained has their paths in another store; of `content` that is lazy none are told.
+    """
+
+    content: pa.Table | DataFrame | None
+    named: pa.Table
+    unreadable: tuple[str, ...] = ()
+    untotalled_count: int = 0
+    kept: OtherSpellings = NO_SPELLINGS
 
 
-class FilesOfKind(msgspec.Struct, frozen=True, kw_only=True):
-    """How many files of one kind there are, and their bytes as far as they are known."""
+def garbage_of(expired: Reached, retained: Reached | None, spark: SparkSource) -> Garbage:
+    """Prove to which files of what is expired nothing retained leads; some is proved only when `content` is worked out.
 
-    kind: FileKind
-    files_count: int
-    bytes: int
+    Where every manifest of the expired snapshots is still listed by a retained one, so is every file, and no manifest is
+    opened: the only short cut.
 
+    Args:
+        retained: `None` where nothing is.
 
-def garbage_table(files: Iterable[GarbageFile]) -> pa.Table:
-    """Files as rows of `GARBAGE`."""
-    rows = [(str(f.kind), f.location, f.size_bytes) for f in files]
-    columns = zip(*rows, strict=True) if rows else [(), (), ()]
-    return pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, GARBAGE, strict=True)], schema=GARBAGE
+    Raises:
+        SafetyError: something that is retained could not be read whole; nothing may be deleted.
+    """
+    with fails_closed():
+        named, kept = _named(expired, retained)
+    content, kept_content = _content(expired, retained, spark) if expired.manifests else (None, NO_SPELLINGS)
+    return Garbage(
+        content=content,
+        named=named,
+        unreadable=expired.unreadable,
+        untotalled_count=0 if retained is None else retained.untotalled_count,
+        kept=kept | kept_content,
     )
 
 
-def counted(files: pa.Table) -> tuple[FilesOfKind, ...]:
-    """The files of each kind that there is, in the order of kinds."""
-    totals = files.group_by("kind").aggregate([("size_bytes", "sum"), ("location", "count")]).to_pylist()
-    by_kind = {row["kind"]: row for row in totals}
-    return tuple(
-        FilesOfKind(
-            kind=kind,
-            files_count=by_kind[kind]["location_count"],
-            bytes=by_kind[kind]["size_bytes_sum"] or 0,
+def tell_kept(garbage: Garbage, listener: Listener) -> None:
+    """Say of files that are kept for the sake of another spelling which these are."""
+    if not garbage.kept:
+        return
+    first = garbage.kept.examples[0]
+    listener.on(
+        Warned(
+            f"{len(garbage.kept)} files of what expires stay, since what is retained has their paths under another scheme or "
+            f"authority: {first.location!r} and {first.kept!r} among them; if each pair is one file nothing is to be done; if "
+            "they are files of two stores, delete the first of each by hand"
         )
-        for kind in FileKind
-        if kind in by_kind
     )
 
 
-def added(*several: Iterable[FilesOfKind]) -> tuple[FilesOfKind, ...]:
-    """The sum of some counts, kind by kind."""
-    counts = dict.fromkeys(FileKind, 0)
-    sizes = dict.fromkeys(FileKind, 0)
-    for some in several:
-        for one in some:
-            counts[one.kind] += one.files_count
-            sizes[one.kind] += one.bytes
-    return tuple(FilesOfKind(kind=k, files_count=counts[k], bytes=sizes[k]) for k in FileKind if counts[k])
+def still_garbage(files: pa.Table | DataFrame, retained: Reached, spark: SparkSource) -> pa.Table | DataFrame:
+    """Those of some files, rows of `file_kinds.GARBAGE`, that nothing retained leads to.
+
+    Raises:
+        SafetyError: something that is retained could not be read whole; nothing may be deleted.
+    """
+    with fails_closed():
+        if not isinstance(files, pa.Table):
+            return _differing_in_tasks(files.mapInArrow(_keyed, from_arrow_schema(FILES)), retained, spark)
+        paths, places = np.unique(path_keys(files["location"]), return_inverse=True)
+        stays = held_against(paths, retained, spark, reading=_reading(retained.manifests, spark)).mask
+        return files.filter(pa.array(~stays[places], pa.bool_()))
+
+
+def _named(expired: Reached, retained: Reached | None) -> tuple[pa.Table, OtherSpellings]:
+    _, first = np.unique(location_keys(expired.named["location"]), return_index=True)
+    named = expired.named.take(pa.array(np.sort(first)))
+    if retained is None:
+        return named, NO_SPELLINGS
+    locations = named["location"].combine_chunks()
+    is_kept, kept = retained.named_paths.split_by_spelling(locations, path_keys(locations))
+    return named.filter(pa.array(~is_kept, pa.bool_())), kept
+
+
+def _content(
+    expired: Reached, retained: Reached | None, spark: SparkSource
+) -> tuple[pa.Table | DataFrame, OtherSpellings]:
+    together = (*expired.manifests, *(() if retained is None else retained.manifests))
+    with fails_closed():
+        own = expired.decode_task(_FILE_COLUMNS)
+        if _reading(together, spark).by is ReadBy.DRIVER:
+            stays = SpelledPaths.of([]) if retained is None else reached_paths(retained)
+            found = _read_here(own, stays, limits_of(spark).garbage_files_count)
+            if found is not None:
+                return found
+        return _differing_in_tasks(_in_tasks(own, spark), retained, spark), NO_SPELLINGS
+
+
+def _reading(manifests: Sequence[ManifestFile], spark: SparkSource) -> Reading:
+    """Whether the driver does it by itself."""
+    return chosen_reading(manifests, limits_of(spark).reachable_entries_count)
+
+
+def _in_tasks(task: DecodeTask, spark: SparkSource) -> DataFrame:
+    return dataframe_from_tasks(started(spark), shares(task, started(spark)), _read_distinct, FILES)
+
+
+def _differing_in_tasks(rows: DataFrame, retained: Reached | None, spark: SparkSource) -> DataFrame:
+    """The rows to which nothing retained leads, one of each key."""
+    session = started(spark)
+    bins_count = 2 * parallelism(session)
+    # Files of one key have one path key: by that alone all of them are in one place.
+    own = rows.repartition(bins_count, "path_key").dropDuplicates(["path_key", "key"])
+    if retained is not None:
+        stays = reached_keys(retained, session).repartition(bins_count, "path_key")
+        own = own.join(stays, on="path_key", how="left_anti")
+    return own.select(*GARBAGE.names)
+
+
+def _read_here(task: DecodeTask, stays: SpelledPaths, limit: int) -> tuple[pa.Table, OtherSpellings] | None:
+    """The files of a task that are not among those that stay, each once, and those that are by another spelling only.
+
+    They are decoded in threads of this process; `None` where they are more than a limit.
+    """
+    left: list[pa.RecordBatch] = []
+    seen, count, kept = np.empty(0, np.int64), 0, NO_SPELLINGS
+    for batches, spellings in in_threads(task, lambda share: _split_by_spelling(share, stays)):
+        kept |= spellings
+        for batch in batches:
+            fresh, seen = _without_seen(batch, seen)
+            left.append(fresh)
+            count += fresh.num_rows
+            if count > limit:
+                return None
+    return pa.Table.from_batches(left, FILES).select(GARBAGE.names), kept
+
+
+def _split_by_spelling(task: DecodeTask, stays: SpelledPaths) -> tuple[list[pa.RecordBatch], OtherSpellings]:
+    left: list[pa.RecordBatch] = []
+    kept = NO_SPELLINGS
+    for files in _read_distinct(task):
+        is_kept, others = stays.split_by_spelling(files["location"], files["path_key"].to_numpy())
+        kept |= others
+        left.append(files.filter(pa.array(~is_kept, pa.bool_())))
+    return left, kept
+
+
+def _read_distinct(task: DecodeTask) -> Iterator[pa.RecordBatch]:
+    """The files of a task, each once: in a long history most manifests of a table name most of its files."""
+    seen = np.empty(0, np.int64)
+    for batch in _read_files(task):
+        fresh, seen = _without_seen(batch, seen)
+        if fresh.num_rows:
+            yield fresh
+
+
+def _without_seen(batch: pa.RecordBatch, seen: Keys) -> tuple[pa.RecordBatch, Keys]:
+    """The rows whose keys are not among some sorted ones, each once; and these with theirs."""
+    keys = batch["key"].to_numpy()
+    values, first = np.unique(keys, return_index=True)
+    is_new = ~among(values, seen)
+    if not is_new.any():
+        return batch.slice(0, 0), seen
+    rows = batch.take(pa.array(np.sort(first[is_new])))
+    return rows, np.sort(np.concatenate([seen, values[is_new]]), kind="stable")
+
+
+def _read_files(task: DecodeTask) -> Iterator[pa.RecordBatch]:
+    """The live entries of a task's manifests as files; a manifest that cannot be read whole gives a row that names it."""
+    for manifests in manifest_chunks(task.manifests):
+        some = msgspec.structs.replace(task, manifests=manifests)
+        try:
+            yield from [_as_files(decoded.entries) for decoded in decode(some)]
+        except InvalidTableError:
+            for manifest in manifests:
+                yield from _read_one(msgspec.structs.replace(some, manifests=(manifest,)))
+
+
+def _read_one(task: DecodeTask) -> list[pa.RecordBatch]:
+    try:
+        return [_as_files(decoded.entries) for decoded in decode(task)]
+    except InvalidTableError:
+        location = task.manifests[0].manifest_path
+        own = pa.array([location], pa.string())
+        columns = [location_keys(own), path_keys(own), [UNREADABLE], [location], [None]]
+        return [pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, FILES, strict=True)], schema=FILES)]
+
+
+def _as_files(entries: pa.RecordBatch) -> pa.RecordBatch:
+    paths = entries["file_path"]
+    content = entries["content"]
+    codes = pa.array([int(c) for c in CONTENT_KINDS], content.type)
+    kinds = pa.array([str(k) for k in CONTENT_KINDS.values()], pa.string())
+    return pa.record_batch(
+        [
+            pa.array(location_keys(paths), pa.int64()),
+            pa.array(path_keys(paths), pa.int64()),
+            kinds.take(pc.index_in(content, codes)),
+            paths,
+            entries["file_size_in_bytes"],
+        ],
+        schema=FILES,
+    )
+
+
+def _keyed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        columns = {
+            "key": pa.array(location_keys(batch["location"]), pa.int64()),
+            "path_key": pa.array(path_keys(batch["location"]), pa.int64()),
+        }
+        columns |= {name: batch[name] for name in GARBAGE.names}
+        yield pa.record_batch([columns[name] for name in FILES.names], schema=FILES)

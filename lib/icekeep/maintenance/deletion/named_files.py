@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, MissingFileError
 from icekeep.maintenance.deletion.claims import LastWork, last_work
-from icekeep.maintenance.deletion.garbage import GARBAGE
+from icekeep.maintenance.deletion.file_kinds import GARBAGE
 from icekeep.maintenance.deletion.path_set import NO_PATHS, PathSet, union
 from icekeep.maintenance.deletion.plans import (
     DeletionPlan,
@@ -30,7 +30,7 @@ from icekeep.storage.locations import canonical
 
 
 def plan_files(plan: DeletionPlan, storage: Storage, spark: SparkSource) -> pa.Table | DataFrame:
-    """The files of a plan, rows of `garbage.GARBAGE`; raises `InvalidTableError` where a part is not what was written."""
+    """The files of a plan, rows of `file_kinds.GARBAGE`; raises `InvalidTableError` where a part is not what was written."""
     if plan.files_count <= limits_of(spark).plan_files_count:
         return pa.concat_tables([GARBAGE.empty_table(), *(read_part(part, storage) for part in plan.parts)])
     payloads = [(part, storage) for part in plan.parts]

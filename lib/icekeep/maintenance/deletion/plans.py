@@ -23,7 +23,7 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.errors import InvalidTableError, MissingFileError, SafetyError, UnavailableError
-from icekeep.maintenance.deletion.garbage import GARBAGE, FilesOfKind, added, counted
+from icekeep.maintenance.deletion.file_kinds import GARBAGE, FilesOfKind, added, counted
 from icekeep.spec.layout import own_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata
@@ -136,7 +136,7 @@ def trash_location(plan: DeletionPlan, location: str) -> str:
 
 
 def write_part(files: pa.Table, location: str, storage: Storage) -> PlanPart:
-    """Write some files of a plan, rows of `garbage.GARBAGE`.
+    """Write some files of a plan, rows of `file_kinds.GARBAGE`.
 
     Raises:
         FileExistsError: the name is taken.
@@ -154,7 +154,7 @@ def write_part(files: pa.Table, location: str, storage: Storage) -> PlanPart:
 
 
 def read_part(part: PlanPart, storage: Storage) -> pa.Table:
-    """The files of a part again, rows of `garbage.GARBAGE`.
+    """The files of a part again, rows of `file_kinds.GARBAGE`.
 
     Raises:
         InvalidTableError: it is not what was written.

@@ -20,8 +20,8 @@ from icekeep.catalog.base import Table
 from icekeep.errors import ClaimedError, IcekeepBug, IcekeepError, MissingFileError, SafetyError
 from icekeep.events import Listener, StepAdvanced, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim
-from icekeep.maintenance.deletion.garbage import FileKind, FilesOfKind, added
-from icekeep.maintenance.deletion.looks import Look, is_gc_enabled
+from icekeep.maintenance.deletion.file_kinds import FileKind, FilesOfKind, added
+from icekeep.maintenance.deletion.last_look import Look, is_gc_enabled
 from icekeep.maintenance.deletion.options import ReclaimOptions
 from icekeep.maintenance.deletion.path_set import NO_PATHS, Mask, PathSet
 from icekeep.maintenance.deletion.plans import (

@@ -10,22 +10,22 @@ from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import ClaimedError, IcekeepError, MissingFileError, OutcomeUnknownError, SafetyError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
-from icekeep.maintenance.deletion.earlier import DeletionRequest
-from icekeep.maintenance.deletion.keeping import LookBesideOthers, kept_by_others
-from icekeep.maintenance.deletion.looks import TableLook
-from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan, refuse_unapproved
-from icekeep.maintenance.deletion.reachability import tell_kept
-from icekeep.maintenance.deletion.reached import Seen
-from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
-from icekeep.maintenance.deletion.settling import settle_plan
-from icekeep.maintenance.deletion.territory import Territory
-from icekeep.maintenance.deletion.writing import (
+from icekeep.maintenance.deletion.earlier_runs import DeletionRequest
+from icekeep.maintenance.deletion.finished_plans import settle_plan
+from icekeep.maintenance.deletion.garbage import tell_kept
+from icekeep.maintenance.deletion.kept_by_plans import LookBesideOthers, kept_by_others
+from icekeep.maintenance.deletion.last_look import TableLook
+from icekeep.maintenance.deletion.plan_writing import (
     ClassifiedGarbage,
     PlanDraft,
     classify_garbage,
     plan_directory,
     write_plan,
 )
+from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan, refuse_unapproved
+from icekeep.maintenance.deletion.reachable import Seen
+from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
+from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.expiration import JOB
 from icekeep.maintenance.expiration.plan import after_expiration, garbage_between
 from icekeep.maintenance.planning_anew import plan_till_done

@@ -11,7 +11,8 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.maintenance.deletion.clock import safe_now_ms
-from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier, finish_earlier
+from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier, finish_earlier
+from icekeep.maintenance.deletion.garbage import tell_kept
 from icekeep.maintenance.deletion.neighbours import neighbours
 from icekeep.maintenance.deletion.options import (
     ExpirationOptions,
@@ -19,10 +20,9 @@ from icekeep.maintenance.deletion.options import (
     checked_options,
     trash_days,
 )
-from icekeep.maintenance.deletion.reachability import tell_kept
+from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft, classify_garbage
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import territory
-from icekeep.maintenance.deletion.writing import ClassifiedGarbage, PlanDraft, classify_garbage
 from icekeep.maintenance.expiration import JOB
 from icekeep.maintenance.expiration.execute import ExpirationRequest, expire_and_reclaim
 from icekeep.maintenance.expiration.holdings import ref_holdings

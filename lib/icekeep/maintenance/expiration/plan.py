@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.maintenance.deletion.garbage import FilesOfKind
+from icekeep.maintenance.deletion.file_kinds import FilesOfKind
+from icekeep.maintenance.deletion.garbage import Garbage, garbage_of
 from icekeep.maintenance.deletion.options import ExpirationOptions
-from icekeep.maintenance.deletion.reachability import Garbage, garbage_of
-from icekeep.maintenance.deletion.reached import Seen, read_expired, read_reached
-from icekeep.maintenance.deletion.writing import ClassifiedGarbage
+from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage
+from icekeep.maintenance.deletion.reachable import Seen, read_expired, read_reached
 from icekeep.maintenance.expiration.holdings import RefHoldings
 from icekeep.maintenance.expiration.old_metadata import old_metadata_files
 from icekeep.planning.spark.source import SparkSource

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from icekeep.maintenance.deletion.earlier import Earlier
-from icekeep.maintenance.deletion.garbage import FileKind
+from icekeep.maintenance.deletion.earlier_runs import Earlier
+from icekeep.maintenance.deletion.file_kinds import FileKind
 from icekeep.maintenance.deletion.neighbours import Neighbours
 from icekeep.maintenance.expiration.execute import Expiration
 from icekeep.spec.retention import Expired

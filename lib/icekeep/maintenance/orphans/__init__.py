@@ -35,7 +35,9 @@ JOB = Job(
             "where only scheme or authority differ (default: ERROR)",
             shown="{ERROR,IGNORE}",
         ),
-        Setting("prefix_listing", Kind.SWITCH, "for compatibility with Iceberg's, without effect: files are always listed by prefix"),
+        Setting(
+            "prefix_listing", Kind.SWITCH, "for compatibility with Iceberg's, without effect: listings are always flat"
+        ),
         STREAM_RESULTS,
         TRASH,
         APPROVE,

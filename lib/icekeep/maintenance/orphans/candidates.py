@@ -16,9 +16,9 @@ from icekeep.catalog.version_files import parse_version_name
 from icekeep.errors import SafetyError
 from icekeep.events import Listener, StepFinished, StepStarted
 from icekeep.maintenance.deletion.clock import safe_now_ms
-from icekeep.maintenance.deletion.garbage import GARBAGE
+from icekeep.maintenance.deletion.file_kinds import GARBAGE
 from icekeep.maintenance.deletion.neighbours import neighbours
-from icekeep.maintenance.deletion.reached import Reached, fails_closed
+from icekeep.maintenance.deletion.reachable import Reached, fails_closed
 from icekeep.maintenance.deletion.territory import Territory, territory
 from icekeep.maintenance.orphans.checks import (
     Share,
@@ -41,7 +41,7 @@ from icekeep.maintenance.orphans.listing import (
 )
 from icekeep.maintenance.orphans.metadata_files import SORTED, Sort, Sorter
 from icekeep.maintenance.orphans.options import PrefixMismatchMode, Search, eligible_before_ms
-from icekeep.maintenance.orphans.reaching import reached_by
+from icekeep.maintenance.orphans.reachable import reached_by
 from icekeep.maintenance.orphans.views import list_given
 from icekeep.maintenance.orphans.waiting import without_waiting
 from icekeep.maintenance.runs import living_runs
@@ -107,7 +107,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def garbage(self) -> Rows:
-        """The files as rows of `garbage.GARBAGE`."""
+        """The files as rows of `file_kinds.GARBAGE`."""
         return (
             self.files.select(GARBAGE.names) if isinstance(self.files, pa.Table) else self.files.select(*GARBAGE.names)
         )

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from icekeep.maintenance.deletion.comparing import ReachedPaths, held_against, reached_keys
 from icekeep.maintenance.deletion.path_set import spelled_like
-from icekeep.maintenance.deletion.reached import Reached
+from icekeep.maintenance.deletion.reachable import Reached
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.orphans.listing import LISTED, Rows, arrow_rows
 from icekeep.planning.entries.decode import Decoded

@@ -8,19 +8,19 @@ from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, SafetyError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
-from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier, finish_earlier
-from icekeep.maintenance.deletion.keeping import Kept, LookBesideOthers, kept_by_others
-from icekeep.maintenance.deletion.looks import TableLook
-from icekeep.maintenance.deletion.plans import DeletionPlan, refuse_unapproved, remove_draft
-from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
-from icekeep.maintenance.deletion.settling import settle_plan
-from icekeep.maintenance.deletion.writing import (
+from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier, finish_earlier
+from icekeep.maintenance.deletion.finished_plans import settle_plan
+from icekeep.maintenance.deletion.kept_by_plans import Kept, LookBesideOthers, kept_by_others
+from icekeep.maintenance.deletion.last_look import TableLook
+from icekeep.maintenance.deletion.plan_writing import (
     ClassifiedGarbage,
     PlanDraft,
     classify_files,
     plan_directory,
     write_plan,
 )
+from icekeep.maintenance.deletion.plans import DeletionPlan, refuse_unapproved, remove_draft
+from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.candidates import Candidates, find_candidates, still_unnamed
 from icekeep.maintenance.orphans.options import Search

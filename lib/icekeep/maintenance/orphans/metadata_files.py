@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from icekeep.catalog.filesystem import CLOCK_GRAIN_MS, VERSION_AGE_KEPT_MS, VERSIONS_KEPT
 from icekeep.catalog.version_files import parse_version_name
 from icekeep.errors import IcekeepError, MissingFileError
-from icekeep.maintenance.deletion.garbage import FileKind
+from icekeep.maintenance.deletion.file_kinds import FileKind
 from icekeep.maintenance.orphans.listing import LISTED
 from icekeep.maintenance.orphans.metadata_text import CutOffError, parse_metadata_text, unzipped
 from icekeep.maintenance.orphans.options import DEFAULT_AGE_MS

@@ -4,9 +4,9 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT, Listener
-from icekeep.maintenance.deletion.garbage import FilesOfKind
+from icekeep.maintenance.deletion.file_kinds import FilesOfKind
 from icekeep.maintenance.deletion.options import trash_days
-from icekeep.maintenance.deletion.writing import ClassifiedGarbage, PlanDraft, classify_files
+from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft, classify_files
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.candidates import Candidates, KeptFiles, find_candidates
 from icekeep.maintenance.orphans.comparing import Conflict

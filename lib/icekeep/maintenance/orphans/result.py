@@ -2,7 +2,7 @@
 
 import msgspec
 
-from icekeep.maintenance.deletion.garbage import FileKind, FilesOfKind
+from icekeep.maintenance.deletion.file_kinds import FileKind, FilesOfKind
 from icekeep.maintenance.deletion.reclaim import Reclaimed
 from icekeep.maintenance.orphans.candidates import KeptFiles
 from icekeep.maintenance.orphans.execute import Removal

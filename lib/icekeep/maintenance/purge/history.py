@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError
 from icekeep.maintenance.deletion.claims import last_work
-from icekeep.maintenance.deletion.garbage import GARBAGE
-from icekeep.maintenance.deletion.keeping import done_file
+from icekeep.maintenance.deletion.file_kinds import GARBAGE
+from icekeep.maintenance.deletion.garbage import Garbage, garbage_of
+from icekeep.maintenance.deletion.kept_by_plans import done_file
 from icekeep.maintenance.deletion.plans import plan_directories, read_part, read_plan
-from icekeep.maintenance.deletion.reachability import Garbage, garbage_of
-from icekeep.maintenance.deletion.reached import read_expired
+from icekeep.maintenance.deletion.reachable import read_expired
 from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_codec import parse_metadata

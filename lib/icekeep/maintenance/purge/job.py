@@ -14,13 +14,13 @@ from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, OutcomeUnknownError, SafetyError, UsageError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
-from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier
-from icekeep.maintenance.deletion.garbage import FilesOfKind
+from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier
+from icekeep.maintenance.deletion.file_kinds import FilesOfKind
 from icekeep.maintenance.deletion.options import ReclaimOptions, accepted_names, checked_options
+from icekeep.maintenance.deletion.plan_writing import PlanDraft, classify_garbage, write_plan
 from icekeep.maintenance.deletion.plans import DROPPED, DeletionPlan, forget_plan, refuse_unapproved, remove_draft
 from icekeep.maintenance.deletion.reclaim import Reclaimed, refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import territory
-from icekeep.maintenance.deletion.writing import PlanDraft, classify_garbage, write_plan
 from icekeep.maintenance.purge import JOB
 from icekeep.maintenance.purge.history import all_garbage
 from icekeep.maintenance.purge.unfinished import (

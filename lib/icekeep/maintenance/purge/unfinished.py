@@ -16,9 +16,9 @@ from icekeep.errors import ClaimedError, IcekeepError, MissingFileError, NotFoun
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.deletion.claims import Claim, released, take_claim
 from icekeep.maintenance.deletion.clock import earlier_clock_below
-from icekeep.maintenance.deletion.earlier import DeletionRequest, Earlier
-from icekeep.maintenance.deletion.garbage import FileKind
-from icekeep.maintenance.deletion.looks import DroppedLook
+from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier
+from icekeep.maintenance.deletion.file_kinds import FileKind
+from icekeep.maintenance.deletion.last_look import DroppedLook
 from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
 from icekeep.maintenance.deletion.plans import (
     DROPPED,

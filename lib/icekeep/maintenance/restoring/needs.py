@@ -16,7 +16,7 @@ from icekeep.commit.manifests import ManifestReader, StorageManifestReader
 from icekeep.errors import SafetyError
 from icekeep.maintenance.deletion.named_files import paths_of_others
 from icekeep.maintenance.deletion.plans import DeletionPlan, read_part, trash_location
-from icekeep.maintenance.deletion.reached import Reached, reached_paths
+from icekeep.maintenance.deletion.reachable import Reached, reached_paths
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.restoring.looking import seen
 from icekeep.spec.manifests.structs import ManifestFile

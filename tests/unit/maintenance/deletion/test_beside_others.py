@@ -7,7 +7,7 @@ from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError, NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError
-from icekeep.maintenance.deletion import earlier, looks, reclaim
+from icekeep.maintenance.deletion import earlier_runs, last_look, reclaim
 from icekeep.maintenance.deletion.path_set import NO_PATHS
 from icekeep.maintenance.expiration import execute
 from icekeep.maintenance.orphans.job import plan_remove_orphan_files
@@ -478,7 +478,7 @@ def test_a_look_that_takes_longer_than_the_claim_deletes_nothing(world, monkeypa
     world.expire(trash=trash, options={"grace": "1h"})
     world.pass_days(1)
     restored = []
-    real = looks.TableLook.__call__
+    real = last_look.TableLook.__call__
 
     def look(self):
         if not restored:
@@ -486,7 +486,7 @@ def test_a_look_that_takes_longer_than_the_claim_deletes_nothing(world, monkeypa
             restored.append(world.restore())
         return NO_PATHS if len(restored) == 1 else real(self)
 
-    monkeypatch.setattr(looks.TableLook, "__call__", look)
+    monkeypatch.setattr(last_look.TableLook, "__call__", look)
     result = world.finish(trash=trash)
     assert (result.status, result.finished_files_count) == ("partial", 0)
     assert restored[0].restored_snapshots_count == 3
@@ -499,7 +499,7 @@ def test_a_restore_that_is_cut_off_while_the_trash_is_about_to_be_emptied_can_be
     world.expire(trash=3)
     run = next(name for name in world.own() if name.endswith("/plan.json")).split("/")[1]
     world.pass_days(3.1)
-    real, cut_off = earlier.still_garbage, []
+    real, cut_off = earlier_runs.still_garbage, []
 
     def prove(*arguments):
         garbage = real(*arguments)
@@ -511,7 +511,7 @@ def test_a_restore_that_is_cut_off_while_the_trash_is_about_to_be_emptied_can_be
             cut_off.append(error)
         return garbage
 
-    monkeypatch.setattr(earlier, "still_garbage", prove)
+    monkeypatch.setattr(earlier_runs, "still_garbage", prove)
     assert world.finish(trash=3).emptied_trash_files_count == 0
     assert world.remove_orphans().kept.waiting_count == 7
     assert world.restore(run).restored_snapshots_count == 3

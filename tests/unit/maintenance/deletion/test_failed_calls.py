@@ -5,7 +5,7 @@ import pytest
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import UnavailableError
-from icekeep.maintenance.deletion import looks, reclaim
+from icekeep.maintenance.deletion import last_look, reclaim
 from icekeep.maintenance.restoring.job import list_restorable
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus
 from kit.expired_tables import ExpiredWorld, OneByOne
@@ -99,7 +99,7 @@ def test_a_file_that_is_never_deleted_does_not_keep_another_run_from_being_resto
 def test_a_catalog_that_is_away_between_two_calls_is_no_call_of_the_store(monkeypatch):
     monkeypatch.setattr(reclaim, "_CALL_FILES", 1)
     world = ExpiredWorld()
-    look, count = looks.TableLook.__call__, [0]
+    look, count = last_look.TableLook.__call__, [0]
 
     def away(self):
         count[0] += 1
@@ -107,7 +107,7 @@ def test_a_catalog_that_is_away_between_two_calls_is_no_call_of_the_store(monkey
             raise UnavailableError("the catalog is away")
         return look(self)
 
-    monkeypatch.setattr(looks.TableLook, "__call__", away)
+    monkeypatch.setattr(last_look.TableLook, "__call__", away)
     run = younger_plan(world)
     assert count[0] >= 3
     world.pass_days(0.1)

@@ -12,7 +12,7 @@ from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError, SafetyError, UnavailableError
-from icekeep.maintenance.deletion import keeping
+from icekeep.maintenance.deletion import kept_by_plans
 from icekeep.maintenance.expiration import execute as expiring
 from icekeep.maintenance.orphans import candidates, execute
 from icekeep.maintenance.restoring.job import list_restorable
@@ -455,7 +455,7 @@ def test_a_plan_that_appears_while_another_run_looks_who_keeps_its_files_is_seen
     plan = {at: file for at, file in world.memory.files.items() if f"/{younger.run}/" in at}
     for at in plan:
         del world.memory.files[at]
-    real, listings = keeping.plan_directories, []
+    real, listings = kept_by_plans.plan_directories, []
 
     def list_and_appear(metadata, storage):
         found = real(metadata, storage)
@@ -463,7 +463,7 @@ def test_a_plan_that_appears_while_another_run_looks_who_keeps_its_files_is_seen
         world.memory.files |= plan
         return found
 
-    monkeypatch.setattr(keeping, "plan_directories", list_and_appear)
+    monkeypatch.setattr(kept_by_plans, "plan_directories", list_and_appear)
     assert world.finish().finished_files_count == 0
     assert listings == [1, 2, 2, 2]
     assert world.data() == ["a", "ab", "b", "c"]

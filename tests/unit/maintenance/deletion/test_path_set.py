@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from icekeep.maintenance.deletion.garbage import FileKind, GarbageFile, garbage_table
+from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile, garbage_table
+from icekeep.maintenance.deletion.garbage import still_garbage
 from icekeep.maintenance.deletion.path_set import NO_PATHS, NO_SPELLINGS, PathSet, SpelledPaths, paths_by_prefix, union
-from icekeep.maintenance.deletion.reachability import still_garbage
-from icekeep.maintenance.deletion.reached import Reached, named_files, read_reached
+from icekeep.maintenance.deletion.reachable import Reached, named_files, read_reached
 from icekeep.storage.location_keys import path_keys
 from kit.no_spark import no_spark
 from kit.storage import MemoryStorage

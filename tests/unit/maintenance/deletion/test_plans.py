@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError, MissingFileError
-from icekeep.maintenance.deletion.garbage import FileKind, GarbageFile, garbage_table
+from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile, garbage_table
 from icekeep.maintenance.deletion.plans import (
     BEFORE,
     FILES,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icekeep.maintenance.deletion import earlier, reclaim
+from icekeep.maintenance.deletion import earlier_runs, reclaim
 from icekeep.maintenance.restoring.job import list_restorable
 from kit.expired_tables import ExpiredWorld
 
@@ -26,7 +26,7 @@ def test_a_plan_that_begins_to_wait_keeps_its_files(when, monkeypatch):
         world.adopt_and_delete("b")
         world.expire(options={"grace": "5d"})
 
-    proves, removes = earlier.still_garbage, reclaim._removed
+    proves, removes = earlier_runs.still_garbage, reclaim._removed
 
     def proved(*arguments):
         others()
@@ -38,7 +38,7 @@ def test_a_plan_that_begins_to_wait_keeps_its_files(when, monkeypatch):
         return outcome
 
     if when == "during the proof":
-        monkeypatch.setattr(earlier, "still_garbage", proved)
+        monkeypatch.setattr(earlier_runs, "still_garbage", proved)
     else:
         monkeypatch.setattr(reclaim, "_CALL_FILES", 1)
         monkeypatch.setattr(reclaim, "_removed", removed)
@@ -59,7 +59,7 @@ def test_two_plans_that_are_carried_out_at_once_do_not_leave_a_file_to_each_othe
     world.pass_days(1.25 / 24)
     world.expire(trash=3, options={"grace": "2h"})
     world.pass_days(1.5 / 24)
-    real, done = earlier.reclaim, []
+    real, done = earlier_runs.reclaim, []
 
     def slow(plan, claim, *arguments, **named):
         if not done:
@@ -71,7 +71,7 @@ def test_two_plans_that_are_carried_out_at_once_do_not_leave_a_file_to_each_othe
             world.finish(trash=3)
         return real(plan, claim, *arguments, **named)
 
-    monkeypatch.setattr(earlier, "reclaim", slow)
+    monkeypatch.setattr(earlier_runs, "reclaim", slow)
     world.finish(trash=3)
     monkeypatch.undo()
     for _ in range(10):

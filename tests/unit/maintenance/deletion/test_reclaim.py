@@ -7,13 +7,13 @@ from msgspec.structs import replace
 from icekeep.errors import IcekeepBug, SafetyError
 from icekeep.events import StepFinished, StepStarted, Warned
 from icekeep.maintenance.deletion.claims import LEASE_MS, take_claim
-from icekeep.maintenance.deletion.garbage import FileKind, FilesOfKind, GarbageFile, garbage_table
+from icekeep.maintenance.deletion.file_kinds import FileKind, FilesOfKind, GarbageFile, garbage_table
 from icekeep.maintenance.deletion.options import ReclaimOptions
 from icekeep.maintenance.deletion.path_set import NO_PATHS
+from icekeep.maintenance.deletion.plan_writing import PlanDraft, classify_files, plan_directory, write_plan
 from icekeep.maintenance.deletion.plans import trash_location
 from icekeep.maintenance.deletion.reclaim import reclaim, refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import territory
-from icekeep.maintenance.deletion.writing import PlanDraft, classify_files, plan_directory, write_plan
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from kit.changes import Recorder
 from kit.runtime import FakeRuntime

@@ -8,7 +8,7 @@ import pytest
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError
-from icekeep.maintenance.deletion import claims, earlier
+from icekeep.maintenance.deletion import claims, earlier_runs
 from icekeep.maintenance.restoring.job import list_restorable
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus
 from kit.expired_tables import ExpiredWorld, OneByOne
@@ -137,7 +137,7 @@ def test_a_restore_that_ends_unknown_while_a_run_is_about_to_claim_its_plan_is_l
     """The run had looked before, deleted the files for good, and then the commit landed."""
     world.expire(options={"grace": "1h"})
     world.pass_days(0.5)
-    real, ended = earlier.take_claim, []
+    real, ended = earlier_runs.take_claim, []
 
     def take_after_a_restore(*arguments, **named):
         if not ended:
@@ -147,7 +147,7 @@ def test_a_restore_that_ends_unknown_while_a_run_is_about_to_claim_its_plan_is_l
             ended.append(error)
         return real(*arguments, **named)
 
-    monkeypatch.setattr(earlier, "take_claim", take_after_a_restore)
+    monkeypatch.setattr(earlier_runs, "take_claim", take_after_a_restore)
     assert world.finish().finished_files_count == 0
     world.pass_days(0.1)
     assert world.finish().finished_files_count == 0

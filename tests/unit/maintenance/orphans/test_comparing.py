@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.maintenance.deletion.reached import Reached, named_files
+from icekeep.maintenance.deletion.reachable import Reached, named_files
 from icekeep.maintenance.orphans.comparing import Conflict, any_below, compare
 from icekeep.maintenance.orphans.listing import keyed_rows
 from icekeep.maintenance.orphans.options import spelling

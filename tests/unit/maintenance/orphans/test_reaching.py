@@ -5,8 +5,8 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError, SafetyError, UnavailableError, UnsupportedError, UsageError
-from icekeep.maintenance.deletion.reached import fails_closed
-from icekeep.maintenance.orphans.reaching import reached_by
+from icekeep.maintenance.deletion.reachable import fails_closed
+from icekeep.maintenance.orphans.reachable import reached_by
 from icekeep.spec.metadata_codec import metadata_to_json
 from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.updates import SetProperties

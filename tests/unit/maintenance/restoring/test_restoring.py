@@ -21,7 +21,7 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.maintenance.deletion.claims import LEASE_MS, new_claim
-from icekeep.maintenance.deletion.garbage import FileKind, GarbageFile
+from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile
 from icekeep.maintenance.deletion.plans import DONE, HEAD, write_head
 from icekeep.maintenance.restoring.job import list_restorable, restore
 from icekeep.spec.snapshots import StatisticsFile

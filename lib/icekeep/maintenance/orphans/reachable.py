@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, UsageError, first_line
-from icekeep.maintenance.deletion.garbage import FileKind, GarbageFile, garbage_table
-from icekeep.maintenance.deletion.reached import NOTHING_SEEN, Reached, Seen, fails_closed, read_reached
+from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile, garbage_table
+from icekeep.maintenance.deletion.reachable import NOTHING_SEEN, Reached, Seen, fails_closed, read_reached
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.orphans.metadata_text import CutOffError, parse_metadata_text
 from icekeep.planning.spark.source import SparkSource

@@ -25,7 +25,7 @@ import pyarrow as pa
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, SafetyError
 from icekeep.maintenance.deletion.claims import LastWork, last_work
-from icekeep.maintenance.deletion.looks import TableLook
+from icekeep.maintenance.deletion.last_look import TableLook
 from icekeep.maintenance.deletion.named_files import is_in_trash_for_certain, other_plans, plan_paths
 from icekeep.maintenance.deletion.path_set import NO_PATHS, PathSet, union
 from icekeep.maintenance.deletion.plans import (

@@ -4,9 +4,9 @@ from icekeep.catalog.base import Table
 from icekeep.errors import ClaimedError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.claims import Claim
+from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft, write_plan
 from icekeep.maintenance.deletion.plans import DeletionPlan, forget_plan, holds_files, mark_done
 from icekeep.maintenance.deletion.reclaim import Reclaimed
-from icekeep.maintenance.deletion.writing import ClassifiedGarbage, PlanDraft, write_plan
 from icekeep.runtime import Runtime
 from icekeep.storage.base import Storage
 

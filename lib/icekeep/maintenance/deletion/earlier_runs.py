@@ -1,7 +1,7 @@
 """What earlier runs left to be done: files that wait for their grace to pass, that a crash spared, or whose days in the
 trash are over. Each goes only after a fresh mark of everything that the table leads to now.
 
-A plan that is not due (`due`), or that another run has claimed, is left alone.
+A plan that is not due (`due_plans`), or that another run has claimed, is left alone.
 """
 
 import msgspec
@@ -13,15 +13,17 @@ from icekeep.catalog.base import Table
 from icekeep.errors import ClaimedError, IcekeepError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.claims import Claim, released, take_claim
-from icekeep.maintenance.deletion.due import Due, ToDo, due_of
-from icekeep.maintenance.deletion.garbage import GARBAGE
-from icekeep.maintenance.deletion.keeping import (
+from icekeep.maintenance.deletion.due_plans import Due, ToDo, due_of
+from icekeep.maintenance.deletion.file_kinds import GARBAGE
+from icekeep.maintenance.deletion.finished_plans import settle_at_once, settle_emptied, settle_plan
+from icekeep.maintenance.deletion.garbage import still_garbage
+from icekeep.maintenance.deletion.kept_by_plans import (
     Kept,
     LookBesideOthers,
     kept_by_others,
     kept_in_trash,
 )
-from icekeep.maintenance.deletion.looks import TableLook
+from icekeep.maintenance.deletion.last_look import TableLook
 from icekeep.maintenance.deletion.named_files import plan_files
 from icekeep.maintenance.deletion.options import ReclaimOptions
 from icekeep.maintenance.deletion.path_set import PathSet
@@ -33,10 +35,8 @@ from icekeep.maintenance.deletion.plans import (
     plan_directories,
     trash_location,
 )
-from icekeep.maintenance.deletion.reachability import still_garbage
-from icekeep.maintenance.deletion.reached import Reached, read_reached
+from icekeep.maintenance.deletion.reachable import Reached, read_reached
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
-from icekeep.maintenance.deletion.settling import settle_at_once, settle_emptied, settle_plan
 from icekeep.maintenance.deletion.territory import Territory, territory
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.spark.tasks import streamed

@@ -9,7 +9,7 @@ from typing import Protocol
 from icekeep.catalog.base import Table
 from icekeep.errors import NotFoundError, SafetyError
 from icekeep.maintenance.deletion.path_set import NO_PATHS, PathSet
-from icekeep.maintenance.deletion.reached import Seen, reached_paths, read_reached
+from icekeep.maintenance.deletion.reachable import Seen, reached_paths, read_reached
 from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.table_properties import is_true

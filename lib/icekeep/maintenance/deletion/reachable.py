@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from icekeep.catalog.version_files import HINT
 from icekeep.errors import InvalidTableError, SafetyError
-from icekeep.maintenance.deletion.garbage import GARBAGE, FileKind
+from icekeep.maintenance.deletion.file_kinds import GARBAGE, FileKind
 from icekeep.maintenance.deletion.path_set import PathsOfPrefix, SpelledPaths, paths_by_prefix
 from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, decode
 from icekeep.planning.entries.read import in_threads
@@ -58,7 +58,7 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     Attributes:
         metadata: with the partition specs of the manifests.
         manifests: each once; their live entries are reached too.
-        named: all else, and the manifests themselves, rows of `garbage.GARBAGE`.
+        named: all else, and the manifests themselves, rows of `file_kinds.GARBAGE`.
         seen: what was read for it, and before it.
         untotalled_count: snapshots whose summaries do not say how many files they have, so that nothing proves their
             manifest lists whole but the store's word.
@@ -168,7 +168,7 @@ def named_files(
     manifests: Iterable[ManifestFile],
     metadata_files: Iterable[str],
 ) -> pa.Table:
-    """All kinds of files but those that manifests lead to, rows of `garbage.GARBAGE`."""
+    """All kinds of files but those that manifests lead to, rows of `file_kinds.GARBAGE`."""
     statistics = {path: size for metadata in statistics_of for path, size in statistics_files(metadata).items()}
     sizes = {manifest.manifest_path: manifest.manifest_length for manifest in manifests}
     lists = dict.fromkeys(snapshot.manifest_list for snapshot in snapshots if snapshot.manifest_list)

@@ -13,7 +13,7 @@ from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, MissingFileError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.claims import last_work
-from icekeep.maintenance.deletion.keeping import days_in_trash_end_ms, done_file, restore_ends_ms
+from icekeep.maintenance.deletion.kept_by_plans import days_in_trash_end_ms, done_file, restore_ends_ms
 from icekeep.maintenance.deletion.plans import DeletionPlan, holds_files, is_committed, is_forgotten, read_plan
 from icekeep.spec.units import DAY_MS
 

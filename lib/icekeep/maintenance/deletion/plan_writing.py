@@ -9,7 +9,8 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from icekeep.catalog.base import Table
-from icekeep.maintenance.deletion.garbage import GARBAGE, FilesOfKind, added, counted
+from icekeep.maintenance.deletion.file_kinds import GARBAGE, FilesOfKind, added, counted
+from icekeep.maintenance.deletion.garbage import UNREADABLE, Garbage
 from icekeep.maintenance.deletion.plans import (
     BEFORE,
     DeletionPlan,
@@ -21,7 +22,6 @@ from icekeep.maintenance.deletion.plans import (
     write_head,
     write_part,
 )
-from icekeep.maintenance.deletion.reachability import UNREADABLE, Garbage
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.planning.spark.tasks import run_over_partitions
 from icekeep.runtime import Runtime
@@ -119,7 +119,7 @@ def classify_garbage(
 def classify_files(
     files: pa.Table | DataFrame, territory: Territory, directory: str | None, storage: Storage
 ) -> ClassifiedGarbage:
-    """The same for rows of `garbage.GARBAGE`; an error leaves parts behind that no head names."""
+    """The same for rows of `file_kinds.GARBAGE`; an error leaves parts behind that no head names."""
     if isinstance(files, pa.Table):
         return _classify(files.to_batches(), territory, directory, storage, "files")
 

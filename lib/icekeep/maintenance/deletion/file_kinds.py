@@ -1,0 +1,94 @@
+"""Kinds of files that maintenance deletes, and the columns by which such files are handed on."""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+import msgspec
+import pyarrow as pa
+
+from icekeep.spec.manifests.structs import FileContent
+
+
+class FileKind(StrEnum):
+    """Kinds of garbage, in the order in which they are deleted: what others name goes before what names it."""
+
+    DATA = "data file"
+    POSITION_DELETES = "position delete file"
+    EQUALITY_DELETES = "equality delete file"
+    ORPHAN = "orphan file"
+    STATISTICS = "statistics file"
+    MANIFEST = "manifest"
+    MANIFEST_LIST = "manifest list"
+    METADATA = "metadata file"
+
+    @property
+    def is_content(self) -> bool:
+        """Whether manifests name such files: only of these a table may have more than a driver can hold."""
+        return self in (FileKind.DATA, FileKind.POSITION_DELETES, FileKind.EQUALITY_DELETES, FileKind.ORPHAN)
+
+
+CONTENT_KINDS: Mapping[FileContent, FileKind] = {
+    FileContent.DATA: FileKind.DATA,
+    FileContent.POSITION_DELETES: FileKind.POSITION_DELETES,
+    FileContent.EQUALITY_DELETES: FileKind.EQUALITY_DELETES,
+}
+
+GARBAGE = pa.schema(
+    [
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("location", pa.string(), nullable=False),
+        pa.field("size_bytes", pa.int64()),
+    ]
+)
+"""A file that may go: what it is, its location as metadata or the store spell it, its length where that is known."""
+
+
+class GarbageFile(msgspec.Struct, frozen=True):
+    """The same as a value."""
+
+    kind: FileKind
+    location: str
+    size_bytes: int | None = None
+
+
+class FilesOfKind(msgspec.Struct, frozen=True, kw_only=True):
+    """How many files of one kind there are, and their bytes as far as they are known."""
+
+    kind: FileKind
+    files_count: int
+    bytes: int
+
+
+def garbage_table(files: Iterable[GarbageFile]) -> pa.Table:
+    """Files as rows of `GARBAGE`."""
+    rows = [(str(f.kind), f.location, f.size_bytes) for f in files]
+    columns = zip(*rows, strict=True) if rows else [(), (), ()]
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, GARBAGE, strict=True)], schema=GARBAGE
+    )
+
+
+def counted(files: pa.Table) -> tuple[FilesOfKind, ...]:
+    """The files of each kind that there is, in the order of kinds."""
+    totals = files.group_by("kind").aggregate([("size_bytes", "sum"), ("location", "count")]).to_pylist()
+    by_kind = {row["kind"]: row for row in totals}
+    return tuple(
+        FilesOfKind(
+            kind=kind,
+            files_count=by_kind[kind]["location_count"],
+            bytes=by_kind[kind]["size_bytes_sum"] or 0,
+        )
+        for kind in FileKind
+        if kind in by_kind
+    )
+
+
+def added(*several: Iterable[FilesOfKind]) -> tuple[FilesOfKind, ...]:
+    """The sum of some counts, kind by kind."""
+    counts = dict.fromkeys(FileKind, 0)
+    sizes = dict.fromkeys(FileKind, 0)
+    for some in several:
+        for one in some:
+            counts[one.kind] += one.files_count
+            sizes[one.kind] += one.bytes
+    return tuple(FilesOfKind(kind=k, files_count=counts[k], bytes=sizes[k]) for k in FileKind if counts[k])
