@@ -26,7 +26,9 @@ from icekeep.spec.snapshots import Snapshot
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from kit.engines_beside import Engine, Java, Ours, PyIceberg, Together
-from kit.history_rows import (
+from kit.java import IcebergJava, JavaError
+from kit.lake import Lake
+from kit.snapshot_rows import (
     KINDS,
     SCHEMA,
     HistoryReader,
@@ -37,8 +39,6 @@ from kit.history_rows import (
     rows_by_our_scan,
     rows_by_pyiceberg,
 )
-from kit.java import IcebergJava, JavaError
-from kit.lake import Lake
 from kit.updating import Beside, Refusal, RowWriter, Updater
 
 NUM_RETRIES = 4

@@ -47,12 +47,12 @@ from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from icekeep.tables.update_schema import update_schema
 from icekeep.tables.update_spec import update_spec
-from kit.history_rows import SCHEMA, as_table
 from kit.java import IcebergJava, JavaError
 from kit.java_values import multiset
 from kit.lake import Lake
 from kit.no_spark import no_spark
 from kit.reclaim_oracle import Oracle
+from kit.snapshot_rows import SCHEMA, as_table
 from kit.written_deletes import delete_equal, delete_positions
 
 HISTORIES = 50

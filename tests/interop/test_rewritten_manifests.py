@@ -21,7 +21,7 @@ from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.create import create_table
 from kit.java import IcebergJava
 from kit.java_delete_stories import STORIES, partitioned_by
-from kit.java_histories import History, history_of
+from kit.java_histories import ByJava
 from kit.lake import Lake, events
 from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
@@ -31,6 +31,7 @@ from kit.rewritten_manifests import (
     check_rewritten,
     java_manifests,
 )
+from kit.row_histories import History
 from kit.story_rows import EVENTS, event
 from kit.story_rows import events as story_rows
 
@@ -112,15 +113,15 @@ def test_tables_whose_rows_java_deleted_keep_every_entry(case: Case, name: str) 
 
 @pytest.mark.parametrize("version", HISTORIES)
 def test_generated_histories_keep_every_entry(case: Case, version: int, tried: Any) -> None:
-    """Appends, deletes, changed columns and specs, as `kit.java_histories` has them."""
+    """Appends, deletes, changed columns and specs, as `kit.row_histories` has them."""
     for seed in HISTORIES[version]:
-        history = History(case.lake, case.java, version)
-        for kind, number in history_of(seed):
-            history.step(kind, number)
-        case.identifier, case.name = ("db", history.name), history.java_table.name
-        before = case.told("id < 7", rows=history.rows_of_java)
+        by = ByJava(case.lake, case.java)
+        history = History.of(seed, by, (version,))
+        case.identifier, case.name = ("db", by.name), by.java_table.name
+        before = case.told("id < 7", rows=by.rows)
+        assert before.rows == history.expected()
         rewrite_manifests(history.table, no_spark, spec_id="all")
-        after = case.told("id < 7", rows=history.rows_of_java)
+        after = case.told("id < 7", rows=by.rows)
         check_rewritten(before, after)
         check_one_manifest_a_group(before, after)
         tried("generated histories whose manifests were rewritten")

@@ -3,6 +3,7 @@
 PyIceberg is asked as well where it can read: no equality deletes, and position deletes in Parquet only.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,7 @@ from kit.java_delete_stories import STORIES, Story
 from kit.java_row_deletes import JavaTable
 from kit.java_values import filter_tree, multiset, to_wire
 from kit.lake import Lake
+from kit.story_rows import EVENTS, event
 
 FORMATS = ("parquet", "orc", "avro")
 # Of these the file format matters most; the others take formats by turns.
@@ -36,10 +38,15 @@ Teller = Callable[[str, str], tuple[JavaTable, Table]]
 
 
 @pytest.fixture(scope="module")
-def told(java: IcebergJava, tmp_path_factory: pytest.TempPathFactory) -> Teller:
-    """Tells a story in a file format, once: the table as Java has it, and as we load it."""
+def lake(java: IcebergJava, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     lake = Lake(tmp_path_factory.mktemp("stories"))
     java.open_catalog("local", lake.properties)
+    return lake
+
+
+@pytest.fixture(scope="module")
+def told(java: IcebergJava, lake: Lake) -> Teller:
+    """Tells a story in a file format, once: the table as Java has it, and as we load it."""
     known: dict[tuple[str, str], tuple[JavaTable, Table]] = {}
 
     def tell(story: str, file_format: str) -> tuple[JavaTable, Table]:
@@ -277,3 +284,16 @@ def test_javas_orc_reader_takes_the_two_zeros_of_a_batch_for_the_first(told: Tel
     assert sorted(row.id for row in scan(table, spark).collect()) == [1, 4]
     java_table, _ = told("zeros alone", "parquet")
     assert sorted(row[0] for row in java_table.java.read(java_table.name)["rows"]) == [1, 4]
+
+
+@pytest.mark.parametrize(("file_format", "spared"), [("parquet", [1]), ("orc", [1]), ("avro", [])])
+def test_java_skips_deletes_of_nan_that_lie_beside_a_value_out_of_bounds(
+    java: IcebergJava, lake: Lake, spark: SparkSession, file_format: str, spared: list[int]
+) -> None:
+    """Bounds leave NaN out, and it asks nothing else of them; without bounds, as in Avro, it applies the delete."""
+    table = JavaTable(java, f"local.db.nan_{file_format}", file_format)
+    table.create(EVENTS)
+    table.append([{**event(1), "score": math.nan}, {**event(2), "score": 0.5}])
+    table.delta(table.equality(["score"], (math.nan,), (7.0,)))
+    assert sorted(row[0] for row in java.read(table.name)["rows"]) == [*spared, 2]
+    assert [row.id for row in scan(lake.catalog.load(("db", f"nan_{file_format}")), spark).collect()] == [2]

@@ -18,8 +18,8 @@ from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError
 from icekeep.events import Event, StepAdvanced, StepStarted
 from icekeep.maintenance.compaction.execute import STEP
-from kit.history_rows import KINDS, Row, Rows, as_table
 from kit.java import IcebergJava, JavaError
+from kit.snapshot_rows import KINDS, Row, Rows, as_table
 from kit.updating import PATIENCE_S, RowWriter
 
 JAVA_REFUSES = ("ValidationException", "CommitFailedException")

@@ -3,7 +3,7 @@
 Slow and plain, for tests to compare with; equality deletes are not applied.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -14,21 +14,30 @@ from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import StorageManifestReader
+from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.formats.puffin.deletion_vectors import read_deletion_vector
 from icekeep.formats.read import SourceFile, read_file
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS, DELETED
+from icekeep.spec.metadata_columns import (
+    DELETE_FILE_PATH,
+    DELETE_FILE_POS,
+    DELETED,
+    LAST_UPDATED_SEQUENCE_NUMBER,
+    ROW_ID,
+)
 from icekeep.spec.name_mapping import name_mapping_of
 from icekeep.spec.partitioning import identity_values
 from icekeep.spec.schema import Schema
+from icekeep.spec.snapshots import MAIN
 from icekeep.spec.types import ListType, MapType, NestedField, StructType, Type
+from kit.row_texts import row_texts
 
 _DELETES = Schema(fields=(DELETE_FILE_PATH, DELETE_FILE_POS))
 
 
-def live_entries(table: Table) -> list[ManifestEntry]:
-    """The live entries of the current snapshot, delete files among them."""
-    snapshot = table.metadata.current_snapshot
+def live_entries(table: Table, ref: str = MAIN) -> list[ManifestEntry]:
+    """The live entries of a branch, delete files among them."""
+    snapshot = table.metadata.head(ref)
     if snapshot is None:
         return []
     reader = StorageManifestReader(table.storage)
@@ -52,7 +61,18 @@ def scan_rows(table: Table, *metadata_columns: NestedField) -> pa.Table:
         if entry.data_file.content is FileContent.DATA
         for part in read_file(table.storage, _source(table, entry, deleted), wanted)
     ]
-    return pa.concat_tables(tables).drop_columns([DELETED.name])
+    return pa.concat_tables(tables or [arrow_schema(wanted).empty_table()]).drop_columns([DELETED.name])
+
+
+def naive_rows(table: Table) -> Counter[str]:
+    """The same rows, each as a text, to be compared with the texts of others."""
+    return row_texts(table.metadata.schema, scan_rows(table).to_pylist())
+
+
+def lineage_of(table: Table) -> dict[int, tuple[int, int]]:
+    """In format version 3, of each row by the value of its column `id`: its row id, and the number of its last change."""
+    rows = scan_rows(table, ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER).to_pylist()
+    return {row["id"]: (row["_row_id"], row["_last_updated_sequence_number"]) for row in rows}
 
 
 def _source(table: Table, entry: ManifestEntry, deleted: dict[str, dict[int, int]]) -> SourceFile:

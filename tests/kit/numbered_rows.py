@@ -12,10 +12,10 @@ from icekeep.spec.metadata_columns import FILE, POS
 from icekeep.spec.types import LONG, STRING
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
+from icekeep.tables.scan import read_table
 from kit.columns import column, schema_of, table_of
 from kit.lake import Lake
 from kit.naive_scan import live_entries, scan_rows
-from kit.told_tables import by_our_scan
 from kit.written_deletes import delete_equal
 
 SCHEMA = schema_of(column(1, "id", LONG, required=True), column(2, "kind", STRING))
@@ -40,7 +40,7 @@ def gone(table: Table, *ids: int, like: DataFile | None = None) -> Table:
 
 
 def ids_of(table: Table, branch: str = "main") -> list[int]:
-    return sorted(row[0] for row in by_our_scan(table, branch).elements())
+    return sorted(read_table(table, ref=branch).column("id").to_pylist())
 
 
 def deletes_of(table: Table, content: FileContent = FileContent.EQUALITY_DELETES) -> list[DataFile]:

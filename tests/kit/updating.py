@@ -3,7 +3,6 @@
 An update deletes rows by position where they are now, and appends their new versions in the same commit.
 """
 
-import random  # noqa: TID251 - seeded: the same choices in every run
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import count
@@ -11,22 +10,21 @@ from threading import Condition, Thread
 from typing import Any, NamedTuple, Self
 
 from msgspec.structs import replace
-from pyroaring import BitMap64
 
 from icekeep.catalog.base import Identifier, SwapOutcome, Table
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError
 from icekeep.events import CommitRetried, Event, StepAdvanced, StepStarted
-from icekeep.formats.deletes.files import write_position_deletes
-from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.formats.rolling_writer import DataFileWriter
 from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.execute import STEP
 from icekeep.spec.layout import data_directory
-from icekeep.spec.manifests.structs import DataFile, ManifestEntry
+from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.updates import AddSnapshot
-from kit.history_rows import KINDS, HistoryReader, Place, Row, Rows, Seen, as_table
+from kit.choices import Choices
+from kit.snapshot_rows import KINDS, HistoryReader, Place, Row, Rows, Seen, as_table
+from kit.written_deletes import position_delete_files, vector_files
 
 PATIENCE_S = 120
 
@@ -41,7 +39,7 @@ class Refusal(NamedTuple):
 class RowWriter:
     """Writes the files of changes of rows of one table that is partitioned by `kind`, or by nothing."""
 
-    def __init__(self, table: Table, lot: random.Random, name: str) -> None:
+    def __init__(self, table: Table, lot: Choices, name: str) -> None:
         self.table, self.lot = table, lot
         self.reader = HistoryReader(table)
         self._name, self._numbers = name, count()
@@ -59,11 +57,13 @@ class RowWriter:
         change = RowDelta(added=self._data(added), starting_snapshot_id=start)
         if not deleted:
             return change
+        positions = [(place.file, place.position) for place in deleted]
+        named = frozenset(file.file_path for file, _ in positions)
         if self.table.metadata.format_version > 2:
-            vectors, replaced = self._vectors(seen, deleted)
-            return replace(change, added_deletes=vectors, removed_deletes=replaced)
-        named = frozenset(place.file.file_path for place in deleted)
-        return replace(change, added_deletes=self._position_deletes(deleted), named=named)
+            old = tuple(entry for path, entry in seen.vectors.items() if path in named)
+            return replace(change, added_deletes=vector_files(self.table, positions, old), removed_deletes=old)
+        scope = self.lot.choice(("file", "partition"))
+        return replace(change, added_deletes=position_delete_files(self.table, positions, scope=scope), named=named)
 
     def _data(self, rows: Sequence[Row]) -> tuple[DataFile, ...]:
         metadata = self.table.metadata
@@ -86,42 +86,6 @@ class RowWriter:
                 files += writer.close()
         return tuple(files)
 
-    def _position_deletes(self, deleted: Sequence[Place]) -> tuple[DataFile, ...]:
-        """By chance one a data file, or one for several."""
-        scope = self.lot.choice(("file", "partition"))
-        parts: dict[Any, list[Place]] = defaultdict(list)
-        for place in deleted:
-            parts[place.file.file_path if scope == "file" else place.file.partition].append(place)
-        return tuple(
-            write_position_deletes(
-                self.table.storage,
-                self._location("deletes.parquet"),
-                "PARQUET",
-                [(place.file.file_path, place.position) for place in part],
-                spec_id=part[0].file.spec_id,
-                partition=part[0].file.partition,
-            )
-            for part in parts.values()
-        )
-
-    def _vectors(self, seen: Seen, deleted: Sequence[Place]) -> tuple[tuple[DataFile, ...], tuple[ManifestEntry, ...]]:
-        """With all that the present vectors hold, which they take the place of."""
-        positions: dict[str, BitMap64] = defaultdict(BitMap64)
-        files = {place.file.file_path: place.file for place in deleted}
-        for place in deleted:
-            positions[place.file.file_path].add(place.position)
-        replaced = [seen.vectors[path] for path in files if path in seen.vectors]
-        for entry in replaced:
-            positions[str(entry.data_file.referenced_data_file)] |= read_deletion_vector(
-                self.table.storage, entry.data_file
-            )
-        targets = [
-            (VectorTarget(location=path, spec_id=files[path].spec_id, partition=files[path].partition), found)
-            for path, found in positions.items()
-        ]
-        vectors = write_deletion_vectors(self.table.storage, self._location("vectors.puffin"), targets)
-        return vectors, tuple(replaced)
-
     def _location(self, end: str) -> str:
         return f"{data_directory(self.table.metadata)}/{self._name}-{next(self._numbers):05d}-{end}"
 
@@ -136,7 +100,7 @@ class Updater:
         """Args:
         pause_s: between its updates, where nobody waits for one.
         """
-        self._writer = RowWriter(table, random.Random(seed), "updates")
+        self._writer = RowWriter(table, Choices(seed), "updates")
         seen = self._writer.look()
         self.states: dict[int, Rows] = {seen.snapshot.snapshot_id: seen.rows}
         self.refusals: list[Refusal] = []

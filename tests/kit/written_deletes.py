@@ -1,5 +1,6 @@
 """Row-level deletes that are really written and committed, as another engine's writer would do it."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import count
 
@@ -13,42 +14,73 @@ from icekeep.formats.arrow.projection import cast_to_schema
 from icekeep.formats.deletes.files import write_equality_deletes, write_position_deletes
 from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.spec.layout import data_directory
-from icekeep.spec.manifests.structs import DataFile, FileContent
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.schema import Schema
+from icekeep.spec.snapshots import MAIN
 from kit.naive_scan import live_entries
+from kit.row_model import Place
 
 _NUMBERS = count()
 
 
-def data_files(table: Table) -> list[DataFile]:
-    """The live data files of the current snapshot, by path."""
-    files = [entry.data_file for entry in live_entries(table) if entry.data_file.content is FileContent.DATA]
+def data_files(table: Table, ref: str = MAIN) -> list[DataFile]:
+    """The live data files of a branch, by path."""
+    files = [entry.data_file for entry in live_entries(table, ref) if entry.data_file.content is FileContent.DATA]
     return sorted(files, key=lambda file: file.file_path)
 
 
 def delete_positions(table: Table, positions: Iterable[tuple[str, int]], file_format: str = "PARQUET") -> Table:
     """The table after a commit of one position delete file for data files of one partition."""
-    pairs = list(positions)
-    target = next(file for file in data_files(table) if file.file_path == pairs[0][0])
-    file = write_position_deletes(
-        table.storage,
-        _location(table, file_format),
-        file_format,
-        pairs,
-        spec_id=target.spec_id,
-        partition=target.partition,
-    )
-    return commit(table, RowDelta(added_deletes=(file,), named=frozenset(path for path, _ in pairs))).table
+    files = {file.file_path: file for file in data_files(table)}
+    pairs = [(files[path], position) for path, position in positions]
+    (file,) = position_delete_files(table, pairs, file_format)
+    return commit(table, RowDelta(added_deletes=(file,), named=frozenset(file.file_path for file, _ in pairs))).table
 
 
 def delete_by_vector(table: Table, path: str, positions: Iterable[int]) -> Table:
     """The table after a commit of a deletion vector for a data file, with all that the file's present vector holds."""
     target = next(file for file in data_files(table) if file.file_path == path)
     old = [entry for entry in live_entries(table) if entry.data_file.referenced_data_file == path]
-    vector = VectorTarget(location=path, spec_id=target.spec_id, partition=target.partition)
-    deleted = BitMap64(positions).union(*(read_deletion_vector(table.storage, entry.data_file) for entry in old))
-    files = write_deletion_vectors(table.storage, _location(table, "PUFFIN"), [(vector, deleted)])
+    files = vector_files(table, [(target, position) for position in positions], old)
     return commit(table, RowDelta(added_deletes=files, removed_deletes=tuple(old))).table
+
+
+def position_delete_files(
+    table: Table, positions: Iterable[tuple[DataFile, int]], file_format: str = "PARQUET", scope: str = "partition"
+) -> tuple[DataFile, ...]:
+    """Position delete files that are written and not committed: one a data `file`, or one a `partition`."""
+    groups: dict[str, list[tuple[DataFile, int]]] = defaultdict(list)
+    for file, position in positions:
+        groups[file.file_path if scope == "file" else repr((file.spec_id, file.partition))].append((file, position))
+    return tuple(
+        write_position_deletes(
+            table.storage,
+            _location(table, file_format),
+            file_format,
+            [(file.file_path, position) for file, position in group],
+            spec_id=group[0][0].spec_id,
+            partition=group[0][0].partition,
+        )
+        for group in groups.values()
+    )
+
+
+def vector_files(
+    table: Table, positions: Iterable[tuple[DataFile, int]], replaced: Iterable[ManifestEntry]
+) -> tuple[DataFile, ...]:
+    """Deletion vectors in one Puffin file, not committed, with all that the vectors hold whose place they take."""
+    deleted: dict[str, BitMap64] = defaultdict(BitMap64)
+    files: dict[str, DataFile] = {}
+    for file, position in positions:
+        files[file.file_path] = file
+        deleted[file.file_path].add(position)
+    for entry in replaced:
+        deleted[str(entry.data_file.referenced_data_file)] |= read_deletion_vector(table.storage, entry.data_file)
+    targets = [
+        (VectorTarget(location=path, spec_id=file.spec_id, partition=file.partition), deleted[path])
+        for path, file in files.items()
+    ]
+    return tuple(write_deletion_vectors(table.storage, _location(table, "PUFFIN"), targets))
 
 
 def delete_equal(
@@ -56,13 +88,13 @@ def delete_equal(
     rows: pa.Table,
     columns: Sequence[str],
     *,
-    like: DataFile | None = None,
+    like: DataFile | Place | None = None,
     file_format: str = "PARQUET",
 ) -> Table:
     """The table after a commit of equality deletes: rows that equal one of `rows` in `columns` are gone.
 
     Args:
-        like: a data file whose spec and partition the deletes take; null for an unpartitioned table.
+        like: whose spec and partition the deletes take, a data file perhaps; null for an unpartitioned table.
     """
     schema = table.metadata.schema
     wanted = Schema(fields=tuple(field for field in schema.fields if field.name in rows.column_names))

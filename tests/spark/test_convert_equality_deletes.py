@@ -8,9 +8,10 @@ from icekeep.maintenance.equality_deletes.plan import plan
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.source import Engine
 from kit.lake import Lake
-from kit.naive_scan import scan_rows, spec_rows
+from kit.naive_scan import naive_rows
 from kit.numbered_rows import deletes_of
-from kit.told_tables import Told, rows_of
+from kit.our_histories import ByIcekeep
+from kit.row_histories import History
 from unit.maintenance.equality_deletes.test_convert_equality_deletes import KINDS
 
 
@@ -18,13 +19,12 @@ from unit.maintenance.equality_deletes.test_convert_equality_deletes import KIND
 def test_what_is_planned_in_spark_is_the_same(
     lake: Lake, spark_session: SparkSession, in_tasks: Engine, version: int
 ) -> None:
-    told = Told(lake, 40 + version, (version,), KINDS)
-    scan = open_scan(told.table)
+    history = History.of(40 + version, ByIcekeep(lake.catalog), (version,), KINDS)
+    scan = open_scan(history.table)
     here, there = (plan(scan, spark, "main") for spark in (spark_session, in_tasks))
     assert here.preview == there.preview
     assert here.files.few is not None
     assert there.files.many is not None
-    convert_equality_deletes(told.table, in_tasks)
-    after = lake.catalog.load(told.table.identifier)
-    assert not deletes_of(after)
-    assert rows_of(spec_rows(scan_rows(after), after.metadata.schema)) == told.expected()
+    convert_equality_deletes(history.table, in_tasks)
+    assert not deletes_of(history.table)
+    assert naive_rows(history.table) == history.expected()

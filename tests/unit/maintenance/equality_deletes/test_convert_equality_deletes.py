@@ -20,49 +20,47 @@ from icekeep.maintenance.equality_deletes.job import (
 )
 from icekeep.spec.evolution.partition_evolution import AddPartitionField
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.tables.create import create_table
 from icekeep.tables.refs import create_branch
 from icekeep.tables.update_spec import update_spec
 from icekeep.tables.upgrade_format_version import upgrade_format_version
 from kit.cases import chosen_of
+from kit.choices import Choices
 from kit.lake import Lake
-from kit.naive_scan import live_entries, scan_rows, spec_rows
+from kit.naive_scan import lineage_of, live_entries, naive_rows
 from kit.no_spark import no_spark
 from kit.numbered_rows import SCHEMA, Intruder, added, deletes_of, gone, ids_of, made, places
-from kit.told_tables import Told, by_our_scan, rows_of
+from kit.our_histories import in_memory
+from kit.row_histories import FORMATS, History
+from kit.row_texts import scanned_rows
 from kit.written_deletes import data_files, delete_by_vector, delete_positions
 
 TABLES = 16
+VERSIONS = (2, 2, 3, 3)
 KINDS = ("append", "append", "positions", "equality", "equality", "equality", "column", "spec")
 
 
-def row_ids(table: Table) -> dict[int, tuple[int, int]]:
-    rows = scan_rows(table, ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER).to_pylist()
-    return {row["id"]: (row["_row_id"], row["_last_updated_sequence_number"]) for row in rows}
-
-
-@pytest.mark.parametrize("seed", chosen_of(TABLES, (0, 1, 5, 8)))
-def test_no_row_comes_or_goes(lake: Lake, seed: int) -> None:
-    told = Told(lake, seed, (2, 2, 3, 3), KINDS)
-    granularity = told.lot.choice(("file", "partition"))
-    table = told.table
+@pytest.mark.parametrize("seed", chosen_of(TABLES, (2, 3, 4, 6, 9, 11)))
+def test_no_row_comes_or_goes(seed: int) -> None:
+    history = History.of(seed, in_memory(), VERSIONS, KINDS)
+    granularity = Choices(seed).choice(("file", "partition"))
+    table = history.table
     equality, vectors = deletes_of(table), deletes_of(table, FileContent.POSITION_DELETES)
-    before = row_ids(table) if told.version == 3 else {}
+    before = lineage_of(table) if history.version == 3 else {}
     assert equality
     result = convert_equality_deletes(table, no_spark, options={"delete-granularity": granularity})
-    after = lake.catalog.load(table.identifier)
+    after = history.table
     assert not deletes_of(after)
-    assert by_our_scan(after) == told.expected()
+    assert history.by.rows() == history.expected()
     # No equality delete is needed any more.
-    assert rows_of(spec_rows(scan_rows(after), after.metadata.schema)) == told.expected()
+    assert naive_rows(after) == history.expected()
     removed = result.converted_equality_delete_files_count + result.removed_dangling_equality_delete_files_count
     assert removed == len(equality)
     assert result.converted_bytes_count == sum(file.file_size_in_bytes for file in equality)
     left = deletes_of(after, FileContent.POSITION_DELETES)
     assert len(left) == len(vectors) + result.added_delete_files_count - result.removed_position_delete_files_count
-    if told.version == 3:
-        ids = row_ids(after)
+    if history.version == 3:
+        ids = lineage_of(after)
         assert {i: before[i] for i in ids} == ids
         named = [file.referenced_data_file for file in left]
         assert len(named) == len(set(named))
@@ -80,22 +78,18 @@ def check_second_run(table: Table) -> None:
 
 
 @pytest.mark.nightly
-def test_the_tables_above_have_what_they_are_to_have(lake: Lake) -> None:
+def test_the_tables_above_have_what_they_are_to_have() -> None:
     """Both versions, formats, several specs and schemas, deletes of each kind, rows that are deleted and left."""
-    told = [Told(lake, seed, (2, 2, 3, 3), KINDS) for seed in range(TABLES)]
-    files = [entry.data_file for one in told for entry in live_entries(one.table)]
-    assert {one.version for one in told} == {2, 3}
+    histories = [History.of(seed, in_memory(), VERSIONS, KINDS) for seed in range(TABLES)]
+    files = [entry.data_file for one in histories for entry in live_entries(one.table)]
+    assert {one.version for one in histories} == {2, 3}
     assert {file.content for file in files} == set(FileContent)
-    assert {f.file_format.upper() for f in files if f.content is FileContent.EQUALITY_DELETES} == {
-        "PARQUET",
-        "ORC",
-        "AVRO",
-    }
+    assert {f.file_format.upper() for f in files if f.content is FileContent.EQUALITY_DELETES} == {*FORMATS}
     assert sum(f.content is FileContent.EQUALITY_DELETES for f in files) > 50
-    assert sum(len(one.table.metadata.specs_by_id) > 1 for one in told) >= 4
-    assert sum(len(one.table.metadata.schemas) > 1 for one in told) >= 4
-    assert sum(len(one.rows) for one in told) > 100
-    assert sum(next(one.numbers) - len(one.rows) for one in told) > 40
+    assert sum(len(one.table.metadata.specs_by_id) > 1 for one in histories) >= 4
+    assert sum(len(one.table.metadata.schemas) > 1 for one in histories) >= 4
+    assert sum(len(one.model.live) for one in histories) > 100
+    assert sum(len(one.model.rows) - len(one.model.live) for one in histories) > 40
 
 
 @pytest.mark.parametrize("granularity", ["file", "partition"])
@@ -161,7 +155,7 @@ def test_vectors_take_in_position_delete_files_from_before_the_upgrade(lake: Lak
     # The one that names two data files stays, though vectors stand for it now.
     assert (result.removed_position_delete_files_count, result.added_delete_files_count) == (1, 2)
     assert ids_of(after) == [3, 4, 5, 8, 9, 10, 11]
-    assert rows_of(spec_rows(scan_rows(after), after.metadata.schema)) == by_our_scan(after)
+    assert naive_rows(after) == scanned_rows(after)
 
 
 def test_an_equality_delete_that_reaches_nothing_goes_too(lake: Lake) -> None:

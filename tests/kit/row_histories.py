@@ -1,0 +1,247 @@
+"""Generated histories of the rows of a table, with a model that says which rows are left (`row_model`).
+
+A history is a list of steps, each a kind and a number by which to choose, so that a failing one can be cut down step by step:
+rows are appended, in Parquet, ORC or Avro; deleted by position, by vector or by their values; and a column or a partition
+field is changed. Who carries the steps out is an interpreter: icekeep (`our_histories`), in memory or on disk, or Iceberg Java
+(`java_histories`). Histories of files, whose rows nobody reads, are another level: `reclaim_histories` and the simulation.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, Self
+
+from hypothesis import strategies as st
+
+from icekeep.catalog.base import Table
+from icekeep.errors import UsageError
+from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
+from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn, MoveFirst, RenameColumn, UpdateColumnType
+from icekeep.spec.metadata_columns import FILE
+from icekeep.spec.numbers import decimal_from_unscaled
+from icekeep.spec.schema import Schema
+from icekeep.spec.types import DATE, DOUBLE, FLOAT, INT, LONG, STRING, PrimitiveType, Type, decimal
+from icekeep.tables.update_schema import update_schema
+from icekeep.tables.update_spec import update_spec
+from kit.choices import Choices
+from kit.columns import column, schema_of
+from kit.naive_scan import scan_rows
+from kit.row_model import ID, Place, RowModel
+from kit.written_deletes import data_files
+
+FORMATS = ("PARQUET", "ORC", "AVRO")
+VERSIONS = (1, 2, 2, 3, 3)
+KINDS = ("append", "append", "positions", "positions", "equality", "equality", "equality", "column", "column", "spec")
+"""What may happen, more often what is there more often."""
+SPECS: tuple[tuple[tuple[str, str], ...], ...] = (
+    (),
+    (("kind", "identity"),),
+    (("day", "month"),),
+    (("id", "bucket[2]"),),
+)
+START = schema_of(
+    column(ID, "id", LONG, required=True),
+    column(2, "kind", STRING),
+    column(3, "number", INT),
+    column(4, "score", DOUBLE),
+    column(5, "day", DATE),
+    column(6, "price", decimal(9, 2)),
+    column(7, "ratio", FLOAT),
+)
+# Few values, so that deletes hit.
+VALUES: dict[str, tuple[Any, ...]] = {
+    "string": (None, "", "k1", "ä"),
+    "int": (None, 0, 1, -7),
+    "long": (None, 0, 1, 2**40),
+    "float": (None, 0.5, float("nan"), float("-inf")),
+    "double": (None, 0.0, -0.0, float("nan"), float("inf")),
+    "date": (None, 0, 18_000, -1),
+    "decimal": (None, *(decimal_from_unscaled(n, 2) for n in (0, 150, -1))),
+}
+PROMOTIONS: dict[Type, PrimitiveType] = {INT: LONG, FLOAT: DOUBLE, decimal(9, 2): decimal(18, 2)}
+NEW_COLUMNS = ((STRING, "old"), (LONG, 7), (DOUBLE, 0.5))
+"""Types of columns that are added, each with the default that it may have."""
+
+Step = tuple[str, int]
+
+
+def steps(kinds: Sequence[str] = KINDS) -> st.SearchStrategy[list[Step]]:
+    """What to do; something is there before anything is deleted, and rows are both spared and hit at the end."""
+    number = st.integers(0, 2**31)
+    drawn = st.lists(st.tuples(st.sampled_from(kinds), number), min_size=6, max_size=14)
+    return st.tuples(number, drawn, number, number).map(
+        lambda told: [("append", told[0]), *told[1], ("append", told[2]), ("equality", told[3])]
+    )
+
+
+def steps_of(number: int, kinds: Sequence[str] = KINDS) -> list[Step]:
+    """Such a list that follows from a number."""
+    chosen = Choices(number)
+    drawn = chosen.choices(kinds, k=chosen.randint(6, 14))
+    return [(kind, chosen.getrandbits(31)) for kind in ("append", *drawn, "append", "equality")]
+
+
+class Interpreter(Protocol):
+    """Who carries out the steps of a history, on a table of its own.
+
+    Attributes:
+        table: as the catalog has it now.
+        finds_rows: whether it can tell where rows lie just now, as a delete of positions must.
+        adds_defaults: whether it reads the rows that there are with the default of a new column.
+    """
+
+    @property
+    def table(self) -> Table: ...
+    @property
+    def finds_rows(self) -> bool: ...
+    @property
+    def adds_defaults(self) -> bool: ...
+
+    def holds(self, value: Any, file_format: str) -> bool:
+        """Whether it reads a value as it is out of files of a format."""
+
+    def deletes(self, keys: Sequence[Sequence[Any]], file_format: str) -> bool:
+        """Whether it applies an equality delete file of these keys, in a format, wherever that reaches."""
+
+    def create(self, schema: Schema, partition_by: Sequence[tuple[str, str]], version: int) -> None:
+        """Make the table, empty."""
+
+    def append(self, rows: Sequence[Mapping[str, Any]], file_format: str) -> None:
+        """Commit rows, in one or two files a partition."""
+
+    def delete_positions(self, ids: Iterable[int], file_format: str, scope: str, *, is_referenced: bool) -> None:
+        """Delete rows where they lie, in format version 3 by vectors.
+
+        Args:
+            scope: of a delete file: one data `file`, or all of a `partition`.
+            is_referenced: whether the entry of a delete file for one data file names that.
+        """
+
+    def delete_equal(self, names: Sequence[str], keys: Sequence[Sequence[Any]], place: Place, file_format: str) -> None:
+        """Commit one equality delete file for a place; a key has a value for each of the columns."""
+
+    def rows(self) -> Counter[str]:
+        """The rows as its own reader has them."""
+
+
+class History:
+    """A table and what happened to it; every choice follows from the numbers of the steps.
+
+    Format version 1 has no delete files: there those steps do nothing.
+    """
+
+    def __init__(self, by: Interpreter, version: int, partition_by: Sequence[tuple[str, str]] = ()) -> None:
+        self.by, self.version, self.model = by, version, RowModel()
+        by.create(START, partition_by, version)
+
+    @classmethod
+    def of(cls, number: int, by: Interpreter, versions: Sequence[int] = VERSIONS, kinds: Sequence[str] = KINDS) -> Self:
+        """The history that follows from a number."""
+        chosen = Choices(number)
+        return cls(by, chosen.choice(versions), chosen.choice(SPECS)).went_on(steps_of(number, kinds))
+
+    @property
+    def table(self) -> Table:
+        return self.by.table
+
+    @property
+    def schema(self) -> Schema:
+        return self.table.metadata.schema
+
+    def expected(self) -> Counter[str]:
+        """The rows that the table should have, in the columns of today."""
+        return self.model.texts(self.schema)
+
+    def went_on(self, steps: Iterable[Step]) -> Self:
+        """After some more steps."""
+        for kind, number in steps:
+            self.step(kind, number)
+        return self
+
+    def step(self, kind: str, number: int) -> None:
+        """One step; one that cannot be done just now does nothing."""
+        getattr(self, f"_{kind}")(Choices(number))
+
+    def found_places(self) -> dict[int, Place]:
+        """Where the rows lie that no position delete has removed, by id, as a plain reader finds them."""
+        files = {file.file_path: Place(file.spec_id, file.partition) for file in data_files(self.table)}
+        return {row["id"]: files[row["_file"]] for row in scan_rows(self.table, FILE).to_pylist()}
+
+    def _append(self, chosen: Choices) -> None:
+        metadata, file_format = self.table.metadata, chosen.choice(FORMATS)
+        fields, first = metadata.schema.fields, len(self.model.rows)
+        rows = []
+        for number in range(first, first + chosen.randint(4, 12)):
+            drawn = {f.field_id: chosen.choice(self._values(f.type, file_format)) for f in fields}
+            rows.append({**drawn, ID: number})
+        self.by.append([{f.name: row[f.field_id] for f in fields} for row in rows], file_format)
+        self.model.append(rows, metadata)
+
+    def _values(self, type_: Any, file_format: str) -> list[Any]:
+        return [value for value in VALUES[type_.name] if self.by.holds(value, file_format)]
+
+    def _positions(self, chosen: Choices) -> None:
+        live = sorted(self.model.ids)
+        if self.version == 1 or not live or not self.by.finds_rows:
+            return
+        ids = chosen.sample(live, min(len(live), chosen.randint(1, 4)))
+        scope = chosen.choice(("file", "partition"))
+        is_referenced = scope == "file" and chosen.random() < 0.5
+        self.by.delete_positions(ids, chosen.choice(FORMATS), scope, is_referenced=is_referenced)
+        self.model.delete(ids)
+
+    def _equality(self, chosen: Choices) -> None:
+        """By the values of rows that are there, or were, in one or two columns."""
+        if self.version == 1:
+            return
+        metadata = self.table.metadata
+        columns = chosen.sample(metadata.schema.fields, chosen.randint(1, 2))
+        fields = [field for field in metadata.schema.fields if field in columns]
+        file_format = chosen.choice(FORMATS)
+        live = self.model.live or self.model.rows
+        keys: list[list[Any]] = []
+        for _ in range(chosen.randint(1, 3)):
+            like = chosen.choice(chosen.choice((live, live, self.model.rows)))
+            key = [like.values.get(field.field_id) for field in fields]
+            if self.by.deletes([*keys, key], file_format):
+                keys.append(key)
+        place = chosen.choice(self.model.rows).place
+        unpartitioned = [spec for spec in metadata.partition_specs if spec.is_unpartitioned]
+        if unpartitioned and chosen.random() < 0.5:
+            place = Place(unpartitioned[0].spec_id, (None,) * len(unpartitioned[0].fields))
+        if keys:
+            self.by.delete_equal([field.name for field in fields], keys, place, file_format)
+            is_for_all = metadata.specs_by_id[place.spec_id].is_unpartitioned
+            self.model.delete_equal(fields, keys, None if is_for_all else place)
+
+    def _column(self, chosen: Choices) -> None:
+        """One change, where the rules allow it."""
+        field = chosen.choice([field for field in self.schema.fields if field.field_id != ID])
+        new = f"new{chosen.getrandbits(40)}"
+        type_, default = chosen.choice(NEW_COLUMNS)
+        if self.version < 3 or not self.by.adds_defaults or chosen.random() < 0.5:
+            default = None
+        change = chosen.choice(
+            [
+                AddColumn(new, type_, default=default),
+                DropColumn(field.name),
+                RenameColumn(field.name, new),
+                MoveFirst(field.name),
+                UpdateColumnType(field.name, PROMOTIONS.get(field.type, LONG)),
+            ]
+        )
+        try:
+            table = update_schema(self.table, [change])
+        except UsageError:
+            return
+        if isinstance(change, AddColumn):
+            self.model.add_column(table.metadata.schema.field(new).field_id, default)
+
+    def _spec(self, chosen: Choices) -> None:
+        """Add a partition field, or remove one, where the rules allow it."""
+        live = [field.name for field in self.table.metadata.spec.fields]
+        name = chosen.choice([field.name for field in self.schema.fields])
+        adding = AddPartitionField(name, chosen.choice(("identity", "bucket[2]", "truncate[1]", "day")))
+        try:
+            update_spec(self.table, [RemovePartitionField(chosen.choice(live)) if len(live) > 1 else adding])
+        except UsageError:
+            return
