@@ -5,7 +5,6 @@ PyIceberg read what the library's own writers left, and write themselves. apache
 nimtable/iceberg-compaction PR #163: deletes that came while files were rewritten were lost, or rows came back.
 """
 
-import random  # noqa: TID251 - seeded: the same choices in every run
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -25,6 +24,7 @@ from icekeep.maintenance.compaction.job import RewriteDataFilesResult, compact
 from icekeep.spec.snapshots import Snapshot
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
+from kit.choices import Choices
 from kit.engines_beside import Engine, Java, Ours, PyIceberg, Together
 from kit.java import IcebergJava, JavaError
 from kit.lake import Lake
@@ -272,7 +272,7 @@ class Contested:
         self.table = create_table(lake.catalog, identifier, SCHEMA, properties=PATIENT, format_version=version)
         for number in range(8):
             self.append(number * 100)
-        self.writer = RowWriter(self.table, random.Random(version), "writer")
+        self.writer = RowWriter(self.table, Choices(version), "writer")
         self.rows = self.writer.look().rows
         self.delete(range(0, 800, 60))
 

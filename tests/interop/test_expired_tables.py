@@ -1,24 +1,21 @@
 """Tables that we wrote and expired, read through every reference by Iceberg Java 1.12.0 and PyIceberg; before and after the
 expiry, and what was expired once it is restored. Judged by both throughout.
 
-The histories follow from numbers: the same in every run, but for the ids of snapshots and the names of files.
+The histories are of snapshots and references, whose files are real, so that judges can read them: which rows those hold,
+the judges say before the expiry. They follow from numbers: the same in every run, but for ids of snapshots and names of files.
 """
 
-import random  # noqa: TID251 - seeded: the same histories in every run
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 from pyiceberg.table import StaticTable
-from pyroaring import BitMap64
 
 from icekeep.catalog.base import Table
-from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.cherry_pick import STAGED_WAP_ID, CherryPick
 from icekeep.commit.changes.delete_files import DeleteFiles
@@ -30,7 +27,6 @@ from icekeep.commit.changes.set_current_snapshot import RollbackToSnapshot
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, SafetyError, UnsupportedError, UsageError
-from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.restoring.job import restore
 from icekeep.runtime import SYSTEM
@@ -42,18 +38,19 @@ from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEn
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, SnapshotRef
 from icekeep.spec.types import STRING
-from icekeep.spec.updates import AddSnapshot, Update
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
 from icekeep.tables.update_schema import update_schema
 from icekeep.tables.update_spec import update_spec
+from kit.changes import Staged
+from kit.choices import Choices
 from kit.java import IcebergJava, JavaError
 from kit.java_values import multiset
 from kit.lake import Lake
 from kit.no_spark import no_spark
 from kit.reclaim_oracle import Oracle
 from kit.snapshot_rows import SCHEMA, as_table
-from kit.written_deletes import delete_equal, delete_positions
+from kit.written_deletes import delete_equal, delete_positions, vector_files
 
 HISTORIES = 50
 KINDS = {
@@ -80,7 +77,7 @@ class Story:
     """A table that we write and what happened to it; files are as small as they can be."""
 
     def __init__(self, lake: Lake, number: int) -> None:
-        self.lot = random.Random(number)
+        self.lot = Choices(number)
         self.events: Counter[str] = Counter()
         self.version = self.lot.choice((1, 2, 2, 3, 3))
         self.file_format = self.lot.choice(("parquet", "parquet", "parquet", "orc", "avro"))
@@ -124,15 +121,7 @@ class Story:
             for e in self._entries(MAIN, ManifestContent.DELETES)
             if e.data_file.referenced_data_file in {file.file_path for file in chosen}
         ]
-        held = {e.data_file.referenced_data_file: read_deletion_vector(self.table.storage, e.data_file) for e in old}
-        vectors = [
-            (
-                VectorTarget(location=file.file_path, spec_id=file.spec_id, partition=file.partition),
-                BitMap64([self.lot.randint(0, 1)]) | held.get(file.file_path, BitMap64()),
-            )
-            for file in chosen
-        ]
-        files = write_deletion_vectors(self.table.storage, self._location("puffin"), vectors)
+        files = vector_files(self.table, [(file, self.lot.randint(0, 1)) for file in chosen], old)
         self._do(RowDelta(added_deletes=files, removed_deletes=tuple(old)))
         self.events["vectors that share a Puffin file"] += len(files) > 1
 
@@ -187,7 +176,7 @@ class Story:
 
     def stage(self) -> None:
         summary = {STAGED_WAP_ID: f"wap-{self._numbers}"}
-        self._do(_Staged(AppendFiles(files=self._copies(self._sample()), summary=summary)))
+        self._do(Staged(AppendFiles(files=self._copies(self._sample()), summary=summary)))
         self.events["staged"] += 1
 
     def publish(self) -> None:
@@ -259,15 +248,6 @@ class Story:
     def _location(self, extension: str) -> str:
         self._numbers += 1
         return f"{data_directory(self.metadata)}/made-{self._numbers}.{extension}"
-
-
-class _Staged(msgspec.Struct, frozen=True):
-    """A change whose snapshot no reference is set to, as engines make it that stage what they write."""
-
-    change: Any
-
-    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        return tuple(update for update in self.change.apply(base, attempt) if isinstance(update, AddSnapshot))
 
 
 class Readers:

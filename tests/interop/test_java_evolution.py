@@ -45,9 +45,9 @@ from icekeep.tables.update_spec import update_spec
 from kit.cases import cases
 from kit.columns import column, rows, schema_of, table_of
 from kit.java import IcebergJava
-from kit.java_values import multiset, to_wire
 from kit.lake import Lake
 from kit.naive_scan import scan_rows, spec_rows
+from kit.row_texts import row_texts
 
 HISTORIES = 20
 NUMBERS = count(1)
@@ -125,10 +125,6 @@ def change_spec(table: Table, number: int) -> Table:
         return table
 
 
-def wire(read: list[dict[str, Any]], table: Table) -> list[Any]:
-    return [to_wire(table.metadata.schema.as_struct(), row) for row in read]
-
-
 @cases(
     HISTORIES,
     phases=(Phase.explicit, Phase.generate),
@@ -155,7 +151,7 @@ def test_java_reads_the_rows_that_we_read_whatever_became_of_the_columns(
             schema = table.metadata.schema
             table = append(table, table_of(schema, data.draw(rows(schema, max_size=4))))
     read = spec_rows(scan_rows(table), table.metadata.schema)
-    assert java.rows(f"local.db.{name}") == multiset(wire(read, table))
+    assert java.rows(f"local.db.{name}") == row_texts(table.metadata.schema, read)
     tried("histories of columns and partition fields, read alike by Java and us")
     tried("schemas in them", len(table.metadata.schemas))
     tried("partition specs in them", len(table.metadata.partition_specs))

@@ -23,8 +23,8 @@ from icekeep.tables.create import create_table
 from kit.columns import EVERY_TYPE, PRIMITIVES, column, schema_of, table_of
 from kit.java import IcebergJava, JavaError
 from kit.java_tables import check_partitions, java_entries, java_manifests, our_entries, our_manifests
-from kit.java_values import multiset, to_wire
 from kit.lake import Lake
+from kit.row_texts import row_texts
 
 NAMES = {type_: f"c{n}_{type_.name}" for n, type_ in enumerate(PRIMITIVES, start=1)}
 SPECIAL_TEXTS = (
@@ -93,7 +93,7 @@ def test_java_reads_every_type_nested_with_nulls_nan_and_negative_zero(java: Ice
     table = create_table(lake.catalog, ("db", "every"), EVERY_TYPE)
     data = special_rows()
     append(table, [table_of(table.metadata.schema, data[:4]), table_of(table.metadata.schema, data[4:])])
-    assert java.rows("local.db.every") == multiset(to_wire(EVERY_TYPE.as_struct(), row) for row in data)
+    assert java.rows("local.db.every") == row_texts(EVERY_TYPE, data)
 
 
 def test_spark_reads_every_type_that_it_has(java: IcebergJava, lake: Lake) -> None:
@@ -124,7 +124,7 @@ def test_java_makes_the_same_partitions_by_every_transform(java: IcebergJava, la
     table = create_table(lake.catalog, ("db", "every"), EVERY_TYPE, partition_by=[*by, ("point.label", "identity")])
     data = special_rows()
     table = append(table, table_of(table.metadata.schema, data))
-    assert java.rows("local.db.every") == multiset(to_wire(EVERY_TYPE.as_struct(), row) for row in data)
+    assert java.rows("local.db.every") == row_texts(EVERY_TYPE, data)
     check_partitions(
         java, "local.db.every", table, [{**dict.fromkeys(NAMES.values()), "point": None, **r} for r in data]
     )
@@ -256,7 +256,7 @@ def test_java_reads_our_times_before_1970(java: IcebergJava, lake: Lake, file_fo
     times = [ticks for ticks in TIMES_US if file_format != "orc" or ticks >= 0 or ticks % 1_000_000 == 0]
     data = [{"id": number, "at": ticks, "local": ticks} for number, ticks in enumerate(times)]
     append(table, table_of(table.metadata.schema, data))
-    assert java.rows("local.db.times") == multiset(to_wire(schema.as_struct(), row) for row in data)
+    assert java.rows("local.db.times") == row_texts(schema, data)
 
 
 def test_java_and_the_avro_specification_differ_in_partitions_by_a_fixed_value(java: IcebergJava, lake: Lake) -> None:

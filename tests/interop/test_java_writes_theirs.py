@@ -21,9 +21,10 @@ from icekeep.spec.types import LONG, TIMESTAMP, TIMESTAMPTZ
 from kit.columns import column, schema_of
 from kit.java import IcebergJava
 from kit.java_tables import java_entries, java_manifests, our_entries, our_manifests
-from kit.java_values import multiset, to_wire
+from kit.java_values import to_wire
 from kit.lake import Lake
 from kit.naive_scan import scan_rows, spec_rows
+from kit.row_texts import row_texts
 
 COLUMNS = """
     id BIGINT NOT NULL COMMENT 'the key', name STRING, amount DECIMAL(9, 2), day DATE, at TIMESTAMP, local TIMESTAMP_NTZ,
@@ -254,4 +255,4 @@ def test_we_read_the_times_before_1970_that_java_writes(java: IcebergJava, lake:
     java.append("local.db.times", wire, file_format=file_format)
     table = lake.catalog.load(("db", "times"))
     read = spec_rows(scan_rows(table), table.metadata.schema)
-    assert multiset(to_wire(struct, row) for row in read) == java.rows("local.db.times")
+    assert row_texts(schema, read) == java.rows("local.db.times")

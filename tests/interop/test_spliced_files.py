@@ -29,9 +29,9 @@ from kit.columns import EVERY_TYPE, column, parquet_bytes, schema_of, table_of
 from kit.java import IcebergJava, JavaError
 from kit.java_compaction import Judges
 from kit.java_tables import java_entries, our_entries
-from kit.java_values import multiset, to_wire
 from kit.lake import Lake
 from kit.naive_scan import live_entries
+from kit.row_texts import row_texts
 from kit.spliced import check_file, chunks_found_in, encoded, metrics_of, piece_of, spliced, with_garbage
 from kit.spliced_rows import (
     COUNT,
@@ -112,12 +112,12 @@ def test_java_reads_every_type_that_may_be_moved(java: IcebergJava, lake: Lake, 
     files, moved = rewritten(table, sources(table, data, **options))
     assert (moved, len(files)) == (MOVED, 1)
     table = with_files(table, files)
-    assert java.rows("local.db.every") == multiset(to_wire(EVERY_TYPE.as_struct(), row) for row in data)
+    assert java.rows("local.db.every") == row_texts(EVERY_TYPE, data)
     assert our_entries(table) == java_entries(java, "local.db.every")
     for where, wanted in FILTERS.items():
         found = java.rows("local.db.every", where=(parse_where(where), table.metadata.schema))
         left = [row for row in data if wanted(row)]
-        assert found == multiset(to_wire(EVERY_TYPE.as_struct(), row) for row in left), where
+        assert found == row_texts(EVERY_TYPE, left), where
         assert left
 
 
@@ -243,7 +243,7 @@ def test_java_reads_row_groups_of_spliced_pages_in_splits(java: IcebergJava, lak
     with_files(table, [file])
     assert file.split_offsets is not None
     assert len(file.split_offsets) > 5
-    assert java.rows("local.db.splits") == multiset(to_wire(COUNTED.as_struct(), row) for row in data)
+    assert java.rows("local.db.splits") == row_texts(COUNTED, data)
     totals = java.sql("SELECT count(*) AS n, sum(key) AS keys, sum(price) AS prices FROM local.db.splits WHERE even")
     evens = [row["key"] for row in data if row["even"]]
     (found,) = totals
@@ -270,7 +270,7 @@ def test_spliced_files_are_spliced_again_and_stitched(java: IcebergJava, lake: L
     (whole,), moved = rewritten(table, [piece(file) for file in first])
     assert moved >= MOVED - {"key"}
     second = with_files(table, [whole])
-    wanted = multiset(to_wire(EVERY_TYPE.as_struct(), row) for row in data)
+    wanted = row_texts(EVERY_TYPE, data)
     assert java.rows("local.db.again") == wanted
     assert our_entries(second) == java_entries(java, "local.db.again")
 

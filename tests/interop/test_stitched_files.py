@@ -24,8 +24,8 @@ from icekeep.tables.create import create_table
 from kit.columns import EVERY_TYPE, column, schema_of, table_of
 from kit.java import IcebergJava
 from kit.java_tables import java_entries, our_entries
-from kit.java_values import multiset, to_wire
 from kit.lake import Lake
+from kit.row_texts import row_texts
 
 pytestmark = pytest.mark.parametrize("lake", ["sql"], indirect=True)
 
@@ -104,7 +104,7 @@ def test_java_reads_every_type_from_a_stitched_file(java: IcebergJava, lake: Lak
     data = every_row(60)
     table = append(table, [table_of(table.metadata.schema, data[n : n + 20]) for n in (0, 20, 40)])
     copy = copied(lake, table, table.metadata.schema)
-    assert java.rows("local.db.stitched") == multiset(to_wire(EVERY_TYPE.as_struct(), row) for row in data)
+    assert java.rows("local.db.stitched") == row_texts(EVERY_TYPE, data)
     assert java.rows("local.db.stitched") == java.rows("local.db.every")
     assert our_entries(copy) == java_entries(java, "local.db.stitched")
     for key in (0, 19, 20, 59):

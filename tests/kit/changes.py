@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from icekeep.commit.attempt import Attempt
@@ -10,7 +11,7 @@ from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.retry import CommitResult, commit
 from icekeep.events import Event, Warned
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.updates import Update
+from icekeep.spec.updates import AddSnapshot, Update
 from kit.sharing import SharingReader, stored
 
 
@@ -41,6 +42,15 @@ class Applying:
         updates = self.change.apply(base, attempt)
         self._acts.get(f"attempt_{len(self.bases)}", lambda: None)()
         return updates
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """A change whose snapshot no reference is set to, as engines make it that stage what they write."""
+
+    change: Any
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        return tuple(update for update in self.change.apply(base, attempt) if isinstance(update, AddSnapshot))
 
 
 def thrown(error: BaseException) -> Callable[..., object]:

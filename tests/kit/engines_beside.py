@@ -1,9 +1,9 @@
 """Iceberg Java, PyIceberg and we append, delete and overwrite rows of one table at once, each rows of its own.
 
 So the rows after any commit follow from whose commit it is: `Engine.steps` has the rows of an engine after each of its own.
+`row_histories` has one writer at a time, and more that can happen.
 """
 
-import random  # noqa: TID251 - seeded: the same changes in every run
 from collections.abc import Iterable, Sequence
 from itertools import count
 from threading import Barrier, Condition, Thread
@@ -18,6 +18,7 @@ from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError
 from icekeep.events import Event, StepAdvanced, StepStarted
 from icekeep.maintenance.compaction.execute import STEP
+from kit.choices import Choices
 from kit.java import IcebergJava, JavaError
 from kit.snapshot_rows import KINDS, Row, Rows, as_table
 from kit.updating import PATIENCE_S, RowWriter
@@ -37,7 +38,7 @@ class Engine:
 
     def __init__(self, identifier: Identifier, number: int, first_count: int) -> None:
         self.identifier = identifier
-        self.lot = random.Random(number)
+        self.lot = Choices(number)
         self._ids = count(number * 1_000_000)
         self.first = self._new(first_count)
         self.rows: dict[int, Row] = {row[0]: row for row in self.first}

@@ -17,9 +17,9 @@ from icekeep.spec.snapshots import MAIN
 from icekeep.spec.types import PrimitiveType, Type
 from icekeep.tables.scan import scan
 from kit.java import IcebergJava
-from kit.java_values import multiset, to_wire
 from kit.lake import Lake
 from kit.naive_scan import live_entries
+from kit.row_texts import row_texts
 
 LINEAGE = (ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)
 
@@ -69,12 +69,12 @@ class Judges(msgspec.Struct, frozen=True):
     def _ours(self, table: Table, schema: Schema) -> Counter[str]:
         names = [field.name for field in schema.fields]
         rows = scan(table, self.spark, select=names, ref=self.branch).toArrow().to_pylist()
-        return multiset(to_wire(schema.as_struct(), row) for row in rows)
+        return row_texts(schema, rows)
 
     def _spark(self, schema: Schema) -> Counter[str]:
         columns = ", ".join(f"`{field.name}`" for field in schema.fields)
         rows = self.java.sql(f"SELECT {columns} FROM {self.java_name} VERSION AS OF '{self.branch}'")
-        return multiset(to_wire(schema.as_struct(), row) for row in rows)
+        return row_texts(schema, rows)
 
     def _pyiceberg(self, table: Table, snapshot_id: int) -> Counter[str] | None:
         """It applies no equality deletes, and position deletes in Parquet only; it reads no Avro."""
@@ -82,9 +82,8 @@ class Judges(msgspec.Struct, frozen=True):
             return None
         if not all(map(_is_read_by_pyiceberg, (entry.data_file for entry in live_entries(table)))):
             return None
-        struct = table.metadata.schema.as_struct()
         found = StaticTable.from_metadata(table.metadata_location).scan(snapshot_id=snapshot_id).to_arrow()
-        return multiset(to_wire(struct, row) for row in found.to_pylist())
+        return row_texts(table.metadata.schema, found.to_pylist())
 
 
 def seen_schema(table: Table) -> Schema:

@@ -10,7 +10,8 @@ from typing import Any
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.schema import Schema, schema_from_json
 from kit.java import IcebergJava
-from kit.java_values import multiset, to_wire
+from kit.java_values import to_wire
+from kit.row_texts import row_texts
 
 Row = Mapping[str, Any]
 Part = dict[str, Any]
@@ -51,8 +52,7 @@ class JavaTable:
 
     def rows_of_spark(self) -> Counter[str]:
         """The rows as Java's Spark reads them, in the same form; it alone applies deletes by columns since dropped."""
-        struct = self.schema.as_struct()
-        return multiset(to_wire(struct, row) for row in self.sql("SELECT * FROM {t}"))
+        return row_texts(self.schema, self.sql("SELECT * FROM {t}"))
 
     def sql(self, text: str) -> list[dict[str, Any]]:
         """A statement in Java's Spark; `{t}` stands for the table."""

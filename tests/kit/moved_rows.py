@@ -1,4 +1,7 @@
-"""Old files whose rows say where they lie, deletes of them, and the check that a rewrite tells where each of them went."""
+"""Old files whose rows say where they lie, deletes of them, and the check that a rewrite tells where each of them went.
+
+An oracle of places, not of values: no table is there, and a row's values are its old file and position.
+"""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise

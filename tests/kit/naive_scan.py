@@ -1,10 +1,11 @@
-"""The rows of a table as one process reads them: every live file, less what vectors and position deletes remove.
+"""The rows of a table's head as one process reads them: every live file, less what vectors and position deletes remove.
 
-Slow and plain, for tests to compare with; equality deletes are not applied.
+Slow and plain, for tests to compare with. Equality deletes are not applied, so that rows that are right here need none. Files
+are decoded by the library's own readers, which know every format and evolved schemas; `snapshot_rows` reads by PyArrow alone.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.formats.puffin.deletion_vectors import read_deletion_vector
 from icekeep.formats.read import SourceFile, read_file
-from icekeep.spec.manifests.structs import FileContent, ManifestEntry
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.metadata_columns import (
     DELETE_FILE_PATH,
     DELETE_FILE_POS,
@@ -52,7 +53,8 @@ def live_entries(table: Table, ref: str = MAIN) -> list[ManifestEntry]:
 def scan_rows(table: Table, *metadata_columns: NestedField) -> pa.Table:
     """The rows that are not deleted, and the metadata columns asked for."""
     entries = live_entries(table)
-    deleted = _deleted_positions(table, [e for e in entries if e.data_file.content is FileContent.POSITION_DELETES])
+    positions = [entry for entry in entries if entry.data_file.content is FileContent.POSITION_DELETES]
+    deleted = newest_deletes(positions, lambda file: _positions(table, file))
     schema = table.metadata.schema
     wanted = replace(schema, fields=(*schema.fields, *metadata_columns, DELETED))
     tables = [
@@ -88,22 +90,27 @@ def _source(table: Table, entry: ManifestEntry, deleted: dict[str, dict[int, int
         partition={f.field_id: value for f, value in zip(fields, file.partition, strict=True)},
         first_row_id=file.first_row_id,
         data_sequence_number=entry.sequence_number,
-        deleted_positions=sorted(p for p, newest in deleted[file.file_path].items() if newest >= age),
+        deleted_positions=sorted(p for p, newest in deleted.get(file.file_path, {}).items() if newest >= age),
     )
 
 
-def _deleted_positions(table: Table, entries: list[ManifestEntry]) -> dict[str, dict[int, int]]:
-    """By data file and position, the sequence number of the newest delete."""
+def newest_deletes(
+    entries: Iterable[ManifestEntry], positions: Callable[[DataFile], Iterable[tuple[str, int]]]
+) -> dict[str, dict[int, int]]:
+    """By data file and position, the sequence number of the newest delete; it deletes rows of files that are not newer.
+
+    Args:
+        entries: of position delete files and deletion vectors.
+        positions: reads one of them: which positions of which data files it names.
+    """
     deleted: dict[str, dict[int, int]] = defaultdict(dict)
     for entry in entries:
-        for path, position in _deletes(table, entry):
-            newest = deleted[path].get(position, 0)
-            deleted[path][position] = max(newest, entry.sequence_number or 0)
+        for path, position in positions(entry.data_file):
+            deleted[path][position] = max(deleted[path].get(position, 0), entry.sequence_number or 0)
     return deleted
 
 
-def _deletes(table: Table, entry: ManifestEntry) -> Iterator[tuple[str, int]]:
-    file = entry.data_file
+def _positions(table: Table, file: DataFile) -> Iterator[tuple[str, int]]:
     if file.content_offset is not None:
         assert file.referenced_data_file is not None
         for position in read_deletion_vector(table.storage, file):
@@ -115,7 +122,10 @@ def _deletes(table: Table, entry: ManifestEntry) -> Iterator[tuple[str, int]]:
 
 
 def spec_rows(rows: pa.Table, schema: Schema) -> list[dict[str, Any]]:
-    """Rows in a schema's columns with values as `spec/values.py` has them; structs by field name, maps as pairs."""
+    """Rows in a schema's columns with values as `spec/values.py` has them; structs by field name, maps as pairs.
+
+    For times and UUIDs that Python's own types, which `to_pylist` makes, cannot hold.
+    """
     columns = [_values(rows.column(n).combine_chunks(), f.type) for n, f in enumerate(schema.fields)]
     names = [field.name for field in schema.fields]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -1,4 +1,7 @@
-"""A small table whose rows are deleted by value: rows 0 to 9, each with its number as id."""
+"""A small table whose rows are deleted by value: rows 0 to 9, each with its number as id, so that a test can say what is left.
+
+Generated tables with a model are those of `row_histories`.
+"""
 
 from collections.abc import Callable
 from typing import Any

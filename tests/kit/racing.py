@@ -15,7 +15,7 @@ from icekeep.catalog.open import open_catalog
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.tables.append import append
 from icekeep.tables.create import create_table
-from kit.data_files import read_files
+from kit.naive_scan import scan_rows
 from kit.tables import EVENTS
 
 SCHEMA = pa.schema([pa.field("writer", pa.string()), pa.field("number", pa.int64())])
@@ -122,11 +122,7 @@ def as_rows(table: pa.Table) -> Counter[tuple[str, int]]:
 
 def our_rows(table: Table) -> Counter[tuple[str, int]]:
     """The rows of a table as we read them: its manifests, and every live data file."""
-    reader = StorageManifestReader(table.storage)
-    manifests = reader.manifests(table.metadata.current_snapshot) if table.metadata.current_snapshot else []
-    entries = [entry for manifest in manifests for entry in reader.entries(manifest, table.metadata)]
-    files = tuple(entry.data_file for entry in entries if entry.is_live)
-    return as_rows(read_files(table.storage, files, table.metadata.schema))
+    return as_rows(scan_rows(table))
 
 
 def check_race(table: Table, foreign: Any, writers: Mapping[str, int]) -> None:

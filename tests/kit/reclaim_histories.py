@@ -1,19 +1,17 @@
-"""Generated histories of a table in memory, for tests of what may be deleted: every file that metadata names is really there.
+"""Generated histories of the files of a table in memory, for tests of what may be deleted: each that metadata names is there.
 
-A history is a list of steps, each a kind and a number by which to choose, so that a failing one can be cut down step by step.
-By turns files are added, replaced, deleted by rows, put back under another name or spec; references and staged snapshots come
-and go; and schema, partitioning and statistics change. All through the commit library, as jobs and engines do it.
+Their level is files and what leads to them; no file has rows, which `row_histories` are about. A history is a list of steps,
+each a kind and a number by which to choose, so that a failing one can be cut down step by step. By turns files are added,
+replaced, deleted by rows, put back under another name or spec; references and staged snapshots come and go; and schema,
+partitioning and statistics change. All through the commit library, as jobs and engines do it.
 """
 
-import random  # noqa: TID251 - seeded: the same histories in every run
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.cherry_pick import STAGED_WAP_ID, CherryPick
 from icekeep.commit.changes.delete_files import DeleteFiles
@@ -29,11 +27,11 @@ from icekeep.spec.applicability import applied_delete, is_deletion_vector, reach
 from icekeep.spec.layout import data_directory
 from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
-from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.refs import is_ancestor
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.snapshots import MAIN, Snapshot
-from icekeep.spec.updates import AddSnapshot, Update
+from kit.changes import Staged
+from kit.choices import Choices
 from kit.reclaim_references import ReclaimReferences
 from kit.reclaim_table import DAY_MS, HOUR_MS, place
 
@@ -71,7 +69,7 @@ Steps = Sequence[tuple[str, int]]
 
 def steps_of(number: int, longest: int = 25) -> list[tuple[str, int]]:
     """The steps that follow from a number: 3 to `longest`, most often few."""
-    lot = random.Random(number)
+    lot = Choices(number)
     count = min(longest, lot.choice((3, 5, 6, 7, 8, 10, 13, 25)))
     kinds = lot.choices(list(KINDS), list(KINDS.values()), k=count - 1)
     return [(kind, lot.getrandbits(31)) for kind in ("append", *kinds)]
@@ -105,7 +103,7 @@ class History(ReclaimReferences):
 
     def step(self, kind: str, number: int) -> None:
         """One step; one that the rules forbid just now does nothing."""
-        self.lot = random.Random(number)
+        self.lot = Choices(number)
         self.runtime.pass_ms(self.lot.choice((1_000, HOUR_MS, HOUR_MS, DAY_MS, 2 * DAY_MS)))
         try:
             getattr(self, f"_{kind}")()
@@ -339,7 +337,7 @@ class History(ReclaimReferences):
             )
         else:
             change = AppendFiles(files=files, summary=summary, merges_manifests=self.lot.random() < 0.3)
-        self._do(_Staged(change))
+        self._do(Staged(change))
         self.events["staged"] += 1
 
     def _publish(self) -> None:
@@ -396,12 +394,3 @@ class History(ReclaimReferences):
             self.events["root allowed"] += 1
             asked["roots"] = f"{self.warehouse}/{ELSEWHERE}"
         return asked
-
-
-class _Staged(msgspec.Struct, frozen=True):
-    """A change whose snapshot no reference is set to, as engines make it that stage what they write."""
-
-    change: Any
-
-    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        return tuple(update for update in self.change.apply(base, attempt) if isinstance(update, AddSnapshot))

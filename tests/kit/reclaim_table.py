@@ -1,9 +1,8 @@
-"""A table in memory of which every file is really there, for generated histories: its files, their names and their partitions.
+"""A table in memory of which every file is really there, for `reclaim_histories`: its files, their names and their partitions.
 
 A name is a place, and a place has many spellings. All choices are those of `lot`.
 """
 
-import random  # noqa: TID251 - seeded: the same tables in every run
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEn
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.transforms import Void
+from kit.choices import Choices
 from kit.memory_catalog import MemoryCatalog
 from kit.reclaim_store import LocalInMemory
 from kit.runtime import FakeRuntime
@@ -33,7 +33,7 @@ class ReclaimTable:
     """
 
     def __init__(self, setting: int, format_version: int | None = None) -> None:
-        self.lot = random.Random(setting)
+        self.lot = Choices(setting)
         self.events: Counter[str] = Counter()
         self.removed: dict[str, DataFile] = {}
         self.runtime = FakeRuntime(setting)

@@ -1,11 +1,10 @@
-"""What may go wrong with rows when they are written anew, one fault at a time; and a slow oracle of which rows are equal."""
+"""What may go wrong with rows when they are written anew, one fault at a time; `row_texts` says which rows are the same."""
 
 import copy
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from random import Random  # noqa: TID251 - seeded: the same faults in every run
+from random import Random  # noqa: TID251 - its type alone: hypothesis hands over some of them
 from typing import Any
 from uuid import UUID as UUIDValue
 
@@ -34,6 +33,7 @@ from icekeep.spec.types import (
     Type,
 )
 from kit.columns import EVERY_TYPE, PRIMITIVES, column, schema_of
+from kit.row_texts import row_texts
 
 Row = dict[str, Any]
 Fault = Callable[[list[Row], Random], bool]
@@ -93,32 +93,11 @@ def value_of(type_: Type, random: Random) -> Any:
     return _SIMPLE[type_](random)
 
 
-def canonical(rows: list[Row], schema: Schema) -> Counter[str]:
-    """How often each row is there, told value by value: what must be equal for rows to be the same."""
-    return Counter(repr([_canonical(row.get(f.name), f.type) for f in schema.fields]) for row in rows)
-
-
-def _canonical(value: Any, type_: Type) -> Any:
-    if value is None:
-        return None
-    match type_:
-        case StructType():
-            return [_canonical(value[f.name], f.type) for f in type_.fields]
-        case ListType():
-            return [_canonical(item, type_.element) for item in value]
-        case MapType():
-            return sorted([repr([_canonical(k, type_.key), _canonical(v, type_.value)]) for k, v in value])
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    # A NaN is like any other, and the zeros differ.
-    return repr(value)
-
-
 def faulty(rows: list[Row], fault: Fault, schema: Schema, random: Random) -> list[Row] | None:
     """The rows with a fault, by which they are no longer the same; null where they cannot have it."""
     for _ in range(40):
         changed = copy.deepcopy(rows)
-        if fault(changed, random) and canonical(changed, schema) != canonical(rows, schema):
+        if fault(changed, random) and row_texts(schema, changed) != row_texts(schema, rows):
             return changed
     return None
 

@@ -1,10 +1,11 @@
-"""The rows of every snapshot of a table on the local disk, read by PyArrow alone, and what a model says of them.
+"""The rows of every snapshot of a table of one schema on the local disk, and where they lie: read by PyArrow alone.
 
-Manifests, data files and delete files never change, so each is read once for all snapshots.
+For tests beside other writers: they read hundreds of snapshots, so each file, which never changes, is read once for all of them.
+Rows are tuples of plain values, which writers choose among; `naive_scan` reads any table's head by the library's readers.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 from urllib.parse import urlparse
 
@@ -22,6 +23,7 @@ from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import INT, LONG, STRING
 from icekeep.tables.scan import scan
 from kit.columns import column, schema_of
+from kit.naive_scan import newest_deletes
 
 SCHEMA = schema_of(
     column(1, "id", LONG, required=True), column(2, "kind", STRING), column(3, "number", INT), column(4, "note", STRING)
@@ -61,31 +63,23 @@ class HistoryReader:
         self._storage = table.storage
         self._entries: dict[str, tuple[ManifestEntry, ...]] = {}
         self._rows: dict[str, list[Row]] = {}
-        self._deleted: dict[tuple[str, int | None], dict[str, set[int]]] = {}
+        self._deleted: dict[tuple[str, int | None], list[tuple[str, int]]] = {}
 
     def seen(self, metadata: TableMetadata, snapshot: Snapshot) -> Seen:
         """The rows of a snapshot and where they lie."""
-        deleted: dict[str, dict[int, int]] = defaultdict(dict)
-        data: list[ManifestEntry] = []
-        vectors: dict[str, ManifestEntry] = {}
-        for entry in self._live(metadata, snapshot):
-            if entry.data_file.content is FileContent.DATA:
-                data.append(entry)
-                continue
-            assert entry.data_file.content is FileContent.POSITION_DELETES
-            if is_deletion_vector(entry.data_file):
-                assert entry.data_file.referenced_data_file is not None
-                assert vectors.setdefault(entry.data_file.referenced_data_file, entry) is entry, (
-                    "two vectors for a file"
-                )
-            for path, positions in self._positions(entry.data_file).items():
-                for position in positions:
-                    deleted[path][position] = max(deleted[path].get(position, 0), entry.sequence_number or 0)
+        entries = list(self._live(metadata, snapshot))
+        data = [entry for entry in entries if entry.data_file.content is FileContent.DATA]
+        deletes = [entry for entry in entries if entry.data_file.content is FileContent.POSITION_DELETES]
+        assert len(data) + len(deletes) == len(entries)
+        of_vectors = [entry for entry in deletes if is_deletion_vector(entry.data_file)]
+        vectors = {str(entry.data_file.referenced_data_file): entry for entry in of_vectors}
+        assert len(vectors) == len(of_vectors), "two vectors for a file"
+        deleted = newest_deletes(deletes, self._positions)
         places = [
             Place(entry.data_file, position, row)
             for entry in data
             for position, row in enumerate(self._rows_of(entry.data_file.file_path))
-            if deleted[entry.data_file.file_path].get(position, -1) < (entry.sequence_number or 0)
+            if deleted.get(entry.data_file.file_path, {}).get(position, -1) < (entry.sequence_number or 0)
         ]
         return Seen(snapshot, places, vectors)
 
@@ -102,17 +96,16 @@ class HistoryReader:
             self._rows[path] = as_rows(pq.ParquetFile(urlparse(path).path).read(columns=NAMES))
         return self._rows[path]
 
-    def _positions(self, file: DataFile) -> Mapping[str, set[int]]:
+    def _positions(self, file: DataFile) -> list[tuple[str, int]]:
         key = file.file_path, file.content_offset
         if key not in self._deleted:
-            found: dict[str, set[int]] = defaultdict(set)
             if is_deletion_vector(file):
-                found[str(file.referenced_data_file)] = set(read_deletion_vector(self._storage, file))
+                positions = read_deletion_vector(self._storage, file)
+                self._deleted[key] = [(str(file.referenced_data_file), position) for position in positions]
             else:
                 held = pq.ParquetFile(urlparse(file.file_path).path).read()
-                for path, position in zip(held.column(0).to_pylist(), held.column(1).to_pylist(), strict=True):
-                    found[path].add(position)
-            self._deleted[key] = dict(found)
+                pairs = zip(held.column(0).to_pylist(), held.column(1).to_pylist(), strict=True)
+                self._deleted[key] = list(pairs)
         return self._deleted[key]
 
 

@@ -1,4 +1,7 @@
-"""Rows of every type, and ways to store them, of which pages can be moved: for tests of files that are spliced."""
+"""Rows of every type, and ways to store them, of which pages can be moved: for tests of files that are spliced.
+
+No oracle: what a row is follows from its number, so that each page of 25 rows has other values, and nulls at other places.
+"""
 
 import hashlib
 from collections.abc import Mapping

@@ -1,4 +1,7 @@
-"""The rows of tables that lose some of them: what a row is follows from its number, which is its id."""
+"""The rows of the tables that Java's stories tell of (`java_delete_stories`): what a row is follows from its number, its id.
+
+They are chosen by hand, so that each delete of a story hits rows with null, NaN or a zero. No oracle: a story says what is left.
+"""
 
 import math
 from collections.abc import Iterable

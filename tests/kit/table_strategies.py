@@ -1,4 +1,7 @@
-"""Hypothesis strategies for the parts of a table: data files, entries, manifests, histories, whole metadata."""
+"""Hypothesis strategies for the parts of a table: data files, entries, manifests, forests of snapshots, whole metadata.
+
+All of it is metadata that nothing is behind; real files are in `reclaim_histories`, and real rows in `row_histories`.
+"""
 
 from typing import Any
 

@@ -1,6 +1,7 @@
 """A writer that updates rows all the time, in a thread, and a compaction that it gets in the way of as much as it can.
 
-An update deletes rows by position where they are now, and appends their new versions in the same commit.
+An update deletes rows by position where they are now, and appends their new versions in the same commit. It knows all rows
+after each of its commits; `row_histories`, which have one writer at a time, know those of the end.
 """
 
 from collections import defaultdict

@@ -1,5 +1,8 @@
 """What must be true of the table after every step, whatever writers do and whatever goes wrong.
 
+Its level is files: rows are numbers that the model keeps of each file, and no bytes, so that thousands of steps take seconds;
+what readers make of real rows is for `kit.row_histories`.
+
 The letters and numbers are those of the invariants: G of garbage, C of commits, D of content, R of retention, X of crashes.
 H are those of a catalog in a directory, V of credentials that end. E are errors that no writer may be told of: E1 that the
 library is broken or the table is damaged, E2 one that is not icekeep's.

@@ -1,7 +1,7 @@
 """A table whose delete files are real: what a reader finds in it, worked out apart from the library, and a serial replay.
 
 The rows of data files and of equality delete files are known to the model alone; position delete files and deletion vectors
-are read from the simulated disk, as the bytes that they are.
+are read from the simulated disk, as the bytes that they are. So this is between the simulation's files and `kit.row_histories`.
 """
 
 import io

@@ -1,7 +1,6 @@
 """Ranges of names, on lists of names in memory that are looked at as a store lets look at its own."""
 
 import bisect
-import random  # noqa: TID251 - names as engines give them, the same in every run
 import uuid
 
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.storage.objects.ranges import Names, key_ranges
+from kit.choices import Choices
 
 
 class Sorted:
@@ -73,7 +73,7 @@ def test_what_was_seen_of_a_range_is_true(names, page, count):
             assert inside == list(some.first)
 
 
-CHANCE = random.Random(7)
+CHANCE = Choices(7)
 FLAT = [f"wh/t/data/00000-0-{uuid_of(CHANCE)}.parquet" for _ in range(50_000)]
 TASKS = [
     f"wh/t/data/{task:05d}-{task + 9000}-{uuid_of(CHANCE)}-00001.parquet" for task in range(200) for _ in range(250)

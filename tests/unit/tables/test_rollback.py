@@ -6,7 +6,6 @@ import pytest
 
 from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.errors import ConflictError, NotFoundError, UsageError
-from icekeep.spec.updates import AddSnapshot
 from icekeep.tables.append import append
 from icekeep.tables.refs import create_tag
 from icekeep.tables.rollback import (
@@ -16,20 +15,10 @@ from icekeep.tables.rollback import (
     rollback_to_timestamp,
     set_current_snapshot,
 )
-from kit.changes import run
+from kit.changes import Staged, run
 from kit.lake import Lake, events, multiset
 from kit.memory_catalog import MemoryCatalog
 from kit.tables import add, files, live, memory_table, set_ref
-
-
-class Staged:
-    """Another change, whose snapshot is added but published nowhere."""
-
-    def __init__(self, change):
-        self.change = change
-
-    def apply(self, base, attempt):
-        return tuple(update for update in self.change.apply(base, attempt) if isinstance(update, AddSnapshot))
 
 
 @pytest.fixture

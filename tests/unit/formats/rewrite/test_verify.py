@@ -1,5 +1,3 @@
-import random  # noqa: TID251 - seeded: the same faults in every run
-
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
@@ -13,6 +11,7 @@ from icekeep.formats.rewrite.verify import hash_of_files, hash_of_live_rows, pro
 from icekeep.formats.row_hash.multiset import RowHash, RowSum
 from icekeep.spec.position_sets import PositionSet
 from icekeep.spec.types import DOUBLE, INT, LONG, STRING
+from kit.choices import Choices
 from kit.columns import EVERY_TYPE, column, empty_table, parquet_bytes, schema_of, table_of
 from kit.data_files import options_for, write_files
 from kit.row_faults import TYPES, faults_of, faulty, rows_with, schema_with
@@ -58,7 +57,7 @@ def verify(read, storage, files, schema):
 
 def cases():
     """Rows, and the same with a fault, each of the kinds that values of a type may have a few times."""
-    numbers = random.Random(8)
+    numbers = Choices(8)
     for type_ in TYPES:
         schema = schema_with(type_)
         for name, fault in faults_of(type_):
@@ -97,7 +96,7 @@ def test_every_fault_in_a_written_file_is_caught_and_no_file_that_is_right_accus
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_rows_dealt_out_to_other_files_are_the_same(file_format, storage):
-    numbers = random.Random(1)
+    numbers = Choices(1)
     for type_ in TYPES:
         schema = schema_with(type_)
         table = table_of(schema, rows_with(type_, 40, numbers))

@@ -1,5 +1,4 @@
 import math
-import random  # noqa: TID251 - seeded: the same rows in every run
 
 import numpy as np
 import pyarrow as pa
@@ -32,9 +31,11 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
+from kit.choices import Choices
 from kit.columns import EVERY_TYPE, column, schema_of, table_of
 from kit.data_files import tables
-from kit.row_faults import TYPES, canonical, rows_with, schema_with, value_of
+from kit.row_faults import TYPES, rows_with, schema_with, value_of
+from kit.row_texts import row_texts
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +92,7 @@ def test_sums_are_equal_where_a_slow_comparison_says_that_rows_are(type_, chance
     if not is_same:
         other = [{**row, "value": value_of(type_, chance)} if chance.random() < 0.4 else row for row in other]
     found = hash_of(table_of(schema, one), schema) == hash_of(table_of(schema, other), schema)
-    assert found == (canonical(one, schema) == canonical(other, schema))
+    assert found == (row_texts(schema, one) == row_texts(schema, other))
 
 
 def test_what_it_says_of_rows_is_the_same_in_every_process():
@@ -101,7 +102,7 @@ def test_what_it_says_of_rows_is_the_same_in_every_process():
 
 @pytest.mark.parametrize("rows", [7, 100, 1000])
 def test_how_many_rows_are_worked_on_at_one_time_does_not_matter(rows, monkeypatch):
-    chance = random.Random(3)
+    chance = Choices(3)
     for type_ in TYPES:
         schema = schema_with(type_)
         table = table_of(schema, rows_with(type_, 200, chance))
@@ -135,9 +136,9 @@ def test_sums_add_up_modulo_two_to_the_128():
 
 @pytest.mark.parametrize("type_", TYPES, ids=str)
 def test_no_two_values_and_no_null_are_alike(type_):
-    chance = random.Random(5)
+    chance = Choices(5)
     values = {
-        repr(canonical([{"c": v}], s)): v for s in [schema_of(column(1, "c", type_))] for v in _many(type_, chance)
+        repr(row_texts(s, [{"c": v}])): v for s in [schema_of(column(1, "c", type_))] for v in _many(type_, chance)
     }
     found = {hash_of_values(type_, value).digest for value in [*values.values(), None]}
     assert len(found) == len(values) + 1
@@ -249,7 +250,7 @@ def test_signs_lost_by_two_columns_of_a_row_do_not_make_up_for_each_other():
 
 def test_values_swapped_between_rows_are_found_whatever_else_the_rows_hold():
     schema = schema_of(column(1, "n", LONG), column(2, "m", LONG), column(3, "flag", BOOLEAN))
-    chance = random.Random(1)
+    chance = Choices(1)
     for _ in range(300):
         a, b, c, d = (chance.randrange(3) for _ in range(4))
         flag = chance.random() < 0.5
