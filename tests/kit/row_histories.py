@@ -64,10 +64,10 @@ NEW_COLUMNS = ((STRING, "old"), (LONG, 7), (DOUBLE, 0.5))
 Step = tuple[str, int]
 
 
-def steps(kinds: Sequence[str] = KINDS) -> st.SearchStrategy[list[Step]]:
-    """What to do; something is there before anything is deleted, and rows are both spared and hit at the end."""
+def steps(kinds: Sequence[str] = KINDS, *, least: int = 6) -> st.SearchStrategy[list[Step]]:
+    """What to do, at `least` so much; something is there before anything is deleted, and rows are spared and hit at the end."""
     number = st.integers(0, 2**31)
-    drawn = st.lists(st.tuples(st.sampled_from(kinds), number), min_size=6, max_size=14)
+    drawn = st.lists(st.tuples(st.sampled_from(kinds), number), min_size=least, max_size=14)
     return st.tuples(number, drawn, number, number).map(
         lambda told: [("append", told[0]), *told[1], ("append", told[2]), ("equality", told[3])]
     )
