@@ -272,7 +272,7 @@ class Contested:
         self.table = create_table(lake.catalog, identifier, SCHEMA, properties=PATIENT, format_version=version)
         for number in range(8):
             self.append(number * 100)
-        self.writer = RowWriter(self.table, Choices(version), "writer")
+        self.writer = RowWriter(self.table, Choices(version))
         self.rows = self.writer.look().rows
         self.delete(range(0, 800, 60))
 

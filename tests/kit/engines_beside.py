@@ -79,7 +79,7 @@ class Ours(Engine):
 
     def _is_done(self, gone: Sequence[int], new: Sequence[Row]) -> bool:
         if self._writer is None:
-            self._writer = RowWriter(self._catalog.load(self.identifier), self.lot, "ours")
+            self._writer = RowWriter(self._catalog.load(self.identifier), self.lot)
         seen = self._writer.look()
         change = self._writer.delta(seen, [place for place in seen.places if place.row[0] in gone], new)
         try:

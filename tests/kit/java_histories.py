@@ -70,12 +70,20 @@ class ByJava:
         else:
             table.delta(table.positions(*ids, scope=scope, referenced=is_referenced))
 
-    def delete_equal(self, names: Sequence[str], keys: Sequence[Sequence[Any]], place: Place, file_format: str) -> None:
+    def delete_equal(
+        self,
+        names: Sequence[str],
+        keys: Sequence[Sequence[Any]],
+        place: Place,
+        file_format: str,
+        added: Sequence[Mapping[str, Any]],
+    ) -> None:
         metadata, table = self.table.metadata, self._next(file_format)
         self._compared |= {metadata.schema.field(name).field_id for name in names}
         types = metadata.partition_type(place.spec_id).fields
         partition = [to_wire(field.type, value) for field, value in zip(types, place.partition, strict=True)]
-        table.delta(table.equality(names, *keys, spec_id=place.spec_id, partition=partition))
+        parts = [table.adding(added)] if added else []
+        table.delta(*parts, table.equality(names, *keys, spec_id=place.spec_id, partition=partition))
 
     def rows(self) -> Counter[str]:
         return self.java_table.rows_of_spark() if self.compares_lost_columns else self.java_table.rows()

@@ -21,7 +21,7 @@ from kit.naive_scan import live_entries, scan_rows
 from kit.row_model import Place
 from kit.row_texts import scanned_rows
 from kit.storage import MemoryStorage
-from kit.written_deletes import data_files, delete_equal, position_delete_files, vector_files
+from kit.written_deletes import data_files, delete_equal, new_data_files, position_delete_files, vector_files
 
 _NUMBERS = count(1)
 
@@ -55,7 +55,7 @@ class ByIcekeep:
     def append(self, rows: Sequence[Mapping[str, Any]], file_format: str) -> None:
         """Later files that a rewrite makes have the format too."""
         table = commit(self.table, ChangeProperties(updates={"write.format.default": file_format.lower()})).table
-        append(table, [table_of(table.metadata.schema, [dict(row) for row in rows[half::2]]) for half in range(2)])
+        append(table, [table_of(table.metadata.schema, list(map(dict, rows[half::2]))) for half in range(2)])
 
     def delete_positions(self, ids: Iterable[int], file_format: str, scope: str, *, is_referenced: bool) -> None:
         table, wanted = self.table, set(ids)
@@ -72,11 +72,20 @@ class ByIcekeep:
             deletes = tuple(replace(file, referenced_data_file=None) for file in deletes)
         commit(table, RowDelta(added_deletes=deletes, named=named))
 
-    def delete_equal(self, names: Sequence[str], keys: Sequence[Sequence[Any]], place: Place, file_format: str) -> None:
+    def delete_equal(
+        self,
+        names: Sequence[str],
+        keys: Sequence[Sequence[Any]],
+        place: Place,
+        file_format: str,
+        added: Sequence[Mapping[str, Any]],
+    ) -> None:
         table = self.table
-        columns = Schema(fields=tuple(table.metadata.schema.field(name) for name in names))
+        schema = table.metadata.schema
+        columns = Schema(fields=tuple(schema.field(name) for name in names))
         rows = table_of(columns, [dict(zip(names, key, strict=True)) for key in keys])
-        delete_equal(table, rows, names, like=place, file_format=file_format)
+        new = new_data_files(table, table_of(schema, list(map(dict, added)))) if added else ()
+        delete_equal(table, rows, names, like=place, file_format=file_format, added=new)
 
     def rows(self) -> Counter[str]:
         return scanned_rows(self.table)

@@ -1,9 +1,10 @@
 """Generated histories of the rows of a table, with a model that says which rows are left (`row_model`).
 
 A history is a list of steps, each a kind and a number by which to choose, so that a failing one can be cut down step by step:
-rows are appended, in Parquet, ORC or Avro; deleted by position, by vector or by their values; and a column or a partition
-field is changed. Who carries the steps out is an interpreter: icekeep (`our_histories`), in memory or on disk, or Iceberg Java
-(`java_histories`). Histories of files, whose rows nobody reads, are another level: `reclaim_histories` and the simulation.
+rows are appended, in Parquet, ORC or Avro; deleted by position, by vector or by their values, perhaps with others that take
+their places; and a column or a partition field is changed. Who carries the steps out is an interpreter: icekeep
+(`our_histories`), in memory or on disk, or Iceberg Java (`java_histories`). Histories of files, whose rows nobody reads, are
+another level: `reclaim_histories` and the simulation.
 """
 
 from collections import Counter
@@ -19,7 +20,7 @@ from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn, MoveFir
 from icekeep.spec.metadata_columns import FILE
 from icekeep.spec.numbers import decimal_from_unscaled
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import DATE, DOUBLE, FLOAT, INT, LONG, STRING, PrimitiveType, Type, decimal
+from icekeep.spec.types import DATE, DOUBLE, FLOAT, INT, LONG, STRING, NestedField, PrimitiveType, Type, decimal
 from icekeep.tables.update_schema import update_schema
 from icekeep.tables.update_spec import update_spec
 from kit.choices import Choices
@@ -30,7 +31,9 @@ from kit.written_deletes import data_files
 
 FORMATS = ("PARQUET", "ORC", "AVRO")
 VERSIONS = (1, 2, 2, 3, 3)
-KINDS = ("append", "append", "positions", "positions", "equality", "equality", "equality", "column", "column", "spec")
+KINDS = (
+    "append", "append", "positions", "positions", "equality", "equality", "upsert", "column", "column", "spec",
+)  # fmt: skip
 """What may happen, more often what is there more often."""
 SPECS: tuple[tuple[tuple[str, str], ...], ...] = (
     (),
@@ -116,8 +119,15 @@ class Interpreter(Protocol):
             is_referenced: whether the entry of a delete file for one data file names that.
         """
 
-    def delete_equal(self, names: Sequence[str], keys: Sequence[Sequence[Any]], place: Place, file_format: str) -> None:
-        """Commit one equality delete file for a place; a key has a value for each of the columns."""
+    def delete_equal(
+        self,
+        names: Sequence[str],
+        keys: Sequence[Sequence[Any]],
+        place: Place,
+        file_format: str,
+        added: Sequence[Mapping[str, Any]],
+    ) -> None:
+        """Commit one equality delete file for a place, and rows; a key has a value for each of the columns."""
 
     def rows(self) -> Counter[str]:
         """The rows as its own reader has them."""
@@ -168,13 +178,18 @@ class History:
 
     def _append(self, chosen: Choices) -> None:
         metadata, file_format = self.table.metadata, chosen.choice(FORMATS)
-        fields, first = metadata.schema.fields, len(self.model.rows)
-        rows = []
-        for number in range(first, first + chosen.randint(4, 12)):
-            drawn = {f.field_id: chosen.choice(self._values(f.type, file_format)) for f in fields}
-            rows.append({**drawn, ID: number})
-        self.by.append([{f.name: row[f.field_id] for f in fields} for row in rows], file_format)
+        rows = [self._row(chosen, number, file_format) for number in range(chosen.randint(4, 12))]
+        self.by.append(self._named(rows), file_format)
         self.model.append(rows, metadata)
+
+    def _row(self, chosen: Choices, number: int, file_format: str) -> dict[int, Any]:
+        """The row of a number among those that are written now."""
+        fields = self.schema.fields
+        drawn = {f.field_id: chosen.choice(self._values(f.type, file_format)) for f in fields}
+        return {**drawn, ID: len(self.model.rows) + number}
+
+    def _named(self, rows: Iterable[Mapping[int, Any]]) -> list[dict[str, Any]]:
+        return [{field.name: row[field.field_id] for field in self.schema.fields} for row in rows]
 
     def _values(self, type_: Any, file_format: str) -> list[Any]:
         return [value for value in VALUES[type_.name] if self.by.holds(value, file_format)]
@@ -191,12 +206,20 @@ class History:
 
     def _equality(self, chosen: Choices) -> None:
         """By the values of rows that are there, or were, in one or two columns."""
+        fields = self.schema.fields
+        self._delete_equal(chosen, chosen.sample(fields, chosen.randint(1, 2)))
+
+    def _upsert(self, chosen: Choices) -> None:
+        """As streams write: the commit of an equality delete appends rows that equal its keys, and those stay."""
+        fields = [field for field in self.schema.fields if field.field_id != ID]
+        if fields:
+            self._delete_equal(chosen, [chosen.choice(fields)], adds=True)
+
+    def _delete_equal(self, chosen: Choices, columns: Sequence[NestedField], *, adds: bool = False) -> None:
         if self.version == 1:
             return
-        metadata = self.table.metadata
-        columns = chosen.sample(metadata.schema.fields, chosen.randint(1, 2))
+        metadata, file_format = self.table.metadata, chosen.choice(FORMATS)
         fields = [field for field in metadata.schema.fields if field in columns]
-        file_format = chosen.choice(FORMATS)
         live = self.model.live or self.model.rows
         keys: list[list[Any]] = []
         for _ in range(chosen.randint(1, 3)):
@@ -204,14 +227,24 @@ class History:
             key = [like.values.get(field.field_id) for field in fields]
             if self.by.deletes([*keys, key], file_format):
                 keys.append(key)
-        place = chosen.choice(self.model.rows).place
-        unpartitioned = [spec for spec in metadata.partition_specs if spec.is_unpartitioned]
+        if not keys:
+            return
+        place = self._place(chosen)
+        ids = [field.field_id for field in fields]
+        added = [
+            self._row(chosen, n, file_format) | dict(zip(ids, key, strict=True)) for n, key in enumerate(keys) if adds
+        ]
+        self.by.delete_equal([field.name for field in fields], keys, place, file_format, self._named(added))
+        is_for_all = metadata.specs_by_id[place.spec_id].is_unpartitioned
+        self.model.delete_equal(fields, keys, None if is_for_all else place)
+        self.model.append(added, metadata)
+
+    def _place(self, chosen: Choices) -> Place:
+        """Where some row lies, or was; or, where there ever was a spec without partitions, all places."""
+        unpartitioned = [spec for spec in self.table.metadata.partition_specs if spec.is_unpartitioned]
         if unpartitioned and chosen.random() < 0.5:
-            place = Place(unpartitioned[0].spec_id, (None,) * len(unpartitioned[0].fields))
-        if keys:
-            self.by.delete_equal([field.name for field in fields], keys, place, file_format)
-            is_for_all = metadata.specs_by_id[place.spec_id].is_unpartitioned
-            self.model.delete_equal(fields, keys, None if is_for_all else place)
+            return Place(unpartitioned[0].spec_id, (None,) * len(unpartitioned[0].fields))
+        return chosen.choice(self.model.rows).place
 
     def _column(self, chosen: Choices) -> None:
         """One change, where the rules allow it."""

@@ -4,9 +4,7 @@ An update deletes rows by position where they are now, and appends their new ver
 after each of its commits; `row_histories`, which have one writer at a time, know those of the end.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
-from itertools import count
 from threading import Condition, Thread
 from typing import Any, NamedTuple, Self
 
@@ -17,15 +15,11 @@ from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError
 from icekeep.events import CommitRetried, Event, StepAdvanced, StepStarted
-from icekeep.formats.rolling_writer import DataFileWriter
-from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.execute import STEP
-from icekeep.spec.layout import data_directory
-from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.updates import AddSnapshot
 from kit.choices import Choices
 from kit.snapshot_rows import KINDS, HistoryReader, Place, Row, Rows, Seen, as_table
-from kit.written_deletes import position_delete_files, vector_files
+from kit.written_deletes import new_data_files, position_delete_files, vector_files
 
 PATIENCE_S = 120
 
@@ -40,10 +34,9 @@ class Refusal(NamedTuple):
 class RowWriter:
     """Writes the files of changes of rows of one table that is partitioned by `kind`, or by nothing."""
 
-    def __init__(self, table: Table, lot: Choices, name: str) -> None:
+    def __init__(self, table: Table, lot: Choices) -> None:
         self.table, self.lot = table, lot
         self.reader = HistoryReader(table)
-        self._name, self._numbers = name, count()
 
     def look(self) -> Seen:
         """The table's rows now."""
@@ -55,7 +48,8 @@ class RowWriter:
     def delta(self, seen: Seen, deleted: Sequence[Place], added: Sequence[Row]) -> RowDelta:
         """Delete rows where they were seen, and add others."""
         start = seen.snapshot.snapshot_id
-        change = RowDelta(added=self._data(added), starting_snapshot_id=start)
+        files = new_data_files(self.table, as_table(added)) if added else ()
+        change = RowDelta(added=files, starting_snapshot_id=start)
         if not deleted:
             return change
         positions = [(place.file, place.position) for place in deleted]
@@ -65,30 +59,6 @@ class RowWriter:
             return replace(change, added_deletes=vector_files(self.table, positions, old), removed_deletes=old)
         scope = self.lot.choice(("file", "partition"))
         return replace(change, added_deletes=position_delete_files(self.table, positions, scope=scope), named=named)
-
-    def _data(self, rows: Sequence[Row]) -> tuple[DataFile, ...]:
-        metadata = self.table.metadata
-        options = write_options(metadata.properties, metadata.schema)
-        parts: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-        for row in rows:
-            parts[() if metadata.spec.is_unpartitioned else (row[1],)].append(row)
-        files: list[DataFile] = []
-        for partition, part in parts.items():
-            spec_id = metadata.default_spec_id
-            with DataFileWriter(
-                self.table.storage,
-                metadata.schema,
-                options,
-                lambda: self._location("data.parquet"),
-                spec_id=spec_id,
-                partition=partition,
-            ) as writer:
-                writer.write(as_table(part))
-                files += writer.close()
-        return tuple(files)
-
-    def _location(self, end: str) -> str:
-        return f"{data_directory(self.table.metadata)}/{self._name}-{next(self._numbers):05d}-{end}"
 
 
 class Updater:
@@ -101,7 +71,7 @@ class Updater:
         """Args:
         pause_s: between its updates, where nobody waits for one.
         """
-        self._writer = RowWriter(table, Choices(seed), "updates")
+        self._writer = RowWriter(table, Choices(seed))
         seen = self._writer.look()
         self.states: dict[int, Rows] = {seen.snapshot.snapshot_id: seen.rows}
         self.refusals: list[Refusal] = []

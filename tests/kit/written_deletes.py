@@ -12,7 +12,10 @@ from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.formats.arrow.projection import cast_to_schema
 from icekeep.formats.deletes.files import write_equality_deletes, write_position_deletes
+from icekeep.formats.partitioner import split_by_partition
 from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
+from icekeep.formats.rolling_writer import DataFileWriter
+from icekeep.formats.write_options import write_options
 from icekeep.spec.layout import data_directory
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.schema import Schema
@@ -90,11 +93,13 @@ def delete_equal(
     *,
     like: DataFile | Place | None = None,
     file_format: str = "PARQUET",
+    added: tuple[DataFile, ...] = (),
 ) -> Table:
     """The table after a commit of equality deletes: rows that equal one of `rows` in `columns` are gone.
 
     Args:
         like: whose spec and partition the deletes take, a data file perhaps; null for an unpartitioned table.
+        added: data files that the commit adds, which the deletes spare.
     """
     schema = table.metadata.schema
     wanted = Schema(fields=tuple(field for field in schema.fields if field.name in rows.column_names))
@@ -109,8 +114,27 @@ def delete_equal(
         spec_id=table.metadata.default_spec_id if like is None else like.spec_id,
         partition=() if like is None else like.partition,
     )
-    return commit(table, RowDelta(added_deletes=(file,))).table
+    return commit(table, RowDelta(added=added, added_deletes=(file,))).table
 
 
-def _location(table: Table, file_format: str) -> str:
-    return f"{data_directory(table.metadata)}/deletes-{next(_NUMBERS)}.{file_format.lower()}"
+def new_data_files(table: Table, rows: pa.Table) -> tuple[DataFile, ...]:
+    """Rows in data files of the current spec and the table's format, one a partition, not committed."""
+    metadata, files = table.metadata, []
+    options = write_options(metadata.properties, metadata.schema)
+    for partition, part in split_by_partition(cast_to_schema(rows, metadata.schema), metadata.spec, metadata.schema):
+        location = _location(table, options.file_format, "data")
+        with DataFileWriter(
+            table.storage,
+            metadata.schema,
+            options,
+            lambda location=location: location,
+            spec_id=metadata.default_spec_id,
+            partition=partition,
+        ) as writer:
+            writer.write(part)
+            files += writer.close()
+    return tuple(files)
+
+
+def _location(table: Table, file_format: str, kind: str = "deletes") -> str:
+    return f"{data_directory(table.metadata)}/{kind}-{next(_NUMBERS)}.{file_format.lower()}"
