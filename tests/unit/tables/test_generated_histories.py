@@ -19,7 +19,7 @@ from kit.row_histories import FORMATS, SPECS, VERSIONS, History, Step, steps
 HISTORIES = 100
 
 
-@cases(HISTORIES)
+@cases(HISTORIES, least=25)
 @given(steps(least=1), st.sampled_from(VERSIONS), st.sampled_from(SPECS))
 def test_scan_has_the_rows_of_the_model(steps: list[Step], version: int, fields: Sequence[tuple[str, str]]) -> None:
     """Rows lie where the model says, too: in partitions that follow from their values when they were written."""

@@ -40,7 +40,7 @@ VERSIONS = (2, 2, 3, 3)
 KINDS = ("append", "append", "positions", "equality", "equality", "upsert", "column", "spec")
 
 
-@pytest.mark.parametrize("seed", chosen_of(TABLES, (1, 3, 4, 6, 9, 11)))
+@pytest.mark.parametrize("seed", chosen_of(TABLES, (1, 3, 4, 6, 9, 11, 15)))
 def test_no_row_comes_or_goes(seed: int) -> None:
     history = History.of(seed, in_memory(), VERSIONS, KINDS)
     granularity = Choices(seed).choice(("file", "partition"))
