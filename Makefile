@@ -128,25 +128,26 @@ $(MUTATION_VENV)/.ready: .ci/requirements-mutation.lock | $(UV_READY)
 kills: $(READY) java-env ## Kill fifty compactions with -9 at random moments and check the table after each, ten minutes
 	$(BIN)/python -m pytest tests/interop/test_killed_often.py --cases 2.5
 
+# More flags of tests/bench/run.py: make bench-expiration BENCH="--against ../before/lib --rounds 4"
+BENCH ?=
 bench: bench-planning bench-compaction bench-deletes bench-expiration bench-manifests ## Run all benchmarks; nothing else should run on the machine
 
 bench-planning: $(READY) java-env ## Time scan planning against PyIceberg and Iceberg Java, and plan ten million files with a 2 GB driver
-	$(BIN)/python tests/bench/planning.py
-	$(BIN)/python tests/bench/planning.py --entries 10000000 --manifests 200 --rivals icekeep,icekeep-process
+	$(BIN)/python tests/bench/run.py planning $(BENCH)
 
 bench-compaction: $(READY) java-env ## Time binpack, sort, z-order, Hilbert and stitching against Iceberg Java on TPC-H's lineitem
-	$(BIN)/python tests/bench/compaction.py
-	$(BIN)/python tests/bench/verifying.py
+	$(BIN)/python tests/bench/run.py compaction $(BENCH)
+	$(BIN)/python tests/bench/run.py verifying
 
 bench-deletes: $(READY) java-env ## Compact a table with 22,000 delete files within 4 GB, against Iceberg Java
-	$(BIN)/python tests/bench/deletes.py
+	$(BIN)/python tests/bench/run.py deletes --cases plan,compact $(BENCH)
 
 bench-expiration: $(READY) java-env ## Time expiration and orphan removal against Iceberg Java, up to 10,000 snapshots and 1,000,000 files
-	$(BIN)/python tests/bench/expiration.py
+	$(BIN)/python tests/bench/run.py expiration $(BENCH)
 
 bench-manifests: $(READY) java-env ## Time manifest rewriting and merging on append against Iceberg Java, up to 1,000,000 entries
-	$(BIN)/python tests/bench/manifests.py
-	$(BIN)/python tests/bench/manifests_in_the_jvm.py
+	$(BIN)/python tests/bench/run.py manifests $(BENCH)
+	$(BIN)/python tests/bench/run.py manifests --cases rewrite-200-large --rivals icekeep,spark-avro
 
 lint: $(READY) ## Check style, types and layers
 	$(BIN)/ruff check .

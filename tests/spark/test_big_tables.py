@@ -6,8 +6,9 @@ from pyiceberg.manifest import DataFile as ForeignFile
 from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
-from bench.big_rows import FIRST_DAY, Shape
-from bench.big_tables import FILTERS, BigTable, big_table, filters, make
+from bench.tables.big_rows import FIRST_DAY, Shape
+from bench.tables.big_tables import FILTERS, filters, make
+from bench.tables.kept import Kept, kept, make_anew
 from icekeep import plan_scan
 from icekeep.spec.manifests.decode import read_manifest, read_manifest_list
 from icekeep.spec.manifests.structs import DataFile, FieldSummary, ManifestFile
@@ -20,21 +21,21 @@ SHAPE = Shape(entries=2000, manifests=4, partitions=100)
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory, spark_session: SparkSession) -> BigTable:
-    made = big_table(SHAPE, tmp_path_factory.mktemp("bench"))
-    left_over = made.directory / "warehouse" / "db" / "big" / "metadata"
+def table(tmp_path_factory: pytest.TempPathFactory, spark_session: SparkSession) -> Kept:
+    made = kept(SHAPE, tmp_path_factory.mktemp("bench"))
+    left_over = made.path / "metadata"
     left_over.mkdir(parents=True)
     (left_over / "v1.metadata.json").write_text("what an interrupted attempt left")
-    make(made, spark_session)
+    make_anew(made, lambda table: make(table, spark_session))
     return made
 
 
-def foreign_files(table: BigTable, where: str) -> list[ForeignFile]:
+def foreign_files(table: Kept, where: str) -> list[ForeignFile]:
     scan = StaticTable.from_metadata(table.load().metadata_location).scan(row_filter=where)
     return [task.file for task in scan.plan_files()]
 
 
-def manifests(table: BigTable) -> list[ManifestFile]:
+def manifests(table: Kept) -> list[ManifestFile]:
     loaded = table.load()
     snapshot = loaded.metadata.current_snapshot
     assert snapshot is not None
@@ -42,7 +43,7 @@ def manifests(table: BigTable) -> list[ManifestFile]:
     return read_manifest_list(loaded.storage.read(snapshot.manifest_list), snapshot.manifest_list)
 
 
-def our_files(table: BigTable, manifest: ManifestFile) -> list[DataFile]:
+def our_files(table: Kept, manifest: ManifestFile) -> list[DataFile]:
     loaded = table.load()
     header_and_entries = read_manifest(
         loaded.storage.read(manifest.manifest_path), manifest, loaded.metadata.partition_type(0)
@@ -51,7 +52,7 @@ def our_files(table: BigTable, manifest: ManifestFile) -> list[DataFile]:
 
 
 @pytest.mark.nightly
-def test_pyiceberg_and_we_read_the_same_files_and_statistics(table: BigTable) -> None:
+def test_pyiceberg_and_we_read_the_same_files_and_statistics(table: Kept) -> None:
     ours = {file.file_path: file for manifest in manifests(table) for file in our_files(table, manifest)}
     theirs = foreign_files(table, "true")
     assert {file.file_path for file in theirs} == ours.keys()
@@ -68,7 +69,7 @@ def test_pyiceberg_and_we_read_the_same_files_and_statistics(table: BigTable) ->
         assert own.upper_bounds == dict(foreign.upper_bounds)
 
 
-def test_the_manifest_list_says_what_the_manifests_hold(table: BigTable) -> None:
+def test_the_manifest_list_says_what_the_manifests_hold(table: Kept) -> None:
     listed = manifests(table)
     assert len(listed) == SHAPE.manifests
     for manifest in listed:
@@ -80,7 +81,7 @@ def test_the_manifest_list_says_what_the_manifests_hold(table: BigTable) -> None
         assert manifest.partitions == (FieldSummary(contains_null=False, lower_bound=lower, upper_bound=upper),)
 
 
-def test_bounds_are_values_of_their_columns_in_order_and_within_the_partition(table: BigTable) -> None:
+def test_bounds_are_values_of_their_columns_in_order_and_within_the_partition(table: Kept) -> None:
     fields = StaticTable.from_metadata(table.load().metadata_location).schema().fields
     assert len(fields) == SHAPE.columns
     for file in foreign_files(table, "true"):
@@ -96,7 +97,7 @@ def test_bounds_are_values_of_their_columns_in_order_and_within_the_partition(ta
 
 
 @pytest.mark.parametrize("name", FILTERS)
-def test_a_filter_keeps_the_same_files_for_both(table: BigTable, spark_session: SparkSession, name: str) -> None:
+def test_a_filter_keeps_the_same_files_for_both(table: Kept, spark_session: SparkSession, name: str) -> None:
     where = filters(SHAPE)[name].where
     theirs = foreign_files(table, where)
     ours = plan_scan(table.load(), spark_session, where=where)
@@ -107,7 +108,7 @@ def test_a_filter_keeps_the_same_files_for_both(table: BigTable, spark_session: 
 
 
 def test_the_partition_filter_prunes_manifests_and_entries_the_bounds_filter_entries_of_every_manifest(
-    table: BigTable, spark_session: SparkSession
+    table: Kept, spark_session: SparkSession
 ) -> None:
     chosen = filters(SHAPE)
     by_partition = plan_scan(table.load(), spark_session, where=chosen["partition"].where)

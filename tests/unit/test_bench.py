@@ -1,33 +1,39 @@
 """The harness of the benchmarks: what a rival's process says is believed only where it can be."""
 
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import replace
-from pyiceberg.table import StaticTable
 
-from bench import big_tables, expiration, expiration_copies, expiration_figures, manifests, manifests_figures
-from bench.big_rows import ROWS_A_FILE, Shape, scattering_step
-from bench.big_tables import FILTERS, days_filter, filters
-from bench.expiration_figures import Left, Run
-from bench.expiration_histories import History, Writer
-from bench.expiration_running import EXPIRE, ORPHANS
-from bench.expiration_tables import HistoryTable, history_table, make
-from bench.manifests import EVERYTHING, ONE_PARTITION
-from bench.manifests_figures import Answer, Content, Plan
-from bench.manifests_running import APPEND, REWRITE, answer_of
-from bench.planning import Figures, agreed
-from bench.processes import RivalFailedError, run
-from bench.rival import measured
+from bench.planning.benchmark import check_files
+from bench.rival import process
+from bench.rival.watching import Watch
+from bench.runner import comparing
+from bench.runner.command_line import BENCHMARKS, chosen_cases, parser
+from bench.runner.figures import Answer, Figures, Run
+from bench.runner.processes import RivalFailedError, run
+from bench.runner.rivals import RIVALS, TESTS, Rival, before, start
+from bench.runner.trial import Benchmark, Case, Trial
+from bench.tables import copies
+from bench.tables.histories import History
+from bench.tables.make import Shapes
 
 pytestmark = pytest.mark.slow
 
-FIGURES = Figures(rival="ours", files=7, bytes=700, first_s=2.0, warm_s=1.0, jvm_bytes=0, python_bytes=0)
 HISTORY = History(writer="rewrites", snapshots=120, files=720, garbage_percent=50, orphans=7)
+MEMORY = dict.fromkeys(("driver_bytes", "jvm_bytes", "worker_bytes", "total_bytes"), 1)
+
+
+def run_of(left: str = "same", **result: Any) -> Run:
+    return Run(seconds=1.0, cpu_seconds=1.0, result=result, left={"files": 3, "digest": left}, **MEMORY)
+
+
+def figures_of(*runs: Run, rival: str = "ours") -> Figures:
+    return Figures(case="case", rival=rival, runs=runs)
 
 
 def script(directory: Path, text: str) -> list[str]:
@@ -37,380 +43,225 @@ def script(directory: Path, text: str) -> list[str]:
 
 
 @pytest.mark.process
-def test_the_last_line_of_a_process_is_its_answer_and_its_memory_is_seen(tmp_path: Path) -> None:
-    text = "import time\ndata = bytearray(300_000_000)\ntime.sleep(0.5)\nprint('noise')\nprint('{\"files\": 7}')"
-    command = script(tmp_path, text)
-    ended = run(command, command[1])
-    assert ended.answer == {"files": 7}
-    assert ended.process_bytes > 300_000_000
-    assert ended.seconds > 0
+def test_the_last_line_of_a_process_is_its_answer(tmp_path: Path) -> None:
+    assert run(script(tmp_path, "print('noise')\nprint('{\"files\": 7}')")) == {"files": 7}
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("text", ["raise ValueError('no table')", "print('{}')\nraise ValueError('no table')"])
 def test_a_process_that_fails_is_an_error_that_says_why(tmp_path: Path, text: str) -> None:
-    command = script(tmp_path, text)
     with pytest.raises(RivalFailedError, match=r"status 1: (?s:.*)no table"):
-        run(command, command[1])
+        run(script(tmp_path, text))
 
 
 @pytest.mark.process
 def test_a_process_that_says_nothing_is_an_error(tmp_path: Path) -> None:
-    command = script(tmp_path, "pass")
     with pytest.raises(RivalFailedError, match="status 0"):
-        run(command, command[1])
+        run(script(tmp_path, "pass"))
 
 
 @pytest.mark.process
-def test_the_python_below_a_process_is_the_driver_and_others_are_not(tmp_path: Path) -> None:
-    driver, other = tmp_path / "driver.py", tmp_path / "other.py"
-    for path, size in ((driver, 100_000_000), (other, 400_000_000)):
-        path.write_text(f"import time\ndata = bytearray({size})\ntime.sleep(1)")
-    command = script(
-        tmp_path,
-        "import subprocess, sys\n"
-        f"children = [subprocess.Popen([sys.executable, p]) for p in ({str(driver)!r}, {str(other)!r})]\n"
-        "[child.wait() for child in children]\nprint('{}')",
-    )
-    ended = run(command, str(driver))
-    assert 100_000_000 < ended.python_bytes < 200_000_000
-    assert ended.process_bytes < 100_000_000
+def test_the_memory_of_all_processes_below_is_seen_and_that_of_the_largest_python(tmp_path: Path) -> None:
+    text = "import sys, time\ndata = bytearray(int(sys.argv[1]))\ntime.sleep(1)\nprint('{\"result\": 7}')"
+    child = script(tmp_path, text)
+    shell = " & ".join(" ".join([*child, str(size)]) for size in (100_000_000, 300_000_000))
+    command = [sys.executable, str(TESTS / "bench/rival/command.py"), "sh", "-c", f"{shell}; wait"]
+    found = run(command, (TESTS,))
+    assert found["result"] == 7
+    assert 300_000_000 < found["worker_bytes"] < 400_000_000 < found["total_bytes"]
+    assert found["driver_bytes"] < 100_000_000
+    assert (found["jvm_bytes"], found["seconds"] > 1) == (0, True)
 
 
-def test_a_plan_that_differs_from_call_to_call_is_an_error() -> None:
-    results = iter([(7, 700), (7, 700), (6, 600)])
-    with pytest.raises(AssertionError, match="different results"):
-        measured(lambda: None, lambda _: next(results), repeat=2)
+def test_the_processor_time_of_the_block_alone_is_seen() -> None:
+    sum(range(3_000_000))
+    with Watch() as watch:
+        sum(range(10_000_000))
+    assert 0.02 < watch.cpu_seconds < 10
 
 
-def test_each_plan_is_of_a_table_that_was_just_loaded() -> None:
-    tables = iter(range(10))
-    seen = []
-
-    def plan(table: int) -> tuple[int, int]:
-        seen.append(table)
-        return 7, 700
-
-    figures = measured(lambda: next(tables), plan, repeat=3)
-    assert seen == [0, 1, 2, 3]
-    assert (figures["files"], figures["bytes"]) == (7, 700)
+@pytest.mark.process
+def test_icekeep_of_another_checkout_is_the_one_that_runs(tmp_path: Path) -> None:
+    (tmp_path / "icekeep").mkdir()
+    (tmp_path / "icekeep/__init__.py").write_text("MINE = 7")
+    (tmp_path / "work.py").write_text("import icekeep\ndef say(engine, target): return lambda: lambda: icekeep.MINE")
+    rival = before(tmp_path)
+    assert start(rival, {"module": "work", "work": "say", "once": True, "spark": {}}) == {"result": 7}
 
 
-def test_rivals_agree_only_where_files_and_bytes_are_equal() -> None:
-    assert agreed([FIGURES, FIGURES])
-    assert not agreed([FIGURES, msgspec.structs.replace(FIGURES, files=8)])
-    assert not agreed([FIGURES, msgspec.structs.replace(FIGURES, bytes=701)])
+@pytest.mark.process
+def test_what_another_checkout_has_not_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "icekeep").mkdir()
+    (tmp_path / "icekeep/__init__.py").touch()
+    with pytest.raises(RivalFailedError) as caught:
+        start(before(tmp_path), {"module": "bench.planning.with_icekeep", "work": "plan", "spark": {}})
+    assert str(caught.value).startswith(f"the icekeep in {tmp_path} cannot do this: ImportError: cannot import name")
+    assert "\n" not in str(caught.value)
 
 
-def test_every_table_has_every_filter() -> None:
-    for partitions in (1, 100, 1000):
-        assert tuple(filters(Shape(entries=1, manifests=1, partitions=partitions))) == FILTERS
+def test_rivals_take_turns_and_who_was_last_in_a_round_is_first_in_the_next() -> None:
+    assert "".join(comparing.in_turn("abc", 3)) == "abccbaabc"
 
 
-@pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> HistoryTable:
-    """A table with a history, to be read only."""
-    table = history_table(HISTORY, tmp_path_factory.mktemp("bench"))
-    make(table)
-    return table
+class FakeTrial(Trial):
+    """Two rivals that plan nothing; what they answer and what is checked is said by the test."""
+
+    room = "planning"
+
+    def __init__(self, case: Case, cache: Path, directory: Path) -> None:
+        self.case, self.directory, self.is_closed = case, directory, False
+
+    def warehouses(self, *rivals: str) -> dict[str, Path]:
+        return {}
+
+    def targets(self, rival: Rival) -> dict[str, Any]:
+        return {}
+
+    def check_turn(self, rival: Rival, answer: Answer) -> None:
+        if answer.runs[0].result["files"] < 7:
+            raise RivalFailedError(f"{rival.name} lost a file")
+
+    def check(self, figures: list[Figures]) -> None:
+        if len({run.result["files"] for f in figures for run in f.runs}) > 1:
+            raise RivalFailedError("they disagree")
+
+    def close(self) -> None:
+        closed.append(self)
 
 
-@pytest.mark.parametrize("name", expiration.CASES)
-@pytest.mark.parametrize("is_quick", [False, True])
-def test_a_history_has_the_files_and_the_garbage_that_it_says(name: str, is_quick: bool) -> None:
-    history = expiration.chosen_cases([name], None, is_quick=is_quick)[name].history
-    steps = list(history.steps())
-    assert len(steps) == history.snapshots
-    assert sum(step.added for step in steps) == history.files
-    assert history.garbage_files == history.files * history.garbage_percent // 100
-    assert all(step.added > 0 for step in steps)
+closed: list[Trial] = []
 
 
-def test_files_by_number_take_the_orphans_with_them() -> None:
-    chosen = expiration.chosen_cases(["orphans", "append-1000"], 5000, is_quick=False)
-    assert {name: (case.history.files, case.history.orphans) for name, case in chosen.items()} == {
-        "orphans": (5000, 50),
-        "append-1000": (5000, 0),
-    }
+def compared(
+    answers: dict[str, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[dict[str, int], bool, str]:
+    """How many runs each rival has, whether all is well, and what was printed."""
+
+    def started(rival: Rival, request: dict[str, Any]) -> dict[str, Any]:
+        found = run_of(files=answers[rival.name].pop(0))
+        return {"runs": [msgspec.to_builtins(found)]}
+
+    monkeypatch.setattr(comparing, "start", started)
+    closed.clear()
+    case = Case(table=HISTORY, work="plan")
+    benchmark = Benchmark(about="", cases={}, quick=(), trial=FakeTrial)
+    rivals = [RIVALS["icekeep"], RIVALS["pyiceberg"]]
+    figures, is_good = comparing.compare(benchmark, "case", case, rivals, tmp_path)
+    assert len(closed) == 1
+    return {f.rival: len(f.runs) for f in figures}, is_good, capsys.readouterr().out
 
 
-def test_all_files_of_a_history_are_on_disk_and_a_foreign_reader_finds_the_live_ones(table: HistoryTable) -> None:
-    found = StaticTable.from_metadata(table.load().metadata_location)
-    tasks = list(found.scan().plan_files())
-    assert len(found.metadata.snapshots) == HISTORY.snapshots
-    assert len(tasks) == HISTORY.files - HISTORY.garbage_files == 360
-    for task in tasks:
-        assert Path(task.file.file_path.removeprefix("file://")).stat().st_size == task.file.file_size_in_bytes
-    names = list(expiration_copies.names(table.path))
-    assert sum(name.startswith("data/") for name in names) == HISTORY.files + HISTORY.orphans
-    assert found.scan().count() == msgspec.json.decode(table.mark.read_bytes())["rows"]
+def test_each_rival_runs_in_each_round(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    runs, is_good, _ = compared({"icekeep": [7, 7], "pyiceberg": [7, 7]}, tmp_path, monkeypatch, capsys)
+    assert (runs, is_good) == ({"icekeep": 2, "pyiceberg": 2}, True)
 
 
-@pytest.mark.parametrize(("writer", "most"), [("append", 100), ("fast-append", 130)])
-def test_manifests_of_a_history_are_merged_at_a_hundred_where_a_writer_does_so(
-    writer: Writer, most: int, tmp_path: Path
+def test_a_rival_that_fails_is_left_out_and_said_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
-    table = history_table(History(writer=writer, snapshots=130, files=130), tmp_path)
-    make(table)
-    found = StaticTable.from_metadata(table.load().metadata_location)
-    lists = [len(snapshot.manifests(found.io)) for snapshot in found.snapshots()]
-    assert max(lists) == most - (writer == "append")
-    assert lists[-1] == (31 if writer == "append" else 130)
+    runs, is_good, said = compared({"icekeep": [7, 7], "pyiceberg": [6]}, tmp_path, monkeypatch, capsys)
+    assert (runs, is_good) == ({"icekeep": 2}, False)
+    assert "pyiceberg lost a file" in said
 
 
-@pytest.mark.parametrize("history", [HISTORY, History(writer="append", snapshots=130, files=130, orphans=7)])
-def test_every_file_on_disk_is_listed_by_some_snapshot_or_is_an_orphan_on_purpose(
-    history: History, tmp_path: Path
-) -> None:
-    table = history_table(history, tmp_path)
-    make(table)
-    found = StaticTable.from_metadata(table.load().metadata_location)
-    listed = {snapshot.manifest_list for snapshot in found.snapshots()}
-    for snapshot in found.snapshots():
-        for manifest in snapshot.manifests(found.io):
-            if manifest.manifest_path not in listed:
-                listed.add(manifest.manifest_path)
-                entries = manifest.fetch_manifest_entry(found.io, discard_deleted=False)
-                listed.update(entry.data_file.file_path for entry in entries)
-    paths = {location.removeprefix("file://") for location in listed}
-    files = {str(path) for path in table.path.rglob("*.*") if path.is_file() and ".avro" in path.name}
-    files |= {str(path) for path in (table.path / "data").rglob("*.parquet")}
-    assert paths <= files
-    assert len(files - paths) == history.orphans
+def test_rivals_that_disagree_fail_the_case(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    runs, is_good, said = compared({"icekeep": [7, 7], "pyiceberg": [7, 8]}, tmp_path, monkeypatch, capsys)
+    assert (runs, is_good) == ({"icekeep": 2, "pyiceberg": 2}, False)
+    assert "they disagree" in said
 
 
-@pytest.fixture
-def copied(tmp_path: Path) -> tuple[Path, Path]:
-    """A directory as a table's, and where its second names are."""
+def test_plans_that_differ_from_run_to_run_or_from_rival_to_rival_are_an_error() -> None:
+    seven = run_of(data_files_count=7, data_files_bytes=700)
+    check_files([figures_of(seven, seven), figures_of(seven, rival="theirs")])
+    for wrong in ({"data_files_count": 8, "data_files_bytes": 700}, {"data_files_count": 7, "data_files_bytes": 701}):
+        for figures in (
+            [figures_of(seven, run_of(**wrong))],
+            [figures_of(seven), figures_of(run_of(**wrong), rival="theirs")],
+        ):
+            with pytest.raises(RivalFailedError, match="different files"):
+                check_files(figures)
+
+
+def chosen(benchmark: str, *arguments: str) -> dict[str, Any]:
+    return chosen_cases(BENCHMARKS[benchmark], parser().parse_args([benchmark, *arguments]))
+
+
+def test_cases_are_chosen_by_name_and_by_pattern_and_as_a_quick_few() -> None:
+    assert list(chosen("planning", "--cases", "100000-in-20-*,1000000-in-20-none"))[:2] == [
+        "100000-in-20-none",
+        "100000-in-20-none-process",
+    ]
+    assert len(chosen("planning", "--cases", "100000-in-20-*,1000000-in-20-none")) == 7
+    quick = chosen("expiration", "--quick")
+    assert set(quick) == set(BENCHMARKS["expiration"].quick)
+    assert {(case.rounds, case.runs, case.table.files) for case in quick.values()} == {(1, 1, 1000)}
+    with pytest.raises(ValueError, match="there is no case 'x'"):
+        chosen("expiration", "--cases", "x")
+
+
+def test_fields_of_a_case_and_of_its_table_are_set() -> None:
+    [case] = chosen("deletes", "--cases", "compact", "--set", "partitions=4", "--set", "target_mb=32").values()
+    assert (case.table.partitions, case.target_mb, case.table.data_files) == (4, 32, 20_000)
+    [case] = chosen("compaction", "--cases", "sf1-200-sort", "--set", "by_pyiceberg=true", "--rounds", "3").values()
+    assert (case.table.name, case.rounds) == ("sf1-200-pyiceberg", 3)
+    with pytest.raises(ValueError, match="there is no field 'colour'"):
+        chosen("deletes", "--set", "colour=red")
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_table_is_made_by_a_process_that_is_told_its_shape(name: str) -> None:
+    shapes = {shape for case in BENCHMARKS[name].cases.values() for shape in (case.table, case.small)}
+    assert len({shape.name for shape in shapes}) == len(shapes)
+    for shape in shapes:
+        assert msgspec.json.decode(msgspec.json.encode(shape), type=Shapes) == shape
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_case_has_a_function_for_each_engine_of_its_rivals(name: str) -> None:
+    for case in BENCHMARKS[name].cases.values():
+        for rival in (RIVALS[rival] for rival in case.rivals):
+            room = "planning" if case.work == "plan" else {"deletes": "compaction"}.get(name, name)
+            text = (TESTS / f"bench/{room}/with_{rival.engine}.py").read_text()
+            assert f"def {rival.asks.get('work', case.work)}(" in text
+
+
+@pytest.mark.process
+def test_each_run_is_of_a_table_made_whole_again_and_looks_come_before_and_after(tmp_path: Path) -> None:
     table, pristine = tmp_path / "table", tmp_path / "pristine"
-    for name in ("data/day=1/a.parquet", "data/day=2/b.parquet", "metadata/m.avro", "metadata/v1.metadata.json"):
-        (table / name).parent.mkdir(parents=True, exist_ok=True)
-        (table / name).write_text(name)
-    (table / "metadata/version-hint.text").write_text("1")
-    expiration_copies.take(table, pristine)
-    return table, pristine
-
-
-def test_a_table_is_made_whole_again_whatever_a_run_deleted_wrote_and_changed(copied: tuple[Path, Path]) -> None:
-    table, pristine = copied
-    before = {name: (table / name).read_bytes() for name in expiration_copies.names(table)}
-    shutil.rmtree(table / "data/day=1")
-    (table / "metadata/m.avro").unlink()
-    (table / "metadata/v2.metadata.json").write_text("new")
-    (table / "metadata/new.avro").write_text("new")
-    (table / "metadata/version-hint.text").write_text("2")
-    (table / ".icekeep/plans/run").mkdir(parents=True)
-    (table / ".icekeep/plans/run/plan.json").write_text("{}")
-    expiration_copies.restore(table, pristine)
-    assert {name: (table / name).read_bytes() for name in expiration_copies.names(table)} == before
-    assert not (table / ".icekeep").exists()
-
-
-def test_what_a_run_left_is_told_by_names_but_for_what_each_rival_commits(copied: tuple[Path, Path]) -> None:
-    table, listing = copied[0], copied[0].parent / "left.txt"
-    before = expiration_copies.left(table, listing)
-    assert listing.read_text().splitlines() == ["data/day=1/a.parquet", "data/day=2/b.parquet", "metadata/m.avro"]
-    (table / "metadata/v2.metadata.json").write_text("new")
-    (table / "metadata/.v2.metadata.json.crc").write_text("sum")
-    (table / ".icekeep").mkdir()
-    (table / ".icekeep/note").write_text("ours")
-    assert expiration_copies.left(table, listing) == before
-    (table / "data/day=1/a.parquet").rename(table / "data/day=1/c.parquet")
-    after = expiration_copies.left(table, listing)
-    assert (after["files"], after["digest"] != before["digest"]) == (before["files"], True)
-
-
-def expired(rival: str, **result: int) -> expiration_figures.Figures:
-    """What a rival did to `HISTORY`, by its own word."""
-    counts = dict.fromkeys(expiration.COUNTS, 0) | {"deleted_data_files_count": HISTORY.garbage_files} | result
-    left = Left(files=3, digest="same")
-    memory = dict.fromkeys(("driver_bytes", "jvm_bytes", "worker_bytes", "total_bytes"), 1)
-    run = Run(seconds=1.0, cpu_seconds=1.0, result=counts, left=left, **memory)
-    return expiration_figures.Figures(case="case", rival=rival, runs=(run,))
-
-
-def with_left(figures: expiration_figures.Figures, digest: str) -> expiration_figures.Figures:
-    runs = tuple(replace(run, left=replace(run.left, digest=digest)) for run in figures.runs)
-    return replace(figures, runs=runs)
-
-
-def test_a_rival_must_say_that_it_deleted_what_became_garbage(table: HistoryTable) -> None:
-    case = expiration.Case(history=HISTORY, job=EXPIRE)
-    expiration.check_answers(expired("ours"), case)
-    with pytest.raises(RivalFailedError, match="ours says 359 files, not 360"):
-        expiration.check_answers(expired("ours", deleted_data_files_count=359), case)
-
-
-def test_a_rival_must_leave_as_many_data_files_as_are_live(table: HistoryTable) -> None:
-    case = expiration.Case(history=HISTORY, job=EXPIRE)
-    listing = table.directory / "left-by-ours.txt"
-    listing.write_text("data/x\n" * 367 + "metadata/m.avro\n")
-    expiration.check_files(expired("ours"), case, table, live_files=360)
-    with pytest.raises(RivalFailedError, match="ours leaves 367 data files, not 720"):
-        expiration.check_files(expired("ours"), replace(case, job=ORPHANS), table, live_files=360)
-    listing.write_text("data/x\n" * 366)
-    with pytest.raises(RivalFailedError, match="ours leaves 366 data files, not 367"):
-        expiration.check_files(expired("ours"), case, table, live_files=360)
-
-
-def test_runs_of_a_rival_that_leave_different_files_are_an_error(table: HistoryTable) -> None:
-    one = expired("ours")
-    two = replace(one, runs=(*one.runs, *with_left(one, "other").runs))
-    with pytest.raises(RivalFailedError, match="from run to run"):
-        expiration.check_files(two, expiration.Case(history=HISTORY), table, live_files=360)
-
-
-def test_rivals_that_leave_different_files_are_an_error_that_names_some(table: HistoryTable) -> None:
-    expiration.check_agreement([expired("ours"), expired("theirs")], table)
-    (table.directory / "left-by-ours.txt").write_text("data/a\ndata/b\n")
-    (table.directory / "left-by-theirs.txt").write_text("data/a\ndata/c\n")
-    with pytest.raises(RivalFailedError, match=r"'ours': \[1, 'data/b'\], 'theirs': \[1, 'data/c'\]"):
-        expiration.check_agreement([expired("ours"), with_left(expired("theirs"), "other")], table)
-
-
-def test_rivals_that_count_differently_are_an_error(table: HistoryTable) -> None:
-    with pytest.raises(RivalFailedError, match="count differently"):
-        expiration.check_agreement([expired("ours"), expired("theirs", deleted_manifest_files_count=1)], table)
-
-
-def test_rows_that_a_foreign_reader_does_not_find_are_an_error(table: HistoryTable) -> None:
-    rows = msgspec.json.decode(table.mark.read_bytes())["rows"]
-    expiration.check_rows(table, rows)
-    with pytest.raises(RivalFailedError, match="PyIceberg counts"):
-        expiration.check_rows(table, rows + 1)
-
-
-def test_a_rival_must_leave_the_newest_snapshot_alone_where_it_expires(table: HistoryTable) -> None:
-    expiration.check_snapshots(expired("ours"), expiration.Case(history=HISTORY, job=ORPHANS), table)
-    with pytest.raises(RivalFailedError, match="ours leaves 120 snapshots"):
-        expiration.check_snapshots(expired("ours"), expiration.Case(history=HISTORY, job=EXPIRE), table)
-
-
-@pytest.mark.parametrize("partitions", [1, 2, 3, 10, 97, 100, 618, 1000, 1024])
-def test_steps_of_scattering_come_by_every_partition_before_any_comes_again(partitions: int) -> None:
-    step = scattering_step(partitions)
-    assert {number * step % partitions for number in range(partitions)} == set(range(partitions))
-
-
-@pytest.mark.parametrize("scattered", [False, True])
-def test_a_shape_is_read_again_from_its_arguments_and_has_a_name_of_its_own(scattered: bool) -> None:
-    shape = Shape(entries=300, manifests=30, partitions=7, columns=5, scattered=scattered)
-    read, _ = big_tables.parse_arguments(big_tables.arguments(shape))
-    assert read == shape
-    assert shape.name != replace(shape, scattered=not scattered).name
-
-
-def test_a_filter_of_one_partition_ends_where_the_next_begins() -> None:
-    chosen = days_filter(Shape(entries=1, manifests=1, partitions=100), 1)
-    assert chosen.where == "at >= '2020-02-13T00:00:00+00:00' and at < '2020-02-14T00:00:00+00:00'"
-
-
-REWRITTEN = manifests.Case(shape=Shape(entries=2000, manifests=20, scattered=True))
-APPENDED = replace(REWRITTEN, job=APPEND)
-WAS = Content(
-    manifests=20, bytes=700, listed_files=2000, listed_records=9000, files=2000, records=9000, opened=20, found=2
-)
-IS = replace(WAS, manifests=1, bytes=600, opened=1)
-
-
-def answered(rewritten: int = 20, added: int = 1, **plans: dict[str, Plan]) -> Answer:
-    memory = dict.fromkeys(("driver_bytes", "jvm_bytes", "worker_bytes", "total_bytes"), 1)
-    result = {"rewritten_manifests_count": rewritten, "added_manifests_count": added}
-    run = manifests_figures.Run(seconds=1.0, cpu_seconds=1.0, result=result, **memory)
-    return Answer(runs=(run,), **plans)
-
-
-def plan_of(files: int, warm_s: float = 1.0) -> Plan:
-    return Plan(files=files, bytes=files * 10, first_s=2.0, warm_s=warm_s)
-
-
-def test_a_table_must_have_the_manifests_and_entries_of_its_shape() -> None:
-    manifests.check_made(WAS, REWRITTEN.shape)
-    for wrong in (replace(WAS, manifests=19), replace(WAS, files=1999), replace(WAS, listed_files=1999)):
-        with pytest.raises(RivalFailedError, match="remove it"):
-            manifests.check_made(wrong, REWRITTEN.shape)
-    with pytest.raises(RivalFailedError, match="other records"):
-        manifests.check_made(replace(WAS, records=8999), REWRITTEN.shape)
-
-
-@pytest.mark.parametrize("name", ["files", "records", "listed_files", "listed_records"])
-def test_a_rival_that_loses_an_entry_or_a_record_has_failed(name: str) -> None:
-    manifests.check_content("ours", REWRITTEN, WAS, IS)
-    wrong = replace(IS, **{name: getattr(IS, name) - 1})
-    with pytest.raises(RivalFailedError, match="as files and records"):
-        manifests.check_content("ours", REWRITTEN, WAS, wrong)
-
-
-def test_an_append_adds_one_file_with_its_records_and_leaves_fewer_manifests() -> None:
-    grown = {"files": 2001, "listed_files": 2001, "records": 9000 + ROWS_A_FILE, "listed_records": 9000 + ROWS_A_FILE}
-    manifests.check_content("ours", APPENDED, WAS, replace(IS, **grown))
-    with pytest.raises(RivalFailedError, match="as files and records"):
-        manifests.check_content("ours", APPENDED, WAS, IS)
-    with pytest.raises(RivalFailedError, match="no fewer"):
-        manifests.check_content("ours", APPENDED, WAS, replace(IS, **grown, manifests=20))
-
-
-def test_a_rival_must_say_that_it_rewrote_all_manifests_and_how_many_it_left() -> None:
-    manifests.check_results("ours", REWRITTEN, answered(), IS)
-    for wrong in (answered(rewritten=19), answered(added=0), answered(added=2)):
-        with pytest.raises(RivalFailedError, match="says"):
-            manifests.check_results("ours", REWRITTEN, wrong, IS)
-    manifests.check_results("ours", APPENDED, Answer(), IS)
-
-
-def test_planners_that_find_other_files_before_than_after_have_failed() -> None:
-    both = {ONE_PARTITION: plan_of(2), EVERYTHING: plan_of(2000)}
-    manifests.check_plans([answered(before=both, after=both), Answer(after=both), Answer()], WAS)
-    for wrong in ({**both, ONE_PARTITION: plan_of(3)}, {**both, EVERYTHING: plan_of(1999)}):
-        for answers in ([answered(before=both, after=wrong)], [answered(before=wrong, after=wrong)]):
-            with pytest.raises(RivalFailedError, match="planners find"):
-                manifests.check_plans(answers, WAS)
-
-
-def test_rounds_of_a_rival_are_joined_with_the_faster_plan_of_both() -> None:
-    one = answered(before={EVERYTHING: plan_of(7, 3.0)}, after={EVERYTHING: plan_of(7, 1.0)})
-    other = answered(before={EVERYTHING: plan_of(7, 2.0)}, after={EVERYTHING: plan_of(7, 2.0)})
-    joined = one.joined(other)
-    assert len(joined.runs) == 2
-    assert (joined.before[EVERYTHING].warm_s, joined.after[EVERYTHING].warm_s) == (2.0, 1.0)
-    assert Answer().joined(one) == one
-
-
-@pytest.mark.parametrize("name", manifests.CASES)
-@pytest.mark.parametrize("is_quick", [False, True])
-def test_a_table_to_merge_is_one_manifest_short_of_what_a_commit_merges(name: str, is_quick: bool) -> None:
-    case = manifests.chosen_cases([name], None, is_quick=is_quick)[name]
-    assert case.job != APPEND or case.shape.manifests == 99
-    assert case.shape.scattered
-    assert (case.runs == 1) == (is_quick or case.is_process)
-
-
-@pytest.mark.process
-def test_each_run_is_of_a_table_made_whole_again_and_plans_come_before_and_after(copied: tuple[Path, Path]) -> None:
-    table, pristine = copied
-    place = {"catalog": "bench", "path": str(table), "pristine": str(pristine)}
+    (table / "metadata").mkdir(parents=True)
+    (table / "metadata/m.avro").write_text("old")
+    copies.take(table, pristine)
     seen = []
 
-    def prepare(catalog: str) -> Callable[[], dict[str, int]]:
-        def work() -> dict[str, int]:
-            seen.append((catalog, len(list(expiration_copies.names(table)))))
+    def work(engine: object, target: dict[str, Any]) -> Callable[[], Callable[[], dict[str, int]]]:
+        seen.append((target["catalog"], len(list(copies.names(table)))))
+
+        def timed() -> Callable[[], dict[str, int]]:
             (table / "metadata/m2.avro").write_text("new")
-            return {"made": 1}
+            return lambda: {"made": 1}
 
-        return work
+        return timed
 
-    def planner(name: str) -> dict[str, object]:
-        return {"name": name, "files": len(list(expiration_copies.names(table)))}
+    def look(engine: object, target: dict[str, Any]) -> dict[str, int]:
+        return {"files": len(list(copies.names(table)))}
 
+    before = ["restore", str(table), str(pristine)]
     request = {
-        "job": REWRITE,
-        "table": place,
-        "small": {**place, "catalog": "small"},
-        "filters": {"all": {}},
+        "work": "work",
+        "before": "look",
+        "after": "look",
         "runs": 3,
+        "small": {"catalog": "small", "before": before},
+        "table": {"catalog": "bench", "before": before, "after": ["left", str(table), str(tmp_path / "listing")]},
     }
-    answer = answer_of(request, prepare, planner)
-    assert seen == [("small", 5), ("bench", 5), ("bench", 5), ("bench", 5)]
-    assert [run["result"] for run in answer["runs"]] == [{"made": 1}] * 3
-    assert (answer["before"]["all"]["files"], answer["after"]["all"]["files"]) == (5, 6)
-    assert answer_of({**request, "job": "plan"}, prepare, planner) == {"after": answer["after"]}
+    answer = msgspec.convert(process.answered(request, None, SimpleNamespace(work=work, look=look)), Answer)
+    assert seen == [("small", 1), ("bench", 1), ("bench", 1), ("bench", 1)]
+    assert [(run.result, run.left["files"]) for run in answer.runs] == [({"made": 1}, 2)] * 3
+    assert (answer.before, answer.after) == ({"files": 1}, {"files": 2})
+
+
+def test_who_takes_long_is_not_asked_again_where_patience_is_short() -> None:
+    module = SimpleNamespace(work=lambda engine, target: lambda: dict)
+    request = {"work": "work", "runs": 3, "table": {"before": [], "after": []}}
+    assert len(process.answered(request, None, module)["runs"]) == 3
+    assert len(process.answered({**request, "patience_s": 0}, None, module)["runs"]) == 1

@@ -1,0 +1,33 @@
+"""icekeep expires snapshots, or removes orphan files."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+import icekeep
+from bench.rival.engines import Icekeep, Target
+
+SOME = 100
+
+
+def expire_snapshots(engine: Icekeep, target: Target) -> Callable[[], Any]:
+    moment = engine.request["older_than_ms"]
+
+    def work() -> Callable[[], Any]:
+        table = engine.load(target)
+        result = icekeep.expire_snapshots(table, engine.spark, older_than=moment, retain_last=1, trash=0)
+        return lambda: msgspec.to_builtins(result)
+
+    return work
+
+
+def remove_orphan_files(engine: Icekeep, target: Target) -> Callable[[], Any]:
+    asked = {"older_than": engine.request["older_than_ms"], "dry_run": engine.request["is_dry_run"], "trash": 0}
+
+    def work() -> Callable[[], Any]:
+        result = icekeep.remove_orphan_files(engine.load(target), engine.spark, **asked)
+        some = [location.rpartition("/")[2] for location in result.orphan_file_locations[:SOME]]
+        return lambda: {"orphans_count": result.orphan_files_count, "some": some}
+
+    return work

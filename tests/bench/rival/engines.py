@@ -1,0 +1,97 @@
+"""What a rival works with: icekeep, Iceberg Java in Spark, or PyIceberg. Each imports its own software alone."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+Request = Mapping[str, Any]
+Target = Mapping[str, Any]
+
+
+class Icekeep:
+    """icekeep by its door, which other checkouts have too, in a session that is warm if the request has settings for one."""
+
+    def __init__(self, request: Request) -> None:
+        import icekeep
+
+        found = Path(icekeep.__file__)
+        assert found.is_relative_to(request["lib"]), f"{found} is not below {request['lib']}"
+        self.request, self.spark = request, None
+        self._catalogs: dict[str, Any] = {}
+        if request["spark"]:
+            self.spark = icekeep.build_session("icekeep", request["spark"])
+            # What a first job costs that later ones do not, whether or not the small table needs Spark.
+            self.spark.range(1).count()
+
+    def load(self, target: Target) -> Any:
+        """A target's table."""
+        from icekeep import load_catalog
+
+        name = target["catalog"]
+        if name not in self._catalogs:
+            self._catalogs[name] = load_catalog(name, conf=self.request["conf"])
+        return self._catalogs[name].load(target["name"])
+
+    def stop(self) -> None:
+        if self.spark is not None:
+            self.spark.stop()
+
+
+class Java:
+    """Iceberg Java in a warm session of Spark; under spark-submit the session is configured already."""
+
+    def __init__(self, request: Request) -> None:
+        from pyspark.sql import SparkSession
+
+        self.request, self._is_submitted = request, "PYSPARK_GATEWAY_PORT" in os.environ
+        builder = SparkSession.builder.appName("iceberg-java")
+        for key, value in ({} if self._is_submitted else request["spark"]).items():
+            builder = builder.config(key, value)
+        self.spark = builder.getOrCreate()
+        if not self._is_submitted:
+            self.spark.range(1).count()
+
+    @property
+    def ours(self) -> Any:
+        """The package of `java/bench` in the JVM."""
+        return self.spark._jvm.bench  # type: ignore[attr-defined]
+
+    def full_name(self, target: Target) -> str:
+        return f"{target['catalog']}.{target['name']}"
+
+    def load(self, target: Target) -> Any:
+        """A target's table, anew: one that was planned before remembers its list of manifests."""
+        return self.ours.Planning.load(self.spark._jsparkSession, self.full_name(target))
+
+    def call(self, procedure: str, target: Target, **arguments: str) -> list[Any]:
+        """The rows that a procedure of Iceberg's answers for a table; the arguments are Spark's SQL."""
+        named = ", ".join(
+            f"{name} => {value}" for name, value in {"table": quoted(target["name"]), **arguments}.items()
+        )
+        return self.spark.sql(f"CALL {target['catalog']}.system.{procedure}({named})").collect()
+
+    def stop(self) -> None:
+        # A whole command is timed to its end, which comes without that too.
+        if not self._is_submitted:
+            self.spark.stop()
+
+
+class PyIceberg:
+    """PyIceberg, which needs no Spark."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+
+    def stop(self) -> None:
+        pass
+
+
+ENGINES = {"icekeep": Icekeep, "java": Java, "pyiceberg": PyIceberg}
+
+
+def quoted(value: object) -> str:
+    """A text, or a map of texts, as Spark's SQL writes it."""
+    if isinstance(value, Mapping):
+        return f"map({', '.join(quoted(text) for pair in value.items() for text in pair)})"
+    return f"'{value}'"

@@ -1,0 +1,155 @@
+"""The command line of all benchmarks."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from bench.compaction.benchmark import COMPACTION
+from bench.deletes.benchmark import DELETES
+from bench.expiration.benchmark import EXPIRATION
+from bench.manifests.benchmark import MANIFESTS
+from bench.planning.benchmark import PLANNING
+from bench.reaching.benchmark import REACHING
+from bench.runner.comparing import compare
+from bench.runner.figures import Figures, console, print_summary
+from bench.runner.rivals import CACHE, RIVALS, Rival, before
+from bench.runner.trial import Benchmark, Case
+from bench.verifying.benchmark import VERIFYING
+
+BENCHMARKS: Mapping[str, Benchmark] = {
+    "planning": PLANNING,
+    "compaction": COMPACTION,
+    "deletes": DELETES,
+    "expiration": EXPIRATION,
+    "manifests": MANIFESTS,
+    "verifying": VERIFYING,
+    "reaching": REACHING,
+}
+
+
+def main() -> int:
+    """Run it; 0 if every rival answered in every case and left what it must."""
+    given = parser().parse_args()
+    if given.list:
+        print_list()
+        return 0
+    if given.benchmark is None:
+        parser().error(f"name one of {', '.join(BENCHMARKS)}, or --list")
+    benchmark = BENCHMARKS[given.benchmark]
+    try:
+        cases = chosen_cases(benchmark, given)
+        others = () if given.against is None else (_before(given.against),)
+    except ValueError as error:
+        parser().error(str(error))
+    figures: list[Figures] = []
+    failed = []
+    for name, case in cases.items():
+        rivals = [RIVALS[rival] for rival in given.rivals or case.rivals]
+        found, is_good = compare(benchmark, name, case, [*rivals, *others], given.cache.absolute())
+        figures += found
+        if not is_good:
+            failed.append(name)
+        if given.save is not None:
+            given.save.write_bytes(msgspec.json.format(msgspec.json.encode(figures)))
+    print_summary(figures, benchmark.compared)
+    if failed:
+        console.print(f"[bold red]what failed[/]: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def chosen_cases(benchmark: Benchmark, given: Any) -> dict[str, Case]:
+    """The cases that are asked for, as they are asked for.
+
+    Raises:
+        ValueError: there is no such case, or nothing that can be set so.
+    """
+    patterns = given.cases or (benchmark.quick if given.quick else ("*",))
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in benchmark.cases):
+            raise ValueError(f"there is no case {pattern!r}; there is {', '.join(benchmark.cases)}")
+    chosen = {
+        name: case for name, case in benchmark.cases.items() if any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
+    values = {"rounds": given.rounds, "runs": given.runs, "driver_memory": given.driver_memory}
+    numbers = {name: value for name, value in values.items() if value is not None}
+    if given.quick:
+        numbers = {"rounds": 1, "runs": 1, **numbers}
+        chosen = {name: replace(case, table=case.small) for name, case in chosen.items()}
+    return {name: _with_settings(replace(case, **numbers), given.set) for name, case in chosen.items()}
+
+
+def _with_settings(case: Case, settings: Sequence[str]) -> Case:
+    """A case with fields of its table, or of its own, as FIELD=VALUE says."""
+    for setting in settings:
+        field, _, value = setting.partition("=")
+        if field in case.table.__struct_fields__:
+            case = replace(case, table=_with_value(case.table, field, value))
+        elif field in case.__struct_fields__:
+            case = _with_value(case, field, value)
+        else:
+            fields = ", ".join((*case.table.__struct_fields__, *case.__struct_fields__))
+            raise ValueError(f"there is no field {field!r}; there is {fields}")
+    return case
+
+
+def _with_value(record: Any, field: str, value: str) -> Any:
+    (kind,) = (one.type for one in msgspec.structs.fields(record) if one.name == field)
+    return msgspec.convert({**_values(record), field: msgspec.convert(value, kind, strict=False)}, type(record))
+
+
+def _values(record: Any) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in record.__struct_fields__}
+
+
+def _before(lib: Path) -> Rival:
+    if not (lib / "icekeep/__init__.py").exists():
+        raise ValueError(f"--against {lib}: there is no icekeep in it; name the lib directory of another checkout")
+    return before(lib.absolute())
+
+
+def print_list() -> None:
+    """The benchmarks and their cases."""
+    for name, benchmark in BENCHMARKS.items():
+        print(f"{name}: {benchmark.about}")
+        for case_name, case in benchmark.cases.items():
+            print(f"    {case_name:<36} {case.table.name}: {', '.join(case.rivals)}")
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(prog="run.py", description="Compare icekeep with its rivals.")
+    add = found.add_argument
+    add("benchmark", nargs="?", choices=BENCHMARKS, metavar="BENCHMARK", help=", ".join(BENCHMARKS))
+    add("--list", action="store_true", help="print the benchmarks and their cases")
+    add("--cases", type=_names, metavar="NAMES", help="between commas, with * for any text (default: all)")
+    add("--rivals", type=_rivals, metavar="NAMES", help=f"among {', '.join(RIVALS)} (default: each case's own)")
+    add("--against", type=Path, metavar="LIB", help="the lib of another checkout: a rival more, icekeep-before")
+    add("--rounds", type=int, help="processes of each rival, in turn; 0 only makes the tables")
+    add("--runs", type=int, help="runs in each process; the best of all rounds counts")
+    add(
+        "--set", action="append", default=[], metavar="FIELD=VALUE", help="of every case or its table, such as files=20"
+    )
+    add("--quick", action="store_true", help="small tables, one run, and few cases unless they are named")
+    add("--driver-memory", help="of each Spark, in place of each case's own")
+    add("--cache", type=Path, default=CACHE, help="where tables are kept (default: %(default)s)")
+    add("--save", type=Path, help="a file for all figures as JSON, written after each case")
+    return found
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
+def _rivals(text: str) -> tuple[str, ...]:
+    if unknown := [name for name in _names(text) if name not in RIVALS]:
+        raise argparse.ArgumentTypeError(f"there is no rival {unknown[0]!r}; there is {', '.join(RIVALS)}")
+    return _names(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

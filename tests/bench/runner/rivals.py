@@ -1,0 +1,177 @@
+"""Who the rivals are, what they run on, and how one is started: Pythons, class paths, one configuration of Spark for all."""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from bench.runner.processes import RivalFailedError, run
+
+ROOT = Path(__file__).resolve().parents[3]
+TESTS, LIB, CACHE = ROOT / "tests", ROOT / "lib", ROOT / ".bench"
+OURS, JAVAS = ROOT / ".venv/bin", ROOT / ".venv-java/bin"
+PROCESS, COMMAND = (TESTS / "bench/rival" / name for name in ("process.py", "command.py"))
+
+ICEKEEP, BEFORE = "icekeep", "icekeep-before"
+
+
+class Rival(msgspec.Struct, frozen=True):
+    """One that takes part.
+
+    Attributes:
+        asks: what it is asked beside what all are.
+        lib: icekeep's directory of packages.
+    """
+
+    name: str
+    engine: Literal["icekeep", "java", "pyiceberg"]
+    asks: Mapping[str, Any] = {}
+    spark: Mapping[str, str] = {}
+    lib: Path = LIB
+
+    @property
+    def programs(self) -> Path:
+        return JAVAS if self.engine == "java" else OURS
+
+    @property
+    def python_path(self) -> tuple[Path, ...]:
+        return (TESTS,) if self.engine == "java" else (self.lib, TESTS)
+
+    @property
+    def is_another(self) -> bool:
+        """Whether it is icekeep of another checkout."""
+        return self.lib != LIB
+
+
+def _planning(mode: str) -> dict[str, str]:
+    return {f"spark.sql.iceberg.{kind}-planning-mode": mode for kind in ("data", "delete")}
+
+
+RIVALS = {
+    rival.name: rival
+    for rival in (
+        Rival(ICEKEEP, "icekeep"),
+        # The faster mode on one machine.
+        Rival("java", "java", spark=_planning("local")),
+        Rival("java-distributed", "java", spark=_planning("distributed")),
+        Rival("java-files", "java", asks={"work": "query_files"}),
+        Rival("pyiceberg", "pyiceberg"),
+        Rival("reencode", "icekeep", asks={"stitch": "never"}),
+        Rival("verify", "icekeep", asks={"verifies": True}),
+        Rival(
+            "spark-avro",
+            "icekeep",
+            asks={"module": "bench.manifests.with_spark_avro"},
+            # Errors only: the Avro writer warns of each field of each file.
+            spark={"spark.log.level": "ERROR"},
+        ),
+    )
+}
+"""By name. `reencode` copies neither row groups nor pages, `java-files` asks the metadata table."""
+
+
+def catalog_of(rival: str) -> str:
+    """The name of a catalog of a rival's own, as Spark's SQL takes it without quotes."""
+    return rival.replace("-", "_")
+
+
+def before(lib: Path) -> Rival:
+    """icekeep as another checkout has it."""
+    return Rival(BEFORE, "icekeep", lib=lib)
+
+
+def spark_settings(rival: Rival, driver_memory: str, warehouses: Mapping[str, Path]) -> dict[str, str]:
+    """Spark's configuration: the same for all, and for Iceberg Java what it needs besides."""
+    settings = {
+        "spark.master": "local[2]",
+        "spark.driver.memory": driver_memory,
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.catalogImplementation": "in-memory",
+        **rival.spark,
+    }
+    if rival.engine != "java":
+        return settings
+    settings["spark.driver.extraClassPath"] = os.pathsep.join([str(compiled(CACHE / "classes")), *jars()])
+    settings["spark.sql.extensions"] = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+    for name, warehouse in warehouses.items():
+        catalog = f"spark.sql.catalog.{name}"
+        settings |= {
+            catalog: "org.apache.iceberg.spark.SparkCatalog",
+            f"{catalog}.type": "hadoop",
+            f"{catalog}.warehouse": warehouse.as_uri(),
+            f"{catalog}.cache-enabled": "false",
+        }
+    return settings
+
+
+def write_conf(path: Path, warehouses: Mapping[str, Path]) -> None:
+    """A configuration file of icekeep's that names all catalogs."""
+    catalogs = {name: {"type": "hadoop", "warehouse": place.as_uri()} for name, place in warehouses.items()}
+    path.write_text(json.dumps({"catalogs": catalogs}))
+
+
+def start(rival: Rival, request: Mapping[str, Any]) -> dict[str, Any]:
+    """What a rival's process answers.
+
+    Raises:
+        RivalFailedError: it fails, or is of another checkout, which has not what it needs.
+    """
+    command = [str(rival.programs / "python"), str(PROCESS), json.dumps(_whole(rival, request))]
+    answer = run(command, rival.python_path)
+    if "unable" in answer:
+        raise RivalFailedError(f"the icekeep in {rival.lib} cannot do this: {answer['unable']}")
+    return answer
+
+
+def ask(rival: str, module: str, work: str, **request: Any) -> Any:
+    """What a function in a rival's process says, done once."""
+    return start(RIVALS[rival], {"module": module, "work": work, "once": True, **request})["result"]
+
+
+def time_command(rival: Rival, command: list[str]) -> dict[str, Any]:
+    """A run of a command from its start to its end; raises `RivalFailedError`."""
+    return run([str(rival.programs / "python"), str(COMMAND), *command], rival.python_path)
+
+
+def submit(rival: Rival, spark: Mapping[str, str], script: Path, *arguments: str) -> list[str]:
+    """A command that submits a script to Spark."""
+    # The class path of the driver is fixed when its JVM starts: --conf comes in time, a session's builder too late.
+    confs = [text for key, value in spark.items() for text in ("--conf", f"{key}={value}")]
+    return [str(rival.programs / "spark-submit"), *confs, str(script), *arguments]
+
+
+def submit_process(rival: Rival, request: Mapping[str, Any]) -> list[str]:
+    """A command that submits a rival's process, which does its work once."""
+    return submit(rival, request["spark"], PROCESS, json.dumps(_whole(rival, {**request, "once": True})))
+
+
+def _whole(rival: Rival, request: Mapping[str, Any]) -> dict[str, Any]:
+    whose = {"engine": rival.engine, "lib": str(rival.lib), "is_another": rival.is_another}
+    return {**request, **whose, **rival.asks}
+
+
+def jars() -> list[str]:
+    """Iceberg Java's."""
+    found = [str(jar) for jar in sorted((ROOT / ".java-env").glob("*.jar"))]
+    if not found or not JAVAS.exists():
+        raise SystemExit("there is no .venv-java or .java-env; run `make java-env` first")
+    return found
+
+
+@cache
+def compiled(classes: Path) -> Path:
+    """The directory of the compiled classes of `java/bench`."""
+    spark = next((JAVAS.parent / "lib").glob("python*/site-packages/pyspark/jars"))
+    path = os.pathsep.join([*jars(), f"{spark}/*"])
+    sources = [str(source) for source in sorted((TESTS / "bench/java/bench").glob("*.java"))]
+    subprocess.run(["javac", "-d", str(classes), "-cp", path, *sources], check=True)
+    return classes

@@ -1,0 +1,77 @@
+"""icekeep does the task of a compaction that decodes and encodes all rows, and proves it or not."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from bench.rival.engines import Icekeep, Target
+from icekeep.catalog.base import Table
+from icekeep.formats.rewrite.run import rewrite
+from icekeep.formats.rewrite.task import FilePiece, RewriteTask
+from icekeep.formats.rewrite.verify import problem_of_rows
+from icekeep.formats.sort.ordering import Ordering
+from icekeep.spec.sorting import SortField
+from icekeep.spec.transforms import Identity
+from kit.written_deletes import data_files
+
+_TARGET_BYTES = 128 * 1024 * 1024
+_MEMORY_BYTES = 1024 * 1024 * 1024
+_SHIP_DATE = 11
+
+
+def binpack(engine: Icekeep, target: Target) -> Callable[[], Any]:
+    """Rows keep their order."""
+    return _rewritten(engine, engine.load(target), None)
+
+
+def sort(engine: Icekeep, target: Target) -> Callable[[], Any]:
+    by_date = Ordering(fields=(SortField(source_id=_SHIP_DATE, transform=Identity()),))
+    return _rewritten(engine, engine.load(target), by_date)
+
+
+def _rewritten(engine: Icekeep, table: Table, ordering: Ordering | None) -> Callable[[], Any]:
+    task = replace(task_for(table), ordering=ordering, verifies=engine.request.get("verifies", False))
+
+    def work() -> Callable[[], Any]:
+        with tempfile.TemporaryDirectory(prefix="icekeep-") as directory:
+            outcome = rewrite(replace(task, table_location=Path(directory).as_uri()), table.storage)
+        return lambda: _said(outcome, task)
+
+    return work
+
+
+def task_for(table: Table) -> RewriteTask:
+    metadata = table.metadata
+    return RewriteTask(
+        pieces=tuple(
+            FilePiece(
+                location=file.file_path,
+                record_count=file.record_count,
+                size_bytes=file.file_size_in_bytes,
+                partition=file.partition,
+            )
+            for file in data_files(table)
+        ),
+        schema=metadata.schema,
+        specs={spec.spec_id: spec for spec in metadata.partition_specs},
+        spec_id=metadata.default_spec_id,
+        table_location="",
+        properties=metadata.properties,
+        target_file_size_bytes=_TARGET_BYTES,
+        budget_bytes=_MEMORY_BYTES,
+        operation_id="rates",
+        moves_pages=False,
+    )
+
+
+def _said(outcome: Any, task: RewriteTask) -> dict[str, Any]:
+    """How many records were written; where the task verifies, what it found must be what went in."""
+    if task.verifies:
+        assert outcome.hash_in is not None
+        assert outcome.hash_out is not None
+        if problem := problem_of_rows([outcome.hash_in], [outcome.hash_out], outcome.files):
+            raise problem
+    return {"records_count": sum(file.record_count for file in outcome.files)}
