@@ -11,7 +11,7 @@ find or leave the same; otherwise the case has failed, and so has the run. `--ag
 
 Processor time is of all processes of a rival, Spark's Python workers among them. Memory is what was resident: of all processes
 the most at one glance (pages that they share count for each), and the peaks of the JVM, which is driver and executor at once, of
-the Python that drives it, and of the largest other Python. Where whole commands are timed, that is the command's own.
+the Python that drives it, and of the largest other Python, which is the command's where whole commands are timed.
 """
 
 import sys

@@ -62,7 +62,11 @@ def test_a_process_that_says_nothing_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_the_memory_of_all_processes_below_is_seen_and_that_of_the_largest_python(tmp_path: Path) -> None:
-    text = "import sys, time\ndata = bytearray(int(sys.argv[1]))\ntime.sleep(1)\nprint('{\"result\": 7}')"
+    # Each holds its memory until both have it, and for some glances more.
+    text = (
+        "import pathlib, sys, time\ndata = bytearray(int(sys.argv[1]))\npathlib.Path(sys.argv[1]).touch()\n"
+        "while len(list(pathlib.Path().glob('?00000000'))) < 2: time.sleep(0.01)\ntime.sleep(1)\nprint('{\"result\": 7}')"
+    )
     child = script(tmp_path, text)
     shell = " & ".join(" ".join([*child, str(size)]) for size in (100_000_000, 300_000_000))
     command = [sys.executable, str(TESTS / "bench/rival/command.py"), "sh", "-c", f"{shell}; wait"]

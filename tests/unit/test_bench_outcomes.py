@@ -184,9 +184,9 @@ def test_rivals_or_rounds_that_leave_different_files_are_an_error_that_names_som
     expiration.check_agreement([figures_of(expired()), figures_of(expired(), rival="theirs")], listings)
     listings["ours"].write_text("data/a\ndata/b\n")
     listings["theirs"].write_text("data/a\ndata/c\n")
-    for wrong in ([figures_of(expired())], [figures_of(expired(), expired("other"))]):
+    for ours, theirs in (([expired()], [expired("other")]), ([expired(), expired("other")], [expired()])):
         with pytest.raises(RivalFailedError, match=r"'ours': \[1, 'data/b'\], 'theirs': \[1, 'data/c'\]"):
-            expiration.check_agreement([*wrong, figures_of(expired("other"), rival="theirs")], listings)
+            expiration.check_agreement([figures_of(*ours), figures_of(*theirs, rival="theirs")], listings)
 
 
 def test_rivals_that_count_differently_are_an_error() -> None:

@@ -52,7 +52,7 @@ class CopiedTrial(Trial):
             "java",
             "bench.compaction.with_java",
             "scan",
-            spark=spark_settings(RIVALS["java"], "4g", self.warehouses(*places)),
+            spark=spark_settings(RIVALS["java"], self.driver_memory(RIVALS["java"]), self.warehouses(*places)),
             tables=list(names.values()),
             repeat=max(1, self.case.runs - 1),
         )

@@ -21,7 +21,7 @@ from icekeep.catalog.base import Table
 from icekeep.spec.manifests.structs import FileContent
 from kit.naive_scan import live_entries
 
-HEAPS = {"icekeep": "1500m", "java": "3200m"}
+HEAPS = {"icekeep": "1500m", "java": "3200m", "pyiceberg": "1g"}
 
 
 class DeletesCase(Case, frozen=True, kw_only=True):

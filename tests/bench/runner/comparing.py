@@ -61,8 +61,6 @@ def take_turn(trial: Trial, rival: Rival) -> Answer:
         "spark": spark_settings(rival, trial.driver_memory(rival), trial.warehouses(rival.name)),
         "conf": str(trial.conf_of(rival.name)),
         "runs": case.runs,
-        "before": trial.before,
-        "after": trial.after,
         **trial.targets(rival),
         **trial.asks(rival),
     }

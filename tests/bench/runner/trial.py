@@ -43,12 +43,9 @@ class Trial:
     Attributes:
         room: the package with a module `with_<engine>` for each rival.
         directory: its own, for as long as the case lasts.
-        before, after: functions of the rivals' modules that look at the table before the first run and after the last.
     """
 
     room: ClassVar[str]
-    before: ClassVar[str] = ""
-    after: ClassVar[str] = ""
 
     def __init__(self, case: Any, cache: Path, directory: Path) -> None:
         self.case, self.cache, self.directory = case, cache, directory
@@ -73,7 +70,7 @@ class Trial:
         return {"table": target(BENCH, self.table.name)}
 
     def asks(self, rival: Rival) -> Mapping[str, Any]:
-        """What the rivals' functions need to know besides."""
+        """What the rivals' functions need to know besides, and `before` and `after`: which of them look at the table then."""
         return {}
 
     def command(self, rival: Rival, request: Mapping[str, Any]) -> list[str]:

@@ -1,6 +1,6 @@
 """What is done to tables between runs, in a process of its own. Standard library only: the Pythons of all rivals run it.
 
-    python copies.py take|restore TABLE PRISTINE
+    python copies.py restore TABLE PRISTINE
     python copies.py left TABLE LISTING
     python copies.py clone SOURCE COPY
     python copies.py written COPY
@@ -111,7 +111,7 @@ def written(copy: str | os.PathLike[str]) -> dict[str, object]:
     return {"files": len(sizes), "bytes": sum(sizes)}
 
 
-WORKS = {work.__name__: work for work in (take, restore, left, clone, written)}
+WORKS = {work.__name__: work for work in (restore, left, clone, written)}
 
 
 def main() -> None:
