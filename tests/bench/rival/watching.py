@@ -62,7 +62,7 @@ class Watch:
                     self.driver_bytes = max(self.driver_bytes, peak)
                 elif name == "java":
                     self.jvm_bytes = max(self.jvm_bytes, peak)
-                elif name.startswith("python"):
+                elif programs[pid].startswith("python"):  # a script has its own name
                     self.worker_bytes = max(self.worker_bytes, peak)
         self.total_bytes = max(self.total_bytes, total)
 
