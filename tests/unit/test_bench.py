@@ -67,8 +67,9 @@ def test_the_memory_of_all_processes_below_is_seen_and_that_of_the_largest_pytho
         "import pathlib, sys, time\ndata = bytearray(int(sys.argv[1]))\npathlib.Path(sys.argv[1]).touch()\n"
         "while len(list(pathlib.Path().glob('?00000000'))) < 2: time.sleep(0.01)\ntime.sleep(1)\nprint('{\"result\": 7}')"
     )
-    child = script(tmp_path, text)
-    shell = " & ".join(" ".join([*child, str(size)]) for size in (100_000_000, 300_000_000))
+    _, child = script(tmp_path, f"#!{sys.executable}\n{text}")
+    Path(child).chmod(0o755)
+    shell = " & ".join(f"{child} {size}" for size in (100_000_000, 300_000_000))
     command = [sys.executable, str(TESTS / "bench/rival/command.py"), "sh", "-c", f"{shell}; wait"]
     found = run(command, (TESTS,))
     assert found["result"] == 7

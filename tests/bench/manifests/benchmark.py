@@ -113,6 +113,9 @@ class ManifestsTrial(InPlaceTrial):
                 "MB": f"{self.was.bytes / 1e6:,.1f} -> {is_now.bytes / 1e6:,.1f}",
                 "opened": f"{self.was.opened:,} -> {is_now.opened:,}",
             }
+        for said in (f.runs[-1].result for f in figures if f.rival == _IN_THE_JVM):
+            made = f"{said['rewritten_manifests_count']:,} -> {said['added_manifests_count']:,}"
+            found[_IN_THE_JVM] = {"manifests": made, "headers s": said["splice_s"]}
         for name in self.filters:
             for planner, plans in self.plans.items():
                 best = best_plans(plans, name)
