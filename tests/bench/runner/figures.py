@@ -93,7 +93,7 @@ def _print_facts(facts: Mapping[str, Mapping[str, Fact]]) -> None:
 def _text(fact: Fact) -> str:
     if isinstance(fact, str):
         return fact
-    return f"{fact:,}" if isinstance(fact, int) else f"{fact:,.2f}"
+    return f"{fact:,}" if isinstance(fact, int) else f"{fact:,.3f}"
 
 
 def print_summary(figures: Sequence[Figures], compared: Sequence[str]) -> None:
