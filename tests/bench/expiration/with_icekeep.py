@@ -23,11 +23,12 @@ def expire_snapshots(engine: Icekeep, target: Target) -> Callable[[], Any]:
 
 
 def remove_orphan_files(engine: Icekeep, target: Target) -> Callable[[], Any]:
-    asked = {"older_than": engine.request["older_than_ms"], "dry_run": engine.request["is_dry_run"], "trash": 0}
+    request = engine.request
+    job = icekeep.plan_remove_orphan_files if request["is_dry_run"] else icekeep.remove_orphan_files
 
     def work() -> Callable[[], Any]:
-        result = icekeep.remove_orphan_files(engine.load(target), engine.spark, **asked)
-        some = [location.rpartition("/")[2] for location in result.orphan_file_locations[:SOME]]
-        return lambda: {"orphans_count": result.orphan_files_count, "some": some}
+        found = job(engine.load(target), engine.spark, older_than=request["older_than_ms"], trash=0)
+        some = [location.rpartition("/")[2] for location in found.orphan_file_locations[:SOME]]
+        return lambda: {"orphans_count": found.orphan_files_count, "some": some}
 
     return work
