@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,18 +11,23 @@ from msgspec.structs import replace
 from pyiceberg.table import StaticTable
 
 from bench.expiration import benchmark as expiration
-from bench.expiration.benchmark import ORPHANS, ExpirationCase
+from bench.expiration import with_icekeep as expiration_with_icekeep
+from bench.expiration.benchmark import EXPIRE, ORPHANS, ExpirationCase
 from bench.manifests import benchmark as manifests
+from bench.manifests import with_icekeep as manifests_with_icekeep
 from bench.manifests.benchmark import APPEND, EVERYTHING, ONE_PARTITION, Content, ManifestsCase
 from bench.manifests.plans import timed_plans
+from bench.planning import with_icekeep as planning_with_icekeep
 from bench.runner.command_line import BENCHMARKS
 from bench.runner.figures import Answer, Run
+from bench.runner.in_place import days_ago_ms
 from bench.runner.processes import RivalFailedError
 from bench.tables import copies, history_tables
 from bench.tables.big_rows import ROWS_A_FILE, Shape, scattering_step
 from bench.tables.big_tables import FILTERS, days_filter, filters
 from bench.tables.histories import History, HistoryFiles, Writer
 from bench.tables.kept import Kept, kept, make_anew
+from kit.no_spark import no_spark
 from unit.test_bench import HISTORY, chosen, figures_of, run_of
 
 pytestmark = pytest.mark.slow
@@ -206,6 +212,42 @@ def test_a_rival_must_leave_the_newest_snapshot_alone_where_it_expires(table: Ke
     expiration.check_snapshots("ours", WITHOUT_ORPHANS, table)
     with pytest.raises(RivalFailedError, match="ours leaves 120 snapshots"):
         expiration.check_snapshots("ours", EXPIRED, table)
+
+
+def engine_of(table: Kept, **request: Any) -> Any:
+    return SimpleNamespace(load=lambda _: table.load(), spark=no_spark, request=request)
+
+
+@pytest.mark.parametrize(("work", "is_dry_run"), [(ORPHANS, True), (ORPHANS, False), (EXPIRE, False)])
+def test_what_icekeep_does_as_a_rival_of_expiration_passes_the_checks(
+    work: str, is_dry_run: bool, tmp_path: Path
+) -> None:
+    table, listing = kept(HISTORY, tmp_path), tmp_path / "left.txt"
+    make_anew(table, history_tables.make)
+    case = ExpirationCase(table=HISTORY, work=work, is_dry_run=is_dry_run)
+    engine = engine_of(table, older_than_ms=days_ago_ms(0 if work == EXPIRE else 3), is_dry_run=is_dry_run)
+    said = getattr(expiration_with_icekeep, work)(engine, {})()()
+    run = replace(run_of(**said), left=copies.left(table.path, listing))
+    expiration.check_answers("ours", Answer(runs=(run,)), case)
+    expiration.check_files("ours", Answer(runs=(run,)), case, listing)
+    expiration.check_snapshots("ours", case, table)
+    expiration.check_rows(table, table.facts["rows"])
+
+
+def test_what_icekeep_does_as_a_rival_of_planning_and_manifests_is_said_as_the_checks_read_it(tmp_path: Path) -> None:
+    history = History(writer="fast-append", snapshots=30, files=60)
+    table = kept(history, tmp_path)
+    make_anew(table, history_tables.make)
+    engine = engine_of(table, where="true", filters={EVERYTHING: {"where": "true"}})
+    assert planning_with_icekeep.plan(engine, {})()()["data_files_count"] == 60
+    before = manifests_with_icekeep.plans(engine, {})
+    said = manifests_with_icekeep.rewrite_manifests(engine, {})()()
+    assert (said["rewritten_manifests_count"], said["added_manifests_count"]) == (30, 1)
+    was = replace(WAS, files=60)
+    manifests.check_plans([{"before": before, "after": manifests_with_icekeep.plans(engine, {})}], was)
+    engine.request["file"] = {"path": table.path.as_uri() + "/data/x.parquet", "day": 19_000, "bytes": 9, "records": 7}
+    assert manifests_with_icekeep.append(engine, {})()() == {}
+    assert planning_with_icekeep.plan(engine, {})()()["data_files_count"] == 61
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 10, 97, 100, 618, 1000, 1024])
