@@ -159,9 +159,12 @@ class Attempt:
             known={i: filtered for i, (filtered, _) in earlier.items() if i not in done},
         )
         shares = self.reader.filtered(todo, work, files.manifest_locations(self.base)) if todo else []
+        known = {m.manifest_path for m in todo}.union(files.manifests_written)
         for share in shares:
             done.update(share.filtered)
-            files.manifests_written += [x for x in share.written(todo) if x not in files.manifests_written]
+            new = share.written(known)
+            known.update(new)
+            files.manifests_written += new
         found = reduce(Checked.joined, (share.checked for share in shares), files.checked.get(checked, Checked()))
         if not found.refusals:
             files.checked[checked] = found
@@ -173,8 +176,8 @@ class Attempt:
 
         Unless a later attempt lists them and lands, they are removed.
         """
-        written = self._files.manifests_written
-        written += [path for path in dict.fromkeys(m.manifest_path for m in manifests) if path not in written]
+        written, known = self._files.manifests_written, set(self._files.manifests_written)
+        written += [path for path in dict.fromkeys(m.manifest_path for m in manifests) if path not in known]
 
     def delete_file_written(self, location: str) -> None:
         """Note a delete file that the change is about to write: unless this attempt names it and lands, it is removed."""

@@ -5,9 +5,12 @@ make it wrong. Here the manifests of each attempt's base are asked, and what the
 manifest is not asked again by later attempts.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Protocol, TypeVar
+from itertools import islice
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -15,11 +18,12 @@ from icekeep.commit.filtering import EntryReader, Gathering, without_history
 from icekeep.commit.live_files import live_among, min_data_sequence_number
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.partition_ranges import PartitionRanges
-from icekeep.spec.applicability import DeleteScopes, MinNumbers, PartitionKey, Specs, is_dangling, sequence_number
+from icekeep.spec.applicability import DeleteScopes, MinNumbers, Specs, is_dangling, sequence_number
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 
 T = TypeVar("T")
+_Asked = tuple[tuple[Any, ...], int]
 
 
 class Gatherer(Protocol):
@@ -126,18 +130,46 @@ class PossibleManifests:
 
     def __init__(self, asked: DeleteScopes, base: TableMetadata) -> None:
         self._base = base
-        self._asked: dict[int, list[tuple[PartitionKey, int]]] = {}
-        for partition, number in asked.partitions.items():
-            self._asked.setdefault(partition[0], []).append((partition, number))
+        by_spec: defaultdict[int, list[_Asked]] = defaultdict(list)
+        for (spec_id, values), number in asked.partitions.items():
+            by_spec[spec_id].append((values, number))
+        self._asked = {spec_id: _Partitions(some) for spec_id, some in by_spec.items()}
 
     def holds_reached_files(self, manifest: ManifestFile) -> bool:
-        asked = self._asked.get(manifest.partition_spec_id, [])
-        least = manifest.min_sequence_number or 0
-        new_enough = [values for (_, values), number in asked if number >= least]
-        if not new_enough:
+        asked, least = self._asked.get(manifest.partition_spec_id), manifest.min_sequence_number or 0
+        if asked is None or asked.greatest < least:
             return False
         ranges = PartitionRanges(manifest, self._base)
-        return any(map(ranges.may_hold, new_enough))
+        return any(number >= least and ranges.may_hold(values) for values, number in asked.within(ranges))
+
+
+class _Partitions:
+    """Partitions of one spec, each with the greatest sequence number that is asked for, in the order of their first values.
+
+    Manifests are many and so are partitions: each manifest asks those alone that lie within its bounds of the first field.
+    """
+
+    def __init__(self, asked: Iterable[_Asked]) -> None:
+        known: list[_Asked] = []
+        self._others: list[_Asked] = []
+        for one in asked:
+            values, _ = one
+            (known if values and values[0] is not None else self._others).append(one)
+        self._known = sorted(known, key=_first_value)
+        self._firsts = [*map(_first_value, self._known)]
+        self.greatest = max(number for _, number in (*self._known, *self._others))
+
+    def within(self, ranges: PartitionRanges) -> Iterator[_Asked]:
+        """Those that a manifest's bounds of the first field leave, and those that have no such value."""
+        yield from self._others
+        lower, upper = ranges.first_bounds
+        begin = 0 if lower is None else bisect_left(self._firsts, lower)
+        end = len(self._firsts) if upper is None else bisect_right(self._firsts, upper)
+        yield from islice(self._known, begin, end)
+
+
+def _first_value(one: _Asked) -> Any:
+    return one[0][0]
 
 
 class _CountOf(msgspec.Struct, frozen=True):

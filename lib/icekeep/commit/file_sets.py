@@ -73,15 +73,17 @@ class StoredFileSet(msgspec.Struct, frozen=True):
 
     def load(self, storage: Storage, manifest_paths: Iterable[str]) -> "Wanted":
         """The files that were read from some manifests; raises `InvalidTableError` for a part that is broken."""
-        wanted = Wanted({}, {})
+        paths: dict[Digest, str] = {}
+        applied: dict[str, AbstractSet[AppliedDelete]] = {}
         for path in manifest_paths:
             location = _part_location(self.directory, self.parts[path])
             try:
                 part = msgspec.msgpack.decode(storage.read(location), type=_Part, dec_hook=unpacked_positions)
             except msgspec.DecodeError as error:
                 raise InvalidTableError(f"cannot read the set of files in {location!r}: {error}") from error
-            wanted = Wanted({**wanted.paths, **part.paths}, {**wanted.applied, **part.applied()})
-        return wanted
+            paths.update(part.paths)
+            applied.update(part.applied())
+        return Wanted(paths, applied)
 
 
 class Wanted(msgspec.Struct, frozen=True):

@@ -1,6 +1,7 @@
 """What is asked of many manifests, and made of them: work that a `ManifestReader` does here, or shares out to tasks."""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -73,11 +74,10 @@ class Share(msgspec.Struct, frozen=True):
     filtered: Mapping[Identity, Filtered]
     checked: Checked = Checked()
 
-    def written(self, manifests: Sequence[ManifestFile]) -> list[str]:
-        """The locations of the manifests that were written, for a share of these."""
-        old = {manifest.manifest_path for manifest in manifests}
-        new = [m.manifest_path for filtered in self.filtered.values() for m in filtered.manifests]
-        return [location for location in new if location not in old]
+    def written(self, others: AbstractSet[str]) -> list[str]:
+        """The locations of the manifests that were written for it: those of its manifests that are not among the others."""
+        new = dict.fromkeys(m.manifest_path for filtered in self.filtered.values() for m in filtered.manifests)
+        return [location for location in new if location not in others]
 
 
 class EntryReader(Protocol):

@@ -19,6 +19,11 @@ class PartitionRanges:
             fields = base.partition_type(manifest.partition_spec_id).fields
             self._ranges = [_Range(f, summary) for f, summary in zip(fields, manifest.partitions, strict=False)]
 
+    @property
+    def first_bounds(self) -> tuple[Any, Any]:
+        """The least and the greatest value of the first partition field that may be there; `None` where it is not known."""
+        return (self._ranges[0].lower, self._ranges[0].upper) if self._ranges else (None, None)
+
     def may_hold(self, values: Sequence[Any]) -> bool:
         """Whether a file of the partition with these values may be there."""
         return all(one.may_hold(value) for one, value in zip(self._ranges, values, strict=False))

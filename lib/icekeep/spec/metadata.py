@@ -105,6 +105,17 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         Raises:
             InvalidTableError: the table has no such spec, or no schema that holds its source columns.
         """
+        # Asked for each manifest, and a table may have hundreds of schemas.
+        known = self._partition_types.get(spec_id)
+        if known is None:
+            known = self._partition_types[spec_id] = self._partition_type(spec_id)
+        return known
+
+    @cached_property
+    def _partition_types(self) -> dict[int, StructType]:
+        return {}
+
+    def _partition_type(self, spec_id: int) -> StructType:
         spec = self.specs_by_id.get(spec_id)
         if spec is None:
             raise InvalidTableError(f"the table at {self.location!r} has no partition spec {spec_id}")

@@ -1,10 +1,12 @@
 """A manifest that may hold a file of a partition is never taken for one that cannot."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from icekeep.commit.dangling import PossibleManifests
 from icekeep.commit.partition_ranges import PartitionRanges
+from icekeep.spec.applicability import DeleteScopes
 from icekeep.spec.manifests.structs import FieldSummary
 from kit.memory_catalog import MemoryCatalog
 from kit.tables import BY_KIND, BY_SCORE, add, data_file, manifests_of, memory_table
@@ -44,3 +46,31 @@ def test_bounds_that_are_left_out_or_cannot_be_read_bound_nothing():
         assert found.may_hold(("b",))
     assert not ranges(["b"], partitions=(FieldSummary(contains_null=False, lower_bound=b"a"),)).may_hold((None,))
     assert not ranges(["b"], partitions=(FieldSummary(contains_null=False, upper_bound=b"a"),)).may_hold(("b",))
+
+
+@given(
+    st.lists(st.sampled_from([None, *"abc"]), min_size=1, max_size=3),
+    st.dictionaries(st.sampled_from([None, *"abcd"]), st.integers(0, 3), max_size=3),
+    st.integers(0, 3),
+    st.booleans(),
+)
+@example(["b"], {"b": 1}, 1, True)
+def test_manifests_are_left_closed_only_where_no_partition_that_is_asked_for_may_be_there(
+    values, asked, least, is_told
+):
+    files = [data_file(f"f{n}", partition=(value,)) for n, value in enumerate(values)]
+    table = add(memory_table(MemoryCatalog(), spec=BY_KIND), *files)
+    (manifest,) = manifests_of(table)
+    manifest = replace(manifest, min_sequence_number=least, **({} if is_told else {"partitions": None}))
+    scopes = DeleteScopes(partitions={(0, (value,)): number for value, number in asked.items()})
+    found = PartitionRanges(manifest, table.metadata)
+    expected = any(number >= least and found.may_hold((value,)) for value, number in asked.items())
+    assert PossibleManifests(scopes, table.metadata).holds_reached_files(manifest) is expected
+
+
+def test_a_table_without_partitions_has_one_that_may_be_asked_for():
+    table = add(memory_table(MemoryCatalog()), "a")
+    possible = PossibleManifests(DeleteScopes(partitions={(0, ()): 1}), table.metadata)
+    assert possible.holds_reached_files(manifests_of(table)[0])
+    assert not possible.holds_reached_files(replace(manifests_of(table)[0], min_sequence_number=2))
+    assert not possible.holds_reached_files(replace(manifests_of(table)[0], partition_spec_id=7))

@@ -35,7 +35,8 @@ class SparkManifestReader(StorageManifestReader):
             session, tasks, _filter, (work, self.storage), step="committing: filtering manifests"
         )
         if errors:
-            self.storage.delete_many(location for share in shares for location in share.written(manifests))
+            asked = {manifest.manifest_path for manifest in manifests}
+            self.storage.delete_many(location for share in shares for location in share.written(asked))
             raise errors[0]
         return list(shares)
 
