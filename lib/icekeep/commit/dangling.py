@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from icekeep.commit.file_sets import digest_of_all
 from icekeep.commit.filtering import EntryReader, Gathering, without_history
 from icekeep.commit.live_files import live_among, min_data_sequence_number
 from icekeep.commit.manifests import ManifestReader
@@ -45,8 +46,13 @@ class Dangling:
     @cached_property
     def numbers(self) -> Hashable:
         """All that it goes by."""
-        least = frozenset(self._least.partitions.items()), frozenset(self._least.paths.items())
-        return "dangling", least, self._min_of_table
+        least = self._least
+        return (
+            "dangling",
+            digest_of_all(least.partitions.items()),
+            digest_of_all(least.paths.items()),
+            self._min_of_table,
+        )
 
     def manifest(self, manifest: ManifestFile) -> bool:
         return True
@@ -115,7 +121,7 @@ class MinNumbersAt(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> Hashable:
-        return "least", frozenset(self.asked.partitions), self.asked.paths
+        return "least", digest_of_all(self.asked.partitions), digest_of_all(self.asked.paths)
 
     def run(self, manifest: ManifestFile, reader: EntryReader) -> MinNumbers:
         live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)

@@ -186,6 +186,11 @@ def live_twice(path: str) -> InvalidTableError:
     return InvalidTableError(f"data file {path!r} is live more than once in the table; it cannot be rewritten")
 
 
-def digest_of(facts: Hashable) -> Digest:
+def digest_of_all(facts: Iterable[Hashable]) -> Digest:
+    """The same of many facts, whatever their order: what stands for a large set in a key, which is compared again and again."""
+    return digest_of(sorted(map(repr, facts)))
+
+
+def digest_of(facts: object) -> Digest:
     """Sixteen bytes that are equal for equal facts."""
     return blake2b(repr(facts).encode("utf-8", "surrogatepass"), digest_size=16).digest()

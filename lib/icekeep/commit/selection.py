@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Set
 from typing import Protocol
 
+from icekeep.commit.file_sets import digest_of_all
 from icekeep.errors import UnsupportedError
 from icekeep.spec.applicability import PartitionKey, PathDigest, is_newer, partition_key, path_digest
 from icekeep.spec.filters.evaluators import file_may_match, file_must_match, manifest_may_match, partition_matches
@@ -144,12 +145,13 @@ class LeftBehind:
 
     def __init__(self, paths: Set[PathDigest], min_sequence_number: int, other: Selection | None) -> None:
         self._paths, self._least, self._other = frozenset(paths), min_sequence_number, other
+        self._digest = digest_of_all(self._paths)
 
     def key(self, manifest: ManifestFile) -> Hashable:
         if manifest.sequence_number is not None and manifest.sequence_number < self._least:
             # No file in it can be newer than that, so all go: whatever else is asked, and however the rest of the table grows.
             return "all too old"
-        return "left", self._paths, self._least, None if self._other is None else self._other.key(manifest)
+        return "left", self._digest, self._least, None if self._other is None else self._other.key(manifest)
 
     def manifest(self, manifest: ManifestFile) -> bool:
         return True

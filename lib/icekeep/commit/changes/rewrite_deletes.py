@@ -7,6 +7,7 @@ import msgspec
 
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.dangling import MinNumbersAt
+from icekeep.commit.file_sets import digest_of_all
 from icekeep.commit.filtering import EntryReader, without_history
 from icekeep.commit.live_files import Manifests, live_manifests, min_data_sequence_number, remove
 from icekeep.commit.summary import SummaryBuilder
@@ -209,7 +210,7 @@ class _VectorsAt(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> Hashable:
-        return "vectors", self.paths
+        return "vectors", digest_of_all(self.paths)
 
     def run(self, manifest: ManifestFile, reader: EntryReader) -> frozenset[PathDigest]:
         vectors = (

@@ -9,7 +9,7 @@ import msgspec
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.carrying import ChangedDeletes, DeleteCarrier
 from icekeep.commit.dangling import dangling
-from icekeep.commit.file_sets import FileSet, StoredFileSet, Wanted, count_of, live_twice
+from icekeep.commit.file_sets import FileSet, StoredFileSet, Wanted, count_of, digest_of_all, live_twice
 from icekeep.commit.filtering import Checked, EntryReader, identity, without_history
 from icekeep.commit.live_files import (
     Kept,
@@ -193,7 +193,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> Hashable:
-        return frozenset(map(identity, self.deletes))
+        return digest_of_all(map(identity, self.deletes))
 
     def checked(self, removed: Sequence[ManifestEntry], wanted: Wanted, reader: EntryReader) -> Checked:
         spec_ids = {entry.data_file.file_path: entry.data_file.spec_id for entry in removed}

@@ -141,9 +141,7 @@ class ManifestBuilder:
         self._spec, self._content, self._encoder, self._format_version = spec, content, encoder, format_version
         if format_version == 1 and content is not ManifestContent.DATA:
             raise IcekeepBug(f"manifest {location!r}: version 1 has no delete files")
-        self._codec, packs = manifest_packer(codec, level)
-        self._pack = packs if pack is None else pack
-        self._sync = sync_marker(location.encode())
+        avro_codec, packs = manifest_packer(codec, level)
         metadata = {
             "schema": msgspec.json.encode(schema_to_json(schema)),
             "schema-id": str(schema.schema_id).encode(),
@@ -153,14 +151,18 @@ class ManifestBuilder:
         }
         if format_version > 1:
             metadata["content"] = content.name.lower().encode()
-        self._blocks = [_header(encoder.schema_json, self._codec, metadata, self._sync)]
-        self.length_bytes = len(self._blocks[0])
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
+        self._file = _Container(
+            encoder.schema_json, avro_codec, packs if pack is None else pack, metadata, sync_marker(location.encode())
+        )
         self._files = dict.fromkeys(Status, 0)
         self._rows = dict.fromkeys(Status, 0)
         self._min_sequence_number: int | None = None
         self._partitions = PartitionSummarizer(_partition_types(encoder.struct))
+
+    @property
+    def length_bytes(self) -> int:
+        """Of the header and the blocks so far."""
+        return self._file.length_bytes
 
     @property
     def entries_count(self) -> int:
@@ -191,15 +193,12 @@ class ManifestBuilder:
         """
         if status is not Status.ADDED and sequence_number is None:
             raise IcekeepBug(f"manifest {self.location!r}: an entry that is not added has no sequence number")
-        self._pending.append(record)
-        self._pending_bytes += len(record)
+        self._file.add(record)
         self._files[status] += 1
         self._rows[status] += record_count
         if status is not Status.DELETED:
             self._note_sequence_number(sequence_number)
         self._partitions.add(partition)
-        if self._pending_bytes >= _BLOCK_BYTES:
-            self._flush()
 
     def add_block(
         self, payload: bytes, files_count: int, rows_count: int, block_min_sequence_number: int | None
@@ -208,10 +207,7 @@ class ManifestBuilder:
 
         `add_partitions` is to be told of their partitions.
         """
-        self._flush()
-        block = encode_block(payload, files_count, self._codec, self._sync, self._pack)
-        self._blocks.append(block)
-        self.length_bytes += len(block)
+        self._file.add_block(payload, files_count)
         self._files[Status.EXISTING] += files_count
         self._rows[Status.EXISTING] += rows_count
         self._note_sequence_number(block_min_sequence_number)
@@ -223,8 +219,7 @@ class ManifestBuilder:
 
     def finish(self, snapshot_id: int | None) -> tuple[bytes, ManifestFile]:
         """The file's bytes and its row; `snapshot_id` is the snapshot that adds it."""
-        self._flush()
-        data = b"".join(self._blocks)
+        data = self._file.finish()
         return data, ManifestFile(
             manifest_path=self.location,
             manifest_length=len(data),
@@ -246,12 +241,43 @@ class ManifestBuilder:
             least = self._min_sequence_number
             self._min_sequence_number = number if least is None else min(least, number)
 
+
+class _Container:
+    """An Avro container file in the making: records are collected into blocks, so that readers unpack some at a time."""
+
+    def __init__(
+        self, schema_json: bytes, codec: str, pack: Packer, metadata: Mapping[str, bytes], sync: bytes
+    ) -> None:
+        header = write_header({"avro.schema": schema_json, "avro.codec": codec.encode(), **metadata}, sync)
+        self._codec, self._pack, self._sync = codec, pack, sync
+        self._parts = [header]
+        self.length_bytes = len(header)
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+
+    def add(self, record: bytes) -> None:
+        self._pending.append(record)
+        self._pending_bytes += len(record)
+        if self._pending_bytes >= _BLOCK_BYTES:
+            self._flush()
+
+    def add_block(self, payload: bytes, records_count: int) -> None:
+        """Records one after another, as a block of their own."""
+        self._flush()
+        block = encode_block(payload, records_count, self._codec, self._sync, self._pack)
+        self._parts.append(block)
+        self.length_bytes += len(block)
+
+    def finish(self) -> bytes:
+        """The whole file."""
+        self._flush()
+        return b"".join(self._parts)
+
     def _flush(self) -> None:
         if self._pending:
-            block = encode_block(b"".join(self._pending), len(self._pending), self._codec, self._sync, self._pack)
-            self._blocks.append(block)
-            self.length_bytes += len(block)
+            payload, count = b"".join(self._pending), len(self._pending)
             self._pending, self._pending_bytes = [], 0
+            self.add_block(payload, count)
 
 
 def write_manifest_list(
@@ -275,18 +301,16 @@ def write_manifest_list(
     stored = _stored(struct, "manifest_file")
     fields = [(f.name, _container(f.type)) for f in struct.fields]
     required = [f.name for f in struct.fields if f.required]
-    records = []
+    (avro_codec, pack), sync = manifest_packer(codec, level), sync_marker((snapshot.manifest_list or "").encode())
+    file = _Container(stored.schema_json, avro_codec, pack, _list_metadata(snapshot, format_version), sync)
     for manifest in manifests:
         row = _numbered(manifest, snapshot)
         if missing := next((name for name in required if getattr(row, name) is None), None):
             raise IcekeepBug(f"manifest {row.manifest_path!r} has no {missing}, which version {format_version} needs")
-        records.append(
+        file.add(
             stored.encode({name: None if (v := getattr(row, name)) is None else write(v) for name, write in fields})
         )
-    (avro_codec, pack), sync = manifest_packer(codec, level), sync_marker((snapshot.manifest_list or "").encode())
-    metadata = _list_metadata(snapshot, format_version)
-    header = _header(stored.schema_json, avro_codec, metadata, sync)
-    return header + (encode_block(b"".join(records), len(records), avro_codec, sync, pack) if records else b"")
+    return file.finish()
 
 
 def manifest_packer(codec: str, level: int | None = None) -> tuple[str, Packer]:
@@ -323,10 +347,6 @@ def _numbered(manifest: ManifestFile, snapshot: Snapshot) -> ManifestFile:
     return msgspec.structs.replace(
         manifest, sequence_number=number, min_sequence_number=number if least is None else min(least, number)
     )
-
-
-def _header(schema_json: bytes, codec: str, metadata: Mapping[str, bytes], sync: bytes) -> bytes:
-    return write_header({"avro.schema": schema_json, "avro.codec": codec.encode(), **metadata}, sync)
 
 
 class _Stored:

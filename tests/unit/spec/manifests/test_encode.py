@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepBug
+from icekeep.spec.avro import read_blocks, read_header
 from icekeep.spec.manifests.decode import read_manifest_list
 from icekeep.spec.manifests.encode import (
     EntryEncoder,
@@ -371,3 +372,13 @@ def test_a_manifest_without_counts_cannot_go_into_a_list_that_requires_them(name
 
 def test_a_list_of_no_manifests_is_a_file():
     assert read_manifest_list(written_list(), LIST) == []
+
+
+def test_a_long_list_is_cut_into_blocks_that_readers_unpack_one_at_a_time():
+    many = [msgspec.structs.replace(OLD, manifest_path=f"{OLD.manifest_path}{number:05}") for number in range(3_000)]
+    data = written_list(*many)
+    assert [m.manifest_path for m in read_manifest_list(data, LIST)] == [m.manifest_path for m in many]
+    blocks = [(block.num_records, len(block.bytes_.getvalue())) for block in fastavro.block_reader(io.BytesIO(data))]
+    assert sum(count for count, _ in blocks) == 3_000
+    assert len(blocks) > 2
+    assert max(len(payload) for _, payload in read_blocks(data, read_header(data, LIST))) < 66_000
