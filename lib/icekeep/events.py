@@ -3,6 +3,7 @@
 The lower rooms tell; `operations/progress.py` and tests listen. An event never carries a decision back.
 """
 
+import logging
 from typing import Protocol
 
 import msgspec
@@ -62,6 +63,17 @@ class Listener(Protocol):
 
     def on(self, event: Event) -> None:
         """Take note of `event`; must be quick, must not raise, may be called from several threads."""
+
+
+_LOG = logging.getLogger(__name__)
+
+
+def tell(listener: Listener, event: Event) -> None:
+    """Tell of what cannot be undone any more: an error of the listener is logged, lest it be taken for one of the work itself."""
+    try:
+        listener.on(event)
+    except Exception:  # noqa: BLE001 - it is not ours
+        _LOG.exception("a listener failed at %r; the work goes on", event)
 
 
 class _Silent:

@@ -21,7 +21,7 @@ from icekeep.commit.manifests import ManifestReader, StorageManifestReader
 from icekeep.commit.settle import settle
 from icekeep.commit.submitter import check_submitter
 from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError, SafetyError, UnavailableError
-from icekeep.events import SILENT, CommitRetried, Listener, SnapshotCommitted
+from icekeep.events import SILENT, CommitRetried, Listener, SnapshotCommitted, tell
 from icekeep.runtime import Runtime, new_snapshot_id
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import requirements_for
@@ -134,7 +134,7 @@ class _Patience:
         return self._told(number, wait_ms, error.message)
 
     def _told(self, number: int, wait_ms: int, reason: str) -> int:
-        self._listener.on(CommitRetried(self._table.name, number, wait_ms, reason))
+        tell(self._listener, CommitRetried(self._table.name, number, wait_ms, reason))
         return wait_ms
 
 
@@ -326,7 +326,7 @@ def _landed(
     else:
         remove_unused(files, snapshot)
     snapshot_id = None if snapshot is None else snapshot.snapshot_id
-    listener.on(SnapshotCommitted(committed.name, snapshot_id, committed.metadata_location))
+    tell(listener, SnapshotCommitted(committed.name, snapshot_id, committed.metadata_location))
     # The one that landed may be that of an attempt before, with the same id and other counts.
     told = snapshot or made
     summary = {} if told is None else told.summary or {}

@@ -5,8 +5,8 @@ Plain lines have no carriage returns and come every few seconds at most, so that
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TextIO
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -30,7 +30,7 @@ _INTERVAL_MS = 5_000
 @contextmanager
 def telling_progress(stream: TextIO, runtime: Runtime = SYSTEM) -> Iterator[Listener]:
     """A listener that shows progress on `stream` while the block lasts."""
-    console = Console(file=stream, highlight=False)
+    console = Console(file=cast("TextIO", _UnbrokenStream(stream)), highlight=False)
     if not console.is_terminal:
         yield PlainProgress(stream, runtime)
         return
@@ -47,11 +47,30 @@ def telling_progress(stream: TextIO, runtime: Runtime = SYSTEM) -> Iterator[List
         yield TerminalProgress(display)
 
 
+class _UnbrokenStream:
+    """A stream that nobody may read any more: what cannot be written is dropped, and the job goes on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+
 class PlainProgress:
     """One line when a step starts, when it advances (not more often than every `interval_ms`), and when it is over."""
 
     def __init__(self, stream: TextIO, runtime: Runtime = SYSTEM, interval_ms: int = _INTERVAL_MS) -> None:
-        self._stream = stream
+        self._stream = _UnbrokenStream(stream)
         self._runtime = runtime
         self._interval_ms = interval_ms
         self._lock = threading.Lock()
@@ -97,12 +116,8 @@ class PlainProgress:
         return f"{step}: {self._done[step]:,}{of} {started.unit if started else ''}".rstrip()
 
     def _write(self, line: str) -> None:
-        try:
-            self._stream.write(line + "\n")
-            self._stream.flush()
-        except (OSError, ValueError):
-            # Nobody reads any more; the job goes on.
-            return
+        self._stream.write(line + "\n")
+        self._stream.flush()
 
 
 class TerminalProgress:

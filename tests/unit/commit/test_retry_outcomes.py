@@ -196,6 +196,18 @@ def test_an_interrupt_after_the_commit_landed_is_not_mistaken_for_one_before_it(
     assert live(catalog.load(EVENTS)) == {"old": 1, "new": 1}
 
 
+@pytest.mark.parametrize("error", [ConflictError("of another table"), OSError("the terminal is gone")])
+def test_an_error_of_a_listener_is_not_taken_for_one_of_the_commit_that_it_is_told_of(catalog, table, error, caplog):
+    class Failing:
+        on = staticmethod(thrown(error))
+
+    catalog.follow(CONFLICTS)
+    result = run(table, ONE, listener=Failing())
+    assert result.changed
+    assert live(catalog.load(EVENTS)) == {"old": 1, "new": 1}
+    assert [one.exc_info[1] for one in caplog.records if one.exc_info] == [error, error]
+
+
 def test_what_is_in_doubt_is_named_as_far_as_it_is_known(catalog, table):
     catalog.follow(fails(KeyboardInterrupt()), fails(KeyboardInterrupt()))
     with pytest.raises(OutcomeUnknownError, match=r"see whether snapshot \d+ is there") as raised:
@@ -273,7 +285,7 @@ def test_a_table_that_was_dropped_is_not_found_and_nothing_is_left(catalog, tabl
     assert stored(catalog) == before
 
 
-def test_the_summary_is_that_of_the_snapshot_that_landed_core_c12(catalog, table):
+def test_the_summary_is_that_of_the_snapshot_that_landed(catalog, table):
     """The first attempt lands after all, and the second, made on what another writer left, meets it."""
     late = []
 
@@ -320,7 +332,7 @@ def replaced(catalog, table, **changes):
         ({"format_version": 1}, "has format version 1 now, and had 2"),
     ],
 )
-def test_what_a_job_stands_on_may_not_change_under_it_core_c17(catalog, table, changes, problem):
+def test_what_a_job_stands_on_may_not_change_under_it(catalog, table, changes, problem):
     before = stored(catalog)
     catalog.follow(after(lambda: replaced(catalog, table, **changes), then=CONFLICTS))
     with pytest.raises(SafetyError, match=f"^table 'db.events' {problem}.*; nothing was changed$") as raised:
@@ -329,19 +341,19 @@ def test_what_a_job_stands_on_may_not_change_under_it_core_c17(catalog, table, c
     assert {location for location in stored(catalog) - before if location.endswith(".avro")} == set()
 
 
-def test_an_upgrade_by_another_writer_does_not_end_a_job_core_c17(catalog, table):
+def test_an_upgrade_by_another_writer_does_not_end_a_job(catalog, table):
     catalog.follow(after(lambda: swap(table, UpgradeFormatVersion(3))))
     result = run(table, ONE)
     assert (result.table.metadata.format_version, live(result.table)) == (3, {"old": 1, "new": 1})
 
 
-def test_another_spelling_of_the_location_is_the_same_place_core_c17(catalog, table):
+def test_another_spelling_of_the_location_is_the_same_place(catalog, table):
     location = table.metadata.location.replace("memory://lake/", "memory://lake//")
     catalog.follow(after(lambda: replaced(catalog, table, location=location), then=CONFLICTS))
     assert run(table, ONE).changed
 
 
-def test_a_table_without_a_uuid_may_be_given_one_and_not_be_replaced_core_c17(catalog):
+def test_a_table_without_a_uuid_may_be_given_one_and_not_be_replaced(catalog):
     table = memory_table(catalog, format_version=1)
     replaced(catalog, table, table_uuid=None)
     bare = catalog.load(EVENTS)

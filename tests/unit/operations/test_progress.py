@@ -1,4 +1,5 @@
 import contextlib
+import errno
 import io
 import threading
 
@@ -90,6 +91,31 @@ def test_a_reader_that_went_away_does_not_end_the_job():
     progress = PlainProgress(stream, FakeRuntime())
     stream.close()
     progress.on(Warned("nobody listens"))
+
+
+def test_a_terminal_that_is_gone_does_not_end_the_job(monkeypatch):
+    """Its window was closed, and the job goes on in the background: each write is an error (EIO)."""
+
+    class Gone(Terminal):
+        is_gone = False
+
+        def write(self, text):
+            if self.is_gone:
+                raise OSError(errno.EIO, "Input/output error")
+            return super().write(text)
+
+        def flush(self):
+            self.write("")
+
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Gone()
+    with telling_progress(stream, FakeRuntime()) as listener:
+        listener.on(StepStarted("rewrite", total=2, unit="files"))
+        stream.is_gone = True
+        listener.on(StepAdvanced("rewrite"))
+        listener.on(Warned("nobody listens"))
+        listener.on(StepFinished("rewrite"))
+    assert "nobody listens" not in stream.getvalue()
 
 
 def test_outside_a_terminal_lines_are_plain():
