@@ -11,10 +11,9 @@ from pathlib import Path
 _PROC = Path("/proc")
 
 
-@cache
 def process_name() -> str:
     """The name of this process; empty where the system does not tell enough to make one."""
-    return _name(os.getpid())
+    return _own_name(os.getpid())
 
 
 def has_ended(name: str) -> bool:
@@ -33,6 +32,12 @@ def has_ended(name: str) -> bool:
     # What cannot be looked at may be the one that is meant.
     found = _name(int(pid))
     return found not in ("", name)
+
+
+@cache
+def _own_name(pid: int) -> str:
+    """Remembered by the number, since a process that was forked remembers what its parent does."""
+    return _name(pid)
 
 
 def _name(pid: int) -> str:

@@ -105,8 +105,10 @@ class Claim(msgspec.Struct, kw_only=True):
         Raises:
             ClaimedError: it does not.
         """
+        # Asked before the claims are: a thread of this process may renew the claim while they are listed.
+        known = self.number
         newest = _newest(self.directory, storage)
-        if newest is None or newest[0] < self.number:
+        if newest is None or newest[0] < known:
             raise ClaimedError(f"plan {self.directory!r} is gone: another run has finished it")
         number, info = newest
         self._follow(number, storage, runtime)
@@ -170,7 +172,7 @@ class Claim(msgspec.Struct, kw_only=True):
         if content.owner != self.owner:
             raise ClaimedError(f"plan {self.directory!r} was taken over by {content.job or 'another run'}")
         self.deletes = self.deletes or content.deletes
-        if number != self.number:
+        if number > self.number:
             self.number, self.since_ms = number, runtime.monotonic_ms()
 
 

@@ -1,5 +1,6 @@
 """Who is at work on a plan."""
 
+import os
 import pickle
 
 import pytest
@@ -41,6 +42,26 @@ def test_one_of_two_gets_a_plan(storage, runtime):
         taken(storage, runtime)
     assert refused.value.exit_status == 75
     first.check(storage, runtime)
+
+
+def test_a_claim_is_not_lost_to_its_own_thread(runtime):
+    """Which renews it between this thread's listing of the claims and its look at them."""
+
+    class Renewed(MemoryStorage):
+        meanwhile = staticmethod(lambda: None)
+
+        def list(self, prefix_location):
+            found = list(super().list(prefix_location))
+            act, self.meanwhile = self.meanwhile, lambda: None
+            act()
+            yield from found
+
+    storage = Renewed(runtime)
+    claim = taken(storage, runtime)
+    runtime.pass_ms(LEASE_MS // 2 + 1)
+    storage.meanwhile = lambda: claim.check(storage, runtime)
+    claim.check(storage, runtime)
+    assert claim.number == 2
 
 
 def test_of_two_who_look_at_the_same_moment_one_gets_it(storage, runtime):
@@ -199,3 +220,10 @@ def test_a_claim_that_is_renewed_at_the_same_moment_begins_a_deletion_all_the_sa
     storage.claim = claim
     claim.begin_deleting(storage, runtime)
     assert (claim.deletes, claim.number, last_work(PLAN, storage).deletes) == (True, 3, True)
+
+
+def test_a_process_that_was_forked_is_not_called_as_its_parent_is(monkeypatch):
+    """Whose end would else be taken for its own, by whoever looks at its claims."""
+    name = process_name()
+    monkeypatch.setattr("os.getpid", os.getppid)
+    assert process_name() not in ("", name)
