@@ -79,6 +79,8 @@ class RestServer:
         self.bodies: list[Any] = []
         self.faults: list[Fault] = []
         self.load_faults: list[Fault] = []
+        self.read_fault: Fault | None = None
+        """What every request that reads is answered with, but the one for the configuration."""
         self.token: str | None = None
         self.lets_in: Callable[[Request], bool] = self._has_token
         self.log_in: Callable[[dict[str, str]], tuple[int, Any]] | None = None
@@ -325,7 +327,8 @@ class _Handler(BaseHTTPRequestHandler):
             act, owner.before_commit = owner.before_commit, None
             act()
         faults = owner.faults if is_commit else owner.load_faults if is_of_table else []
-        fault = faults.pop(0) if faults else None
+        reads = self.command == "GET" and path[-1:] != ["config"]
+        fault = faults.pop(0) if faults else owner.read_fault if reads else None
         if not owner.lets_in(Request(self.command, url.path, url.query, self.headers, data)):
             self._send(401, Refusal(401, "NotAuthorizedException", "bad token").body)
         elif is_of_table and owner.redirected and self.command != "GET":

@@ -126,7 +126,7 @@ def test_a_store_that_ignores_conditions_is_not_committed_to(table, properties, 
 
 @pytest.mark.parametrize("lands", [True, False])
 @pytest.mark.parametrize("status", [None, 500, 503, 504])
-def test_a_commit_whose_answer_is_lost_is_found_or_sent_again_core_c13(catalog, table, store, status, lands):
+def test_a_commit_whose_answer_is_lost_is_found_or_sent_again(catalog, table, store, status, lands):
     if status is None:
         store.lose_answer("PUT", "/v2.metadata.json", lands=lands)
     else:
@@ -137,7 +137,7 @@ def test_a_commit_whose_answer_is_lost_is_found_or_sent_again_core_c13(catalog, 
     assert len(store.sent("PUT", "/v2.metadata.json")) == (1 if lands else 2)
 
 
-def test_a_commit_that_lands_late_changes_nothing_that_others_built_since_core_c13(catalog, table, store):
+def test_a_commit_that_lands_late_changes_nothing_that_others_built_since(catalog, table, store):
     store.delay("PUT", "/v2.metadata.json")
     ours = catalog.swap(table, [], set_counter(1))
     theirs = catalog.swap(ours.table, [], set_counter(2))
@@ -147,7 +147,7 @@ def test_a_commit_that_lands_late_changes_nothing_that_others_built_since_core_c
     assert read(store, version(table, 2)) == format_metadata(ours.table.metadata)
 
 
-def test_a_commit_that_is_sent_again_loses_to_one_that_landed_meanwhile_core_c13(catalog, table, store, properties):
+def test_a_commit_that_is_sent_again_loses_to_one_that_landed_meanwhile(catalog, table, store, properties):
     def be_faster() -> None:
         other = open_catalog("other", properties)
         assert isinstance(other.swap(other.load(EVENTS), [], set_counter(7)), Committed)

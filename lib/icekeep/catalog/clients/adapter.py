@@ -42,7 +42,15 @@ from icekeep.catalog.clients.settings import Settings
 from icekeep.catalog.meant_table import check_meant
 from icekeep.catalog.metadata_files import read_current
 from icekeep.catalog.registering import read_unregistered, registered
-from icekeep.errors import ConflictError, IcekeepError, NotFoundError, OutcomeUnknownError, UnsupportedError, UsageError
+from icekeep.errors import (
+    ConflictError,
+    IcekeepError,
+    NotFoundError,
+    OutcomeUnknownError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+)
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
@@ -317,7 +325,11 @@ class ClientCatalog(ABC, Generic[C]):
     def _below(self, namespace: Identifier) -> Iterator[Identifier]:
         try:
             children = self._client().list_namespaces(namespace)
-        except NoSuchNamespace:
+        except NoSuchNamespace as error:
+            if not namespace:
+                raise UnavailableError(
+                    f"catalog {self.name!r} does not tell its namespaces: {self._described(error)}", catalog=self.name
+                ) from error
             # Somebody dropped it since its parent was listed.
             return
         for child in children:

@@ -5,6 +5,7 @@ used. Imported only when such a catalog is used, since requests is an optional e
 """
 
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
@@ -12,6 +13,7 @@ import msgspec
 
 from icekeep.catalog.base import Description, Identifier
 from icekeep.catalog.clients import rest_protocol as protocol
+from icekeep.catalog.clients.errors import protocol_error
 from icekeep.catalog.clients.rest_protocol import chosen, texts
 from icekeep.catalog.clients.rest_session import HttpRefusal, RestSession
 from icekeep.catalog.clients.settings import Settings
@@ -146,7 +148,10 @@ class RestClient:
         try:
             return self._session.send(endpoint.method, self._base + endpoint.path.format(**path), params or {}, body)
         except HttpRefusal as error:
-            kind = endpoint.refusals.get(error.response.status_code)
+            status, text = error.response.status_code, error.response.text
+            # A proxy that has no server behind it says 404 of everything: only the server knows what it does not have.
+            is_proxys = status == HTTPStatus.NOT_FOUND and protocol_error(text) is None
+            kind = None if is_proxys else endpoint.refusals.get(status)
             if kind is None:
                 raise
             raise kind(str(error)) from error

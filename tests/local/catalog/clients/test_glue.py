@@ -230,7 +230,7 @@ def test_a_refusal_beside_an_earlier_sending_of_the_request_deletes_nothing(cata
     assert table.storage.head(unknown.metadata_location) is not None
 
 
-def test_a_lost_answer_is_settled_by_sending_it_again_core_c16(catalog, table):
+def test_a_lost_answer_is_settled_by_sending_it_again(catalog, table):
     meanwhile(catalog, fail, "needs-retry.glue.UpdateTable")
     outcome = catalog.swap(table, [], set_counter(1))
     assert isinstance(outcome, Committed)
@@ -248,7 +248,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize("act", [*FAILURES, answer("AccessDeniedException", 1)])
-def test_a_request_that_proves_nothing_is_sent_again_core_c16(catalog, table, act):
+def test_a_request_that_proves_nothing_is_sent_again(catalog, table, act):
     meanwhile(catalog, act)
     outcome = catalog.swap(table, [], set_counter(1))
     assert isinstance(outcome, Committed)
@@ -256,7 +256,7 @@ def test_a_request_that_proves_nothing_is_sent_again_core_c16(catalog, table, ac
     assert len(metadata_files(table)) == 2
 
 
-def test_a_change_that_arrives_late_has_a_version_that_is_taken_core_c16(catalog, table):
+def test_a_change_that_arrives_late_has_a_version_that_is_taken(catalog, table):
     """Glue refuses it then (moto does not): both requests name the version that the one which landed has replaced."""
     versions = []
     events = catalog._client().glue.meta.events
@@ -271,7 +271,7 @@ def test_a_change_that_arrives_late_has_a_version_that_is_taken_core_c16(catalog
     assert versions[0] == versions[1] != entry_of(catalog, EVENTS)["VersionId"]
 
 
-def test_a_change_that_is_sent_again_loses_to_another_writers_core_c16(catalog, table, properties, clients):
+def test_a_change_that_is_sent_again_loses_to_another_writers(catalog, table, properties, clients):
     def be_faster():
         other = connected(properties, clients[1])
         assert isinstance(other.swap(other.load(EVENTS), [], set_counter(7)), Committed)

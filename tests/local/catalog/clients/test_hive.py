@@ -310,7 +310,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_change_whose_answer_is_lost_is_settled_by_sending_it_again_core_c16(catalog, table, metastore, fault):
+def test_a_change_whose_answer_is_lost_is_settled_by_sending_it_again(catalog, table, metastore, fault):
     metastore.fail = fault
     outcome = catalog.swap(table, [], set_counter(1))
     assert isinstance(outcome, Committed)
@@ -318,7 +318,7 @@ def test_a_change_whose_answer_is_lost_is_settled_by_sending_it_again_core_c16(c
     assert len(metadata_files(table)) == 2
 
 
-def test_a_change_that_arrives_late_is_kept_out_by_the_one_that_was_sent_again_core_c16(catalog, table, metastore):
+def test_a_change_that_arrives_late_is_kept_out_by_the_one_that_was_sent_again(catalog, table, metastore):
     metastore.fail = (ALTER, "late")
     # A metastore forgets the lock of a client that it hears no more of.
     catalog.runtime.before_sleep = metastore.locks.clear
@@ -330,7 +330,7 @@ def test_a_change_that_arrives_late_is_kept_out_by_the_one_that_was_sent_again_c
     assert catalog.load(EVENTS).metadata == theirs.table.metadata
 
 
-def test_a_change_that_is_sent_again_loses_to_another_writers_core_c16(catalog, table, metastore, tmp_path):
+def test_a_change_that_is_sent_again_loses_to_another_writers(catalog, table, metastore, tmp_path):
     def be_faster() -> None:
         other = open_catalog("other", hive_properties(metastore, tmp_path))
         metastore.locks.clear()
@@ -348,7 +348,7 @@ def test_a_change_that_is_sent_again_loses_to_another_writers_core_c16(catalog, 
 
 @pytest.mark.parametrize("how", ["before", "after", "cut"])
 @pytest.mark.parametrize("version", ["3.0", "4.0.0", "4.0.0-beta-1", "4.0.0-SNAPSHOT", "unknown"])
-def test_a_metastore_that_does_not_compare_is_sent_nothing_again_core_c16(catalog, table, metastore, how, version):
+def test_a_metastore_that_does_not_compare_is_sent_nothing_again(catalog, table, metastore, how, version):
     """What is late there could undo what others have committed since: 4.0.0 compares and changes in two steps (HIVE-28121)."""
     metastore.compares, metastore.version = False, version
     metastore.fail = (ALTER, how)

@@ -134,6 +134,33 @@ def test_a_table_that_is_gone_is_a_conflict(server, table):
     assert "the table was dropped or renamed" in outcome.reason
 
 
+@pytest.mark.parametrize("text", ["", PROXY, '{"error": "not found"}'])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda catalog: catalog.load(EVENTS),
+        lambda catalog: catalog.find(EVENTS),
+        lambda catalog: catalog.describe(EVENTS),
+        lambda catalog: catalog.list_tables(("db",)),
+        lambda catalog: catalog.list_namespaces(),
+    ],
+    ids=["load", "find", "describe", "list_tables", "list_namespaces"],
+)
+def test_a_proxy_that_finds_no_server_does_not_say_that_there_is_no_table(server, table, ask, text):
+    """Whoever takes it for that deletes the files of a table that is there."""
+    server.read_fault = Fault(False, 404, text)
+    with pytest.raises(UnavailableError, match="cannot be asked: HTTP 404"):
+        ask(table.catalog)
+
+
+def test_a_server_that_does_not_know_its_own_top_is_not_one_without_namespaces(server, table):
+    server.read_fault = Fault(False, 404, body(404, "NoSuchNamespaceException"))
+    with pytest.raises(
+        UnavailableError, match="does not tell its namespaces: NoSuchNamespaceException: the server says no"
+    ):
+        table.catalog.list_namespaces()
+
+
 def test_a_server_that_is_not_reached_has_done_nothing(server, table):
     server.close()
     with pytest.raises(UnavailableError, match="is not available"):
@@ -153,21 +180,21 @@ PASSING = [
 
 
 @pytest.mark.parametrize("fault", PASSING)
-def test_a_read_is_sent_again_after_what_passes_core_c1(server, table, fault):
+def test_a_read_is_sent_again_after_what_passes(server, table, fault):
     server.load_faults = [fault] * 3
     assert table.catalog.load(EVENTS).metadata == table.metadata
     assert server.load_faults == []
 
 
 @pytest.mark.parametrize("fault", PASSING[:2])
-def test_a_read_is_not_sent_again_for_ever_core_c1(server, table, fault):
+def test_a_read_is_not_sent_again_for_ever(server, table, fault):
     server.load_faults = [fault] * 10
     with pytest.raises(UnavailableError, match=r"^catalog 'local' (cannot be asked|is not available): ."):
         table.catalog.load(EVENTS)
     assert len(server.load_faults) == 10 - 4
 
 
-def test_a_connection_that_was_idle_for_too_long_is_made_anew_core_c1(server, table):
+def test_a_connection_that_was_idle_for_too_long_is_made_anew(server, table):
     """A load balancer forgets a connection after some minutes without a word; the client learns it by the next request."""
     table.catalog.load(EVENTS)
     server.load_faults = [Fault(False, is_cut=True)]
@@ -227,7 +254,7 @@ class TestCommit:
             self.commit(table)
         assert written(table) == set()
 
-    def test_a_server_that_wants_fewer_requests_gets_the_commit_later_core_c1(self, server, table):
+    def test_a_server_that_wants_fewer_requests_gets_the_commit_later(self, server, table):
         server.faults = [Fault(False, 429, body(429))] * 6
         runtime = FakeRuntime()
         assert commit(table, APPEND, runtime=runtime).changed
@@ -272,7 +299,7 @@ class TestCommit:
         # Two manifests and two lists are named; the list of the attempt that lost is gone.
         assert len(written(table)) == 4
 
-    def test_a_sequence_number_that_another_branch_took_is_a_conflict_core_c2(self, server, table):
+    def test_a_sequence_number_that_another_branch_took_is_a_conflict(self, server, table):
         """Iceberg Java up to 1.10 has no other answer to it than 400, as to a request that can never succeed."""
         first = self.commit(table, AppendFiles(files=files("old")))
         catalog = open_catalog("other", server.properties)
@@ -293,13 +320,13 @@ class TestCommit:
         assert live(after, "elsewhere") == {"old": 1, "theirs": 1}
         assert live(after) == {"old": 1, "new": 1}
 
-    def test_a_bad_request_on_a_table_that_nobody_changed_is_no_conflict_core_c2(self, server, table):
+    def test_a_bad_request_on_a_table_that_nobody_changed_is_no_conflict(self, server, table):
         server.faults = [Fault(False, 400, body(400, "ValidationException"))]
         with pytest.raises(UsageError, match="the server says no"):
             self.commit(table)
         assert (server.commits, written(table)) == (2, set())
 
-    def test_a_bad_request_without_a_snapshot_is_no_conflict_core_c2(self, server, table):
+    def test_a_bad_request_without_a_snapshot_is_no_conflict(self, server, table):
         def commit_and_refuse():
             self.commit(open_catalog("other", server.properties).load(EVENTS))
             server.faults = [Fault(False, 400, body(400, "ValidationException"))]
@@ -308,7 +335,7 @@ class TestCommit:
         with pytest.raises(UsageError, match="the server says no"):
             self.commit(table, ChangeProperties(updates={"owner": "me"}), seed=1)
 
-    def test_a_bad_request_that_cannot_be_looked_into_is_sent_again_core_c2(self, server, table):
+    def test_a_bad_request_that_cannot_be_looked_into_is_sent_again(self, server, table):
         server.faults = [Fault(False, 400, body(400, "ValidationException"))]
 
         def vanish():
