@@ -268,9 +268,19 @@ def test_a_not_a_number_keeps_its_bits(tmp_path: Path, spark_session: SparkSessi
     assert found["x"].combine_chunks().view(pa.int64()).to_pylist() == [0x7FF8_0000_0000_0001, -1, -(2**63), 0]
 
 
+@pytest.mark.parametrize(
+    ("ordering", "files_count"),
+    [(by(MOVING, "key"), 3), (Ordering(partition_by=UNPARTITIONED), 1)],
+    ids=["sorted", "moved to no partitions"],
+)
 @pytest.mark.parametrize("max_bytes", [2**20, 0])
 def test_tasks_tell_where_each_row_went_that_others_read(
-    tmp_path: Path, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, max_bytes: int
+    tmp_path: Path,
+    spark_session: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    max_bytes: int,
+    ordering: Ordering,
+    files_count: int,
 ) -> None:
     monkeypatch.setattr(shuffle, "MAX_REPORTED_BYTES", max_bytes)
     table = tmp_path.as_uri()
@@ -281,13 +291,12 @@ def test_tasks_tell_where_each_row_went_that_others_read(
         OldFile(file=data[2], named=frozenset({8}), has_vector=True, keys=frozenset({2, 5})),
     ]
     deletes, pieces = deleting(STORAGE, files, f"{table}/deletes")
-    ordering = by(MOVING, "key")
     tables = [read_table(STORAGE, file.file_path, MOVING) for file in data]
-    points = split_points([sample_keys(tables, ordering, MOVING)], 3)
+    points = split_points([sample_keys(tables, ordering, MOVING)], files_count)
     ran = shuffled(moving_task(pieces, deletes, table, ordering=ordering), points, spark_session, STORAGE)
     assert not ran.errors
     outcomes = [done.outcome for done in ran.done]
-    assert len([outcome for outcome in outcomes if outcome.files]) == 3
+    assert len([outcome for outcome in outcomes if outcome.files]) == files_count
     check_moves(STORAGE, outcomes, files)
     stored = {location for outcome in outcomes for location in outcome.moves.stored}
     assert bool(stored) == (max_bytes == 0)

@@ -72,6 +72,7 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
         moves_pages: whether data pages of small Parquet files may be moved as they are, where no row changes.
         slots: how many tasks share the executor's memory, this one among them.
         is_local: whether the executor is this machine's only one, with a local master.
+        is_shuffled: whether tasks that read send their rows to others that write: these come in any order, whatever is asked.
         verifies: whether the rows that go in are hashed, and those that the new files hold in the end.
         moves_directory: where the task puts what it tells of where its rows went and is too large for its report; `None` where
             that is not asked for.
@@ -96,6 +97,7 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
     moves_pages: bool = True
     slots: int = 1
     is_local: bool = False
+    is_shuffled: bool = False
     operation_id: str
     partition_id: int = 0
     task_attempt_id: int = 0
@@ -114,7 +116,7 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_origins(self) -> bool:
         """Whether each row carries its number among the rows of the group."""
-        return self.moves_directory is not None and self.is_ordered
+        return self.moves_directory is not None and (self.is_ordered or self.is_shuffled)
 
 
 class RewriteOutcome(msgspec.Struct, frozen=True, kw_only=True):

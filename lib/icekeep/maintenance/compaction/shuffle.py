@@ -11,12 +11,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
+from icekeep.errors import IcekeepBug, IcekeepError
 from icekeep.formats.arrow.projection import project
 from icekeep.formats.arrow.schema import stored_schema
 from icekeep.formats.arrow.spark_types import crossed, crossing_types, returned
@@ -97,7 +95,7 @@ def shuffled(whole: RewriteTask, points: Sequence[bytes], spark: SparkSession, s
     if whole.files_count is not None:
         ranges = cut_evenly(range(len(points) + 1), each_once, whole.files_count)
         points = [points[some[0] - 1] for some in ranges[1:]]
-    whole = numbered(whole)
+    whole = numbered(msgspec.structs.replace(whole, is_shuffled=True))
     whole = msgspec.structs.replace(whole, keeps_lineage=len(columns_to_write(whole).fields) > len(whole.schema.fields))
     parts = len(points) + 1
     bins = balanced(whole.pieces, attrgetter("size_bytes"), parallelism(spark) * _READERS_A_SLOT)
@@ -121,8 +119,6 @@ def shuffled(whole: RewriteTask, points: Sequence[bytes], spark: SparkSession, s
     # Of a task that reads: no row is written before all are read.
     except IcekeepError as error:
         return Ran((), [error])
-    except (PySparkException, Py4JJavaError) as error:
-        return Ran((), [JobFailedError(f"rows could not be read and shuffled: {str(error).strip().splitlines()[-1]}")])
     return Ran(done, errors)
 
 
