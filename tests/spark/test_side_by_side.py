@@ -6,11 +6,10 @@ from concurrent.futures import wait as wait_for
 from contextlib import closing
 from unittest import mock
 
-import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.maintenance import side_by_side as module
-from icekeep.maintenance.side_by_side import side_by_side, spark_failed
+from icekeep.maintenance.side_by_side import side_by_side
 
 
 def beside(
@@ -68,17 +67,3 @@ def test_groups_that_have_not_begun_never_begin_once_the_caller_stops(spark_sess
     stops.assert_called_once_with()
     assert begun in ([1], [1, 2])
     assert undone == begun[1:]
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (
-            "Job aborted\nTraceback\n  ModuleNotFoundError: No module named 'x'\n",
-            "ModuleNotFoundError: No module named 'x'",
-        ),
-        ("\nexecutor lost\nmore", "executor lost"),
-    ],
-)
-def test_the_line_that_says_most_is_told(text: str, told: str) -> None:
-    assert spark_failed(RuntimeError(text)).message == f"Spark failed: {told}"

@@ -1,5 +1,6 @@
 """Work in Spark tasks: what comes back, what does not take others along, and what travels."""
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,7 +13,15 @@ from pyspark.sql import SparkSession
 from icekeep.errors import InvalidTableError, JobFailedError, OptionError
 from icekeep.planning.slow_reads import note_slow_read, slow_reads
 from icekeep.planning.spark import tasks
-from icekeep.planning.spark.tasks import attempt_id, collected, dataframe_from_tasks, run_over_partitions, run_tasks
+from icekeep.planning.spark.tasks import (
+    attempt_id,
+    collected,
+    dataframe_from_tasks,
+    run_over_partitions,
+    run_tasks,
+    spark_failed,
+    streamed,
+)
 
 NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 
@@ -158,3 +167,37 @@ def test_an_error_of_tasks_that_make_rows_is_raised_as_what_it_is(spark_session:
     rows = dataframe_from_tasks(spark_session, [1], broken, NUMBERS).repartition(2, "n")
     with pytest.raises(InvalidTableError, match="a damaged manifest"):
         run_over_partitions(rows, total, 1)
+
+
+def dying(payload: int, _: None = None) -> Any:
+    """As a worker does that is out of memory."""
+    os._exit(7)
+
+
+def faulty(_: int) -> Iterator[pa.RecordBatch]:
+    raise ZeroDivisionError("nobody expected this")
+    yield
+
+
+def test_a_worker_that_is_lost_fails_a_job_by_an_error_that_jobs_know(spark_session: SparkSession) -> None:
+    """What has been committed before is told then, and what was written is removed."""
+    with pytest.raises(JobFailedError, match="Spark failed: "):
+        run_tasks(spark_session, [1], dying, None)
+    rows = dataframe_from_tasks(spark_session, [1], faulty, NUMBERS)
+    for bring in (collected, lambda some: list(streamed(some)), lambda some: run_over_partitions(some, total, 1)):
+        with pytest.raises(JobFailedError, match="Spark failed: ZeroDivisionError: nobody expected this"):
+            bring(rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "Job aborted\nTraceback\n  ModuleNotFoundError: No module named 'x'\n",
+            "ModuleNotFoundError: No module named 'x'",
+        ),
+        ("\nexecutor lost\nmore", "executor lost"),
+    ],
+)
+def test_the_line_that_says_most_is_told(text: str, told: str) -> None:
+    assert spark_failed(RuntimeError(text)).message == f"Spark failed: {told}"

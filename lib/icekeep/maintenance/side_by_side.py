@@ -1,6 +1,5 @@
 """Groups of a run side by side, in Spark or here: each comes back as it is finished; what nobody saw leaves nothing behind."""
 
-import re
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
@@ -8,12 +7,8 @@ from typing import TypeVar
 from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
-from icekeep.errors import JobFailedError
-
 Group = TypeVar("Group")
 Done = TypeVar("Done")
-
-_PYTHON_ERROR = re.compile(r"\w+(Error|Exception): ")
 
 
 def side_by_side(
@@ -65,16 +60,3 @@ def _tagged(work: Callable[[Group], Done], spark: SparkSession, tag: str) -> Cal
 
     target: Callable[[Group], Done] = inheritable_thread_target(spark)(run)
     return target
-
-
-def spark_failed(error: Exception) -> JobFailedError:
-    """The error for work that failed by none of ours: a lost executor, or a worker without our packages."""
-    failed = JobFailedError(f"Spark failed: {_mentioned(error)}")
-    failed.__cause__ = error
-    return failed
-
-
-def _mentioned(error: Exception) -> str:
-    """The line of an error that says most: the last Python error in what Spark tells, else the first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), lines[0] if lines else repr(error))

@@ -24,8 +24,8 @@ from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, rewr
 from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.file_sizes import FileSizes
 from icekeep.maintenance.group_commits import FailedGroup
-from icekeep.maintenance.side_by_side import side_by_side, spark_failed
-from icekeep.planning.spark.tasks import described
+from icekeep.maintenance.side_by_side import side_by_side
+from icekeep.planning.spark.tasks import described, spark_failed
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.storage.base import Storage

@@ -8,9 +8,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from icekeep.commit.filtering import without_history
@@ -26,7 +24,6 @@ from icekeep.formats.deletes.options import Granularity
 from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.equality_deletes.plan import ConversionPlan, data_entry, delete_entry, partition_codecs
 from icekeep.maintenance.equality_deletes.reach import Reach
-from icekeep.maintenance.side_by_side import spark_failed
 from icekeep.planning.refusals import refuse_encrypted_file
 from icekeep.planning.spark.tasks import (
     attempt_id,
@@ -149,8 +146,6 @@ def _run_all(
         return _run_many(plan, writer, spark) if plan.files.few is None else _run_few(plan, writer, workers)
     except IcekeepError:
         raise
-    except (PySparkException, Py4JJavaError) as error:
-        raise spark_failed(error) from error
     except BaseException:
         context.cancelJobsWithTag(tag)
         raise

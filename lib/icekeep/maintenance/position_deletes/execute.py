@@ -18,8 +18,8 @@ from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.group_commits import FailedGroup
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.tasks import TaskContext, deletes_tasks
-from icekeep.maintenance.side_by_side import side_by_side, spark_failed
-from icekeep.planning.spark.tasks import attempt_id, described, run_tasks
+from icekeep.maintenance.side_by_side import side_by_side
+from icekeep.planning.spark.tasks import attempt_id, described, run_tasks, spark_failed
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.applicability import PathDigest, sequence_number
 from icekeep.spec.manifests.structs import DataFile

@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 import mmh3
 import msgspec
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark import SparkContext, TaskContext, cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -42,6 +42,7 @@ _MENTION = re.compile(
     r"^(?:.*\[USER_RAISED_EXCEPTION\] )?icekeep\.errors\.(\w+): (.*?)(?: SQLSTATE: \w+\]?)?$",
     re.MULTILINE,
 )
+_PYTHON_ERROR = re.compile(r"\w+(Error|Exception): ")
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -313,16 +314,33 @@ def streamed(rows: DataFrame) -> Iterator[Row]:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """An error that left a task arrives as text in one of Spark's: make it again from its last mention there."""
+    """An error that left a task arrives as text in one of Spark's: make it again from its last mention there.
+
+    Raises:
+        JobFailedError: Spark mentions none of ours, such as where executors are lost.
+    """
     try:
         yield
     # Two stages that fail at once make an error that PySpark knows no class for.
-    except (PySparkException, Py4JJavaError) as error:
+    except (PySparkException, Py4JError) as error:
         mentions = _MENTION.findall(str(error))
         if not mentions:
-            raise
+            raise spark_failed(error) from error
         name, message = mentions[-1]
         raise revived(name, message) from error
+
+
+def spark_failed(error: Exception) -> JobFailedError:
+    """The error for work that failed by none of ours: a lost executor, or a worker without our packages."""
+    failed = JobFailedError(f"Spark failed: {_mentioned(error)}")
+    failed.__cause__ = error
+    return failed
+
+
+def _mentioned(error: Exception) -> str:
+    """The line of an error that says most: the last Python error in what Spark tells, else the first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), lines[0] if lines else repr(error))
 
 
 def is_local(spark: SparkSession) -> bool:
