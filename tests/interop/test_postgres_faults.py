@@ -201,7 +201,7 @@ def test_a_backend_that_is_killed_before_the_commit_proves_that_nothing_landed(c
     assert metadata_files(table) == [table.metadata_location]
 
 
-def test_a_backend_that_is_killed_when_the_commit_is_on_its_way_is_sent_it_again_core_c16(table, behind, proxy, query):
+def test_a_backend_that_is_killed_when_the_commit_is_on_its_way_is_sent_it_again(table, behind, proxy, query):
     proxy.before(COMMIT, lambda: kill(query))
     outcome = behind.swap(behind.load(EVENTS), [], set_counter(1))
     assert isinstance(outcome, Committed)
@@ -210,9 +210,7 @@ def test_a_backend_that_is_killed_when_the_commit_is_on_its_way_is_sent_it_again
 
 
 @pytest.mark.parametrize("lost", ["request", "answer"])
-def test_a_commit_whose_request_or_answer_is_lost_is_settled_by_sending_it_again_core_c16(
-    table, behind, proxy, query, lost
-):
+def test_a_commit_whose_request_or_answer_is_lost_is_settled_by_sending_it_again(table, behind, proxy, query, lost):
     proxy.lose_request(COMMIT) if lost == "request" else proxy.lose_answer(COMMIT)
     outcome = behind.swap(behind.load(EVENTS), [], set_counter(1))
     assert not proxy.is_waiting
@@ -222,7 +220,7 @@ def test_a_commit_whose_request_or_answer_is_lost_is_settled_by_sending_it_again
     assert metadata_files(table) == [table.metadata_location, outcome.table.metadata_location]
 
 
-def test_a_commit_that_arrives_late_is_waited_for_and_not_doubled_core_c16(table, behind, catalog, proxy, query):
+def test_a_commit_that_arrives_late_is_waited_for_and_not_doubled(table, behind, catalog, proxy, query):
     """Its transaction holds the row's lock until its COMMIT arrives: what was sent again waits, and finds its work."""
 
     def until_the_next_waits() -> None:
@@ -238,7 +236,7 @@ def test_a_commit_that_arrives_late_is_waited_for_and_not_doubled_core_c16(table
     assert len(metadata_files(table)) == 2
 
 
-def test_a_commit_whose_server_is_away_for_minutes_is_sent_again_when_it_is_back_core_c16(table, behind, proxy, query):
+def test_a_commit_whose_server_is_away_for_minutes_is_sent_again_when_it_is_back(table, behind, proxy, query):
     class Returning(FakeRuntime):
         def sleep_ms(self, duration_ms):
             was_away = self.elapsed_ms < 240_000

@@ -69,7 +69,7 @@ def made(catalog, namespace, name="events", **options):
 
 @pytest.mark.parametrize("format_version", [2, 3])
 @pytest.mark.parametrize("is_old", [True, False], ids=["1.10", "1.12"])
-def test_a_sequence_number_that_another_branch_took_is_tried_again_core_c2(
+def test_a_sequence_number_that_another_branch_took_is_tried_again(
     is_old, format_version, tmp_path, old_server, server
 ):
     """Iceberg 1.10 answers with 400, 1.12 with 409; neither is the end of a commit."""

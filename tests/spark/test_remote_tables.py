@@ -141,7 +141,7 @@ class Waiting(SystemRuntime):
             self._proxy = None
 
 
-def test_a_compaction_lands_though_its_catalog_is_away_for_twenty_seconds_at_the_commit_core_c1(
+def test_a_compaction_lands_though_its_catalog_is_away_for_twenty_seconds_at_the_commit(
     tmp_path: Path, spark_session: SparkSession
 ) -> None:
     server = RestServer(tmp_path)

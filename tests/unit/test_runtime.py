@@ -130,7 +130,7 @@ def test_a_fork_of_a_driver_is_not_abandoned_as_long_as_the_driver_lives():
 
 
 @pytest.mark.process
-def test_the_environment_says_who_decides_that_a_driver_is_abandoned_core_c8():
+def test_the_environment_says_who_decides_that_a_driver_is_abandoned():
     assert outlive(True, submitted=True, ICEKEEP_SUBMITTER="none") == ("False", "False")
     assert outlive(True, submitted=False, ICEKEEP_SUBMITTER="parent") == ("False", "True")
 

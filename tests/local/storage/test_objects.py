@@ -151,9 +151,7 @@ def test_a_create_is_one_request_with_a_condition(storage, root, store):
 
 @pytest.mark.parametrize("lands", [True, False])
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 408, 418, None])
-def test_an_answer_that_proves_nothing_is_settled_by_looking_and_by_sending_it_again_core_c13(
-    root, store, status, lands
-):
+def test_an_answer_that_proves_nothing_is_settled_by_looking_and_by_sending_it_again(root, store, status, lands):
     if status is None:
         store.lose_answer("PUT", "/file", lands=lands)
     else:
@@ -165,7 +163,7 @@ def test_an_answer_that_proves_nothing_is_settled_by_looking_and_by_sending_it_a
     assert contents(storage, root) == {"file": b"x"}
 
 
-def test_a_store_that_is_throttled_for_minutes_is_waited_for_core_c13(root, store):
+def test_a_store_that_is_throttled_for_minutes_is_waited_for(root, store):
     runtime = FakeRuntime()
     store.answer("PUT", "/file", 503, "SlowDown", times=20)
     storage = ObjectStorage(store.properties(), runtime)
@@ -173,7 +171,7 @@ def test_a_store_that_is_throttled_for_minutes_is_waited_for_core_c13(root, stor
     assert (len(store.sent("PUT")), 120_000 < runtime.elapsed_ms < 150_000) == (21, True)
 
 
-def test_a_store_that_never_answers_leaves_a_create_unknown_core_c13(root, store):
+def test_a_store_that_never_answers_leaves_a_create_unknown(root, store):
     runtime = FakeRuntime()
     store.answer("PUT", "/file", 503, "SlowDown", times=1000)
     with pytest.raises(OutcomeUnknownError, match=f"cannot tell whether file '{root}/file' was created: ") as raised:
@@ -182,7 +180,7 @@ def test_a_store_that_never_answers_leaves_a_create_unknown_core_c13(root, store
     assert 300_000 < runtime.elapsed_ms < 320_000
 
 
-def test_a_first_request_that_lands_late_is_kept_out_by_the_second_core_c13(root, store):
+def test_a_first_request_that_lands_late_is_kept_out_by_the_second(root, store):
     """What was sent first is on its way still when what was sent second lands; then it meets that, and changes nothing."""
     storage = ObjectStorage(store.properties(), FakeRuntime())
     store.delay("PUT", "/file")
@@ -192,7 +190,7 @@ def test_a_first_request_that_lands_late_is_kept_out_by_the_second_core_c13(root
     assert store.client.head_object(Bucket=root.split("/")[2], Key="wh/file")["LastModified"] == landed["LastModified"]
 
 
-def test_a_second_request_that_meets_the_first_has_created_the_object_core_c13(root, store):
+def test_a_second_request_that_meets_the_first_has_created_the_object(root, store):
     storage = ObjectStorage(store.properties(), FakeRuntime())
     store.delay("PUT", "/file")
     store.before("PUT", "/file", store.deliver)
@@ -201,7 +199,7 @@ def test_a_second_request_that_meets_the_first_has_created_the_object_core_c13(r
     assert contents(storage, root) == {"file": b"x"}
 
 
-def test_a_name_that_another_took_after_a_lost_answer_is_taken_core_c13(root, store, bucket):
+def test_a_name_that_another_took_after_a_lost_answer_is_taken(root, store, bucket):
     def be_faster() -> None:
         store.client.put_object(Bucket=bucket, Key="wh/file", Body=b"theirs")
 
@@ -213,7 +211,7 @@ def test_a_name_that_another_took_after_a_lost_answer_is_taken_core_c13(root, st
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refusal_after_a_lost_answer_proves_nothing_core_c13(root, store, status):
+def test_a_refusal_after_a_lost_answer_proves_nothing(root, store, status):
     def refuse() -> None:
         store.answer("PUT", "/file", status, "AccessDenied")
 
@@ -222,7 +220,7 @@ def test_a_refusal_after_a_lost_answer_proves_nothing_core_c13(root, store, stat
         ObjectStorage(store.properties(), FakeRuntime()).create(f"{root}/file", b"x")
 
 
-def test_an_abandoned_process_sends_nothing_again_core_c13(root, store):
+def test_an_abandoned_process_sends_nothing_again(root, store):
     runtime = FakeRuntime()
     runtime.abandoned = True
     store.lose_answer("PUT", "/file", lands=False)

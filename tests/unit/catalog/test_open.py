@@ -178,7 +178,7 @@ def test_a_catalog_is_told_from_others_by_its_address_without_secrets(monkeypatc
         ("./c:/wh", f"file://{os.getcwd()}/c:/wh"),
     ],
 )
-def test_a_warehouse_with_one_slash_after_hdfs_is_in_hadoops_default_file_system_core_c14(kind, warehouse, expected):
+def test_a_warehouse_with_one_slash_after_hdfs_is_in_hadoops_default_file_system(kind, warehouse, expected):
     uri = {"sql": "sqlite:///:memory:"}.get(kind, "thrift://127.0.0.1:1")
     catalog = open_catalog("lake", {"type": kind, "warehouse": warehouse, "uri": uri})
     assert catalog.warehouse == expected
@@ -186,12 +186,12 @@ def test_a_warehouse_with_one_slash_after_hdfs_is_in_hadoops_default_file_system
 
 @pytest.mark.parametrize("warehouse", ["s3:/bucket/wh", "gs:bucket", "hdfs:wh", "C:\\wh", "viewfs:/wh", "a:b"])
 @pytest.mark.parametrize("kind", ["hadoop", "sql", "glue"])
-def test_no_scheme_becomes_the_name_of_a_directory_core_c14(kind, warehouse):
+def test_no_scheme_becomes_the_name_of_a_directory(kind, warehouse):
     with pytest.raises(ConfigError, match=r"'catalogs.lake.warehouse': is '.*, which is no location; give SCHEME://"):
         open_catalog("lake", {"type": kind, "warehouse": warehouse, "uri": "sqlite:///:memory:"})
 
 
-def test_a_table_in_hadoops_default_file_system_is_looked_for_there_core_c14(tmp_path, monkeypatch):
+def test_a_table_in_hadoops_default_file_system_is_looked_for_there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
     monkeypatch.delenv("HADOOP_HOME", raising=False)

@@ -234,7 +234,7 @@ def test_a_commit_that_fails_at_the_commit_again_and_again_is_unknown_and_its_fi
     assert catalog.runtime.sleeps_ms == [1000, 2000, 4000]
 
 
-def test_a_commit_that_fails_at_the_commit_is_sent_again_core_c16(catalog, table, database):
+def test_a_commit_that_fails_at_the_commit_is_sent_again(catalog, table, database):
     with reading(database) as reader:
         catalog.runtime.before_sleep = reader.rollback
         outcome = catalog.swap(table, [], set_counter(1))
@@ -243,7 +243,7 @@ def test_a_commit_that_fails_at_the_commit_is_sent_again_core_c16(catalog, table
     assert metadata_files(table) == [table.metadata_location, outcome.table.metadata_location]
 
 
-def test_a_commit_that_is_sent_again_loses_to_another_writers_core_c16(catalog, properties, table, database):
+def test_a_commit_that_is_sent_again_loses_to_another_writers(catalog, properties, table, database):
     with reading(database) as reader:
 
         def be_faster() -> None:
@@ -258,7 +258,7 @@ def test_a_commit_that_is_sent_again_loses_to_another_writers_core_c16(catalog, 
     assert len(metadata_files(table)) == 2
 
 
-def test_a_commit_is_not_sent_again_by_a_process_that_is_abandoned_core_c16(catalog, table, database):
+def test_a_commit_is_not_sent_again_by_a_process_that_is_abandoned(catalog, table, database):
     with reading(database):
         catalog.runtime.abandoned = True
         assert isinstance(catalog.swap(table, [], set_counter(1)), Unknown)
@@ -286,7 +286,7 @@ def losing(catalog, properties):
     return LostAnswers("local", properties, LocalStorage(), FakeRuntime())
 
 
-def test_a_commit_that_landed_is_found_though_others_have_built_upon_it_core_c16(catalog, losing, table):
+def test_a_commit_that_landed_is_found_though_others_have_built_upon_it(catalog, losing, table):
     def build_upon() -> None:
         assert isinstance(catalog.swap(catalog.load(EVENTS), [], set_counter("theirs")), Committed)
 
@@ -297,7 +297,7 @@ def test_a_commit_that_landed_is_found_though_others_have_built_upon_it_core_c16
     assert len(metadata_files(table)) == 3
 
 
-def test_where_history_does_not_reach_back_to_the_commit_it_stays_unknown_core_c16(catalog, losing):
+def test_where_history_does_not_reach_back_to_the_commit_it_stays_unknown(catalog, losing):
     metadata = simple_metadata(catalog.default_location(EVENTS), **{"write.metadata.previous-versions-max": "1"})
     table = catalog.create(EVENTS, metadata)
 
@@ -311,7 +311,7 @@ def test_where_history_does_not_reach_back_to_the_commit_it_stays_unknown_core_c
     assert table.storage.head(outcome.metadata_location) is not None
 
 
-def test_a_table_that_was_renamed_after_a_lost_answer_leaves_it_unknown_core_c16(catalog, losing, table):
+def test_a_table_that_was_renamed_after_a_lost_answer_leaves_it_unknown(catalog, losing, table):
     losing.lose(lambda: catalog.rename(EVENTS, ("db", "moved")))
     outcome = losing.swap(table, [], set_counter(1))
     assert isinstance(outcome, Unknown)

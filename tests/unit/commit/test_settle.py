@@ -171,7 +171,7 @@ def test_a_conflict_that_cannot_be_looked_into_is_unknown(catalog, table):
     assert found == Unknown("409; the table cannot be loaded to see whether that was this very commit", "")
 
 
-def test_a_catalog_that_is_out_of_reach_is_asked_for_as_long_as_the_table_says_core_c1(catalog, table):
+def test_a_catalog_that_is_out_of_reach_is_asked_for_as_long_as_the_table_says(catalog, table):
     """Looks that see nothing for they reach nobody are not counted: a fail-over takes longer than three of them."""
     catalog.failing_loads = 20
     assert look(Unknown("lost", "nowhere"), table, table.metadata.current_snapshot_id) == Committed(table)
@@ -181,7 +181,7 @@ def test_a_catalog_that_is_out_of_reach_is_asked_for_as_long_as_the_table_says_c
     assert sum(catalog.runtime.sleeps_ms) > 1_800_000
 
 
-def test_looks_have_pauses_between_them_whatever_the_table_says_core_c1(catalog):
+def test_looks_have_pauses_between_them_whatever_the_table_says(catalog):
     names = ("commit.status-check.min-wait-ms", "commit.status-check.max-wait-ms")
     table = memory_table(catalog, **dict.fromkeys(names, "0"))
     catalog.failing_loads = 10**6

@@ -6,7 +6,7 @@ from kit.runtime import FakeRuntime
 
 
 @pytest.mark.parametrize("told", [None, "", "parent", "none"])
-def test_a_process_that_is_abandoned_is_told_by_which_variable_core_c8(monkeypatch, told):
+def test_a_process_that_is_abandoned_is_told_by_which_variable(monkeypatch, told):
     if told is not None:
         monkeypatch.setenv("ICEKEEP_SUBMITTER", told)
     runtime = FakeRuntime()
@@ -19,7 +19,7 @@ def test_a_process_that_is_abandoned_is_told_by_which_variable_core_c8(monkeypat
     assert raised.value.exit_status == 75
 
 
-def test_a_variable_that_says_nothing_is_refused_core_c8(monkeypatch):
+def test_a_variable_that_says_nothing_is_refused(monkeypatch):
     monkeypatch.setenv("ICEKEEP_SUBMITTER", "nobody")
     with pytest.raises(OptionError, match="option ICEKEEP_SUBMITTER is 'nobody'; give 'parent' or 'none'"):
         check_submitter(FakeRuntime())

@@ -147,7 +147,7 @@ def test_a_job_that_fails_because_spark_submit_is_gone_says_so_and_its_session_i
     assert HISTORY[-1] == "stop"
 
 
-def test_a_job_whose_spark_submit_is_gone_already_refuses_before_anything_else_core_c8():
+def test_a_job_whose_spark_submit_is_gone_already_refuses_before_anything_else():
     with pytest.raises(UnavailableError, match="ICEKEEP_SUBMITTER=none"):
         run("compact", runtime=Orphaned(0))
     assert HISTORY == []

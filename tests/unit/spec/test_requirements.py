@@ -53,7 +53,7 @@ def changed(**changes: Any) -> TableMetadata:
     return msgspec.structs.replace(BASE, **changes)
 
 
-def test_a_table_without_a_uuid_is_not_held_to_one_core_c9() -> None:
+def test_a_table_without_a_uuid_is_not_held_to_one() -> None:
     """Version 1 does not ask for one, and a REST server refuses the assertion without it as a bad request."""
     base = changed(table_uuid=None, format_version=1)
     assert requirements_for(base, [SetSnapshotRef("dev", at(1))]) == (AssertRefSnapshotId("dev", 2),)
