@@ -13,7 +13,7 @@ from icekeep.planning.manifests.lists import listed_manifests
 from icekeep.planning.manifests.reader import ManifestDecoder
 from icekeep.planning.scan.report import plan_scan
 from icekeep.planning.slow_reads import slow_reads
-from icekeep.planning.transcode.records import RecordsTask, Target, live_records
+from icekeep.planning.transcode.records import RecordsTask, RecordTarget, live_records
 from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.metadata_codec import format_metadata, metadata_to_json, parse_metadata
 from icekeep.spec.sorting import SortDirection
@@ -111,7 +111,7 @@ def test_manifests_and_lists_of_java_are_read_in_the_fast_way(
     assert (plan.opened_data_files_count > 0, plan.slow_manifests_count) == (True, 0)
     listed = listed_manifests(table.storage, no_spark, table.metadata.snapshots, check=True).manifests
     assert len(listed) >= 2
-    target = Target(partition=table.metadata.partition_type(0), format_version=max(version, 2))
+    target = RecordTarget(partition=table.metadata.partition_type(0), format_version=max(version, 2))
     for content in ManifestContent:
         some = [manifest for manifest in listed if manifest.content is content]
         read = live_records(RecordsTask.of(some, target, table.storage, ManifestDecoder.DATAFUSION))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from icekeep.maintenance.manifests.writing import RunWriter
 from icekeep.planning.manifests.reader import ManifestDecoder
 from icekeep.planning.transcode.cluster_keys import SortPart, sort_parts
-from icekeep.planning.transcode.records import RecordsTask, Target, live_records
+from icekeep.planning.transcode.records import RecordsTask, RecordTarget, live_records
 from icekeep.spec.manifests.decode import read_manifest
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.types import StructType
@@ -42,7 +42,7 @@ class ManifestStore(MemoryStorage):
         entries = [e for row in self.rows for e in read_manifest(self.read(row.manifest_path), row, self.partition)[1]]
         return [replace(entry, status=Status.EXISTING) for entry in entries if entry.is_live]
 
-    def task(self, target: Target, decoder: ManifestDecoder = ManifestDecoder.DATAFUSION) -> RecordsTask:
+    def task(self, target: RecordTarget, decoder: ManifestDecoder = ManifestDecoder.DATAFUSION) -> RecordsTask:
         return RecordsTask(
             manifests=tuple(self.rows),
             numbers={row.manifest_path: number for number, row in enumerate(self.rows)},
@@ -51,7 +51,9 @@ class ManifestStore(MemoryStorage):
             decoder=decoder,
         )
 
-    def records(self, target: Target, decoder: ManifestDecoder = ManifestDecoder.DATAFUSION) -> list[pa.RecordBatch]:
+    def records(
+        self, target: RecordTarget, decoder: ManifestDecoder = ManifestDecoder.DATAFUSION
+    ) -> list[pa.RecordBatch]:
         return [*live_records(self.task(target, decoder))]
 
 
@@ -59,14 +61,14 @@ def target_of(
     partition: StructType = DAY,
     format_version: int = 2,
     sort: Sequence[SortPart] | None = None,
-) -> Target:
+) -> RecordTarget:
     """Clustered by all partition fields, unless `sort` says otherwise."""
     _, schema = spec_and_schema(partition)
     parts = sort_parts(None, partition, schema) if sort is None else sort
-    return Target(partition=partition, format_version=format_version, sort=tuple(parts))
+    return RecordTarget(partition=partition, format_version=format_version, sort=tuple(parts))
 
 
-def writer_of(target: Target, storage: Storage, target_bytes: int = 8 << 20, **changes: Any) -> RunWriter:
+def writer_of(target: RecordTarget, storage: Storage, target_bytes: int = 8 << 20, **changes: Any) -> RunWriter:
     spec, schema = spec_and_schema(target.partition)
     settings = {"content": ManifestContent.DATA, "codec": "gzip", "level": None, **changes}
     return RunWriter(

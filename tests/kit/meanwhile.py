@@ -16,8 +16,7 @@ from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.changes.change_statistics import ChangeStatistics
 from icekeep.commit.changes.cherry_pick import CherryPick
-from icekeep.commit.changes.convert_deletes import ConvertDeletes, EntryDigests
-from icekeep.commit.changes.convert_deletes import NamedFile as ConvertedFile
+from icekeep.commit.changes.convert_deletes import ConvertDeletes, ConvertedFile, EntryDigests
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
 from icekeep.commit.changes.manage_refs import (

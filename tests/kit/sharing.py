@@ -8,7 +8,7 @@ from typing import Any
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.file_sets import ReadFile, StoredFileSet, store_part
-from icekeep.commit.filtering import FilterManifests, Gathering, Share
+from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 
@@ -22,14 +22,14 @@ class SharingReader(StorageManifestReader):
 
     def filtered(
         self, manifests: Sequence[ManifestFile], work: FilterManifests, locations: Iterator[str]
-    ) -> list[Share]:
+    ) -> list[FilteredShare]:
         self.asked += [m.manifest_path for m in manifests]
         return [self._share(manifest, work, next(locations)) for manifest in manifests]
 
     def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[Any]) -> list[Any]:
         return [self._sent(self._sent(work).run(m, StorageManifestReader(self.storage))) for m in manifests]
 
-    def _share(self, manifest: ManifestFile, work: FilterManifests, location: str) -> Share:
+    def _share(self, manifest: ManifestFile, work: FilterManifests, location: str) -> FilteredShare:
         names = (f"{location.removesuffix('.avro')}-{number}.avro" for number in range(1000))
         sent = self._sent(work)
         share = sent.run([manifest], StorageManifestReader(self.storage), names)

@@ -10,7 +10,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.manifests import StorageManifestReader
-from icekeep.maintenance.manifests.candidates import Candidates, candidates
+from icekeep.maintenance.manifests.candidates import ManifestCandidates, candidates
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
 from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
@@ -28,7 +28,7 @@ def asked(table: Table, **arguments: Any) -> RewriteRules:
     return checked_rules(table.metadata, RewriteManifestsRequest(**arguments))
 
 
-def chosen(table: Table, *, spark: Any = no_spark, **arguments: Any) -> Candidates:
+def chosen(table: Table, *, spark: Any = no_spark, **arguments: Any) -> ManifestCandidates:
     """What `rewrite_manifests` would rewrite."""
     return candidates(table, asked(table, **arguments), spark, 0)
 

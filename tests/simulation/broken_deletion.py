@@ -6,7 +6,7 @@ from typing import Any
 
 from icekeep.maintenance.deletion import earlier_runs
 from icekeep.maintenance.deletion.claims import LEASE_MS, Claim, take_claim
-from icekeep.maintenance.deletion.kept_by_plans import Kept
+from icekeep.maintenance.deletion.kept_by_plans import KeptByPlans
 from icekeep.maintenance.deletion.path_set import NO_PATHS
 from icekeep.maintenance.expiration import execute as expiring
 from icekeep.maintenance.orphans import execute as removing
@@ -43,7 +43,7 @@ def asks_for_no_new_credentials() -> AbstractContextManager[Any]:
 
 
 def _asks_no_other_plan(at: ModuleType) -> AbstractContextManager[Any]:
-    return replaced(at, "kept_by_others", lambda plan, table, now_ms, *, skips_trash: Kept(NO_PATHS))
+    return replaced(at, "kept_by_others", lambda plan, table, now_ms, *, skips_trash: KeptByPlans(NO_PATHS))
 
 
 def _all(*several: AbstractContextManager[Any]) -> AbstractContextManager[Any]:

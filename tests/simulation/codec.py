@@ -196,7 +196,7 @@ def _format_metadata(metadata: TableMetadata) -> TableMetadata:
     return metadata
 
 
-def _decode_entries(task: entries.DecodeTask) -> Iterator[entries.Decoded]:
+def _decode_entries(task: entries.DecodeTask) -> Iterator[entries.DecodedEntries]:
     """The same in columns, as far as whoever deletes asks for them."""
     reader = StorageManifestReader(task.storage)
     for manifest in task.manifests:
@@ -207,7 +207,7 @@ def _decode_entries(task: entries.DecodeTask) -> Iterator[entries.Decoded]:
             "file_path": pa.array([file.file_path for file in files], pa.string()),
             "file_size_in_bytes": pa.array([file.file_size_in_bytes for file in files], pa.int64()),
         }
-        yield entries.Decoded(pa.record_batch({name: columns[name] for name in task.columns}), entries.Steps())
+        yield entries.DecodedEntries(pa.record_batch({name: columns[name] for name in task.columns}), entries.Steps())
 
 
 _STAND_INS = (

@@ -7,8 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.convert_deletes import ConvertDeletes, EntryDigests
-from icekeep.commit.changes.convert_deletes import NamedFile as ConvertedFile
+from icekeep.commit.changes.convert_deletes import ConvertDeletes, ConvertedFile, EntryDigests
 from icekeep.commit.changes.rewrite_deletes import AddedDeletes, NamedFile, RewriteDeletes
 from icekeep.commit.file_sets import entry_digest
 from icekeep.spec.applicability import (

@@ -68,7 +68,7 @@ class Checked(msgspec.Struct, frozen=True):
         return Checked({**self.refusals, **other.refusals}, {**self.changed, **other.changed})
 
 
-class Share(msgspec.Struct, frozen=True):
+class FilteredShare(msgspec.Struct, frozen=True):
     """What came of one share of the work; what the check found is for the one who decides."""
 
     filtered: Mapping[Identity, Filtered]
@@ -147,7 +147,7 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
         selected = None if self.selected is None else self.selected.key(manifest)
         return identity(manifest), manifest.content, selected, self.strays, self.writer.format_version
 
-    def run(self, manifests: Sequence[ManifestFile], reader: EntryReader, locations: Iterator[str]) -> Share:
+    def run(self, manifests: Sequence[ManifestFile], reader: EntryReader, locations: Iterator[str]) -> FilteredShare:
         """Filter a share of the manifests; new ones are written at the next of some locations."""
         wanted = self._wanted(manifests, reader)
         removed: list[ManifestEntry] = []
@@ -166,7 +166,7 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
             if self.check is not None:
                 removed += gone
         checked = Checked() if self.check is None or not removed else self.check.checked(removed, wanted, reader)
-        return Share(filtered, checked)
+        return FilteredShare(filtered, checked)
 
     def _wanted(self, manifests: Sequence[ManifestFile], reader: EntryReader) -> Wanted:
         if isinstance(self.files, Wanted):

@@ -26,7 +26,7 @@ class Manifests(msgspec.Struct, frozen=True):
     deletes: tuple[ManifestFile, ...]
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KeptManifests(msgspec.Struct, frozen=True):
     """Manifests without the files that were removed, and what is to be known of these.
 
     `paths` are the digests of their paths, `summary` has counted them; `changed` says whose deletes of positions are not
@@ -75,7 +75,7 @@ def remove(
     selected: Selection | None = None,
     first: Set[str] = frozenset(),
     check: RemovalCheck | None = None,
-) -> Kept:
+) -> KeptManifests:
     """Mark live files as deleted in manifests of one content; those that hold none of them stay as they are.
 
     What was found in a manifest is not looked for again by later attempts.
@@ -130,14 +130,14 @@ def raise_refusals(refusals: Mapping[str, str]) -> None:
 
 def remove_deletes(
     manifests: Manifests,
-    kept: Kept,
+    kept: KeptManifests,
     base: TableMetadata,
     attempt: Attempt,
     *,
     as_read: tuple[ManifestEntry, ...] = (),
     selected: Selection | None = None,
     added_number: int | None = None,
-) -> Kept:
+) -> KeptManifests:
     """The delete manifests that go with data manifests: without what is named, and what removed data files leave behind.
 
     Delete files that are for one removed data file go with it. Where manifests are opened for that, delete files go that
@@ -203,11 +203,11 @@ def add(
     return added
 
 
-def _kept(manifests: Sequence[ManifestFile], found: Mapping[Identity, Filtered]) -> Kept:
+def _kept(manifests: Sequence[ManifestFile], found: Mapping[Identity, Filtered]) -> KeptManifests:
     summary = SummaryBuilder()
     for filtered in found.values():
         summary.absorb(filtered.summary)
-    return Kept(
+    return KeptManifests(
         manifests=tuple(
             new for m in manifests for new in (found[identity(m)].manifests if identity(m) in found else (m,))
         ),
@@ -221,7 +221,7 @@ def _wanted_count(found: Mapping[Identity, Filtered]) -> int:
     return sum(filtered.wanted_count for filtered in found.values())
 
 
-def _check_found(as_read: FileSet, missing_count: int, kept: Kept, attempt: Attempt) -> None:
+def _check_found(as_read: FileSet, missing_count: int, kept: KeptManifests, attempt: Attempt) -> None:
     """Raise where not each named file was found, or one more than once."""
     if missing_count == 0:
         return

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Protocol, Self, TypeVar
 
-from icekeep.commit.filtering import FilterManifests, Gathering, Identity, MergeManifests, Share, identity
+from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering, Identity, MergeManifests, identity
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.spec.manifests.decode import ManifestHeader, read_manifest, read_manifest_header, read_manifest_list
 from icekeep.spec.manifests.inspection import completed, inspect_manifest
@@ -52,7 +52,7 @@ class ManifestReader(Protocol):
 
     def filtered(
         self, manifests: Sequence[ManifestFile], work: FilterManifests, locations: Iterator[str]
-    ) -> list[Share]:
+    ) -> list[FilteredShare]:
         """Do the work on all manifests, at once or in shares; each that was asked is in one share's answer.
 
         An error leaves none of the manifests that were written at locations which `locations` did not give.
@@ -130,7 +130,7 @@ class StorageManifestReader:
 
     def filtered(
         self, manifests: Sequence[ManifestFile], work: FilterManifests, locations: Iterator[str]
-    ) -> list[Share]:
+    ) -> list[FilteredShare]:
         return [work.run(manifests, self, locations)]
 
     def merged(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.storage.objects.ranges import Names, key_ranges
+from icekeep.storage.objects.ranges import Names, name_ranges
 from kit.choices import Choices
 
 
@@ -46,7 +46,7 @@ NAMES = st.sets(
 
 @given(names=NAMES, page=st.integers(1, 8), count=st.integers(0, 40))
 def test_ranges_follow_on_each_other_from_the_first_possible_name_to_the_last(names, page, count):
-    ranges = key_ranges(Sorted(names, page), "wh/t/", count, 2, page)
+    ranges = name_ranges(Sorted(names, page), "wh/t/", count, 2, page)
     assert ranges[0].after == ""
     assert ranges[-1].until == ""
     assert [some.until for some in ranges[:-1]] == [some.after for some in ranges[1:]]
@@ -57,7 +57,7 @@ def test_ranges_follow_on_each_other_from_the_first_possible_name_to_the_last(na
 def test_there_are_enough_ranges_unless_they_are_as_small_as_can_be(names, page, count):
     """One more request could not tell more of a range whose names are all on a page, or begin as the highest does."""
     store = Sorted(names, page)
-    ranges = key_ranges(store, "wh/t/", count, 2, 0)
+    ranges = name_ranges(store, "wh/t/", count, 2, 0)
     plain = [name for name in store.names if "\U0010ffff" not in name]
     largest = max(store.counts(ranges))
     assert len(ranges) >= count or largest <= page or plain != store.names
@@ -66,7 +66,7 @@ def test_there_are_enough_ranges_unless_they_are_as_small_as_can_be(names, page,
 @given(names=NAMES, page=st.integers(1, 8), count=st.integers(2, 40))
 def test_what_was_seen_of_a_range_is_true(names, page, count):
     store = Sorted(names, page)
-    for some in key_ranges(store, "wh/t/", count, 2, page):
+    for some in name_ranges(store, "wh/t/", count, 2, page):
         inside = [name for name in store.names if some.after < name and (name <= some.until or not some.until)]
         assert inside[: len(some.first)] == list(some.first)
         if some.is_seen and "\U0010ffff" not in "".join(store.names):
@@ -95,7 +95,7 @@ FEW_BESIDE_MANY = [*FLAT, *(f"wh/t/metadata/snap-{CHANCE.getrandbits(62)}-1-{num
 def test_names_as_engines_give_them_are_divided_evenly_by_few_looks(names, count):
     """apache/iceberg #16932: one listing on the driver had seen 38 % of a table after eight hours."""
     store = Sorted(names, 1000)
-    ranges = key_ranges(store, "wh/t/", count, 1, 1000)
+    ranges = name_ranges(store, "wh/t/", count, 1, 1000)
     counts = store.counts(ranges)
     assert sum(counts) == len(store.names)
     assert len(ranges) >= min(count, 50)
@@ -105,9 +105,9 @@ def test_names_as_engines_give_them_are_divided_evenly_by_few_looks(names, count
 
 def test_few_names_are_one_range_by_one_look():
     store = Sorted([f"wh/t/{number}" for number in range(1000)][:999], 1000)
-    assert [(some.after, some.until) for some in key_ranges(store, "wh/t/", 64, 4, 1000)] == [("", "")]
+    assert [(some.after, some.until) for some in name_ranges(store, "wh/t/", 64, 4, 1000)] == [("", "")]
     assert store.looks == 1
 
 
 def test_no_names_are_one_range():
-    assert len(key_ranges(Sorted([], 1000), "wh/t/", 64, 4, 1000)) == 1
+    assert len(name_ranges(Sorted([], 1000), "wh/t/", 64, 4, 1000)) == 1

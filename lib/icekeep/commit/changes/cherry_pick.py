@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.live_files import Kept, add, live_entries, live_manifests, remove, remove_deletes
+from icekeep.commit.live_files import KeptManifests, add, live_entries, live_manifests, remove, remove_deletes
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import SafetyError, UsageError
 from icekeep.spec.applicability import partition_key, path_digest
@@ -190,7 +190,7 @@ class _Replaced:
             raise self._refusal(f"a partition that it replaced holds data file {entry.data_file.file_path!r} by now")
         return False
 
-    def check_found(self, kept: Kept) -> None:
+    def check_found(self, kept: KeptManifests) -> None:
         """Raise `UsageError` where one of them is no longer live."""
         if missing := [path for path in self._paths if path_digest(path) not in kept.paths]:
             raise self._refusal(

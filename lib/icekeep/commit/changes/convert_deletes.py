@@ -65,7 +65,7 @@ class EntryDigests(msgspec.Struct, frozen=True):
         return self.packed[number * _DIGEST_BYTES : (number + 1) * _DIGEST_BYTES]
 
 
-class NamedFile(msgspec.Struct, frozen=True):
+class ConvertedFile(msgspec.Struct, frozen=True):
     """A data file as it was read, of which rows are deleted by their values; and the deletes of its positions that reach it.
 
     In format version 2, where these do not matter, none are said.
@@ -91,7 +91,7 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
     converted: tuple[ManifestEntry, ...]
     data_files: EntryDigests = EntryDigests()
     added: tuple[DataFile, ...] = ()
-    named: tuple[NamedFile, ...] = ()
+    named: tuple[ConvertedFile, ...] = ()
     replaced: tuple[ManifestEntry, ...] = ()
     format_version: int
     starting_sequence_number: int
@@ -152,7 +152,7 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check_reached(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> None:
         """Each live data file that is reached was looked through, and each that is named is live."""
-        reached = Reached.of(self.converted, base.specs_by_id)
+        reached = ReachedNumbers.of(self.converted, base.specs_by_id)
         named = {entry_digest(one.entry): one.entry.data_file.file_path for one in self.named}
         question = _Question(
             base=without_history(base),
@@ -192,7 +192,7 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
 
-class Reached(msgspec.Struct, frozen=True):
+class ReachedNumbers(msgspec.Struct, frozen=True):
     """The greatest data sequence numbers that some equality deletes reach: anywhere, in single partitions, in those of specs."""
 
     anywhere: int = -1
@@ -200,7 +200,7 @@ class Reached(msgspec.Struct, frozen=True):
     specs: Mapping[int, int] = {}
 
     @classmethod
-    def of(cls, deletes: Iterable[ManifestEntry], specs: Specs) -> "Reached":
+    def of(cls, deletes: Iterable[ManifestEntry], specs: Specs) -> "ReachedNumbers":
         """What equality delete files reach.
 
         Raises:
@@ -239,7 +239,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 class _Question(msgspec.Struct, frozen=True, kw_only=True):
     base: TableMetadata
-    reached: Reached
+    reached: ReachedNumbers
     data_files: EntryDigests
     named: EntryDigests
     starting_sequence_number: int

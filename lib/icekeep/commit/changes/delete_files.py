@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.live_files import Kept, live_manifests, remove, remove_deletes
+from icekeep.commit.live_files import KeptManifests, live_manifests, remove, remove_deletes
 from icekeep.commit.selection import AtPaths, DataFilesOf, DeleteFilesOf
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError
@@ -50,7 +50,7 @@ class DeleteFiles(msgspec.Struct, frozen=True, kw_only=True):
         summary.absorb(deletes.summary)
         return attempt.snapshot_updates("delete", [*kept.manifests, *deletes.manifests], summary, branch=self.branch)
 
-    def _check_found(self, kept: Kept) -> None:
+    def _check_found(self, kept: KeptManifests) -> None:
         missing = [path for path in self.paths if path_digest(path) not in kept.paths]
         if missing and self.must_exist:
             raise ConflictError(f"data file {min(missing)!r} ({len(missing)} in all) is not live in the table")

@@ -13,7 +13,7 @@ from icekeep.commit.conflicts import (
     check_no_new_deletes,
     check_no_new_deletes_for,
 )
-from icekeep.commit.live_files import Kept, add, live_entries, live_manifests, remove, remove_deletes
+from icekeep.commit.live_files import KeptManifests, add, live_entries, live_manifests, remove, remove_deletes
 from icekeep.commit.selection import DataFilesOf, DeleteFilesOf, Matching
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, UsageError
@@ -96,7 +96,7 @@ class OverwriteFiles(msgspec.Struct, frozen=True, kw_only=True):
             read = ALWAYS_TRUE if self.removed or rows is ALWAYS_FALSE else rows
             check_no_new_data(since, asked or read)
 
-    def _operation(self, kept: Kept, deletes: Kept) -> str:
+    def _operation(self, kept: KeptManifests, deletes: KeptManifests) -> str:
         if not self.added:
             return "delete"
         return "overwrite" if kept.removed_count or deletes.removed_count else "append"

@@ -12,7 +12,7 @@ from icekeep.commit.dangling import dangling
 from icekeep.commit.file_sets import FileSet, StoredFileSet, Wanted, count_of, digest_of_all, live_twice
 from icekeep.commit.filtering import Checked, EntryReader, identity, without_history
 from icekeep.commit.live_files import (
-    Kept,
+    KeptManifests,
     Manifests,
     add,
     live_manifests,
@@ -122,7 +122,9 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         attempt.name_delete_files(file.file_path for file in carried.deletes)
         return carried.deletes
 
-    def _dangling(self, manifests: Manifests, kept: Kept, base: TableMetadata, attempt: Attempt) -> Selection | None:
+    def _dangling(
+        self, manifests: Manifests, kept: KeptManifests, base: TableMetadata, attempt: Attempt
+    ) -> Selection | None:
         data = [manifest for manifest in kept.manifests if manifest.may_have_live_files]
         return dangling(manifests.deletes, data, self.added, base, attempt, added_number=self._added_number)
 

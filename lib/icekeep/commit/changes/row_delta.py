@@ -14,7 +14,7 @@ from icekeep.commit.conflicts import (
     check_no_new_deletes_for,
 )
 from icekeep.commit.live_files import (
-    Kept,
+    KeptManifests,
     Manifests,
     add,
     file_key,
@@ -162,7 +162,7 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
                         "made without; plan again"
                     )
 
-    def _operation(self, kept: Kept) -> str:
+    def _operation(self, kept: KeptManifests) -> str:
         if self.added and not (self.added_deletes or kept.removed_count or self.removed_deletes):
             return "append"
         deletes_rows = bool(self.added_deletes or kept.removed_count)

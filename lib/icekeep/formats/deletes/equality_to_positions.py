@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from icekeep.commit.changes.convert_deletes import EntryDigests, NamedFile
+from icekeep.commit.changes.convert_deletes import ConvertedFile, EntryDigests
 from icekeep.commit.file_sets import entry_digest
 from icekeep.formats.deletes.cache import DeleteCache
 from icekeep.formats.deletes.equality_positions import equality_positions
@@ -93,7 +93,7 @@ class ConversionOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     data_files: EntryDigests
     added: tuple[DataFile, ...] = ()
-    named: tuple[NamedFile, ...] = ()
+    named: tuple[ConvertedFile, ...] = ()
     replaced: tuple[ManifestEntry, ...] = ()
     positions_count: int = 0
     read_count: int = 0
@@ -139,7 +139,7 @@ class _Work:
         self._lists: dict[tuple[tuple[int, int], ...], list[DataFile]] = {}
         self.locations: list[str] = []
         self.added: list[DataFile] = []
-        self.named: list[NamedFile] = []
+        self.named: list[ConvertedFile] = []
         self.replaced: list[ManifestEntry] = []
         self.positions_count = 0
 
@@ -156,7 +156,7 @@ class _Work:
     def _found(self) -> Iterator[_Found]:
         """The data files of which rows are deleted by value, each with these rows."""
         for reached, positions in self._positions():
-            self.named.append(NamedFile(reached.entry))
+            self.named.append(ConvertedFile(reached.entry))
             yield reached.entry.data_file, positions
 
     def _merged(self) -> Iterator[_Found]:
@@ -165,7 +165,7 @@ class _Work:
         for reached, positions in self._positions():
             file = reached.entry.data_file
             earlier = [task.position_deletes[place] for place in reached.position_deletes]
-            self.named.append(NamedFile(reached.entry, tuple(earlier)))
+            self.named.append(ConvertedFile(reached.entry, tuple(earlier)))
             if earlier:
                 files = [entry.data_file for entry in earlier]
                 known = deleted_positions(self._storage, files, file.file_path, self._cache)

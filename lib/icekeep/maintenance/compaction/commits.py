@@ -45,7 +45,7 @@ class Commits(GroupCommits, frozen=True, kw_only=True):
     summary: Mapping[str, str] = {}
 
 
-class Committed(msgspec.Struct, frozen=True):
+class CommittedGroups(msgspec.Struct, frozen=True):
     """What the commits of a plan did, and the groups that they left out, with nothing left of their new files, and why."""
 
     result: RewriteDataFilesResult
@@ -53,7 +53,7 @@ class Committed(msgspec.Struct, frozen=True):
     refusal: ConflictError | None = None
 
 
-def commit_groups(finished: Iterator[Finished], commits: Commits, heartbeat: Heartbeat) -> Committed:
+def commit_groups(finished: Iterator[Finished], commits: Commits, heartbeat: Heartbeat) -> CommittedGroups:
     """Commit groups as they come; what the result says of time and of the plan is for whoever knows it.
 
     Once a commit has landed no error but an unknown outcome leaves: the result is `partial`, and a warning says why.
@@ -67,7 +67,7 @@ def commit_groups(finished: Iterator[Finished], commits: Commits, heartbeat: Hea
     with partial_once_landed(lambda: committer.has_landed, committer.end_early):
         committer.commit_finished(finished, len(commits.plan.groups), has_more=commits.options.remove_dangling_deletes)
         committer.check_failures()
-    return Committed(committer.result(), tuple(one.group for one in committer.refused), committer.refusal)
+    return CommittedGroups(committer.result(), tuple(one.group for one in committer.refused), committer.refusal)
 
 
 class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):

@@ -80,7 +80,7 @@ class PlannedGroup(msgspec.Struct, frozen=True, kw_only=True):
     files: GroupFiles | None = None
 
 
-class Tally(msgspec.Struct, kw_only=True):
+class FileTally(msgspec.Struct, kw_only=True):
     """Files that were looked at, whether or not they are in a group; sizes in bytes, depths of all files together."""
 
     candidate_files_count: int = 0
@@ -89,7 +89,7 @@ class Tally(msgspec.Struct, kw_only=True):
     depth_sum: float = 0.0
     depth_files_count: int = 0
 
-    def add(self, other: "Tally") -> None:
+    def add(self, other: "FileTally") -> None:
         """Take in what was found elsewhere."""
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -102,7 +102,7 @@ class Tally(msgspec.Struct, kw_only=True):
 
 
 def groups_of_key(
-    files: Iterable[PlannedFile], rules: GroupRules, tally: Tally, cut: Cut | None = None
+    files: Iterable[PlannedFile], rules: GroupRules, tally: FileTally, cut: Cut | None = None
 ) -> Iterator[PlannedGroup]:
     """The groups of the files of one key that are worth a rewrite.
 
@@ -154,7 +154,7 @@ def _is_out_of_order(one: PlannedFile, rules: GroupRules) -> bool:
     return wanted != 0 and one.file.sort_order_id != wanted
 
 
-def _chosen_to_sort(files: list[PlannedFile], rules: GroupRules, tally: Tally) -> list[_Chosen]:
+def _chosen_to_sort(files: list[PlannedFile], rules: GroupRules, tally: FileTally) -> list[_Chosen]:
     space, ends = rules.space, [one.ends for one in files if one.ends is not None]
     if space is None or len(ends) < len(files):
         return [_Chosen(one) for one in files if _asks(one, rules)]

@@ -15,7 +15,7 @@ from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, NotFoundError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.formats.write_options import write_options
-from icekeep.maintenance.compaction.commits import Commits, Committed, commit_groups
+from icekeep.maintenance.compaction.commits import Commits, CommittedGroups, commit_groups
 from icekeep.maintenance.compaction.estimate import Estimate, RewriteMethod, Work, estimate
 from icekeep.maintenance.compaction.execute import STEP, Execution, execute
 from icekeep.maintenance.compaction.methods import GroupMethod, choose_methods, is_shuffled
@@ -327,7 +327,7 @@ def _paths(groups: Iterable[FileGroup], storage: Storage) -> frozenset[str]:
     return frozenset(file.file_path for group in groups for file in group_files(group, storage).files)
 
 
-def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> Committed:
+def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> CommittedGroups:
     workers = run.workers(planned)
     methods = run.methods(planned, workers)
     execution = Execution(

@@ -11,7 +11,7 @@ import numpy as np
 from icekeep.commit.manifest_writer import refuse_unknown_transforms
 from icekeep.errors import NotFoundError, UnsupportedError
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
-from icekeep.planning.entries.decode import Decoded, EntryFilter, SpecFilter
+from icekeep.planning.entries.decode import DecodedEntries, EntryFilter, SpecFilter
 from icekeep.planning.entries.read import folded
 from icekeep.planning.entries.select_manifests import delete_manifests
 from icekeep.planning.scan.plan import Scan
@@ -48,7 +48,7 @@ class EqualityDeleteSpecs:
     def __init__(self) -> None:
         self.spec_ids: set[int] = set()
 
-    def add(self, decoded: Decoded) -> None:
+    def add(self, decoded: DecodedEntries) -> None:
         """Take in some entries."""
         contents = decoded.entries.column("content").to_numpy(zero_copy_only=False)
         spec_ids = decoded.entries.column("spec_id").to_numpy(zero_copy_only=False)

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.formats.write_options import write_options
-from icekeep.maintenance.compaction.grouping import Cut, GroupRules, PlannedFile, PlannedGroup, Tally, groups_of_key
+from icekeep.maintenance.compaction.grouping import Cut, FileTally, GroupRules, PlannedFile, PlannedGroup, groups_of_key
 from icekeep.maintenance.compaction.key_ranges import key_space
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.output_specs import output_specs
@@ -135,7 +135,7 @@ def measured_overlap(scan: Scan, spark: SparkSource, strategy: Strategy) -> floa
 
 def chosen_groups(
     packer: "Packer", rules: GroupRules, metadata: TableMetadata
-) -> tuple[list[FileGroup], tuple[LeftAlone, ...], Tally]:
+) -> tuple[list[FileGroup], tuple[LeftAlone, ...], FileTally]:
     """The groups of a run, numbered by the paths of their partitions, and what it leaves alone."""
     groups, tally = packer.groups()
     kept, beyond = _at_most(_in_plan_order(groups, metadata), rules, packer)
@@ -147,7 +147,7 @@ def chosen_groups(
     return numbered, tuple(some for some in left if some.files_count), tally
 
 
-def _mean_depth(tally: Tally) -> float | None:
+def _mean_depth(tally: FileTally) -> float | None:
     return tally.depth_sum / tally.depth_files_count if tally.depth_files_count else None
 
 
@@ -186,7 +186,7 @@ def _at_most(groups: list[PlannedGroup], rules: GroupRules, packer: "Packer") ->
 class Packer(Protocol):
     """Makes groups of planned files."""
 
-    def groups(self) -> tuple[list[PlannedGroup], Tally]:
+    def groups(self) -> tuple[list[PlannedGroup], FileTally]:
         """All groups, and what was found on the way to them."""
 
     def cut(self, group: PlannedGroup, cut: Cut) -> list[PlannedGroup]:
@@ -203,14 +203,14 @@ class DriverPacker:
         self._rules = rules
         self._files = sorted(files, key=lambda one: (*rules.key_of(one.file), one.file.partition, one.file.file_path))
 
-    def groups(self) -> tuple[list[PlannedGroup], Tally]:
-        tally = Tally()
+    def groups(self) -> tuple[list[PlannedGroup], FileTally]:
+        tally = FileTally()
         return [self._held(group) for group in _groups(self._files, self._rules, tally)], tally
 
     def cut(self, group: PlannedGroup, cut: Cut) -> list[PlannedGroup]:
         key = (group.group.spec_id, group.partition)
         files = [one for one in self._files if self._rules.key_of(one.file) == key]
-        return [self._held(some) for some in groups_of_key(files, self._rules, Tally(), cut)]
+        return [self._held(some) for some in groups_of_key(files, self._rules, FileTally(), cut)]
 
     def forget(self, groups: Iterable[PlannedGroup], kept: Iterable[PlannedGroup]) -> None:
         """Nothing of them is in storage."""
@@ -227,7 +227,7 @@ class _TasksPacker:
     def __init__(self, files: DataFrame, task: "_PackTask") -> None:
         self._files, self._task = files, task
 
-    def groups(self) -> tuple[list[PlannedGroup], Tally]:
+    def groups(self) -> tuple[list[PlannedGroup], FileTally]:
         spec_id, moved = F.col("spec_id"), [i for i in self._task.rules.output_specs if self._task.rules.is_moved(i)]
         key = F.when(spec_id.isin(moved), F.lit(bytearray())).otherwise(F.col("partition")).alias(_KEY)
         by_key = self._files.select("*", key).repartition("spec_id", _KEY)
@@ -245,14 +245,14 @@ class _TasksPacker:
         locations = {one.group.location for one in groups if one.group.location not in needed}
         self._task.storage.delete_many([location for location in locations if location is not None])
 
-    def _run(self, files: DataFrame, task: "_PackTask") -> tuple[list[PlannedGroup], Tally]:
+    def _run(self, files: DataFrame, task: "_PackTask") -> tuple[list[PlannedGroup], FileTally]:
         rows = collected(files.mapInArrow(partial(_pack, task), from_arrow_schema(_PACKED)))
-        groups, tally = [], Tally()
+        groups, tally = [], FileTally()
         for row in rows:
             if row["group"] is not None:
                 groups.append(msgspec.msgpack.decode(bytes(row["group"]), type=PlannedGroup))
             else:
-                tally.add(msgspec.msgpack.decode(bytes(row["tally"]), type=Tally))
+                tally.add(msgspec.msgpack.decode(bytes(row["tally"]), type=FileTally))
         return groups, tally
 
 
@@ -281,7 +281,7 @@ class _PackTask(msgspec.Struct, frozen=True, kw_only=True):
 
 def _pack(task: _PackTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     files = ManyPlannedFiles(task.rules.space).read(batches)
-    tally = Tally()
+    tally = FileTally()
     for one in _groups(files, task.rules, tally, task.cut):
         yield _packed_row("group", task.stored(one))
     yield _packed_row("tally", tally)
@@ -293,7 +293,7 @@ def _packed_row(name: str, value: object) -> pa.RecordBatch:
 
 
 def _groups(
-    files: Iterable[PlannedFile], rules: GroupRules, tally: Tally, cut: Cut | None = None
+    files: Iterable[PlannedFile], rules: GroupRules, tally: FileTally, cut: Cut | None = None
 ) -> Iterator[PlannedGroup]:
     """The groups of files that are in the order of their keys."""
     for _, some in groupby(files, lambda one: rules.key_of(one.file)):

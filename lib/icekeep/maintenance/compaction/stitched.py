@@ -21,7 +21,7 @@ from icekeep.formats.rewrite.stitching import stitch
 from icekeep.formats.rewrite.task import RewriteOutcome, RewriteTask
 from icekeep.formats.rewrite.verify import hash_of_live_rows, hash_of_written
 from icekeep.formats.write_options import write_options
-from icekeep.planning.entries.decode import Decoded
+from icekeep.planning.entries.decode import DecodedEntries
 from icekeep.planning.entries.read import folded
 from icekeep.planning.manifests.entry_schema import METRICS
 from icekeep.planning.scan.plan import Scan
@@ -58,7 +58,7 @@ class _PickedMetrics:
         self._paths = pa.array(sorted(paths), pa.string())
         self.found: dict[str, Metrics] = {}
 
-    def add(self, decoded: Decoded) -> None:
+    def add(self, decoded: DecodedEntries) -> None:
         """Pick them out of some entries."""
         entries = decoded.entries
         chosen = entries.filter(pc.is_in(entries["file_path"], value_set=self._paths))

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from icekeep.maintenance.deletion.path_set import Mask
 from icekeep.maintenance.deletion.reachable import Reached
-from icekeep.planning.entries.decode import Decoded, DecodeTask, decode
+from icekeep.planning.entries.decode import DecodedEntries, DecodeTask, decode
 from icekeep.planning.entries.read import Reading, folded, shares
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.spark.tasks import arrow_dataframe, dataframe_from_tasks
@@ -49,7 +49,7 @@ class ReachedPaths:
         """Which of the paths are reached, by whatever prefix."""
         return np.logical_or.reduce([np.zeros(len(self._paths), np.bool_), *self.by_prefix.values()])
 
-    def add(self, decoded: Decoded) -> None:
+    def add(self, decoded: DecodedEntries) -> None:
         self.take(decoded.entries["file_path"])
 
     def take(self, locations: Locations) -> None:

@@ -18,7 +18,7 @@ from icekeep.maintenance.deletion.file_kinds import GARBAGE
 from icekeep.maintenance.deletion.finished_plans import settle_at_once, settle_emptied, settle_plan
 from icekeep.maintenance.deletion.garbage import still_garbage
 from icekeep.maintenance.deletion.kept_by_plans import (
-    Kept,
+    KeptByPlans,
     LookBesideOthers,
     kept_by_others,
     kept_in_trash,
@@ -229,7 +229,7 @@ class _ClaimedPlan:
             problems=(done.stopped,) if done.stopped else (),
         )
 
-    def _kept_by_others(self) -> Kept:
+    def _kept_by_others(self) -> KeptByPlans:
         now_ms = self._proofs.now_ms
         if self._due.empties_trash:
             return kept_in_trash(self._plan, self._table, now_ms)

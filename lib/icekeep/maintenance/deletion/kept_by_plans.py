@@ -45,7 +45,7 @@ _LOOKED_AT_FILES = 10_000
 """Where two plans share more, the one waits for the other without a look at each file."""
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KeptByPlans(msgspec.Struct, frozen=True):
     """What others keep of a plan's files.
 
     Attributes:
@@ -100,7 +100,7 @@ def restore_ends_ms(plan: DeletionPlan, work: LastWork) -> int:
     return work.restored_ms + max(DAY_MS, _days_ms(plan)) if work.restored_ms and not work.deletes else 0
 
 
-def kept_by_others(plan: DeletionPlan, table: Table, now_ms: int, *, skips_trash: bool) -> Kept:
+def kept_by_others(plan: DeletionPlan, table: Table, now_ms: int, *, skips_trash: bool) -> KeptByPlans:
     """Which files of a plan that is due other plans of the table keep for longer than that one will.
 
     Args:
@@ -145,26 +145,26 @@ class LookBesideOthers:
         return in_use | self._kept
 
 
-def kept_in_trash(plan: DeletionPlan, table: Table, now_ms: int) -> Kept:
+def kept_in_trash(plan: DeletionPlan, table: Table, now_ms: int) -> KeptByPlans:
     """Whether a plan whose days in the trash are over has files there that another one lacks: it waits for that as a whole."""
     directories = plan_directories(table.metadata, table.storage)
     keepers = [*_later(plan, directories, table, now_ms, now_ms, skips_trash=False)]
     for keeper in sorted(keepers, key=lambda keeper: keeper.until_ms, reverse=True):
         if _lacks_files_of(keeper.plan, plan, table.storage):
-            return Kept(NO_PATHS, keeper.until_ms, keeper.plan.run)
-    return Kept(NO_PATHS)
+            return KeptByPlans(NO_PATHS, keeper.until_ms, keeper.plan.run)
+    return KeptByPlans(NO_PATHS)
 
 
-def _kept(plan: DeletionPlan, keepers: list[_Keeper], storage: Storage) -> Kept:
+def _kept(plan: DeletionPlan, keepers: list[_Keeper], storage: Storage) -> KeptByPlans:
     if not keepers:
-        return Kept(NO_PATHS)
+        return KeptByPlans(NO_PATHS)
     own = plan_paths(plan, storage)
     shared = {keeper.plan.run: own & plan_paths(keeper.plan, storage) for keeper in keepers}
     left = union(shared[keeper.plan.run] for keeper in keepers if keeper.will_delete)
     for keeper in sorted(keepers, key=lambda keeper: keeper.until_ms, reverse=True):
         if not keeper.will_delete and not shared[keeper.plan.run] <= left:
-            return Kept(left, keeper.until_ms, keeper.plan.run)
-    return Kept(left)
+            return KeptByPlans(left, keeper.until_ms, keeper.plan.run)
+    return KeptByPlans(left)
 
 
 def _lacks_files_of(keeper: DeletionPlan, plan: DeletionPlan, storage: Storage) -> bool:

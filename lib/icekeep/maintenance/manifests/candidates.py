@@ -20,7 +20,7 @@ from icekeep.maintenance.manifests.survey import survey
 from icekeep.maintenance.manifests.writing import RunWriter
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.transcode.cluster_keys import PartitionPart, needs_bounds
-from icekeep.planning.transcode.records import Target
+from icekeep.planning.transcode.records import RecordTarget
 from icekeep.spec.manifests.inspection import lacks_counts
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
@@ -35,7 +35,7 @@ class ManifestRun(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     manifests: tuple[ManifestFile, ...]
-    target: Target
+    target: RecordTarget
     expected_count: int
 
 
@@ -62,7 +62,7 @@ class ManifestGroup(msgspec.Struct, frozen=True, kw_only=True):
         return [manifest for run in self.runs for manifest in run.manifests]
 
 
-class Candidates(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestCandidates(msgspec.Struct, frozen=True, kw_only=True):
     """What there is to do; `snapshot_id` is the head of the branch, `listed` all that it lists."""
 
     snapshot_id: int | None
@@ -76,7 +76,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
         return [manifest for group in self.groups for manifest in (*group.rewritten, *group.empty)]
 
 
-def candidates(table: Table, rules: RewriteRules, spark: SparkSource, now_ms: int) -> Candidates:
+def candidates(table: Table, rules: RewriteRules, spark: SparkSource, now_ms: int) -> ManifestCandidates:
     """Choose from the list of a branch's head. Few bytes of manifests are read, unless columns' bounds are asked for.
 
     Raises:
@@ -95,7 +95,7 @@ def candidates(table: Table, rules: RewriteRules, spark: SparkSource, now_ms: in
     groups = (
         chooser.group(spec_id, content, listed, matching) for spec_id in rules.spec_ids for content in ManifestContent
     )
-    return Candidates(
+    return ManifestCandidates(
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         target_bytes=target_bytes,
         groups=tuple(group for group in groups if group.listed or group.empty),
@@ -150,14 +150,14 @@ class _Chooser:
             left_alone_count=left_alone,
         )
 
-    def _target(self, metadata: TableMetadata, spec_id: int, content: ManifestContent) -> Target:
-        return Target(
+    def _target(self, metadata: TableMetadata, spec_id: int, content: ManifestContent) -> RecordTarget:
+        return RecordTarget(
             partition=metadata.partition_type(spec_id),
             format_version=metadata.format_version,
             sort=self._rules.sort_of(metadata, spec_id, content),
         )
 
-    def _runs(self, live: Sequence[ManifestFile], spec_id: int, target: Target) -> list[list[ManifestFile]]:
+    def _runs(self, live: Sequence[ManifestFile], spec_id: int, target: RecordTarget) -> list[list[ManifestFile]]:
         known = self._intervals(live, spec_id, target)
         weighed = [_without_deleted(manifest) for manifest in live]
         runs = worth_rewriting(weighed, known, self._target_bytes, header_bytes=self._header_bytes(spec_id, target))
@@ -165,7 +165,7 @@ class _Chooser:
         return [[by_path[manifest.manifest_path] for manifest in run] for run in runs]
 
     def _run(
-        self, manifests: Sequence[ManifestFile], spec_id: int, target: Target, places: Mapping[str, int]
+        self, manifests: Sequence[ManifestFile], spec_id: int, target: RecordTarget, places: Mapping[str, int]
     ) -> ManifestRun:
         header_bytes = self._header_bytes(spec_id, target)
         records_bytes = sum(max(1, _without_deleted(m).manifest_length - header_bytes) for m in manifests)
@@ -175,13 +175,13 @@ class _Chooser:
             expected_count=expected_manifests_count(records_bytes, self._target_bytes),
         )
 
-    def _header_bytes(self, spec_id: int, target: Target) -> int:
+    def _header_bytes(self, spec_id: int, target: RecordTarget) -> int:
         table = self._table
         content = ManifestContent.DATA
         return RunWriter.of(table.metadata, spec_id, content, target, self._target_bytes, table.storage).header_bytes
 
     def _intervals(
-        self, live: Sequence[ManifestFile], spec_id: int, target: Target
+        self, live: Sequence[ManifestFile], spec_id: int, target: RecordTarget
     ) -> Sequence[ManifestInterval | None]:
         """How far each reaches: by its partition summaries, or by its entries where their bounds matter too."""
         if not needs_bounds(target.sort):

@@ -8,7 +8,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT, Listener
 from icekeep.maintenance.discarding import discard_files
-from icekeep.maintenance.manifests.candidates import Candidates, ManifestGroup, ManifestRun
+from icekeep.maintenance.manifests.candidates import ManifestCandidates, ManifestGroup, ManifestRun
 from icekeep.maintenance.manifests.forecast import expected_manifests
 from icekeep.maintenance.manifests.held_records import foreseen_here, rewritten_here
 from icekeep.maintenance.manifests.partition_overlap import sampled
@@ -25,7 +25,7 @@ _Made: TypeAlias = tuple[Sequence[ManifestFile], Sequence[bytes]]
 """Manifests, and a sample of their partitions."""
 
 
-class Rewritten(msgspec.Struct, frozen=True):
+class RewrittenManifests(msgspec.Struct, frozen=True):
     """The manifests that were written for a group, and a sample of the partitions of their files."""
 
     group: ManifestGroup
@@ -34,14 +34,14 @@ class Rewritten(msgspec.Struct, frozen=True):
 
 
 def rewritten(
-    table: Table, chosen: Candidates, spark: SparkSource, run_id: str, listener: Listener = SILENT
-) -> list[Rewritten]:
+    table: Table, chosen: ManifestCandidates, spark: SparkSource, run_id: str, listener: Listener = SILENT
+) -> list[RewrittenManifests]:
     """Write new manifests for all runs, one run after another; `run_id` is in their names.
 
     Raises:
         IcekeepError: a manifest cannot be read or written; all that was written is removed.
     """
-    done: list[Rewritten] = []
+    done: list[RewrittenManifests] = []
     try:
         _do(table, chosen, limits_of(spark), lambda work: work.rewritten(spark), done, run_id)
     except BaseException:
@@ -50,37 +50,37 @@ def rewritten(
     return done
 
 
-def discard(table: Table, done: Sequence[Rewritten], listener: Listener) -> None:
+def discard(table: Table, done: Sequence[RewrittenManifests], listener: Listener) -> None:
     """Remove manifests that this run wrote and that no snapshot lists."""
     discard_files(table.storage, (manifest.manifest_path for one in done for manifest in one.added), listener)
 
 
-def foreseen(table: Table, chosen: Candidates, spark: SparkSource) -> list[Rewritten]:
+def foreseen(table: Table, chosen: ManifestCandidates, spark: SparkSource) -> list[RewrittenManifests]:
     """What `rewritten` would write, without paths; of many entries it is what a survey lets expect.
 
     Raises:
         IcekeepError: a manifest cannot be read.
     """
-    done: list[Rewritten] = []
+    done: list[RewrittenManifests] = []
     _do(table, chosen, limits_of(spark), lambda work: work.foreseen(spark), done)
     return done
 
 
 def _do(
     table: Table,
-    chosen: Candidates,
+    chosen: ManifestCandidates,
     limits: Limits,
     do: Callable[["_Work"], _Made],
-    done: list[Rewritten],
+    done: list[RewrittenManifests],
     run_id: str = "",
 ) -> None:
     """Do something with every run; what came of it is in `done` even if the next one fails."""
     for group in chosen.groups:
-        done.append(Rewritten(group))
+        done.append(RewrittenManifests(group))
         for run in group.runs:
             added, partitions = do(_Work.of(table, group, run, chosen.target_bytes, limits, run_id))
             one = done[-1]
-            done[-1] = Rewritten(group, (*one.added, *added), tuple(sampled([*one.partitions, *partitions])))
+            done[-1] = RewrittenManifests(group, (*one.added, *added), tuple(sampled([*one.partitions, *partitions])))
 
 
 class _Work(msgspec.Struct, frozen=True):

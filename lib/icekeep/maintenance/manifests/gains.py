@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.maintenance.manifests.execute import Rewritten
+from icekeep.maintenance.manifests.execute import RewrittenManifests
 from icekeep.maintenance.manifests.partition_overlap import overlap
 from icekeep.maintenance.manifests.planning_time import planning_time_ms
 from icekeep.maintenance.manifests.rules import RewriteRules
@@ -49,7 +49,7 @@ class FilterGain(msgspec.Struct, frozen=True, kw_only=True):
     opened_after: int
 
 
-def group_gain(table: Table, done: Rewritten) -> GroupGain:
+def group_gain(table: Table, done: RewrittenManifests) -> GroupGain:
     """What the rewrite of a group gains."""
     group = done.group
     fields = table.metadata.partition_type(group.spec_id).fields
@@ -73,14 +73,14 @@ def group_gain(table: Table, done: Rewritten) -> GroupGain:
     )
 
 
-def listed_after(done: Rewritten) -> list[ManifestFile]:
+def listed_after(done: RewrittenManifests) -> list[ManifestFile]:
     """The manifests of a group with live files once it is rewritten."""
     gone = {manifest.manifest_path for manifest in done.group.rewritten}
     return [*done.added, *(m for m in done.group.listed if m.manifest_path not in gone)]
 
 
 def filter_gains(
-    table: Table, rules: RewriteRules, listed: Sequence[ManifestFile], done: Sequence[Rewritten], now_ms: int
+    table: Table, rules: RewriteRules, listed: Sequence[ManifestFile], done: Sequence[RewrittenManifests], now_ms: int
 ) -> tuple[FilterGain, ...]:
     """What the filters of the workload gain.
 
@@ -97,7 +97,7 @@ def filter_gains(
 
 
 def measured_ms(
-    table: Table, done: Rewritten, manifests: Sequence[ManifestFile], spark: SparkSource, runtime: Runtime
+    table: Table, done: RewrittenManifests, manifests: Sequence[ManifestFile], spark: SparkSource, runtime: Runtime
 ) -> int | None:
     """How long planning of a filter on one partition of a group takes with some manifests; `None` where nothing is known.
 
@@ -111,7 +111,7 @@ def measured_ms(
     return planning_time_ms(manifests, spec_id, partition, values, table.storage, spark, runtime)
 
 
-def largest(done: Sequence[Rewritten]) -> Rewritten | None:
+def largest(done: Sequence[RewrittenManifests]) -> RewrittenManifests | None:
     """The group of which most bytes are rewritten."""
     rewritten = [one for one in done if one.added]
     return max(rewritten, key=lambda one: sum(m.manifest_length for m in one.group.rewritten), default=None)

@@ -9,7 +9,7 @@ from icekeep.commit.dangling import dangling_deletes_count
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import IcekeepError
 from icekeep.maintenance.manifests.candidates import candidates
-from icekeep.maintenance.manifests.execute import Rewritten, foreseen
+from icekeep.maintenance.manifests.execute import RewrittenManifests, foreseen
 from icekeep.maintenance.manifests.gains import FilterGain, GroupGain, filter_gains, group_gain, largest, measured_ms
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
 from icekeep.maintenance.requests import takes
@@ -106,7 +106,7 @@ def _dangling_count(table: Table, rules: RewriteRules) -> int | None:
 def _planning_times(
     table: Table,
     rules: RewriteRules,
-    done: Sequence[Rewritten],
+    done: Sequence[RewrittenManifests],
     gains: Sequence[GroupGain],
     spark: SparkSource,
     runtime: Runtime,

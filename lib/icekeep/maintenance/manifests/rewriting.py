@@ -15,8 +15,8 @@ from icekeep.errors import IcekeepError, OutcomeUnknownError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.figures import or_warned
 from icekeep.maintenance.heartbeat import Heartbeat, beating
-from icekeep.maintenance.manifests.candidates import Candidates, candidates
-from icekeep.maintenance.manifests.execute import Rewritten, discard, rewritten
+from icekeep.maintenance.manifests.candidates import ManifestCandidates, candidates
+from icekeep.maintenance.manifests.execute import RewrittenManifests, discard, rewritten
 from icekeep.maintenance.manifests.gains import filter_gains, group_gain, largest, listed_after, measured_ms
 from icekeep.maintenance.manifests.result import RewriteManifestsResult
 from icekeep.maintenance.manifests.rules import RewriteRules
@@ -59,7 +59,7 @@ def rewrite_once(
 def _rewritten(
     table: Table,
     rules: RewriteRules,
-    chosen: Candidates,
+    chosen: ManifestCandidates,
     spark: SparkSource,
     listener: Listener,
     runtime: Runtime,
@@ -111,7 +111,7 @@ def _rewritten(
 
 
 def _planning_times(
-    table: Table, rules: RewriteRules, done: Sequence[Rewritten], spark: SparkSource, runtime: Runtime
+    table: Table, rules: RewriteRules, done: Sequence[RewrittenManifests], spark: SparkSource, runtime: Runtime
 ) -> tuple[int | None, int | None]:
     """Of a filter on one partition, with the old manifests and with the new ones."""
     one = largest(done)
@@ -125,9 +125,9 @@ def _planning_times(
 
 def _committed(
     table: Table,
-    chosen: Candidates,
+    chosen: ManifestCandidates,
     rules: RewriteRules,
-    done: Sequence[Rewritten],
+    done: Sequence[RewrittenManifests],
     listener: Listener,
     runtime: Runtime,
     heartbeat: Heartbeat,

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from icekeep.maintenance.manifests.partition_overlap import sampled
-from icekeep.planning.entries.decode import Decoded, EntryFilter, SpecFilter
+from icekeep.planning.entries.decode import DecodedEntries, EntryFilter, SpecFilter
 from icekeep.planning.entries.read import folded
 from icekeep.planning.spark.source import SparkSource
 from icekeep.planning.transcode.cluster_keys import entry_keys, needs_bounds
-from icekeep.planning.transcode.records import Target
+from icekeep.planning.transcode.records import RecordTarget
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.base import Storage
@@ -42,13 +42,13 @@ class Survey:
         partitions: a sample of the partitions, as `partition_overlap.sampled` takes it.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: RecordTarget) -> None:
         self.ends: dict[str, tuple[bytes, bytes]] = {}
         self.partitions: list[bytes] = []
         self._target = target
         self._counts: dict[tuple[bytes, bytes], int] = {}
 
-    def add(self, decoded: Decoded) -> None:
+    def add(self, decoded: DecodedEntries) -> None:
         """Take in some entries."""
         entries = decoded.entries
         if not entries.num_rows:
@@ -102,7 +102,7 @@ class Survey:
 
 
 def survey(
-    manifests: Sequence[ManifestFile], spec_id: int, target: Target, storage: Storage, spark: SparkSource
+    manifests: Sequence[ManifestFile], spec_id: int, target: RecordTarget, storage: Storage, spark: SparkSource
 ) -> Survey:
     """How the live entries of manifests of one spec lie; few are read here, many in Spark tasks.
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from icekeep.commit.manifest_writer import manifest_compression
 from icekeep.planning.transcode.blocks import BLOCK_BYTES, fast_packer, record_blocks
-from icekeep.planning.transcode.records import Target
+from icekeep.planning.transcode.records import RecordTarget
 from icekeep.runtime import SYSTEM
 from icekeep.spec.avro_packing import Packer
 from icekeep.spec.layout import metadata_directory
@@ -30,7 +30,7 @@ class RunWriter(msgspec.Struct, frozen=True, kw_only=True):
     spec: PartitionSpec
     schema: Schema
     content: ManifestContent
-    target: Target
+    target: RecordTarget
     codec: str
     level: int | None
     target_bytes: int
@@ -43,7 +43,7 @@ class RunWriter(msgspec.Struct, frozen=True, kw_only=True):
         metadata: TableMetadata,
         spec_id: int,
         content: ManifestContent,
-        target: Target,
+        target: RecordTarget,
         target_bytes: int,
         storage: Storage,
         run_id: str = "",

@@ -21,7 +21,7 @@ from icekeep.maintenance.deletion.neighbours import neighbours
 from icekeep.maintenance.deletion.reachable import Reached, fails_closed
 from icekeep.maintenance.deletion.territory import Territory, territory
 from icekeep.maintenance.orphans.checks import (
-    Share,
+    OrphanShare,
     listed_root,
     refuse,
     refuse_conflicts,
@@ -39,7 +39,7 @@ from icekeep.maintenance.orphans.listing import (
     expected_files_count,
     list_files,
 )
-from icekeep.maintenance.orphans.metadata_files import SORTED, Sort, Sorter
+from icekeep.maintenance.orphans.metadata_files import SORTED, MetadataFileSorter, Sort
 from icekeep.maintenance.orphans.options import PrefixMismatchMode, Search, eligible_before_ms
 from icekeep.maintenance.orphans.reachable import reached_by
 from icekeep.maintenance.orphans.views import list_given
@@ -78,7 +78,7 @@ class KeptFiles(msgspec.Struct, frozen=True, kw_only=True):
     waiting_count: int = 0
 
 
-class Candidates(msgspec.Struct, frozen=True, kw_only=True):
+class OrphanCandidates(msgspec.Struct, frozen=True, kw_only=True):
     """What may go, and what was seen on the way to it.
 
     Attributes:
@@ -94,7 +94,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     table: Table
     territory: Territory
     files: Rows
-    share: Share
+    share: OrphanShare
     listed_count: int
     named_count: int
     kept: KeptFiles
@@ -115,7 +115,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_candidates(
     table: Table, spark: SparkSource, search: Search, listener: Listener, runtime: Runtime
-) -> Candidates:
+) -> OrphanCandidates:
     """Find what may go; nothing is changed.
 
     Raises:
@@ -154,11 +154,11 @@ def find_candidates(
     files, counts = _sorted(free, _sorter(latest, before_ms, now_ms, living, search))
     _refuse_strangers(latest, root, files, counts)
     going = _going(files, limits_of(spark).listed_files_count)
-    candidates = Candidates(
+    candidates = OrphanCandidates(
         table=latest,
         territory=places,
         files=going,
-        share=Share(counts[Sort.ORPHAN], listing.files_count - counts[Sort.METADATA]),
+        share=OrphanShare(counts[Sort.ORPHAN], listing.files_count - counts[Sort.METADATA]),
         listed_count=listing.files_count,
         named_count=compared.named_count,
         kept=_kept(listing, compared, counts, waiting_count),
@@ -173,7 +173,9 @@ def find_candidates(
     return candidates
 
 
-def still_unnamed(candidates: Candidates, now: Table, spark: SparkSource, search: Search) -> tuple[Candidates, int]:
+def still_unnamed(
+    candidates: OrphanCandidates, now: Table, spark: SparkSource, search: Search
+) -> tuple[OrphanCandidates, int]:
     """The candidates without those that the table leads to by now, and how many these are.
 
     Args:
@@ -238,10 +240,10 @@ def _narrowed(compared: Compared, limit: int) -> Rows:
     return arrow_rows(unnamed, LISTED)
 
 
-def _sorter(table: Table, before_ms: int, now_ms: int, living: frozenset[str], search: Search) -> Sorter:
+def _sorter(table: Table, before_ms: int, now_ms: int, living: frozenset[str], search: Search) -> MetadataFileSorter:
     metadata = table.metadata
     head = table.storage.head(table.metadata_location)
-    return Sorter(
+    return MetadataFileSorter(
         table_uuid=metadata.table_uuid,
         metadata_location=table.metadata_location,
         last_sequence_number=metadata.last_sequence_number,
@@ -255,7 +257,7 @@ def _sorter(table: Table, before_ms: int, now_ms: int, living: frozenset[str], s
     )
 
 
-def _sorted(files: Rows, sorter: Sorter) -> tuple[Rows, dict[Sort, int]]:
+def _sorted(files: Rows, sorter: MetadataFileSorter) -> tuple[Rows, dict[Sort, int]]:
     """Unnamed files as rows of `SORTED`, and how many there are of each sort."""
     if isinstance(files, pa.Table):
         rows = pa.Table.from_batches(sorter.sort_all(files.to_batches()), SORTED)

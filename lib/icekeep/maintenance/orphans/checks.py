@@ -124,7 +124,7 @@ def refuse_foreign(
         )
 
 
-class Share(msgspec.Struct, frozen=True):
+class OrphanShare(msgspec.Struct, frozen=True):
     """How many of the files that count would go; metadata files in no log do not count."""
 
     orphans_count: int

@@ -17,7 +17,7 @@ from icekeep.maintenance.deletion.path_set import spelled_like
 from icekeep.maintenance.deletion.reachable import Reached
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.orphans.listing import LISTED, Rows, arrow_rows
-from icekeep.planning.entries.decode import Decoded
+from icekeep.planning.entries.decode import DecodedEntries
 from icekeep.planning.entries.read import folded
 from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import collected, parallelism
@@ -78,7 +78,7 @@ class _BelowFold:
         self._below = below
         self.found = False
 
-    def add(self, decoded: Decoded) -> None:
+    def add(self, decoded: DecodedEntries) -> None:
         self.found = self.found or bool(self._below.mask(decoded.entries["file_path"]).any())
 
     def merge(self, other: "_BelowFold") -> None:

@@ -10,7 +10,7 @@ from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.claims import Claim, new_claim, released
 from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier, finish_earlier
 from icekeep.maintenance.deletion.finished_plans import settle_plan
-from icekeep.maintenance.deletion.kept_by_plans import Kept, LookBesideOthers, kept_by_others
+from icekeep.maintenance.deletion.kept_by_plans import KeptByPlans, LookBesideOthers, kept_by_others
 from icekeep.maintenance.deletion.last_look import TableLook
 from icekeep.maintenance.deletion.plan_writing import (
     ClassifiedGarbage,
@@ -22,7 +22,7 @@ from icekeep.maintenance.deletion.plan_writing import (
 from icekeep.maintenance.deletion.plans import DeletionPlan, refuse_unapproved, remove_draft
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.orphans import JOB
-from icekeep.maintenance.orphans.candidates import Candidates, find_candidates, still_unnamed
+from icekeep.maintenance.orphans.candidates import OrphanCandidates, find_candidates, still_unnamed
 from icekeep.maintenance.orphans.options import Search
 from icekeep.maintenance.orphans.plan import RemoveOrphanFilesPlan, draft_of, orphan_plan
 from icekeep.maintenance.runs import sweep_runs
@@ -48,7 +48,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
     plan: DeletionPlan | None = None
     reclaimed: Reclaimed | None = None
     adopted_count: int = 0
-    kept: Kept | None = None
+    kept: KeptByPlans | None = None
     earlier: Earlier = Earlier()
 
 
@@ -108,7 +108,7 @@ def remove_orphans(table: Table, spark: SparkSource, search: Search, listener: L
     return Removal(planned=planned, plan=plan, reclaimed=reclaimed, adopted_count=adopted_count, earlier=earlier)
 
 
-def _planned(candidates: Candidates, search: Search) -> RemoveOrphanFilesPlan:
+def _planned(candidates: OrphanCandidates, search: Search) -> RemoveOrphanFilesPlan:
     found = classify_files(candidates.garbage, candidates.territory, None, candidates.table.storage)
     return orphan_plan(candidates, found, draft_of(candidates, search, ""), search)
 
@@ -127,12 +127,12 @@ class _Written(msgspec.Struct, frozen=True):
     plan: DeletionPlan | None
     claim: Claim
     now: Table
-    candidates: Candidates
+    candidates: OrphanCandidates
     adopted_count: int
 
 
 def _written(
-    candidates: Candidates,
+    candidates: OrphanCandidates,
     spark: SparkSource,
     search: Search,
     claims: ExitStack,
@@ -163,7 +163,7 @@ def _written(
 
 
 def _parts(
-    candidates: Candidates, search: Search, claims: ExitStack, runtime: Runtime
+    candidates: OrphanCandidates, search: Search, claims: ExitStack, runtime: Runtime
 ) -> tuple[PlanDraft, Claim, ClassifiedGarbage]:
     """The files of a plan on disk, and the claim on it; nobody carries it out as long as it has no head."""
     table = candidates.table

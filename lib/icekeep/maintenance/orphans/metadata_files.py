@@ -55,7 +55,7 @@ SORTED = pa.schema([*LISTED, pa.field("kind", pa.string()), pa.field("reason", p
 """Unnamed files with their `Sort`; what is wrong about metadata that stops the run is the `reason`."""
 
 
-class Sorter(msgspec.Struct, frozen=True, kw_only=True):
+class MetadataFileSorter(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the table; can be pickled.
 
     Attributes:

@@ -8,7 +8,7 @@ from icekeep.maintenance.deletion.file_kinds import FilesOfKind
 from icekeep.maintenance.deletion.options import trash_days
 from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft, classify_files
 from icekeep.maintenance.orphans import JOB
-from icekeep.maintenance.orphans.candidates import Candidates, KeptFiles, find_candidates
+from icekeep.maintenance.orphans.candidates import KeptFiles, OrphanCandidates, find_candidates
 from icekeep.maintenance.orphans.comparing import Conflict
 from icekeep.maintenance.orphans.options import Search
 from icekeep.planning.spark.source import SparkSource
@@ -54,7 +54,7 @@ def plan_orphans(
 
 
 def orphan_plan(
-    candidates: Candidates, found: ClassifiedGarbage, draft: PlanDraft, search: Search
+    candidates: OrphanCandidates, found: ClassifiedGarbage, draft: PlanDraft, search: Search
 ) -> RemoveOrphanFilesPlan:
     """What would go, for people and machines."""
     kept = candidates.kept
@@ -76,7 +76,7 @@ def orphan_plan(
     )
 
 
-def draft_of(candidates: Candidates, search: Search, run: str) -> PlanDraft:
+def draft_of(candidates: OrphanCandidates, search: Search, run: str) -> PlanDraft:
     """What the plan on disk says beside its files.
 
     There is no commit to wait after, so that files go at once unless the option `grace` says otherwise.

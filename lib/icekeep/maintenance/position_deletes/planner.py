@@ -38,7 +38,7 @@ _FILES_A_TASK = 500
 _BEYOND = "\U0010ffff"
 
 
-class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
+class DeleteGroupRules(msgspec.Struct, frozen=True, kw_only=True):
     """What groups are made by; `makes_vectors` in format version 3."""
 
     options: RewritePositionDeletesOptions
@@ -76,9 +76,9 @@ def plan(scan: Scan, spark: SparkSource, options: RewritePositionDeletesOptions,
     )
 
 
-def group_rules(metadata: TableMetadata, options: RewritePositionDeletesOptions) -> GroupRules:
+def group_rules(metadata: TableMetadata, options: RewritePositionDeletesOptions) -> DeleteGroupRules:
     """What groups of a table are made by; raises as `plan` does."""
-    return GroupRules(
+    return DeleteGroupRules(
         options=options,
         sizes=delete_file_sizes(options, metadata.properties),
         granularity=delete_granularity(metadata.properties),
@@ -86,7 +86,7 @@ def group_rules(metadata: TableMetadata, options: RewritePositionDeletesOptions)
     )
 
 
-def groups_of(deletes: PositionDeletes, rules: GroupRules) -> list[tuple[Partition, list[Candidate]]]:
+def groups_of(deletes: PositionDeletes, rules: DeleteGroupRules) -> list[tuple[Partition, list[Candidate]]]:
     """The files of each group, in the order that options ask for; those that seem to be dangling go by themselves."""
     groups: list[tuple[Partition, list[Candidate]]] = []
     for partition, files in deletes.by_partition.items():
@@ -104,7 +104,7 @@ def content_bytes(file: DataFile) -> int:
     return min(file.file_size_in_bytes, rows_bytes)
 
 
-def tasks_count(files: Sequence[Candidate], rules: GroupRules) -> int:
+def tasks_count(files: Sequence[Candidate], rules: DeleteGroupRules) -> int:
     """How many tasks share the paths of a group: about one a file of the target size, more where files are small anyway."""
     for_size = expected_output_files(_content(files), rules.sizes)
     if rules.makes_vectors or rules.granularity == "file":
@@ -112,12 +112,12 @@ def tasks_count(files: Sequence[Candidate], rules: GroupRules) -> int:
     return for_size
 
 
-def _asking_count(files: Sequence[Candidate], rules: GroupRules) -> int:
+def _asking_count(files: Sequence[Candidate], rules: DeleteGroupRules) -> int:
     asking = {one.file.file_path for one in _asking(files, rules)}
     return len(asking | {one.file.file_path for one in files if one.is_idle})
 
 
-def _asking(files: Sequence[Candidate], rules: GroupRules) -> list[Candidate]:
+def _asking(files: Sequence[Candidate], rules: DeleteGroupRules) -> list[Candidate]:
     """The files that ask to be rewritten, each by itself."""
     if rules.makes_vectors or rules.options.rewrite_all:
         return list(files)
@@ -174,7 +174,7 @@ def _last_path(one: Candidate) -> str:
     return one.upper if _single(one) else one.upper + _BEYOND
 
 
-def _bins(files: list[Candidate], rules: GroupRules) -> Iterator[list[Candidate]]:
+def _bins(files: list[Candidate], rules: DeleteGroupRules) -> Iterator[list[Candidate]]:
     """Neighbours by path; for vectors, files that may be for one data file are in one bin, since it gets one vector."""
     ordered = sorted(files, key=lambda one: (_first_path(one), one.file.file_path))
     items = _clusters(ordered) if rules.makes_vectors else [[one] for one in ordered]
@@ -194,7 +194,7 @@ def _clusters(ordered: list[Candidate]) -> list[list[Candidate]]:
     return clusters
 
 
-def _is_worth_it(files: Sequence[Candidate], rules: GroupRules) -> bool:
+def _is_worth_it(files: Sequence[Candidate], rules: DeleteGroupRules) -> bool:
     if rules.makes_vectors or rules.options.rewrite_all:
         return True
     total = _bytes_of(files)
@@ -216,7 +216,7 @@ def _numbered(
     groups: Iterable[tuple[Partition, list[Candidate]]],
     deletes: PositionDeletes,
     metadata: TableMetadata,
-    rules: GroupRules,
+    rules: DeleteGroupRules,
 ) -> Iterator[DeleteGroup]:
     for number, (partition, files) in enumerate(groups):
         spec_id = partition[0]

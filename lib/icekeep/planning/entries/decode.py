@@ -93,14 +93,14 @@ class DecodeTask(ManifestsTask, frozen=True, kw_only=True):
     decoder: ManifestDecoder
 
 
-class Decoded(msgspec.Struct, frozen=True):
+class DecodedEntries(msgspec.Struct, frozen=True):
     """Some of the wanted entries, in order, in the columns that were asked for; and what was dropped on the way to them."""
 
     entries: pa.RecordBatch
     steps: Steps
 
 
-def decode(task: DecodeTask) -> Iterator[Decoded]:
+def decode(task: DecodeTask) -> Iterator[DecodedEntries]:
     """The wanted entries of a task's manifests, in order.
 
     Raises:
@@ -115,7 +115,7 @@ def entries_schema(columns: frozenset[str]) -> pa.Schema:
     return pa.schema([field for field in ENTRIES if field.name in columns])
 
 
-def _decode(manifests: list[ManifestFile], task: DecodeTask) -> Iterator[Decoded]:
+def _decode(manifests: list[ManifestFile], task: DecodeTask) -> Iterator[DecodedEntries]:
     """The wanted entries of manifests of one spec and content."""
     spec_id = manifests[0].partition_spec_id
     wanted, spec = task.wanted, task.wanted.specs[spec_id]
@@ -138,9 +138,9 @@ def _decode(manifests: list[ManifestFile], task: DecodeTask) -> Iterator[Decoded
         sizes = batch["file_size_in_bytes"].to_numpy()
         steps = Steps(_amount(sizes, opened), _amount(sizes, in_partition), _amount(sizes, left), len(told))
         told.clear()
-        yield Decoded(shape.of(batch, left), steps)
+        yield DecodedEntries(shape.of(batch, left), steps)
     if told:
-        yield Decoded(
+        yield DecodedEntries(
             pa.RecordBatch.from_pylist([], entries_schema(task.columns)), Steps(slow_manifests_count=len(told))
         )
 

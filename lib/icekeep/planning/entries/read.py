@@ -15,7 +15,14 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from icekeep.planning.entries.decode import Decoded, DecodeTask, EntryFilter, ManifestsTask, decode, entries_schema
+from icekeep.planning.entries.decode import (
+    DecodedEntries,
+    DecodeTask,
+    EntryFilter,
+    ManifestsTask,
+    decode,
+    entries_schema,
+)
 from icekeep.planning.manifests.reader import ManifestDecoder, chosen_decoder
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import arrow_dataframe, dataframe_from_tasks, parallelism, run_tasks
@@ -53,7 +60,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 class Fold(Protocol):
     """What is worked out from entries as they are decoded, in any order; it is pickled, and keeps no rows."""
 
-    def add(self, decoded: Decoded) -> None:
+    def add(self, decoded: DecodedEntries) -> None:
         """Take in some entries."""
 
     def merge(self, other: Self) -> None:

@@ -39,7 +39,7 @@ class Layout(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
 
 
-class Decoded(NamedTuple):
+class DecodedBlocks(NamedTuple):
     """Some columns of the records of some blocks, and of each block how many records it counts and its bytes, unpacked."""
 
     batch: pa.RecordBatch
@@ -48,7 +48,7 @@ class Decoded(NamedTuple):
 
 def read_batches(
     data: bytes, header: AvroHeader, layout: Layout, batch_records: int = BATCH_RECORDS
-) -> Iterator[Decoded]:
+) -> Iterator[DecodedBlocks]:
     """Some columns of every record of a file, in order: days, microseconds, bytes where Avro has logical types.
 
     Batches end where blocks do, once they have `batch_records` or more.
@@ -61,13 +61,13 @@ def read_batches(
     while True:
         with _doubted():
             group = next(groups, None)
-            decoded = None if group is None else Decoded(_decoded(layout, group), group)
+            decoded = None if group is None else DecodedBlocks(_decoded(layout, group), group)
         if decoded is None:
             return
         yield decoded
 
 
-def read_together(files: Iterable[tuple[bytes, AvroHeader]], layout: Layout) -> tuple[Decoded, list[int]]:
+def read_together(files: Iterable[tuple[bytes, AvroHeader]], layout: Layout) -> tuple[DecodedBlocks, list[int]]:
     """The same of several small files as one batch, and how many records each of them counts.
 
     Raises:
@@ -79,7 +79,7 @@ def read_together(files: Iterable[tuple[bytes, AvroHeader]], layout: Layout) -> 
             blocks = [*_payloads(data, header)]
             lengths.append(sum(count for count, _ in blocks))
             all_blocks += blocks
-        return Decoded(_decoded(layout, all_blocks), all_blocks), lengths
+        return DecodedBlocks(_decoded(layout, all_blocks), all_blocks), lengths
 
 
 def flat_schema(schema: Any, inlined: str) -> tuple[bytes, dict[str, str], dict[str, str]]:

@@ -7,7 +7,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, NotFoundError, UnsupportedError, UsageError
-from icekeep.planning.entries.decode import Decoded, EntryFilter, SpecFilter
+from icekeep.planning.entries.decode import DecodedEntries, EntryFilter, SpecFilter
 from icekeep.planning.entries.read import folded
 from icekeep.planning.scan.plan import FILE_COLUMNS, Scan, open_scan
 from icekeep.planning.scan.versions import VersionArguments
@@ -111,7 +111,7 @@ class _Rows:
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
 
-    def add(self, decoded: Decoded) -> None:
+    def add(self, decoded: DecodedEntries) -> None:
         self.rows += decoded.entries.to_pylist(maps_as_pydicts="lossy")
 
     def merge(self, other: "_Rows") -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icekeep.planning.entries.decode import Amount, Decoded, Steps
+from icekeep.planning.entries.decode import Amount, DecodedEntries, Steps
 
 COLUMNS = frozenset({"file_path", "file_size_in_bytes", "record_count", "spec_id", "partition"})
 """What a tally counts by."""
@@ -88,7 +88,7 @@ class Tally:
         """The files that are kept."""
         return self.steps.by_metrics
 
-    def add(self, decoded: Decoded) -> None:
+    def add(self, decoded: DecodedEntries) -> None:
         rows = decoded.entries
         self.steps += decoded.steps
         if not rows.num_rows:

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from icekeep.commit.filtering import FilterManifests, Gathering, Identity, Share, identity
+from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering, Identity, identity
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.planning.spark.limits import Limits
 from icekeep.planning.spark.source import SparkSource, limits_of, started
@@ -26,7 +26,7 @@ class SparkManifestReader(StorageManifestReader):
 
     def filtered(
         self, manifests: Sequence[ManifestFile], work: FilterManifests, locations: Iterator[str]
-    ) -> list[Share]:
+    ) -> list[FilteredShare]:
         if _are_few(manifests, limits_of(self._spark)):
             return super().filtered(manifests, work, locations)
         session = started(self._spark)
@@ -64,7 +64,7 @@ def _gather(manifests: Sequence[ManifestFile], shared: tuple[Gathering[T], Stora
     return [(identity(manifest), work.run(manifest, reader)) for manifest in manifests]
 
 
-def _filter(task: tuple[tuple[ManifestFile, ...], str], shared: tuple[FilterManifests, Storage]) -> Share:
+def _filter(task: tuple[tuple[ManifestFile, ...], str], shared: tuple[FilterManifests, Storage]) -> FilteredShare:
     """Filter one share; its new manifests are named after the task's location, one of the commit's own."""
     (manifests, location), (work, storage) = task, shared
     given: list[str] = []

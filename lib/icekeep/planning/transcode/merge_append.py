@@ -10,7 +10,7 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.planning.entries.read import in_threads
 from icekeep.planning.manifests.reader import ManifestDecoder, chosen_decoder
 from icekeep.planning.transcode.blocks import fast_packer, record_blocks
-from icekeep.planning.transcode.records import RecordsTask, Target, live_records
+from icekeep.planning.transcode.records import RecordsTask, RecordTarget, live_records
 from icekeep.spec.manifests.encode import ManifestBuilder, PartitionCodec
 from icekeep.spec.manifests.structs import ManifestFile
 
@@ -42,7 +42,7 @@ class _Merging:
     ) -> None:
         self._reader, self._work, self._locations, self._decoder = reader, work, locations, decoder
         writer = work.writer
-        self._target = Target(partition=writer.partitions[work.spec_id], format_version=writer.format_version)
+        self._target = RecordTarget(partition=writer.partitions[work.spec_id], format_version=writer.format_version)
         self._encoder = self._target.encoder
         self._codec = PartitionCodec(self._target.partition)
         self._pack = fast_packer(writer.codec, writer.level)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from icekeep.commit.manifests import refuse_encrypted_manifest
 from icekeep.planning.entries.decode import ManifestsTask
-from icekeep.planning.manifests.avro_decoder import Decoded, NotReadError, read_batches, read_together
+from icekeep.planning.manifests.avro_decoder import DecodedBlocks, NotReadError, read_batches, read_together
 from icekeep.planning.manifests.entry_columns import StoredColumns, StoredEntries
 from icekeep.planning.manifests.partition_columns import distinct_partitions
 from icekeep.planning.manifests.reader import ManifestDecoder, batch_of_entries, batch_schema, bundles
@@ -45,7 +45,7 @@ PLACES_A_MANIFEST = 1 << 32
 _ENTRIES_A_BATCH = 8192
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class RecordTarget(msgspec.Struct, frozen=True, kw_only=True):
     """What records are made for.
 
     Attributes:
@@ -66,13 +66,13 @@ class RecordsTask(ManifestsTask, frozen=True, kw_only=True):
     """Manifests of one spec and content to read; `numbers` are their places among all of a run, by path."""
 
     numbers: Mapping[str, int]
-    target: Target
+    target: RecordTarget
     storage: Storage
     decoder: ManifestDecoder
 
     @classmethod
     def of(
-        cls, manifests: Sequence[ManifestFile], target: Target, storage: Storage, decoder: ManifestDecoder
+        cls, manifests: Sequence[ManifestFile], target: RecordTarget, storage: Storage, decoder: ManifestDecoder
     ) -> "RecordsTask":
         """All manifests of a run, numbered in their order."""
         numbers = {manifest.manifest_path: number for number, manifest in enumerate(manifests)}
@@ -181,7 +181,7 @@ class _Reader:
 
     def _batch(
         self,
-        decoded: Decoded,
+        decoded: DecodedBlocks,
         stored: StoredEntries,
         layout: RecordLayout,
         lengths: Sequence[int],

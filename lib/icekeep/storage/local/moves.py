@@ -14,7 +14,7 @@ _NO_SECOND_NAME = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, err
 """What the system says to a hard link between two mounts, or in a file system that has none."""
 
 
-class Steps(NamedTuple):
+class MoveSteps(NamedTuple):
     """What a storage does for one name or one directory, by paths; they raise the system's errors."""
 
     make_directory: Callable[[str], None]
@@ -31,7 +31,7 @@ class _Move(NamedTuple):
     target_path: str
 
 
-def move_together(moves: Iterable[tuple[str, str]], steps: Steps) -> list[MoveOutcome]:
+def move_together(moves: Iterable[tuple[str, str]], steps: MoveSteps) -> list[MoveOutcome]:
     """Make all the new names, flush their directories, and only then take the old names away.
 
     A file has at least one name at every moment, and both where a crash comes between; the same moves finish it then.
@@ -70,7 +70,7 @@ def _once_each(moves: Iterable[tuple[str, str]], answers: dict[int, MoveOutcome]
     return rounds
 
 
-def _linked(moves: Sequence[_Move], steps: Steps, answers: dict[int, MoveOutcome]) -> dict[str, list[_Move]]:
+def _linked(moves: Sequence[_Move], steps: MoveSteps, answers: dict[int, MoveOutcome]) -> dict[str, list[_Move]]:
     """The moves whose files have their new names now, by the directories of these."""
     linked: dict[str, list[_Move]] = {}
     for move in moves:

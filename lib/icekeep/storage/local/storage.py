@@ -33,7 +33,7 @@ from icekeep.storage.directory_shares import directory_shares
 from icekeep.storage.local.directories import LocalDirectories
 from icekeep.storage.local.errors import ABSENT, DENIED, reason, translate_os_error, translated
 from icekeep.storage.local.listing import file_info, files_below, files_in, subdirectories
-from icekeep.storage.local.moves import Steps, move_together
+from icekeep.storage.local.moves import MoveSteps, move_together
 from icekeep.storage.locations import canonical, local_path
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -111,7 +111,7 @@ class LocalStorage(LocalDirectories):
         A directory of sources is not flushed, as in `move`: a name that a crash brings back is a second one of the same
         file, which the same move removes.
         """
-        return move_together(moves, Steps(self._make_directory, self._link, self._flush_directory))
+        return move_together(moves, MoveSteps(self._make_directory, self._link, self._flush_directory))
 
     def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
         return [_delete(location) for location in locations]

@@ -10,7 +10,7 @@ from icekeep.storage.many import REQUESTS_AT_ONCE
 from icekeep.storage.objects.directories import MARKER
 from icekeep.storage.objects.errors import translated
 from icekeep.storage.objects.pages import PAGE_NAMES, listed_pages
-from icekeep.storage.objects.ranges import Names, key_ranges
+from icekeep.storage.objects.ranges import Names, name_ranges
 from icekeep.storage.objects.stores import Stores
 
 _START = datetime.fromtimestamp(0, UTC)
@@ -43,7 +43,7 @@ class ObjectListing(ABC):
             return _next_names(stores, start, after)
 
         with translated("list", prefix_location):
-            ranges = key_ranges(look, start, count, REQUESTS_AT_ONCE, PAGE_NAMES)
+            ranges = name_ranges(look, start, count, REQUESTS_AT_ONCE, PAGE_NAMES)
         return [ListingShare(prefix_location, after=some.after, until=some.until) for some in ranges]
 
     def list(self, prefix_location: str) -> Iterator[FileInfo]:

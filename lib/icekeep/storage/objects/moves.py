@@ -15,7 +15,7 @@ from icekeep.spec.units import MIB
 from icekeep.storage.base import Capabilities, DeleteStatus, MoveOutcome, MoveStatus
 from icekeep.storage.many import REQUESTS_AT_ONCE, moved_one_by_one
 from icekeep.storage.objects.errors import name_is_taken, translated
-from icekeep.storage.objects.requests import Target, delete_objects
+from icekeep.storage.objects.requests import ObjectAddress, delete_objects
 from icekeep.storage.objects.stores import Stores, bucket_of, parsed_location
 
 _COMPARED_BYTES = 8 * MIB
@@ -33,11 +33,11 @@ class ObjectMoves(ABC):
         """As `Storage.capabilities`; asked once for each bucket."""
 
     @abstractmethod
-    def _target(self, location: str) -> Target:
+    def _target(self, location: str) -> ObjectAddress:
         """Where requests for an object go."""
 
     @abstractmethod
-    def _between(self, source: Target, target: Target) -> Stores:
+    def _between(self, source: ObjectAddress, target: ObjectAddress) -> Stores:
         """The clients that copy an object in one bucket."""
 
     def move(self, source: str, target: str) -> None:
@@ -53,7 +53,7 @@ class ObjectMoves(ABC):
         """As `Storage.move_many`: several copies at a time, and then requests that delete many each."""
         asked = list(moves)
         self._prove_all(target for _, target in asked)
-        old: dict[str, Target] = {}
+        old: dict[str, ObjectAddress] = {}
 
         def copy(source: str, target: str) -> None:
             if source in old:
@@ -68,7 +68,7 @@ class ObjectMoves(ABC):
                 outcomes[number] = MoveOutcome(outcome.location, MoveStatus.FAILED, outcome.reason)
         return outcomes
 
-    def _copy_to_move(self, source: str, target: str) -> Target:
+    def _copy_to_move(self, source: str, target: str) -> ObjectAddress:
         """Give an object its new name beside the old one; returns what to delete then."""
         old, new = self._target(source), self._target(target)
         if bucket_of(parsed_location(source)) != bucket_of(parsed_location(target)):

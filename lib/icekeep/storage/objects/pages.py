@@ -13,14 +13,14 @@ from icekeep.storage.objects.stores import Stores
 PAGE_NAMES = 1000
 
 
-class Page(NamedTuple):
+class ListedPage(NamedTuple):
     """Some objects of a listing, as the client describes them."""
 
     objects: Sequence[Any]
     is_last: bool
 
 
-def listed_pages(stores: Stores, prefix: str, after: str = "") -> Iterator[Page]:
+def listed_pages(stores: Stores, prefix: str, after: str = "") -> Iterator[ListedPage]:
     """The objects below a prefix, about a thousand at a time.
 
     The client takes the slash off the end of names; a marker that has one may come twice. Names with empty parts, which it
@@ -61,16 +61,16 @@ def listed_pages(stores: Stores, prefix: str, after: str = "") -> Iterator[Page]
             return
         has_begun = True
         last = max((last, *(meta["path"] for meta in page))) if stores.lists_in_order else ""
-        yield Page(page, len(page) < PAGE_NAMES)
+        yield ListedPage(page, len(page) < PAGE_NAMES)
 
 
 def _raw_pages(
     raw_page: Callable[[str, str, int], tuple[Sequence[Any], str]], prefix: str, after: str
-) -> Iterator[Page]:
+) -> Iterator[ListedPage]:
     start = f"{prefix}/" if prefix else ""
     while True:
         objects, after = raw_page(start, after, PAGE_NAMES)
-        yield Page(objects, is_last=not after)
+        yield ListedPage(objects, is_last=not after)
         if not after:
             return
 

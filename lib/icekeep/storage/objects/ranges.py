@@ -27,7 +27,7 @@ Look = Callable[[str], Names]
 """The next names behind one, some of them; those behind an empty one are the first."""
 
 
-class KeyRange(msgspec.Struct, frozen=True, kw_only=True):
+class NameRange(msgspec.Struct, frozen=True, kw_only=True):
     """The names behind `after`, up to and with `until`; an empty `until` is no end.
 
     Attributes:
@@ -43,7 +43,7 @@ class KeyRange(msgspec.Struct, frozen=True, kw_only=True):
     shared_count: int = 0
 
 
-def key_ranges(look: Look, prefix: str, count: int, at_once: int, merged_names_max: int) -> list[KeyRange]:
+def name_ranges(look: Look, prefix: str, count: int, at_once: int, merged_names_max: int) -> list[NameRange]:
     """Ranges that together hold every possible name once, in order: about `count` or more if there are names enough.
 
     Args:
@@ -51,14 +51,14 @@ def key_ranges(look: Look, prefix: str, count: int, at_once: int, merged_names_m
         at_once: how many ranges are divided side by side.
         merged_names_max: neighbours of which all names were seen are one range if they have no more names than that.
     """
-    ranges = [_clipped(KeyRange(shared_count=len(prefix)), look(""))]
+    ranges = [_clipped(NameRange(shared_count=len(prefix)), look(""))]
     with ThreadPoolExecutor(at_once) as pool:
         while len(ranges) < count and not all(some.is_seen for some in ranges):
             ranges = [*chain.from_iterable(pool.map(lambda some: _divided(some, look), ranges))]
     return _merged(ranges, merged_names_max)
 
 
-def _divided(whole: KeyRange, look: Look) -> list[KeyRange]:
+def _divided(whole: NameRange, look: Look) -> list[NameRange]:
     """A range for each character by which the names of one differ first."""
     if whole.is_seen:
         return [whole]
@@ -85,7 +85,7 @@ def _divided(whole: KeyRange, look: Look) -> list[KeyRange]:
     return [*divided, rest]
 
 
-def _shared_count(some: KeyRange, look: Look) -> int:
+def _shared_count(some: NameRange, look: Look) -> int:
     """How many characters are the same in all names of a range.
 
     What begins otherwise than the first name comes behind it, so one look tells whether all share a number of characters;
@@ -104,7 +104,7 @@ def _shared_count(some: KeyRange, look: Look) -> int:
     return low
 
 
-def _behind(end: str, some: KeyRange, look: Look) -> KeyRange:
+def _behind(end: str, some: NameRange, look: Look) -> NameRange:
     """The rest of a range behind a name."""
     seen = [name for name in some.first if name > end]
     if seen or some.is_seen:
@@ -117,15 +117,15 @@ def _end(name: str, length: int) -> str:
     return name[:length] + _HIGHEST if len(name) >= length else name
 
 
-def _clipped(some: KeyRange, names: Names) -> KeyRange:
+def _clipped(some: NameRange, names: Names) -> NameRange:
     """A range with the first of its names."""
     inside = [name for name in names.names if name > some.after and (name <= some.until or not some.until)]
     is_seen = names.is_all or (bool(some.until) and any(name > some.until for name in names.names))
     return msgspec.structs.replace(some, first=inside, is_seen=is_seen)
 
 
-def _merged(ranges: Sequence[KeyRange], names_max: int) -> list[KeyRange]:
-    merged: list[KeyRange] = []
+def _merged(ranges: Sequence[NameRange], names_max: int) -> list[NameRange]:
+    merged: list[NameRange] = []
     for some in ranges:
         last = merged[-1] if merged else None
         if last and last.is_seen and some.is_seen and len(last.first) + len(some.first) <= names_max:

@@ -27,7 +27,7 @@ _DELETES_IN_A_REQUEST = 1000
 _BATCHES_AT_ONCE = 4
 
 
-class Target(NamedTuple):
+class ObjectAddress(NamedTuple):
     """An object: its bucket's clients, its name in the bucket, and how the caller spelled it."""
 
     stores: Stores
@@ -37,7 +37,7 @@ class Target(NamedTuple):
     """What is before the key and a slash, for names with empty parts."""
 
 
-def send_new(target: Target, store: ObjectStore, data: bytes, stamp: str) -> None:
+def send_new(target: ObjectAddress, store: ObjectStore, data: bytes, stamp: str) -> None:
     """Send an object in one request that a store must refuse when there is one; raises the client's errors."""
 
     def put() -> None:
@@ -46,9 +46,9 @@ def send_new(target: Target, store: ObjectStore, data: bytes, stamp: str) -> Non
     target.stores.ask(put)
 
 
-def delete_objects(targets: Sequence[Target]) -> list[DeleteOutcome]:
+def delete_objects(targets: Sequence[ObjectAddress]) -> list[DeleteOutcome]:
     """Delete objects, many of a bucket by one request where the store knows such; one that is named twice is sent once."""
-    by_bucket: dict[int, dict[str, Target]] = {}
+    by_bucket: dict[int, dict[str, ObjectAddress]] = {}
     for target in targets:
         by_bucket.setdefault(id(target.stores), {}).setdefault(target.key, target)
     outcomes = {
@@ -60,7 +60,7 @@ def delete_objects(targets: Sequence[Target]) -> list[DeleteOutcome]:
     return [DeleteOutcome(target.location, outcome.status, outcome.reason) for target, outcome in found]
 
 
-def _deleted(targets: Sequence[Target]) -> list[DeleteOutcome]:
+def _deleted(targets: Sequence[ObjectAddress]) -> list[DeleteOutcome]:
     """As `delete_objects`, of one bucket and each named once."""
     stores = targets[0].stores
     if not stores.deletes_many:
@@ -71,7 +71,7 @@ def _deleted(targets: Sequence[Target]) -> list[DeleteOutcome]:
     return list(chain.from_iterable(answer_each(_deleted_together, batches, id, _BATCHES_AT_ONCE)))
 
 
-def _deleted_together(targets: Sequence[Target]) -> list[DeleteOutcome]:
+def _deleted_together(targets: Sequence[ObjectAddress]) -> list[DeleteOutcome]:
     """By one request; if it fails for some or is not known to the store, which the client does not tell, one by one."""
     stores = targets[0].stores
     try:
@@ -88,8 +88,10 @@ def _deleted_together(targets: Sequence[Target]) -> list[DeleteOutcome]:
     return [DeleteOutcome(target.location, DeleteStatus.DELETED) for target in targets]
 
 
-def _deleted_singly(targets: Sequence[Target], store: ObjectStore, if_absent: DeleteStatus) -> list[DeleteOutcome]:
-    def delete(target: Target) -> DeleteOutcome:
+def _deleted_singly(
+    targets: Sequence[ObjectAddress], store: ObjectStore, if_absent: DeleteStatus
+) -> list[DeleteOutcome]:
+    def delete(target: ObjectAddress) -> DeleteOutcome:
         try:
             target.stores.ask(lambda: obstore.delete(store, [target.key]))
         except FileNotFoundError as error:
@@ -105,12 +107,12 @@ def _deleted_singly(targets: Sequence[Target], store: ObjectStore, if_absent: De
     return answer_each(delete, targets, lambda target: target.key, REQUESTS_AT_ONCE)
 
 
-def _not_deleted(target: Target, error: Exception) -> DeleteOutcome:
+def _not_deleted(target: ObjectAddress, error: Exception) -> DeleteOutcome:
     reason = translate_store_error(error, "delete", target.location).message
     return DeleteOutcome(target.location, DeleteStatus.FAILED, reason)
 
 
-def prove(first: Target, second: Target) -> Capabilities:
+def prove(first: ObjectAddress, second: ObjectAddress) -> Capabilities:
     """What a store can do, by trying it with two names that nobody uses; nothing stays there.
 
     Raises:

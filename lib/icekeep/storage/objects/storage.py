@@ -45,7 +45,7 @@ from icekeep.storage.objects.errors import (
 from icekeep.storage.objects.keys import check_key, has_roots, without_empty_parts
 from icekeep.storage.objects.listing import ObjectListing, epoch_ms
 from icekeep.storage.objects.moves import ObjectMoves
-from icekeep.storage.objects.requests import STAMP, Target, delete_objects, prove, send_new
+from icekeep.storage.objects.requests import STAMP, ObjectAddress, delete_objects, prove, send_new
 from icekeep.storage.objects.roots import has_empty_parts, taken_apart
 from icekeep.storage.objects.stores import Stores, bucket_of, check_process, open_stores, parsed_location
 from icekeep.storage.objects.streams import PART_BYTES, READ_AHEAD_BYTES, ObjectReader, ObjectWriter, Parts
@@ -153,7 +153,7 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
                 return
         raise _unknown(location, problem)
 
-    def _unsettled(self, target: Target, stamp: str, error: Exception) -> str:
+    def _unsettled(self, target: ObjectAddress, stamp: str, error: Exception) -> str:
         """Why it cannot be told after an error whether an object was created; empty where it was, by a request before.
 
         Raises:
@@ -194,7 +194,7 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
         """Delete objects, a thousand by one request where the store knows such; see `DeleteStatus` for `MISSING`."""
         asked = list(locations)
         answers: dict[int, DeleteOutcome] = {}
-        targets: dict[int, Target] = {}
+        targets: dict[int, ObjectAddress] = {}
         for position, location in enumerate(asked):
             try:
                 targets[position] = self._target(location)
@@ -221,7 +221,7 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
             self._proved[bucket] = prove(first._replace(location=location), second._replace(location=location))
         return self._proved[bucket]
 
-    def _put_new(self, target: Target, data: bytes, stamp: str) -> None:
+    def _put_new(self, target: ObjectAddress, data: bytes, stamp: str) -> None:
         """Send an object that no commit stands on: again and again if need be, since the stamp tells ours."""
         try:
             send_new(target, target.stores.patient, data, stamp)
@@ -233,7 +233,7 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
                 raise name_is_taken(target.location) from error
             raise _not_created(error, target.location, "write") from error
 
-    def _begin_parts(self, target: Target, stamp: str) -> Parts:
+    def _begin_parts(self, target: ObjectAddress, stamp: str) -> Parts:
         self._check_free(target)
         with translated("write", target.location):
             parts = obstore.open_writer(
@@ -245,7 +245,7 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
             )
         return _Translating(parts, target.location)
 
-    def _finish_parts(self, target: Target, parts: Parts, stamp: str) -> None:
+    def _finish_parts(self, target: ObjectAddress, parts: Parts, stamp: str) -> None:
         self._check_free(target)
         try:
             parts.close()
@@ -254,11 +254,11 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
             if self._stamp(target) != stamp:
                 raise
 
-    def _check_free(self, target: Target) -> None:
+    def _check_free(self, target: ObjectAddress) -> None:
         if self.head(target.location) is not None:
             raise name_is_taken(target.location)
 
-    def _stamp(self, target: Target) -> str | None:
+    def _stamp(self, target: ObjectAddress) -> str | None:
         """The stamp of the object that is there, an empty one if another program made it; `None` if there is none."""
         try:
             with translated("look at", target.location):
@@ -268,14 +268,14 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
             return None
         return found.attributes.get(STAMP, "")
 
-    def _target(self, location: str) -> Target:
+    def _target(self, location: str) -> ObjectAddress:
         parsed = parsed_location(location)
         key, root = parsed.path[1:], ""
         if has_empty_parts(key) and has_roots(parsed):
             check_key(without_empty_parts(key), location)
             root, key = taken_apart(key)
         check_key(key, location)
-        return Target(self._bucket(parsed, (root, root)) if root else self._bucket(parsed), key, location, root)
+        return ObjectAddress(self._bucket(parsed, (root, root)) if root else self._bucket(parsed), key, location, root)
 
     def _directory(self, location: str) -> tuple[Stores, str]:
         parsed = parsed_location(location)
@@ -284,7 +284,7 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
             check_key(without_empty_parts(prefix) if has_roots(parsed) else prefix, location)
         return self._bucket(parsed), prefix
 
-    def _between(self, source: Target, target: Target) -> Stores:
+    def _between(self, source: ObjectAddress, target: ObjectAddress) -> Stores:
         return self._bucket(parsed_location(target.location), (target.root, source.root))
 
     def _bucket(self, location: Location, roots: tuple[str, str] = ("", "")) -> Stores:
@@ -324,7 +324,7 @@ class _Translating:
             self._parts.__exit__(*raised)
 
 
-def _looked_at(target: Target) -> Any:
+def _looked_at(target: ObjectAddress) -> Any:
     return target.stores.ask(lambda: obstore.head(target.stores.patient, target.key))
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.commit.changes.convert_deletes import ConvertDeletes, EntryDigests, NamedFile, Reached
+from icekeep.commit.changes.convert_deletes import ConvertDeletes, ConvertedFile, EntryDigests, ReachedNumbers
 from icekeep.commit.changes.delete_files import DeleteFiles
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.commit.changes.row_delta import RowDelta
@@ -63,7 +63,8 @@ def conversion(table, *added, deletes=("e",), read=("a", "b"), named=("a",), mer
     """A change that was worked out on the table as it is now; `merged` are deletes of positions of the first that is named."""
     merged = entries_of(table, *merged) if merged else ()
     names = [
-        NamedFile(entry, merged if n == 0 else ()) for n, entry in enumerate(entries_of(table, *named) if named else ())
+        ConvertedFile(entry, merged if n == 0 else ())
+        for n, entry in enumerate(entries_of(table, *named) if named else ())
     ]
     return ConvertDeletes(
         converted=entries_of(table, *deletes) if deletes else (),
@@ -331,7 +332,7 @@ def test_digests_are_a_set(digests, other):
 def test_what_is_reached_is_what_the_rule_says(table):
     data, deletes = table
     some = [delete for delete in deletes if delete.data_file.content is FileContent.EQUALITY_DELETES]
-    reached = Reached.of(some, SPECS)
+    reached = ReachedNumbers.of(some, SPECS)
     for entry in data:
         expected = any(reaches(delete, entry, SPECS) for delete in some)
         assert reached.has(entry) is expected

@@ -11,9 +11,9 @@ from icekeep.commit.changes.rewrite_manifests import RewriteManifests
 from icekeep.commit.changes.row_delta import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, UsageError
-from icekeep.maintenance.manifests.candidates import Candidates, ManifestGroup
+from icekeep.maintenance.manifests.candidates import ManifestCandidates, ManifestGroup
 from icekeep.planning.transcode.cluster_keys import BoundPart, PartitionPart
-from icekeep.planning.transcode.records import Target
+from icekeep.planning.transcode.records import RecordTarget
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestFile
 from icekeep.spec.transforms import UnknownTransform
 from icekeep.spec.types import LONG, STRING
@@ -24,7 +24,7 @@ from kit.storage import HookedStorage
 from kit.tables import BY_KIND, add, data_file, memory_table, set_ref
 
 
-def only(found: Candidates) -> ManifestGroup:
+def only(found: ManifestCandidates) -> ManifestGroup:
     [group] = found.groups
     return group
 
@@ -83,7 +83,7 @@ def test_small_manifests_are_one_run_the_oldest_first():
     found = chosen(table)
     [run] = only(found).runs
     assert names(run.manifests) == names(reversed(listed(table)))
-    assert run.target == Target(
+    assert run.target == RecordTarget(
         partition=table.metadata.partition_type(0), format_version=2, sort=(PartitionPart(0, STRING),)
     )
     assert (run.expected_count, found.target_bytes, found.snapshot_id) == (

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.maintenance.manifests import execute
-from icekeep.maintenance.manifests.execute import Rewritten
+from icekeep.maintenance.manifests.execute import RewrittenManifests
 from icekeep.maintenance.manifests.gains import FilterGain, filter_gains, group_gain, listed_after, measured_ms
 from kit.no_spark import no_spark
 from kit.runtime import FakeRuntime
@@ -69,9 +69,9 @@ def test_manifests_that_stay_are_opened_as_before(table: Any):
 
 def test_a_group_that_stays_as_it_is_gains_nothing(table: Any):
     [group] = chosen(table, where="manifest_length < 3").groups
-    gain = group_gain(table, Rewritten(group))
+    gain = group_gain(table, RewrittenManifests(group))
     assert (gain.manifests_count, gain.entries_count, gain.added_bytes_count) == (0, 0, 0)
-    assert listed_after(Rewritten(group)) == [*group.listed]
+    assert listed_after(RewrittenManifests(group)) == [*group.listed]
 
 
 def test_each_filter_of_the_workload_is_told_what_it_opens(table: Any):

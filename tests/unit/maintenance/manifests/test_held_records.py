@@ -15,7 +15,7 @@ from icekeep.errors import InvalidTableError, MissingFileError, UnavailableError
 from icekeep.maintenance.manifests import held_records
 from icekeep.maintenance.manifests.held_records import foreseen_here, rewritten_here
 from icekeep.planning.manifests.reader import ManifestDecoder
-from icekeep.planning.transcode.records import Target
+from icekeep.planning.transcode.records import RecordTarget
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.ordering import sort_key
@@ -51,7 +51,7 @@ def in_order(store: ManifestStore) -> list[ManifestEntry]:
 
 
 def rewrite(
-    store: ManifestStore, target: Target | None = None, target_bytes: int = TARGET_BYTES, storage: Any = None
+    store: ManifestStore, target: RecordTarget | None = None, target_bytes: int = TARGET_BYTES, storage: Any = None
 ) -> list[ManifestFile]:
     wanted = target_of() if target is None else target
     storage = store if storage is None else storage

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.manifests import survey as survey_module
 from icekeep.maintenance.manifests.survey import Survey, Weight, cut_weights, survey
-from icekeep.planning.entries.decode import Decoded, Steps
+from icekeep.planning.entries.decode import DecodedEntries, Steps
 from icekeep.planning.transcode.cluster_keys import BoundPart
-from icekeep.planning.transcode.records import Target
+from icekeep.planning.transcode.records import RecordTarget
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.types import INT, STRING, NestedField, StructType
 from kit.manifest_records import ManifestStore, target_of
@@ -27,11 +27,11 @@ BY_N_AND_TEXT = StructType((*BY_N.fields, NestedField(field_id=1001, name="text"
 CODEC = PartitionCodec(BY_N)
 
 
-def surveyed(store: ManifestStore, target: Target) -> Survey:
+def surveyed(store: ManifestStore, target: RecordTarget) -> Survey:
     return survey(store.rows, 0, target, store, no_spark)
 
 
-def decoded(pairs: Sequence[tuple[int | None, str]]) -> Decoded:
+def decoded(pairs: Sequence[tuple[int | None, str]]) -> DecodedEntries:
     """Entries of partitions of `BY_N`, each of a manifest."""
     rows = pa.record_batch(
         {
@@ -39,7 +39,7 @@ def decoded(pairs: Sequence[tuple[int | None, str]]) -> Decoded:
             "partition": pa.array([CODEC.encode((value,)) for value, _ in pairs], pa.binary()),
         }
     )
-    return Decoded(rows, Steps())
+    return DecodedEntries(rows, Steps())
 
 
 def told(found: Survey) -> list[tuple[Any, int]]:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from icekeep.errors import UsageError
 from icekeep.maintenance.manifests.writing import RunWriter, sample_places
 from icekeep.planning.transcode.blocks import joined, record_lengths
-from icekeep.planning.transcode.records import RECORDS, Target
+from icekeep.planning.transcode.records import RECORDS, RecordTarget
 from icekeep.spec.avro import read_blocks, read_header
 from icekeep.spec.manifests.encode import ManifestBuilder
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, Status
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 CODECS = {"gzip": "deflate", "zstd": "zstandard", "snappy": "snappy", "uncompressed": "null"}
 
 
-def records_of(entries: list[ManifestEntry], target: Target, **how: Any) -> pa.Table:
+def records_of(entries: list[ManifestEntry], target: RecordTarget, **how: Any) -> pa.Table:
     store = ManifestStore(target.partition)
     store.put(*write_manifest(entries, target.partition, **how))
     return pa.Table.from_batches(store.records(target), RECORDS)
@@ -178,7 +178,7 @@ def of_table(**properties: str) -> RunWriter:
         properties={f"write.manifest.compression-{name}": value for name, value in properties.items()},
     )
     spec_id = metadata.default_spec_id
-    target = Target(partition=metadata.partition_type(spec_id), format_version=2)
+    target = RecordTarget(partition=metadata.partition_type(spec_id), format_version=2)
     return RunWriter.of(metadata, spec_id, ManifestContent.DATA, target, 1000, MemoryStorage())
 
 

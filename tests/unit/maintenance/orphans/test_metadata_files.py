@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from icekeep.maintenance.orphans.listing import keyed_rows
-from icekeep.maintenance.orphans.metadata_files import SORTED, Sort, Sorter
+from icekeep.maintenance.orphans.metadata_files import SORTED, MetadataFileSorter, Sort
 from icekeep.maintenance.orphans.options import spelling
 from kit.storage import HookedStorage, MemoryStorage
 
@@ -28,7 +28,7 @@ class Store:
         """What one file is taken for."""
         location = f"{DIRECTORY}/{name}"
         self.memory.files[location] = (data, 0)
-        sorter = Sorter(
+        sorter = MetadataFileSorter(
             **{
                 "table_uuid": UUID,
                 "metadata_location": CURRENT,
@@ -185,7 +185,7 @@ def test_a_table_without_an_id_owns_no_metadata_by_its_id(store):
 
 
 def test_the_rule_travels_to_other_processes(store):
-    sorter = Sorter(
+    sorter = MetadataFileSorter(
         table_uuid=UUID,
         metadata_location=CURRENT,
         last_sequence_number=1,

@@ -18,7 +18,7 @@ from icekeep.maintenance.position_deletes.options import (
 )
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.planner import (
-    GroupRules,
+    DeleteGroupRules,
     content_bytes,
     groups_of,
     tasks_count,
@@ -41,9 +41,9 @@ def candidate(name: str, named: str = "", size: int = 1000, records: int = 1, *,
     return Candidate(ReadFile(entry, "m"), lower, upper)
 
 
-def rules(granularity: str = "partition", *, makes_vectors: bool = False, **options: Any) -> GroupRules:
+def rules(granularity: str = "partition", *, makes_vectors: bool = False, **options: Any) -> DeleteGroupRules:
     named = {name.replace("_", "-"): value for name, value in options.items()}
-    return GroupRules(
+    return DeleteGroupRules(
         options=parse_options(RewritePositionDeletesOptions, named),
         sizes=SIZES,
         granularity=granularity,
@@ -51,7 +51,7 @@ def rules(granularity: str = "partition", *, makes_vectors: bool = False, **opti
     )
 
 
-def grouped(files: list[Candidate], some: GroupRules) -> list[list[str]]:
+def grouped(files: list[Candidate], some: DeleteGroupRules) -> list[list[str]]:
     groups = groups_of(PositionDeletes(by_partition={P: tuple(files)}), some)
     return [[one.file.file_path.rsplit("/", 1)[-1] for one in group] for _, group in groups]
 

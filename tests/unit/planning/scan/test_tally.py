@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.planning.entries.decode import Amount, Decoded, Steps
+from icekeep.planning.entries.decode import Amount, DecodedEntries, Steps
 from icekeep.planning.scan.tally import LARGEST_COUNT, SizeDistribution, Tally
 
 SIZES = st.lists(st.integers(0, 1 << 45), min_size=1, max_size=60)
 
 
-def decoded(files: list[tuple[str, int, int, bytes]], spec_id: int = 0) -> Decoded:
+def decoded(files: list[tuple[str, int, int, bytes]], spec_id: int = 0) -> DecodedEntries:
     """Files as (path, bytes, rows, partition), none of them dropped."""
     paths, sizes, records, partitions = ([*column] for column in zip(*files, strict=True)) if files else ([],) * 4
     rows = pa.record_batch(
@@ -25,10 +25,10 @@ def decoded(files: list[tuple[str, int, int, bytes]], spec_id: int = 0) -> Decod
         }
     )
     amount = Amount(len(files), sum(sizes))
-    return Decoded(rows, Steps(amount + Amount(2, 20), amount + Amount(1, 10), amount))
+    return DecodedEntries(rows, Steps(amount + Amount(2, 20), amount + Amount(1, 10), amount))
 
 
-def tallied(*batches: Decoded) -> Tally:
+def tallied(*batches: DecodedEntries) -> Tally:
     tally = Tally()
     for batch in batches:
         tally.add(batch)

@@ -15,7 +15,7 @@ from icekeep.planning.manifests.avro_decoder import NotReadError
 from icekeep.planning.manifests.reader import ManifestDecoder
 from icekeep.planning.transcode import records
 from icekeep.planning.transcode.cluster_keys import BoundPart, cluster_key
-from icekeep.planning.transcode.records import PLACES_A_MANIFEST, RECORDS, Target
+from icekeep.planning.transcode.records import PLACES_A_MANIFEST, RECORDS, RecordTarget
 from icekeep.spec.avro import read_header
 from icekeep.spec.avro_packing import encode_block
 from icekeep.spec.manifests.encode import PartitionCodec
@@ -63,7 +63,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return paths
 
 
-def expected(store: ManifestStore, target: Target) -> dict[str, list[Any]]:
+def expected(store: ManifestStore, target: RecordTarget) -> dict[str, list[Any]]:
     """What the records of all live entries are, worked out from the entries."""
     codec, encoder, types = PartitionCodec(target.partition), target.encoder, [f.type for f in target.partition.fields]
     entries = store.live()
@@ -76,7 +76,7 @@ def expected(store: ManifestStore, target: Target) -> dict[str, list[Any]]:
     }
 
 
-def check(store: ManifestStore, target: Target) -> pa.Table:
+def check(store: ManifestStore, target: RecordTarget) -> pa.Table:
     """Both decoders give the records of all live entries in order."""
     fast, slow = (whole(store.records(target, decoder)) for decoder in (DATAFUSION, FASTAVRO))
     assert fast == slow
