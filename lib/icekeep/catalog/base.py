@@ -1,6 +1,6 @@
 """Where a table's pointer lives: the table value, what a swap may answer, and the protocol of a catalog.
 
-A catalog hands out tables and swaps their pointers; it is the only place that does. Loops, retries and clean-up of what
+A catalog hands out tables and swaps their pointers; nothing else does. Loops, retries and clean-up of what
 a change wrote belong to `commit`; jobs never call `swap` themselves.
 """
 
@@ -106,7 +106,7 @@ class Description(msgspec.Struct, frozen=True):
     Attributes:
         location: of the table.
         properties: those of the table that the catalog knows, such as `write.data.path`.
-        elsewhere: other places that it names.
+        elsewhere: other locations that it names.
         is_whole: whether the table can have no files elsewhere: then the properties are those of its metadata.
     """
 
@@ -191,7 +191,7 @@ class Catalog(Protocol):
         """
 
     def describe(self, identifier: Identifier) -> Description | None:
-        """What the catalog says of a table without its metadata file being read; `None` where it says nothing of its place.
+        """What the catalog says of a table without its metadata file being read; `None` where it does not say where it lies.
 
         Asked of a table that cannot be loaded, of another format for example; raises as `find` does.
         """

@@ -55,7 +55,7 @@ def open_catalog(name: str, properties: Mapping[str, str], runtime: Runtime = SY
         problem = f"is {kind!r}" if kind else "is missing"
         raise ConfigError(f"catalogs.{name}.type", f"{problem}; give one of {_known()}")
     given = dict(properties)
-    # What a REST server calls a warehouse need not be a place.
+    # What a REST server calls a warehouse need not be a location.
     if given.get("warehouse") and kind != "rest":
         given["warehouse"] = _absolute(name, given["warehouse"])
     if kind in _CLIENT_KINDS:

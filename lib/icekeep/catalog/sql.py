@@ -154,7 +154,7 @@ class SqlCatalog:
         if not self.warehouse:
             raise ConfigError(
                 f"catalogs.{self.name}.warehouse",
-                "is missing, so that new tables have no place; give a directory as a URI, or each table a location",
+                "is missing, so that new tables have no location; give a directory as a URI, or each table a location",
             )
         return join(self.warehouse, *identifier)
 

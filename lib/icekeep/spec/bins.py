@@ -98,7 +98,7 @@ def packed(items: Iterable[T], *limits: Limit[T], lookback: int = 1, heaviest_fi
         else:
             bins.append(_Bin([item], [*map(sub, mosts, sizes)]))
         if len(bins) > lookback:
-            closed = min(range(len(bins)), key=lambda place: bins[place].free[0]) if heaviest_first else 0
+            closed = min(range(len(bins)), key=lambda number: bins[number].free[0]) if heaviest_first else 0
             yield bins.pop(closed).items
     for rest in bins:
         yield rest.items

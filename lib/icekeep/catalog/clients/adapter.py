@@ -188,7 +188,7 @@ class ClientCatalog(ABC, Generic[C]):
 
     @property
     def warehouse(self) -> str | None:
-        # What a server calls a warehouse need not be a place.
+        # What a server calls a warehouse need not be a location.
         given = self._properties.get("warehouse", "")
         return given.rstrip("/") if ":/" in given or given.startswith("/") else None
 

@@ -69,7 +69,7 @@ class GlueClient:
         return True
 
     def describe(self, identifier: Identifier) -> Description | None:
-        """What the entry of a table says of its places, whatever its format."""
+        """What the entry of a table says of where it lies, whatever its format."""
         entry = self._entry(identifier)
         stored = entry.get("StorageDescriptor") or {}
         if not stored.get("Location"):
@@ -118,13 +118,13 @@ class GlueClient:
         return [(database["Name"],) for page in pages for database in page["DatabaseList"]]
 
     def namespace_properties(self, namespace: Identifier) -> dict[str, str]:
-        """What a database says of itself, its place as `location`."""
+        """What a database says of itself, also its `location`."""
         (name,) = namespace
         absent = {"EntityNotFoundException": NoSuchNamespace, "InvalidInputException": NoSuchNamespace}
         with _refused(absent, namespace):
             database = self.glue.get_database(**self._account, Name=name)["Database"]
-        place = database.get("LocationUri")
-        return {**(database.get("Parameters") or {}), **({"location": place} if place else {})}
+        location = database.get("LocationUri")
+        return {**(database.get("Parameters") or {}), **({"location": location} if location else {})}
 
     def create_namespace(self, namespace: Identifier, properties: Mapping[str, str]) -> None:
         """Create a database; `location` and `Description` go where Glue has them."""

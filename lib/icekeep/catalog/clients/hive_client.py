@@ -82,7 +82,7 @@ class HiveClient:
             return _compares(metastore)
 
     def describe(self, identifier: Identifier) -> Description | None:
-        """What the entry of a table says of its places, whatever its format."""
+        """What the entry of a table says of where it lies, whatever its format."""
         with self._opened() as metastore:
             entry = _entry(metastore, identifier)
         location = getattr(entry.sd, "location", None)
@@ -163,15 +163,15 @@ class HiveClient:
             return [(name,) for name in metastore.get_all_databases()]
 
     def namespace_properties(self, namespace: Identifier) -> dict[str, str]:
-        """What a database says of itself, its place as `location`."""
+        """What a database says of itself, also its `location`."""
         (name,) = namespace
         try:
             with self._opened() as metastore:
                 database = metastore.get_database(name=name)
         except hive.NoSuchObjectException as error:
             raise NoSuchNamespace.of(namespace) from error
-        place = database.locationUri
-        return {**(database.parameters or {}), **({"location": place} if place else {})}
+        location = database.locationUri
+        return {**(database.parameters or {}), **({"location": location} if location else {})}
 
     def create_namespace(self, namespace: Identifier, properties: Mapping[str, str]) -> None:
         """Create a database; `location` and `comment` go where Hive has them."""
@@ -217,11 +217,11 @@ class HiveClient:
         raise failed or IcekeepBug("a metastore has no address")
 
     def _transport(self, address: str) -> Any:
-        place = urlsplit(address)
-        wire = TSocket(place.hostname, place.port)
+        server = urlsplit(address)
+        wire = TSocket(server.hostname, server.port)
         wire.setTimeout(self._timeout_ms)
         if self._has_kerberos:
-            return TSaslClientTransport(wire, host=place.hostname, service=self._service)
+            return TSaslClientTransport(wire, host=server.hostname, service=self._service)
         return TBufferedTransport(wire)
 
     def _stored(self, metadata: TableMetadata) -> Any:

@@ -124,16 +124,16 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
         namespace, name = identifier[:-1], identifier[-1]
         with self._reading():
             try:
-                place = self._client().namespace_properties(namespace).get("location")
+                location = self._client().namespace_properties(namespace).get("location")
             except NoSuchNamespace:
-                place = None
-        if place:
-            return join(place, name)
+                location = None
+        if location:
+            return join(location, name)
         warehouse = self._properties.get("warehouse", "").rstrip("/")
         if not warehouse:
             raise ConfigError(
                 f"catalogs.{self.name}.warehouse",
-                "is missing, so that new tables have no place; give a directory as a URI, or each table a location",
+                "is missing, so that new tables have no location; give a directory as a URI, or each table a location",
             )
         return join(warehouse, f"{format_identifier(namespace)}.db", name)
 

@@ -63,7 +63,7 @@ class RestClient:
         return LoadedTable(answer.metadata_location, {**self.properties, **texts(answer.config), **vended})
 
     def describe(self, identifier: Identifier) -> Description | None:
-        """What the server says of a table's places, in the answer to which it adds the metadata itself."""
+        """What the server says of where a table lies, in the answer to which it adds the metadata itself."""
         answer = _read(protocol.Described, self._send(protocol.LOAD_TABLE, self._path(identifier)))
         metadata, file = answer.metadata, answer.metadata_location
         if not isinstance(metadata, dict) or not isinstance(metadata.get("location"), str):

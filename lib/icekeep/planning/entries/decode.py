@@ -1,6 +1,6 @@
 """Entries of manifests, decoded and pruned where they are read: on the driver in threads, or inside Spark tasks.
 
-Filters are evaluated on whole Arrow batches, right after decoding, so that a pruned entry never leaves this place.
+Filters are evaluated on whole Arrow batches, right after decoding, so that a pruned entry never leaves this module.
 """
 
 from collections.abc import Iterator, Mapping

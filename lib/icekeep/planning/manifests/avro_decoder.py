@@ -92,10 +92,10 @@ def flat_schema(schema: Any, inlined: str) -> tuple[bytes, dict[str, str], dict[
         NotReadError: the record may be null, so that it is not just its fields.
     """
     fields, own, put_in = [], {}, {}
-    for place, field in enumerate(schema["fields"]):
+    for index, field in enumerate(schema["fields"]):
         if field["name"] != inlined:
-            own[field["name"]] = f"a{place}"
-            fields.append({**field, "name": f"a{place}"})
+            own[field["name"]] = f"a{index}"
+            fields.append({**field, "name": f"a{index}"})
             continue
         if not isinstance(field["type"], dict):
             raise NotReadError(f"field {inlined!r} may be null")

@@ -50,8 +50,8 @@ class DistinctManifests:
         """Which keys are of manifests that are left out."""
         if not len(self._unwanted):
             return np.zeros(len(keys), bool)
-        places = np.minimum(np.searchsorted(self._unwanted, keys), len(self._unwanted) - 1)
-        found: NDArray[np.bool_] = self._unwanted[places] == keys
+        indices = np.minimum(np.searchsorted(self._unwanted, keys), len(self._unwanted) - 1)
+        found: NDArray[np.bool_] = self._unwanted[indices] == keys
         return found
 
     def add(self, rows: ListedRows, lists: Sequence[str]) -> None:

@@ -301,8 +301,8 @@ class _ListReader:
         if not self._check:
             return
         counts = {content: _live_counts(rows, content, len(lists)) for content in _TOTALS}
-        for place, one in enumerate(lists):
-            listed = {content: counts[content][place] for content in _TOTALS}
+        for number, one in enumerate(lists):
+            listed = {content: counts[content][number] for content in _TOTALS}
             for totals in one.totals:
                 self._check_snapshot(one, totals, listed)
 

@@ -96,8 +96,8 @@ def _of_record(schema: Any, column: pa.Array) -> Lengths:
     fields = [field for field in schema["fields"] if not is_empty_record(field["type"])]
     if not pa.types.is_struct(column.type) or column.type.num_fields != len(fields):
         raise NotReadError(f"a record was decoded as {column.type}")
-    for place, field in enumerate(fields):
-        total += encoded_lengths(field["type"], column.field(place))
+    for index, field in enumerate(fields):
+        total += encoded_lengths(field["type"], column.field(index))
     return total
 
 
@@ -109,8 +109,8 @@ def _of_array(schema: Any, column: pa.Array) -> Lengths:
     counts = np.diff(offsets)
     items = column.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0])) if len(counts) else column.values
     ends = np.concatenate(([0], np.cumsum(encoded_lengths(schema["items"], items))))
-    places = offsets - (offsets[0] if len(counts) else 0)
-    return np.where(counts > 0, varint_lengths(counts), 0) + (ends[places[1:]] - ends[places[:-1]]) + 1
+    firsts = offsets - (offsets[0] if len(counts) else 0)
+    return np.where(counts > 0, varint_lengths(counts), 0) + (ends[firsts[1:]] - ends[firsts[:-1]]) + 1
 
 
 _MEASURES: dict[str, Callable[[Any, pa.Array], Lengths]] = {

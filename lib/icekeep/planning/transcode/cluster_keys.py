@@ -19,7 +19,7 @@ from icekeep.spec.values import value_from_bytes
 
 
 class PartitionPart(msgspec.Struct, frozen=True):
-    """Cluster by the partition field at a place of its spec."""
+    """Cluster by the partition field at an index of its spec."""
 
     index: int
     type: Type

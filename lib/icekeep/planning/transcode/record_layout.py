@@ -33,7 +33,7 @@ _MAX_BYTES = (1 << 31) - 1
 
 
 class _Copied(NamedTuple):
-    """Neighbouring fields of the stored record, by their places: from one up to another, which is included."""
+    """Neighbouring fields of the stored record, by their indices: from one up to another, which is included."""
 
     first: int
     last: int
@@ -115,9 +115,9 @@ def optional_longs(numbers: pa.Array) -> pa.BinaryArray:
     width = int(lengths.max()) if len(lengths) else 0
     digits = np.empty((len(values), width + 1), np.uint8)
     digits[:, 0] = np.where(valid, _VALUE[0], _NULL[0])
-    for place in range(1, width + 1):
-        more = np.where(place < lengths, 0x80, 0)
-        digits[:, place] = (rest & np.uint64(0x7F)) | more.astype(np.uint64)
+    for position in range(1, width + 1):
+        more = np.where(position < lengths, 0x80, 0)
+        digits[:, position] = (rest & np.uint64(0x7F)) | more.astype(np.uint64)
         rest = rest >> np.uint64(7)
     kept = np.arange(width + 1) <= lengths[:, None]
     offsets = np.concatenate(([0], np.cumsum(lengths + 1))).astype(np.int32)
@@ -158,15 +158,15 @@ def _flattened(entry: Any) -> list[tuple[int, Any]]:
 
 def _pieces(stored: Sequence[tuple[int, Any]], target: Iterable[tuple[int, Any]]) -> list[_Piece]:
     """What the target's fields are made of, in their order."""
-    places = {field_id: place for place, (field_id, _) in enumerate(stored)}
+    indices = {field_id: index for index, (field_id, _) in enumerate(stored)}
     pieces: list[_Piece] = []
     for field_id, wanted in target:
         if field_id == _STATUS:
             _add(pieces, _EXISTING)
         elif field_id in INHERITED:
             _add(pieces, INHERITED[field_id])
-        elif field_id in places:
-            _copy(pieces, places[field_id], stored[places[field_id]][1], wanted)
+        elif field_id in indices:
+            _copy(pieces, indices[field_id], stored[indices[field_id]][1], wanted)
         elif field_id in _ABSENT:
             _add(pieces, _ABSENT[field_id])
         elif isinstance(wanted, list):
@@ -176,16 +176,16 @@ def _pieces(stored: Sequence[tuple[int, Any]], target: Iterable[tuple[int, Any]]
     return pieces
 
 
-def _copy(pieces: list[_Piece], place: int, stored: Any, wanted: Any) -> None:
+def _copy(pieces: list[_Piece], index: int, stored: Any, wanted: Any) -> None:
     if not _alike(stored, wanted):
         if not isinstance(wanted, list) or not _alike(stored, wanted[1]):
             raise NotReadError("a field is stored in another type than it is written in")
         _add(pieces, _VALUE)
     last = pieces[-1] if pieces else None
-    if isinstance(last, _Copied) and last.last + 1 == place:
-        pieces[-1] = _Copied(last.first, place)
+    if isinstance(last, _Copied) and last.last + 1 == index:
+        pieces[-1] = _Copied(last.first, index)
     else:
-        pieces.append(_Copied(place, place))
+        pieces.append(_Copied(index, index))
 
 
 def _add(pieces: list[_Piece], piece: bytes | str) -> None:

@@ -112,8 +112,8 @@ def _bind_nan_test(operation: Operation, field: NestedField, _: tuple[Any, ...])
 
 def _bind_set(operation: Operation, field: NestedField, literals: tuple[Any, ...]) -> Expression:
     _require_comparable(field)
-    places = [locate_literal(field, literal) for literal in literals]
-    values = [place.value for place in places if not place.side and not place.is_above]
+    located = [locate_literal(field, literal) for literal in literals]
+    values = [place.value for place in located if not place.side and not place.is_above]
     if literals and not values:
         return ALWAYS_FALSE if operation is Operation.IN else _not_null(field)
     return bound_set(operation, field, values)
