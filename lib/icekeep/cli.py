@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import one_line
-from icekeep.operations.acting import run_verb
 from icekeep.operations.arguments import (
     CONFIG_SHOW,
     Command,
@@ -32,7 +31,8 @@ from icekeep.operations.jobs import JOBS
 from icekeep.operations.logs import LoggedEvents, configure_logs
 from icekeep.operations.output import format_json, plain_values, print_tables, require_directory, write_result_file
 from icekeep.operations.progress import telling_progress
-from icekeep.operations.running import Seams, Surroundings, known_catalogs, run_job
+from icekeep.operations.running_jobs import Seams, Surroundings, known_catalogs, run_job
+from icekeep.operations.running_verbs import run_verb
 from icekeep.operations.showing import show_config
 from icekeep.operations.streams import separate_stderr
 from icekeep.operations.verbs import VERBS

@@ -14,7 +14,7 @@ from icekeep.errors import SafetyError, UsageError
 from icekeep.events import Listener, StepAdvanced, StepStarted
 from icekeep.operations.catalogs import TableReference
 from icekeep.operations.jobs import JOBS as REAL
-from icekeep.operations.running import Seams
+from icekeep.operations.running_jobs import Seams
 from icekeep.runtime import Runtime
 from icekeep.settings import Job
 from icekeep.spec.metadata import TableMetadata

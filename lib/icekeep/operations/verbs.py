@@ -42,7 +42,7 @@ _MOVE_TO = Setting("snapshot_id", Kind.NUMBER, "any snapshot of the table", is_r
 _REF_AGE = Setting(
     "max_ref_age",
     Kind.AGE,
-    "expiry drops the reference itself when its snapshot is older, e.g. 30d",
+    "expiration drops the reference itself when its snapshot is older, e.g. 30d",
     minimum=1,
 )
 _BRANCH_LIMITS = (
@@ -50,16 +50,16 @@ _BRANCH_LIMITS = (
     Setting(
         "max_snapshot_age",
         Kind.AGE,
-        "expiry takes snapshots of the branch that are older, e.g. 7d",
+        "expiration takes snapshots of the branch that are older, e.g. 7d",
         minimum=1,
     ),
-    Setting("min_snapshots_to_keep", Kind.NUMBER, "expiry leaves the branch this many snapshots at least", minimum=1),
+    Setting("min_snapshots_to_keep", Kind.NUMBER, "expiration leaves the branch this many snapshots at least", minimum=1),
 )
 
 VERBS: Mapping[str, Verb] = {
     "ref list": Verb(
         summary="show every branch and tag, with its snapshot and limits",
-        run="icekeep.operations.history:list_refs",
+        run="icekeep.operations.ref_verbs:list_refs",
         changes=False,
     ),
     "ref create-branch": Verb(
@@ -112,7 +112,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "ref publish": Verb(
         summary="publish a staged snapshot on main (Iceberg's cherrypick_snapshot and publish_changes)",
-        run="icekeep.operations.history:publish",
+        run="icekeep.operations.ref_verbs:publish",
         one_of=(
             Setting("snapshot_id", Kind.NUMBER, "the snapshot"),
             Setting("wap_id", Kind.TEXT, "the wap.id that it was staged with"),
@@ -120,7 +120,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "rollback": Verb(
         summary="make another snapshot the current one; nothing is deleted",
-        run="icekeep.operations.history:rollback",
+        run="icekeep.operations.ref_verbs:rollback",
         one_of=(
             Setting("snapshot_id", Kind.NUMBER, "back to this ancestor of the current snapshot"),
             Setting("timestamp", Kind.TIME, "back to the newest ancestor that is older than a time or an age"),
@@ -130,7 +130,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "restore": Verb(
         summary="bring back what a run removed: files from the trash, expired snapshots under tags",
-        run="icekeep.operations.history:restore",
+        run="icekeep.operations.ref_verbs:restore",
         settings=(
             Setting(
                 "run",
@@ -145,7 +145,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "register": Verb(
         summary="take in a table by its metadata file, e.g. one that was dropped (Iceberg's register_table)",
-        run="icekeep.operations.registering:register",
+        run="icekeep.operations.register_verb:register",
         settings=(
             Setting(
                 "metadata_location",

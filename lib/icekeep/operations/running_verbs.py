@@ -11,7 +11,7 @@ from icekeep.operations.arguments import Command
 from icekeep.operations.catalogs import find_table
 from icekeep.operations.jobs import resolve
 from icekeep.operations.rehearsal import Rehearsal, Swap, WatchedCatalog
-from icekeep.operations.running import Outcome, Surroundings, known_catalogs
+from icekeep.operations.running_jobs import Outcome, Surroundings, known_catalogs
 from icekeep.operations.verbs import Verb
 from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef, Update
 

@@ -1,4 +1,4 @@
-"""What the commands `ref list`, `ref publish`, `rollback` and `restore` do: one command for several verbs of a table."""
+"""What the commands do that move references: `ref list`, `ref publish`, `rollback`, and `restore`, which takes a run back."""
 
 import msgspec
 
