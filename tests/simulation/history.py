@@ -177,7 +177,7 @@ class History:
         for _ in range(3 if self._orphans is None else 6):
             self.scheduler.now_ms += 2 * _DAYS_MS
             table = client.catalog.load(EVENTS)
-            told = DeletionRequest(options=ReclaimOptions(), max_concurrent_deletes=None, trust_totals=False)
+            told = DeletionRequest(options=ReclaimOptions(), max_concurrent_deletes=None, trust_manifest_list=False)
             done = finish_earlier(table, no_spark, client.now_ms(), told, listener=SILENT, runtime=client)
             self.world.seen["files that the trash was emptied of"] += done.emptied_count
             sweep_runs(table, client, keep="", listener=SILENT)

@@ -80,7 +80,7 @@ class DeletionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     options: ReclaimOptions
     max_concurrent_deletes: int | None
-    trust_totals: bool
+    trust_manifest_list: bool
     skips_trash: bool = False
     other_roots: tuple[str, ...] = ()
 
@@ -105,7 +105,7 @@ def finish_earlier(
         now_ms: the earlier of the clocks, epoch milliseconds.
         but: the directory of a plan that the run has just carried out itself.
     """
-    proofs = _Proofs(table, spark, now_ms, trust_totals=request.trust_totals)
+    proofs = _Proofs(table, spark, now_ms, trust_manifest_list=request.trust_manifest_list)
     total = Earlier()
     problems: list[str] = []
     for directory in plan_directories(table.metadata, table.storage):
@@ -122,9 +122,9 @@ def finish_earlier(
 class _Proofs:
     """The table as it is, and what it retains, read anew where it has moved on."""
 
-    def __init__(self, table: Table, spark: SparkSource, now_ms: int, *, trust_totals: bool) -> None:
+    def __init__(self, table: Table, spark: SparkSource, now_ms: int, *, trust_manifest_list: bool) -> None:
         self.table, self.now_ms = table, now_ms
-        self._spark, self._trust_totals = spark, trust_totals
+        self._spark, self._trust_manifest_list = spark, trust_manifest_list
         self._retained: Reached | None = None
 
     def load(self) -> Table:
@@ -144,7 +144,11 @@ class _Proofs:
         if self._retained is None:
             table = self.table
             self._retained = read_reached(
-                table.metadata, table.metadata_location, table.storage, self._spark, trust_totals=self._trust_totals
+                table.metadata,
+                table.metadata_location,
+                table.storage,
+                self._spark,
+                trust_manifest_list=self._trust_manifest_list,
             )
         return self._retained
 
@@ -254,7 +258,9 @@ class _ClaimedPlan:
 
     def _reclaimed(self, staying: PathSet, places: Territory) -> Reclaimed:
         due, plan, table, request = self._due, self._plan, self._table, self._request
-        look = TableLook(table, self._proofs.retained().seen, self._spark, trust_totals=request.trust_totals)
+        look = TableLook(
+            table, self._proofs.retained().seen, self._spark, trust_manifest_list=request.trust_manifest_list
+        )
         beside = LookBesideOthers(look, plan, table, staying, self._proofs.now_ms, skips_trash=request.skips_trash)
         return reclaim(
             msgspec.structs.replace(plan, trash_until_ms=None) if self._goes_at_once else plan,

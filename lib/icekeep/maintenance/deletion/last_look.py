@@ -36,14 +36,14 @@ class Look(Protocol):
 class TableLook:
     """Looks at a table that lives: what came into its metadata since the proof, and whether it is the same table."""
 
-    def __init__(self, proved: Table, seen: Seen, spark: SparkSource, *, trust_totals: bool) -> None:
+    def __init__(self, proved: Table, seen: Seen, spark: SparkSource, *, trust_manifest_list: bool) -> None:
         """Begin with the table as it was when everything that it retains was read.
 
         Args:
             seen: what was read then.
         """
         self._table, self._seen = proved, seen
-        self._spark, self._trust_totals = spark, trust_totals
+        self._spark, self._trust_manifest_list = spark, trust_manifest_list
         self._in_use = NO_PATHS
 
     @property
@@ -73,7 +73,7 @@ class TableLook:
             now.metadata_location,
             now.storage,
             self._spark,
-            trust_totals=self._trust_totals,
+            trust_manifest_list=self._trust_manifest_list,
             since=self._seen,
             stays=_STAYS,
         )

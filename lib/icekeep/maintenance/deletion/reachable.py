@@ -94,14 +94,14 @@ def read_reached(
     storage: Storage,
     spark: SparkSource,
     *,
-    trust_totals: bool,
+    trust_manifest_list: bool,
     since: Seen = NOTHING_SEEN,
     stays: str = _NOTHING_DELETED,
 ) -> Reached:
     """Read the manifest lists of all snapshots, each proved to be whole, and name whatever else is retained.
 
     Args:
-        trust_totals: believe a manifest list although the snapshot's summary counts other files.
+        trust_manifest_list: believe a manifest list although the snapshot's summary counts other files.
         since: what was read before, and is left out of the manifests.
         stays: what is not done where something cannot be read.
 
@@ -111,7 +111,9 @@ def read_reached(
     names = [_list_name(snapshot) for snapshot in metadata.snapshots]
     newer = [snapshot for snapshot, name in zip(metadata.snapshots, names, strict=True) if name not in since.lists]
     with fails_closed(stays):
-        listed = listed_manifests(storage, spark, newer, check=True, trust=trust_totals, without=since.manifest_keys)
+        listed = listed_manifests(
+            storage, spark, newer, check=True, trust=trust_manifest_list, without=since.manifest_keys
+        )
     logged = [entry.metadata_file for entry in metadata.metadata_log]
     hints = (
         f"{metadata.location.rstrip('/')}/metadata/{HINT}",

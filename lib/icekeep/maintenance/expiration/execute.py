@@ -211,7 +211,12 @@ def _written(  # noqa: PLR0913 - the parts of one run
 ) -> _Planned:
     """The plan of what went, or will go, between some metadata and the table; approved, where that is asked before it goes."""
     made = garbage_between(
-        before, table, spark, request.now_ms, trust_totals=request.deletion.trust_totals, after_metadata=after_metadata
+        before,
+        table,
+        spark,
+        request.now_ms,
+        trust_manifest_list=request.deletion.trust_manifest_list,
+        after_metadata=after_metadata,
     )
     tell_kept(made.garbage, listener)
     directory = plan_directory(table, draft)
@@ -276,7 +281,7 @@ def _reclaimed(  # noqa: PLR0913 - the parts of one run
         kept = kept_by_others(plan, latest, request.now_ms, skips_trash=request.deletion.skips_trash)
         if kept.reason:
             return _expiration(before, committed, planned, plan, kept_reason=kept.reason)
-        look = TableLook(latest, planned.seen, spark, trust_totals=request.deletion.trust_totals)
+        look = TableLook(latest, planned.seen, spark, trust_manifest_list=request.deletion.trust_manifest_list)
         reclaimed = reclaim(
             plan,
             claim,

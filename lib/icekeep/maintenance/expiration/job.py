@@ -108,7 +108,7 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
     deleting = DeletionRequest(
         options=checked,
         max_concurrent_deletes=request.max_concurrent_deletes,
-        trust_totals=request.trust_manifest_list,
+        trust_manifest_list=request.trust_manifest_list,
         skips_trash=trash == 0,
         other_roots=around.inner_roots,
     )
@@ -150,7 +150,7 @@ def plan_expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> Expi
     found, untotalled_count = ClassifiedGarbage(), 0
     if not expired.is_empty:
         garbage = garbage_between(
-            metadata, table, spark, now_ms, trust_totals=request.trust_manifest_list, after_metadata=after
+            metadata, table, spark, now_ms, trust_manifest_list=request.trust_manifest_list, after_metadata=after
         ).garbage
         tell_kept(garbage, request.listener)
         found = classify_garbage(garbage, territory(metadata, checked.roots, around.inner_roots), None, table.storage)

@@ -88,7 +88,7 @@ def garbage_between(
     spark: SparkSource,
     now_ms: int,
     *,
-    trust_totals: bool,
+    trust_manifest_list: bool,
     after_metadata: TableMetadata | None = None,
 ) -> Found:
     """What the snapshots of `before` lead to that are gone, and nothing that is there after.
@@ -102,7 +102,7 @@ def garbage_between(
     """
     storage = after.storage
     metadata = after.metadata if after_metadata is None else after_metadata
-    retained = read_reached(metadata, after.metadata_location, storage, spark, trust_totals=trust_totals)
+    retained = read_reached(metadata, after.metadata_location, storage, spark, trust_manifest_list=trust_manifest_list)
     expired = read_expired(
         before,
         [snapshot for snapshot in before.snapshots if snapshot.snapshot_id not in metadata.snapshots_by_id],

@@ -143,7 +143,7 @@ def find_candidates(
     living = living_runs(table, runtime)
     latest = _loaded_anew(table)
     with fails_closed():
-        reached = reached_by(latest, spark, trust_totals=search.trust_totals)
+        reached = reached_by(latest, spark, trust_manifest_list=search.trust_manifest_list)
         compared = compare(listing.files, reached, search.spelling, spark)
         if not compared.named_count and any_below(root, reached, spark):
             refuse_unmatched(table, root)
@@ -186,7 +186,7 @@ def still_unnamed(
     """
     _refuse_other_table(candidates.table, now)
     with fails_closed():
-        newly = reached_by(now, spark, trust_totals=search.trust_totals, since=candidates.reached.seen)
+        newly = reached_by(now, spark, trust_manifest_list=search.trust_manifest_list, since=candidates.reached.seen)
         compared = compare(candidates.files, newly, search.spelling, spark)
     if not compared.named_count:
         return candidates, 0

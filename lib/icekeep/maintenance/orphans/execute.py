@@ -67,7 +67,7 @@ def remove_orphans(table: Table, spark: SparkSource, search: Search, listener: L
         request = DeletionRequest(
             options=search.options,
             max_concurrent_deletes=search.max_concurrent_deletes,
-            trust_totals=search.trust_totals,
+            trust_manifest_list=search.trust_manifest_list,
             skips_trash=search.trash == 0,
             other_roots=candidates.territory.others,
         )
@@ -91,7 +91,7 @@ def remove_orphans(table: Table, spark: SparkSource, search: Search, listener: L
         if kept.reason:
             listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {kept.reason}"))
             return Removal(planned=planned, plan=plan, adopted_count=adopted_count, kept=kept, earlier=earlier)
-        look = TableLook(written.now, candidates.reached.seen, spark, trust_totals=search.trust_totals)
+        look = TableLook(written.now, candidates.reached.seen, spark, trust_manifest_list=search.trust_manifest_list)
         reclaimed = reclaim(
             plan,
             written.claim,

@@ -56,7 +56,7 @@ class RemoveOrphanFilesRequest(JobRequest, frozen=True, kw_only=True):
             trash=days,
             approve=self.approve,
             force=self.force,
-            trust_totals=self.trust_manifest_list,
+            trust_manifest_list=self.trust_manifest_list,
             max_concurrent_deletes=self.max_concurrent_deletes,
             accept_unreadable=accepted_names(self.accept_unreadable),
             options=checked_options(OrphanOptions, self.options, self.max_concurrent_deletes, days),

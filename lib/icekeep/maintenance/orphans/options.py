@@ -101,7 +101,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
         trash: days; `None` for the default of the store.
         approve: the hash that the plan must have.
         force: go on although a great share of the files would go.
-        trust_totals: believe manifest lists although summaries count other files.
+        trust_manifest_list: believe manifest lists although summaries count other files.
         accept_unreadable: names of tables of the catalog that may be unreadable, since they lie elsewhere.
     """
 
@@ -113,7 +113,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     trash: int | None = None
     approve: str | None = None
     force: bool = False
-    trust_totals: bool = False
+    trust_manifest_list: bool = False
     max_concurrent_deletes: int | None = None
     options: OrphanOptions
     accept_unreadable: tuple[str, ...] = ()

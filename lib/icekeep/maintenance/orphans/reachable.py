@@ -23,10 +23,12 @@ from icekeep.storage.base import Storage
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
 
-def reached_by(table: Table, spark: SparkSource, *, trust_totals: bool, since: Seen = NOTHING_SEEN) -> Reached:
+def reached_by(table: Table, spark: SparkSource, *, trust_manifest_list: bool, since: Seen = NOTHING_SEEN) -> Reached:
     """What a table leads to, through the metadata in its log as well; raises as `read_reached`."""
     metadata, storage = table.metadata, table.storage
-    reached = read_reached(metadata, table.metadata_location, storage, spark, trust_totals=trust_totals, since=since)
+    reached = read_reached(
+        metadata, table.metadata_location, storage, spark, trust_manifest_list=trust_manifest_list, since=since
+    )
     with fails_closed():
         statistics = _statistics_of_the_log(metadata, storage)
     older = garbage_table(GarbageFile(FileKind.STATISTICS, location) for location in dict.fromkeys(statistics))

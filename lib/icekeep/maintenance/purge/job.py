@@ -145,7 +145,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
     deleting = DeletionRequest(
         options=checked,
         max_concurrent_deletes=request.max_concurrent_deletes,
-        trust_totals=False,
+        trust_manifest_list=False,
     )
     done = _deleted(plan, claim, table, spark, deleting, listener, runtime)
     # What is approved is all that goes.

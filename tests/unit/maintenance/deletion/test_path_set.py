@@ -94,7 +94,7 @@ def test_what_was_seen_is_not_read_again_and_is_named_all_the_same():
 
     def read(table, **since):
         return read_reached(
-            table.metadata, table.metadata_location, table.storage, no_spark, trust_totals=False, **since
+            table.metadata, table.metadata_location, table.storage, no_spark, trust_manifest_list=False, **since
         )
 
     whole, before = read(table), read(first)

@@ -123,7 +123,7 @@ def test_all_who_delete_agree_on_what_the_table_leads_to(live, named, asked):
     table = memory_table()
     for location in spelled(live):
         table = add(table, replace(data_file("b"), file_path=location))
-    reached = reached_by(table, no_spark, trust_totals=False)
+    reached = reached_by(table, no_spark, trust_manifest_list=False)
     others = garbage_table(GarbageFile(FileKind.STATISTICS, location) for location in spelled(named))
     reached = replace(reached, named=pa.concat_tables([reached.named, others]))
     files = garbage_table(GarbageFile(FileKind.DATA, location) for location in spelled(asked))
@@ -151,7 +151,7 @@ def test_what_expired_manifests_lead_to_is_held_against_all_spellings(gone, live
         table = memory_table()
         for number, spelling in dict.fromkeys(some):
             table = add(table, replace(data_file("b"), file_path=f"{spelling}{number}"))
-        return reached_by(table, no_spark, trust_totals=False)
+        return reached_by(table, no_spark, trust_manifest_list=False)
 
     found = garbage_of(entries(gone), entries(live), no_spark)
     left = [] if found.content is None else found.content["location"].to_pylist()
@@ -189,19 +189,19 @@ def test_a_log_that_names_no_location_keeps_nothing_from_expiring_and_every_orph
     """It leads to no file that could be opened; but nobody knows of which file it should tell."""
     entry = MetadataLogEntry(timestamp_ms=0, metadata_file=location)
     odd = replace(world.table.metadata, metadata_log=(entry, *world.table.metadata.metadata_log))
-    found = read_reached(odd, world.table.metadata_location, world.storage, no_spark, trust_totals=False)
+    found = read_reached(odd, world.table.metadata_location, world.storage, no_spark, trust_manifest_list=False)
     assert location not in found.named["location"].to_pylist()
     assert garbage_of(found, found, no_spark).named.num_rows == 0
     with pytest.raises(
         SafetyError, match=r"nothing is deleted, since not everything can be read: location .* is relative"
     ):
-        reached_by(replace(world.table, metadata=odd), no_spark, trust_totals=False)
+        reached_by(replace(world.table, metadata=odd), no_spark, trust_manifest_list=False)
 
 
 def test_statistics_that_are_at_no_location_stop_the_run(world):
     file = GarbageFile(FileKind.STATISTICS, "stats.puffin")
     found = read_reached(
-        world.table.metadata, world.table.metadata_location, world.storage, no_spark, trust_totals=False
+        world.table.metadata, world.table.metadata_location, world.storage, no_spark, trust_manifest_list=False
     )
     odd = replace(found, named=garbage_table([file]))
     for expired, retained in ((odd, found), (found, odd)):

@@ -20,7 +20,7 @@ ROOT = "memory://lake/wh/db/events"
 
 
 def reached(table):
-    return reached_by(table, lambda: pytest.fail("Spark"), trust_totals=False)
+    return reached_by(table, lambda: pytest.fail("Spark"), trust_manifest_list=False)
 
 
 def named(found):
@@ -28,7 +28,7 @@ def named(found):
 
 
 def newly_reached(table, before):
-    return reached_by(table, lambda: pytest.fail("Spark"), trust_totals=False, since=reached(before).seen)
+    return reached_by(table, lambda: pytest.fail("Spark"), trust_manifest_list=False, since=reached(before).seen)
 
 
 def test_everything_that_metadata_names_is_reached_once():
