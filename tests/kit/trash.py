@@ -1,4 +1,4 @@
-"""Runs that have removed files, made step by step without the jobs: a commit, a ledger on disk, and the files in the trash."""
+"""Runs that have removed files, made step by step without the jobs: a commit, a plan on disk, and the files in the trash."""
 
 from collections.abc import Mapping, Sequence
 

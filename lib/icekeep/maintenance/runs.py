@@ -5,7 +5,7 @@ Two runs may be alive at once on one table, so a directory goes only when its ru
 for a day, no beat either (`heartbeat.py`): a living run writes one every few minutes. Where a run could write none for a day,
 it fails for want of a file and commits nothing.
 
-A plan of deletion that has a head is not left over: it waits to be carried out, or is the ledger of what is in the trash. Files
+A plan of deletion that has a head is not left over: it waits to be carried out, or says what is in the trash. Files
 in the trash never go with the rest. Where their plan is gone, a move came too late that was taken for one that failed: the table
 may lead to them.
 

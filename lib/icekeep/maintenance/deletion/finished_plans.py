@@ -1,4 +1,4 @@
-"""After a plan was carried out: it is forgotten, or stays as the ledger of what is in the trash, or until what failed is done."""
+"""After a plan was carried out: it is forgotten, or stays while its files are in the trash, or until what failed is done."""
 
 from icekeep.catalog.base import Table
 from icekeep.errors import ClaimedError
@@ -14,7 +14,7 @@ from icekeep.storage.base import Storage
 def settle_plan(
     plan: DeletionPlan, claim: Claim, done: Reclaimed, table: Table, runtime: Runtime, listener: Listener
 ) -> None:
-    """Forget a plan, or mark it as the ledger of what it has moved to the trash; keep it where files failed.
+    """Forget a plan, or mark it as done where it has moved files to the trash; keep it as it is where files failed.
 
     What could not be moved to the trash waits in its place, by a plan of its own. Where another run has taken the plan over,
     all that is left to that.

@@ -259,7 +259,7 @@ def plans_below(directory: str, storage: Storage) -> Iterator[str]:
 
 
 def mark_done(plan: DeletionPlan, absent_count: int, storage: Storage, *, restored: bool = False) -> None:
-    """Mark a plan as the ledger of what is in the trash, where all its files are but so many; its days begin now.
+    """Mark a plan as done: all its files but so many are in the trash, and their days there begin now.
 
     Args:
         restored: a restore says so, after which a run that it took the plan from may move files to the trash still.

@@ -1,4 +1,4 @@
-"""The places whose files a table's maintenance may delete: one rule for expiry, purge and orphan removal.
+"""The places whose files a table's maintenance may delete: one rule for expiration, purge and orphan removal.
 
 A table may name any file, imported ones that belong to somebody else among them, and whoever may write metadata may write
 any path into it. So what is unreachable is deleted only below the table's location, `write.data.path`,

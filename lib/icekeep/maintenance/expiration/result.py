@@ -24,7 +24,7 @@ class ExpireSnapshotsResult(msgspec.Struct, frozen=True, kw_only=True):
         finished_files_count, emptied_trash_files_count, kept_again_files_count: what came of plans of earlier runs.
         problems: why plans of earlier runs that are due were not carried out.
         unmoved_files_count: files that cannot be moved to the trash; they stay in their places for its days, and go then.
-        plan_location: where the plan lies, or the ledger of the trash: `icekeep restore` takes its last name.
+        plan_location: where the plan lies, also that of files in the trash: `icekeep restore` takes its last name.
         hash: of the plan.
     """
 

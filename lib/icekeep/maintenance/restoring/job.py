@@ -34,8 +34,8 @@ from icekeep.maintenance.deletion.plans import (
     remove_draft,
 )
 from icekeep.maintenance.restoring.files import STEP, Returned, check_targets, move_back
-from icekeep.maintenance.restoring.ledgers import chosen_plan, plans_of
 from icekeep.maintenance.restoring.needs import check_needs
+from icekeep.maintenance.restoring.plans import chosen_plan, plans_of
 from icekeep.maintenance.restoring.result import Restorable, RestoreResult, described
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata

@@ -160,7 +160,7 @@ def test_counters_history_and_main_stay_as_the_run_left_them():
     assert all(now.refs[f"restored-{i}"].max_ref_age_ms == 2**63 - 1 for i in world.gone)
 
 
-def test_the_next_expiry_leaves_what_came_back():
+def test_the_next_expiration_leaves_what_came_back():
     world = World()
     world.restore()
     world.catalog.runtime.pass_ms(10_000 * DAY_MS)
@@ -388,14 +388,14 @@ def test_orphans_come_back_without_a_commit():
 def test_an_outcome_that_is_unknown_removes_nothing_and_another_try_completes_it(lands: bool):
     world = World()
     world.catalog.follow(LANDS_BUT_IS_UNKNOWN if lands else IS_UNKNOWN)
-    ledger = world.own_files()
+    before = world.own_files()
     if lands:
         # The table's history shows that it landed.
         assert world.restore().status == "done"
     else:
         with pytest.raises(OutcomeUnknownError):
             world.restore()
-        assert {name for name in ledger if "/files/" not in name and not name.endswith(DONE)} <= world.own_files()
+        assert {name for name in before if "/files/" not in name and not name.endswith(DONE)} <= world.own_files()
         world.restore("run-1")
     world.check_restored()
 
