@@ -1,8 +1,8 @@
 """Tables that we wrote and expired, read through every reference by Iceberg Java 1.12.0 and PyIceberg; before and after the
-expiry, and what was expired once it is restored. Judged by both throughout.
+expiration, and what was expired once it is restored. Judged by both throughout.
 
 The histories are of snapshots and references, whose files are real, so that judges can read them: which rows those hold,
-the judges say before the expiry. They follow from numbers: the same in every run, but for ids of snapshots and names of files.
+the judges say before that. They follow from numbers: the same in every run, but for ids of snapshots and names of files.
 """
 
 from collections import Counter

@@ -222,11 +222,11 @@ def test_java_refuses_to_remove_a_snapshot_whose_reference_moved(catalog, namesp
         table = append(table, [events(number, 5)])
     first = table.metadata.snapshots[0].snapshot_id
     table = create_tag(table, "audit", first)
-    expiry = [RemoveSnapshots((first,))]
-    requirements = requirements_for(table.metadata, expiry)
+    expiration = [RemoveSnapshots((first,))]
+    requirements = requirements_for(table.metadata, expiration)
     moved = SnapshotRef(snapshot_id=table.metadata.snapshots[1].snapshot_id, type="tag")
     assert isinstance(catalog.swap(table, [], [SetSnapshotRef("audit", moved)]), Committed)
-    outcome = catalog.swap(table, requirements, expiry)
+    outcome = catalog.swap(table, requirements, expiration)
     assert isinstance(outcome, Conflict)
     assert "audit" in outcome.reason
 
@@ -238,8 +238,8 @@ def test_a_tag_that_java_drops_in_silence_is_not_passed_over(server, catalog, na
         table = append(table, [events(number, 5)])
     first = table.metadata.snapshots[0].snapshot_id
     create_tag(open_catalog("other", server.properties).load(table.identifier), "audit", first)
-    expiry = [RemoveSnapshots((first,))]
-    outcome = catalog.swap(table, requirements_for(table.metadata, expiry), expiry)
+    expiration = [RemoveSnapshots((first,))]
+    outcome = catalog.swap(table, requirements_for(table.metadata, expiration), expiration)
     assert not isinstance(outcome, Committed | Conflict)
     assert "the references 'audit' that somebody made meanwhile" in outcome.cause
     assert "audit" not in catalog.load(table.identifier).metadata.refs

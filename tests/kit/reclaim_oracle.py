@@ -1,4 +1,4 @@
-"""What an expiry may delete, worked out anew: a plain set computation over all metadata, slow and without a short cut.
+"""What an expiration may delete, worked out anew: a plain set computation over all metadata, slow and without a short cut.
 
 It reads metadata as JSON and manifests with fastavro, compares names of files by a rule of its own, and shares no code with
 the library. Which snapshots go is asked of `kit.retention`.
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import fastavro
 
-from kit.retention import expected_expiry
+from kit.retention import expected_expiration
 
 CONTENT_KINDS = ("data file", "position delete file", "equality delete file")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
@@ -34,8 +34,8 @@ class Reached(NamedTuple):
     spec_id: int = 0
 
 
-class Expiry(NamedTuple):
-    """What an expiry comes to; files are under their `normal` names.
+class Expiration(NamedTuple):
+    """What an expiration comes to; files are under their `normal` names.
 
     Attributes:
         snapshot_ids, ref_names: that go.
@@ -84,7 +84,7 @@ class Oracle:
         assert isinstance(found, dict)
         return {"snapshots": [], "refs": {}, "properties": {}, **found}
 
-    def expiry(
+    def expiration(
         self,
         metadata_location: str,
         *,
@@ -92,14 +92,14 @@ class Oracle:
         roots: Collection[str] = (),
         keep_writer_progress_ms: int = 0,
         **policy: Any,
-    ) -> Expiry:
-        """What expiring does to the table as it is; `policy` are arguments of `expected_expiry`.
+    ) -> Expiration:
+        """What expiring does to the table as it is; `policy` are arguments of `expected_expiration`.
 
         Raises:
             ValueError: a snapshot that is named has to stay.
         """
         document = self.document(metadata_location)
-        ids, names = expected_expiry(document, now_ms=now_ms, **policy)
+        ids, names = expected_expiration(document, now_ms=now_ms, **policy)
         needed = _needed_by_writers(document, names, keep_writer_progress_ms, now_ms)
         if needed & set(policy.get("snapshot_ids", ())):
             raise ValueError("an explicit id is one that a writer finds its progress in")
@@ -117,7 +117,7 @@ class Oracle:
             kinds = {reached.kind for reached in expired[name]}
             assert len(kinds) == 1, f"{name} is several things: {kinds}"
             garbage.setdefault(kinds.pop(), set()).add(name)
-        return Expiry(ids, names, garbage, outside, retained, expired)
+        return Expiration(ids, names, garbage, outside, retained, expired)
 
     def reachable(self, metadata_location: str) -> set[str]:
         """Every file that a table's metadata leads to, itself too."""

@@ -13,7 +13,7 @@ class WriterNeedsIt(ValueError):
     """An explicit id lies between the head of a branch that stays and what a writer finds there."""
 
 
-def expected_expiry(
+def expected_expiration(
     document: Mapping[str, Any],
     *,
     now_ms: int,

@@ -98,7 +98,7 @@ def test_every_job_runs_on_them(catalog: Catalog, properties: Mapping[str, str],
     assert not list(table.storage.list(f"{table.metadata.location}/.icekeep"))
 
 
-def test_an_expiry_proves_anew_where_the_server_applied_it_to_another_base(
+def test_an_expiration_proves_anew_where_the_server_applied_it_to_another_base(
     rest: Mapping[str, str], spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = open_catalog("remote", rest)

@@ -53,7 +53,9 @@ _BRANCH_LIMITS = (
         "expiration takes snapshots of the branch that are older, e.g. 7d",
         minimum=1,
     ),
-    Setting("min_snapshots_to_keep", Kind.NUMBER, "expiration leaves the branch this many snapshots at least", minimum=1),
+    Setting(
+        "min_snapshots_to_keep", Kind.NUMBER, "expiration leaves the branch this many snapshots at least", minimum=1
+    ),
 )
 
 VERBS: Mapping[str, Verb] = {
@@ -68,7 +70,7 @@ VERBS: Mapping[str, Verb] = {
         settings=(_BRANCH, _AT, *_BRANCH_LIMITS),
     ),
     "ref create-tag": Verb(
-        summary="create a tag; expiry keeps its snapshot",
+        summary="create a tag; expiration keeps its snapshot",
         run="icekeep.tables.refs:create_tag",
         settings=(_TAG, _AT, _REF_AGE),
     ),

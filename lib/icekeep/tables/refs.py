@@ -40,9 +40,9 @@ def create_branch(
     Args:
         snapshot_id: where the branch starts; by default the current snapshot of `table`. A branch of a table without data
             starts at a new snapshot without files.
-        min_snapshots_to_keep: snapshots that expiry leaves on the branch; the table's default if `None`, as for the ages.
-        max_snapshot_age: the age from which on expiry takes snapshots of the branch.
-        max_ref_age: the age of its head from which on expiry takes the branch itself.
+        min_snapshots_to_keep: snapshots that expiration leaves on the branch; the table's default if `None`, as for the ages.
+        max_snapshot_age: the age from which on expiration takes snapshots of the branch.
+        max_ref_age: the age of its head from which on expiration takes the branch itself.
 
     Raises:
         UsageError: the name is taken, or a limit is not a positive number.
@@ -76,11 +76,11 @@ def create_tag(
     *,
     max_ref_age: Span | None = None,
 ) -> Table:
-    """Create a tag and commit; returns the table after it. Expiry keeps the snapshot of a tag, not its ancestors.
+    """Create a tag and commit; returns the table after it. Expiration keeps the snapshot of a tag, not its ancestors.
 
     Args:
         snapshot_id: what the tag names; by default the current snapshot of `table`.
-        max_ref_age: the age of the snapshot from which on expiry takes the tag; the table's default if `None`.
+        max_ref_age: the age of the snapshot from which on expiration takes the tag; the table's default if `None`.
 
     Raises:
         UsageError: the name is taken or `main`, or the age is not a positive number.

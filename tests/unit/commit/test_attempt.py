@@ -255,7 +255,7 @@ def test_partitions_survive_the_way_into_a_manifest_and_back(catalog):
     assert [entry.data_file.partition for entry in entries_of(table)] == [("x",), (None,)]
 
 
-def test_sequence_numbers_only_grow_over_conflicts_and_expiry(catalog):
+def test_sequence_numbers_only_grow_over_conflicts_and_expiration(catalog):
     table = add(memory_table(catalog), "a")
     catalog.follow(CONFLICTS, after(lambda: add(table, "theirs")))
     second = run(table, AppendFiles(files=files("b"))).table

@@ -94,7 +94,7 @@ def test_a_clock_that_is_behind_the_snapshots_makes_its_age_zero(table, catalog,
         assert catalog.load(EVENTS).metadata.refs[name].max_ref_age_ms == TAG_AGE_MS
 
 
-def test_expiry_leaves_the_starting_snapshot_while_it_is_held_and_takes_it_afterwards(table, catalog, listener):
+def test_expiration_leaves_the_starting_snapshot_while_it_is_held_and_takes_it_afterwards(table, catalog, listener):
     start_id = table.metadata.current_snapshot_id
     with held(table, listener):
         add(table, "b")
@@ -105,7 +105,7 @@ def test_expiry_leaves_the_starting_snapshot_while_it_is_held_and_takes_it_after
     assert start_id not in expire(catalog).metadata.snapshots_by_id
 
 
-def test_expiry_that_comes_between_the_plan_and_the_tag_is_a_reason_to_plan_again(table, catalog, listener):
+def test_expiration_that_comes_between_the_plan_and_the_tag_is_a_reason_to_plan_again(table, catalog, listener):
     add(table, "b")
     catalog.follow(after(lambda: swap(table, RemoveSnapshots((table.metadata.current_snapshot_id,)))))
     expired = pytest.raises(ConflictError, match=r"snapshot \d+, which was planned on, expired meanwhile; plan again")

@@ -25,7 +25,7 @@ from icekeep.spec.types import LONG, STRING, NestedField
 from icekeep.spec.writer_progress import KeptForWriter
 from kit.cases import cases
 from kit.metadata import DAY_MS, START_MS, MetadataBuilder, full_document
-from kit.retention import WriterNeedsIt, expected_expiry
+from kit.retention import WriterNeedsIt, expected_expiration
 from kit.table_strategies import histories
 
 MAX_SNAPSHOT_AGE = "history.expire.max-snapshot-age-ms"
@@ -614,17 +614,17 @@ def progressing() -> st.SearchStrategy[dict[str, Any]]:
 
 
 def outcome(document: dict[str, Any], policy: dict[str, Any], now_ms: int) -> str:
-    """Check one expiry against the rules, and say what kind of expiry it was."""
+    """Check one expiration against the rules, and say what kind of expiration it was."""
     metadata = metadata_from_json(document)
     try:
-        ids, names = expected_expiry(document, now_ms=now_ms, **policy)
+        ids, names = expected_expiration(document, now_ms=now_ms, **policy)
     except ValueError as refusal:
         with pytest.raises(SafetyError if isinstance(refusal, WriterNeedsIt) else UsageError):
             select_expired(metadata, RetentionPolicy(**policy), now_ms)
         return "needed" if isinstance(refusal, WriterNeedsIt) else "refused"
     expired = select_expired(metadata, RetentionPolicy(**policy), now_ms)
     assert (expired.snapshot_ids, expired.ref_names) == (ids, names)
-    without, _ = expected_expiry(document, now_ms=now_ms, **{**policy, "keep_writer_progress_ms": 0})
+    without, _ = expected_expiration(document, now_ms=now_ms, **{**policy, "keep_writer_progress_ms": 0})
     assert [k.snapshot_id for k in expired.kept] == sorted(without - ids)
     assert expired.snapshot_ids | {k.snapshot_id for k in expired.kept} == without
     if expired.kept:

@@ -206,7 +206,7 @@ class TestRestCatalog(CatalogContract):
         assert len(metadata.snapshots) == len(metadata.snapshot_log) == 20
 
 
-EXPIRY = [RemoveSnapshots((7,))]
+EXPIRATION = [RemoveSnapshots((7,))]
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def two_snapshots(server):
 
 
 def expire(table):
-    return table.catalog.swap(table, requirements_for(table.metadata, EXPIRY), EXPIRY)
+    return table.catalog.swap(table, requirements_for(table.metadata, EXPIRATION), EXPIRATION)
 
 
 def test_a_reference_that_was_made_meanwhile_and_went_with_its_snapshot_is_not_passed_over(server, two_snapshots):

@@ -444,7 +444,7 @@ def test_a_pick_of_a_pick_is_refused_where_the_first_one_s_files_are_live(catalo
 
 
 def test_a_new_snapshot_is_refused_where_the_picked_one_expires_before_it_lands(catalog, table):
-    """A catalog that applies updates to whatever is current would adopt files that the expiry is about to delete."""
+    """A catalog that applies updates to whatever is current would adopt files that the expiration is about to delete."""
     table, picked = staged(table, "b")
     table = add(table, "c")
     run(table, CherryPick(picked.snapshot_id))

@@ -85,7 +85,7 @@ def test_nothing_old_enough_is_no_commit(catalog, table):
 
 @pytest.mark.parametrize("kind", ["tag", "branch"])
 def test_a_reference_made_between_plan_and_commit_protects_its_snapshot(table, kind):
-    # iceberg-go #672, seaweedfs #10774: an expiry that decided on an older base dropped the new reference in silence.
+    # iceberg-go #672, seaweedfs #10774: an expiration that decided on an older base dropped the new reference in silence.
     table.catalog.follow(after(lambda: set_ref(table, "audit", ids(table)[1], kind)))
     result = expire(table)
     assert "audit" in result.table.metadata.refs

@@ -46,16 +46,16 @@ def restore(table, before, snapshot_ids=None, **options):
 
 
 def test_expired_snapshots_come_back_each_under_its_tag(table):
-    after_expiry = expire(table)
-    assert len(ids(after_expiry)) == 1
-    result = restore(after_expiry, table)
+    after_expiration = expire(table)
+    assert len(ids(after_expiration)) == 1
+    result = restore(after_expiration, table)
     now = result.table.metadata
     assert now.snapshots_by_id == table.metadata.snapshots_by_id
     tags = {f"restored-{i}": i for i in ids(table)[:-1]}
     assert {n: r.snapshot_id for n, r in now.refs.items()} == {"main": ids(table)[-1], **tags}
     assert {(r.type, r.max_ref_age_ms) for n, r in now.refs.items() if n != "main"} == {("tag", 2**63 - 1)}
     assert live(result.table, f"restored-{ids(table)[2]}") == {"a": 1, "b": 1, "c": 1}
-    assert now.snapshot_log == after_expiry.metadata.snapshot_log
+    assert now.snapshot_log == after_expiration.metadata.snapshot_log
     assert result.snapshot_id is None
 
 

@@ -46,7 +46,7 @@ class Case:
         self._write_blocks()
         self.location = self.history.table.metadata_location
         oracle = Oracle(self.history.files)
-        self.expected = oracle.expiry(self.location, now_ms=self.now_ms, older_than_ms=self.now_ms)
+        self.expected = oracle.expiration(self.location, now_ms=self.now_ms, older_than_ms=self.now_ms)
         self.files = self.history.files
 
     @property

@@ -275,7 +275,7 @@ def test_tables_of_any_version_and_in_gzip_have_a_place(lake):
     ],
 )
 def test_a_table_that_cannot_be_loaded_is_named_and_the_others_are_looked_at(lake, data):
-    """Issue rule: such a table stops orphan removal and purge, not expiry."""
+    """Issue rule: such a table stops orphan removal and purge, not expiration."""
     ours, broken, told = lake.put("db.ours"), lake.put("db.broken"), Told()
     if data is None:
         lake.reads.inner.delete_many([broken.metadata_location])
@@ -442,7 +442,7 @@ def test_only_the_directory_that_is_listed_counts_for_who_looks_for_garbage(lake
 
 @pytest.mark.parametrize("theirs", [f"{WAREHOUSE}/db/ours/in", "memory:/wh/db/ours/in", "memory:/wh/db/ours/./in/"])
 def test_a_job_that_goes_by_its_own_metadata_is_told_of_nested_places_and_leaves_them_alone(lake, theirs):
-    """Expiry warns, and what lies in the inner table's place is no file of the outer one's."""
+    """Expiration warns, and what lies in the inner table's place is no file of the outer one's."""
     outer = lake.put("db.ours")
     inner = lake.put("db.inner", theirs, write__metadata__path=f"{WAREHOUSE}/meta")
     told = Told()

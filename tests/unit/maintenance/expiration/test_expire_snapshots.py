@@ -94,7 +94,7 @@ def test_what_only_expired_snapshots_lead_to_goes_at_once_without_trash():
 
 
 def test_a_table_inside_is_a_warning_and_keeps_what_lies_in_its_place():
-    """Expiry deletes only what its own metadata named; of that what a table inside may own stays."""
+    """Expiration deletes only what its own metadata named; of that what a table inside may own stays."""
     table = memory_table()
     catalog = table.catalog
     for name in ("a", "inner/data/b"):
@@ -373,7 +373,7 @@ def flink_history(catalog=None):
 
 
 def test_a_writer_s_progress_is_kept_with_all_that_came_after_it():
-    """apache/iceberg #5846: after expiry a Flink job committed old checkpoints again."""
+    """apache/iceberg #5846: after expiration a Flink job committed old checkpoints again."""
     table = flink_history()
     plan = planned(table)
     assert (plan.expired_snapshots_count, len(plan.kept_for_writers)) == (0, 3)

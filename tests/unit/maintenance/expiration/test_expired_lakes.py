@@ -181,7 +181,7 @@ def test_files_at_the_table_s_own_data_path_or_an_allowed_root_go(lake: Lake, al
 
 
 def test_a_reference_made_while_it_runs_keeps_its_snapshot_and_its_files(lake: Lake) -> None:
-    """iceberg-go #672, seaweedfs #10774: expiry dropped a concurrent tag and deleted its files."""
+    """iceberg-go #672, seaweedfs #10774: expiration dropped a concurrent tag and deleted its files."""
     table = compacted(lake)
     second = table.metadata.snapshots[1].snapshot_id
     lake.foreign().manage_snapshots().create_tag(second, "late").commit()

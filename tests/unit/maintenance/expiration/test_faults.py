@@ -1,4 +1,4 @@
-"""An expiry that fails, dies or is lied to at every call of the store and of the catalog: nothing that is reachable goes, and
+"""An expiration that fails, dies or is lied to at every call of the store and of the catalog: nothing that is reachable goes, and
 the next run ends where an uninterrupted one would have (peers' failure 28: a crash between commit and deletion).
 """
 
@@ -157,7 +157,7 @@ class Case:
         self.before = self.files
         self.location_before = self.location
         oracle = Oracle(self.history.files)
-        self.expected = oracle.expiry(self.location, now_ms=self.now_ms, older_than_ms=self.now_ms)
+        self.expected = oracle.expiration(self.location, now_ms=self.now_ms, older_than_ms=self.now_ms)
 
     @property
     def now_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""Expiry of generated histories, compared file by file with an oracle that shares no code with it (`kit.reclaim_oracle`).
+"""Expiration of generated histories, compared file by file with an oracle that shares no code with it (`kit.reclaim_oracle`).
 
 The histories follow from numbers (`kit.reclaim_histories`): the same in every run. What they have in them is counted, and so is
 what came of it: a generator that never shares a Puffin file would prove nothing about shared Puffin files.
@@ -18,7 +18,7 @@ from icekeep.maintenance.restoring.job import restore
 from kit.cases import scaled
 from kit.no_spark import no_spark
 from kit.reclaim_histories import History, Steps, steps
-from kit.reclaim_oracle import Expiry, Oracle, normal
+from kit.reclaim_oracle import Expiration, Oracle, normal
 from kit.reclaim_table import DAY_MS
 from kit.runtime import with_runtime
 
@@ -118,11 +118,11 @@ def run(history: History, **changes: Any) -> ExpireSnapshotsResult:
     return expire_snapshots(with_runtime(table, history.runtime), no_spark, **{**asked_of(history), **changes})
 
 
-def foreseen(history: History, **changes: Any) -> Expiry:
+def foreseen(history: History, **changes: Any) -> Expiration:
     """What the oracle says that a run does now; raises `ValueError` where it must be refused."""
     asked = {**history.asked, **changes}
     location = history.catalog.load(history.table.identifier).metadata_location
-    return Oracle(history.files).expiry(
+    return Oracle(history.files).expiration(
         location,
         now_ms=history.runtime.now_ms(),
         roots=[asked["roots"]] if "roots" in asked else [],
@@ -190,7 +190,7 @@ def check_deleted_at_once(history: History) -> Counter[str]:
     return found
 
 
-def outcomes(history: History, expected: Expiry) -> Counter[str]:
+def outcomes(history: History, expected: Expiration) -> Counter[str]:
     """What is to come of a history, and what keeps files that expired snapshots lead to."""
     found = Counter({kind: len(names) for kind, names in expected.garbage.items()})
     found["snapshots"] = len(expected.snapshot_ids)
@@ -231,7 +231,7 @@ def trash(history: History) -> list[bytes]:
     return sorted(data for name, data in history.files.items() if "/.icekeep/trash/" in name and "/files/" in name)
 
 
-def move_to_the_trash(history: History) -> Expiry | None:
+def move_to_the_trash(history: History) -> Expiration | None:
     """A run that moves what it deletes; null where it is refused or finds nothing."""
     before = content(history.files)
     try:
