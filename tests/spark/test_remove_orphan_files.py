@@ -188,7 +188,7 @@ def test_schemes_and_authorities_are_compared_in_tasks_as_on_the_driver(spark_se
         assert sorted(few.unnamed["location"].to_pylist()) == ["hdfs://a/4", "s3://c/stray"]
         assert (many.named_count, many.mismatched_count) == (few.named_count, few.mismatched_count)
         assert few.mismatched_count == (1 if equal else 2)
-        assert {c.listed for c in many.conflicts} == {c.listed for c in few.conflicts}
+        assert {c.listed for c in many.mismatches} == {c.listed for c in few.mismatches}
 
 
 def view(spark: SparkSession, rows: list[dict[str, object]], name: str = "files") -> str:

@@ -24,12 +24,12 @@ from icekeep.maintenance.orphans.checks import (
     OrphanShare,
     listed_root,
     refuse,
-    refuse_conflicts,
     refuse_foreign,
+    refuse_mismatches,
     refuse_neighbours,
     refuse_unmatched,
 )
-from icekeep.maintenance.orphans.comparing import Compared, Conflict, any_below, compare
+from icekeep.maintenance.orphans.comparing import Compared, Mismatch, any_below, compare
 from icekeep.maintenance.orphans.hidden import hidden_names
 from icekeep.maintenance.orphans.listing import (
     LISTED,
@@ -98,7 +98,7 @@ class OrphanCandidates(msgspec.Struct, frozen=True, kw_only=True):
     listed_count: int
     named_count: int
     kept: KeptFiles
-    conflicts: tuple[Conflict, ...]
+    mismatches: tuple[Mismatch, ...]
     unlisted_reason: str
     reached: Reached
     root: str
@@ -148,7 +148,7 @@ def find_candidates(
         if not compared.named_count and any_below(root, reached, spark):
             refuse_unmatched(table, root)
     if search.mode is PrefixMismatchMode.ERROR:
-        refuse_conflicts(compared.mismatched_count, compared.conflicts)
+        refuse_mismatches(compared.mismatched_count, compared.mismatches)
     unnamed = _narrowed(compared, limits_of(spark).listed_files_count)
     free, waiting_count = without_waiting(unnamed, compared.unnamed_count, latest, spark)
     files, counts = _sorted(free, _sorter(latest, before_ms, now_ms, living, search))
@@ -162,7 +162,7 @@ def find_candidates(
         listed_count=listing.files_count,
         named_count=compared.named_count,
         kept=_kept(listing, compared, counts, waiting_count),
-        conflicts=compared.conflicts,
+        mismatches=compared.mismatches,
         unlisted_reason=found.unlisted_reason,
         accepted=found.accepted,
         reached=reached,

@@ -10,7 +10,7 @@ from icekeep.maintenance.deletion.neighbours import Neighbours
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.orphans import JOB
-from icekeep.maintenance.orphans.comparing import Conflict
+from icekeep.maintenance.orphans.comparing import Mismatch
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.spec.layout import OWN_DIRECTORY
 from icekeep.storage.locations import parse_location
@@ -76,10 +76,10 @@ def refuse_unmatched(table: Table, root: str) -> None:
     )
 
 
-def refuse_conflicts(count: int, conflicts: Sequence[Conflict]) -> None:
+def refuse_mismatches(count: int, mismatches: Sequence[Mismatch]) -> None:
     """Raise `SafetyError` where metadata has listed files under other schemes or authorities."""
     if count:
-        named = "; ".join(f"listed {c.listed!r}, in metadata as {c.metadata!r}" for c in conflicts)
+        named = "; ".join(f"listed {c.listed!r}, in metadata as {c.metadata!r}" for c in mismatches)
         raise SafetyError(
             f"{count} listed files have the path of a live file but another scheme or authority, so it cannot be told whether "
             f"they are orphans: {named}; say which are equal with equal_schemes and equal_authorities, or keep such files with "

@@ -23,10 +23,10 @@ from icekeep.planning.spark.source import SparkSource, started
 from icekeep.planning.spark.tasks import collected, parallelism
 from icekeep.storage.location_keys import ANY_PREFIX, Spelling
 
-NAMED_CONFLICTS = 10
+NAMED_MISMATCHES = 10
 
 
-class Conflict(msgspec.Struct, frozen=True):
+class Mismatch(msgspec.Struct, frozen=True):
     """A file that is listed under one scheme and authority, and that metadata has under another."""
 
     listed: str
@@ -39,14 +39,14 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         unnamed: those that no metadata leads to, rows of `LISTED`.
         mismatched_count: those that it leads to under other schemes or authorities only; they are kept.
-        conflicts: the first of these.
+        mismatches: the first of these.
     """
 
     unnamed: Rows
     unnamed_count: int
     named_count: int
     mismatched_count: int = 0
-    conflicts: tuple[Conflict, ...] = ()
+    mismatches: tuple[Mismatch, ...] = ()
 
 
 def compare(files: Rows, reached: Reached, spelling: Spelling, spark: SparkSource) -> Compared:
@@ -103,17 +103,17 @@ def _compared_here(files: pa.Table, reached: Reached, spelling: Spelling, spark:
         unnamed_count=files.num_rows - named_count,
         named_count=named_count,
         mismatched_count=len(mismatched),
-        conflicts=tuple(
-            _conflict(files["location"][row].as_py(), int(places[row]), found)
-            for row in mismatched[:NAMED_CONFLICTS].tolist()
+        mismatches=tuple(
+            _mismatch(files["location"][row].as_py(), int(places[row]), found)
+            for row in mismatched[:NAMED_MISMATCHES].tolist()
         ),
     )
 
 
-def _conflict(listed: str, place: int, found: ReachedPaths) -> Conflict:
+def _mismatch(listed: str, place: int, found: ReachedPaths) -> Mismatch:
     """A listed path as metadata has it: of names only one is kept for each scheme and authority."""
     example = next(found.examples[prefix] for prefix, mask in found.by_prefix.items() if mask[place])
-    return Conflict(listed, spelled_like(example, listed))
+    return Mismatch(listed, spelled_like(example, listed))
 
 
 def _compared_in_tasks(files: DataFrame, reached: Reached, spelling: Spelling, spark: SparkSource) -> Compared:
@@ -122,7 +122,7 @@ def _compared_in_tasks(files: DataFrame, reached: Reached, spelling: Spelling, s
     keys = reached_keys(reached, session, spelling).localCheckpoint(eager=False)
     # Worked out before any shuffle, so that what a task says of its manifest arrives as the error that it is.
     collected(keys.agg(F.count("path_key")))
-    # A path that is named by more than two prefixes is named by one between the least and the greatest: no conflict then.
+    # A path that is named by more than two prefixes is named by one between the least and the greatest: no mismatch then.
     named = (
         keys.repartition(bins_count, "path_key")
         .groupBy("path_key")
@@ -132,16 +132,16 @@ def _compared_in_tasks(files: DataFrame, reached: Reached, spelling: Spelling, s
     left = joined.where(F.col("least").isNull() | ~_is_same()).select(*files.columns, "least").localCheckpoint()
     is_unnamed = F.col("least").isNull()
     [counts] = collected(left.agg(F.count(F.when(is_unnamed, True)).alias("u"), F.count("least").alias("m")))
-    conflicts: tuple[Conflict, ...] = ()
+    mismatches: tuple[Mismatch, ...] = ()
     if counts["m"]:
-        some = arrow_rows(left.where(~is_unnamed).limit(NAMED_CONFLICTS), LISTED)
-        conflicts = _compared_here(some, reached, spelling, spark).conflicts
+        some = arrow_rows(left.where(~is_unnamed).limit(NAMED_MISMATCHES), LISTED)
+        mismatches = _compared_here(some, reached, spelling, spark).mismatches
     return Compared(
         unnamed=left.where(is_unnamed).select(*files.columns),
         unnamed_count=counts["u"],
         named_count=files.count() - counts["u"],
         mismatched_count=counts["m"],
-        conflicts=conflicts,
+        mismatches=mismatches,
     )
 
 

@@ -9,7 +9,7 @@ from icekeep.maintenance.deletion.options import trash_days
 from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft, classify_files
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.candidates import KeptFiles, OrphanCandidates, find_candidates
-from icekeep.maintenance.orphans.comparing import Conflict
+from icekeep.maintenance.orphans.comparing import Mismatch
 from icekeep.maintenance.orphans.options import Search
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
@@ -24,7 +24,7 @@ class RemoveOrphanFilesPlan(msgspec.Struct, frozen=True, kw_only=True):
         hash: what `approve` demands: exactly this set goes, or nothing.
         orphan_file_locations: locations of the first thousand.
         too_many: why a run would refuse to delete so great a share of the listed files, `None` where it would not.
-        conflicts: the first files that metadata has under other schemes or authorities.
+        mismatches: the first files that metadata has under other schemes or authorities.
         unlisted_reason, untotalled_snapshots_count, unreadable_tables: as in the result.
     """
 
@@ -38,7 +38,7 @@ class RemoveOrphanFilesPlan(msgspec.Struct, frozen=True, kw_only=True):
     listed_files_count: int
     reachable_files_count: int
     kept: KeptFiles
-    conflicts: tuple[Conflict, ...]
+    mismatches: tuple[Mismatch, ...]
     unlisted_reason: str = ""
     untotalled_snapshots_count: int = 0
     unreadable_tables: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ def orphan_plan(
         listed_files_count=candidates.listed_count,
         reachable_files_count=candidates.named_count,
         kept=msgspec.structs.replace(kept, outside_count=kept.outside_count + found.outside_count),
-        conflicts=candidates.conflicts,
+        mismatches=candidates.mismatches,
         unlisted_reason=candidates.unlisted_reason,
         untotalled_snapshots_count=candidates.reached.untotalled_count,
         unreadable_tables=candidates.accepted,

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.maintenance.deletion.reachable import Reached, named_files
-from icekeep.maintenance.orphans.comparing import Conflict, any_below, compare
+from icekeep.maintenance.orphans.comparing import Mismatch, any_below, compare
 from icekeep.maintenance.orphans.listing import keyed_rows
 from icekeep.maintenance.orphans.options import spelling
 from kit.storage import MemoryStorage
@@ -73,26 +73,26 @@ def test_other_paths_are_other_files(listed, named):
         ("hdfs://n2/dir1/file1", "hdfs://n1/dir1/file1", {"authorities": {"n1": "n2"}}),
     ],
 )
-def test_other_schemes_and_authorities_are_conflicts_unless_they_are_said_to_be_equal(listed, named, equal):
+def test_other_schemes_and_authorities_are_mismatches_unless_they_are_said_to_be_equal(listed, named, equal):
     """testPathsWithEqualSchemes, testPathsWithEqualAuthorities; the file is kept in either case."""
     found = compared([listed, f"{listed}-stray"], [named])
     assert found.unnamed["location"].to_pylist() == [f"{listed}-stray"]
-    assert (found.named_count, found.mismatched_count, found.conflicts) == (1, 1, (Conflict(listed, named),))
+    assert (found.named_count, found.mismatched_count, found.mismatches) == (1, 1, (Mismatch(listed, named),))
     found = compared([listed, f"{listed}-stray"], [named], **equal)
     assert found.unnamed["location"].to_pylist() == [f"{listed}-stray"]
-    assert (found.mismatched_count, found.conflicts) == (0, ())
+    assert (found.mismatched_count, found.mismatches) == (0, ())
 
 
-def test_a_file_that_metadata_has_by_several_spellings_is_no_conflict_if_one_of_them_is_its_own():
+def test_a_file_that_metadata_has_by_several_spellings_is_no_mismatch_if_one_of_them_is_its_own():
     named = ["hdfs://n1/f", "hdfs://n2/f", "hdfs://n3/f"]
     assert compared(["hdfs://n2/f"], named).mismatched_count == 0
     assert compared(["hdfs://n4/f"], named).mismatched_count == 1
     assert compared(["hdfs://n4/f"], [*named, "hdfs:/f"]).mismatched_count == 0
 
 
-def test_conflicts_are_named_up_to_a_number():
+def test_mismatches_are_named_up_to_a_number():
     found = compared([f"hdfs://a/{n}" for n in range(30)], [f"hdfs://b/{n}" for n in range(30)])
-    assert (found.mismatched_count, len(found.conflicts)) == (30, 10)
+    assert (found.mismatched_count, len(found.mismatches)) == (30, 10)
 
 
 def test_without_files_or_names_there_is_nothing_to_compare():

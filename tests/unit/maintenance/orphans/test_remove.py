@@ -742,9 +742,9 @@ def test_a_live_file_that_is_listed_under_another_authority_stops_it_or_is_kept(
     with pytest.raises(UnsupportedError, match="DELETE"):
         world.run(prefix_mismatch_mode="DELETE")
     plan = world.plan(prefix_mismatch_mode="IGNORE")
-    assert (plan.orphan_file_locations, plan.kept.mismatched_count, plan.conflicts[0].listed) == ((stray,), 1, listed)
+    assert (plan.orphan_file_locations, plan.kept.mismatched_count, plan.mismatches[0].listed) == ((stray,), 1, listed)
     plan = world.plan(equal_authorities={"old": "lake"})
-    assert (plan.orphan_file_locations, plan.kept.mismatched_count, plan.conflicts) == ((stray,), 0, ())
+    assert (plan.orphan_file_locations, plan.kept.mismatched_count, plan.mismatches) == ((stray,), 0, ())
     assert world.run(prefix_mismatch_mode="ignore").orphan_file_locations == (stray,)
     assert listed in world.memory.files
 
