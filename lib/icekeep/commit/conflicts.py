@@ -150,8 +150,7 @@ def check_no_new_deletes_for(
     for path, reaching in reaching_deletes(data, newer, base.specs_by_id).items():
         if reaching:
             raise ConflictError(
-                f"delete file {reaching[0].data_file.file_path!r} now reaches data file {path!r}, which is to be replaced; "
-                "plan again"
+                f"delete file {reaching[0].data_file.file_path!r} now reaches data file {path!r}, which is to be replaced"
             )
 
 

@@ -230,7 +230,7 @@ def _check_found(as_read: FileSet, missing_count: int, kept: KeptManifests, atte
     missing = frozenset(path for path in _paths(as_read, attempt) if path_digest(path) not in kept.paths)
     what = "delete" if isinstance(as_read, tuple) and as_read[0].data_file.content is not FileContent.DATA else "data"
     raise ConflictError(
-        f"{what} file {min(missing, default='')!r} ({missing_count} in all) is no longer live as it was read; plan again",
+        f"{what} file {min(missing, default='')!r} ({missing_count} in all) is no longer live as it was read",
         data_files=missing if what == "data" and len(missing) == missing_count else frozenset(),
     )
 

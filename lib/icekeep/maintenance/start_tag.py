@@ -106,7 +106,7 @@ class _Hold(msgspec.Struct, frozen=True):
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
         if self.ref.snapshot_id not in base.snapshots_by_id:
-            raise ConflictError(f"snapshot {self.ref.snapshot_id}, which was planned on, expired meanwhile; plan again")
+            raise ConflictError(f"snapshot {self.ref.snapshot_id}, which was planned on, expired meanwhile")
         return CreateRef(self.name, self.ref).apply(base, attempt)
 
 

@@ -93,7 +93,7 @@ class Hindered(msgspec.Struct, frozen=True):
     def apply(self, base: TableMetadata, attempt: Attempt) -> Sequence[Update]:
         assert self.change.apply(base, attempt)
         self.hinder()
-        raise ConflictError("somebody is in the way; plan again")
+        raise ConflictError("somebody is in the way")
 
 
 class Others:

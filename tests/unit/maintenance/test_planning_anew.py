@@ -17,7 +17,7 @@ from kit.changes import Recorder
 from kit.memory_catalog import MemoryCatalog
 from kit.tables import EVENTS, add, memory_table
 
-REFUSED = ConflictError("file 'a' is gone; plan again")
+REFUSED = ConflictError("file 'a' is gone")
 OUTPACED = ConflictError("others kept changing it: gave up after 3 attempts", attempts=3)
 FOR_GOOD = (
     OUTPACED,

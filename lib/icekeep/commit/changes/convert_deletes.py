@@ -111,8 +111,7 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
             return ()
         if base.format_version != self.format_version:
             raise ConflictError(
-                f"the table has format version {base.format_version} now, it was read in version {self.format_version}; "
-                "plan again"
+                f"the table has format version {base.format_version} now, it was read in version {self.format_version}"
             )
         check_kinds(self.added, base.format_version)
         self._check_added()
@@ -167,14 +166,14 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
             if answer.stranger is not None:
                 raise ConflictError(
                     f"data file {answer.stranger!r}, which equality deletes reach that are to go, came after it was planned "
-                    "which of its rows they delete; plan again"
+                    "which of its rows they delete"
                 )
         live = {digest for answer in answers for digest in answer.named}
         missing = sorted(path for digest, path in named.items() if digest not in live)
         if missing:
             raise ConflictError(
                 f"data file {missing[0]!r} ({len(missing)} in all), which rows are deleted of, is not live any more as it was "
-                "read; plan again"
+                "read"
             )
 
     def _check_position_deletes(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> None:
@@ -187,9 +186,7 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
         for one in self.named:
             path = one.entry.data_file.file_path
             if {*map(applied_delete, live[path])} != {*map(applied_delete, one.position_deletes)}:
-                raise ConflictError(
-                    f"other positions of data file {path!r} are deleted than when it was read; plan again"
-                )
+                raise ConflictError(f"other positions of data file {path!r} are deleted than when it was read")
 
 
 class ReachedNumbers(msgspec.Struct, frozen=True):

@@ -64,7 +64,7 @@ def _as_planned(base: TableMetadata, expired: Expired, expected: Expired) -> Exp
     if kept_count:
         raise ConflictError(
             f"the table at {base.location!r} has changed: {kept_count} of the snapshots and references that were to expire must "
-            "stay by now; plan again",
+            "stay by now",
             kept_count=kept_count,
         )
     return planned

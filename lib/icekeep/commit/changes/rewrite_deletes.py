@@ -137,7 +137,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
     def _check_base(self, base: TableMetadata) -> None:
         if self.format_version != base.format_version:
             raise ConflictError(
-                f"the table has format version {base.format_version} now, and was read with {self.format_version}; plan again"
+                f"the table has format version {base.format_version} now, and was read with {self.format_version}"
             )
         if self.added and not self.rewritten:
             raise IcekeepBug("delete files are added, and none is rewritten")
@@ -166,7 +166,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
         for entry in self.dangling:
             if not is_dangling(entry, least, of_table, specs):
                 raise ConflictError(
-                    f"delete file {entry.data_file.file_path!r}, which reached no data file, reaches one again; plan again"
+                    f"delete file {entry.data_file.file_path!r}, which reached no data file, reaches one again"
                 )
         with_vectors = self._files_with_vectors(manifests, base, attempt)
         for digest, named in self.named.items():
@@ -174,7 +174,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
                 least.paths.get(digest), has_vector=digest in with_vectors, makes_vectors=self._makes_vectors
             )
             if problem is not None:
-                raise ConflictError(f"a data file, of which {self._namer()} deletes rows, {problem}; plan again")
+                raise ConflictError(f"a data file, of which {self._namer()} deletes rows, {problem}")
 
     def _namer(self) -> str:
         """Which file to look into; only digests are known of the data files."""

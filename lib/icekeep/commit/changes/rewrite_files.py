@@ -159,7 +159,7 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
             raise IcekeepBug("a rewrite would add more rows than it removes")
         if self.format_version not in (None, base.format_version):
             raise ConflictError(
-                f"the table has format version {base.format_version} now, and was read with {self.format_version}; plan again"
+                f"the table has format version {base.format_version} now, and was read with {self.format_version}"
             )
         if self.schema_id not in base.schemas_by_id:
             raise ConflictError(f"schema {self.schema_id}, which the new files were written with, is no longer there")
@@ -221,15 +221,12 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
         """Why a file may not be replaced now that other deletes reach it than were applied."""
         if difference.gone and not self.carries:
             name = min(delete.file_path for delete in difference.gone)
-            return f"delete file {name!r} no longer reaches data file {path!r}, whose rewrite applied it; plan again"
+            return f"delete file {name!r} no longer reaches data file {path!r}, whose rewrite applied it"
         for delete in difference.new:
             if self.carries and _is_of_positions(delete):
                 continue
             if not self._still_reaches(delete, spec_id):
-                return (
-                    f"delete file {delete.data_file.file_path!r} reaches data file {path!r}, whose rewrite did not apply it; "
-                    "plan again"
-                )
+                return f"delete file {delete.data_file.file_path!r} reaches data file {path!r}, whose rewrite did not apply it"
         return None
 
     def _live_deletes(self, reader: EntryReader) -> Iterator[ManifestEntry]:
@@ -252,7 +249,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
             if delete.data_file.content is FileContent.EQUALITY_DELETES and is_newer(delete, self.start):
                 return (
                     f"equality delete file {delete.data_file.file_path!r} came while rows were moved to files of another "
-                    "partition spec, and may be for them; plan again"
+                    "partition spec, and may be for them"
                 )
         return None
 

@@ -45,7 +45,7 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
         if not self.replaced and not self.added and not self.drop_dangling_deletes:
             return ()
         if self.format_version not in (None, base.format_version):
-            raise ConflictError(f"the table has format version {base.format_version} now; plan again")
+            raise ConflictError(f"the table has format version {base.format_version} now")
         _check_counts(self.replaced, self.added)
         head = base.head(self.branch)
         current = [] if head is None else attempt.reader.manifests(head)
@@ -75,9 +75,7 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
         replaced = [m for m in self.replaced if m.may_have_live_files or identity(m) in here]
         if missing := {identity(m) for m in replaced} - here:
             path = min(path for path, _ in missing)
-            raise ConflictError(
-                f"manifest {path!r} ({len(missing)} in all) is no longer in the table as it was read; plan again"
-            )
+            raise ConflictError(f"manifest {path!r} ({len(missing)} in all) is no longer in the table as it was read")
         return replaced
 
 

@@ -114,10 +114,10 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
         for path, deletes in named.items():
             if path not in live and path not in added:
                 raise ConflictError(
-                    f"data file {path!r}, which {deletes[0].file_path!r} deletes rows of, is not live any more; plan again"
+                    f"data file {path!r}, which {deletes[0].file_path!r} deletes rows of, is not live any more"
                 )
             if path in live and since.is_newer(live[path]):
-                raise ConflictError(f"data file {path!r} was added anew since its rows were read; plan again")
+                raise ConflictError(f"data file {path!r} was added anew since its rows were read")
             file = added[path] if path in added else live[path].data_file
             if partition_key(file) not in map(partition_key, deletes):
                 raise IcekeepBug(f"{deletes[0].file_path!r} deletes rows of {path!r}, which is in another partition")
@@ -159,7 +159,7 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
                 if is_deletion_vector(file) or sequence_number(delete) > start:
                     raise ConflictError(
                         f"data file {path!r} has positions deleted by {file.file_path!r}, which the new deletion vector was "
-                        "made without; plan again"
+                        "made without"
                     )
 
     def _operation(self, kept: KeptManifests) -> str:

@@ -89,7 +89,7 @@ class CarriedDeletes:
                 needed = applied[path]
             if lost := needed - deleted[path]:
                 refusals[path] = (
-                    f"{len(lost)} rows of data file {path!r}, which its rewrite left out, are not deleted any more; plan again"
+                    f"{len(lost)} rows of data file {path!r}, which its rewrite left out, are not deleted any more"
                 )
             elif extra := deleted[path] - dropped[path]:
                 wanted[path] = extra

@@ -84,7 +84,7 @@ def metrics_of(
     picked = folded(scan.table.storage, spark, manifests, scan.wanted, _COLUMNS, partial(_PickedMetrics, wanted))
     missing = wanted - picked.found.keys()
     if missing:
-        raise ConflictError(f"data file {min(missing)!r} was planned and is in no manifest; plan again")
+        raise ConflictError(f"data file {min(missing)!r} was planned and is in no manifest")
     return picked.found
 
 

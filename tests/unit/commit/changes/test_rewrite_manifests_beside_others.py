@@ -80,9 +80,7 @@ def test_a_replaced_manifest_that_is_gone_is_a_conflict(catalog, version, act):
     table = six(catalog, version)
     change, left = rewrite(table), []
     catalog.follow(after(lambda: (ACTS[act](table), left.append(stated(latest(table))))))
-    with pytest.raises(
-        ConflictError, match=r"\(\d in all\) is no longer in the table as it was read; plan again"
-    ) as raised:
+    with pytest.raises(ConflictError, match=r"\(\d in all\) is no longer in the table as it was read") as raised:
         run(table, change)
     assert (raised.value.is_outpaced, raised.value.exit_status) == (False, 75)
     assert stated(latest(table)) == left[0]
@@ -95,7 +93,7 @@ def test_what_a_rollback_takes_out_is_a_conflict(catalog):
     table = run(table, DeleteFiles(paths=frozenset({path_of("c")}))).table
     change, now = rewrite(table), table.metadata.current_snapshot_id
     catalog.follow(after(lambda: run(latest(table), SetCurrentSnapshot(snapshot_id=before, expected_id=now))))
-    with pytest.raises(ConflictError, match="plan again"):
+    with pytest.raises(ConflictError, match="is no longer in the table as it was read"):
         run(table, change)
     assert live(latest(table)) == dict.fromkeys("abcdef", 1)
 
@@ -104,7 +102,7 @@ def test_another_format_version_is_a_conflict(catalog):
     table = six(catalog)
     change = rewrite(table, format_version=2)
     catalog.follow(CONFLICTS, after(lambda: swap(latest(table), UpgradeFormatVersion(3))))
-    with pytest.raises(ConflictError, match="the table has format version 3 now; plan again"):
+    with pytest.raises(ConflictError, match="the table has format version 3 now"):
         run(table, change)
     assert orphans(catalog) == {m.manifest_path for m in change.added}
 
@@ -116,7 +114,7 @@ def test_a_refusal_leaves_nothing_that_an_earlier_attempt_wrote(catalog):
     change, written = rewrite(table, each=9, drop_dangling_deletes=True), []
     catalog.storage.before = lambda what, at: written.append(at) if what == "write" and "/snap-" not in at else None
     catalog.follow(CONFLICTS, after(deleting(table, "a")))
-    with pytest.raises(ConflictError, match="plan again"):
+    with pytest.raises(ConflictError, match="is no longer in the table as it was read"):
         run(table, change)
     assert [at for at in written if at.endswith(".avro")]
     assert orphans(catalog) <= {m.manifest_path for m in change.added}
@@ -130,7 +128,7 @@ def test_manifests_of_deletes_are_as_those_of_data(catalog, version):
     gone = tuple(e for e in entries_of(table) if e.data_file.file_path == deletes.file_path)
     change = rewrite(table, chosen=lambda m: m.content is ManifestContent.DELETES)
     catalog.follow(after(lambda: run(latest(table), RowDelta(removed_deletes=gone))))
-    with pytest.raises(ConflictError, match="plan again"):
+    with pytest.raises(ConflictError, match="is no longer in the table as it was read"):
         run(table, change)
 
 
