@@ -36,13 +36,14 @@ LATER = {"elapsed_ms", "cpu_ms", "planning_time_after_ms", "overlap_depth_after"
 
 
 class JobContract:
-    """Attributes:
+    """What the test of a job says of it.
 
-    job: what the job's package says of it.
-    versions: of the table format in which `fill` gives it something to do.
-    told: the arguments that it is run and planned with.
-    foretold: figures that plan and result have under one name, and that are not zero.
-    removes: in which part of its plan the files are that it deletes, if it deletes any.
+    Attributes:
+        job: what the job's package says of it.
+        versions: of the table format in which `fill` gives it something to do.
+        told: the arguments that it is run and planned with.
+        foretold: figures that plan and result have under one name, and that are not zero.
+        removes: in which part of its plan the files are that it deletes, if it deletes any.
     """
 
     job: ClassVar[Job]

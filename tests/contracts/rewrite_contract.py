@@ -29,13 +29,14 @@ MONTHS = (("at", "month"),)
 
 
 class RewriteContract:
-    """Attributes:
+    """What the test of a way of rewriting says of it.
 
-    versions: of the table format in which it can be done.
-    content: of the files that are written anew.
-    leaves: the kinds of delete files that are there afterwards.
-    is_of_start: whether new files have the data sequence number of the snapshot that was read; else the commit's own.
-    max_bytes: of a new file; `None` where nothing was asked for.
+    Attributes:
+        versions: of the table format in which it can be done.
+        content: of the files that are written anew.
+        leaves: the kinds of delete files that are there afterwards.
+        is_of_start: whether new files have the data sequence number of the snapshot that was read; else the commit's own.
+        max_bytes: of a new file; `None` where nothing was asked for.
     """
 
     versions: ClassVar[tuple[int, ...]] = (2, 3)

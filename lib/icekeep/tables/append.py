@@ -34,6 +34,7 @@ def append(
     `write-default`. The files are in the format that the table property `write.format.default` names.
 
     Args:
+        rows: of columns with the names of the table's.
         branch: where to commit; one that is not there is not made (`create_branch` does that).
         summary: entries for the snapshot's summary.
 

@@ -25,9 +25,11 @@ def create_table(
     """Create an empty table; its namespace must exist.
 
     Args:
+        identifier: the table's name in the catalog, as `db.events` or its parts.
         schema: the columns; their field ids are assigned anew.
         partition_by: a column, a transform such as `month` or `bucket[16]`, and perhaps a name, for each partition field.
         location: where the table's files go; below the catalog's warehouse if `None`.
+        properties: the table's, by Iceberg's names.
         format_version: 1, 2 or 3.
 
     Raises:

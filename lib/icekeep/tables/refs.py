@@ -38,6 +38,7 @@ def create_branch(
     """Create a branch and commit; returns the table after it.
 
     Args:
+        name: of the branch; no other branch or tag may have it.
         snapshot_id: where the branch starts; by default the current snapshot of `table`. A branch of a table without data
             starts at a new snapshot without files.
         min_snapshots_to_keep: snapshots that expiration leaves on the branch; the table's default if `None`, as for the ages.
@@ -79,6 +80,7 @@ def create_tag(
     """Create a tag and commit; returns the table after it. Expiration keeps the snapshot of a tag, not its ancestors.
 
     Args:
+        name: of the tag; no other branch or tag may have it.
         snapshot_id: what the tag names; by default the current snapshot of `table`.
         max_ref_age: the age of the snapshot from which on expiration takes the tag; the table's default if `None`.
 

@@ -103,9 +103,11 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
     Args:
         purge: also delete the files that its metadata leads to, through the metadata's history, and what icekeep keeps
             below its location, the trash included. The plan lies in `<warehouse>/.icekeep/purges/`; nothing comes back.
+        max_concurrent_deletes: so many calls that delete at once, at most; as many as there is work for if `None`.
         approve: the hash of a plan (`plan_drop_table`): exactly that goes, or nothing.
+        trust_manifest_list: accepted as by the other jobs; a purge retains nothing that it could be about.
         accept_unreadable: names of tables of the catalog (`db.events`) that cannot be loaded, and lie elsewhere.
-        trust_manifest_list: as the other jobs'; a purge retains nothing that it could be about.
+        options: `max-deletes-per-second` and `reclaim.roots`.
 
     Raises:
         SafetyError: the table has `gc.enabled=false`, another table lies where this one does or cannot be loaded, or the

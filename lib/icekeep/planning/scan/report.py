@@ -54,7 +54,8 @@ class PlanScanResult(msgspec.Struct, frozen=True, kw_only=True):
         manifests_count: of the version, delete manifests among them.
         total_data_files_count: that the version has; `None` where a manifest list of version 1 does not say.
         total_files_bytes: of its data and delete files, as far as the snapshot's summary says.
-        opened_...: listed by the manifests that were opened; then what entries' partitions and then their bounds dropped.
+        opened_data_files_count: listed by the manifests that were opened.
+        pruned_by_partition_count, pruned_by_metrics_count: of these, what entries' partitions and then their bounds dropped.
         median_file_bytes, median_partition_bytes: to one percent.
         file_skew, partition_skew: the largest divided by the median.
         reading: where manifests were decoded, by what, and why.
