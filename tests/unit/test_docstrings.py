@@ -112,6 +112,13 @@ def test_a_docstring_tells_of_nothing_that_is_not_there(room: str) -> None:
     assert {str(path): names for path, names in found.items() if names} == {}
 
 
+def test_a_test_that_a_docstring_names_is_there() -> None:
+    nodes = [node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, Documented | ast.Module)]
+    named = {name for node in nodes for name in re.findall(r"`(test_\w+)`", ast.get_docstring(node) or "")}
+    assert len(named) > 1
+    assert named <= {path.stem for path in FILES} | {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+
+
 def test_a_public_function_tells_of_each_argument() -> None:
     """Of those whose docstrings tell of arguments; the others say it in a sentence."""
     untold, count = {}, 0

@@ -1,4 +1,7 @@
-"""Metrics counted from Arrow data; those of Parquet's footers are in `test_parquet_metrics`."""
+"""Counts and bounds of columns, counted from Arrow data as rows are written, held against plain counts of Python values.
+
+Those that Parquet's footers tell are in `test_footer_metrics`.
+"""
 
 import math
 

@@ -1,4 +1,8 @@
-"""ORC files as other readers see them; `test_writing` and `test_reading` hold what all formats have in common."""
+"""ORC files: types with their attributes (spec, Appendix A), stripes, codecs, bloom filters, files of other writers.
+
+What we write is looked at with pyarrow, which also writes what another writer would; that is read by us. What all formats have
+in common is in `test_read` and `test_rolling_writer`.
+"""
 
 import io
 from decimal import Decimal

@@ -1,4 +1,8 @@
-"""Avro files as other readers and writers see them; `test_writing` and `test_reading` hold what all formats share."""
+"""Avro data files: types and field ids (spec, Appendix A), codecs, blocks, files of other writers, broken ones.
+
+What we write is looked at with fastavro, which also writes what another writer would; that is read by us. What all formats have
+in common is in `test_read` and `test_rolling_writer`.
+"""
 
 import io
 import json
