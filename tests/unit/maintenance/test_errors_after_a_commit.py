@@ -79,8 +79,8 @@ def test_position_deletes_that_fail_after_the_conversion_make_the_run_partial(
     others = Others(lambda: None)
     result = rewrite_position_deletes(table, no_spark, convert_equality_deletes=True, listener=others)
     assert result.status == "partial"
-    assert result.converted is not None
-    assert result.converted.converted_equality_delete_files_count == 1
+    assert result.conversion is not None
+    assert result.conversion.converted_equality_delete_files_count == 1
     assert others.warnings == ["equality deletes are converted, position deletes were not rewritten: the store is away"]
     after = lake.catalog.load(table.identifier)
     assert (deletes_of(after), ids_of(after)) == ([], [0, 2, 3, 4, 5, 7, 8, 9])

@@ -47,7 +47,7 @@ def tables(values):
         ("file_size_in_bytes", 12, "12"),
         ("rewritten_data_files_count", 12_345, "12,345"),
         ("snapshot_id", 2_679_567_050_731_974_635, "2679567050731974635"),
-        ("planning_time_ms", 1_234, "1.2 s"),
+        ("elapsed_ms", 1_234, "1.2 s"),
         ("max_ref_age_ms", 604_800_000, "604800000 (7d)"),
         ("max_snapshot_age_ms", 2**63 - 1, "9223372036854775807 (106,751,991,167.3 d)"),
         ("timestamp_ms", 1_767_225_600_000, "1767225600000 (2026-01-01T00:00:00Z)"),

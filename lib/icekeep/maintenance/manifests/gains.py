@@ -22,8 +22,9 @@ class GroupGain(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         manifests_count, rewritten_bytes_count: of the manifests that are rewritten.
         added_manifests_count, added_bytes_count: of those that come of them.
-        opened_before, opened_after: how many manifests, of all of the spec, a filter on one partition opens, in the mean;
-            `max_opened_*` is the most and `opened_bytes_*` their bytes. A thousand partitions are looked at, at most.
+        mean_opened_before_count, mean_opened_after_count: how many manifests, of all of the spec, a filter on one partition
+            opens, in the mean; `max_opened_*` is the most, and `mean_opened_*_bytes` their bytes in the mean. A thousand
+            partitions are looked at, at most.
     """
 
     spec_id: int
@@ -33,20 +34,20 @@ class GroupGain(msgspec.Struct, frozen=True, kw_only=True):
     rewritten_bytes_count: int
     added_bytes_count: int
     entries_count: int
-    opened_before: float
-    opened_after: float
-    max_opened_before: int
-    max_opened_after: int
-    opened_bytes_before: int
-    opened_bytes_after: int
+    mean_opened_before_count: float
+    mean_opened_after_count: float
+    max_opened_before_count: int
+    max_opened_after_count: int
+    mean_opened_before_bytes: int
+    mean_opened_after_bytes: int
 
 
 class FilterGain(msgspec.Struct, frozen=True, kw_only=True):
     """How many data manifests a filter of the workload opens."""
 
     filter: str
-    opened_before: int
-    opened_after: int
+    opened_before_count: int
+    opened_after_count: int
 
 
 def group_gain(table: Table, done: RewrittenManifests) -> GroupGain:
@@ -64,12 +65,12 @@ def group_gain(table: Table, done: RewrittenManifests) -> GroupGain:
         rewritten_bytes_count=sum(m.manifest_length for m in (*group.rewritten, *group.empty)),
         added_bytes_count=sum(m.manifest_length for m in done.added),
         entries_count=sum(m.live_files_count or 0 for m in group.rewritten),
-        opened_before=round(before.mean_manifests, 2),
-        opened_after=round(after.mean_manifests, 2),
-        max_opened_before=before.max_manifests,
-        max_opened_after=after.max_manifests,
-        opened_bytes_before=before.mean_bytes,
-        opened_bytes_after=after.mean_bytes,
+        mean_opened_before_count=round(before.mean_manifests, 2),
+        mean_opened_after_count=round(after.mean_manifests, 2),
+        max_opened_before_count=before.max_manifests,
+        max_opened_after_count=after.max_manifests,
+        mean_opened_before_bytes=before.mean_bytes,
+        mean_opened_after_bytes=after.mean_bytes,
     )
 
 
@@ -91,7 +92,7 @@ def filter_gains(
     after = [m for one in done for m in one.added] + [m for m in listed if m.manifest_path not in gone]
     counts = (manifests_opened(rules.workload, some, table.metadata, now_ms) for some in (listed, after))
     return tuple(
-        FilterGain(filter=text, opened_before=before, opened_after=later)
+        FilterGain(filter=text, opened_before_count=before, opened_after_count=later)
         for text, before, later in zip(rules.workload, *counts, strict=True)
     )
 

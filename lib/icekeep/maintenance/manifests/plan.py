@@ -116,9 +116,9 @@ def _planning_times(
         return None, None
     now_ms = measured_ms(table, one, one.group.listed, spark, runtime)
     gain = gains[done.index(one)]
-    if now_ms is None or not gain.opened_bytes_before:
+    if now_ms is None or not gain.mean_opened_before_bytes:
         return now_ms, None
-    return now_ms, round(now_ms * gain.opened_bytes_after / gain.opened_bytes_before)
+    return now_ms, round(now_ms * gain.mean_opened_after_bytes / gain.mean_opened_before_bytes)
 
 
 def _shown(manifest: ManifestFile, metadata: TableMetadata) -> PlannedManifest:

@@ -117,7 +117,7 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
             raise
         listener.on(Warned(f"equality deletes are converted, position deletes were not rewritten: {one_line(error)}"))
         result = RewritePositionDeletesResult(status="partial")
-    return msgspec.structs.replace(result, converted=converted, elapsed_ms=runtime.monotonic_ms() - began_ms)
+    return msgspec.structs.replace(result, conversion=converted, elapsed_ms=runtime.monotonic_ms() - began_ms)
 
 
 @takes(RewritePositionDeletesRequest)

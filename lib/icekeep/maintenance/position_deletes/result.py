@@ -18,7 +18,7 @@ class RewritePositionDeletesResult(msgspec.Struct, frozen=True, kw_only=True):
         removed_dangling_positions_count: rows of rewritten files that were dropped, since their data file is not live, or
             too new for the delete file.
         replaced_positions_count: rows of rewritten files that were dropped since a deletion vector stands for them.
-        converted: what became of equality deletes; `None` where it was not asked for.
+        conversion: what became of equality deletes; `None` where it was not asked for.
     """
 
     status: str = "done"
@@ -33,4 +33,4 @@ class RewritePositionDeletesResult(msgspec.Struct, frozen=True, kw_only=True):
     commits_count: int = 0
     failed_commits_count: int = 0
     elapsed_ms: int = 0
-    converted: ConvertEqualityDeletesResult | None = None
+    conversion: ConvertEqualityDeletesResult | None = None

@@ -57,6 +57,7 @@ class DropResult(msgspec.Struct, frozen=True, kw_only=True):
     status: str = "done"
     is_purged: bool = False
     files_by_kind: tuple[FilesOfKind, ...] = ()
+    deleted_files_count: int = 0
     deleted_bytes_count: int = 0
     missing_files_count: int = 0
     failed_files_count: int = 0
@@ -158,6 +159,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         status="done" if done.is_complete and others.is_complete else "partial",
         is_purged=True,
         files_by_kind=done.deleted,
+        deleted_files_count=done.deleted_count,
         deleted_bytes_count=done.deleted_bytes_count,
         missing_files_count=done.missing_count,
         failed_files_count=done.failed_count + others.failed_count,

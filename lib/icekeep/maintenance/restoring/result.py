@@ -21,7 +21,7 @@ class Restorable(msgspec.Struct, frozen=True, kw_only=True):
     trash_until_ms: int | None
     snapshots_count: int
     files_count: int
-    files_bytes: int
+    bytes: int
 
 
 class RestoreResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,5 +53,5 @@ def described(plan: DeletionPlan, metadata: TableMetadata) -> Restorable:
         trash_until_ms=plan.trash_until_ms,
         snapshots_count=sum(i not in metadata.snapshots_by_id for i in plan.snapshot_ids),
         files_count=plan.files_count,
-        files_bytes=sum(f.bytes for f in plan.files),
+        bytes=sum(f.bytes for f in plan.files),
     )

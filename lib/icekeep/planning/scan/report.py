@@ -91,7 +91,7 @@ class PlanScanResult(msgspec.Struct, frozen=True, kw_only=True):
     partition_skew: float | None
     reading: str
     slow_manifests_count: int = 0
-    planning_time_ms: int = 0
+    elapsed_ms: int = 0
     largest_files: tuple[FileSize, ...] = ()
     largest_partitions: tuple[PartitionSize, ...] = ()
 
@@ -117,7 +117,7 @@ def plan_scan(
     began_ms = table.runtime.monotonic_ms()
     scan = open_scan(table, where=where, **version)
     result = _result(scan, spark)
-    return msgspec.structs.replace(result, planning_time_ms=table.runtime.monotonic_ms() - began_ms)
+    return msgspec.structs.replace(result, elapsed_ms=table.runtime.monotonic_ms() - began_ms)
 
 
 def plan_scan_job(

@@ -195,7 +195,7 @@ def test_runs_are_listed_the_newest_first():
     plan = written_plan(world.load(), [orphan], run="run-2", job="remove_orphan_files", runtime=world.catalog.runtime)
     in_trash(plan, world.storage)
     newest, oldest = list_restorable(world.load())
-    assert (newest.run, newest.job, newest.snapshots_count, newest.files_count, newest.files_bytes) == (
+    assert (newest.run, newest.job, newest.snapshots_count, newest.files_count, newest.bytes) == (
         "run-2",
         "remove_orphan_files",
         0,
