@@ -29,7 +29,7 @@ from icekeep.events import StepFinished as StepFinished
 from icekeep.events import StepStarted as StepStarted
 from icekeep.events import Warned as Warned
 from icekeep.maintenance.compaction.job import compact as compact
-from icekeep.maintenance.compaction.job import plan_compaction as plan_compaction
+from icekeep.maintenance.compaction.job import plan_compact as plan_compact
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions as RewriteDataFilesOptions
 from icekeep.maintenance.compaction.preview import RewriteDataFilesPlan as RewriteDataFilesPlan
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult as RewriteDataFilesResult

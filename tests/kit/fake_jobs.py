@@ -33,7 +33,7 @@ JOBS = {
         _fake(
             "compact",
             "kit.fake_jobs:compact",
-            plan="kit.fake_jobs:plan_compaction",
+            plan="kit.fake_jobs:plan_compact",
             options="kit.fake_jobs:FakeOptions",
             check="kit.fake_jobs:check_compaction",
         ),
@@ -152,9 +152,9 @@ def check_compaction(metadata: TableMetadata, **arguments: Any) -> None:
         raise UsageError("there is no strategy 'guess'")
 
 
-def plan_compaction(table: FakeTable, spark: Callable[[], str], **arguments: Any) -> Plan:
+def plan_compact(table: FakeTable, spark: Callable[[], str], **arguments: Any) -> Plan:
     spark()
-    _called("plan_compaction", table, arguments)
+    _called("plan_compact", table, arguments)
     return Plan(7, 3_000_000, (Group("day=1", 2_000_000, ("a", "b")), Group("day=2", 1_000_000, ())))
 
 

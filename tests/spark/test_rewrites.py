@@ -11,7 +11,7 @@ from icekeep.errors import JobFailedError
 from icekeep.maintenance.compaction import job as compaction
 from icekeep.maintenance.compaction import methods
 from icekeep.maintenance.compaction.estimate import RewriteMethod
-from icekeep.maintenance.compaction.job import compact, plan_compaction
+from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.planning.spark import workers
@@ -102,7 +102,7 @@ def test_a_group_above_the_budget_goes_through_sparks_shuffle(
     table = with_deletes(lake, 3)
     before = rows(table, "_row_id")
     monkeypatch.setattr(compaction, "BUDGET_BYTES", 1000)
-    plan = plan_compaction(table, spark_session, sort_order=order, options=ALL)
+    plan = plan_compact(table, spark_session, sort_order=order, options=ALL)
     assert {group.method for group in plan.groups} == {RewriteMethod.SHUFFLE}
     result = compact(table, spark_session, sort_order=order, options=ALL)
     assert result.deleted_records_count == 16

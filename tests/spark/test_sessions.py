@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
 
-from icekeep import compact, plan_compaction, plan_scan, scan
+from icekeep import compact, plan_compact, plan_scan, scan
 from icekeep.planning.spark.source import started
 from kit.lake import Lake
 
@@ -13,7 +13,7 @@ def test_the_session_that_runs_is_taken_where_none_is_given(spark_session: Spark
     assert started(None) is SparkSession.getActiveSession()
     table = lake.filled(commits=3, files=1)
     rows_count = scan(table).count()
-    assert plan_compaction(table, options={"rewrite-all": "true"}).rewritten_data_files_count == 3
+    assert plan_compact(table, options={"rewrite-all": "true"}).rewritten_data_files_count == 3
     assert compact(table, options={"rewrite-all": "true"}).rewritten_data_files_count == 3
     table = table.refresh()
     assert plan_scan(table).data_files_count > 0

@@ -119,6 +119,14 @@ def test_a_job_s_function_takes_the_job_s_settings(job):
             assert keywords == {setting.name for setting in JOBS[job].settings} | extras
 
 
+def test_a_plan_is_asked_for_by_the_name_and_with_the_arguments_of_the_job():
+    plans = [name for name in icekeep.__all__ if name.startswith("plan_") and name not in ("plan_scan", "plan_tasks")]
+    for name in plans:
+        run, plan = (getattr(icekeep, each) for each in (name.removeprefix("plan_"), name))
+        assert inspect.signature(run).parameters == inspect.signature(plan).parameters
+    assert {*plans} >= {job.plan.rpartition(":")[2] for job in JOBS.values() if job.plan is not None}
+
+
 def test_every_job_has_a_script_of_its_own_and_no_script_is_without_a_job():
     scripts = {path.stem: path.read_text() for path in (ROOT / "jobs").glob("*.py")}
     assert scripts.keys() == JOBS.keys()

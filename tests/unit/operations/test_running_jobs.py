@@ -98,7 +98,7 @@ def test_what_was_not_given_is_left_to_the_job():
 
 def test_a_dry_run_stops_after_the_plan():
     outcome = run("compact", dry_run=True)
-    assert HISTORY == ["load local.db.t", "start icekeep compact db.t", "plan_compaction", "stop"]
+    assert HISTORY == ["load local.db.t", "start icekeep compact db.t", "plan_compact", "stop"]
     assert (outcome.status, outcome.dry_run, outcome.result.snapshot_id) == ("planned", True, 7)
 
 

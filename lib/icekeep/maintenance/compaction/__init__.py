@@ -29,7 +29,7 @@ JOB = Job(
         "--table db.events --where \"day >= '2026-01-01'\" --dry-run",
         '--table db.events --sort-order "day, id" --option partial-progress.enabled=true',
     ),
-    plan="icekeep.maintenance.compaction.job:plan_compaction",
+    plan="icekeep.maintenance.compaction.job:plan_compact",
     run="icekeep.maintenance.compaction.job:compact",
     options="icekeep.maintenance.compaction.options:RewriteDataFilesOptions",
     check="icekeep.maintenance.compaction.job:check_arguments",

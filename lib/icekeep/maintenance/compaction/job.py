@@ -52,7 +52,7 @@ from icekeep.tables.refs import head_to_commit_to
 
 _LOG = logging.getLogger(__name__)
 
-__all__ = ["RewriteDataFilesOptions", "RewriteDataFilesPlan", "RewriteDataFilesResult", "compact", "plan_compaction"]
+__all__ = ["RewriteDataFilesOptions", "RewriteDataFilesPlan", "RewriteDataFilesResult", "compact", "plan_compact"]
 
 Options = Mapping[str, str] | RewriteDataFilesOptions
 
@@ -111,7 +111,7 @@ def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
 
 
 @takes(CompactRequest)
-def plan_compaction(table: Table, request: CompactRequest) -> RewriteDataFilesPlan:
+def plan_compact(table: Table, request: CompactRequest) -> RewriteDataFilesPlan:
     """Say what `compact` with the same arguments would do; raises as it does, and writes nothing."""
     run = _Run(table, request, table.runtime)
     planned = run.plan(None)

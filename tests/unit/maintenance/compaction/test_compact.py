@@ -10,7 +10,7 @@ from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import JobFailedError
 from icekeep.events import Event, Warned
-from icekeep.maintenance.compaction.job import compact, plan_compaction
+from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.tables.append import append
 from icekeep.tables.refs import create_branch
 from kit.lake import EVENTS, SCHEMA, Lake, events, multiset
@@ -74,7 +74,7 @@ def test_a_large_file_is_split_at_its_row_groups(lake: Lake) -> None:
 
 def test_a_file_group_holds_no_more_than_its_greatest_size(lake: Lake) -> None:
     table = lake.filled()
-    plan = plan_compaction(table, no_spark, options={"max-file-group-input-files": "3", "min-input-files": "2"})
+    plan = plan_compact(table, no_spark, options={"max-file-group-input-files": "3", "min-input-files": "2"})
     assert [group.files_count for group in plan.groups] == [3, 3] * 3
     assert plan.groups[0].partition == "at_month=2013-01"
 
@@ -89,7 +89,7 @@ def test_a_branch_is_compacted_and_main_stays_as_it_was(any_lake: Lake) -> None:
     assert rows != main_rows
     head = table.metadata.head("audit")
     assert head is not None
-    plan = plan_compaction(table, no_spark, branch="audit")
+    plan = plan_compact(table, no_spark, branch="audit")
     assert (plan.branch, plan.snapshot_id) == ("audit", head.snapshot_id)
     result = compact(table, no_spark, branch="audit")
     assert (result.rewritten_data_files_count, result.added_data_files_count) == (21, 3)
@@ -211,7 +211,7 @@ def test_files_of_an_older_partition_spec_are_moved_into_the_current_one(lake: L
     with lake.foreign_catalog().load_table(EVENTS).update_spec() as update:
         update.add_identity("kind")
     table, before = lake.load(), lake.rows()
-    [group] = plan_compaction(table, no_spark).groups
+    [group] = plan_compact(table, no_spark).groups
     assert (group.files_count, group.method) == (9, "sort")
     result = compact(table, no_spark)
     assert result.rewritten_data_files_count == 9

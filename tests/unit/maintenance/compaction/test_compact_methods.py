@@ -17,7 +17,7 @@ from icekeep.events import Event, Warned
 from icekeep.maintenance.compaction import job as compaction
 from icekeep.maintenance.compaction import methods
 from icekeep.maintenance.compaction.estimate import RewriteMethod
-from icekeep.maintenance.compaction.job import compact, plan_compaction
+from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.planning.spark.workers import thread_workers
 from icekeep.spec.sorting import SortKey
 from icekeep.spec.types import LONG, STRING
@@ -71,7 +71,7 @@ def with_deletes(lake: Lake, format_version: int = 2) -> Table:
 def test_a_file_is_a_candidate_for_the_share_of_its_rows_that_its_own_deletes_take(lake: Lake) -> None:
     table = with_deletes(lake, 3)
     small = {"target-file-size-bytes": "3000", "min-file-size-bytes": "0"}
-    assert plan_compaction(table, no_spark, options=small).rewritten_data_files_count == 1
+    assert plan_compact(table, no_spark, options=small).rewritten_data_files_count == 1
     before = rows(table)
     result = compact(table, no_spark, options=small | {"delete-ratio-threshold": "0.1"})
     assert result.rewritten_data_files_count == 2
@@ -119,7 +119,7 @@ def test_several_threads_share_a_group_by_ranges_of_keys(
 def test_row_groups_are_copied_where_the_user_wants_it_and_the_rows_are_the_same(lake: Lake) -> None:
     table = lake.filled()
     before = lake.rows()
-    plan = plan_compaction(table, no_spark, options={"stitch": "always"})
+    plan = plan_compact(table, no_spark, options={"stitch": "always"})
     assert (plan.stitched_data_files_count, plan.reencoded_data_files_count) == (18, 0)
     result = compact(table, no_spark, options={"stitch": "always"})
     assert (result.stitched_data_files_count, result.added_data_files_count) == (3, 3)
@@ -148,7 +148,7 @@ def test_columns_without_a_dictionary_are_copied_page_by_page_unless_the_user_sa
 
 
 def test_small_row_groups_are_merged_unless_the_user_says_otherwise(lake: Lake) -> None:
-    plan = plan_compaction(lake.filled(), no_spark)
+    plan = plan_compact(lake.filled(), no_spark)
     assert (plan.stitched_data_files_count, plan.reencoded_data_files_count) == (0, 18)
     assert {group.reason for group in plan.groups} == {"its row groups are smaller than 33,554,432 bytes"}
 
@@ -168,7 +168,7 @@ def test_large_row_groups_are_copied_and_the_other_files_are_encoded_anew(
     table = append(table, [*(events(n, 3000) for n in range(4)), *(events(n, 10) for n in range(10, 14))])
     before = lake.rows()
     monkeypatch.setattr(methods, "STITCH_FLOOR_BYTES", 5_000)
-    [group] = plan_compaction(table, no_spark).groups
+    [group] = plan_compact(table, no_spark).groups
     assert (group.method, group.stitched_files_count, group.files_count) == (RewriteMethod.STITCH, 4, 8)
     result = compact(table, no_spark)
     assert (result.stitched_data_files_count, result.added_data_files_count) == (1, 2)
@@ -203,7 +203,7 @@ def test_only_deletes_that_reach_nothing_are_left_to_remove(lake: Lake) -> None:
 
 def test_the_estimate_is_in_the_result_beside_what_it_was(lake: Lake) -> None:
     table = with_deletes(lake)
-    plan = plan_compaction(table, no_spark, options=ALL)
+    plan = plan_compact(table, no_spark, options=ALL)
     result = compact(table, no_spark, options=ALL)
     assert result.estimated == plan.estimated
     assert plan.estimated.read_bytes > plan.rewritten_bytes_count
