@@ -279,7 +279,7 @@ def test_dangling_delete_files_are_left_out_and_every_row_stays(case: Case) -> N
     """Of those that Java's compaction left behind; without the option they stay."""
     STORIES["compacted"].tell(case.theirs)
     before = case.told("id < 7")
-    result = rewrite_manifests(case.table, no_spark, options={"drop-dangling-deletes": "true"})
+    result = rewrite_manifests(case.table, no_spark, options={"remove-dangling-deletes": "true"})
     after = case.told("id < 7")
     assert result.removed_delete_files_count > 0
     assert before.ours.total() - after.ours.total() == result.removed_delete_files_count

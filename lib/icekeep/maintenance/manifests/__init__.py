@@ -22,7 +22,7 @@ JOB = Job(
         ),
         Setting("workload", Kind.TEXT, "cluster for these filters over the table, separated by semicolons"),
         Setting("use_caching", Kind.SWITCH, "for compatibility with Iceberg's, without effect: entries are read once"),
-        Setting("options", Kind.OPTIONS, "drop-dangling-deletes, measure-planning; may be repeated"),
+        Setting("options", Kind.OPTIONS, "remove-dangling-deletes, measure-planning; may be repeated"),
         BRANCH,
     ),
     examples=(

@@ -9,9 +9,9 @@ class RewriteManifestsOptions(Options, frozen=True, kw_only=True):
     """Ours; Iceberg's procedure has none.
 
     Attributes:
-        drop_dangling_deletes: leave out delete files that reach no live data file.
+        remove_dangling_deletes: leave out delete files that reach no live data file.
         measure_planning: plan a filter on one partition before and after, and say how long it took.
     """
 
-    drop_dangling_deletes: bool = field(name="drop-dangling-deletes", default=False)
+    remove_dangling_deletes: bool = field(name="remove-dangling-deletes", default=False)
     measure_planning: bool = field(name="measure-planning", default=False)

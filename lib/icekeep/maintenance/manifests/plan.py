@@ -98,7 +98,7 @@ def plan_rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> Re
 
 
 def _dangling_count(table: Table, rules: RewriteRules) -> int | None:
-    if not rules.options.drop_dangling_deletes:
+    if not rules.options.remove_dangling_deletes:
         return None
     return dangling_deletes_count(table.metadata, rules.branch, StorageManifestReader(table.storage))
 

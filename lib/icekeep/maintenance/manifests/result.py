@@ -11,7 +11,7 @@ class RewriteManifestsResult(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         entries_count: live files whose entries were written.
         left_alone_manifests_count: as `plan.RewriteManifestsPlan` has it.
-        removed_delete_files_count: dangling ones, where `drop-dangling-deletes` asks for them.
+        removed_delete_files_count: dangling ones, where `remove-dangling-deletes` asks for them.
         planning_time_before_ms, planning_time_after_ms: of a filter on one partition, as measured; `None` where
             `measure-planning` does not ask for it.
         groups: by partition spec and content.

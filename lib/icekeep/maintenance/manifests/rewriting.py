@@ -39,7 +39,7 @@ def rewrite_once(
     left_alone = sum(group.left_alone_count for group in chosen.groups)
     if left_alone:
         listener.on(Warned(f"{left_alone} manifests have fields that are not known and are left as they are"))
-    if not chosen.replaced and not rules.options.drop_dangling_deletes:
+    if not chosen.replaced and not rules.options.remove_dangling_deletes:
         return RewriteManifestsResult(left_alone_manifests_count=left_alone)
     run_id = str(runtime.new_uuid())
     _LOG.info(
@@ -135,7 +135,7 @@ def _committed(
     change = RewriteManifests(
         replaced=tuple(chosen.replaced),
         added=tuple(manifest for one in done for manifest in one.added),
-        drop_dangling_deletes=rules.options.drop_dangling_deletes,
+        drop_dangling_deletes=rules.options.remove_dangling_deletes,
         format_version=table.metadata.format_version,
         branch=rules.branch,
     )

@@ -105,7 +105,7 @@ def test_a_workload_says_what_to_cluster_by():
         ({"workload": ["week = 1"]}, NotFoundError, "week"),
         ({"spec_id": "all", "sort_by": "id_bucket"}, NotFoundError, "'id_bucket'"),
         ({"options": {"drop-dangling": "true"}}, OptionError, "drop-dangling"),
-        ({"options": {"drop-dangling-deletes": "perhaps"}}, OptionError, "drop-dangling-deletes"),
+        ({"options": {"remove-dangling-deletes": "perhaps"}}, OptionError, "remove-dangling-deletes"),
         ({"options": {"measure-planning": 3}}, OptionError, "measure-planning"),
     ],
 )
@@ -133,11 +133,11 @@ def test_an_empty_workload_is_none():
 def test_options_are_off_unless_they_are_asked_for():
     assert requested().options == requested(options={}).options == RewriteManifestsOptions()
     options = RewriteManifestsOptions()
-    assert (options.drop_dangling_deletes, options.measure_planning) == (False, False)
+    assert (options.remove_dangling_deletes, options.measure_planning) == (False, False)
 
 
 @pytest.mark.parametrize("given", [True, "true", "TRUE"])
 def test_options_come_as_text_or_as_values(given: Any):
-    asked = {"drop-dangling-deletes": given, "measure-planning": given}
-    expected = RewriteManifestsOptions(drop_dangling_deletes=True, measure_planning=True)
+    asked = {"remove-dangling-deletes": given, "measure-planning": given}
+    expected = RewriteManifestsOptions(remove_dangling_deletes=True, measure_planning=True)
     assert requested(options=asked).options == requested(options=expected).options == expected

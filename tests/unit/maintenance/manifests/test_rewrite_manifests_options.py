@@ -77,7 +77,7 @@ def test_only_the_default_spec_is_rewritten_unless_told_otherwise(version: int) 
         ({"where": "nonsense < 3"}, ExpressionError, "no column 'nonsense'"),
         ({"where": "manifest_length <"}, ExpressionError, "end"),
         ({"where": "manifest_length < 'x'"}, ExpressionError, "'x'"),
-        ({"options": {"drop-dangling-deletes": "maybe"}}, OptionError, "maybe"),
+        ({"options": {"remove-dangling-deletes": "maybe"}}, OptionError, "maybe"),
     ],
 )
 def test_what_is_asked_wrongly_is_said_in_one_line_and_nothing_is_done(
@@ -180,7 +180,7 @@ def test_dangling_delete_files_are_left_out_where_that_is_asked_for(drops: bool)
         position_deletes("no such partition", replace(a, partition=("z",)), referenced_data_file=None),
     ]
     table = with_deletes(table, stays, *dangling)
-    options = {"drop-dangling-deletes": "true"} if drops else {}
+    options = {"remove-dangling-deletes": "true"} if drops else {}
     plan = plan_rewrite_manifests(table, no_spark, options=options)
     assert plan.removed_delete_files_count == (2 if drops else None)
     result = rewrite(table, options=options)
