@@ -80,5 +80,10 @@ class _Silent:
     def on(self, event: Event) -> None:
         """Nobody listens."""
 
+    def __repr__(self) -> str:
+        """As `help` shows the default of a `listener`."""
+        return "SILENT"
+
 
 SILENT: Listener = _Silent()
+"""Nobody."""

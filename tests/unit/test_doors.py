@@ -127,6 +127,13 @@ def test_a_plan_is_asked_for_by_the_name_and_with_the_arguments_of_the_job():
     assert {*plans} >= {job.plan.rpartition(":")[2] for job in JOBS.values() if job.plan is not None}
 
 
+@pytest.mark.parametrize("name", icekeep.__all__)
+def test_help_shows_no_object_by_its_address(name):
+    value = getattr(icekeep, name)
+    if inspect.isfunction(value):
+        assert " at 0x" not in str(inspect.signature(value))
+
+
 def test_every_job_has_a_script_of_its_own_and_no_script_is_without_a_job():
     scripts = {path.stem: path.read_text() for path in (ROOT / "jobs").glob("*.py")}
     assert scripts.keys() == JOBS.keys()

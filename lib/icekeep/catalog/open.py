@@ -38,6 +38,10 @@ _REFUSED = {
 def open_catalog(name: str, properties: Mapping[str, str], runtime: Runtime = SYSTEM) -> Catalog:
     """Open a catalog by its properties; nothing is read or made before it is used.
 
+    >>> catalog = open_catalog("lake", {"type": "sql", "uri": "sqlite:////wh/catalog.db", "warehouse": "s3://bucket/wh"})
+    >>> catalog.name
+    'lake'
+
     A `warehouse` without a scheme is a path on this machine, from the current directory if it is relative; `hdfs:/wh`, with
     one slash, lies in Hadoop's default file system.
 

@@ -34,7 +34,7 @@ class JobRequest(_OnSpark, frozen=True, kw_only=True):
 
     Attributes:
         spark: a session, or a function that starts one; by default the session that runs, or a new one where one is needed.
-        listener: is told of steps, warnings and commits.
+        listener: is told of steps, warnings and commits; by default nobody is.
     """
 
     listener: Listener = SILENT
