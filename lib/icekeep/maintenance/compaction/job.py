@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -54,7 +55,7 @@ _LOG = logging.getLogger(__name__)
 
 __all__ = ["RewriteDataFilesOptions", "RewriteDataFilesPlan", "RewriteDataFilesResult", "compact", "plan_compact"]
 
-Options = Mapping[str, str] | RewriteDataFilesOptions
+Options = Mapping[str, Any] | RewriteDataFilesOptions
 
 BUDGET_BYTES = GIB
 """The memory that a task orders rows in before it puts some on disk."""

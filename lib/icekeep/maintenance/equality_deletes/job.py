@@ -6,6 +6,7 @@ delete files or vectors -> `ConvertDeletes` -> result; planned anew where others
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -47,7 +48,7 @@ __all__ = [
     "plan_convert_equality_deletes",
 ]
 
-Options = Mapping[str, str] | ConvertEqualityDeletesOptions
+Options = Mapping[str, Any] | ConvertEqualityDeletesOptions
 
 STEP = "converting equality deletes"
 

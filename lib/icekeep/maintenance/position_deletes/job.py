@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain
+from typing import Any
 
 import msgspec
 
@@ -56,7 +57,7 @@ __all__ = [
     "rewrite_position_deletes",
 ]
 
-Options = Mapping[str, str] | RewritePositionDeletesOptions
+Options = Mapping[str, Any] | RewritePositionDeletesOptions
 
 
 class RewritePositionDeletesRequest(JobRequest, frozen=True, kw_only=True):
