@@ -100,7 +100,9 @@ def test_nothing_of_ours_imports_through_the_door():
 
 
 def test_every_import_string_leads_somewhere():
-    strings = [text for job in JOBS.values() for text in (job.run, job.plan, job.options) if text is not None]
+    strings = [
+        text for job in JOBS.values() for text in (job.run, job.plan, job.options, job.check) if text is not None
+    ]
     strings += [getattr(SEAMS, name) for name in SEAMS.__struct_fields__]
     assert len(strings) > 10
     for text in strings:
@@ -132,6 +134,10 @@ def test_help_shows_no_object_by_its_address(name):
     value = getattr(icekeep, name)
     if inspect.isfunction(value):
         assert " at 0x" not in str(inspect.signature(value))
+
+
+def test_a_job_that_changes_a_table_has_its_arguments_checked_before_it_begins():
+    assert {name for name, job in JOBS.items() if job.plan is not None} == {n for n, job in JOBS.items() if job.check}
 
 
 def test_every_job_has_a_script_of_its_own_and_no_script_is_without_a_job():

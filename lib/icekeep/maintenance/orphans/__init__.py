@@ -56,4 +56,5 @@ JOB = Job(
     plan="icekeep.maintenance.orphans.job:plan_remove_orphan_files",
     run="icekeep.maintenance.orphans.job:remove_orphan_files",
     options="icekeep.maintenance.deletion.options:OrphanOptions",
+    check="icekeep.maintenance.orphans.job:check_arguments",
 )

@@ -22,7 +22,7 @@ from icekeep.maintenance.deletion.reachable import Reached, fails_closed
 from icekeep.maintenance.deletion.territory import Territory, territory
 from icekeep.maintenance.orphans.checks import (
     OrphanShare,
-    listed_root,
+    checked_root,
     refuse,
     refuse_foreign,
     refuse_mismatches,
@@ -124,11 +124,9 @@ def find_candidates(
         UnsupportedError: the table is encrypted.
         TryAgainError: the catalog or the store is out of reach.
     """
-    refuse(table)
+    root = checked_root(table.metadata, search)
     now_ms = safe_now_ms(table, runtime)
     before_ms = eligible_before_ms(search.older_than, now_ms)
-    places = territory(table.metadata, search.options.roots)
-    root = listed_root(table, search.location, places)
     found = neighbours(
         table,
         looked_at=root,
@@ -223,7 +221,7 @@ def _loaded_anew(table: Table) -> Table:
 
 
 def _refuse_other_table(before: Table, now: Table) -> None:
-    refuse(now)
+    refuse(now.metadata)
     is_same = before.metadata.table_uuid == now.metadata.table_uuid
     if not is_same or canonical(before.metadata.location) != canonical(now.metadata.location):
         raise SafetyError(

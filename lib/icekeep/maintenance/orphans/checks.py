@@ -8,25 +8,27 @@ from icekeep.catalog.base import Table
 from icekeep.errors import ConflictError, InvalidTableError, SafetyError, UsageError, and_more
 from icekeep.maintenance.deletion.neighbours import Neighbours
 from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
-from icekeep.maintenance.deletion.territory import Territory
+from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.comparing import Mismatch
+from icekeep.maintenance.orphans.options import Search
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.spec.layout import OWN_DIRECTORY
+from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.locations import parse_location
 
 _NAMED_TABLES = 5
 
 
-def refuse(table: Table) -> None:
+def refuse(metadata: TableMetadata) -> None:
     """Refuse a table whose files must not be judged by its metadata.
 
     Raises:
         SafetyError: the table has `gc.enabled=false`.
         UnsupportedError: the table is encrypted.
     """
-    refuse_if_gc_is_disabled(table.metadata)
-    refuse_encrypted(table.metadata, JOB.name)
+    refuse_if_gc_is_disabled(metadata)
+    refuse_encrypted(metadata, JOB.name)
 
 
 def refuse_neighbours(table: Table, found: Neighbours) -> None:
@@ -42,24 +44,28 @@ def refuse_neighbours(table: Table, found: Neighbours) -> None:
         )
 
 
-def listed_root(table: Table, location: str | None, territory: Territory) -> str:
-    """The directory that is listed.
+def checked_root(metadata: TableMetadata, search: Search) -> str:
+    """The directory that is listed, of a table and a search that hold so far; nothing is read for it.
 
     Raises:
         UsageError: the location is none.
-        SafetyError: it lies where files of this table must not be deleted.
+        OptionError: a root that the options add is none.
+        SafetyError: the location lies where files of this table must not be deleted, or the table has `gc.enabled=false`.
+        UnsupportedError: the table is encrypted.
     """
-    root = (table.metadata.location if location is None else location).rstrip("/")
+    refuse(metadata)
+    root = (metadata.location if search.location is None else search.location).rstrip("/")
     try:
         path = parse_location(root).path
     except InvalidTableError as error:
-        raise UsageError(f"{error.message}", location=location) from None
+        raise UsageError(f"{error.message}", location=search.location) from None
     if OWN_DIRECTORY in path.split("/"):
         raise SafetyError(f"location {root!r} is icekeep's own, which keeps its files itself; name another directory")
     # The territory is asked for files: one right in the directory stands for all below it.
-    if not territory.holds(f"{root}/any"):
+    places = territory(metadata, search.options.roots)
+    if not places.holds(f"{root}/any"):
         raise SafetyError(
-            f"location {root!r} does not lie in a place of table {table.name!r} ({', '.join(map(repr, territory.roots))}): "
+            f"location {root!r} does not lie in a place of the table ({', '.join(map(repr, places.roots))}): "
             "files there may belong to somebody else; allow it with the option reclaim.roots if they do not",
             location=root,
         )

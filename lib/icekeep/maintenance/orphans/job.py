@@ -9,17 +9,20 @@ from typing import Any
 from icekeep.catalog.base import Table
 from icekeep.maintenance.deletion.options import OrphanOptions, accepted_names, asked_trash_days, checked_options
 from icekeep.maintenance.orphans.candidates import KeptFiles
+from icekeep.maintenance.orphans.checks import checked_root
 from icekeep.maintenance.orphans.execute import remove_orphans
 from icekeep.maintenance.orphans.options import Search, mismatch_mode, spelling
 from icekeep.maintenance.orphans.plan import RemoveOrphanFilesPlan, plan_orphans
 from icekeep.maintenance.orphans.result import RemoveOrphanFilesResult, result
 from icekeep.maintenance.requests import JobRequest, takes
+from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.times import Days, Moment
 
 __all__ = [
     "KeptFiles",
     "RemoveOrphanFilesPlan",
     "RemoveOrphanFilesResult",
+    "check_arguments",
     "plan_remove_orphan_files",
     "remove_orphan_files",
 ]
@@ -109,3 +112,16 @@ def remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) -> Remo
 def plan_remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) -> RemoveOrphanFilesPlan:
     """Say what `remove_orphan_files` with the same arguments would do; raises as it does, but for a share that is too great."""
     return plan_orphans(table, request.spark, request.search(), table.runtime, request.listener)
+
+
+@takes(RemoveOrphanFilesRequest)
+def check_arguments(metadata: TableMetadata, request: RemoveOrphanFilesRequest) -> None:
+    """Hold the arguments against the table, before anything is listed; `older_than` waits for the store's clock.
+
+    Raises:
+        SafetyError: the table has `gc.enabled=false`, or the location lies in no place of it.
+        UnsupportedError: the table is encrypted, or the mode is `DELETE`.
+        UsageError: the location is none.
+        OptionError: an argument has a value that it cannot take.
+    """
+    checked_root(metadata, request.search())

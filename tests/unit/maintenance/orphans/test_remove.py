@@ -185,7 +185,7 @@ def test_a_location_below_the_table_is_all_that_is_listed(world):
 def test_a_location_outside_of_the_table_is_refused(world, location):
     """apache/iceberg #16493."""
     stray = world.put("x", root="memory://lake/wh/db/events2")
-    with pytest.raises(SafetyError, match="does not lie in a place of table"):
+    with pytest.raises(SafetyError, match="does not lie in a place of the table"):
         world.run(location=location)
     assert stray in world.memory.files
 
