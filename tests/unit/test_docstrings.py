@@ -105,6 +105,7 @@ def untrue(tree: ast.Module) -> Iterator[str]:
                         yield f"line {node.lineno}, {node.name}: {name}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", ["lib", "tests"])
 def test_a_docstring_tells_of_nothing_that_is_not_there(room: str) -> None:
     found = {path: list(untrue(tree)) for path, tree in trees().items() if path.is_relative_to(ROOT / room)}
@@ -112,6 +113,7 @@ def test_a_docstring_tells_of_nothing_that_is_not_there(room: str) -> None:
     assert {str(path): names for path, names in found.items() if names} == {}
 
 
+@pytest.mark.slow
 def test_a_test_that_a_docstring_names_is_there() -> None:
     nodes = [node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, Documented | ast.Module)]
     named = {name for node in nodes for name in re.findall(r"`(test_\w+)`", ast.get_docstring(node) or "")}
