@@ -45,9 +45,12 @@ def test_a_filter_on_one_partition_opens_fewer_manifests_than_before(table: Any)
     assert (gain.spec_id, gain.content, gain.entries_count) == (0, "data", 32)
     assert (gain.manifests_count, gain.added_manifests_count) == (8, 1)
     assert (gain.rewritten_bytes_count, gain.added_bytes_count) == (before_bytes, done.added[0].manifest_length)
-    assert (gain.opened_before, gain.opened_after) == (8, 1)
-    assert (gain.max_opened_before, gain.max_opened_after) == (8, 1)
-    assert (gain.opened_bytes_before, gain.opened_bytes_after) == (before_bytes, done.added[0].manifest_length)
+    assert (gain.mean_opened_before_count, gain.mean_opened_after_count) == (8, 1)
+    assert (gain.max_opened_before_count, gain.max_opened_after_count) == (8, 1)
+    assert (gain.mean_opened_before_bytes, gain.mean_opened_after_bytes) == (
+        before_bytes,
+        done.added[0].manifest_length,
+    )
 
 
 def test_what_is_foreseen_gains_what_is_then_gained(table: Any):
@@ -63,7 +66,7 @@ def test_manifests_that_stay_are_opened_as_before(table: Any):
     plan = chosen(table, where=f"manifest_path NOT IN ('{paths[0]}', '{paths[5]}')")
     [done] = execute.foreseen(table, plan, no_spark)
     gain = group_gain(table, done)
-    assert (gain.manifests_count, gain.opened_before, gain.opened_after) == (6, 8, 3)
+    assert (gain.manifests_count, gain.mean_opened_before_count, gain.mean_opened_after_count) == (6, 8, 3)
     assert [m.manifest_path for m in listed_after(done)] == ["", paths[0], paths[5]]
 
 
@@ -79,9 +82,9 @@ def test_each_filter_of_the_workload_is_told_what_it_opens(table: Any):
     requested, plan = asked(table, workload=filters), chosen(table, workload=filters)
     done = execute.foreseen(table, plan, no_spark)
     assert filter_gains(table, requested, plan.listed, done, 0) == (
-        FilterGain(filter="kind = 'a'", opened_before=8, opened_after=1),
-        FilterGain(filter="kind > 'z'", opened_before=0, opened_after=0),
-        FilterGain(filter="score > 3", opened_before=8, opened_after=1),
+        FilterGain(filter="kind = 'a'", opened_before_count=8, opened_after_count=1),
+        FilterGain(filter="kind > 'z'", opened_before_count=0, opened_after_count=0),
+        FilterGain(filter="score > 3", opened_before_count=8, opened_after_count=1),
     )
     assert filter_gains(table, asked(table), plan.listed, done, 0) == ()
 
