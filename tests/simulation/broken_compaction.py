@@ -10,7 +10,7 @@ from icekeep.commit import dangling
 from icekeep.commit.changes import rewrite_files
 from icekeep.commit.changes.rewrite_files import AppliedDeletes, RewriteFiles
 from icekeep.commit.retry import commit
-from icekeep.maintenance import start_tag
+from icekeep.maintenance.runs import start_tag
 from icekeep.spec import applicability
 from icekeep.spec.applicability import is_global, partition_key
 from icekeep.spec.manifests.structs import FileContent

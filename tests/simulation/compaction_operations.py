@@ -7,7 +7,7 @@ from typing import Any
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrite_files import RewriteFiles
 from icekeep.events import Event, Warned
-from icekeep.maintenance.start_tag import TAG_PREFIX, hold_start
+from icekeep.maintenance.runs.start_tag import TAG_PREFIX, hold_start
 from icekeep.spec.applicability import applied_delete, reaching_deletes
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata

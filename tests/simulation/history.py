@@ -16,7 +16,7 @@ from icekeep.events import SILENT
 from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, finish_earlier
 from icekeep.maintenance.deletion.options import ReclaimOptions
 from icekeep.maintenance.orphans.job import remove_orphan_files
-from icekeep.maintenance.runs import sweep_runs
+from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.spec.metadata import new_table_metadata
 from kit.no_spark import no_spark
 from kit.runtime import with_runtime

@@ -1,7 +1,7 @@
 """Operations on branches and tags."""
 
 from icekeep.commit.changes.manage_refs import CreateRef, DropRef, FastForwardBranch, RenameBranch, ReplaceRef
-from icekeep.maintenance.start_tag import TAG_PREFIX
+from icekeep.maintenance.runs.start_tag import TAG_PREFIX
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.refs import is_ancestor
 from icekeep.spec.snapshots import MAIN, SnapshotRef

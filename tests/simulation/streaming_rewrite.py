@@ -29,8 +29,8 @@ from icekeep.maintenance.compaction.plan import (
     RewritePlan,
     pack_group_files,
 )
-from icekeep.maintenance.heartbeat import Heartbeat
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.runs.heartbeat import Heartbeat
 from icekeep.spec.applicability import reaching_deletes
 from icekeep.spec.layout import own_directory
 from icekeep.spec.manifests.encode import PartitionCodec

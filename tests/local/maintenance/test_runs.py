@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import UnavailableError
 from icekeep.events import SILENT, Warned
-from icekeep.maintenance.runs import DEAD_AFTER_MS, sweep_runs
+from icekeep.maintenance.runs.left_behind import DEAD_AFTER_MS, sweep_runs
 from icekeep.runtime import SYSTEM
 from icekeep.storage.local.storage import LocalStorage
 from icekeep.storage.objects.storage import ObjectStorage

@@ -13,12 +13,12 @@ from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.base import Change
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import ConflictError, SafetyError
-from icekeep.maintenance import group_commits
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.equality_deletes import job as equality_deletes
 from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
 from icekeep.maintenance.expiration import execute as expiration
 from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.groups import commits as group_commits
 from icekeep.maintenance.manifests import rewriting
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes

@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
-from icekeep.maintenance.file_sizes import FileSizes
+from icekeep.maintenance.groups.file_sizes import FileSizes
 from icekeep.planning.deletes.delete_index import Reaching
 from icekeep.planning.scan.plan import FewFiles
 from icekeep.spec.manifests.structs import FileContent

@@ -22,8 +22,8 @@ from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files
 from icekeep.maintenance.compaction.removed_files import partition_types, read_files
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
-from icekeep.maintenance.group_commits import GroupCommits, GroupCommitter, partial_once_landed, tell_early_end
-from icekeep.maintenance.heartbeat import Heartbeat
+from icekeep.maintenance.groups.commits import GroupCommits, GroupCommitter, partial_once_landed, tell_early_end
+from icekeep.maintenance.runs.heartbeat import Heartbeat
 from icekeep.spec.applicability import AppliedDelete
 from icekeep.spec.layout import own_directory
 

@@ -22,9 +22,9 @@ from icekeep.maintenance.compaction.rewriting import Done, Ran, rewritten
 from icekeep.maintenance.compaction.stitched import Metrics, StitchTask, set_of, stitch_task
 from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, rewrite_tasks, whole_task
 from icekeep.maintenance.discarding import discard_files
-from icekeep.maintenance.file_sizes import FileSizes
-from icekeep.maintenance.group_commits import FailedGroup
-from icekeep.maintenance.side_by_side import side_by_side
+from icekeep.maintenance.groups.commits import FailedGroup
+from icekeep.maintenance.groups.file_sizes import FileSizes
+from icekeep.maintenance.groups.side_by_side import side_by_side
 from icekeep.planning.spark.tasks import described, spark_failed
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.manifests.structs import DataFile

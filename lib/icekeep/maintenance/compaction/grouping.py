@@ -19,7 +19,7 @@ from icekeep.maintenance.compaction.key_ranges import Ends, KeySpace
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
 from icekeep.maintenance.compaction.strategy import Strategy
-from icekeep.maintenance.file_sizes import FileSizes, expected_output_files, input_split_bytes
+from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files, input_split_bytes
 from icekeep.maintenance.intervals import Intervals
 from icekeep.spec.bins import each_once, packed
 

@@ -30,14 +30,14 @@ from icekeep.maintenance.compaction.stitched import Metrics, metrics_of
 from icekeep.maintenance.compaction.strategy import chosen_strategy, order_summary
 from icekeep.maintenance.compaction.tasks import GroupContext
 from icekeep.maintenance.figures import or_warned
-from icekeep.maintenance.file_sizes import FileSizes, file_sizes
-from icekeep.maintenance.group_commits import files_text, partial_once_landed, tell_early_end
-from icekeep.maintenance.heartbeat import beating
+from icekeep.maintenance.groups.commits import files_text, partial_once_landed, tell_early_end
+from icekeep.maintenance.groups.file_sizes import FileSizes, file_sizes
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.requests import JobRequest, takes
-from icekeep.maintenance.runs import sweep_runs
-from icekeep.maintenance.start_tag import hold_start
+from icekeep.maintenance.runs.heartbeat import beating
+from icekeep.maintenance.runs.left_behind import sweep_runs
+from icekeep.maintenance.runs.start_tag import hold_start
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.source import started
 from icekeep.planning.spark.workers import Workers, chosen_workers, spark_workers

@@ -27,7 +27,7 @@ from icekeep.maintenance.compaction.estimate import RewriteMethod
 from icekeep.maintenance.compaction.options import StitchChoice
 from icekeep.maintenance.compaction.plan import FileGroup, GroupFiles, RewritePlan, group_files
 from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, whole_pieces
-from icekeep.maintenance.file_sizes import FileSizes, expected_output_files
+from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
 from icekeep.planning.spark.tasks import run_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.bins import balanced, cut_evenly

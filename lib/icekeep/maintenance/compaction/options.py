@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
+from icekeep.maintenance.groups.options import RewriteOptions
 from icekeep.maintenance.options import NotNegative, Positive
-from icekeep.maintenance.rewrite_options import RewriteOptions
 from icekeep.spec.units import MAX_INT
 
 StitchChoice = Literal["auto", "never", "always"]

@@ -36,8 +36,8 @@ from icekeep.maintenance.compaction.planned_files import (
     many_planned_files,
 )
 from icekeep.maintenance.compaction.strategy import Strategy, snapshots_in_order
-from icekeep.maintenance.file_sizes import file_sizes
-from icekeep.maintenance.rewrite_options import in_job_order
+from icekeep.maintenance.groups.file_sizes import file_sizes
+from icekeep.maintenance.groups.options import in_job_order
 from icekeep.planning.deletes.delete_index import EVERY_PAIR
 from icekeep.planning.scan.plan import Scan, few_files, planned_files, planned_files_with_deletes
 from icekeep.planning.spark.source import SparkSource, limits_of, started

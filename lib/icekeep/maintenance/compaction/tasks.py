@@ -9,7 +9,7 @@ from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.formats.sort.ordering import Ordering
 from icekeep.formats.sort.ranges import key_ranges
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
-from icekeep.maintenance.file_sizes import FileSizes, expected_output_files, input_split_bytes
+from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files, input_split_bytes
 from icekeep.spec.bins import cut_evenly, packed
 from icekeep.spec.layout import own_directory
 from icekeep.spec.manifests.encode import PartitionCodecs

@@ -19,7 +19,7 @@ from threading import Event, Thread
 import msgspec
 
 from icekeep.errors import ClaimedError, IcekeepError, InvalidTableError, MissingFileError
-from icekeep.maintenance.processes import has_ended, process_name
+from icekeep.maintenance.deletion.processes import has_ended, process_name
 from icekeep.runtime import Runtime
 from icekeep.spec.units import DAY_MS, MINUTE_MS
 from icekeep.storage.base import FileInfo, Storage

@@ -21,12 +21,12 @@ from icekeep.maintenance.equality_deletes.execute import added_files, discard, e
 from icekeep.maintenance.equality_deletes.options import ConvertEqualityDeletesOptions, chosen_granularity
 from icekeep.maintenance.equality_deletes.plan import ConversionPlan, ConvertEqualityDeletesPlan, plan
 from icekeep.maintenance.equality_deletes.result import ConvertEqualityDeletesResult
-from icekeep.maintenance.heartbeat import Heartbeat, beating
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.requests import JobRequest, takes
-from icekeep.maintenance.runs import sweep_runs
-from icekeep.maintenance.start_tag import hold_start
+from icekeep.maintenance.runs.heartbeat import Heartbeat, beating
+from icekeep.maintenance.runs.left_behind import sweep_runs
+from icekeep.maintenance.runs.start_tag import hold_start
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.workers import chosen_workers
 from icekeep.planning.transcode.commit_reader import SparkManifestReader

@@ -35,7 +35,7 @@ from icekeep.maintenance.expiration.plan import (
 )
 from icekeep.maintenance.expiration.result import ExpireSnapshotsResult, result
 from icekeep.maintenance.requests import JobRequest, takes
-from icekeep.maintenance.runs import sweep_runs
+from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.planning.refusals import refuse_encrypted
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import RetentionPolicy, select_expired

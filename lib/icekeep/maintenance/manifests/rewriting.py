@@ -14,13 +14,13 @@ from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import IcekeepError, OutcomeUnknownError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.figures import or_warned
-from icekeep.maintenance.heartbeat import Heartbeat, beating
 from icekeep.maintenance.manifests.candidates import ManifestCandidates, candidates
 from icekeep.maintenance.manifests.execute import RewrittenManifests, discard, rewritten
 from icekeep.maintenance.manifests.gains import filter_gains, group_gain, largest, listed_after, measured_ms
 from icekeep.maintenance.manifests.result import RewriteManifestsResult
 from icekeep.maintenance.manifests.rules import RewriteRules
-from icekeep.maintenance.runs import sweep_runs
+from icekeep.maintenance.runs.heartbeat import Heartbeat, beating
+from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
 

@@ -44,7 +44,7 @@ from icekeep.maintenance.orphans.options import PrefixMismatchMode, Search, elig
 from icekeep.maintenance.orphans.reachable import reached_by
 from icekeep.maintenance.orphans.views import list_given
 from icekeep.maintenance.orphans.waiting import without_waiting
-from icekeep.maintenance.runs import living_runs
+from icekeep.maintenance.runs.left_behind import living_runs
 from icekeep.planning.spark.source import SparkSource, limits_of
 from icekeep.planning.spark.tasks import collected
 from icekeep.runtime import Runtime

@@ -25,7 +25,7 @@ from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.candidates import OrphanCandidates, find_candidates, still_unnamed
 from icekeep.maintenance.orphans.options import Search
 from icekeep.maintenance.orphans.plan import RemoveOrphanFilesPlan, draft_of, orphan_plan
-from icekeep.maintenance.runs import sweep_runs
+from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
 

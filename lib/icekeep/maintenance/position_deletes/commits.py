@@ -11,12 +11,12 @@ import msgspec
 from icekeep.commit.changes.rewrite_deletes import RewriteDeletes
 from icekeep.commit.file_sets import ReadFile
 from icekeep.commit.retry import CommitResult
-from icekeep.maintenance.group_commits import GroupCommits, GroupCommitter, tell_early_end
-from icekeep.maintenance.heartbeat import Heartbeat
+from icekeep.maintenance.groups.commits import GroupCommits, GroupCommitter, tell_early_end
 from icekeep.maintenance.position_deletes.execute import Finished, RewrittenGroup, discard
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions
 from icekeep.maintenance.position_deletes.plan import DeletesPlan, size_of
 from icekeep.maintenance.position_deletes.result import RewritePositionDeletesResult
+from icekeep.maintenance.runs.heartbeat import Heartbeat
 
 
 class Commits(GroupCommits, frozen=True, kw_only=True):

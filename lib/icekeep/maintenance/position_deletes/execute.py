@@ -15,10 +15,10 @@ from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.events import Listener, StepAdvanced
 from icekeep.formats.deletes.rewrite_positions import DeletesOutcome, DeletesTask, rewrite_deletes
 from icekeep.maintenance.discarding import discard_files
-from icekeep.maintenance.group_commits import FailedGroup
+from icekeep.maintenance.groups.commits import FailedGroup
+from icekeep.maintenance.groups.side_by_side import side_by_side
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.tasks import TaskContext, deletes_tasks
-from icekeep.maintenance.side_by_side import side_by_side
 from icekeep.planning.spark.tasks import attempt_id, described, run_tasks, spark_failed
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.applicability import PathDigest, sequence_number

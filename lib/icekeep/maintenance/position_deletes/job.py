@@ -18,8 +18,7 @@ from icekeep.errors import OutcomeUnknownError, one_line
 from icekeep.events import StepFinished, StepStarted, Warned
 from icekeep.formats.deletes.options import delete_format
 from icekeep.maintenance.equality_deletes import job as equality_deletes
-from icekeep.maintenance.group_commits import files_text, partial_once_landed
-from icekeep.maintenance.heartbeat import Heartbeat, beating
+from icekeep.maintenance.groups.commits import files_text, partial_once_landed
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.position_deletes.commits import Commits, Committer
@@ -35,8 +34,9 @@ from icekeep.maintenance.position_deletes.planner import group_rules, plan
 from icekeep.maintenance.position_deletes.result import RewritePositionDeletesResult
 from icekeep.maintenance.position_deletes.tasks import TaskContext
 from icekeep.maintenance.requests import JobRequest, takes
-from icekeep.maintenance.runs import sweep_runs
-from icekeep.maintenance.start_tag import hold_start
+from icekeep.maintenance.runs.heartbeat import Heartbeat, beating
+from icekeep.maintenance.runs.left_behind import sweep_runs
+from icekeep.maintenance.runs.start_tag import hold_start
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.workers import chosen_workers
 from icekeep.planning.transcode.commit_reader import SparkManifestReader

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from icekeep.maintenance.file_sizes import FileSizes, file_sizes
-from icekeep.maintenance.rewrite_options import RewriteOptions
+from icekeep.maintenance.groups.file_sizes import FileSizes, file_sizes
+from icekeep.maintenance.groups.options import RewriteOptions
 from icekeep.spec.table_properties import whole_number
 from icekeep.spec.units import MIB
 

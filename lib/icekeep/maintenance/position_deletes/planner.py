@@ -12,14 +12,14 @@ import msgspec
 
 from icekeep.commit.manifest_writer import refuse_unknown_transforms
 from icekeep.formats.deletes.options import Granularity, delete_granularity
-from icekeep.maintenance.file_sizes import FileSizes, expected_output_files
+from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
+from icekeep.maintenance.groups.options import in_job_order
 from icekeep.maintenance.position_deletes.candidates import Candidate, Partition, PositionDeletes, position_deletes
 from icekeep.maintenance.position_deletes.options import (
     RewritePositionDeletesOptions,
     delete_file_sizes,
 )
 from icekeep.maintenance.position_deletes.plan import DeleteGroup, DeletesPlan
-from icekeep.maintenance.rewrite_options import in_job_order
 from icekeep.planning.scan.plan import Scan
 from icekeep.planning.spark.source import SparkSource
 from icekeep.spec.bins import packed

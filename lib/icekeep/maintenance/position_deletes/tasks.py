@@ -9,7 +9,7 @@ import numpy as np
 from icekeep.commit.file_sets import ReadFile
 from icekeep.formats.deletes.options import Granularity
 from icekeep.formats.deletes.rewrite_positions import DeleteSource, DeletesTask
-from icekeep.maintenance.file_sizes import FileSizes
+from icekeep.maintenance.groups.file_sizes import FileSizes
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.spec.applicability import sequence_number
 from icekeep.spec.bins import cut_evenly

@@ -29,9 +29,9 @@ from icekeep.maintenance.compaction.plan import (
     pack_group_files,
 )
 from icekeep.maintenance.compaction.removed_files import partition_types, read_files
-from icekeep.maintenance.group_commits import FailedGroup
-from icekeep.maintenance.heartbeat import LOOK_AFTER_MS, Heartbeat
+from icekeep.maintenance.groups.commits import FailedGroup
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.runs.heartbeat import LOOK_AFTER_MS, Heartbeat
 from icekeep.spec.applicability import AppliedDelete, reaching_deletes
 from icekeep.spec.definition_updates import AddPartitionSpec
 from icekeep.spec.manifests.encode import PartitionCodec

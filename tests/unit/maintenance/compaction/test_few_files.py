@@ -16,7 +16,7 @@ from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import group_files
 from icekeep.maintenance.compaction.planner import plan
 from icekeep.maintenance.compaction.strategy import chosen_strategy
-from icekeep.maintenance.file_sizes import FileSizes, file_sizes
+from icekeep.maintenance.groups.file_sizes import FileSizes, file_sizes
 from icekeep.planning.deletes.delete_index import Reaching, reaching
 from icekeep.planning.scan.plan import FewFiles, few_files, open_scan
 from icekeep.planning.spark.limits import Limits

@@ -18,7 +18,7 @@ from icekeep.maintenance.compaction.plan import GroupFiles, pack_group_files
 from icekeep.maintenance.compaction.planned_files import ManyPlannedFiles, few_planned_files, file_columns
 from icekeep.maintenance.compaction.removed_files import read_files
 from icekeep.maintenance.compaction.strategy import Strategy
-from icekeep.maintenance.file_sizes import FileSizes
+from icekeep.maintenance.groups.file_sizes import FileSizes
 from icekeep.planning.deletes.delete_index import EVERY_PAIR, reaching
 from icekeep.planning.manifests.entry_schema import REACHING_DELETES
 from icekeep.planning.scan.plan import FewFiles

@@ -19,9 +19,9 @@ from icekeep.maintenance.compaction.plan import (
 )
 from icekeep.maintenance.compaction.planner import BEYOND_LIMIT, NOT_BETTER, DriverPacker, chosen_groups
 from icekeep.maintenance.compaction.strategy import Strategy
-from icekeep.maintenance.file_sizes import FileSizes, expected_output_files, file_sizes
+from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files, file_sizes
+from icekeep.maintenance.groups.options import in_job_order
 from icekeep.maintenance.options import parse_options
-from icekeep.maintenance.rewrite_options import in_job_order
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.partitioning import build_spec

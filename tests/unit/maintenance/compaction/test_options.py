@@ -3,7 +3,7 @@ import pytest
 
 from icekeep.errors import OptionError
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
-from icekeep.maintenance.file_sizes import FileSizes, file_sizes
+from icekeep.maintenance.groups.file_sizes import FileSizes, file_sizes
 from icekeep.maintenance.options import parse_options
 
 MIB = 1 << 20

@@ -18,7 +18,7 @@ from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import GroupFile, unpack_group_files
 from icekeep.maintenance.compaction.planner import DriverPacker, chosen_groups
 from icekeep.maintenance.compaction.strategy import ORDER_KEY, chosen_strategy, order_mark, snapshots_in_order
-from icekeep.maintenance.file_sizes import FileSizes
+from icekeep.maintenance.groups.file_sizes import FileSizes
 from icekeep.maintenance.options import parse_options
 from icekeep.spec.bounds import lower_bound, upper_bound
 from icekeep.spec.metadata import new_table_metadata

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from icekeep.formats.sort.ordering import Ordering
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
 from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, range_tasks, rewrite_tasks, whole_task
-from icekeep.maintenance.file_sizes import FileSizes, expected_output_files, input_split_bytes
+from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files, input_split_bytes
 from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.position_sets import NO_POSITIONS, PositionSet

@@ -15,7 +15,7 @@ from icekeep.maintenance.deletion.claims import (
     released,
     take_claim,
 )
-from icekeep.maintenance.processes import has_ended, process_name
+from icekeep.maintenance.deletion.processes import has_ended, process_name
 from kit.runtime import FakeRuntime
 from kit.storage import MemoryStorage
 

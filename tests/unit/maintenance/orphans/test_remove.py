@@ -12,8 +12,8 @@ from icekeep.catalog.base import Description
 from icekeep.errors import OptionError, SafetyError, TryAgainError, UnavailableError, UnsupportedError, UsageError
 from icekeep.events import SILENT, Warned
 from icekeep.maintenance.deletion.neighbour_roots import forget_roots
-from icekeep.maintenance.heartbeat import Heartbeat
-from icekeep.maintenance.runs import DEAD_AFTER_MS
+from icekeep.maintenance.runs.heartbeat import Heartbeat
+from icekeep.maintenance.runs.left_behind import DEAD_AFTER_MS
 from icekeep.spec.metadata_codec import format_metadata
 from icekeep.spec.updates import RemoveSnapshotRef, SetProperties
 from icekeep.storage.base import DeleteOutcome, DeleteStatus

@@ -9,7 +9,7 @@ from icekeep.commit.file_sets import ReadFile
 from icekeep.errors import OptionError, UsageError
 from icekeep.formats.deletes.options import delete_granularity
 from icekeep.formats.deletes.rewrite_positions import LiveFile
-from icekeep.maintenance.file_sizes import FileSizes
+from icekeep.maintenance.groups.file_sizes import FileSizes
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.position_deletes.candidates import Candidate, PositionDeletes
 from icekeep.maintenance.position_deletes.options import (

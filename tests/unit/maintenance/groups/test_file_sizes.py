@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
-from icekeep.maintenance.file_sizes import FileSizes, expected_output_files, file_sizes, input_split_bytes
+from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files, file_sizes, input_split_bytes
 
 MIB = 1 << 20
 SIZES = FileSizes(target_bytes=1000, min_bytes=750, max_bytes=1800)

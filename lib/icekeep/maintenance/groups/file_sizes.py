@@ -3,7 +3,7 @@
 import msgspec
 
 from icekeep.errors import OptionError
-from icekeep.maintenance.rewrite_options import RewriteOptions
+from icekeep.maintenance.groups.options import RewriteOptions
 
 _SPLIT_OVERHEAD_BYTES = 5 * 1024
 

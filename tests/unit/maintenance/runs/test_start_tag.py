@@ -18,8 +18,8 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.events import Warned
-from icekeep.maintenance.heartbeat import Heartbeat
-from icekeep.maintenance.start_tag import TAG_AGE_MS, TAG_PREFIX, hold_start
+from icekeep.maintenance.runs.heartbeat import Heartbeat
+from icekeep.maintenance.runs.start_tag import TAG_AGE_MS, TAG_PREFIX, hold_start
 from icekeep.spec.metadata_codec import format_metadata
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.snapshots import SnapshotRef

@@ -21,7 +21,7 @@ from icekeep.errors import IcekeepError
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.clock import earlier_clock_ms
 from icekeep.maintenance.deletion.plans import FILES, HEAD
-from icekeep.maintenance.heartbeat import BEAT
+from icekeep.maintenance.runs.heartbeat import BEAT
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import own_directory
 from icekeep.spec.units import DAY_MS

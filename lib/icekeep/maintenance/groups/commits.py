@@ -25,8 +25,8 @@ from icekeep.errors import (
     one_line,
 )
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.heartbeat import Heartbeat
-from icekeep.maintenance.rewrite_options import RewriteOptions
+from icekeep.maintenance.groups.options import RewriteOptions
+from icekeep.maintenance.runs.heartbeat import Heartbeat
 from icekeep.runtime import Runtime
 from icekeep.spec.manifests.structs import DataFile
 

@@ -33,7 +33,7 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.heartbeat import Heartbeat
+from icekeep.maintenance.runs.heartbeat import Heartbeat
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import SnapshotRef
