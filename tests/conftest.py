@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from kit.cases import FEW_EXAMPLES, scaled, set_share
 
@@ -46,8 +46,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     set_share(config.getoption("cases"))
-    # Properties are checked with the same examples in every run.
-    settings.register_profile("icekeep", derandomize=True, deadline=None, max_examples=scaled(50, least=FEW_EXAMPLES))
+    # Properties are checked with the same examples in every run, and none fails where a machine is slow.
+    settings.register_profile(
+        "icekeep",
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        max_examples=scaled(50, least=FEW_EXAMPLES),
+    )
     settings.load_profile("icekeep")
     if config.getoption("cases") < 1:
         # Queries over a handful of rows are not worth compiling; where tests take long Spark is as it is, here and in jobs.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 Place = TypeVar("Place")
 
@@ -27,7 +27,8 @@ def scaled(usual: int, *, least: int = 1) -> int:
 
 def cases(usual: int, *, least: int = FEW_EXAMPLES, **others: Any) -> settings:
     """Decorate a property that is checked with `usual` examples; `others` are settings of hypothesis."""
-    return settings(max_examples=scaled(usual, least=min(usual, least)), **others)
+    passed_over = [*others.pop("suppress_health_check", ()), HealthCheck.too_slow]
+    return settings(max_examples=scaled(usual, least=min(usual, least)), suppress_health_check=passed_over, **others)
 
 
 def some_of(places: Iterable[Place], *, least: int, kind: Callable[[Place], Any] = lambda _: None) -> list[Place]:
