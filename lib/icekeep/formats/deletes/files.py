@@ -160,8 +160,9 @@ def read_all_position_deletes(storage: Storage, file: DataFile, limit_bytes: int
         held_bytes += 8 * table.num_rows
         if held_bytes > limit_bytes:
             return None
-        for path, positions in _by_path(table):
-            found.setdefault(path, []).append(positions)
+        positions = table.column(1).to_numpy()
+        for path, rows in rows_by_path(table.column(0)):
+            found.setdefault(path, []).append(positions[rows])
     return {path: np.unique(np.concatenate(parts)) for path, parts in found.items()}
 
 
@@ -234,6 +235,21 @@ def position_tables(
         yield table
 
 
+def rows_by_path(paths: pa.ChunkedArray) -> Iterator[tuple[str, Positions]]:
+    """The rows of each path; they are sorted by path, so these are runs, but it need not be so."""
+    encoded = paths.combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.unify_dictionaries().combine_chunks()
+    if not pa.types.is_dictionary(encoded.type):
+        encoded = encoded.dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    borders = np.flatnonzero(np.diff(codes[order])) + 1
+    for run in np.split(order, borders):
+        if len(run):
+            yield encoded.dictionary[int(codes[run[0]])].as_py(), run
+
+
 def _counted(
     storage: Storage, file: DataFile, columns: Schema | FileColumns, choose: PartChoice, batch_rows: int
 ) -> Iterator[pa.Table]:
@@ -263,22 +279,6 @@ def _validate_count(file: DataFile, row_count: int | None) -> None:
             "or replaced",
             location=file.file_path,
         )
-
-
-def _by_path(table: pa.Table) -> Iterator[tuple[str, Positions]]:
-    """The positions of each path; rows are sorted by path, so these are runs, but it need not be so."""
-    positions = table.column(1).to_numpy()
-    encoded = table.column(0).combine_chunks()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.unify_dictionaries().combine_chunks()
-    if not pa.types.is_dictionary(encoded.type):
-        encoded = encoded.dictionary_encode()
-    codes = encoded.indices.to_numpy()
-    order = np.argsort(codes, kind="stable")
-    borders = np.flatnonzero(np.diff(codes[order])) + 1
-    for run in np.split(order, borders):
-        if len(run):
-            yield encoded.dictionary[int(codes[run[0]])].as_py(), positions[run]
 
 
 def _source(file: DataFile) -> SourceFile:

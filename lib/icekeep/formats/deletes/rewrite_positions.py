@@ -15,14 +15,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from icekeep.commit.changes.rewrite_deletes import NamedFile
 from icekeep.errors import IcekeepBug
 from icekeep.formats.arrow.projection import KEPT_DICTIONARY, cast_to_schema
 from icekeep.formats.arrow.schema import arrow_schema
-from icekeep.formats.deletes.files import BATCH_ROWS, delete_write_options, position_tables
+from icekeep.formats.deletes.files import BATCH_ROWS, Positions, delete_write_options, position_tables, rows_by_path
 from icekeep.formats.deletes.options import Granularity
 from icekeep.formats.puffin.deletion_vectors import VectorTarget, write_deletion_vectors
 from icekeep.formats.rolling_writer import DataFileWriter
@@ -36,8 +35,6 @@ from icekeep.spec.metrics_modes import FULL, metrics_modes
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import StructType
 from icekeep.storage.base import Storage
-
-Positions = NDArray[np.int64]
 
 _POSITIONS = Schema(fields=(DELETE_FILE_PATH, DELETE_FILE_POS))
 
@@ -156,7 +153,7 @@ class _Found:
         """Take in some rows of a delete file."""
         positions = rows.column(1).to_numpy()
         has_values = None if rows.num_columns < 3 else pc.is_valid(rows.column(2)).to_numpy(zero_copy_only=False)
-        for path, at in _by_path(rows.column(0)):
+        for path, at in rows_by_path(rows.column(0)):
             if not self._task.takes(path):
                 continue
             self.read_count += len(at)
@@ -209,21 +206,6 @@ def _gather(bitmaps: dict[str, BitMap64], path: str, positions: Positions) -> No
         known = bitmaps.setdefault(path, found)
         if known is not found:
             known |= found
-
-
-def _by_path(paths: pa.ChunkedArray) -> Iterator[tuple[str, Positions]]:
-    """The rows of each path; they are sorted by path, so these are runs, but it need not be so."""
-    encoded = paths.combine_chunks()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.unify_dictionaries().combine_chunks()
-    if not pa.types.is_dictionary(encoded.type):
-        encoded = encoded.dictionary_encode()
-    codes = encoded.indices.to_numpy()
-    order = np.argsort(codes, kind="stable")
-    borders = np.flatnonzero(np.diff(codes[order])) + 1
-    for run in np.split(order, borders):
-        if len(run):
-            yield encoded.dictionary[int(codes[run[0]])].as_py(), run
 
 
 def _rows_of(file: DataFile, task: DeletesTask, storage: Storage) -> Iterator[pa.Table]:
