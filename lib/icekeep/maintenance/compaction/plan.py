@@ -8,6 +8,7 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.errors import IcekeepBug, InvalidTableError
+from icekeep.spec.manifests.structs import own_bytes
 from icekeep.spec.position_sets import NO_POSITIONS, PositionSet, packed_positions, unpacked_positions
 from icekeep.spec.snapshots import MAIN
 from icekeep.storage.base import Storage
@@ -58,8 +59,8 @@ class GroupDelete(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """Of a delete file all, of the Puffin file of a deletion vector its blob."""
-        return self.file_size_in_bytes if self.content_size_in_bytes is None else self.content_size_in_bytes
+        """What reading it takes, as `own_bytes` says."""
+        return own_bytes(self.file_size_in_bytes, self.content_size_in_bytes)
 
 
 class GroupFiles(msgspec.Struct, frozen=True):

@@ -33,7 +33,6 @@ from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.runtime import Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.layout import data_layout
-from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 from icekeep.tables.refs import head_to_commit_to
@@ -204,14 +203,9 @@ def _result(planned: ConversionPlan, done: list[ConversionOutcome]) -> ConvertEq
         removed_position_delete_files_count=sum(len(one.replaced) for one in done),
         added_delete_files_count=len(added),
         converted_bytes_count=preview.converted_bytes_count,
-        added_bytes_count=sum(map(_own_bytes, added)),
+        added_bytes_count=sum(file.own_bytes for file in added),
         deleted_positions_count=sum(one.positions_count for one in done),
         read_data_files_count=preview.read_data_files_count,
         read_records_count=preview.read_records_count,
         peak_task_bytes=max((one.peak_bytes for one in done), default=0),
     )
-
-
-def _own_bytes(file: DataFile) -> int:
-    """Of a delete file all, of the Puffin file of a vector its blob."""
-    return file.file_size_in_bytes if file.content_size_in_bytes is None else file.content_size_in_bytes

@@ -14,7 +14,7 @@ from icekeep.commit.retry import CommitResult
 from icekeep.maintenance.groups.commits import GroupCommits, GroupCommitter, tell_early_end
 from icekeep.maintenance.position_deletes.execute import Finished, RewrittenGroup, discard
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions
-from icekeep.maintenance.position_deletes.plan import DeletesPlan, size_of
+from icekeep.maintenance.position_deletes.plan import DeletesPlan
 from icekeep.maintenance.position_deletes.result import RewritePositionDeletesResult
 from icekeep.maintenance.runs.heartbeat import Heartbeat
 
@@ -90,7 +90,7 @@ class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
             rewritten_delete_files_count=sum(g.group.files_count for g in self.landed),
             added_delete_files_count=len(added),
             rewritten_bytes_count=sum(g.group.bytes for g in self.landed),
-            added_bytes_count=sum(map(size_of, added)),
+            added_bytes_count=sum(file.own_bytes for file in added),
             failed_delete_files_count=self.failed_files_count,
             removed_dangling_delete_files_count=self._dangling_count,
             removed_dangling_positions_count=sum(g.dangling_count for g in self.landed),

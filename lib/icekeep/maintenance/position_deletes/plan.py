@@ -7,8 +7,6 @@ import msgspec
 from icekeep.commit.file_sets import Digest, ReadFile, entry_digest
 from icekeep.formats.deletes.rewrite_positions import LiveFile
 from icekeep.maintenance.equality_deletes.plan import ConvertEqualityDeletesPlan
-from icekeep.spec.applicability import is_deletion_vector
-from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.snapshots import MAIN
 
 
@@ -106,7 +104,7 @@ def preview(plan: DeletesPlan, format_version: int) -> RewritePositionDeletesPla
         rewritten_delete_files_count=sum(group.files_count for group in plan.groups),
         rewritten_bytes_count=sum(group.bytes for group in plan.groups),
         removed_dangling_delete_files_count=len(plan.dangling),
-        removed_dangling_bytes_count=sum(size_of(read.entry.data_file) for read in plan.dangling),
+        removed_dangling_bytes_count=sum(read.entry.data_file.own_bytes for read in plan.dangling),
         groups=tuple(
             DeleteGroupPreview(
                 partition=group.partition,
@@ -117,10 +115,3 @@ def preview(plan: DeletesPlan, format_version: int) -> RewritePositionDeletesPla
             for group in plan.groups
         ),
     )
-
-
-def size_of(file: DataFile) -> int:
-    """The bytes of a delete file, or of the blob of a vector, which shares its file with others."""
-    if is_deletion_vector(file) and file.content_size_in_bytes is not None:
-        return file.content_size_in_bytes
-    return file.file_size_in_bytes

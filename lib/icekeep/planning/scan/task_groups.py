@@ -34,6 +34,7 @@ from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.formatting import format_expression
 from icekeep.spec.filters.residuals import residual
 from icekeep.spec.manifests.encode import PartitionCodecs
+from icekeep.spec.manifests.structs import own_bytes
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import StructType
@@ -219,16 +220,9 @@ def _file_to_split(file: Mapping[str, Any]) -> FileToSplit[Mapping[str, Any]]:
         file_format=file["file_format"],
         file_size_in_bytes=file["file_size_in_bytes"],
         split_offsets=file["split_offsets"],
-        deletes_bytes=sum(_bytes_to_read(delete) for delete in deletes),
+        deletes_bytes=sum(own_bytes(one["file_size_in_bytes"], one["content_size_in_bytes"]) for one in deletes),
         deletes_count=len(deletes),
     )
-
-
-def _bytes_to_read(delete: Mapping[str, Any]) -> int:
-    """Of a delete file all, of the Puffin file of a deletion vector its blob."""
-    blob: int | None = delete["content_size_in_bytes"]
-    whole: int = delete["file_size_in_bytes"]
-    return whole if blob is None else blob
 
 
 def _row(task_id: int, split: Split[Mapping[str, Any]], known: PlannedRows) -> dict[str, Any]:

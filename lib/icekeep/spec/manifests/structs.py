@@ -65,6 +65,16 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
     content_offset: int | None = None
     content_size_in_bytes: int | None = None
 
+    @property
+    def own_bytes(self) -> int:
+        """What it takes in storage by itself, as `own_bytes` says."""
+        return own_bytes(self.file_size_in_bytes, self.content_size_in_bytes)
+
+
+def own_bytes(file_size_in_bytes: int, content_size_in_bytes: int | None) -> int:
+    """Of a file its size; of a deletion vector the size of its blob, since the Puffin file may hold others."""
+    return file_size_in_bytes if content_size_in_bytes is None else content_size_in_bytes
+
 
 class ManifestEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A file and what became of it; null ids and numbers are inherited from the manifest when read."""
