@@ -4,10 +4,8 @@ Both wrap the table's catalog, so that a verb runs as it always does, with all i
 is made in memory from the table as it is now, what the commit writes stays in memory, and nothing reaches the store.
 """
 
-import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import BinaryIO, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 import msgspec
 
@@ -18,15 +16,8 @@ from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.updates import AddSnapshot, Update
-from icekeep.storage.base import (
-    Capabilities,
-    DeleteOutcome,
-    DeleteStatus,
-    FileInfo,
-    ListingShare,
-    MoveOutcome,
-    Storage,
-)
+from icekeep.storage.base import Storage
+from icekeep.storage.overlay import RehearsalStorage
 
 
 class Swap(msgspec.Struct, frozen=True):
@@ -161,61 +152,3 @@ class Rehearsal(WatchedCatalog):
         # A real swap writes it, which a property of the table may prevent.
         encode(new)
         return Committed(msgspec.structs.replace(table, metadata=new))
-
-
-class RehearsalStorage:
-    """Reads from a store, and keeps in memory what is written; nothing of the store is changed."""
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._written: dict[str, bytes] = {}
-
-    def open(self, location: str) -> BinaryIO:
-        return io.BytesIO(self._written[location]) if location in self._written else self._storage.open(location)
-
-    def read(self, location: str, length_bytes: int | None = None) -> bytes:
-        return self._written[location] if location in self._written else self._storage.read(location, length_bytes)
-
-    @contextmanager
-    def write(self, location: str) -> Iterator[BinaryIO]:
-        stream = io.BytesIO()
-        yield stream
-        self.create(location, stream.getvalue())
-
-    def create(self, location: str, data: bytes) -> None:
-        if location in self._written:
-            raise FileExistsError(location)
-        self._written[location] = data
-
-    def move(self, source: str, target: str) -> None:
-        raise IcekeepBug(f"a rehearsal was asked to move {source!r}")
-
-    def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
-        raise IcekeepBug(f"a rehearsal was asked to move {len(list(moves))} files")
-
-    def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
-        return [self._forget(location) for location in locations]
-
-    def shares(self, prefix_location: str, count: int) -> list[ListingShare]:
-        return self._storage.shares(prefix_location, count)
-
-    def list_share(self, share: ListingShare) -> Iterator[FileInfo]:
-        return self._storage.list_share(share)
-
-    def list(self, prefix_location: str) -> Iterator[FileInfo]:
-        return self._storage.list(prefix_location)
-
-    def child_names(self, location: str) -> Sequence[str]:
-        return self._storage.child_names(location)
-
-    def head(self, location: str) -> FileInfo | None:
-        return self._storage.head(location)
-
-    def capabilities(self, location: str) -> Capabilities:
-        # To prove them is to write.
-        return Capabilities(exclusive_create=False, move=False)
-
-    def _forget(self, location: str) -> DeleteOutcome:
-        if self._written.pop(location, None) is None:
-            return DeleteOutcome(location, DeleteStatus.FAILED, "a rehearsal deletes nothing")
-        return DeleteOutcome(location, DeleteStatus.DELETED)

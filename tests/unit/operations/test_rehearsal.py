@@ -7,13 +7,12 @@ from icekeep.commit.changes.append_files import AppendFiles
 from icekeep.commit.changes.change_properties import ChangeProperties
 from icekeep.commit.changes.cherry_pick import CherryPick
 from icekeep.commit.retry import commit
-from icekeep.errors import ConflictError, IcekeepBug, MissingFileError, PropertyError
-from icekeep.operations.rehearsal import Rehearsal, RehearsalStorage, WatchedCatalog
+from icekeep.errors import ConflictError, IcekeepBug, PropertyError
+from icekeep.operations.rehearsal import Rehearsal, WatchedCatalog
 from icekeep.storage.base import DeleteStatus
 from icekeep.tables.refs import create_tag
 from icekeep.tables.rollback import rollback_to_snapshot
 from kit.memory_catalog import COMMITS, CONFLICTS, LANDS_BUT_IS_UNKNOWN, LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after
-from kit.storage import MemoryStorage
 from kit.tables import add, files, live, memory_table, stored
 
 
@@ -133,42 +132,3 @@ def test_what_a_rehearsal_finds_cannot_be_changed(catalog, table, rehearsal):
     found.storage.create("memory://lake/new", b"")
     assert found.storage.delete_many([found.metadata_location])[0].status is DeleteStatus.FAILED
     assert stored(catalog) == before
-
-
-def test_a_store_in_rehearsal_keeps_what_is_written_to_itself():
-    real = MemoryStorage()
-    real.create("memory://b/real", b"1")
-    storage = RehearsalStorage(real)
-    with storage.write("memory://b/new") as stream:
-        stream.write(b"22")
-    storage.create("memory://b/newer", b"3")
-    with pytest.raises(FileExistsError):
-        storage.create("memory://b/newer", b"4")
-    assert [storage.read(f"memory://b/{name}") for name in ("real", "new", "newer")] == [b"1", b"22", b"3"]
-    assert storage.open("memory://b/new").read() == b"22"
-    assert storage.open("memory://b/real").read() == b"1"
-    assert storage.head("memory://b/new") is None
-    assert {info.location for info in storage.list("memory://b")} == {"memory://b/real"}
-    outcomes = storage.delete_many(["memory://b/real", "memory://b/new"])
-    assert [outcome.status for outcome in outcomes] == [DeleteStatus.FAILED, DeleteStatus.DELETED]
-    with pytest.raises(MissingFileError):
-        storage.read("memory://b/new")
-    with pytest.raises(IcekeepBug):
-        storage.move("memory://b/real", "memory://b/moved")
-    assert not storage.capabilities("memory://b/real").exclusive_create
-    assert real.read("memory://b/real") == b"1"
-    assert len(real.files) == 1
-
-
-def test_a_write_that_fails_half_way_keeps_nothing():
-    storage = RehearsalStorage(MemoryStorage())
-
-    def write():
-        with storage.write("memory://b/x") as stream:
-            stream.write(b"1")
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        write()
-    with pytest.raises(MissingFileError):
-        storage.read("memory://b/x")

@@ -21,7 +21,6 @@ from icekeep.formats.parquet.writer import ParquetWriter
 from icekeep.formats.rewrite.input import TaskRows, columns_to_write
 from icekeep.formats.rewrite.moves_report import reported_moves, whole_pieces
 from icekeep.formats.rewrite.output import FileNames, removed_on_failure, task_options
-from icekeep.formats.rewrite.page_copy.held_files import HeldFiles
 from icekeep.formats.rewrite.page_copy.sources import SpliceExaminer, SpliceSource
 from icekeep.formats.rewrite.page_copy.spliced_file import MovedChunks, Shape, SplicedFile
 from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask
@@ -32,6 +31,7 @@ from icekeep.spec.metrics_modes import metrics_modes
 from icekeep.spec.schema import Schema
 from icekeep.spec.units import MAX_LONG, MIB
 from icekeep.storage.base import Storage
+from icekeep.storage.overlay import HeldFiles
 
 MAX_SPLICED_BYTES = 32 * MIB
 """A larger file is no small file: its row groups are stitched, or it is cut into pieces."""

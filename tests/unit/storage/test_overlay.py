@@ -1,10 +1,12 @@
+"""What storages over another keep to themselves."""
+
 import io
 
 import pytest
 
-from icekeep.errors import MissingFileError
-from icekeep.formats.rewrite.page_copy.held_files import HeldFiles
+from icekeep.errors import IcekeepBug, MissingFileError
 from icekeep.storage.base import DeleteStatus
+from icekeep.storage.overlay import HeldFiles, RehearsalStorage
 from kit.storage import MemoryStorage
 
 
@@ -80,3 +82,42 @@ def test_what_is_asked_about_files_is_asked_of_the_storage(storage):
     assert held.head("memory:/there") == storage.head("memory:/there")
     assert held.read("memory:/there") == b"stored"
     assert held.capabilities("memory:/") == storage.capabilities("memory:/")
+
+
+def test_a_store_in_rehearsal_keeps_what_is_written_to_itself():
+    real = MemoryStorage()
+    real.create("memory://b/real", b"1")
+    storage = RehearsalStorage(real)
+    with storage.write("memory://b/new") as stream:
+        stream.write(b"22")
+    storage.create("memory://b/newer", b"3")
+    with pytest.raises(FileExistsError):
+        storage.create("memory://b/newer", b"4")
+    assert [storage.read(f"memory://b/{name}") for name in ("real", "new", "newer")] == [b"1", b"22", b"3"]
+    assert storage.open("memory://b/new").read() == b"22"
+    assert storage.open("memory://b/real").read() == b"1"
+    assert storage.head("memory://b/new") is None
+    assert {info.location for info in storage.list("memory://b")} == {"memory://b/real"}
+    outcomes = storage.delete_many(["memory://b/real", "memory://b/new"])
+    assert [outcome.status for outcome in outcomes] == [DeleteStatus.FAILED, DeleteStatus.DELETED]
+    with pytest.raises(MissingFileError):
+        storage.read("memory://b/new")
+    with pytest.raises(IcekeepBug):
+        storage.move("memory://b/real", "memory://b/moved")
+    assert not storage.capabilities("memory://b/real").exclusive_create
+    assert real.read("memory://b/real") == b"1"
+    assert len(real.files) == 1
+
+
+def test_a_write_that_fails_half_way_keeps_nothing():
+    storage = RehearsalStorage(MemoryStorage())
+
+    def write():
+        with storage.write("memory://b/x") as stream:
+            stream.write(b"1")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write()
+    with pytest.raises(MissingFileError):
+        storage.read("memory://b/x")
