@@ -46,6 +46,18 @@ def live_manifests(base: TableMetadata, branch: str, attempt: Attempt) -> Manife
     return live_among([] if head is None else attempt.reader.manifests(head))
 
 
+def require_spec(base: TableMetadata, spec_id: int) -> None:
+    """Raise `ConflictError` if a table has lost the partition spec that new files were written with."""
+    if spec_id not in base.specs_by_id:
+        raise ConflictError(f"partition spec {spec_id}, which the new files were written with, is no longer there")
+
+
+def require_format_version(base: TableMetadata, version: int) -> None:
+    """Raise `ConflictError` if a table has another format version than the one that a change was planned for."""
+    if version != base.format_version:
+        raise ConflictError(f"the table has format version {base.format_version} now, and was read with {version}")
+
+
 def live_among(manifests: Iterable[ManifestFile]) -> Manifests:
     """Those of some manifests that may list live files."""
     rows = [m for m in manifests if m.may_have_live_files]
@@ -196,8 +208,7 @@ def add(
         by_spec[file.spec_id].append(file)
     added: list[ManifestFile] = []
     for spec_id, of_spec in by_spec.items():
-        if spec_id not in base.specs_by_id:
-            raise ConflictError(f"partition spec {spec_id}, which the new files were written with, is no longer there")
+        require_spec(base, spec_id)
         entries = (ManifestEntry(status=Status.ADDED, data_file=f, sequence_number=sequence_number) for f in of_spec)
         added += attempt.write_manifests(key, entries, spec_id, content)
     return added

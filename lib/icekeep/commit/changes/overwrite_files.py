@@ -13,10 +13,10 @@ from icekeep.commit.conflicts import (
     check_no_new_deletes,
     check_no_new_deletes_for,
 )
-from icekeep.commit.live_files import KeptManifests, add, live_entries, live_manifests, remove, remove_deletes
+from icekeep.commit.live_files import KeptManifests, add, live_entries, live_manifests, remove, remove_deletes, require_spec
 from icekeep.commit.selection import DataFilesOf, DeleteFilesOf, Matching
 from icekeep.commit.summary import SummaryBuilder
-from icekeep.errors import ConflictError, UsageError
+from icekeep.errors import UsageError
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_FALSE, ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
@@ -73,10 +73,8 @@ class OverwriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         return attempt.snapshot_updates(self._operation(kept, deletes), new, summary, branch=self.branch)
 
     def _check_added(self, base: TableMetadata, rows: Expression) -> None:
-        if gone := {file.spec_id for file in self.added} - base.specs_by_id.keys():
-            raise ConflictError(
-                f"partition spec {min(gone)}, which the new files were written with, is no longer there"
-            )
+        for spec_id in sorted({file.spec_id for file in self.added}):
+            require_spec(base, spec_id)
         matching = Matching(base, rows)
         outside = next((f for f in self.added if self.added_match_rows and not matching.holds_only(f)), None)
         if outside is not None:

@@ -9,7 +9,14 @@ from icekeep.commit.attempt import Attempt
 from icekeep.commit.dangling import MinNumbersAt
 from icekeep.commit.file_sets import digest_of_all
 from icekeep.commit.filtering import EntryReader, without_history
-from icekeep.commit.live_files import Manifests, live_manifests, min_data_sequence_number, remove
+from icekeep.commit.live_files import (
+    Manifests,
+    live_manifests,
+    min_data_sequence_number,
+    remove,
+    require_format_version,
+    require_spec,
+)
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug
 from icekeep.spec.applicability import (
@@ -135,10 +142,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
         return self.format_version > 2
 
     def _check_base(self, base: TableMetadata) -> None:
-        if self.format_version != base.format_version:
-            raise ConflictError(
-                f"the table has format version {base.format_version} now, and was read with {self.format_version}"
-            )
+        require_format_version(base, self.format_version)
         if self.added and not self.rewritten:
             raise IcekeepBug("delete files are added, and none is rewritten")
         for entry in self.rewritten:
@@ -152,10 +156,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
                 )
             if added.sequence_number > greatest:
                 raise IcekeepBug(f"{added.file.file_path!r} is newer than all that it was made of")
-            if added.file.spec_id not in base.specs_by_id:
-                raise ConflictError(
-                    f"partition spec {added.file.spec_id}, which the new files were written with, is no longer there"
-                )
+            require_spec(base, added.file.spec_id)
 
     def _check_data_files(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> None:
         specs = base.specs_by_id

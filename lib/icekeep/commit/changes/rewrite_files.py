@@ -19,6 +19,8 @@ from icekeep.commit.live_files import (
     raise_refusals,
     remove,
     remove_deletes,
+    require_format_version,
+    require_spec,
 )
 from icekeep.commit.selection import Selection
 from icekeep.commit.summary import SummaryBuilder
@@ -157,17 +159,12 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
     def _check_base(self, base: TableMetadata) -> None:
         if sum(f.record_count for f in self.added) > self._removed_records_count():
             raise IcekeepBug("a rewrite would add more rows than it removes")
-        if self.format_version not in (None, base.format_version):
-            raise ConflictError(
-                f"the table has format version {base.format_version} now, and was read with {self.format_version}"
-            )
+        if self.format_version is not None:
+            require_format_version(base, self.format_version)
         if self.schema_id not in base.schemas_by_id:
             raise ConflictError(f"schema {self.schema_id}, which the new files were written with, is no longer there")
         for file in self.added:
-            if file.spec_id not in base.specs_by_id:
-                raise ConflictError(
-                    f"partition spec {file.spec_id}, which the new files were written with, is no longer there"
-                )
+            require_spec(base, file.spec_id)
 
 
 class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
