@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icekeep.errors import IcekeepBug
 from icekeep.formats.arrow.masks import Column, Mask, where_true
 from icekeep.formats.arrow.schema import field_id
 from icekeep.spec.filters.expressions import (
@@ -25,6 +24,7 @@ from icekeep.spec.filters.expressions import (
     Operation,
     Or,
     chain,
+    not_bound,
 )
 
 
@@ -83,7 +83,7 @@ def evaluate(bound: Expression, test: Callable[[BoundPredicate], Mask], row_coun
             return held
         case AlwaysTrue() | AlwaysFalse():
             return np.full(row_count, isinstance(bound, AlwaysTrue))
-    raise IcekeepBug(f"cannot evaluate {type(bound).__name__}: bind the expression first")
+    raise not_bound(bound)
 
 
 def _paths(fields: Sequence[pa.Field], above: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:

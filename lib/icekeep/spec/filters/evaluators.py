@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
+from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.spec.filters.expressions import (
     UNARY_OPERATIONS,
     AlwaysFalse,
@@ -22,6 +22,7 @@ from icekeep.spec.filters.expressions import (
     Expression,
     Operation,
     Or,
+    not_bound,
 )
 from icekeep.spec.ordering import java_order
 from icekeep.spec.types import DOUBLE, FLOAT, NestedField, Type
@@ -120,7 +121,7 @@ def _evaluate(bound: Expression, test: Callable[[BoundPredicate], bool]) -> bool
             return _evaluate(left, test) or _evaluate(right, test)
         case AlwaysTrue() | AlwaysFalse():
             return isinstance(bound, AlwaysTrue)
-    raise IcekeepBug(f"cannot evaluate {type(bound).__name__}: bind the expression first")
+    raise not_bound(bound)
 
 
 _Values = tuple[Any, ...]

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from icekeep.errors import IcekeepBug
 from icekeep.spec.types import NestedField
 
 MAX_DEPTH = 50
@@ -104,6 +105,11 @@ ALWAYS_FALSE = AlwaysFalse()
 UNARY_OPERATIONS = frozenset({Operation.IS_NULL, Operation.NOT_NULL, Operation.IS_NAN, Operation.NOT_NAN})
 SET_OPERATIONS = frozenset({Operation.IN, Operation.NOT_IN})
 PREFIX_OPERATIONS = frozenset({Operation.STARTS_WITH, Operation.NOT_STARTS_WITH})
+
+
+def not_bound(expression: Expression) -> IcekeepBug:
+    """The error for an expression that was not bound to a schema before it was evaluated."""
+    return IcekeepBug(f"cannot evaluate {type(expression).__name__}: bind the expression first")
 
 
 def conjunction(expressions: Iterable[Expression]) -> Expression:

@@ -16,6 +16,7 @@ from icekeep.spec.filters.expressions import (
     Or,
     conjunction,
     disjunction,
+    not_bound,
 )
 from icekeep.spec.filters.projections import keeps_values, project_inclusive, project_strict
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
@@ -50,7 +51,7 @@ def _residual(bound: Expression, spec: PartitionSpec, schema: Schema, partition:
             return disjunction(_residual(side, spec, schema, partition) for side in (left, right))
         case BoundPredicate():
             return _decide(bound, spec, schema, partition)
-    raise IcekeepBug(f"cannot evaluate {type(bound).__name__}: bind the expression first")
+    raise not_bound(bound)
 
 
 def _decide(predicate: BoundPredicate, spec: PartitionSpec, schema: Schema, partition: Sequence[Any]) -> Expression:
