@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from icekeep.errors import NotFoundError, UsageError
+from icekeep.errors import ConfigError, NotFoundError, UsageError
 from icekeep.runtime import Runtime
 from icekeep.spec.history import HistoryEntry, history
 from icekeep.spec.metadata import TableMetadata
@@ -355,6 +355,26 @@ def no_such_namespace(catalog: _Named, namespace: Identifier) -> NotFoundError:
         f"load_catalog({catalog.name!r}).create_namespace({namespace!r})",
         catalog=catalog.name,
         namespace=text,
+    )
+
+
+def namespace_exists(catalog: _Named, namespace: Identifier) -> UsageError:
+    """The error for a namespace that is there although it must not be."""
+    return UsageError(f"namespace {format_identifier(namespace)!r} exists already in catalog {catalog.name!r}")
+
+
+def namespace_not_empty(catalog: _Named, namespace: Identifier) -> UsageError:
+    """The error for a namespace that cannot be dropped."""
+    return UsageError(
+        f"namespace {format_identifier(namespace)!r} in catalog {catalog.name!r} is not empty; drop what is in it first"
+    )
+
+
+def no_warehouse(catalog: _Named) -> ConfigError:
+    """The error for a catalog that is to say where a new table lies, and cannot."""
+    return ConfigError(
+        f"catalogs.{catalog.name}.warehouse",
+        "is missing, so that new tables have no location; give a directory as a URI, or each table a location",
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from icekeep.catalog.base import (
     Identifier,
     format_identifier,
+    namespace_exists,
     no_such_namespace,
     validate_namespace,
     validate_table_identifier,
@@ -52,7 +53,7 @@ class DirectoryNamespaces:
         if self._has_namespace(namespace):
             if exists_ok:
                 return
-            raise UsageError(f"namespace {format_identifier(namespace)!r} exists already in catalog {self.name!r}")
+            raise namespace_exists(self, namespace)
         for level in range(1, len(namespace) + 1):
             if self._storage.directory_exists(self._location(namespace[:level])) and not self._has_namespace(
                 namespace[:level]

@@ -20,8 +20,11 @@ from icekeep.catalog.base import (
     Unknown,
     as_identifier,
     format_identifier,
+    namespace_exists,
+    namespace_not_empty,
     no_such_namespace,
     no_such_table,
+    no_warehouse,
     table_exists,
     validate_namespace,
     validate_table_identifier,
@@ -39,12 +42,10 @@ from icekeep.catalog.metadata_files import (
 from icekeep.catalog.registering import read_unregistered, registered
 from icekeep.catalog.resending import Sent, sent_until_known
 from icekeep.errors import (
-    ConfigError,
     IcekeepError,
     InvalidTableError,
     OutcomeUnknownError,
     UnavailableError,
-    UsageError,
 )
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
@@ -152,10 +153,7 @@ class SqlCatalog:
         if rows and rows[0][0]:
             return join(rows[0][0], table_name)
         if not self.warehouse:
-            raise ConfigError(
-                f"catalogs.{self.name}.warehouse",
-                "is missing, so that new tables have no location; give a directory as a URI, or each table a location",
-            )
+            raise no_warehouse(self)
         return join(self.warehouse, *identifier)
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
@@ -241,7 +239,7 @@ class SqlCatalog:
         if namespace in self._namespaces():
             if exists_ok:
                 return
-            raise UsageError(f"namespace {format_identifier(namespace)!r} exists already in catalog {self.name!r}")
+            raise namespace_exists(self, namespace)
         self._prepare()
         # A namespace without properties needs a row all the same; PyIceberg and Java write this one.
         rows = [
@@ -271,7 +269,7 @@ class SqlCatalog:
             # Views count as well: a namespace is there as long as a row names it or one below it.
             connection.execute(statement)
             if namespace in _with_parents(connection.execute(self._namespaces_query()).scalars()):
-                raise UsageError(f"namespace {text!r} in catalog {self.name!r} is not empty; drop what is in it first")
+                raise namespace_not_empty(self, namespace)
 
         self._change(remove)
 

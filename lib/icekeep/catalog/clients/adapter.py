@@ -23,6 +23,8 @@ from icekeep.catalog.base import (
     Table,
     as_identifier,
     format_identifier,
+    namespace_exists,
+    namespace_not_empty,
     no_such_namespace,
     no_such_table,
     table_exists,
@@ -49,7 +51,6 @@ from icekeep.errors import (
     OutcomeUnknownError,
     UnavailableError,
     UnsupportedError,
-    UsageError,
 )
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
@@ -277,9 +278,7 @@ class ClientCatalog(ABC, Generic[C]):
                 self._client().create_namespace(namespace, dict(properties or {}))
             except NamespaceExists as error:
                 if not exists_ok:
-                    raise UsageError(
-                        f"namespace {format_identifier(namespace)!r} exists already in catalog {self.name!r}"
-                    ) from error
+                    raise namespace_exists(self, namespace) from error
 
     def drop_namespace(self, namespace: Identifier) -> None:
         if not self._namespace_exists(namespace):
@@ -290,10 +289,7 @@ class ClientCatalog(ABC, Generic[C]):
             except NoSuchNamespace as error:
                 raise no_such_namespace(self, namespace) from error
             except NamespaceNotEmpty as error:
-                raise UsageError(
-                    f"namespace {format_identifier(namespace)!r} in catalog {self.name!r} is not empty; drop what is in "
-                    "it first"
-                ) from error
+                raise namespace_not_empty(self, namespace) from error
 
     @abstractmethod
     def _connect(self) -> C:

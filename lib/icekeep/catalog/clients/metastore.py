@@ -20,6 +20,7 @@ from icekeep.catalog.base import (
     format_identifier,
     no_such_namespace,
     no_such_table,
+    no_warehouse,
     table_exists,
     validate_namespace,
     validate_table_identifier,
@@ -38,7 +39,7 @@ from icekeep.catalog.metadata_files import (
     write_metadata,
 )
 from icekeep.catalog.resending import Sent, has_landed, sent_until_known
-from icekeep.errors import ConfigError, IcekeepError, OutcomeUnknownError, UnsupportedError
+from icekeep.errors import IcekeepError, OutcomeUnknownError, UnsupportedError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.updates import Update
@@ -131,10 +132,7 @@ class MetastoreCatalog(ClientCatalog[MetastoreClient]):
             return join(location, name)
         warehouse = self._properties.get("warehouse", "").rstrip("/")
         if not warehouse:
-            raise ConfigError(
-                f"catalogs.{self.name}.warehouse",
-                "is missing, so that new tables have no location; give a directory as a URI, or each table a location",
-            )
+            raise no_warehouse(self)
         return join(warehouse, f"{format_identifier(namespace)}.db", name)
 
     def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:

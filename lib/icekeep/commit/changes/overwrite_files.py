@@ -13,7 +13,15 @@ from icekeep.commit.conflicts import (
     check_no_new_deletes,
     check_no_new_deletes_for,
 )
-from icekeep.commit.live_files import KeptManifests, add, live_entries, live_manifests, remove, remove_deletes, require_spec
+from icekeep.commit.live_files import (
+    KeptManifests,
+    add,
+    live_entries,
+    live_manifests,
+    remove,
+    remove_deletes,
+    require_spec,
+)
 from icekeep.commit.selection import DataFilesOf, DeleteFilesOf, Matching
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import UsageError
