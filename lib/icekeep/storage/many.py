@@ -5,13 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from icekeep.errors import IcekeepError, MissingFileError, UnsupportedError
-from icekeep.storage.base import MoveOutcome, MoveStatus
+from icekeep.storage.base import FileInfo, MoveOutcome, MoveStatus, Storage
 
 REQUESTS_AT_ONCE = 16
 """So many requests of one process wait for a store or a catalog at a time."""
 
 LOCAL_REQUESTS_AT_ONCE = 2
 """The same of the disks of this machine: there is no waiting to be done, and more would only fight over the interpreter."""
+
+_HEADS_A_TURN = 100
 
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
@@ -37,6 +39,13 @@ def answer_each(
         for positions, some in zip(groups, pool.map(answers_to, groups), strict=True):
             answers.update(zip(positions, some, strict=True))
     return [answers[position] for position in range(len(asked))]
+
+
+def head_many(locations: Sequence[str], storage: Storage) -> list[FileInfo | None]:
+    """What there is at some locations, in their order, as `Storage.head` tells it."""
+    turns = [locations[start : start + _HEADS_A_TURN] for start in range(0, len(locations), _HEADS_A_TURN)]
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+        return [found for turn in pool.map(lambda turn: [storage.head(name) for name in turn], turns) for found in turn]
 
 
 def moved_one_by_one(

@@ -1,0 +1,1 @@
+"""The command `restore`: what a run has removed is taken back."""

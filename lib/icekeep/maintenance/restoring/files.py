@@ -11,10 +11,10 @@ from icekeep.errors import SafetyError, UnavailableError, and_more
 from icekeep.events import Listener, StepAdvanced
 from icekeep.maintenance.deletion.claims import Claim
 from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_part, trash_location
-from icekeep.maintenance.restoring.looking import seen
 from icekeep.runtime import Runtime
 from icekeep.spec.units import MIB
 from icekeep.storage.base import FileInfo, MoveStatus, Storage
+from icekeep.storage.many import head_many
 
 STEP = "bringing files back"
 
@@ -78,8 +78,8 @@ def check_targets(plan: DeletionPlan, claim: Claim, storage: Storage, runtime: R
     for part in plan.parts:
         claim.check(storage, runtime)
         files = _files(plan, part, storage)
-        originals = seen([file.original for file in files], storage)
-        trashed = seen([file.trash for file in files], storage)
+        originals = head_many([file.original for file in files], storage)
+        trashed = head_many([file.trash for file in files], storage)
         for file, found, trash in zip(files, originals, trashed, strict=True):
             if found is None and (trash is None or not plan.is_trash):
                 missing.append(file.original)
@@ -147,7 +147,7 @@ def _moved(files: list[_File], storage: Storage) -> Returned:
 
 
 def _looked_at(files: list[_File], storage: Storage) -> Returned:
-    originals = seen([file.original for file in files], storage)
+    originals = head_many([file.original for file in files], storage)
     return Returned(missing=tuple(file.original for file, found in zip(files, originals, strict=True) if found is None))
 
 

@@ -18,11 +18,11 @@ from icekeep.maintenance.deletion.named_files import paths_of_others
 from icekeep.maintenance.deletion.plans import DeletionPlan, read_part, trash_location
 from icekeep.maintenance.deletion.reachable import Reached, reached_paths
 from icekeep.maintenance.deletion.territory import territory
-from icekeep.maintenance.restoring.looking import seen
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.locations import canonical
+from icekeep.storage.many import head_many
 
 
 def check_needs(plan: DeletionPlan, before: TableMetadata, table: Table) -> None:
@@ -92,7 +92,7 @@ class _Needs:
             return files
         is_ours = territory(self._base, self._plan.roots, ()).mask(pa.chunked_array([pa.array(files, pa.string())]))
         named = paths_of_others(self._plan, self._table).mask(files)
-        there = seen(files, self._storage)
+        there = head_many(files, self._storage)
         return [
             path
             for path, *may_go, found in zip(files, is_ours, named, there, strict=True)

@@ -24,12 +24,12 @@ from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.base import Change
 from icekeep.errors import IcekeepError, SafetyError, one_line
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.restoring.looking import seen
 from icekeep.runtime import Runtime
 from icekeep.spec.layout import own_directory
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.units import HOUR_MS, MINUTE_MS
 from icekeep.spec.updates import Update
+from icekeep.storage.many import head_many
 
 _LOG = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class Heartbeat:
         spans = self._runtime.now_ms() - self._began_ms, self._runtime.monotonic_ms() - self._began_monotonic_ms
         if max(spans) < LOOK_AFTER_MS:
             return
-        found = seen([*locations], self._table.storage)
+        found = head_many([*locations], self._table.storage)
         lost = [location for location, file in zip(locations, found, strict=True) if file is None]
         if lost:
             raise SafetyError(
