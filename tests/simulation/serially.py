@@ -14,12 +14,12 @@ from icekeep.errors import InvalidTableError
 from icekeep.maintenance.deletion import neighbours, reachable
 from icekeep.maintenance.orphans import listing, metadata_files, waiting
 from icekeep.maintenance.orphans import reachable as reachable_by_metadata
-from icekeep.maintenance.restoring import looking
 from icekeep.planning.entries import read as entries
 from icekeep.planning.manifests.lists import ListedManifests
 from icekeep.planning.spark import tasks
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.snapshots import Snapshot
+from icekeep.storage import many
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import location_keys
 
@@ -57,7 +57,7 @@ class SerialPool:
 def serially() -> Iterator[None]:
     """Whoever runs has the turn: nothing runs beside it."""
     with ExitStack() as stack:
-        for module in (neighbours, looking, listing, metadata_files, reachable_by_metadata, waiting, entries, tasks):
+        for module in (neighbours, many, listing, metadata_files, reachable_by_metadata, waiting, entries, tasks):
             stack.enter_context(patch.object(module, "ThreadPoolExecutor", SerialPool))
         stack.enter_context(patch.object(reachable, "listed_manifests", _listed_manifests))
         yield
