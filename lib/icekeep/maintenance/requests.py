@@ -4,7 +4,8 @@
     def compact(table: Table, request: CompactRequest) -> ...
 
 is called as `compact(table, spark, where=...)`. The job, its plan and its check take the same request, so that none of them
-spells the list anew, and what a policy, a command line or a caller asks for is the same value everywhere.
+spells the list anew, and what a policy, a command line or a caller asks for is the same value everywhere. Here, too, the time is
+taken that a run needs.
 """
 
 import inspect
@@ -14,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import msgspec
 
+from icekeep.catalog.base import Table
 from icekeep.events import SILENT, Listener
 from icekeep.planning.spark.source import SparkSource, check_source
 
@@ -46,7 +48,7 @@ def takes(
     """Make a function of a table and a request one of the table and the request's fields as keyword arguments.
 
     The function that comes out raises `UsageError` for a `spark` that is no session, and `TypeError` for a keyword that is no
-    field.
+    field. A result that has `elapsed_ms` says there how long the function took.
     """
 
     def decorate(function: Callable[[Subject, Request], Result]) -> Callable[Concatenate[Subject, P], Result]:
@@ -57,13 +59,23 @@ def takes(
             except TypeError as error:
                 raise TypeError(f"{function.__name__}(): {error}") from None
             check_source(asked.spark)
-            return function(table, asked)
+            if not isinstance(table, Table):
+                return function(table, asked)
+            began_ms = table.runtime.monotonic_ms()
+            result = function(table, asked)
+            return _timed(result, table.runtime.monotonic_ms() - began_ms)
 
         decorated: Any = call
         decorated.__signature__ = _signature(function, request)
         return cast(Callable[Concatenate[Subject, P], Result], decorated)
 
     return decorate
+
+
+def _timed(result: Result, elapsed_ms: int) -> Result:
+    if isinstance(result, msgspec.Struct) and "elapsed_ms" in result.__struct_fields__:
+        return msgspec.structs.replace(result, elapsed_ms=elapsed_ms)
+    return result
 
 
 def _signature(function: Callable[..., Any], request: Callable[..., Any]) -> inspect.Signature:

@@ -100,7 +100,6 @@ def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
     listener, runtime = request.listener, table.runtime
-    began_ms = runtime.monotonic_ms()
     run = _Run(table, request, runtime)
     for warning in run.strategy.warnings:
         listener.on(Warned(warning))
@@ -108,7 +107,7 @@ def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
     plans = _Plans(run, listener)
     with partial_once_landed(plans.has_landed, plans.end_early):
         plan_till_done(table, plans.plan_and_commit, what=plans.what, listener=listener)
-    return msgspec.structs.replace(plans.result(), elapsed_ms=runtime.monotonic_ms() - began_ms)
+    return plans.result()
 
 
 @takes(CompactRequest)

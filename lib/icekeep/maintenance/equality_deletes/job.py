@@ -84,13 +84,11 @@ def convert_equality_deletes(table: Table, request: ConvertEqualityDeletesReques
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
     runtime = table.runtime
-    began_ms = runtime.monotonic_ms()
 
     def converted(now: Table, number: int) -> ConvertEqualityDeletesResult:
         return msgspec.structs.replace(_Run(now, request, runtime).convert(), attempts_count=number)
 
-    result = plan_till_done(table, converted, what=lambda: "equality deletes", listener=request.listener)
-    return msgspec.structs.replace(result, elapsed_ms=runtime.monotonic_ms() - began_ms)
+    return plan_till_done(table, converted, what=lambda: "equality deletes", listener=request.listener)
 
 
 @takes(ConvertEqualityDeletesRequest)

@@ -59,6 +59,7 @@ class ExpireSnapshotsResult(msgspec.Struct, frozen=True, kw_only=True):
     unreadable_tables: tuple[str, ...] = ()
     plan_location: str | None = None
     hash: str | None = None
+    elapsed_ms: int = 0
 
 
 def result(expired: Expired, done: Expiration | None, earlier: Earlier, around: Neighbours) -> ExpireSnapshotsResult:

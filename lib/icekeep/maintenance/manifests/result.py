@@ -18,6 +18,7 @@ class RewriteManifestsResult(msgspec.Struct, frozen=True, kw_only=True):
         workload: by filter.
     """
 
+    status: str = "done"
     rewritten_manifests_count: int = 0
     added_manifests_count: int = 0
     rewritten_bytes_count: int = 0
@@ -29,3 +30,4 @@ class RewriteManifestsResult(msgspec.Struct, frozen=True, kw_only=True):
     planning_time_after_ms: int | None = None
     groups: tuple[GroupGain, ...] = ()
     workload: tuple[FilterGain, ...] = ()
+    elapsed_ms: int = 0

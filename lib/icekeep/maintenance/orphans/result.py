@@ -63,6 +63,7 @@ class RemoveOrphanFilesResult(msgspec.Struct, frozen=True, kw_only=True):
     waits_until_ms: int | None = None
     left_reason: str = ""
     plan_location: str | None = None
+    elapsed_ms: int = 0
 
 
 def _found(planned: RemoveOrphanFilesPlan) -> RemoveOrphanFilesResult:

@@ -97,7 +97,6 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
     listener, runtime = request.listener, table.runtime
-    began_ms = runtime.monotonic_ms()
     run = _Run(table, request, runtime)
     converted = None
     if request.convert_equality_deletes:
@@ -118,7 +117,7 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
             raise
         listener.on(Warned(f"equality deletes are converted, position deletes were not rewritten: {one_line(error)}"))
         result = RewritePositionDeletesResult(status="partial")
-    return msgspec.structs.replace(result, conversion=converted, elapsed_ms=runtime.monotonic_ms() - began_ms)
+    return msgspec.structs.replace(result, conversion=converted)
 
 
 @takes(RewritePositionDeletesRequest)

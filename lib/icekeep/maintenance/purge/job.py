@@ -69,6 +69,7 @@ class DropResult(msgspec.Struct, frozen=True, kw_only=True):
     plan_location: str | None = None
     problems: tuple[str, ...] = ()
     metadata_location: str | None = None
+    elapsed_ms: int = 0
 
 
 class DropPlan(msgspec.Struct, frozen=True, kw_only=True):
