@@ -9,7 +9,7 @@ import math
 import struct
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -23,8 +23,6 @@ from icekeep.spec.partitioning import PartitionSpec
 PartitionKey = tuple[int, tuple[Any, ...]]
 PathDigest = bytes
 Specs = Mapping[int, PartitionSpec]
-PathBounds = tuple[bytes | None, bytes | None]
-NO_BOUNDS: PathBounds = (None, None)
 
 
 class AppliedDelete(msgspec.Struct, frozen=True):
@@ -142,25 +140,10 @@ def may_name(file: DataFile, path: str) -> bool:
     return named_range([_encoded(path)], *path_bounds(file)) == slice(0, 1)
 
 
-def path_bounds(file: DataFile) -> PathBounds:
+def path_bounds(file: DataFile) -> tuple[bytes | None, bytes | None]:
     """The least and the greatest path that a position delete file says it names, as UTF-8; `None` where it does not say."""
     lower = (file.lower_bounds or {}).get(DELETE_FILE_PATH.field_id)
     return lower, (file.upper_bounds or {}).get(DELETE_FILE_PATH.field_id)
-
-
-def list_of_alike(file: DataFile, bounds: PathBounds, specs: Specs) -> Hashable | None:
-    """What names the delete files that reach, as this one does, whatever is old enough in a partition or in the table.
-
-    `None` for one that reaches some files in its own way.
-
-    Raises:
-        InvalidTableError: a deletion vector names no data file, or a partition spec is missing.
-    """
-    if is_global(file, specs):
-        return (file.content,)
-    if only_data_file(file) is not None or (file.content is FileContent.POSITION_DELETES and bounds != NO_BOUNDS):
-        return None
-    return file.content, partition_key(file)
 
 
 def named_range(paths: Sequence[bytes], lower: bytes | None, upper: bytes | None) -> slice:

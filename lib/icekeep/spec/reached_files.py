@@ -20,8 +20,9 @@ from icekeep.spec.applicability import (
     applied_delete,
     is_deletion_vector,
     is_global,
-    list_of_alike,
     max_reached,
+    only_data_file,
+    partition_key,
     path_bounds,
     reaches,
     sequence_number,
@@ -68,7 +69,7 @@ def reached_files(data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry
     lists: dict[Hashable, list[_Ranked]] = defaultdict(list)
     others: list[tuple[int, ManifestEntry, list[str]]] = []
     for rank, delete in enumerate(deletes):
-        name = list_of_alike(delete.data_file, path_bounds(delete.data_file), specs)
+        name = _list_of(delete, specs)
         if name is None:
             found = [e for e in files.that_may_be_reached(delete, specs) if reaches(delete, e, specs)]
             if found:
@@ -83,6 +84,18 @@ def reached_files(data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry
     for rank, delete, paths in others:
         reach.add_one(rank, delete, paths)
     return ReachedFiles(reach.deletes, reach.ranks, reach.positions())
+
+
+def _list_of(delete: ManifestEntry, specs: Specs) -> Hashable | None:
+    """What names the list of a delete file that reaches whatever is old enough in a partition or in the table; else `None`."""
+    file = delete.data_file
+    if is_global(file, specs):
+        return (file.content,)
+    if only_data_file(file) is not None:
+        return None
+    if file.content is FileContent.POSITION_DELETES and path_bounds(file) != (None, None):
+        return None
+    return file.content, partition_key(file)
 
 
 class _Reach:

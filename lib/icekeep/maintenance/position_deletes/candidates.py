@@ -23,7 +23,7 @@ from icekeep.planning.entries.select_manifests import ManifestSelection, delete_
 from icekeep.planning.scan.plan import Scan
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import arrow_dataframe
-from icekeep.spec.applicability import is_deletion_vector, is_newer, named_range, only_data_file
+from icekeep.spec.applicability import is_deletion_vector, named_range
 from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS
@@ -152,9 +152,12 @@ def _matched(deletes: pa.Table, data: pa.Table, codecs: PartitionCodecs) -> Posi
     for row, place, bounds, has_values in known:
         read = _read_file(row, codecs)
         file, partition = read.entry.data_file, (row["spec_id"], row["partition"])
-        of_file = None if place is None else numbers[place]
-        reached = least.get(partition) if only_data_file(file) is None else of_file
-        if reached is None or not is_newer(read.entry, reached):
+        if file.referenced_data_file is None:
+            _check_named(file)
+            reached = least.get(partition)
+        else:
+            reached = None if place is None else numbers[place]
+        if reached is None or row["sequence_number"] < reached:
             dangling.append(read)
             continue
         if place is not None and partitions[place] != partition:
@@ -225,6 +228,11 @@ def _have_values(deletes: pa.Table) -> Iterable[bool]:
 def _text(bound: bytes | None) -> str | None:
     """A bound as text; one that was cut within a character says nothing that is relied on here."""
     return None if bound is None else bound.decode("utf-8", "replace")
+
+
+def _check_named(file: DataFile) -> None:
+    if is_deletion_vector(file):
+        raise InvalidTableError(f"the deletion vector in {file.file_path!r} does not say which data file it is for")
 
 
 def _read_file(row: Mapping[str, Any], codecs: PartitionCodecs) -> ReadFile:

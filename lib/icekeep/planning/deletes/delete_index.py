@@ -19,11 +19,8 @@ from numpy.typing import NDArray
 from icekeep.errors import InvalidTableError
 from icekeep.planning.manifests.entry_schema import REACHING_DELETES
 from icekeep.spec.applicability import (
-    NO_BOUNDS,
     PartitionKey,
-    PathBounds,
     is_global,
-    list_of_alike,
     max_reached,
     named_range,
     only_data_file,
@@ -50,7 +47,9 @@ _OF_DELETES = ("content", "file_path", "file_format", "spec_id", "partition", "s
 
 _Numbers = NDArray[np.int64]
 _Places = NDArray[np.int32]
+_Bounds = tuple[bytes | None, bytes | None]
 _NONE: _Numbers = np.empty(0, np.int64)
+_NO_BOUNDS: _Bounds = (None, None)
 
 
 class Reaching(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +117,7 @@ def reaching(
     others: list[tuple[int, _Numbers]] = []
     pairs_count = 0
     for rank, (entry, bounds) in enumerate(zip(entries, _path_bounds(ordered), strict=True)):
-        name = list_of_alike(entry.data_file, bounds, specs)
+        name = _list_of(entry, bounds, specs)
         if name is not None:
             lists[name].append(rank)
             continue
@@ -150,6 +149,16 @@ def reaching(
         np.concatenate([numbers, len(lists) + np.cumsum(alone, dtype=np.int32)]).astype(np.int32),
         _Found.all_of(found),
     )
+
+
+def _list_of(delete: ManifestEntry, bounds: _Bounds, specs: Mapping[int, PartitionSpec]) -> Hashable | None:
+    """What names the list of a delete file that reaches whatever is old enough in a partition or in the table; else `None`."""
+    file = delete.data_file
+    if is_global(file, specs):
+        return (file.content,)
+    if only_data_file(file) is not None or bounds != _NO_BOUNDS:
+        return None
+    return file.content, partition_key(file)
 
 
 def _only_row(one: tuple[int, _Numbers]) -> int:
@@ -208,7 +217,7 @@ class _RowsOf:
         )
         self._paths: dict[PartitionKey, list[bytes]] = {}
 
-    def reached(self, delete: ManifestEntry, bounds: PathBounds) -> _Numbers:
+    def reached(self, delete: ManifestEntry, bounds: _Bounds) -> _Numbers:
         """Rows of the data that a delete file reaches by its path or the bounds of paths, in no order."""
         only = only_data_file(delete.data_file)
         if only is not None:
@@ -230,7 +239,7 @@ class _RowsOf:
         stops = np.full(len(starts), first + len(deletes), np.int32)
         return _Found(self._order[indices[is_reached]].astype(np.int32), starts + np.int32(first), stops)
 
-    def _of_partition(self, partition: PartitionKey, bounds: PathBounds) -> _Numbers:
+    def _of_partition(self, partition: PartitionKey, bounds: _Bounds) -> _Numbers:
         indices = self._in_partition.get(partition, _NONE)
         if not len(indices):
             return indices
@@ -279,14 +288,14 @@ def _entry(
     return ManifestEntry(status=Status.EXISTING, sequence_number=number, data_file=file)
 
 
-def _path_bounds(deletes: pa.Table) -> Iterator[PathBounds]:
+def _path_bounds(deletes: pa.Table) -> Iterator[_Bounds]:
     """What delete files say of the paths that they name; nothing where they do not hold positions."""
     path_id = pa.scalar(DELETE_FILE_PATH.field_id, pa.int32())
     lower, upper = (
         pc.map_lookup(deletes[name], path_id, "first").to_pylist() for name in ("lower_bounds", "upper_bounds")
     )
     for content, *bounds in zip(deletes["content"].to_pylist(), lower, upper, strict=True):
-        yield (bounds[0], bounds[1]) if content == FileContent.POSITION_DELETES else NO_BOUNDS
+        yield (bounds[0], bounds[1]) if content == FileContent.POSITION_DELETES else _NO_BOUNDS
 
 
 def _in_force(data: pa.Table, deletes: pa.Table, ranks: _Places, lists: _Places, found: _Found) -> Reaching:
