@@ -22,6 +22,7 @@ from icekeep.spec.partitioning import PartitionSpec
 
 PartitionKey = tuple[int, tuple[Any, ...]]
 PathDigest = bytes
+PathBounds = tuple[bytes | None, bytes | None]
 Specs = Mapping[int, PartitionSpec]
 
 
@@ -140,7 +141,7 @@ def may_name(file: DataFile, path: str) -> bool:
     return named_range([_encoded(path)], *path_bounds(file)) == slice(0, 1)
 
 
-def path_bounds(file: DataFile) -> tuple[bytes | None, bytes | None]:
+def path_bounds(file: DataFile) -> PathBounds:
     """The least and the greatest path that a position delete file says it names, as UTF-8; `None` where it does not say."""
     lower = (file.lower_bounds or {}).get(DELETE_FILE_PATH.field_id)
     return lower, (file.upper_bounds or {}).get(DELETE_FILE_PATH.field_id)

@@ -16,6 +16,7 @@ import msgspec
 from icekeep.spec.applicability import (
     AppliedDelete,
     DataFileIndex,
+    PathBounds,
     Specs,
     applied_delete,
     is_deletion_vector,
@@ -28,7 +29,7 @@ from icekeep.spec.applicability import (
     sequence_number,
     several_vectors,
 )
-from icekeep.spec.manifests.structs import FileContent, ManifestEntry
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.position_sets import PartSet, PositionSet, Renumbering, Span, of_spans, spans
 
 _Ranked = tuple[int, ManifestEntry]
@@ -69,7 +70,7 @@ def reached_files(data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry
     lists: dict[Hashable, list[_Ranked]] = defaultdict(list)
     others: list[tuple[int, ManifestEntry, list[str]]] = []
     for rank, delete in enumerate(deletes):
-        name = _list_of(delete, specs)
+        name = list_of(delete.data_file, path_bounds(delete.data_file), specs)
         if name is None:
             found = [e for e in files.that_may_be_reached(delete, specs) if reaches(delete, e, specs)]
             if found:
@@ -86,14 +87,19 @@ def reached_files(data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry
     return ReachedFiles(reach.deletes, reach.ranks, reach.positions())
 
 
-def _list_of(delete: ManifestEntry, specs: Specs) -> Hashable | None:
-    """What names the list of a delete file that reaches whatever is old enough in a partition or in the table; else `None`."""
-    file = delete.data_file
+def list_of(file: DataFile, bounds: PathBounds, specs: Specs) -> Hashable | None:
+    """What names the list of a delete file that reaches whatever is old enough in a partition or in the table; else `None`.
+
+    Bounds of paths are asked of position delete files alone.
+
+    Raises:
+        InvalidTableError: as `is_global` and `only_data_file`.
+    """
     if is_global(file, specs):
         return (file.content,)
     if only_data_file(file) is not None:
         return None
-    if file.content is FileContent.POSITION_DELETES and path_bounds(file) != (None, None):
+    if file.content is FileContent.POSITION_DELETES and bounds != (None, None):
         return None
     return file.content, partition_key(file)
 

@@ -16,21 +16,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from icekeep.errors import InvalidTableError
 from icekeep.planning.manifests.entry_schema import REACHING_DELETES
 from icekeep.spec.applicability import (
     PartitionKey,
+    PathBounds,
     is_global,
     max_reached,
     named_range,
     only_data_file,
     partition_key,
     reaches,
+    several_vectors,
 )
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.position_sets import PositionSet, of_spans
+from icekeep.spec.reached_files import list_of
 
 MAX_PAIRS = 5_000_000
 """The driver holds so many pairs of a data file and a delete file that reaches it, where they are written out one by one."""
@@ -47,9 +49,7 @@ _OF_DELETES = ("content", "file_path", "file_format", "spec_id", "partition", "s
 
 _Numbers = NDArray[np.int64]
 _Places = NDArray[np.int32]
-_Bounds = tuple[bytes | None, bytes | None]
 _NONE: _Numbers = np.empty(0, np.int64)
-_NO_BOUNDS: _Bounds = (None, None)
 
 
 class Reaching(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,8 +116,8 @@ def reaching(
     lists: dict[Hashable, list[int]] = defaultdict(list)
     others: list[tuple[int, _Numbers]] = []
     pairs_count = 0
-    for rank, (entry, bounds) in enumerate(zip(entries, _path_bounds(ordered), strict=True)):
-        name = _list_of(entry, bounds, specs)
+    for rank, (entry, bounds) in enumerate(zip(entries, bounds_of_paths(ordered), strict=True)):
+        name = list_of(entry.data_file, bounds, specs)
         if name is not None:
             lists[name].append(rank)
             continue
@@ -149,16 +149,6 @@ def reaching(
         np.concatenate([numbers, len(lists) + np.cumsum(alone, dtype=np.int32)]).astype(np.int32),
         _Found.all_of(found),
     )
-
-
-def _list_of(delete: ManifestEntry, bounds: _Bounds, specs: Mapping[int, PartitionSpec]) -> Hashable | None:
-    """What names the list of a delete file that reaches whatever is old enough in a partition or in the table; else `None`."""
-    file = delete.data_file
-    if is_global(file, specs):
-        return (file.content,)
-    if only_data_file(file) is not None or bounds != _NO_BOUNDS:
-        return None
-    return file.content, partition_key(file)
 
 
 def _only_row(one: tuple[int, _Numbers]) -> int:
@@ -217,7 +207,7 @@ class _RowsOf:
         )
         self._paths: dict[PartitionKey, list[bytes]] = {}
 
-    def reached(self, delete: ManifestEntry, bounds: _Bounds) -> _Numbers:
+    def reached(self, delete: ManifestEntry, bounds: PathBounds) -> _Numbers:
         """Rows of the data that a delete file reaches by its path or the bounds of paths, in no order."""
         only = only_data_file(delete.data_file)
         if only is not None:
@@ -239,7 +229,7 @@ class _RowsOf:
         stops = np.full(len(starts), first + len(deletes), np.int32)
         return _Found(self._order[indices[is_reached]].astype(np.int32), starts + np.int32(first), stops)
 
-    def _of_partition(self, partition: PartitionKey, bounds: _Bounds) -> _Numbers:
+    def _of_partition(self, partition: PartitionKey, bounds: PathBounds) -> _Numbers:
         indices = self._in_partition.get(partition, _NONE)
         if not len(indices):
             return indices
@@ -288,14 +278,13 @@ def _entry(
     return ManifestEntry(status=Status.EXISTING, sequence_number=number, data_file=file)
 
 
-def _path_bounds(deletes: pa.Table) -> Iterator[_Bounds]:
-    """What delete files say of the paths that they name; nothing where they do not hold positions."""
+def bounds_of_paths(deletes: pa.Table) -> Iterator[PathBounds]:
+    """What each of some delete files says of the paths that it names: `applicability.path_bounds` over rows of entries."""
     path_id = pa.scalar(DELETE_FILE_PATH.field_id, pa.int32())
     lower, upper = (
         pc.map_lookup(deletes[name], path_id, "first").to_pylist() for name in ("lower_bounds", "upper_bounds")
     )
-    for content, *bounds in zip(deletes["content"].to_pylist(), lower, upper, strict=True):
-        yield (bounds[0], bounds[1]) if content == FileContent.POSITION_DELETES else _NO_BOUNDS
+    return zip(lower, upper, strict=True)
 
 
 def _in_force(data: pa.Table, deletes: pa.Table, ranks: _Places, lists: _Places, found: _Found) -> Reaching:
@@ -306,7 +295,7 @@ def _in_force(data: pa.Table, deletes: pa.Table, ranks: _Places, lists: _Places,
     if (vectors_count > 1).any():
         row = int(np.argmax(vectors_count > 1))
         path = data["file_path"][row].as_py()
-        raise InvalidTableError(f"data file {path!r} has {vectors_count[row]} deletion vectors; it may have one")
+        raise several_vectors(path, int(vectors_count[row]))
     if vectors_count.any():
         has_none = vectors_count[found.rows] == 0
         found = found.only(is_vector[found.starts] | is_equality[found.starts] | has_none)
