@@ -89,9 +89,7 @@ def reaches(delete: ManifestEntry, data: ManifestEntry, specs: Specs) -> bool:
         return True
     is_elsewhere = partition_key(file) != partition_key(data.data_file)
     if is_elsewhere and only is not None:
-        raise InvalidTableError(
-            f"delete file {file.file_path!r} is for data file {path!r}, which has another partition spec or partition"
-        )
+        raise in_another_partition(file.file_path, path)
     return not is_elsewhere and (file.content is FileContent.EQUALITY_DELETES or may_name(file, path))
 
 
@@ -338,6 +336,13 @@ def _encoded(path: str) -> bytes:
 
 def _bits(value: float) -> bytes:
     return _NAN if math.isnan(value) else struct.pack(">d", value)
+
+
+def in_another_partition(delete_path: str, data_path: str) -> InvalidTableError:
+    """The error for a delete file that is for one data file of another spec or partition."""
+    return InvalidTableError(
+        f"delete file {delete_path!r} is for data file {data_path!r}, which has another partition spec or partition"
+    )
 
 
 def several_vectors(path: str, count: int) -> InvalidTableError:

@@ -17,13 +17,14 @@ from pyspark.sql import functions as F
 from icekeep.commit.file_sets import ReadFile
 from icekeep.errors import InvalidTableError
 from icekeep.formats.deletes.rewrite_positions import LiveFile
+from icekeep.planning.deletes.delete_index import bounds_of_paths
 from icekeep.planning.entries.decode import EntryFilter
 from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, few_entries
 from icekeep.planning.entries.select_manifests import ManifestSelection, delete_manifests, select_manifests
 from icekeep.planning.scan.plan import Scan
 from icekeep.planning.spark.source import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import arrow_dataframe
-from icekeep.spec.applicability import is_deletion_vector, named_range
+from icekeep.spec.applicability import in_another_partition, is_deletion_vector, is_newer, named_range, only_data_file
 from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
 from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS
@@ -152,19 +153,16 @@ def _matched(deletes: pa.Table, data: pa.Table, codecs: PartitionCodecs) -> Posi
     for row, place, bounds, has_values in known:
         read = _read_file(row, codecs)
         file, partition = read.entry.data_file, (row["spec_id"], row["partition"])
-        if file.referenced_data_file is None:
-            _check_named(file)
-            reached = least.get(partition)
-        else:
-            reached = None if place is None else numbers[place]
-        if reached is None or row["sequence_number"] < reached:
+        only = only_data_file(file)
+        # One that is for a single data file has a place where that is live.
+        number = least.get(partition) if only is None else None
+        if place is not None:
+            number = numbers[place]
+        if number is None or not is_newer(read.entry, number):
             dangling.append(read)
             continue
-        if place is not None and partitions[place] != partition:
-            raise InvalidTableError(
-                f"delete file {file.file_path!r} is for data file {file.referenced_data_file!r}, which has another "
-                "partition spec or partition"
-            )
+        if only is not None and partitions[place] != partition:
+            raise in_another_partition(file.file_path, only)
         if is_deletion_vector(file):
             with_vectors.add(place)
         else:
@@ -210,12 +208,8 @@ def _rows(deletes: pa.Table) -> Iterable[dict[str, Any]]:
 
 
 def _path_bounds(deletes: pa.Table) -> Iterable[tuple[str | None, str | None]]:
-    path_id = pa.scalar(DELETE_FILE_PATH.field_id, pa.int32())
-    lower, upper = (
-        pc.map_lookup(deletes[name], path_id, "first").to_pylist() for name in ("lower_bounds", "upper_bounds")
-    )
-    for least, greatest, only in zip(lower, upper, deletes["referenced_data_file"].to_pylist(), strict=True):
-        yield (only, only) if only is not None else (_text(least), _text(greatest))
+    for only, bounds in zip(deletes["referenced_data_file"].to_pylist(), bounds_of_paths(deletes), strict=True):
+        yield (only, only) if only is not None else (_text(bounds[0]), _text(bounds[1]))
 
 
 def _have_values(deletes: pa.Table) -> Iterable[bool]:
@@ -228,11 +222,6 @@ def _have_values(deletes: pa.Table) -> Iterable[bool]:
 def _text(bound: bytes | None) -> str | None:
     """A bound as text; one that was cut within a character says nothing that is relied on here."""
     return None if bound is None else bound.decode("utf-8", "replace")
-
-
-def _check_named(file: DataFile) -> None:
-    if is_deletion_vector(file):
-        raise InvalidTableError(f"the deletion vector in {file.file_path!r} does not say which data file it is for")
 
 
 def _read_file(row: Mapping[str, Any], codecs: PartitionCodecs) -> ReadFile:
