@@ -80,7 +80,7 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
         codec, level = manifest_compression(base.properties)
         return cls(
             specs=base.specs_by_id,
-            partitions={spec_id: base.partition_type(spec_id) for spec_id in base.specs_by_id},
+            partitions=base.partition_types,
             schema=base.schema,
             format_version=base.format_version,
             codec=codec,

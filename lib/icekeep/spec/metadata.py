@@ -111,6 +111,11 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             known = self._partition_types[spec_id] = self._partition_type(spec_id)
         return known
 
+    @property
+    def partition_types(self) -> dict[int, StructType]:
+        """The structs of all specs' partition tuples, by spec; raises as `partition_type` does."""
+        return {spec_id: self.partition_type(spec_id) for spec_id in self.specs_by_id}
+
     @cached_property
     def _partition_types(self) -> dict[int, StructType]:
         return {}

@@ -20,7 +20,7 @@ from icekeep.maintenance.compaction.execute import (
 )
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files
-from icekeep.maintenance.compaction.removed_files import partition_types, read_files
+from icekeep.maintenance.compaction.removed_files import read_files
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.maintenance.groups.commits import GroupCommits, GroupCommitter, partial_once_landed, tell_early_end
 from icekeep.maintenance.runs.heartbeat import Heartbeat
@@ -170,7 +170,7 @@ class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):
         )
 
     def _read(self, groups: Iterable[FileGroup]) -> Iterator[ReadFile]:
-        types = partition_types(self._table.metadata)
+        types = self._table.metadata.partition_types
         for group in groups:
             yield from read_files(group_files(group, self._table.storage), types)
 

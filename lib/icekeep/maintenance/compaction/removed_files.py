@@ -23,7 +23,6 @@ from icekeep.spec.applicability import AppliedDelete
 from icekeep.spec.bins import balanced
 from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
-from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.position_sets import PartSet, narrowed
 from icekeep.spec.types import StructType
 from icekeep.storage.base import Storage
@@ -41,11 +40,6 @@ _FILES_A_TASK = 50_000
 PartitionTypes = Mapping[int, StructType]
 
 
-def partition_types(metadata: TableMetadata) -> PartitionTypes:
-    """The partition types of a table's specs, which say how bytes of a partition are read."""
-    return {spec_id: metadata.partition_type(spec_id) for spec_id in metadata.specs_by_id}
-
-
 def read_files(files: GroupFiles, types: PartitionTypes) -> Iterator[ReadFile]:
     """The files of a group as they were read: what must still be so when they are replaced."""
     deletes = tuple(map(_applied, files.deletes))
@@ -61,7 +55,7 @@ def store_removed_files(table: Table, spark: SparkSource, groups: Sequence[FileG
     Raises:
         IcekeepError: a task failed; what the others wrote is removed.
     """
-    types, storage, session = partition_types(table.metadata), table.storage, started(spark)
+    types, storage, session = table.metadata.partition_types, table.storage, started(spark)
     bins = balanced(groups, attrgetter("files_count"), min(4 * parallelism(session), len(groups)))
     rows = dataframe_from_tasks(session, [_ReadTask(tuple(some), types, storage) for some in bins], _read, _ROWS)
     files_count = sum(group.files_count for group in groups)

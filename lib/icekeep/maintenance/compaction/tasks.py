@@ -73,7 +73,7 @@ def whole_task(group: FileGroup, files: GroupFiles, context: GroupContext) -> Re
 
 def whole_pieces(files: GroupFiles, metadata: TableMetadata) -> list[FilePiece]:
     """The files of a group to be read whole, in their order."""
-    partitions = _codecs(metadata)
+    partitions = PartitionCodecs(metadata.partition_types)
     return [_piece(file, partitions) for file in files.files]
 
 
@@ -96,16 +96,12 @@ def _files_count(group: FileGroup, tasks_count: int) -> int | None:
     return None if group.is_moved else max(1, round(group.expected_files_count / tasks_count))
 
 
-def _codecs(metadata: TableMetadata) -> PartitionCodecs:
-    return PartitionCodecs({spec_id: metadata.partition_type(spec_id) for spec_id in metadata.specs_by_id})
-
-
 def _task(
     group: FileGroup, files: GroupFiles, pieces: Sequence[FilePiece], context: GroupContext, number: int
 ) -> RewriteTask:
     metadata = context.metadata
     deletes, positions = narrowed(files.deletes, [piece.deletes for piece in pieces])
-    partitions = _codecs(metadata)
+    partitions = PartitionCodecs(metadata.partition_types)
     ordering = ordering_of(group, context)
     return RewriteTask(
         pieces=tuple(msgspec.structs.replace(p, deletes=some) for p, some in zip(pieces, positions, strict=True)),
@@ -150,7 +146,7 @@ def _delete_file(delete: GroupDelete, partitions: PartitionCodecs) -> DataFile:
 
 
 def _pieces(files: GroupFiles, split_bytes: int, metadata: TableMetadata) -> Iterator[FilePiece]:
-    partitions = _codecs(metadata)
+    partitions = PartitionCodecs(metadata.partition_types)
     for file in files.files:
         whole = _piece(file, partitions)
         offsets = file.split_offsets or ()

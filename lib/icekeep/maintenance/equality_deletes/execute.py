@@ -22,7 +22,7 @@ from icekeep.formats.deletes.equality_to_positions import (
 )
 from icekeep.formats.deletes.options import Granularity
 from icekeep.maintenance.discarding import discard_files
-from icekeep.maintenance.equality_deletes.plan import ConversionPlan, data_entry, delete_entry, partition_codecs
+from icekeep.maintenance.equality_deletes.plan import ConversionPlan, data_entry, delete_entry
 from icekeep.maintenance.equality_deletes.reach import Reach
 from icekeep.planning.refusals import refuse_encrypted_file
 from icekeep.planning.spark.tasks import (
@@ -33,6 +33,7 @@ from icekeep.planning.spark.tasks import (
 )
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.bins import cut_evenly
+from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.units import MIB
@@ -60,7 +61,7 @@ class ShareWriter(msgspec.Struct, frozen=True, kw_only=True):
 
     def task(self, rows: Sequence[Mapping[str, Any]], number: int) -> ConversionTask:
         """A task for some planned data files, with the deletes that reach any of them and no others."""
-        codecs = partition_codecs(self.metadata)
+        codecs = PartitionCodecs(self.metadata.partition_types)
         scopes: dict[int, int] = {}
         positions: dict[tuple[str, int | None], int] = {}
         deletes: list[ManifestEntry] = []

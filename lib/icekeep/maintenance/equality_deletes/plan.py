@@ -34,7 +34,6 @@ from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.filters.projections import project_inclusive
 from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, ManifestFile, Status
-from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 
 DATA_COLUMNS = (
@@ -251,7 +250,7 @@ class _Partitions:
 
     @cached_property
     def codecs(self) -> PartitionCodecs:
-        return partition_codecs(self._metadata)
+        return PartitionCodecs(self._metadata.partition_types)
 
     def may_match(self, place: Scope) -> bool:
         if self._rows is ALWAYS_TRUE:
@@ -262,11 +261,6 @@ class _Partitions:
             fields = self._metadata.partition_type(spec_id).fields
             self._known[place] = partition_matches(projected, fields, self.codecs.decode(spec_id, partition))
         return self._known[place]
-
-
-def partition_codecs(metadata: TableMetadata) -> PartitionCodecs:
-    """What turns bytes of partitions into their tuples."""
-    return PartitionCodecs({spec_id: metadata.partition_type(spec_id) for spec_id in metadata.specs_by_id})
 
 
 def data_entry(row: Mapping[str, Any], codecs: PartitionCodecs) -> ManifestEntry:

@@ -108,7 +108,7 @@ def position_deletes(scan: Scan, spark: SparkSource) -> PositionDeletes:
         return PositionDeletes()
     partitions = deletes.select(["spec_id", "partition"]).group_by(["spec_id", "partition"]).aggregate([])
     data = _read(scan, spark, scan.data, _OF_DATA, lambda files: _lying_in(files, partitions, spark))
-    return _matched(deletes, data, PartitionCodecs({n: metadata.partition_type(n) for n in metadata.specs_by_id}))
+    return _matched(deletes, data, PartitionCodecs(metadata.partition_types))
 
 
 def _of_positions(files: DataFrame) -> DataFrame:

@@ -147,7 +147,7 @@ def planned_rows(scan: Scan) -> PlannedRows:
         rows=scan.rows,
         schema=scan.version.schema,
         specs=metadata.specs_by_id,
-        partition_types={spec_id: metadata.partition_type(spec_id) for spec_id in metadata.specs_by_id},
+        partition_types=metadata.partition_types,
     )
 
 
