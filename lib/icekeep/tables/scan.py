@@ -13,6 +13,7 @@ from icekeep.errors import NotFoundError, UsageError
 from icekeep.formats.deletes.merge_on_read import PIECE_BYTES, LivePiece, LiveRowsReader
 from icekeep.formats.memory import TaskMemory, task_memory_bytes
 from icekeep.formats.read import SourceFile
+from icekeep.planning.entries.delete_files import delete_file
 from icekeep.planning.scan.plan import Scan, open_scan
 from icekeep.planning.scan.task_groups import PlannedRows, one_task_a_partition, packed_tasks, planned_rows
 from icekeep.planning.scan.versions import VersionArguments
@@ -21,7 +22,6 @@ from icekeep.planning.spark.source import SparkSource, check_source, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks, one_thread, run_tasks
 from icekeep.planning.spark.workers import Workers, spark_workers, thread_workers
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
-from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.metadata_columns import (
     FILE,
@@ -149,7 +149,10 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
         for split in splits:
             piece = LivePiece(
                 source=self._source(split),
-                deletes=[_delete_file(one, self.known) for one in split["deletes"]],
+                deletes=[
+                    delete_file(one, self.known.partition(one["spec_id"], bytes(one["partition"])))
+                    for one in split["deletes"]
+                ],
                 split=(split["start"], split["length"]),
             )
             residual = self.known.residual(split["spec_id"], bytes(split["partition"]))
@@ -182,25 +185,6 @@ def _read(task: _Task) -> Iterator[pa.RecordBatch]:
 
 def _read_here(splits: Sequence[Mapping[str, Any]], reader: _Reader) -> list[pa.RecordBatch]:
     return [*reader.read(splits)]
-
-
-def _delete_file(delete: Mapping[str, Any], known: PlannedRows) -> DataFile:
-    """The delete file of an element of `entry_schema.REACHING_DELETES`."""
-    ids = delete["equality_ids"]
-    return DataFile(
-        content=FileContent(delete["content"]),
-        file_path=delete["file_path"],
-        file_format=delete["file_format"],
-        spec_id=delete["spec_id"],
-        partition=known.partition(delete["spec_id"], bytes(delete["partition"])),
-        record_count=delete["record_count"],
-        file_size_in_bytes=delete["file_size_in_bytes"],
-        equality_ids=None if ids is None else tuple(ids),
-        referenced_data_file=delete["referenced_data_file"],
-        content_offset=delete["content_offset"],
-        content_size_in_bytes=delete["content_size_in_bytes"],
-        key_metadata=None if delete["key_metadata"] is None else bytes(delete["key_metadata"]),
-    )
 
 
 def _selected(schema: Schema, select: Sequence[str] | None, metadata: TableMetadata) -> Schema:

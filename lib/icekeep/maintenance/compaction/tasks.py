@@ -10,10 +10,11 @@ from icekeep.formats.sort.ordering import Ordering
 from icekeep.formats.sort.ranges import key_ranges
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
 from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files, input_split_bytes
+from icekeep.planning.entries.delete_files import delete_file
 from icekeep.spec.bins import cut_evenly, packed
 from icekeep.spec.layout import own_directory
 from icekeep.spec.manifests.encode import PartitionCodecs
-from icekeep.spec.manifests.structs import DataFile, FileContent
+from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.position_sets import narrowed
 
@@ -128,21 +129,7 @@ def _task(
 
 
 def _delete_file(delete: GroupDelete, partitions: PartitionCodecs) -> DataFile:
-    """A delete file as manifests describe it, as far as applying it asks for."""
-    return DataFile(
-        content=FileContent(delete.content),
-        file_path=delete.file_path,
-        file_format=delete.file_format,
-        spec_id=delete.spec_id,
-        partition=partitions.decode(delete.spec_id, delete.partition),
-        record_count=delete.record_count,
-        file_size_in_bytes=delete.file_size_in_bytes,
-        equality_ids=delete.equality_ids,
-        referenced_data_file=delete.referenced_data_file,
-        content_offset=delete.content_offset,
-        content_size_in_bytes=delete.content_size_in_bytes,
-        key_metadata=delete.key_metadata,
-    )
+    return delete_file(msgspec.structs.asdict(delete), partitions.decode(delete.spec_id, delete.partition))
 
 
 def _pieces(files: GroupFiles, split_bytes: int, metadata: TableMetadata) -> Iterator[FilePiece]:

@@ -21,6 +21,7 @@ from icekeep.maintenance.equality_deletes.reach import EqualityDelete, Reach, Sc
 from icekeep.planning.deletes.delete_index import reaching
 from icekeep.planning.deletes.delete_join import with_deletes
 from icekeep.planning.entries.decode import EntryFilter, SpecFilter
+from icekeep.planning.entries.delete_files import delete_file
 from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, few_entries
 from icekeep.planning.entries.select_manifests import data_manifests, delete_manifests
 from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
@@ -265,38 +266,22 @@ class _Partitions:
 
 def data_entry(row: Mapping[str, Any], codecs: PartitionCodecs) -> ManifestEntry:
     """A live data file as it was read, from a row of `DATA_COLUMNS`."""
-    return _entry(row, codecs, first_row_id=row["first_row_id"])
+    file = DataFile(
+        file_path=row["file_path"],
+        file_format=row["file_format"],
+        spec_id=row["spec_id"],
+        partition=codecs.decode(row["spec_id"], bytes(row["partition"])),
+        record_count=row["record_count"],
+        file_size_in_bytes=row["file_size_in_bytes"],
+        first_row_id=row["first_row_id"],
+    )
+    return ManifestEntry(status=Status.EXISTING, sequence_number=row["sequence_number"], data_file=file)
 
 
 def delete_entry(row: Mapping[str, Any], codecs: PartitionCodecs) -> ManifestEntry:
     """A live delete file as it was read, from the fields of `REACHING_DELETES`; those that it lacks are null."""
-    ids = row["equality_ids"]
-    return _entry(
-        row,
-        codecs,
-        content=FileContent(row["content"]),
-        equality_ids=None if ids is None else tuple(ids),
-        referenced_data_file=row.get("referenced_data_file"),
-        content_offset=row.get("content_offset"),
-        content_size_in_bytes=row.get("content_size_in_bytes"),
-        key_metadata=row["key_metadata"],
-    )
-
-
-def _entry(row: Mapping[str, Any], codecs: PartitionCodecs, **facts: Any) -> ManifestEntry:
-    return ManifestEntry(
-        status=Status.EXISTING,
-        sequence_number=row["sequence_number"],
-        data_file=DataFile(
-            file_path=row["file_path"],
-            file_format=row["file_format"],
-            spec_id=row["spec_id"],
-            partition=codecs.decode(row["spec_id"], bytes(row["partition"])),
-            record_count=row["record_count"],
-            file_size_in_bytes=row["file_size_in_bytes"],
-            **facts,
-        ),
-    )
+    file = delete_file(row, codecs.decode(row["spec_id"], bytes(row["partition"])))
+    return ManifestEntry(status=Status.EXISTING, sequence_number=row["sequence_number"], data_file=file)
 
 
 def _min_numbers(data: pa.Table | DataFrame) -> dict[Scope, int]:

@@ -19,6 +19,7 @@ from icekeep.errors import InvalidTableError
 from icekeep.formats.deletes.rewrite_positions import LiveFile
 from icekeep.planning.deletes.delete_index import bounds_of_paths
 from icekeep.planning.entries.decode import EntryFilter
+from icekeep.planning.entries.delete_files import delete_file
 from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, few_entries
 from icekeep.planning.entries.select_manifests import ManifestSelection, delete_manifests, select_manifests
 from icekeep.planning.scan.plan import Scan
@@ -225,18 +226,6 @@ def _text(bound: bytes | None) -> str | None:
 
 
 def _read_file(row: Mapping[str, Any], codecs: PartitionCodecs) -> ReadFile:
-    file = DataFile(
-        content=FileContent(row["content"]),
-        file_path=row["file_path"],
-        file_format=row["file_format"],
-        spec_id=row["spec_id"],
-        partition=codecs.decode(row["spec_id"], row["partition"]),
-        record_count=row["record_count"],
-        file_size_in_bytes=row["file_size_in_bytes"],
-        key_metadata=row["key_metadata"],
-        referenced_data_file=row["referenced_data_file"],
-        content_offset=row["content_offset"],
-        content_size_in_bytes=row["content_size_in_bytes"],
-    )
-    number = row["sequence_number"]
-    return ReadFile(ManifestEntry(status=Status.EXISTING, sequence_number=number, data_file=file), row["manifest_path"])
+    file = delete_file(row, codecs.decode(row["spec_id"], row["partition"]))
+    entry = ManifestEntry(status=Status.EXISTING, sequence_number=row["sequence_number"], data_file=file)
+    return ReadFile(entry, row["manifest_path"])
