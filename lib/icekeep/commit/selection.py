@@ -78,8 +78,8 @@ class Matching:
         return self._residuals[key]
 
 
-class DataFilesOf:
-    """The data files all of whose rows match a filter that is bound to the current schema."""
+class _FilesOf:
+    """What both selections by a filter ask of manifests; the filter is bound to the current schema."""
 
     def __init__(self, rows: Expression, base: TableMetadata) -> None:
         self._matching = Matching(base, rows)
@@ -90,6 +90,10 @@ class DataFilesOf:
 
     def manifest(self, manifest: ManifestFile) -> bool:
         return self._matching.manifest(manifest)
+
+
+class DataFilesOf(_FilesOf):
+    """The data files all of whose rows match a filter that is bound to the current schema."""
 
     def entry(self, entry: ManifestEntry) -> bool:
         """Raises `UnsupportedError` for a file of which some rows may match and some may not."""
@@ -103,22 +107,12 @@ class DataFilesOf:
         )
 
 
-class DeleteFilesOf:
+class DeleteFilesOf(_FilesOf):
     """The delete files of partitions all of whose rows match a filter that is bound to the current schema.
 
     Bounds are not asked: those of an equality delete file tell of the rows that were deleted, which need not be the values
     that it is applied by.
     """
-
-    def __init__(self, rows: Expression, base: TableMetadata) -> None:
-        self._matching = Matching(base, rows)
-        self._key: Hashable = ("rows", base.current_schema_id)
-
-    def key(self, manifest: ManifestFile) -> Hashable:
-        return self._key
-
-    def manifest(self, manifest: ManifestFile) -> bool:
-        return self._matching.manifest(manifest)
 
     def entry(self, entry: ManifestEntry) -> bool:
         return self._matching.is_whole_partition(entry.data_file)
