@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from hdfs_native import Client, FileReader, FileStatus, FileWriter, WriteOptions
+from hdfs_native import Client, FileStatus, FileWriter, WriteOptions
 
 from icekeep.errors import (
     IcekeepError,
@@ -38,9 +38,10 @@ from icekeep.storage.hdfs.directories import HdfsDirectories, entries_of, status
 from icekeep.storage.hdfs.errors import FAILURES, reason, translated
 from icekeep.storage.hdfs.waiting import abandon
 from icekeep.storage.many import answer_each, moved_one_by_one
+from icekeep.storage.range_reader import RangeReader
 
 if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer, WriteableBuffer
+    from _typeshed import ReadableBuffer
 
 _BUFFER_BYTES = MIB
 _CALLS_AT_ONCE = 8
@@ -65,7 +66,17 @@ class HdfsStorage(HdfsDirectories):
         client, place = self._clients.at(location)
         with translated("open", location):
             reader = client.read(place.path)
-        return cast(BinaryIO, io.BufferedReader(_Ranges(reader, location), _BUFFER_BYTES))
+
+        def fetch(start: int, length: int) -> bytes:
+            with translated("read", location):
+                data = reader.read_range(start, length)
+            if len(data) != length:
+                # To go on with less would end a file before its end.
+                raise UnavailableError(f"cannot read {location!r}: {len(data)} of {length} bytes came")
+            return data
+
+        # The stream of hdfs-native itself panics on a seek beyond the end.
+        return cast(BinaryIO, io.BufferedReader(RangeReader(fetch, reader.size), _BUFFER_BYTES))
 
     def read(self, location: str, length_bytes: int | None = None) -> bytes:
         client, place = self._clients.at(location)
@@ -238,46 +249,6 @@ class HdfsStorage(HdfsDirectories):
         except IcekeepError as error:
             return DeleteOutcome(location, DeleteStatus.FAILED, error.message)
         return DeleteOutcome(location, DeleteStatus.DELETED if deleted else DeleteStatus.MISSING)
-
-
-class _Ranges(io.RawIOBase):
-    """A file's bytes by position; hdfs-native's own stream panics on a seek beyond the end."""
-
-    def __init__(self, reader: FileReader, location: str) -> None:
-        self._reader = reader
-        self._location = location
-        self._size_bytes = reader.size
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size_bytes}[whence]
-        if start + offset < 0:
-            raise ValueError(f"cannot seek to {start + offset}, before the beginning of {self._location!r}")
-        self._position = start + offset
-        return self._position
-
-    def readinto(self, buffer: "WriteableBuffer", /) -> int:
-        view = memoryview(buffer).cast("B")
-        length = max(0, min(len(view), self._size_bytes - self._position))
-        if length == 0:
-            return 0
-        with translated("read", self._location):
-            data = self._reader.read_range(self._position, length)
-        if len(data) != length:
-            # To go on with less would end a file before its end.
-            raise UnavailableError(f"cannot read {self._location!r}: {len(data)} of {length} bytes came")
-        view[: len(data)] = data
-        self._position += len(data)
-        return len(data)
 
 
 class _NewFile(io.RawIOBase):

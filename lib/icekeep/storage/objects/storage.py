@@ -48,7 +48,8 @@ from icekeep.storage.objects.moves import ObjectMoves
 from icekeep.storage.objects.requests import STAMP, ObjectAddress, delete_objects, prove, send_new
 from icekeep.storage.objects.roots import has_empty_parts, taken_apart
 from icekeep.storage.objects.stores import Stores, bucket_of, check_process, open_stores, parsed_location
-from icekeep.storage.objects.streams import PART_BYTES, READ_AHEAD_BYTES, ObjectReader, ObjectWriter, Parts
+from icekeep.storage.objects.streams import PART_BYTES, READ_AHEAD_BYTES, ObjectWriter, Parts
+from icekeep.storage.range_reader import RangeReader
 from icekeep.storage.vended import VendedProperties
 
 _SENDS_MS = 300_000
@@ -88,7 +89,7 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
                 raise UnavailableError(f"cannot read {location!r}: the store sent {len(data)} of {length} bytes")
             return memoryview(data)
 
-        return cast(BinaryIO, io.BufferedReader(ObjectReader(fetch, size_bytes), READ_AHEAD_BYTES))
+        return cast(BinaryIO, io.BufferedReader(RangeReader(fetch, size_bytes), READ_AHEAD_BYTES))
 
     def read(self, location: str, length_bytes: int | None = None) -> bytes:
         target = self._target(location)
