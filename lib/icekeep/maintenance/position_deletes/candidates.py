@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from icekeep.commit.file_sets import ReadFile
 from icekeep.errors import InvalidTableError
 from icekeep.formats.deletes.rewrite_positions import LiveFile
-from icekeep.planning.deletes.delete_index import bounds_of_paths
+from icekeep.planning.deletes.delete_index import bounds_of_paths, in_order
 from icekeep.planning.entries.decode import EntryFilter
 from icekeep.planning.entries.delete_files import delete_file
 from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, few_entries
@@ -104,7 +104,9 @@ def position_deletes(scan: Scan, spark: SparkSource) -> PositionDeletes:
     manifests = delete_manifests(scan.listed)
     selection = select_manifests(metadata, scan.version.schema, manifests, scan.rows)
     found = _read(scan, spark, selection, _OF_DELETES, _of_positions)
-    deletes = _in_order(found.filter(pc.equal(found["content"], int(FileContent.POSITION_DELETES))))
+    deletes = found.filter(pc.equal(found["content"], int(FileContent.POSITION_DELETES)))
+    # So that plans do not depend on how manifests list files.
+    deletes = in_order(deletes, ("spec_id", "partition", "file_path"))
     if not deletes.num_rows:
         return PositionDeletes()
     partitions = deletes.select(["spec_id", "partition"]).group_by(["spec_id", "partition"]).aggregate([])
@@ -131,13 +133,6 @@ def _read(
     if reading.by is ReadBy.DRIVER:
         return few_entries(storage, opened, wanted, columns, reading.decoder)
     return narrowed(entries(storage, spark, opened, wanted, columns, reading)).toArrow()
-
-
-def _in_order(deletes: pa.Table) -> pa.Table:
-    """By partition and path, so that plans do not depend on how manifests list files."""
-    keys = deletes.select(["spec_id", "partition", "file_path"])
-    keys = keys.append_column("offset", pc.fill_null(deletes["content_offset"], -1))
-    return deletes.take(pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names]))
 
 
 def _matched(deletes: pa.Table, data: pa.Table, codecs: PartitionCodecs) -> PositionDeletes:

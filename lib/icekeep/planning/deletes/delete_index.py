@@ -110,7 +110,7 @@ def reaching(
 
     Spec: "Scan Planning", "Delete Formats".
     """
-    ordered = _in_order(deletes)
+    ordered = in_order(deletes, ("sequence_number", "file_path"))
     entries = _entries(ordered)
     rows_of = _RowsOf(data, entries, specs)
     lists: dict[Hashable, list[int]] = defaultdict(list)
@@ -149,6 +149,22 @@ def reaching(
         np.concatenate([numbers, len(lists) + np.cumsum(alone, dtype=np.int32)]).astype(np.int32),
         _Found.all_of(found),
     )
+
+
+def in_order(deletes: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Delete files by some columns, then by their offset; what has no offset comes first."""
+    keys = deletes.select([*names])
+    keys = keys.append_column("offset", pc.fill_null(deletes["content_offset"], -1))
+    return deletes.take(pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names]))
+
+
+def bounds_of_paths(deletes: pa.Table) -> Iterator[PathBounds]:
+    """What each of some delete files says of the paths that it names: `applicability.path_bounds` over rows of entries."""
+    path_id = pa.scalar(DELETE_FILE_PATH.field_id, pa.int32())
+    lower, upper = (
+        pc.map_lookup(deletes[name], path_id, "first").to_pylist() for name in ("lower_bounds", "upper_bounds")
+    )
+    return zip(lower, upper, strict=True)
 
 
 def _only_row(one: tuple[int, _Numbers]) -> int:
@@ -250,13 +266,6 @@ def _indices_by_key(keys: Iterable[Hashable], asked: Collection[Hashable]) -> di
     return {key: np.array(indices, np.int64) for key, indices in found.items()}
 
 
-def _in_order(deletes: pa.Table) -> pa.Table:
-    """By sequence number, path and offset; what has no offset comes first."""
-    keys = deletes.select(["sequence_number", "file_path"])
-    keys = keys.append_column("offset", pc.fill_null(deletes["content_offset"], -1))
-    return deletes.take(pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names]))
-
-
 def _entries(deletes: pa.Table) -> list[ManifestEntry]:
     return [*map(_entry, *(deletes[name].to_pylist() for name in _OF_DELETES))]
 
@@ -276,15 +285,6 @@ def _entry(
         referenced_data_file=only,
     )
     return ManifestEntry(status=Status.EXISTING, sequence_number=number, data_file=file)
-
-
-def bounds_of_paths(deletes: pa.Table) -> Iterator[PathBounds]:
-    """What each of some delete files says of the paths that it names: `applicability.path_bounds` over rows of entries."""
-    path_id = pa.scalar(DELETE_FILE_PATH.field_id, pa.int32())
-    lower, upper = (
-        pc.map_lookup(deletes[name], path_id, "first").to_pylist() for name in ("lower_bounds", "upper_bounds")
-    )
-    return zip(lower, upper, strict=True)
 
 
 def _in_force(data: pa.Table, deletes: pa.Table, ranks: _Places, lists: _Places, found: _Found) -> Reaching:
