@@ -13,7 +13,7 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, InvalidTableError
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, pack_group_files
-from icekeep.maintenance.compaction.removed_files import partition_types, read_files, store_removed_files
+from icekeep.maintenance.compaction.removed_files import read_files, store_removed_files
 from icekeep.planning.spark.source import Engine
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
 from icekeep.spec.manifests.encode import PartitionCodec
@@ -96,7 +96,7 @@ def test_the_set_that_tasks_write_says_of_each_file_what_was_read(table: Table, 
     directory = f"{table.metadata.location}/.icekeep/runs/1"
     groups = groups_of(table, directory)
     stored = store_removed_files(table, spark_session, [group for group, _ in groups], directory)
-    expected = [read for _, files in groups for read in read_files(files, partition_types(table.metadata))]
+    expected = [read for _, files in groups for read in read_files(files, table.metadata.partition_types)]
     assert stored.files_count == len(expected) == 24
     assert stored.records_count == sum(read.entry.data_file.record_count for read in expected)
     assert stored.parts.keys() == {read.manifest_path for read in expected}

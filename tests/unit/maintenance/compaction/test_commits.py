@@ -28,7 +28,7 @@ from icekeep.maintenance.compaction.plan import (
     RewritePlan,
     pack_group_files,
 )
-from icekeep.maintenance.compaction.removed_files import partition_types, read_files
+from icekeep.maintenance.compaction.removed_files import read_files
 from icekeep.maintenance.groups.commits import FailedGroup
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.runs.heartbeat import LOOK_AFTER_MS, Heartbeat
@@ -146,7 +146,7 @@ class Run:
 
     def store(self, groups, directory):
         self.stored.append(directory)
-        types = partition_types(self.table.metadata)
+        types = self.table.metadata.partition_types
         files = [file for g in groups for file in read_files(commits_module.group_files(g, self.table.storage), types)]
         return store_file_set(files, self.table.storage, directory)
 
@@ -256,7 +256,7 @@ def test_each_file_is_removed_with_the_deletes_that_its_group_applied(table, cat
     found = [
         file
         for group in run.groups
-        for file in read_files(commits_module.group_files(group, table.storage), partition_types(table.metadata))
+        for file in read_files(commits_module.group_files(group, table.storage), table.metadata.partition_types)
     ]
     e1, e2 = (AppliedDelete(path_of(name), None, 4, FileContent.EQUALITY_DELETES) for name in ("e1", "e2"))
     p = AppliedDelete(path_of("p"), None, 4)
