@@ -2,12 +2,15 @@
 
 import inspect
 
+import msgspec
 import pytest
 
 from icekeep.errors import UsageError
 from icekeep.events import SILENT
 from icekeep.maintenance.requests import JobRequest, takes
+from kit.memory_catalog import MemoryCatalog
 from kit.no_spark import no_spark
+from kit.tables import memory_table
 
 
 class Asked(JobRequest, frozen=True, kw_only=True):
@@ -49,3 +52,19 @@ def test_help_shows_the_arguments():
     assert list(shown.parameters) == ["table", "spark", "listener", "where", "count"]
     assert shown.parameters["where"].default == "true"
     assert shown.return_annotation == tuple[str, Asked]
+
+
+class Took(msgspec.Struct, frozen=True):
+    elapsed_ms: int = 0
+
+
+@takes(Asked)
+def slow_job(table, request):
+    table.runtime.pass_ms(1_500)
+    return Took() if request.count is None else request.count
+
+
+def test_a_result_that_has_a_place_for_it_says_how_long_the_run_took():
+    table = memory_table(MemoryCatalog())
+    assert slow_job(table) == Took(1_500)
+    assert slow_job(table, count=3) == 3
