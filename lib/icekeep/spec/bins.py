@@ -5,6 +5,7 @@ where it is given how much a bin holds.
 """
 
 import heapq
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -47,23 +48,32 @@ def cut_evenly(items: Sequence[T], weight: Callable[[T], float], count: int, *li
     >>> cut_evenly([4, 4, 4, 4, 4, 4, 1], float, 3)
     [[4, 4], [4, 4], [4, 4, 1]]
     """
-    weights = [weight(item) for item in items]
-    ends = [*accumulate(weights)]
-    middles = [end - size / 2 for end, size in zip(ends, weights, strict=True)]
-    share = ends[-1] / count or 1 if ends else 1
-    sums = [([0, *accumulate(map(measure, items))], most) for measure, most in limits]
+    ends = _sums(map(weight, items))
+    share = ends[-1] / count or 1
+    sums = [(_sums(map(measure, items)), most) for measure, most in limits]
+
+    def middle(position: int) -> float:
+        return (ends[position] + ends[position + 1]) / 2
+
     stretches: list[Sequence[T]] = []
     start = number = 0
     while start < len(items):
         # A stretch that a limit has ended leaves the next one as much as it would have had.
-        number = max(number, int(middles[start] // share)) + 1
-        stop = bisect_right(middles, share * number) if number < count else len(items)
+        number = max(number, int(middle(start) // share)) + 1
+        stop = bisect_right(range(len(items)), share * number, key=middle) if number < count else len(items)
         for upto, most in sums:
             stop = min(stop, bisect_right(upto, upto[start] + most) - 1)
         stop = max(stop, start + 1)
         stretches.append(items[start:stop])
         start = stop
     return stretches
+
+
+def _sums(weights: Iterable[float]) -> "array[float]":
+    """What comes before each item, and all of it; 8 bytes each, since items may be millions."""
+    sums = array("d", (0.0,))
+    sums.extend(accumulate(weights))
+    return sums
 
 
 class _Bin(msgspec.Struct, Generic[T]):

@@ -151,5 +151,6 @@ def _parts(held: _HeldRecords, order: NDArray[np.int64], writer: RunWriter) -> l
     samples = [held.taken(order[first:last])["record"] for first, last in sample_places(lengths)]
     ratio = writer.packed_ratio(joined(sample.combine_chunks()) for sample in samples)
     count = writer.parts_count(int(lengths.sum()), ratio)
-    parts = cut_evenly(range(len(lengths)), lengths.tolist().__getitem__, count)
+    # Not as a list: there are as many as entries.
+    parts = cut_evenly(range(len(lengths)), lengths.data.__getitem__, count)
     return [slice(part[0], part[-1] + 1) for part in parts]

@@ -89,7 +89,7 @@ def _cuts(group: DeleteGroup) -> list[str]:
         start, end = _span(file.referenced_data_file, paths)
         rows[start:end] += file.record_count / max(1, end - start)
     numbers = range(len(paths))
-    return [paths[some[0]] for some in cut_evenly(numbers, rows.tolist().__getitem__, group.tasks_count)[1:]]
+    return [paths[some[0]] for some in cut_evenly(numbers, rows.data.__getitem__, group.tasks_count)[1:]]
 
 
 def _span(path: str | None, paths: Sequence[str]) -> tuple[int, int]:
