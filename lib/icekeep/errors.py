@@ -50,7 +50,7 @@ class IcekeepError(Exception):
         self.facts = facts
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.facts)
+        return _rebuild, (type(self), self.message, self.facts), vars(self)
 
 
 def _rebuild(cls: type[IcekeepError], message: str, facts: dict[str, Any]) -> IcekeepError:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from icekeep import errors
-from icekeep.errors import ConfigError, IcekeepError, NotFoundError, OptionError
+from icekeep.errors import ConfigError, ConflictError, IcekeepError, NotFoundError, OptionError
 
 TREE = {
     "IcekeepError": ("Exception", 1, "error"),
@@ -92,6 +92,12 @@ def test_every_error_survives_a_journey_whatever_its_constructor_takes(cls, trav
         error.args,
     )
     assert (found.kind, found.exit_status) == (error.kind, error.exit_status)
+    assert vars(found) == vars(error)
+
+
+def test_the_files_in_the_way_of_a_change_are_known_where_its_error_arrives():
+    error = pickle.loads(pickle.dumps(ConflictError("no", data_files=frozenset({"a"}), attempts=2)))
+    assert (error.data_files, error.facts, error.is_outpaced) == (frozenset({"a"}), {"attempts": 2}, True)
 
 
 def test_errors_of_options_and_configuration_word_themselves():
