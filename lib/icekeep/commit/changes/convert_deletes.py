@@ -15,7 +15,7 @@ from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.row_delta import check_kinds
 from icekeep.commit.file_sets import Digest, entry_digest
 from icekeep.commit.filtering import EntryReader, without_history
-from icekeep.commit.live_files import Manifests, add, live_entries, live_manifests, remove
+from icekeep.commit.live_files import Manifests, add, live_entries, live_manifests, remove, require_format_version
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug
 from icekeep.spec.applicability import (
@@ -109,10 +109,7 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
         """
         if not self.converted:
             return ()
-        if base.format_version != self.format_version:
-            raise ConflictError(
-                f"the table has format version {base.format_version} now, it was read in version {self.format_version}"
-            )
+        require_format_version(base, self.format_version)
         check_kinds(self.added, base.format_version)
         self._check_added()
         manifests = live_manifests(base, self.branch, attempt)
