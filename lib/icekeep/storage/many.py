@@ -44,8 +44,8 @@ def answer_each(
 def head_many(locations: Sequence[str], storage: Storage) -> list[FileInfo | None]:
     """What there is at some locations, in their order, as `Storage.head` tells it."""
     turns = [locations[start : start + _HEADS_A_TURN] for start in range(0, len(locations), _HEADS_A_TURN)]
-    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
-        return [found for turn in pool.map(lambda turn: [storage.head(name) for name in turn], turns) for found in turn]
+    answers = answer_each(lambda turn: [storage.head(name) for name in turn], turns, id, REQUESTS_AT_ONCE)
+    return [found for some in answers for found in some]
 
 
 def moved_one_by_one(
