@@ -40,7 +40,7 @@ GENERATED = cases(
     TABLES,
     least=TABLES,
     phases=(Phase.explicit, Phase.generate),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
 )
 # Strategies and formats take turns, so that each strategy meets each format.
 TOLD = [

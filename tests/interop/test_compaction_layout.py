@@ -47,7 +47,7 @@ from kit.written_deletes import data_files
 QUICK = cases(
     30,
     phases=(Phase.explicit, Phase.generate),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 ON_CURVES = (INT, LONG, FLOAT, DOUBLE, DATE, TIME, TIMESTAMP, TIMESTAMPTZ, STRING, BINARY)
 LENGTH = 8

@@ -34,7 +34,7 @@ def lake(java: IcebergJava, tmp_path_factory: pytest.TempPathFactory) -> Lake:
 @cases(
     HISTORIES,
     phases=(Phase.explicit, Phase.generate),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps=steps(), version=st.sampled_from([2, 3]), partition_by=st.sampled_from(SPECS))
 def test_scan_and_java_have_the_rows_of_the_model_whatever_was_deleted_and_changed(

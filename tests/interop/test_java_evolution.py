@@ -128,7 +128,7 @@ def change_spec(table: Table, number: int) -> Table:
 @cases(
     HISTORIES,
     phases=(Phase.explicit, Phase.generate),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
 )
 @given(history=steps(), version=st.sampled_from([1, 2, 3]), data=st.data())
 def test_java_reads_the_rows_that_we_read_whatever_became_of_the_columns(

@@ -49,7 +49,7 @@ CASES_AT_ONCE = 10
 GENERATED = cases(
     50,
     phases=(Phase.explicit, Phase.generate),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+    suppress_health_check=[HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
 Tried = Callable[..., None]
 Row = Mapping[int, Any]

@@ -35,7 +35,7 @@ TABLES_EACH_WAY = 10  # of each file format in each catalog
 GENERATED = cases(
     TABLES_EACH_WAY,
     phases=(Phase.explicit, Phase.generate),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
 )
 METRICS = ("record_count", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
 NUMBERS = count(1)

@@ -23,7 +23,7 @@ VALUES_AT_ONCE = 50
 GENERATED = cases(
     60,
     phases=(Phase.explicit, Phase.generate),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+    suppress_health_check=[HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
 # There are many NaNs, and which of them it is does not matter.
 CASES = typed_values().map(lambda case: (case[0], math.nan) if case[1] != case[1] else case)
