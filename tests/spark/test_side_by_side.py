@@ -2,13 +2,12 @@
 
 import threading
 from collections.abc import Callable, Generator
-from concurrent.futures import wait as wait_for
 from contextlib import closing
 from unittest import mock
 
+import pytest
 from pyspark.sql import SparkSession
 
-from icekeep.maintenance.groups import side_by_side as module
 from icekeep.maintenance.groups.side_by_side import side_by_side
 
 
@@ -21,7 +20,10 @@ def beside(
     concurrency: int,
     stop: Callable[[], object] = lambda: None,
 ) -> Generator[int, None, None]:
-    return side_by_side(groups, work, spark, tag="tagged", concurrency=concurrency, stop=stop, undo=undo)
+    def one(group: int) -> Generator[int, None, None]:
+        yield work(group)
+
+    return side_by_side(groups, one, spark, tag="tagged", concurrency=concurrency, stop=stop, undo=undo)
 
 
 def test_each_group_comes_back_once(spark_session: SparkSession) -> None:
@@ -34,15 +36,45 @@ def test_each_group_comes_back_once(spark_session: SparkSession) -> None:
 def test_what_was_done_and_not_seen_is_undone(spark_session: SparkSession) -> None:
     """Also a group that was finished at the same moment as the one that was seen last."""
     undone: list[int] = []
+    all_done = threading.Barrier(3)
 
-    def all_of_them(futures, return_when):
-        return wait_for(futures)
+    def work(number: int) -> int:
+        all_done.wait()
+        return number
 
-    with mock.patch.object(module, "wait", all_of_them):
-        groups = beside([1, 2, 3], lambda n: n, spark_session, undone.append, concurrency=3)
-        with closing(groups) as done:
-            seen = next(done)
+    with closing(beside([1, 2, 3], work, spark_session, undone.append, concurrency=3)) as done:
+        seen = next(done)
     assert sorted([seen, *undone]) == [1, 2, 3]
+
+
+def test_results_of_one_item_come_one_by_one_and_end_where_the_caller_stops(spark_session: SparkSession) -> None:
+    undone: list[int] = []
+    may_go_on = threading.Event()
+    ended = []
+
+    def work(first: int) -> Generator[int, None, None]:
+        try:
+            for number in range(first, first + 100):
+                yield number
+                may_go_on.wait()
+        finally:
+            ended.append(first)
+
+    def stop() -> None:
+        may_go_on.set()
+
+    items = side_by_side([0, 100], work, spark_session, tag="tagged", concurrency=2, stop=stop, undo=undone.append)
+    with closing(items) as done:
+        seen = next(done)
+    assert sorted(ended) == [0, 100]
+    assert len(undone) < 5
+    assert {seen % 100, *(one % 100 for one in undone)} <= {0, 1, 2}
+
+
+def test_an_error_that_is_no_result_is_raised(spark_session: SparkSession) -> None:
+    undone: list[int] = []
+    with pytest.raises(ZeroDivisionError):
+        list(beside([1, 0], lambda n: 1 // n, spark_session, undone.append, concurrency=1))
 
 
 def test_groups_that_have_not_begun_never_begin_once_the_caller_stops(spark_session: SparkSession) -> None:

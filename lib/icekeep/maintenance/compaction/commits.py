@@ -16,7 +16,7 @@ from icekeep.maintenance.compaction.execute import (
     Finished,
     RewrittenGroup,
     discard,
-    forget_moves,
+    settle,
 )
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files
@@ -24,6 +24,7 @@ from icekeep.maintenance.compaction.removed_files import read_files
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.maintenance.groups.commits import GroupCommits, GroupCommitter, partial_once_landed, tell_early_end
 from icekeep.maintenance.runs.heartbeat import Heartbeat
+from icekeep.maintenance.runs.written_files import WrittenFiles
 from icekeep.spec.applicability import AppliedDelete
 from icekeep.spec.layout import own_directory
 
@@ -36,6 +37,7 @@ class Commits(GroupCommits, frozen=True, kw_only=True):
         run_id: names the directory where the run keeps things.
         store: writes the files of many groups as a set to a directory.
         summary: what the snapshots say beside their counts.
+        written: what hears of the files of tasks.
     """
 
     run_id: str
@@ -43,6 +45,7 @@ class Commits(GroupCommits, frozen=True, kw_only=True):
     options: RewriteDataFilesOptions
     store: Callable[[Sequence[FileGroup], str], StoredFileSet]
     summary: Mapping[str, str] = {}
+    written: WrittenFiles | None = None
 
 
 class CommittedGroups(msgspec.Struct, frozen=True):
@@ -96,7 +99,7 @@ class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):
 
     def count(self, groups: Sequence[RewrittenGroup], change: RewriteFiles, result: CommitResult) -> None:
         super().count(groups, change, result)
-        forget_moves(self._table, _outcomes(groups))
+        settle(self._table, _outcomes(groups), self._commits.written)
         if result.changed:
             self._summaries.append(result.summary)
 
@@ -114,7 +117,7 @@ class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):
 
     def discard(self, groups: Iterable[RewrittenGroup]) -> None:
         """Remove the new files of groups that are not committed."""
-        discard(self._table, _outcomes(groups), self._listener)
+        discard(self._table, _outcomes(groups), self._commits.written, self._listener)
 
     def result(self) -> RewriteDataFilesResult:
         added = [file for group in self.landed for file in group.added]

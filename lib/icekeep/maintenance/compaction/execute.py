@@ -4,29 +4,33 @@ Nothing is committed here. A group either comes back with all its new files, or 
 """
 
 import logging
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, suppress
+from functools import partial
 
 import msgspec
+from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepBug, IcekeepError
 from icekeep.events import Listener, StepAdvanced
 from icekeep.formats.rewrite.moved_positions import moves_locations
-from icekeep.formats.rewrite.task import RewriteOutcome, RewriteTask
+from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.formats.rewrite.verify import problem_of_rows
-from icekeep.maintenance.compaction.methods import GroupMethod
+from icekeep.maintenance.compaction.estimate import RewriteMethod
+from icekeep.maintenance.compaction.group_tasks import GroupTask, GroupWork, run_group_task
 from icekeep.maintenance.compaction.ordered import run_ordered
-from icekeep.maintenance.compaction.plan import FileGroup, GroupFiles, RewritePlan, group_files
+from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files
 from icekeep.maintenance.compaction.rewriting import Done, Ran, rewritten
-from icekeep.maintenance.compaction.stitched import Metrics, StitchTask, set_of, stitch_task
-from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, rewrite_tasks, whole_task
+from icekeep.maintenance.compaction.tasks import ordering_of, whole_task
 from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.groups.commits import FailedGroup
-from icekeep.maintenance.groups.file_sizes import FileSizes
+from icekeep.maintenance.groups.one_job import GROUPS_AT_ONCE, TASKS_A_JOB, in_one_job
 from icekeep.maintenance.groups.side_by_side import side_by_side
-from icekeep.planning.spark.tasks import described, spark_failed
+from icekeep.maintenance.runs.written_files import WrittenFiles
+from icekeep.planning.spark.tasks import described, finished_tasks, spark_failed
 from icekeep.planning.spark.workers import Workers
+from icekeep.spec.bins import packed
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.storage.base import Storage
 from icekeep.storage.stopping import stopping
@@ -76,21 +80,17 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """What all groups of a run are rewritten with.
 
     Attributes:
-        methods: by the number of the group.
-        metrics: of the files that are put together byte for byte, by path.
-        may_reencode: whether these may be encoded anew where that fails.
-        concurrency: how many groups are rewritten at a time.
+        work: what tasks share; its groups are those of the plan.
+        concurrency: how many groups are rewritten at a time; `None` for as many as fill the slots.
+        written: what hears of the files of tasks; `None` where all are known.
     """
 
     table: Table
     workers: Workers
-    context: GroupContext
-    sizes: FileSizes
-    methods: Mapping[int, GroupMethod]
-    metrics: Mapping[str, Metrics]
-    may_reencode: bool
+    work: GroupWork
     shuffle_partitions_per_file: int
-    concurrency: int
+    concurrency: int | None
+    written: WrittenFiles | None
     listener: Listener
 
 
@@ -102,19 +102,17 @@ def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None
     """
     workers, table = execution.workers, execution.table
     storage, stop = stopping(table.storage, in_threads=workers.spark is None)
-
-    def run(group: FileGroup) -> Finished:
-        step = f"rewriting {group.files_count} files of {group.partition or table.name}"
-        with described(workers.spark, f"{table.name}: {step}, group {group.number + 1} of {len(plan.groups)}"):
-            return _rewrite_group(group, execution, storage, len(plan.groups))
+    if execution.written is not None:
+        storage = execution.written.telling(storage)
+    running = _Running(plan, execution, storage)
 
     def undo(finished: Finished) -> None:
         if isinstance(finished, RewrittenGroup):
-            discard(table, finished.outcomes, execution.listener)
+            discard(table, finished.outcomes, execution.written, execution.listener)
 
-    tag = f"icekeep-rewrite-{execution.context.run_id}"
+    tag = f"icekeep-rewrite-{execution.work.context.run_id}"
     groups = side_by_side(
-        plan.groups, run, workers.spark, tag=tag, concurrency=execution.concurrency, stop=stop, undo=undo
+        running.items(), running.rewrite, workers.spark, tag=tag, concurrency=running.concurrency, stop=stop, undo=undo
     )
     with closing(groups) as done:
         for finished in done:
@@ -129,6 +127,99 @@ def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None
             yield finished
 
 
+class _Running:
+    """The groups of a plan on their way: those whose tasks need nothing of each other in one Spark job, others each by itself."""
+
+    def __init__(self, plan: RewritePlan, execution: Execution, storage: Storage) -> None:
+        self._plan, self._execution = plan, execution
+        self._work = msgspec.structs.replace(execution.work, storage=storage)
+        self.concurrency = execution.concurrency or GROUPS_AT_ONCE
+
+    def items(self) -> list[Sequence[FileGroup]]:
+        """Groups that go together, and groups alone."""
+        workers, groups = self._execution.workers, self._plan.groups
+        if workers.spark is None or self._execution.concurrency is not None:
+            return [(group,) for group in groups]
+        alone = [(group,) for group in groups if self._is_alone(group)]
+        together = [group for group in groups if not self._is_alone(group)]
+        many = packed(together, (lambda group: self._work.methods[group.number].tasks_count, TASKS_A_JOB))
+        return [*many, *alone]
+
+    def rewrite(self, groups: Sequence[FileGroup]) -> Generator[Finished, None, None]:
+        """Rewrite groups that go together."""
+        spark = self._execution.workers.spark
+        step = f"rewriting {_files_text(groups, self._execution.table.name)} of {len(self._plan.groups)}"
+        with described(spark, f"{self._execution.table.name}: {step}"):
+            if spark is None or self._is_alone(groups[0]):
+                for group in groups:
+                    yield self._rewritten_alone(group)
+            else:
+                yield from self._rewritten_together(groups, spark)
+
+    def _is_alone(self, group: FileGroup) -> bool:
+        """Whether its rows are divided among tasks by keys that are not known yet."""
+        method = self._work.methods[group.number].method
+        return method is RewriteMethod.SHUFFLE or (method is RewriteMethod.SORT and self._execution.workers.is_local)
+
+    def _rewritten_together(self, groups: Sequence[FileGroup], spark: SparkSession) -> Generator[Finished, None, None]:
+        numbers = {group.number: group for group in groups}
+        work = self._work.part(numbers)
+        with_tasks = [
+            (group, [GroupTask(number, one) for one in range(work.methods[number].tasks_count)])
+            for number, group in numbers.items()
+        ]
+        run = partial(finished_tasks, spark, work=run_group_task, shared=work)
+        with closing(in_one_job(with_tasks, run)) as answered:
+            for one in answered:
+                yield self._finished(one.group, one.results, one.errors)
+
+    def _rewritten_alone(self, group: FileGroup) -> Finished:
+        try:
+            ran = self._run(group)
+        except IcekeepError as error:
+            return FailedGroup(group, error)
+        except Exception as error:  # noqa: BLE001 - a lost executor, a worker without our packages: the other groups go on
+            return FailedGroup(group, spark_failed(error))
+        return self._finished(group, ran.done, ran.errors)
+
+    def _run(self, group: FileGroup) -> Ran:
+        work, workers = self._work, self._execution.workers
+        if ordering_of(group, work.context) is None:
+            return rewritten(workers, work.storage, work.tasks(group))
+        return run_ordered(
+            whole_task(group, group_files(group, work.storage), work.context),
+            group,
+            work.methods[group.number].method,
+            workers,
+            work.storage,
+            slots=max(1, workers.slots // min(len(self._plan.groups), self.concurrency)),
+            parts_a_file=self._execution.shuffle_partitions_per_file,
+        )
+
+    def _finished(self, group: FileGroup, done: Sequence[Done], errors: Sequence[IcekeepError]) -> Finished:
+        execution = self._execution
+        outcomes = tuple(one.outcome for one in done)
+        if execution.written is not None:
+            execution.written.hear(file.file_path for outcome in outcomes for file in outcome.files)
+        wrong = errors[0] if errors else _count_problem(group, done)
+        if wrong is not None:
+            discard(execution.table, outcomes, execution.written, execution.listener)
+            return FailedGroup(group, wrong)
+        if (wrong := _content_problem(outcomes)) is not None:
+            # The new files are kept as evidence.
+            settle(execution.table, outcomes, execution.written)
+            return FailedGroup(group, wrong)
+        return RewrittenGroup(group=group, outcomes=outcomes, cpu_ms=sum(one.cpu_ms for one in done))
+
+
+def _files_text(groups: Sequence[FileGroup], table_name: str) -> str:
+    """What Spark's pages say of the groups of a job."""
+    if len(groups) == 1:
+        [group] = groups
+        return f"{group.files_count} files of {group.partition or table_name}, group {group.number + 1}"
+    return f"{sum(group.files_count for group in groups)} files, {len(groups)} groups"
+
+
 def _outcome_line(finished: Finished) -> str:
     group = finished.group
     before = f"{group.files_count} files of partition {group.partition!r}, {group.bytes} bytes"
@@ -140,70 +231,20 @@ def _outcome_line(finished: Finished) -> str:
     )
 
 
-def discard(table: Table, outcomes: Iterable[RewriteOutcome], listener: Listener) -> None:
+def discard(table: Table, outcomes: Iterable[RewriteOutcome], written: WrittenFiles | None, listener: Listener) -> None:
     """Remove new files that no snapshot names, and what was kept of where rows went."""
     outcomes = tuple(outcomes)
     discard_files(table.storage, (file.file_path for outcome in outcomes for file in outcome.files), listener)
-    forget_moves(table, outcomes)
+    settle(table, outcomes, written)
 
 
-def forget_moves(table: Table, outcomes: Iterable[RewriteOutcome]) -> None:
-    """Remove what was put into storage of where rows went: of use to nobody once a commit has ended."""
+def settle(table: Table, outcomes: Iterable[RewriteOutcome], written: WrittenFiles | None) -> None:
+    """Remove what is of use to nobody once a commit has ended: what was put into storage of where rows went, and of names."""
+    outcomes = tuple(outcomes)
+    if written is not None:
+        written.settle(file.file_path for outcome in outcomes for file in outcome.files)
     with suppress(IcekeepError):
         table.storage.delete_many(moves_locations([*outcomes]))
-
-
-def _rewrite_group(group: FileGroup, execution: Execution, storage: Storage, groups_count: int) -> Finished:
-    try:
-        ran = _run(group, execution, storage, groups_count)
-    except IcekeepError as error:
-        return FailedGroup(group, error)
-    except Exception as error:  # noqa: BLE001 - a lost executor, a worker without our packages: the other groups go on
-        return FailedGroup(group, spark_failed(error))
-    outcomes = tuple(one.outcome for one in ran.done)
-    wrong = ran.errors[0] if ran.errors else _count_problem(group, ran.done)
-    if wrong is not None:
-        discard(execution.table, outcomes, execution.listener)
-        return FailedGroup(group, wrong)
-    if (wrong := _content_problem(outcomes)) is not None:
-        # The new files are kept as evidence.
-        forget_moves(execution.table, outcomes)
-        return FailedGroup(group, wrong)
-    return RewrittenGroup(group=group, outcomes=outcomes, cpu_ms=sum(one.cpu_ms for one in ran.done))
-
-
-def _run(group: FileGroup, execution: Execution, storage: Storage, groups_count: int) -> Ran:
-    context, workers = execution.context, execution.workers
-    files, method = group_files(group, storage), execution.methods[group.number]
-    if ordering_of(group, context) is None:
-        return rewritten(workers, storage, _tasks_in_order(group, files, method, execution))
-    slots = max(1, workers.slots // min(groups_count, execution.concurrency))
-    return run_ordered(
-        whole_task(group, files, context),
-        group,
-        method.method,
-        workers,
-        storage,
-        slots=slots,
-        parts_a_file=execution.shuffle_partitions_per_file,
-    )
-
-
-def _tasks_in_order(
-    group: FileGroup, files: GroupFiles, method: GroupMethod, execution: Execution
-) -> list[RewriteTask | StitchTask]:
-    """Sets of files that are put together byte for byte, and tasks for the other files."""
-    copied = {position for some in method.stitched for position in some}
-    left = [file for position, file in enumerate(files.files) if position not in copied]
-    tasks: list[RewriteTask | StitchTask] = [
-        *rewrite_tasks(group, GroupFiles(tuple(left), files.deletes), execution.context, execution.sizes)
-    ]
-    if copied:
-        whole = whole_task(group, files, execution.context)
-        for number, some in enumerate(method.stitched, start=len(tasks)):
-            part = set_of(whole, some, number)
-            tasks.append(stitch_task(part, execution.metrics, may_reencode=execution.may_reencode))
-    return tasks
 
 
 def _count_problem(group: FileGroup, done: Sequence[Done]) -> IcekeepError | None:

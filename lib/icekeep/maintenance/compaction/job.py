@@ -13,12 +13,14 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Table
+from icekeep.commit.filtering import without_history
 from icekeep.errors import IcekeepError, NotFoundError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.commits import Commits, CommittedGroups, commit_groups
 from icekeep.maintenance.compaction.estimate import Estimate, RewriteMethod, Work, estimate
 from icekeep.maintenance.compaction.execute import STEP, Execution, execute
+from icekeep.maintenance.compaction.group_tasks import GroupWork
 from icekeep.maintenance.compaction.methods import GroupMethod, choose_methods, is_shuffled
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files, plan_locations
@@ -38,6 +40,7 @@ from icekeep.maintenance.requests import JobRequest, takes
 from icekeep.maintenance.runs.heartbeat import beating
 from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.maintenance.runs.start_tag import hold_start
+from icekeep.maintenance.runs.written_files import WrittenFiles, written_files
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.source import started
 from icekeep.planning.spark.workers import Workers, chosen_workers, spark_workers
@@ -189,7 +192,10 @@ class _Run:
     def workers(self, planned: RewritePlan) -> Workers:
         """Who rewrites the groups."""
         is_sorted = self.strategy.ordering is not None
-        if any((is_sorted or group.is_moved) and is_shuffled(group, BUDGET_BYTES) for group in planned.groups):
+        if any(
+            (is_sorted or group.is_moved) and is_shuffled(group, BUDGET_BYTES, on_cluster=False)
+            for group in planned.groups
+        ):
             return spark_workers(started(self.spark))
         deletes_bytes = sum(group.delete_bytes for group in planned.groups)
         return chosen_workers(self.spark, planned.rewritten_bytes_count + deletes_bytes)
@@ -197,7 +203,7 @@ class _Run:
     def context(self, workers: Workers) -> GroupContext:
         """What all tasks have in common."""
         return GroupContext(
-            metadata=self.table.metadata,
+            metadata=without_history(self.table.metadata),
             ordering=self.strategy.ordering,
             sort_order_id=self.strategy.sort_order_id,
             run_id=self.run_id,
@@ -225,6 +231,48 @@ class _Run:
                 paths.update(files[position].file_path for position in some)
                 manifests.update(files[position].manifest_path for position in some)
         return metrics_of(self.scan, self.spark, paths, manifests) if paths else {}
+
+    def execution(
+        self,
+        planned: RewritePlan,
+        methods: Mapping[int, GroupMethod],
+        workers: Workers,
+        written: WrittenFiles | None,
+        listener: Listener,
+    ) -> Execution:
+        """What all groups are rewritten with."""
+        return Execution(
+            table=self.table,
+            workers=workers,
+            work=GroupWork(
+                context=self.context(workers),
+                sizes=self.sizes,
+                groups={group.number: group for group in planned.groups},
+                methods=methods,
+                metrics=self.metrics(planned, methods),
+                may_reencode=self.options.stitch != "always",
+                storage=self.table.storage,
+            ),
+            shuffle_partitions_per_file=self.strategy.shuffle_partitions_per_file,
+            concurrency=self.options.max_concurrent_file_group_rewrites,
+            written=written,
+            listener=listener,
+        )
+
+    def commits(self, planned: RewritePlan, written: WrittenFiles | None, listener: Listener) -> Commits:
+        """What all commits are made with."""
+        return Commits(
+            table=self.table,
+            run_id=self.run_id,
+            plan=planned,
+            options=self.options,
+            reader=SparkManifestReader(self.spark, self.table.storage),
+            store=partial(store_removed_files, self.table, self.spark),
+            listener=listener,
+            runtime=self.runtime,
+            summary=order_summary(self.strategy),
+            written=written,
+        )
 
     def overlap_after(self, listener: Listener) -> float | None:
         """How many files a look-up by key meets now; `None` where nothing was ordered, or where that cannot be found out."""
@@ -330,29 +378,6 @@ def _paths(groups: Iterable[FileGroup], storage: Storage) -> frozenset[str]:
 def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> CommittedGroups:
     workers = run.workers(planned)
     methods = run.methods(planned, workers)
-    execution = Execution(
-        table=run.table,
-        workers=workers,
-        context=run.context(workers),
-        sizes=run.sizes,
-        methods=methods,
-        metrics=run.metrics(planned, methods),
-        may_reencode=run.options.stitch != "always",
-        shuffle_partitions_per_file=run.strategy.shuffle_partitions_per_file,
-        concurrency=run.options.max_concurrent_file_group_rewrites,
-        listener=listener,
-    )
-    commits = Commits(
-        table=run.table,
-        run_id=run.run_id,
-        plan=planned,
-        options=run.options,
-        reader=SparkManifestReader(run.spark, run.table.storage),
-        store=partial(store_removed_files, run.table, run.spark),
-        listener=listener,
-        runtime=run.runtime,
-        summary=order_summary(run.strategy),
-    )
     assert planned.snapshot_id is not None
     estimated = run.estimated(planned, methods, workers)
     listener.on(StepStarted(STEP, planned.rewritten_data_files_count, "files"))
@@ -360,9 +385,10 @@ def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> Committed
     with (
         beating(run.table, run_id, "compact", run.runtime, listener) as heartbeat,
         hold_start(run.table, planned.snapshot_id, run_id, run.runtime, listener, heartbeat),
-        closing(execute(planned, execution)) as finished,
+        written_files(run.table, run_id, workers.spark, listener) as written,
+        closing(execute(planned, run.execution(planned, methods, workers, written, listener))) as finished,
     ):
-        committed = commit_groups(finished, commits, heartbeat)
+        committed = commit_groups(finished, run.commits(planned, written, listener), heartbeat)
     result = committed.result
     listener.on(StepFinished(STEP, f"{result.rewritten_data_files_count} files -> {result.added_data_files_count}"))
     result = msgspec.structs.replace(

@@ -26,16 +26,21 @@ from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.estimate import RewriteMethod
 from icekeep.maintenance.compaction.options import StitchChoice
 from icekeep.maintenance.compaction.plan import FileGroup, GroupFiles, RewritePlan, group_files
-from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, whole_pieces
+from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, rewrite_tasks_count, whole_pieces
 from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
 from icekeep.planning.spark.tasks import run_tasks
 from icekeep.planning.spark.workers import Workers
-from icekeep.spec.bins import balanced, cut_evenly
+from icekeep.spec.bins import cut_evenly, packed
 from icekeep.storage.base import Storage
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
 MAX_RANGES = 8
 """Above so many times the budget a group is shuffled: until then it is cheaper to read it so often."""
+
+MAX_RUNS = 2
+"""On a cluster a task that has a group to itself puts so many ordered runs of the budget on disk; more goes to several tasks."""
+
+FOOTERS_A_TASK = 500
 
 ARROW_GROWTH = 7
 """How much larger rows are in memory than in a compressed file: numbers and short strings."""
@@ -50,12 +55,14 @@ class GroupMethod(msgspec.Struct, frozen=True, kw_only=True):
             sets becomes one file.
         stitched_bytes: of these files.
         reason: why the others are not, the reason of most of them; empty where nobody would ask.
+        tasks_count: how many tasks rewrite the group, where these need nothing of each other.
     """
 
     method: RewriteMethod
     stitched: tuple[tuple[int, ...], ...] = ()
     stitched_bytes: int = 0
     reason: str = ""
+    tasks_count: int = 1
 
     @property
     def stitched_files_count(self) -> int:
@@ -94,10 +101,8 @@ def choose_methods(
     open_groups = []
     for group in plan.groups:
         if ordering_of(group, context) is not None:
-            shuffles = is_shuffled(group, context.budget_bytes)
+            shuffles = is_shuffled(group, context.budget_bytes, on_cluster=not workers.is_local)
             methods[group.number] = GroupMethod(method=RewriteMethod.SHUFFLE if shuffles else RewriteMethod.SORT)
-        elif choice == "never":
-            methods[group.number] = GroupMethod(method=RewriteMethod.REENCODE, reason="option stitch is never")
         elif not group.has_files:
             methods[group.number] = GroupMethod(
                 method=RewriteMethod.REENCODE, reason="not looked at in a preview of so many files"
@@ -116,15 +121,15 @@ def choose_methods(
     return methods | _examined(open_groups, examination, workers)
 
 
-def is_shuffled(group: FileGroup, budget_bytes: int) -> bool:
+def is_shuffled(group: FileGroup, budget_bytes: int, *, on_cluster: bool) -> bool:
     """Whether rows of a group that are to be ordered go through Spark's shuffle; a task orders `budget_bytes` at a time."""
-    return group.bytes * ARROW_GROWTH > MAX_RANGES * budget_bytes
+    return group.bytes * ARROW_GROWTH > (MAX_RUNS if on_cluster else MAX_RANGES) * budget_bytes
 
 
 def _examined(groups: Sequence[FileGroup], examination: _Examination, workers: Workers) -> dict[int, GroupMethod]:
     if workers.spark is None or sum(group.files_count for group in groups) <= workers.limits.footers_count:
         return _methods_of(groups, examination, threads=REQUESTS_AT_ONCE)
-    bins = balanced(groups, lambda group: group.files_count, workers.slots * 4)
+    bins = [*packed(groups, (lambda group: group.files_count, FOOTERS_A_TASK))]
     parts, errors = run_tasks(workers.spark, bins, _methods_of, examination, step="looking at footers of data files")
     if errors:
         raise errors[0]
@@ -137,8 +142,11 @@ def _methods_of(groups: Sequence[FileGroup], examination: _Examination, threads:
 
 
 def _method_of(group: FileGroup, examination: _Examination, pool: ThreadPoolExecutor) -> GroupMethod:
-    files = group_files(group, examination.storage)
-    pieces = whole_pieces(files, examination.context.metadata)
+    files, metadata = group_files(group, examination.storage), examination.context.metadata
+    if examination.choice == "never":
+        count = rewrite_tasks_count(group, files, metadata, examination.sizes)
+        return GroupMethod(method=RewriteMethod.REENCODE, reason="option stitch is never", tasks_count=count)
+    pieces = whole_pieces(files, metadata)
     look = partial(examine, rules=examination.rules, storage=examination.storage)
     found = [*pool.map(look, pieces)]
     if examination.choice == "always":
@@ -149,11 +157,14 @@ def _method_of(group: FileGroup, examination: _Examination, pool: ThreadPoolExec
     reasons = Counter(one.reason for one in found if isinstance(one, NotStitchable))
     if not reasons and len(positions) < len(found):
         reasons["no other file of the group has the same layout"] += 1
+    left = tuple(file for position, file in enumerate(files.files) if position not in positions)
+    encoded = GroupFiles(left, files.deletes)
     return GroupMethod(
         method=RewriteMethod.STITCH if 2 * stitched_bytes > group.bytes else RewriteMethod.REENCODE,
         stitched=stitched,
         stitched_bytes=stitched_bytes,
         reason=reasons.most_common(1)[0][0] if reasons else "",
+        tasks_count=len(stitched) + (rewrite_tasks_count(group, encoded, metadata, examination.sizes) if left else 0),
     )
 
 

@@ -1,7 +1,6 @@
 """Tasks of a rewrite: each attempt names its files by itself, and only those of the attempt that won are told."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 from pyspark import TaskContext
@@ -36,7 +35,7 @@ Task = RewriteTask | StitchTask | tuple[RewriteTask, ...]
 
 def rewritten(workers: Workers, storage: Storage, tasks: Sequence[Task]) -> Ran:
     """Run tasks side by side; in Spark, as one job."""
-    done, errors = run_tasks(workers.spark, tasks, _rewrite, storage, threads=workers.slots)
+    done, errors = run_tasks(workers.spark, tasks, run_task, storage, threads=workers.slots)
     return Ran(done, errors)
 
 
@@ -48,7 +47,9 @@ def _timed(work: Callable[[], RewriteOutcome], *, is_alone: bool) -> Done:
     return Done(outcome, cpu_ms() - began_ms)
 
 
-def _rewrite(task: Any, storage: Storage) -> Done:
+def run_task(task: Task, storage: Storage) -> Done:
+    """Do a task, with a number of this attempt in the names of its files."""
+
     def rewrite_task() -> RewriteOutcome:
         if isinstance(task, StitchTask):
             return run_stitch(msgspec.structs.replace(task, rewrite=_named(task.rewrite)), storage)

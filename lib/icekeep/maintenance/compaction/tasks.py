@@ -59,11 +59,22 @@ def rewrite_tasks(group: FileGroup, files: GroupFiles, context: GroupContext, si
 
     A file larger than one task's share is cut where its row groups or stripes begin, if its entry says where.
     """
-    total = sum(file.file_size_in_bytes for file in files.files)
-    pieces = list(_pieces(files, input_split_bytes(total, sizes), context.metadata))
-    size_of = attrgetter("size_bytes")
-    shares = cut_evenly(pieces, size_of, expected_output_files(total, sizes), (size_of, group.write_max_bytes))
+    shares = _shares(group, files, context.metadata, sizes)
     return [_task(group, files, some, context, number) for number, some in enumerate(shares)]
+
+
+def rewrite_tasks_count(group: FileGroup, files: GroupFiles, metadata: TableMetadata, sizes: FileSizes) -> int:
+    """How many tasks `rewrite_tasks` makes."""
+    return len(_shares(group, files, metadata, sizes))
+
+
+def _shares(
+    group: FileGroup, files: GroupFiles, metadata: TableMetadata, sizes: FileSizes
+) -> Sequence[Sequence[FilePiece]]:
+    total = sum(file.file_size_in_bytes for file in files.files)
+    pieces = list(_pieces(files, input_split_bytes(total, sizes), metadata))
+    size_of = attrgetter("size_bytes")
+    return cut_evenly(pieces, size_of, expected_output_files(total, sizes), (size_of, group.write_max_bytes))
 
 
 def whole_task(group: FileGroup, files: GroupFiles, context: GroupContext) -> RewriteTask:

@@ -24,7 +24,7 @@ class RewriteOptions(Options, frozen=True, kw_only=True):
     max_file_group_size_bytes: Positive = field(name="max-file-group-size-bytes", default=100 * GIB)
     max_file_group_input_files: Positive = field(name="max-file-group-input-files", default=MAX_LONG)
     rewrite_job_order: JobOrder = field(name="rewrite-job-order", default="none")
-    max_concurrent_file_group_rewrites: Positive = field(name="max-concurrent-file-group-rewrites", default=5)
+    max_concurrent_file_group_rewrites: Positive | None = field(name="max-concurrent-file-group-rewrites", default=None)
     partial_progress_enabled: bool = field(name="partial-progress.enabled", default=False)
     partial_progress_max_commits: Positive = field(name="partial-progress.max-commits", default=10)
     partial_progress_max_failed_commits: NotNegative | None = field(

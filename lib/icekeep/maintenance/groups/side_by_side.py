@@ -1,19 +1,37 @@
-"""Groups of a run side by side, in Spark or here: each comes back as it is finished; what nobody saw leaves nothing behind."""
+"""Work of a run side by side, in Spark or here: each result comes back as it is there; what nobody saw leaves nothing behind."""
 
-from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import TypeVar
+import threading
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from queue import SimpleQueue
+from typing import Generic, TypeAlias, TypeVar
 
+import msgspec
 from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
-Group = TypeVar("Group")
+Item = TypeVar("Item")
 Done = TypeVar("Done")
 
 
+class _Ended(msgspec.Struct, frozen=True):
+    """An item has no more results, because of an error if there is one."""
+
+    error: BaseException | None
+
+
+class _Result(msgspec.Struct, Generic[Done], frozen=True):
+    done: Done
+
+
+_Arrived: TypeAlias = SimpleQueue[_Result[Done] | _Ended]
+
+
 def side_by_side(
-    groups: Iterable[Group],
-    work: Callable[[Group], Done],
+    items: Sequence[Item],
+    work: Callable[[Item], Generator[Done, None, None]],
     spark: SparkSession | None,
     *,
     tag: str,
@@ -21,42 +39,65 @@ def side_by_side(
     stop: Callable[[], object],
     undo: Callable[[Done], object],
 ) -> Generator[Done, None, None]:
-    """Do some work for each group, at most `concurrency` at a time, and yield what comes of it.
+    """Do some work for each item, at most `concurrency` at a time, and yield what comes of it.
 
-    When the caller stops early, groups that have not begun are dropped and the jobs of running ones are cancelled.
+    When the caller stops early, items that have not begun are dropped and the jobs of running ones are cancelled.
 
     Args:
         work: runs in a thread of its own, with the session's local properties.
         tag: of all its Spark jobs; no other run has it.
         stop: makes work that is under way end soon, beside cancelling its Spark jobs.
-        undo: removes what came of a group that was not yielded.
+        undo: removes a result that was not yielded.
     """
-    target = work if spark is None else _tagged(work, spark, tag)
-    pool = ThreadPoolExecutor(concurrency, thread_name_prefix="group")
-    unseen: set[Future[Done]] = set()
+    arrived: _Arrived[Done] = SimpleQueue()
+    is_over = threading.Event()
+
+    feed = partial(_feed, work, arrived, is_over, None if spark is None else partial(spark.sparkContext.addJobTag, tag))
+    target = feed if spark is None else inheritable_thread_target(spark)(feed)
+    pool = ThreadPoolExecutor(max(1, min(concurrency, len(items))), thread_name_prefix="group")
+    left = len(items)
     try:
-        unseen = {pool.submit(target, group) for group in groups}
-        while unseen:
-            for future in wait(unseen, return_when=FIRST_COMPLETED).done:
-                done = future.result()
-                unseen.remove(future)
-                yield done
+        for item in items:
+            pool.submit(target, item)
+        while left:
+            one = arrived.get()
+            if isinstance(one, _Result):
+                yield one.done
+                continue
+            left -= 1
+            if one.error is not None:
+                raise one.error
     finally:
-        if unseen:
+        if left:
+            is_over.set()
             pool.shutdown(wait=False, cancel_futures=True)
             stop()
             if spark is not None:
                 spark.sparkContext.cancelJobsWithTag(tag)
         pool.shutdown(wait=True)
-        for future in unseen:
-            if not future.cancelled() and future.exception() is None:
-                undo(future.result())
+        while not arrived.empty():
+            unseen = arrived.get()
+            if isinstance(unseen, _Result):
+                undo(unseen.done)
 
 
-def _tagged(work: Callable[[Group], Done], spark: SparkSession, tag: str) -> Callable[[Group], Done]:
-    def run(group: Group) -> Done:
-        spark.sparkContext.addJobTag(tag)
-        return work(group)
-
-    target: Callable[[Group], Done] = inheritable_thread_target(spark)(run)
-    return target
+def _feed(
+    work: Callable[[Item], Generator[Done, None, None]],
+    arrived: "_Arrived[Done]",
+    is_over: threading.Event,
+    begin: Callable[[], None] | None,
+    item: Item,
+) -> None:
+    """Hand on what comes of an item, until the caller has enough; in a thread of its own."""
+    error: BaseException | None = None
+    try:
+        if begin is not None:
+            begin()
+        with closing(work(item)) as results:
+            for done in results:
+                arrived.put(_Result(done))
+                if is_over.is_set():
+                    break
+    except BaseException as raised:  # noqa: BLE001 - raised where results are waited for
+        error = raised
+    arrived.put(_Ended(error))

@@ -6,6 +6,7 @@ Nothing is committed here. A group either comes back with all its new files, or 
 import logging
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 
 import msgspec
 
@@ -16,12 +17,14 @@ from icekeep.events import Listener, StepAdvanced
 from icekeep.formats.deletes.rewrite_positions import DeletesOutcome, DeletesTask, rewrite_deletes
 from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.groups.commits import FailedGroup
+from icekeep.maintenance.groups.one_job import GROUPS_AT_ONCE, TASKS_A_JOB, Answered, in_one_job
 from icekeep.maintenance.groups.side_by_side import side_by_side
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.tasks import TaskContext, deletes_tasks
-from icekeep.planning.spark.tasks import attempt_id, described, run_tasks, spark_failed
+from icekeep.planning.spark.tasks import attempt_id, described, finished_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.applicability import PathDigest, sequence_number
+from icekeep.spec.bins import packed
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.storage.base import Storage
 from icekeep.storage.stopping import stopping
@@ -51,12 +54,12 @@ Finished = RewrittenGroup | FailedGroup[DeleteGroup]
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
-    """What all groups of a run are rewritten with; `concurrency` is how many at a time."""
+    """What all groups of a run are rewritten with; `concurrency` is how many at a time, `None` as many as fill the slots."""
 
     table: Table
     workers: Workers
     context: TaskContext
-    concurrency: int
+    concurrency: int | None
     listener: Listener
 
 
@@ -69,17 +72,17 @@ def execute(groups: Sequence[DeleteGroup], execution: Execution) -> Generator[Fi
     workers, table = execution.workers, execution.table
     storage, stop = stopping(table.storage, in_threads=workers.spark is None)
 
-    def run(group: DeleteGroup) -> Finished:
-        where = group.partition or table.name
-        with described(workers.spark, f"{table.name}: rewriting {group.files_count} delete files of {where}"):
-            return _rewrite_group(group, execution, storage)
+    def run(some: Sequence[DeleteGroup]) -> Generator[Finished, None, None]:
+        return _rewrite_groups(some, execution, storage)
 
     def undo(finished: Finished) -> None:
         if isinstance(finished, RewrittenGroup):
             discard(table, finished.added, execution.listener)
 
     tag = f"icekeep-rewrite-deletes-{execution.context.run_id}"
-    running = side_by_side(groups, run, workers.spark, tag=tag, concurrency=execution.concurrency, stop=stop, undo=undo)
+    concurrency = execution.concurrency or GROUPS_AT_ONCE
+    items = _items(groups, execution)
+    running = side_by_side(items, run, workers.spark, tag=tag, concurrency=concurrency, stop=stop, undo=undo)
     with closing(running) as done:
         for finished in done:
             group, is_done = finished.group, isinstance(finished, RewrittenGroup)
@@ -101,18 +104,50 @@ def discard(table: Table, files: Sequence[DataFile], listener: Listener) -> None
     discard_files(table.storage, (file.file_path for file in files), listener)
 
 
-def _rewrite_group(group: DeleteGroup, execution: Execution, storage: Storage) -> Finished:
+def _items(groups: Sequence[DeleteGroup], execution: Execution) -> list[Sequence[DeleteGroup]]:
+    """Groups that are one Spark job together, and groups alone."""
+    if execution.workers.spark is None or execution.concurrency is not None:
+        return [(group,) for group in groups]
+    small = [group for group in groups if _is_small(group, execution)]
+    others = [group for group in groups if not _is_small(group, execution)]
+    return [*packed(others, (lambda group: group.tasks_count, TASKS_A_JOB)), *((group,) for group in small)]
+
+
+def _is_small(group: DeleteGroup, execution: Execution) -> bool:
+    """Whether the driver rewrites it by itself."""
+    limits = execution.workers.limits
+    is_little = group.files_count <= limits.delete_group_files_count and group.bytes <= limits.delete_group_bytes
+    return group.tasks_count == 1 and is_little
+
+
+def _rewrite_groups(
+    groups: Sequence[DeleteGroup], execution: Execution, storage: Storage
+) -> Generator[Finished, None, None]:
+    workers, table = execution.workers, execution.table
+    spark = None if _is_small(groups[0], execution) else workers.spark
+    where = f"{len(groups)} partitions" if len(groups) > 1 else groups[0].partition or table.name
+    files_count = sum(group.files_count for group in groups)
     try:
-        done, errors = _run(group, execution, storage)
+        with_tasks = [(group, deletes_tasks(group, execution.context)) for group in groups]
     except IcekeepError as error:
-        return FailedGroup(group, error)
-    except Exception as error:  # noqa: BLE001 - a lost executor, a worker without our packages: the other groups go on
-        return FailedGroup(group, spark_failed(error))
+        yield from (FailedGroup(group, error) for group in groups)
+        return
+    run = partial(finished_tasks, spark, work=_rewrite, shared=storage, threads=workers.slots)
+    with (
+        described(spark, f"{table.name}: rewriting {files_count} delete files of {where}"),
+        closing(in_one_job(with_tasks, run)) as answered,
+    ):
+        for one in answered:
+            yield _finished(one, execution)
+
+
+def _finished(ran: Answered[DeleteGroup, DeletesOutcome], execution: Execution) -> Finished:
+    group, done, errors = ran.group, ran.results, ran.errors
     added = tuple(file for one in done for file in one.files)
     read_count = sum(one.read_count for one in done)
     if not errors and read_count != group.record_count:
         text = f"delete files of partition {group.partition!r} hold {read_count} rows, but manifests say {group.record_count}"
-        errors = [InvalidTableError(text)]
+        errors = (InvalidTableError(text),)
     if errors:
         discard(execution.table, added, execution.listener)
         return FailedGroup(group, errors[0])
@@ -123,14 +158,6 @@ def _rewrite_group(group: DeleteGroup, execution: Execution, storage: Storage) -
         dangling_count=sum(one.dangling_count for one in done),
         replaced_count=sum(one.replaced_count for one in done),
     )
-
-
-def _run(group: DeleteGroup, execution: Execution, storage: Storage) -> tuple[list[DeletesOutcome], list[IcekeepError]]:
-    workers, limits = execution.workers, execution.workers.limits
-    tasks = deletes_tasks(group, execution.context)
-    is_little = group.files_count <= limits.delete_group_files_count and group.bytes <= limits.delete_group_bytes
-    is_small = len(tasks) == 1 and is_little
-    return run_tasks(None if is_small else workers.spark, tasks, _rewrite, storage, threads=workers.slots)
 
 
 def _rewrite(task: DeletesTask, storage: Storage) -> DeletesOutcome:

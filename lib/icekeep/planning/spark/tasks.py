@@ -4,22 +4,25 @@ Paths and descriptions cross between the JVM and Python, rows of data do not. A 
 what all tasks share travels once.
 """
 
+import os
 import pickle
 import re
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing, contextmanager
 from functools import lru_cache, partial
 from itertools import count, islice
+from operator import itemgetter
+from queue import SimpleQueue
 from typing import Any, Self, TypeVar
 
 import mmh3
 import msgspec
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark import SparkContext, TaskContext, cloudpickle
+from pyspark import Accumulator, AccumulatorParam, SparkContext, TaskContext, cloudpickle, inheritable_thread_target
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -30,11 +33,13 @@ from icekeep.planning.slow_reads import SlowReads, add_slow_reads, slow_reads, s
 P = TypeVar("P")
 R = TypeVar("R")
 S = TypeVar("S")
+V = TypeVar("V")
 
 _PAYLOADS = pa.schema([pa.field("key", pa.int32(), nullable=False), pa.field("payload", pa.binary(), nullable=False)])
 _ANSWERS = pa.schema([("answer", pa.binary())])
 _MAX_CLOSURE_BYTES = 256 << 10
 _DESCRIPTION = "spark.job.description"
+_JOBS = count(1)
 
 _SPARK_SEED = 42
 _MENTION = re.compile(
@@ -42,6 +47,7 @@ _MENTION = re.compile(
     r"^(?:.*\[USER_RAISED_EXCEPTION\] )?icekeep\.errors\.(\w+): (.*?)(?: SQLSTATE: \w+\]?)?$",
     re.MULTILINE,
 )
+_FAILED_TASK = re.compile(r"Task (\d+) in stage \S+ failed \d+ times")
 _PYTHON_ERROR = re.compile(r"\w+(Error|Exception): ")
 
 
@@ -78,12 +84,38 @@ def run_tasks(
     Returns:
         The results in the order of the payloads, and the errors of tasks that failed.
     """
+    tasks = finished_tasks(spark, payloads, work, shared, step=step, threads=threads, stop=stop)
+    with closing(tasks) as finished:
+        answers = sorted(finished, key=itemgetter(0))
+    errors = [answer for _, answer in answers if isinstance(answer, IcekeepError)]
+    return [answer for _, answer in answers if not isinstance(answer, IcekeepError)], errors
+
+
+def finished_tasks(
+    spark: SparkSession | None,
+    payloads: Sequence[P],
+    work: Callable[[P, S], R],
+    shared: S,
+    *,
+    step: str | None = None,
+    threads: int = 1,
+    stop: Callable[[], object] = lambda: None,
+) -> Generator[tuple[int, R | IcekeepError], None, None]:
+    """As `run_tasks`, but each answer comes as soon as its task has ended, with the number of its payload.
+
+    In Spark all payloads are one job. Where that fails as a whole, by lost executors or killed workers, the last number is -1 and
+    what comes with it is Spark's error; the tasks that had ended by then have answered. When the caller stops early, the job is
+    cancelled, or no other payload is begun.
+    """
     answers = (
         _in_threads(payloads, work, shared, threads, stop)
         if spark is None
         else _in_spark(spark, payloads, work, shared, step)
     )
-    return _sorted_out(answers)
+    with closing(answers):
+        for number, answer in answers:
+            add_slow_reads(answer.slow_reads)
+            yield number, answer.result if answer.error is None else answer.error
 
 
 def run_over_partitions(
@@ -108,6 +140,58 @@ def run_over_partitions(
     return _sorted_out([pickle.loads(row["answer"]) for row in found])
 
 
+def run_exchange(
+    spark: SparkSession,
+    payloads: Sequence[P],
+    send: Callable[[P, S], Iterator[tuple[int, V]]],
+    parts: int,
+    receive: Callable[[int, Iterable[tuple[int, V]], S], R],
+    shared: S,
+    *,
+    step: str | None = None,
+) -> tuple[list[R], list[IcekeepError]]:
+    """Let tasks send values to others through Spark's shuffle, each to one of `parts` numbers; the rest is as `run_tasks` says.
+
+    Args:
+        send: yields numbers and values, anything that can be pickled.
+        receive: called once for each number, with the number and what was sent there, in no order.
+
+    Returns:
+        The results, and the errors of tasks that failed; an error of one that sends is the only one, and leaves no result.
+    """
+    context, tries = spark.sparkContext, max_task_failures(spark)
+    handed = _Shared.of(shared, context)
+    rows = context.parallelize([pickle.dumps(payload) for payload in payloads], len(payloads))
+    sent = rows.mapPartitions(partial(_send, send, handed)).partitionBy(parts, int)
+    try:
+        with described(spark, step), _translated():
+            found = sent.mapPartitionsWithIndex(partial(_receive, receive, handed, tries)).collect()
+    except IcekeepError as error:
+        return [], [error]
+    finally:
+        handed.forget()
+    return _sorted_out([pickle.loads(one) for one in found])
+
+
+def _send(
+    send: Callable[[P, S], Iterator[tuple[int, V]]], shared: "_Shared", payloads: Iterable[bytes]
+) -> Iterator[tuple[int, V]]:
+    one_thread()
+    for payload in payloads:
+        yield from send(pickle.loads(payload), shared.value())
+
+
+def _receive(
+    receive: Callable[[int, Iterable[tuple[int, V]], S], R],
+    shared: "_Shared",
+    max_failures: int,
+    number: int,
+    sent: Iterable[tuple[int, V]],
+) -> Iterator[bytes]:
+    one_thread()
+    yield _pickled_answer(lambda some: receive(number, some, shared.value()), sent, max_failures)
+
+
 def _sorted_out(answers: Iterable[_Answer]) -> tuple[list[Any], list[IcekeepError]]:
     results, errors = [], []
     for answer in answers:
@@ -121,7 +205,7 @@ def _sorted_out(answers: Iterable[_Answer]) -> tuple[list[Any], list[IcekeepErro
 
 def _in_threads(
     payloads: Sequence[P], work: Callable[[P, S], R], shared: S, threads: int, stop: Callable[[], object]
-) -> list[_Answer]:
+) -> Generator[tuple[int, _Answer], None, None]:
     has_failed = threading.Event()
 
     def answer(payload: P) -> _Answer | None:
@@ -135,7 +219,10 @@ def _in_threads(
 
     pool = ThreadPoolExecutor(max(1, min(threads, len(payloads))))
     try:
-        return [one for one in pool.map(answer, payloads) if one is not None]
+        numbers = {pool.submit(answer, payload): number for number, payload in enumerate(payloads)}
+        for future in as_completed(numbers):
+            if (one := future.result()) is not None:
+                yield numbers[future], one
     except BaseException:
         stop()
         raise
@@ -146,26 +233,76 @@ def _in_threads(
 
 def _in_spark(
     spark: SparkSession, payloads: Sequence[P], work: Callable[[P, S], R], shared: S, step: str | None
-) -> list[_Answer]:
+) -> Generator[tuple[int, _Answer], None, None]:
     if not payloads:
-        return []
-    context, tries = spark.sparkContext, max_task_failures(spark)
+        return
+    context, tag = spark.sparkContext, f"icekeep-tasks-{os.getpid()}-{next(_JOBS)}"
+    arrived: SimpleQueue[tuple[int, bytes] | IcekeepError | None] = SimpleQueue()
     handed = _Shared.of(shared, context)
-    rows = context.parallelize([pickle.dumps(payload) for payload in payloads], len(payloads))
+    arrivals = _Arrivals(arrived)
+    run = partial(_run_partition, work, handed, max_task_failures(spark), context.accumulator([], arrivals))
+    rows = context.parallelize([pickle.dumps(numbered) for numbered in enumerate(payloads)], len(payloads))
+
+    def start() -> None:
+        context.addJobTag(tag)
+        try:
+            with described(spark, step), _translated():
+                rows.foreachPartition(run)
+        except Exception as error:  # noqa: BLE001 - told where answers are waited for
+            arrived.put(_known(error))
+        finally:
+            arrived.put(None)
+
+    job = threading.Thread(target=inheritable_thread_target(spark)(start), daemon=True)
+    job.start()
     try:
-        with described(spark, step), _translated():
-            found = rows.mapPartitions(partial(_run_partition, work, handed, tries)).collect()
+        while (one := arrived.get()) is not None:
+            yield (-1, _Answer(error=one)) if isinstance(one, IcekeepError) else (one[0], pickle.loads(one[1]))
     finally:
+        if job.is_alive():
+            context.cancelJobsWithTag(tag)
+        job.join()
+        arrivals.close()
         handed.forget()
-    return [pickle.loads(one) for one in found]
+
+
+class _Arrivals(AccumulatorParam[list[tuple[int, bytes]]]):
+    """Answers on their way to the driver: Spark hands on those of a task when it has ended well, and once."""
+
+    def __init__(self, queue: SimpleQueue[Any] | None = None) -> None:
+        self._queue = queue
+
+    def __reduce__(self) -> tuple[type["_Arrivals"], tuple[()]]:
+        """In a task, where answers wait until it ends."""
+        return _Arrivals, ()
+
+    def zero(self, value: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+        return []
+
+    def addInPlace(self, value1: list[tuple[int, bytes]], value2: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+        if self._queue is None:
+            return value1 + value2
+        for one in value2:
+            self._queue.put(one)
+        return value1
+
+    def close(self) -> None:
+        """Keep nothing any more: PySpark keeps its accumulators for as long as the process lives."""
+        self._queue = None
 
 
 def _run_partition(
-    work: Callable[[P, S], R], shared: "_Shared", max_failures: int, payloads: Iterable[bytes]
-) -> Iterator[bytes]:
+    work: Callable[[P, S], R],
+    shared: "_Shared",
+    max_failures: int,
+    arrivals: Accumulator[list[tuple[int, bytes]]],
+    payloads: Iterable[bytes],
+) -> None:
     one_thread()
-    for payload in payloads:
-        yield _pickled_answer(lambda one: work(pickle.loads(one), shared.value()), payload, max_failures)
+    for pickled in payloads:
+        number, payload = pickle.loads(pickled)
+        answer = _pickled_answer(lambda one: work(one, shared.value()), payload, max_failures)
+        arrivals.add([(number, answer)])
 
 
 def _pickled_answer(work: Callable[[P], R], payload: P, max_failures: int) -> bytes:
@@ -335,6 +472,12 @@ def spark_failed(error: Exception) -> JobFailedError:
     failed = JobFailedError(f"Spark failed: {_mentioned(error)}")
     failed.__cause__ = error
     return failed
+
+
+def failed_task(error: IcekeepError) -> int | None:
+    """The number of the payload whose task ended its whole job, if Spark's error says one."""
+    found = _FAILED_TASK.search(str(error.__cause__))
+    return int(found[1]) if found else None
 
 
 def _mentioned(error: Exception) -> str:

@@ -227,16 +227,16 @@ def test_what_spark_cannot_do_for_one_group_does_not_stop_the_others(
 ) -> None:
     # The package has a function of the module's name.
     execution: Any = import_module("icekeep.maintenance.compaction.execute")
-    table, run = lake.filled(), execution._run
+    table, run = lake.filled(), execution._Running._run
 
-    def failing(group: Any, *rest: Any) -> Any:
+    def failing(running: Any, group: Any) -> Any:
         if group.number == 1:
             raise RuntimeError(
                 "Traceback of a worker:\n  File x\nModuleNotFoundError: No module named 'pyarrow'\n\tat Java"
             )
-        return run(group, *rest)
+        return run(running, group)
 
-    monkeypatch.setattr(execution, "_run", failing)
+    monkeypatch.setattr(execution._Running, "_run", failing)
     with pytest.raises(
         JobFailedError, match="Spark failed: ModuleNotFoundError: No module named 'pyarrow'; its files are as they were"
     ):

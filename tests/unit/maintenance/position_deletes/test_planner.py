@@ -207,7 +207,7 @@ def test_paths_that_are_not_live_belong_to_a_task_too():
 
 def test_options_have_the_names_and_defaults_of_iceberg():
     options = parse_options(RewritePositionDeletesOptions, {})
-    assert (options.min_input_files, options.max_concurrent_file_group_rewrites) == (5, 5)
+    assert options.min_input_files == 5
     assert options.max_file_group_size_bytes == 100 * 1024**3
     sizes = delete_file_sizes(options, {})
     assert (sizes.target_bytes, sizes.min_bytes, sizes.max_bytes) == (67_108_864, 50_331_648, 120_795_955)

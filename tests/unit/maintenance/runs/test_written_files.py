@@ -1,0 +1,111 @@
+"""Files that tasks write, known by name from before they are made: what the driver never heard of goes, nothing else does."""
+
+import pickle
+
+import pytest
+
+from icekeep.events import SILENT
+from icekeep.maintenance.runs.written_files import WrittenFiles, written_files
+from icekeep.spec.layout import own_directory
+from kit.lake import Lake
+
+
+@pytest.fixture
+def lake(tmp_path) -> Lake:
+    return Lake(tmp_path)
+
+
+@pytest.fixture
+def table(lake: Lake):
+    return lake.filled()
+
+
+def data(table, name: str) -> str:
+    return f"{table.metadata.location}/data/{name}"
+
+
+def names(table) -> list[str]:
+    directory = own_directory(table.metadata, "runs/run/written")
+    return sorted(file.location.rpartition("/")[2] for file in table.storage.list(directory))
+
+
+def write(storage, location: str) -> None:
+    with storage.write(location) as stream:
+        stream.write(b"rows")
+
+
+def test_a_name_is_told_before_the_file_is_made_and_goes_with_it(table) -> None:
+    written = WrittenFiles(table, "run", SILENT)
+    # As it is sent to executors.
+    storage = pickle.loads(pickle.dumps(written.telling(table.storage)))
+    with storage.write(data(table, "a.parquet")) as stream:
+        assert names(table) == ["a.parquet"]
+        stream.write(b"rows")
+    assert names(table) == ["a.parquet"]
+    storage.delete_many([data(table, "a.parquet")])
+    assert names(table) == []
+
+
+def test_no_file_is_made_whose_name_cannot_be_told(table) -> None:
+    written = WrittenFiles(table, "run", SILENT)
+    storage = written.telling(table.storage)
+    write(storage, data(table, "a.parquet"))
+    table.storage.delete_many([data(table, "a.parquet")])
+    # The name is taken: nobody would know of another file.
+    with pytest.raises(FileExistsError):
+        write(storage, data(table, "a.parquet"))
+    assert table.storage.head(data(table, "a.parquet")) is None
+
+
+def test_a_file_that_a_task_fails_to_write_leaves_no_name(table) -> None:
+    storage = WrittenFiles(table, "run", SILENT).telling(table.storage)
+    with pytest.raises(ZeroDivisionError), storage.write(data(table, "a.parquet")):
+        _ = 1 // 0
+    assert names(table) == []
+    assert table.storage.head(data(table, "a.parquet")) is None
+
+
+def test_what_lies_below_the_own_directory_is_not_told(table) -> None:
+    storage = WrittenFiles(table, "run", SILENT).telling(table.storage)
+    write(storage, own_directory(table.metadata, "runs/run/moves"))
+    assert names(table) == []
+
+
+def test_files_of_attempts_that_nobody_heard_of_are_removed_and_all_others_stay(table) -> None:
+    with written_files(table, "run", object(), SILENT) as written:
+        assert written is not None
+        storage = written.telling(table.storage)
+        for name in ("heard", "committed", "unheard"):
+            write(storage, data(table, name))
+        written.hear([data(table, "heard"), data(table, "committed")])
+        written.settle([data(table, "committed")])
+        assert names(table) == ["heard", "unheard"]
+    assert names(table) == ["heard"]
+    assert table.storage.head(data(table, "unheard")) is None
+    assert all(table.storage.head(data(table, name)) for name in ("heard", "committed"))
+
+
+def test_an_error_of_the_run_removes_the_same(table) -> None:
+    with pytest.raises(KeyboardInterrupt), written_files(table, "run", object(), SILENT) as written:
+        assert written is not None
+        storage = written.telling(table.storage)
+        write(storage, data(table, "heard"))
+        write(storage, data(table, "unheard"))
+        written.hear([data(table, "heard")])
+        raise KeyboardInterrupt
+    assert names(table) == ["heard"]
+    assert table.storage.head(data(table, "heard")) is not None
+
+
+def test_the_name_of_a_file_that_may_still_be_made_stays(table) -> None:
+    """A task that is cancelled ends some time later."""
+    with written_files(table, "run", object(), SILENT) as written:
+        assert written is not None
+        directory = own_directory(table.metadata, "runs/run/written")
+        table.storage.create(f"{directory}/late", data(table, "late").encode())
+    assert names(table) == ["late"]
+
+
+def test_threads_of_this_process_tell_nothing(table) -> None:
+    with written_files(table, "run", None, SILENT) as written:
+        assert written is None
