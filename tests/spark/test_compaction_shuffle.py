@@ -1,7 +1,6 @@
 """Rows through Spark's shuffle: all of them, unchanged, in the files of the range that each belongs to."""
 
 from collections import Counter
-from collections.abc import Iterator
 from itertools import count, pairwise
 from pathlib import Path
 
@@ -108,23 +107,9 @@ def assert_ordered(ran, schema: Schema, ordering: Ordering) -> pa.Table:
     return together
 
 
-_LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
-
-
-@pytest.fixture(params=["false", "true"])
-def large_types(spark_session: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Whether texts and bytes of a session have 64-bit offsets."""
-    before = spark_session.conf.get(_LARGE)
-    spark_session.conf.set(_LARGE, request.param)
-    yield request.param
-    spark_session.conf.set(_LARGE, before)
-
-
-@pytest.mark.usefixtures("large_types")
 @cases(3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=rows(HELD, max_size=40))
 def test_rows_of_every_type_arrive_unchanged(tmp_path_factory, spark_session: SparkSession, data) -> None:
-    """Also where a user's session has Arrow's large types."""
     directory = tmp_path_factory.mktemp("table")
     schema = ODD
     tables = [table_of(schema, data[start : start + 9]) for start in range(0, len(data), 9)]

@@ -31,7 +31,7 @@ RATES_BYTES_A_SECOND = {
     RewriteMethod.STITCH: 1_000 * MIB,
     RewriteMethod.REENCODE: 45 * MIB,
     RewriteMethod.SORT: 21 * MIB,
-    RewriteMethod.SHUFFLE: 7 * MIB,
+    RewriteMethod.SHUFFLE: 11 * MIB,
 }
 """Input of one core, compressed Parquet of mixed columns."""
 

@@ -5,11 +5,7 @@ import pytest
 
 from icekeep.errors import IcekeepBug
 from icekeep.formats.arrow.plain_types import described_as
-from icekeep.formats.arrow.projection import project
-from icekeep.formats.arrow.spark_types import crossed, crossing_types, returned
 from icekeep.formats.sort import merge as sort_merge
-from icekeep.spec.types import BINARY, INT, STRING, ListType, MapType, StructType
-from kit.columns import column, schema_of, table_of
 
 NESTED = pa.struct([pa.field("f0", pa.list_(pa.field("element", pa.map_(pa.string(), pa.binary()))))])
 LARGE = pa.struct([pa.field("f0", pa.large_list(pa.field("element", pa.map_(pa.large_string(), pa.large_binary()))))])
@@ -69,27 +65,6 @@ def test_another_layout_is_a_bug_and_not_read(given, wanted):
         described_as(batch, pa.schema([]))
 
 
-def test_rows_come_back_from_a_spark_that_hands_out_large_types():
-    """As `spark.sql.execution.arrow.useLargeVarTypes` makes it."""
-    schema = schema_of(
-        column(1, "text", STRING),
-        column(2, "bytes", BINARY),
-        column(3, "s", StructType((column(4, "t", STRING), column(5, "n", INT)))),
-        column(6, "l", ListType(element_id=7, element=STRING)),
-        column(8, "m", MapType(key_id=9, key=STRING, value_id=10, value=STRING)),
-    )
-    rows = [
-        {"text": text, "bytes": b"b" * n, "s": {"t": text, "n": n}, "l": [text, "x"], "m": [("k", text)]}
-        for n, text in enumerate(TEXTS)
-    ]
-    table = table_of(schema, rows)
-    large = pa.schema([pa.field(f.name, _large(f.type)) for f in crossing_types(schema)])
-    over = crossed(table).cast(large)
-    found = pa.concat_tables([project(returned(batch.columns, schema), schema) for batch in over.to_batches()])
-    found.validate(full=True)
-    assert found.to_pylist() == table.to_pylist()
-
-
 def test_rows_come_back_from_a_datafusion_that_hands_out_views(tmp_path, monkeypatch):
     """What it merges is looked at as well."""
     import datafusion
@@ -107,17 +82,3 @@ def test_rows_come_back_from_a_datafusion_that_hands_out_views(tmp_path, monkeyp
     found = pa.concat_tables(sort_merge.merged_files(tmp_path, 2, schema))
     assert found.schema == schema
     assert found["text"].to_pylist() == [text for text in TEXTS for _ in range(2)]
-
-
-def _large(type_):
-    if pa.types.is_string(type_):
-        return pa.large_string()
-    if pa.types.is_binary(type_):
-        return pa.large_binary()
-    if pa.types.is_struct(type_):
-        return pa.struct([field.with_type(_large(field.type)) for field in type_])
-    if pa.types.is_list(type_):
-        return pa.list_(type_.value_field.with_type(_large(type_.value_type)))
-    if pa.types.is_map(type_):
-        return pa.map_(_large(type_.key_type), _large(type_.item_type))
-    return type_

@@ -86,15 +86,20 @@ def test_files_of_attempts_that_nobody_heard_of_are_removed_and_all_others_stay(
 
 
 def test_an_error_of_the_run_removes_the_same(table) -> None:
-    with pytest.raises(KeyboardInterrupt), written_files(table, "run", object(), SILENT) as written:
-        assert written is not None
-        storage = written.telling(table.storage)
-        write(storage, data(table, "heard"))
-        write(storage, data(table, "unheard"))
-        written.hear([data(table, "heard")])
-        raise KeyboardInterrupt
+    def interrupted() -> None:
+        with written_files(table, "run", object(), SILENT) as written:
+            assert written is not None
+            storage = written.telling(table.storage)
+            write(storage, data(table, "heard"))
+            write(storage, data(table, "unheard"))
+            written.hear([data(table, "heard")])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert names(table) == ["heard"]
     assert table.storage.head(data(table, "heard")) is not None
+    assert table.storage.head(data(table, "unheard")) is None
 
 
 def test_the_name_of_a_file_that_may_still_be_made_stays(table) -> None:
