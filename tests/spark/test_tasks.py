@@ -3,6 +3,8 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,11 +19,15 @@ from icekeep.planning.spark.tasks import (
     attempt_id,
     collected,
     dataframe_from_tasks,
+    failed_task,
+    finished_tasks,
+    run_exchange,
     run_over_partitions,
     run_tasks,
     spark_failed,
     streamed,
 )
+from icekeep.runtime import SYSTEM
 
 NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 
@@ -179,10 +185,84 @@ def faulty(_: int) -> Iterator[pa.RecordBatch]:
     yield
 
 
+def dying_later(payload: str, directory: str) -> str:
+    while not payload and not Path(directory, "sign").exists():
+        SYSTEM.sleep_ms(10)
+    return payload or dying(0)
+
+
+def test_a_worker_that_is_lost_takes_no_answers_along(spark_session: SparkSession, tmp_path: Path) -> None:
+    """What was written by tasks that had ended is known, and can be removed."""
+    found = []
+    for number, answer in finished_tasks(spark_session, ["", "a", "b", "c"], dying_later, str(tmp_path)):
+        found.append((number, answer))
+        if len(found) == 3:
+            (tmp_path / "sign").touch()
+    number, error = found.pop()
+    assert sorted(found) == [(1, "a"), (2, "b"), (3, "c")]
+    assert number == -1
+    assert isinstance(error, JobFailedError)
+    assert failed_task(error) == 0
+
+
+def waiting_for(payload: str, directory: str) -> str:
+    while payload and not Path(directory, payload).exists():
+        SYSTEM.sleep_ms(10)
+    return payload or "nothing"
+
+
+def test_answers_come_while_other_tasks_are_at_work(spark_session: SparkSession, tmp_path: Path) -> None:
+    with closing(finished_tasks(spark_session, ["sign", ""], waiting_for, str(tmp_path))) as answers:
+        assert next(answers) == (1, "nothing")
+        (tmp_path / "sign").touch()
+        assert next(answers) == (0, "sign")
+        assert next(answers, None) is None
+
+
+def test_a_caller_who_has_enough_ends_the_job(spark_session: SparkSession, tmp_path: Path) -> None:
+    with closing(finished_tasks(spark_session, ["never", ""], waiting_for, str(tmp_path))) as answers:
+        assert next(answers) == (1, "nothing")
+    assert list(spark_session.sparkContext.statusTracker().getActiveJobsIds()) == []
+
+
+def sending(payload: int, shared: str) -> Iterator[tuple[int, Any]]:
+    if payload < 0:
+        raise OptionError("o", given=payload, expected="more")
+    for number in range(payload):
+        yield number % 3, f"{shared}{number}"
+
+
+def receiving(number: int, sent: Iterable[tuple[int, Any]], shared: str) -> tuple[int, list[str]]:
+    found = sorted(value for to, value in sent if to == number)
+    if shared == "fail" and number == 1:
+        raise OptionError("o", given=1, expected="2")
+    return number, found
+
+
+def test_values_reach_the_task_of_their_number(spark_session: SparkSession) -> None:
+    results, errors = run_exchange(spark_session, [4, 2], sending, 4, receiving, "v")
+    assert errors == []
+    assert results == [(0, ["v0", "v0", "v3"]), (1, ["v1", "v1"]), (2, ["v2"]), (3, [])]
+
+
+def test_an_error_of_one_that_receives_leaves_the_other_results(spark_session: SparkSession) -> None:
+    results, [error] = run_exchange(spark_session, [4], sending, 3, receiving, "fail")
+    assert [number for number, _ in results] == [0, 2]
+    assert isinstance(error, OptionError)
+
+
+def test_an_error_of_one_that_sends_leaves_no_result(spark_session: SparkSession) -> None:
+    results, [error] = run_exchange(spark_session, [4, -1], sending, 3, receiving, "v")
+    assert results == []
+    assert isinstance(error, OptionError)
+
+
 def test_a_worker_that_is_lost_fails_a_job_by_an_error_that_jobs_know(spark_session: SparkSession) -> None:
     """What has been committed before is told then, and what was written is removed."""
-    with pytest.raises(JobFailedError, match="Spark failed: "):
-        run_tasks(spark_session, [1], dying, None)
+    results, [error] = run_tasks(spark_session, [1], dying, None)
+    assert results == []
+    assert isinstance(error, JobFailedError)
+    assert error.message.startswith("Spark failed: ")
     rows = dataframe_from_tasks(spark_session, [1], faulty, NUMBERS)
     for bring in (collected, lambda some: list(streamed(some)), lambda some: run_over_partitions(some, total, 1)):
         with pytest.raises(JobFailedError, match="Spark failed: ZeroDivisionError: nobody expected this"):

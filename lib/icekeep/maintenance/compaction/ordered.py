@@ -1,9 +1,8 @@
-"""A group whose rows are ordered: by one task, by several that each take a range of keys, or through Spark's shuffle.
+"""A group whose rows several threads or tasks order: each takes a range of keys.
 
-A task reads all files of its group and keeps the rows of its range. That costs reading them more than once, and is
-still several times cheaper than to send rows through the JVM, up to `methods.MAX_RANGES` ranges. Where all slots are on one
-machine, one Spark task has a thread for each of them, and they read the files once together: nobody else has a use
-for the other slots meanwhile. On a cluster Spark could put two such tasks onto one executor, which has the memory for one.
+Where all slots are on one machine, a task has a thread for each of them, and they read the files once together: nobody else has
+a use for the other slots meanwhile. On a cluster, and above `methods.MAX_RANGES` times what a thread orders at a time, rows go
+through Spark's shuffle, and each file is read once too.
 """
 
 import math
@@ -66,8 +65,6 @@ def run_ordered(
     if errors:
         return Ran((), errors)
     tasks = range_tasks(whole, points, group)
-    if not workers.is_local:
-        return _agreed(rewritten(workers, storage, tasks))
     done: list[Done] = []
     for first in range(0, len(tasks), slots):
         ran = rewritten(workers, storage, [tuple(tasks[first : first + slots])])
