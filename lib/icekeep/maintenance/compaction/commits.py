@@ -81,11 +81,11 @@ class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):
     def __init__(self, commits: Commits, heartbeat: Heartbeat) -> None:
         super().__init__(commits, heartbeat)
         self._commits, self._table = commits, commits.table
-        self._summaries: list[Mapping[str, str]] = []
+        self._done = RewriteDataFilesResult()
 
     def end_early(self, error: Exception) -> None:
         """Take all groups that are in no commit for failed, but for those that another plan may do, and say why."""
-        done = _files_count(one.group for one in self.landed) + self.refused_files_count
+        done = self._done.rewritten_data_files_count + self.refused_files_count
         self.failed_files_count = _files_count(self._commits.plan.groups) - done
         tell_early_end(self.commits_count, error, self._listener)
 
@@ -100,8 +100,7 @@ class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):
     def count(self, groups: Sequence[RewrittenGroup], change: RewriteFiles, result: CommitResult) -> None:
         super().count(groups, change, result)
         settle(self._table, _outcomes(groups), self._commits.written)
-        if result.changed:
-            self._summaries.append(result.summary)
+        self._done = self._done.followed_by(_sums(groups, result.summary if result.changed else {}))
 
     def hindered(self, groups: Sequence[RewrittenGroup], error: ConflictError) -> list[RewrittenGroup]:
         storage, paths = self._table.storage, error.data_files
@@ -120,27 +119,14 @@ class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):
         discard(self._table, _outcomes(groups), self._commits.written, self._listener)
 
     def result(self) -> RewriteDataFilesResult:
-        added = [file for group in self.landed for file in group.added]
-        return RewriteDataFilesResult(
+        return msgspec.structs.replace(
+            self._done,
             status="partial" if self.has_failures else "done",
-            rewritten_data_files_count=sum(g.group.files_count for g in self.landed),
-            added_data_files_count=len(added),
-            rewritten_bytes_count=sum(g.group.bytes for g in self.landed),
             failed_data_files_count=self.failed_files_count,
-            removed_delete_files_count=self._counted("removed-delete-files"),
-            carried_delete_files_count=self._counted("added-delete-files"),
             planned_anew_files_count=self.refused_files_count,
-            added_bytes_count=sum(f.file_size_in_bytes for f in added),
             commits_count=self.commits_count,
             failed_commits_count=self.failed_commits_count,
-            deleted_records_count=sum(g.deleted_records_count for g in self.landed),
-            stitched_data_files_count=sum(g.stitched_count for g in self.landed),
-            cpu_ms=sum(g.cpu_ms for g in self.landed),
-            peak_task_bytes=max((g.peak_bytes for g in self.landed), default=0),
         )
-
-    def _counted(self, key: str) -> int:
-        return sum(int(summary.get(key, "0")) for summary in self._summaries)
 
     def change(self, groups: Sequence[RewrittenGroup], *, is_last: bool) -> RewriteFiles:
         work, plan, metadata = self._commits, self._commits.plan, self._table.metadata
@@ -176,6 +162,23 @@ class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):
         types = self._table.metadata.partition_types
         for group in groups:
             yield from read_files(group_files(group, self._table.storage), types)
+
+
+def _sums(groups: Sequence[RewrittenGroup], summary: Mapping[str, str]) -> RewriteDataFilesResult:
+    """What a commit of some groups has done; `summary` is that of its snapshot, if it made one."""
+    added = [file for group in groups for file in group.added]
+    return RewriteDataFilesResult(
+        rewritten_data_files_count=_files_count(one.group for one in groups),
+        added_data_files_count=len(added),
+        rewritten_bytes_count=sum(one.group.bytes for one in groups),
+        removed_delete_files_count=int(summary.get("removed-delete-files", "0")),
+        carried_delete_files_count=int(summary.get("added-delete-files", "0")),
+        added_bytes_count=sum(file.file_size_in_bytes for file in added),
+        deleted_records_count=sum(one.deleted_records_count for one in groups),
+        stitched_data_files_count=sum(one.stitched_count for one in groups),
+        cpu_ms=sum(one.cpu_ms for one in groups),
+        peak_task_bytes=max((one.peak_bytes for one in groups), default=0),
+    )
 
 
 def _outcomes(groups: Iterable[RewrittenGroup]) -> list[RewriteOutcome]:

@@ -22,6 +22,7 @@ from icekeep.maintenance.compaction.group_tasks import GroupTask, GroupWork, run
 from icekeep.maintenance.compaction.ordered import run_ordered
 from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_files
 from icekeep.maintenance.compaction.rewriting import Done, Ran, rewritten
+from icekeep.maintenance.compaction.stitched import STITCHED_FILES_A_JOB, MetricsInParts
 from icekeep.maintenance.compaction.tasks import ordering_of, whole_task
 from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.groups.commits import FailedGroup
@@ -80,7 +81,8 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """What all groups of a run are rewritten with.
 
     Attributes:
-        work: what tasks share; its groups are those of the plan.
+        work: what tasks share, but for metrics; its groups are those of the plan.
+        metrics: of the files that are put together byte for byte.
         concurrency: how many groups are rewritten at a time; `None` for as many as fill the slots.
         written: what hears of the files of tasks; `None` where all are known.
     """
@@ -88,6 +90,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     table: Table
     workers: Workers
     work: GroupWork
+    metrics: MetricsInParts
     shuffle_partitions_per_file: int
     concurrency: int | None
     written: WrittenFiles | None
@@ -142,7 +145,12 @@ class _Running:
             return [(group,) for group in groups]
         alone = [(group,) for group in groups if self._is_alone(group)]
         together = [group for group in groups if not self._is_alone(group)]
-        many = packed(together, (lambda group: self._work.methods[group.number].tasks_count, TASKS_A_JOB))
+        methods = self._work.methods
+        many = packed(
+            together,
+            (lambda group: methods[group.number].tasks_count, TASKS_A_JOB),
+            (lambda group: methods[group.number].stitched_files_count, STITCHED_FILES_A_JOB),
+        )
         return [*many, *alone]
 
     def rewrite(self, groups: Sequence[FileGroup]) -> Generator[Finished, None, None]:
@@ -162,16 +170,24 @@ class _Running:
         return method is RewriteMethod.SHUFFLE or (method is RewriteMethod.SORT and self._execution.workers.is_local)
 
     def _rewritten_together(self, groups: Sequence[FileGroup], spark: SparkSession) -> Generator[Finished, None, None]:
-        numbers = {group.number: group for group in groups}
-        work = self._work.part(numbers)
+        try:
+            work = self._part(groups)
+        except IcekeepError as error:
+            yield from (FailedGroup(group, error) for group in groups)
+            return
         with_tasks = [
-            (group, [GroupTask(number, one) for one in range(work.methods[number].tasks_count)])
-            for number, group in numbers.items()
+            (group, [GroupTask(group.number, one) for one in range(work.methods[group.number].tasks_count)])
+            for group in groups
         ]
         run = partial(finished_tasks, spark, work=run_group_task, shared=work)
         with closing(in_one_job(with_tasks, run)) as answered:
             for one in answered:
                 yield self._finished(one.group, one.results, one.errors)
+
+    def _part(self, groups: Sequence[FileGroup]) -> GroupWork:
+        """What the tasks of some groups share."""
+        part = self._work.part([group.number for group in groups])
+        return msgspec.structs.replace(part, metrics=self._execution.metrics.of(groups))
 
     def _rewritten_alone(self, group: FileGroup) -> Finished:
         try:
@@ -185,7 +201,7 @@ class _Running:
     def _run(self, group: FileGroup) -> Ran:
         work, workers = self._work, self._execution.workers
         if ordering_of(group, work.context) is None:
-            return rewritten(workers, work.storage, work.tasks(group))
+            return rewritten(workers, work.storage, self._part([group]).tasks(group))
         return run_ordered(
             whole_task(group, group_files(group, work.storage), work.context),
             group,

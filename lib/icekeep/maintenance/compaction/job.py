@@ -28,7 +28,7 @@ from icekeep.maintenance.compaction.planner import measured_overlap, plan
 from icekeep.maintenance.compaction.preview import RewriteDataFilesPlan, preview
 from icekeep.maintenance.compaction.removed_files import store_removed_files
 from icekeep.maintenance.compaction.result import RewriteDataFilesResult
-from icekeep.maintenance.compaction.stitched import Metrics, metrics_of
+from icekeep.maintenance.compaction.stitched import Metrics, MetricsInParts, metrics_of
 from icekeep.maintenance.compaction.strategy import chosen_strategy, order_summary
 from icekeep.maintenance.compaction.tasks import GroupContext
 from icekeep.maintenance.figures import or_warned
@@ -219,11 +219,11 @@ class _Run:
         context = self.context(workers)
         return choose_methods(planned, context, self.sizes, self.options.stitch, self.table.storage, workers)
 
-    def metrics(self, planned: RewritePlan, methods: Mapping[int, GroupMethod]) -> dict[str, Metrics]:
-        """What manifests say of the files that are put together byte for byte."""
+    def metrics(self, groups: Iterable[FileGroup], methods: Mapping[int, GroupMethod]) -> dict[str, Metrics]:
+        """What manifests say of the files of some groups that are put together byte for byte."""
         paths: set[str] = set()
         manifests: set[str] = set()
-        for group in planned.groups:
+        for group in groups:
             if not methods[group.number].stitched:
                 continue
             files = group_files(group, self.table.storage).files
@@ -249,10 +249,11 @@ class _Run:
                 sizes=self.sizes,
                 groups={group.number: group for group in planned.groups},
                 methods=methods,
-                metrics=self.metrics(planned, methods),
+                metrics={},
                 may_reencode=self.options.stitch != "always",
                 storage=self.table.storage,
             ),
+            metrics=MetricsInParts(planned.groups, methods, partial(self.metrics, methods=methods)),
             shuffle_partitions_per_file=self.strategy.shuffle_partitions_per_file,
             concurrency=self.options.max_concurrent_file_group_rewrites,
             written=written,

@@ -116,7 +116,7 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
 
     Attributes:
         files: what messages call the files of a group.
-        landed: groups that are in a commit.
+        landed_groups_count: that are in a commit; what they hold is counted, and kept no longer.
         refused: groups that are left for another plan, since others changed what was to be replaced.
         refusal: the error that says so of the first, `None` where nothing was refused; also where that was no group.
         commits_count: that landed, and changed something.
@@ -129,10 +129,9 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
     def __init__(self, commits: GroupCommits, heartbeat: Heartbeat) -> None:
         self._work, self._heartbeat = commits, heartbeat
         self._options, self._listener = commits.options, commits.listener
-        self.landed: list[RewrittenT] = []
         self.refused: list[RewrittenT] = []
         self.refusal: ConflictError | None = None
-        self.commits_count = self.failed_commits_count = self.failed_files_count = 0
+        self.commits_count = self.failed_commits_count = self.failed_files_count = self.landed_groups_count = 0
         self._first_error = ""
 
     @abstractmethod
@@ -187,7 +186,7 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
 
     def count(self, groups: Sequence[RewrittenT], change: ChangeT, result: CommitResult) -> None:
         """Take some groups, whose change has landed, for done."""
-        self.landed += groups
+        self.landed_groups_count += len(groups)
         self.commits_count += result.changed
 
     def hindered(self, groups: Sequence[RewrittenT], error: ConflictError) -> list[RewrittenT]:
@@ -254,7 +253,7 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
         options = self._options
         allowed = options.partial_progress_max_failed_commits
         allowed = options.partial_progress_max_commits if allowed is None else allowed
-        nothing_came_of_it = self.has_failures and not (self.landed or self.refusal)
+        nothing_came_of_it = self.has_failures and not (self.landed_groups_count or self.refusal)
         are_too_many = self.failed_commits_count > allowed
         what = "no file group could be rewritten"
         if self.failed_commits_count:

@@ -36,6 +36,9 @@ class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
         self._table, self._branch = commits.table, commits.branch
         self._dangling: Sequence[ReadFile] = ()
         self._format_version = self._dangling_count = 0
+        self._done = RewritePositionDeletesResult()
+        self._added_paths: set[str] = set()
+        self._landed_numbers: set[int] = set()
         self._is_cut_short = False
 
     def take_refused(self) -> list[RewrittenGroup]:
@@ -45,14 +48,14 @@ class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
 
     def without_landed(self, plan: DeletesPlan) -> DeletesPlan:
         """A later plan of the run, but for groups of nothing but what the run has put there: they are as they should be."""
-        added = {file.file_path for group in self.landed for file in group.added}
+        added = self._added_paths
         groups = [one for one in plan.groups if any(file.entry.data_file.file_path not in added for file in one.files)]
         return msgspec.structs.replace(plan, groups=tuple(groups))
 
     def end_early(self, error: Exception, plan: DeletesPlan) -> None:
         """Take all groups of a plan that are in no commit for failed, and say why."""
-        landed = {id(group.group) for group in self.landed}
-        self.failed_files_count = sum(group.files_count for group in plan.groups if id(group) not in landed)
+        left = [group for group in plan.groups if group.number not in self._landed_numbers]
+        self.failed_files_count = sum(group.files_count for group in left)
         self.failed_commits_count += self.refusal is not None
         # Perhaps only files that reach nothing were left.
         self._is_cut_short = True
@@ -68,6 +71,7 @@ class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
         """
         self.refusal, self._format_version = None, format_version
         self._dangling = plan.dangling
+        self._landed_numbers = set()
         # What failed in an earlier plan is planned anew in this one.
         self.failed_files_count = 0
         self.commit_finished(finished, len(plan.groups), has_more=bool(plan.dangling))
@@ -84,17 +88,11 @@ class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
             JobFailedError: more commits failed than are allowed, or all groups, and none landed.
         """
         self.check_failures()
-        added = [file for group in self.landed for file in group.added]
-        return RewritePositionDeletesResult(
+        return msgspec.structs.replace(
+            self._done,
             status="partial" if self.has_failures or self._is_cut_short else "done",
-            rewritten_delete_files_count=sum(g.group.files_count for g in self.landed),
-            added_delete_files_count=len(added),
-            rewritten_bytes_count=sum(g.group.bytes for g in self.landed),
-            added_bytes_count=sum(file.own_bytes for file in added),
             failed_delete_files_count=self.failed_files_count,
             removed_dangling_delete_files_count=self._dangling_count,
-            removed_dangling_positions_count=sum(g.dangling_count for g in self.landed),
-            replaced_positions_count=sum(g.replaced_count for g in self.landed),
             commits_count=self.commits_count,
             failed_commits_count=self.failed_commits_count,
         )
@@ -107,6 +105,9 @@ class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
     def count(self, groups: Sequence[RewrittenGroup], change: RewriteDeletes, result: CommitResult) -> None:
         super().count(groups, change, result)
         self._dangling_count += len(change.dangling)
+        self._landed_numbers.update(one.group.number for one in groups)
+        self._added_paths.update(file.file_path for one in groups for file in one.added)
+        self._done = self._done.followed_by(_sums(groups))
 
     def change(self, groups: Sequence[RewrittenGroup], *, is_last: bool) -> RewriteDeletes:
         dangling, self._dangling = self._dangling, ()
@@ -124,3 +125,15 @@ class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
             manifest_paths=frozenset(read.manifest_path for read in (*rewritten, *dangling)),
             branch=self._branch,
         )
+
+
+def _sums(groups: Sequence[RewrittenGroup]) -> RewritePositionDeletesResult:
+    added = [file for one in groups for file in one.added]
+    return RewritePositionDeletesResult(
+        rewritten_delete_files_count=sum(one.group.files_count for one in groups),
+        added_delete_files_count=len(added),
+        rewritten_bytes_count=sum(one.group.bytes for one in groups),
+        added_bytes_count=sum(file.own_bytes for file in added),
+        removed_dangling_positions_count=sum(one.dangling_count for one in groups),
+        replaced_positions_count=sum(one.replaced_count for one in groups),
+    )

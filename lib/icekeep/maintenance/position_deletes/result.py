@@ -34,3 +34,8 @@ class RewritePositionDeletesResult(msgspec.Struct, frozen=True, kw_only=True):
     failed_commits_count: int = 0
     elapsed_ms: int = 0
     conversion: ConvertEqualityDeletesResult | None = None
+
+    def followed_by(self, later: "RewritePositionDeletesResult") -> "RewritePositionDeletesResult":
+        """The counts of both together."""
+        names = [name for name in self.__struct_fields__ if name.endswith("_count")]
+        return msgspec.structs.replace(self, **{name: getattr(self, name) + getattr(later, name) for name in names})

@@ -1,11 +1,16 @@
 """Files that are put together byte for byte: the task, and what it tells of where their rows went."""
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import UnavailableError
 from icekeep.formats.rewrite import verify as verifying
-from icekeep.maintenance.compaction.stitched import run_stitch, stitch_task
+from icekeep.maintenance.compaction import stitched
+from icekeep.maintenance.compaction.estimate import RewriteMethod
+from icekeep.maintenance.compaction.methods import GroupMethod
+from icekeep.maintenance.compaction.plan import FileGroup
+from icekeep.maintenance.compaction.stitched import ColumnMetrics, MetricsInParts, run_stitch, stitch_task
 from icekeep.planning.manifests.entry_schema import METRICS
 from icekeep.spec.types import INT, LONG
 from kit.columns import schema_of
@@ -19,7 +24,10 @@ def storage():
 
 
 def task_of(files, pieces):
-    metrics = {file.path: {name: getattr(file.file, name) for name in METRICS.names} for file in files}
+    metrics = {
+        file.path: msgspec.msgpack.encode(ColumnMetrics(**{name: getattr(file.file, name) for name in METRICS.names}))
+        for file in files
+    }
     return stitch_task(moving_task(pieces), metrics, may_reencode=True)
 
 
@@ -53,3 +61,27 @@ def test_a_stitched_file_is_not_left_behind_where_the_store_fails_while_it_is_pr
     with pytest.raises(UnavailableError):
         run_stitch(replace(task, rewrite=replace(task.rewrite, verifies=True)), storage)
     assert set(storage.files) == before
+
+
+@pytest.mark.parametrize(("most", "asked"), [(6, [[0, 1, 2]]), (5, [[0], [1, 2]])])
+def test_many_files_metrics_are_read_for_the_groups_that_are_at_work(monkeypatch, most, asked):
+    """The driver never holds those of all files of a table."""
+    monkeypatch.setattr(stitched, "STITCHED_FILES_A_JOB", most)
+    groups = [
+        FileGroup(
+            number=number, partition="", spec_id=0, output_spec_id=0, files_count=2, bytes=2, record_count=2,
+            expected_files_count=1, split_bytes=1, write_max_bytes=1,
+        )
+        for number in range(3)
+    ]  # fmt: skip
+    method = GroupMethod(method=RewriteMethod.STITCH, stitched=((0, 1),))
+    read = []
+
+    def reading(some):
+        read.append([group.number for group in some])
+        return {f"path-{group.number}": b"" for group in some}
+
+    metrics = MetricsInParts(groups, {group.number: method for group in groups}, reading)
+    for some in (groups[:1], groups[1:]):
+        assert metrics.of(some).keys() >= {f"path-{group.number}" for group in some}
+    assert read == asked
