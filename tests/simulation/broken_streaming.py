@@ -95,4 +95,4 @@ def reuses_a_manifest_of_deletes() -> AbstractContextManager[Any]:
 
 def leaves_what_tasks_told() -> AbstractContextManager[Any]:
     """Keeps under the run's directory where rows went."""
-    return replaced(commits, "forget_moves", lambda table, outcomes: None)
+    return replaced(commits, "settle", lambda table, outcomes, written: None)

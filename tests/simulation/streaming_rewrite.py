@@ -31,6 +31,7 @@ from icekeep.maintenance.compaction.plan import (
 )
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.runs.heartbeat import Heartbeat
+from icekeep.maintenance.runs.written_files import WrittenFiles
 from icekeep.spec.applicability import reaching_deletes
 from icekeep.spec.layout import own_directory
 from icekeep.spec.manifests.encode import PartitionCodec
@@ -101,6 +102,7 @@ class Rewrite:
             store=_stores_nothing,
             listener=self,
             runtime=client,
+            written=WrittenFiles(read, run_id, self),
         )
         self._directory = own_directory(read.metadata, f"runs/{run_id}")
         finished = self._rewritten(client, read, groups, self.table.found(read.metadata))

@@ -45,7 +45,7 @@ class Commits(GroupCommits, frozen=True, kw_only=True):
     options: RewriteDataFilesOptions
     store: Callable[[Sequence[FileGroup], str], StoredFileSet]
     summary: Mapping[str, str] = {}
-    written: WrittenFiles | None = None
+    written: WrittenFiles
 
 
 class CommittedGroups(msgspec.Struct, frozen=True):
@@ -116,7 +116,7 @@ class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):
 
     def discard(self, groups: Iterable[RewrittenGroup]) -> None:
         """Remove the new files of groups that are not committed."""
-        discard(self._table, _outcomes(groups), self._commits.written, self._listener)
+        discard(self._table, _outcomes(groups), self._commits.written)
 
     def result(self) -> RewriteDataFilesResult:
         return msgspec.structs.replace(

@@ -24,7 +24,6 @@ from icekeep.maintenance.compaction.plan import FileGroup, RewritePlan, group_fi
 from icekeep.maintenance.compaction.rewriting import Done, Ran, rewritten
 from icekeep.maintenance.compaction.stitched import STITCHED_FILES_A_JOB, MetricsInParts
 from icekeep.maintenance.compaction.tasks import ordering_of, whole_task
-from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.groups.commits import FailedGroup
 from icekeep.maintenance.groups.one_job import GROUPS_AT_ONCE, TASKS_A_JOB, in_one_job
 from icekeep.maintenance.groups.side_by_side import side_by_side
@@ -84,7 +83,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
         work: what tasks share, but for metrics; its groups are those of the plan.
         metrics: of the files that are put together byte for byte.
         concurrency: how many groups are rewritten at a time; `None` for as many as fill the slots.
-        written: what hears of the files of tasks; `None` where all are known.
+        written: what hears of the files of tasks.
     """
 
     table: Table
@@ -93,7 +92,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     metrics: MetricsInParts
     shuffle_partitions_per_file: int
     concurrency: int | None
-    written: WrittenFiles | None
+    written: WrittenFiles
     listener: Listener
 
 
@@ -105,13 +104,13 @@ def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None
     """
     workers, table = execution.workers, execution.table
     storage, stop = stopping(table.storage, in_threads=workers.spark is None)
-    if execution.written is not None:
+    if workers.spark is not None:
         storage = execution.written.telling(storage)
     running = _Running(plan, execution, storage)
 
     def undo(finished: Finished) -> None:
         if isinstance(finished, RewrittenGroup):
-            discard(table, finished.outcomes, execution.written, execution.listener)
+            discard(table, finished.outcomes, execution.written)
 
     tag = f"icekeep-rewrite-{execution.work.context.run_id}"
     groups = side_by_side(
@@ -215,11 +214,10 @@ class _Running:
     def _finished(self, group: FileGroup, done: Sequence[Done], errors: Sequence[IcekeepError]) -> Finished:
         execution = self._execution
         outcomes = tuple(one.outcome for one in done)
-        if execution.written is not None:
-            execution.written.hear(file.file_path for outcome in outcomes for file in outcome.files)
+        execution.written.hear(_locations(outcomes))
         wrong = errors[0] if errors else _count_problem(group, done)
         if wrong is not None:
-            discard(execution.table, outcomes, execution.written, execution.listener)
+            discard(execution.table, outcomes, execution.written)
             return FailedGroup(group, wrong)
         if (wrong := _content_problem(outcomes)) is not None:
             # The new files are kept as evidence.
@@ -247,18 +245,25 @@ def _outcome_line(finished: Finished) -> str:
     )
 
 
-def discard(table: Table, outcomes: Iterable[RewriteOutcome], written: WrittenFiles | None, listener: Listener) -> None:
+def discard(table: Table, outcomes: Iterable[RewriteOutcome], written: WrittenFiles) -> None:
     """Remove new files that no snapshot names, and what was kept of where rows went."""
     outcomes = tuple(outcomes)
-    discard_files(table.storage, (file.file_path for outcome in outcomes for file in outcome.files), listener)
-    settle(table, outcomes, written)
+    written.discard(_locations(outcomes))
+    _forget_moves(table, outcomes)
 
 
-def settle(table: Table, outcomes: Iterable[RewriteOutcome], written: WrittenFiles | None) -> None:
-    """Remove what is of use to nobody once a commit has ended: what was put into storage of where rows went, and of names."""
+def settle(table: Table, outcomes: Iterable[RewriteOutcome], written: WrittenFiles) -> None:
+    """Forget what is of use to nobody once a commit has ended."""
     outcomes = tuple(outcomes)
-    if written is not None:
-        written.settle(file.file_path for outcome in outcomes for file in outcome.files)
+    written.settle(_locations(outcomes))
+    _forget_moves(table, outcomes)
+
+
+def _locations(outcomes: Iterable[RewriteOutcome]) -> list[str]:
+    return [file.file_path for outcome in outcomes for file in outcome.files]
+
+
+def _forget_moves(table: Table, outcomes: Sequence[RewriteOutcome]) -> None:
     with suppress(IcekeepError):
         table.storage.delete_many(moves_locations([*outcomes]))
 

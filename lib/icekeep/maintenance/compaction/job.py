@@ -237,7 +237,7 @@ class _Run:
         planned: RewritePlan,
         methods: Mapping[int, GroupMethod],
         workers: Workers,
-        written: WrittenFiles | None,
+        written: WrittenFiles,
         listener: Listener,
     ) -> Execution:
         """What all groups are rewritten with."""
@@ -260,7 +260,7 @@ class _Run:
             listener=listener,
         )
 
-    def commits(self, planned: RewritePlan, written: WrittenFiles | None, listener: Listener) -> Commits:
+    def commits(self, planned: RewritePlan, written: WrittenFiles, listener: Listener) -> Commits:
         """What all commits are made with."""
         return Commits(
             table=self.table,
@@ -386,7 +386,7 @@ def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> Committed
     with (
         beating(run.table, run_id, "compact", run.runtime, listener) as heartbeat,
         hold_start(run.table, planned.snapshot_id, run_id, run.runtime, listener, heartbeat),
-        written_files(run.table, run_id, workers.spark, listener) as written,
+        written_files(run.table, run_id, listener) as written,
         closing(execute(planned, run.execution(planned, methods, workers, written, listener))) as finished,
     ):
         committed = commit_groups(finished, run.commits(planned, written, listener), heartbeat)

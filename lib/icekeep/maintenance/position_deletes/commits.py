@@ -17,13 +17,15 @@ from icekeep.maintenance.position_deletes.options import RewritePositionDeletesO
 from icekeep.maintenance.position_deletes.plan import DeletesPlan
 from icekeep.maintenance.position_deletes.result import RewritePositionDeletesResult
 from icekeep.maintenance.runs.heartbeat import Heartbeat
+from icekeep.maintenance.runs.written_files import WrittenFiles
 
 
 class Commits(GroupCommits, frozen=True, kw_only=True):
-    """What all commits of a run are made with; `table` is any version of it."""
+    """What all commits of a run are made with; `table` is any version of it, `written` hears of the files of tasks."""
 
     options: RewritePositionDeletesOptions
     branch: str
+    written: WrittenFiles
 
 
 class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
@@ -33,7 +35,7 @@ class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
 
     def __init__(self, commits: Commits, heartbeat: Heartbeat) -> None:
         super().__init__(commits, heartbeat)
-        self._table, self._branch = commits.table, commits.branch
+        self._branch, self._written = commits.branch, commits.written
         self._dangling: Sequence[ReadFile] = ()
         self._format_version = self._dangling_count = 0
         self._done = RewritePositionDeletesResult()
@@ -79,7 +81,7 @@ class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
     def discard(self, groups: Iterable[RewrittenGroup]) -> None:
         """Remove the new files of groups that are not committed."""
         for group in groups:
-            discard(self._table, group.added, self._listener)
+            discard(group.added, self._written)
 
     def result(self) -> RewritePositionDeletesResult:
         """What was done.
@@ -106,7 +108,9 @@ class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
         super().count(groups, change, result)
         self._dangling_count += len(change.dangling)
         self._landed_numbers.update(one.group.number for one in groups)
-        self._added_paths.update(file.file_path for one in groups for file in one.added)
+        added = {file.file_path for one in groups for file in one.added}
+        self._added_paths |= added
+        self._written.settle(added)
         self._done = self._done.followed_by(_sums(groups))
 
     def change(self, groups: Sequence[RewrittenGroup], *, is_last: bool) -> RewriteDeletes:

@@ -15,12 +15,12 @@ from icekeep.commit.changes.rewrite_deletes import AddedDeletes, NamedFile
 from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.events import Listener, StepAdvanced
 from icekeep.formats.deletes.rewrite_positions import DeletesOutcome, DeletesTask, rewrite_deletes
-from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.groups.commits import FailedGroup
 from icekeep.maintenance.groups.one_job import GROUPS_AT_ONCE, TASKS_A_JOB, Answered, in_one_job
 from icekeep.maintenance.groups.side_by_side import side_by_side
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.tasks import TaskContext, deletes_tasks
+from icekeep.maintenance.runs.written_files import WrittenFiles
 from icekeep.planning.spark.tasks import attempt_id, described, finished_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.applicability import PathDigest, sequence_number
@@ -54,12 +54,18 @@ Finished = RewrittenGroup | FailedGroup[DeleteGroup]
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
-    """What all groups of a run are rewritten with; `concurrency` is how many at a time, `None` as many as fill the slots."""
+    """What all groups of a run are rewritten with.
+
+    Attributes:
+        concurrency: how many groups at a time; `None` as many as fill the slots.
+        written: what hears of the files of tasks.
+    """
 
     table: Table
     workers: Workers
     context: TaskContext
     concurrency: int | None
+    written: WrittenFiles
     listener: Listener
 
 
@@ -71,13 +77,15 @@ def execute(groups: Sequence[DeleteGroup], execution: Execution) -> Generator[Fi
     """
     workers, table = execution.workers, execution.table
     storage, stop = stopping(table.storage, in_threads=workers.spark is None)
+    if workers.spark is not None:
+        storage = execution.written.telling(storage)
 
     def run(some: Sequence[DeleteGroup]) -> Generator[Finished, None, None]:
         return _rewrite_groups(some, execution, storage)
 
     def undo(finished: Finished) -> None:
         if isinstance(finished, RewrittenGroup):
-            discard(table, finished.added, execution.listener)
+            discard(finished.added, execution.written)
 
     tag = f"icekeep-rewrite-deletes-{execution.context.run_id}"
     concurrency = execution.concurrency or GROUPS_AT_ONCE
@@ -99,9 +107,9 @@ def execute(groups: Sequence[DeleteGroup], execution: Execution) -> Generator[Fi
             yield finished
 
 
-def discard(table: Table, files: Sequence[DataFile], listener: Listener) -> None:
+def discard(files: Sequence[DataFile], written: WrittenFiles) -> None:
     """Remove new files that no snapshot names."""
-    discard_files(table.storage, (file.file_path for file in files), listener)
+    written.discard({file.file_path for file in files})
 
 
 def _items(groups: Sequence[DeleteGroup], execution: Execution) -> list[Sequence[DeleteGroup]]:
@@ -144,12 +152,13 @@ def _rewrite_groups(
 def _finished(ran: Answered[DeleteGroup, DeletesOutcome], execution: Execution) -> Finished:
     group, done, errors = ran.group, ran.results, ran.errors
     added = tuple(file for one in done for file in one.files)
+    execution.written.hear(file.file_path for file in added)
     read_count = sum(one.read_count for one in done)
     if not errors and read_count != group.record_count:
         text = f"delete files of partition {group.partition!r} hold {read_count} rows, but manifests say {group.record_count}"
         errors = (InvalidTableError(text),)
     if errors:
-        discard(execution.table, added, execution.listener)
+        discard(added, execution.written)
         return FailedGroup(group, errors[0])
     return RewrittenGroup(
         group=group,

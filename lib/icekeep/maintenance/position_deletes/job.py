@@ -37,6 +37,7 @@ from icekeep.maintenance.requests import JobRequest, takes
 from icekeep.maintenance.runs.heartbeat import Heartbeat, beating
 from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.maintenance.runs.start_tag import hold_start
+from icekeep.maintenance.runs.written_files import WrittenFiles, written_files
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.workers import chosen_workers
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
@@ -163,7 +164,7 @@ class _Run:
         scan = open_scan(self.table, where=self.where, ref=self.branch)
         return plan(scan, self.spark, self.options, branch=self.branch)
 
-    def execution(self, groups: Sequence[DeleteGroup]) -> Execution:
+    def execution(self, groups: Sequence[DeleteGroup], written: WrittenFiles) -> Execution:
         """What groups of this version are rewritten with; files of each plan have names of their own."""
         metadata = self.table.metadata
         rules = group_rules(metadata, self.options)
@@ -178,6 +179,7 @@ class _Run:
                 run_id=f"{self.run_id}-{self.number}",
             ),
             concurrency=self.options.max_concurrent_file_group_rewrites,
+            written=written,
             listener=self.listener,
         )
 
@@ -192,7 +194,7 @@ class _Run:
         with hold_start(self.table, planned.snapshot_id, run_id, self.runtime, self.listener, heartbeat):
             yield
 
-    def committer(self, heartbeat: Heartbeat) -> Committer:
+    def committer(self, heartbeat: Heartbeat, written: WrittenFiles) -> Committer:
         """What commits the groups of this run."""
         return Committer(
             Commits(
@@ -202,6 +204,7 @@ class _Run:
                 reader=SparkManifestReader(self.spark, self.table.storage),
                 listener=self.listener,
                 runtime=self.runtime,
+                written=written,
             ),
             heartbeat,
         )
@@ -209,11 +212,16 @@ class _Run:
 
 def _rewritten(run: _Run, planned: DeletesPlan) -> RewritePositionDeletesResult:
     sweep_runs(run.table, run.runtime, keep=run.run_id, listener=run.listener)
-    with beating(run.table, run.run_id, "rewrite_position_deletes", run.runtime, run.listener) as heartbeat:
-        return _planned_till_done(run, planned, heartbeat)
+    with (
+        beating(run.table, run.run_id, "rewrite_position_deletes", run.runtime, run.listener) as heartbeat,
+        written_files(run.table, run.run_id, run.listener) as written,
+    ):
+        return _planned_till_done(run, planned, heartbeat, written)
 
 
-def _planned_till_done(run: _Run, planned: DeletesPlan, heartbeat: Heartbeat) -> RewritePositionDeletesResult:
+def _planned_till_done(
+    run: _Run, planned: DeletesPlan, heartbeat: Heartbeat, written: WrittenFiles
+) -> RewritePositionDeletesResult:
     _LOG.info(
         "%s: run %s on snapshot %s: %d delete files in %d groups, %d that reach nothing",
         run.table.name,
@@ -223,7 +231,7 @@ def _planned_till_done(run: _Run, planned: DeletesPlan, heartbeat: Heartbeat) ->
         len(planned.groups),
         len(planned.dangling),
     )
-    committer = run.committer(heartbeat)
+    committer = run.committer(heartbeat, written)
 
     def plan_and_commit(table: Table, number: int) -> None:
         nonlocal planned
@@ -231,7 +239,7 @@ def _planned_till_done(run: _Run, planned: DeletesPlan, heartbeat: Heartbeat) ->
         if number > 1:
             planned = committer.without_landed(run.plan())
         with run.held(planned, heartbeat):
-            _run_held_plan(run, planned, committer)
+            _run_held_plan(run, planned, committer, written)
         if committer.refusal is not None:
             raise committer.refusal
 
@@ -246,13 +254,13 @@ def _planned_till_done(run: _Run, planned: DeletesPlan, heartbeat: Heartbeat) ->
     return committer.result()
 
 
-def _run_held_plan(run: _Run, planned: DeletesPlan, committer: Committer) -> None:
+def _run_held_plan(run: _Run, planned: DeletesPlan, committer: Committer, written: WrittenFiles) -> None:
     """Rewrite and commit the groups of a plan; those that were rewritten before as they are planned now are taken over."""
     format_version = run.table.metadata.format_version
     taken = _taken_over(planned.groups, committer.refused, format_version)
     numbers = {one.group.number for one in taken}
     groups = [group for group in planned.groups if group.number not in numbers]
-    execution = run.execution(groups)
+    execution = run.execution(groups, written)
     committer.discard(group for group in committer.take_refused() if all(group.added is not one.added for one in taken))
     files_count = sum(group.files_count for group in groups)
     run.listener.on(StepStarted(STEP, files_count, "files"))

@@ -12,11 +12,10 @@ from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from typing import Any, BinaryIO, cast
 
-from pyspark.sql import SparkSession
-
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError
 from icekeep.events import Listener
+from icekeep.maintenance.discarding import discard_files
 from icekeep.spec.layout import own_directory
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, Storage
 
@@ -61,16 +60,18 @@ class TellingStorage:
 
 
 class WrittenFiles:
-    """The files of a run whose tasks run in Spark, as the driver hears of them."""
+    """The new files of a run, as the driver hears of them."""
 
     def __init__(self, table: Table, run_id: str, listener: Listener) -> None:
         self._storage, self._listener = table.storage, listener
         self._own = own_directory(table.metadata, "")
         self._directory = own_directory(table.metadata, f"runs/{run_id}/written")
         self._heard: set[bytes] = set()
+        self._are_told = False
 
     def telling(self, storage: Storage) -> Storage:
-        """The storage for tasks, whose files are told here."""
+        """The storage for tasks of Spark, whose files are told here; of threads of this process all is known."""
+        self._are_told = True
         told: Any = TellingStorage(storage, self._directory, self._own)
         return cast(Storage, told)
 
@@ -78,19 +79,25 @@ class WrittenFiles:
         """Take files for those of attempts that have told the driver what they did; called before any of them is committed."""
         self._heard.update(_digest(name_of(location, self._directory)) for location in locations)
 
+    def discard(self, locations: Iterable[str]) -> None:
+        """Remove files that no snapshot names."""
+        locations = [*locations]
+        discard_files(self._storage, locations, self._listener)
+        self.settle(locations)
+
     def settle(self, locations: Iterable[str]) -> None:
         """Forget files that are committed, or removed, or left for somebody to look at."""
-        names = [name_of(location, self._directory) for location in locations]
-        if not self._heard.isdisjoint(map(_digest, names)):
+        if self._are_told:
             with suppress(IcekeepError):
-                self._storage.delete_many(names)
-            # What could not be removed is still not a file of an attempt that nobody heard of.
+                self._storage.delete_many([name_of(location, self._directory) for location in locations])
 
     def remove_unheard(self) -> None:
         """Remove the files of attempts that the driver never heard of, so that no commit has them; raises nothing.
 
         The name of a file that is not there stays: a task that is about to be ended may still make it.
         """
+        if not self._are_told:
+            return
         with suppress(IcekeepError):
             names = [file.location for file in self._storage.list(self._directory)]
             unheard = [name for name in names if _digest(name) not in self._heard]
@@ -104,13 +111,8 @@ class WrittenFiles:
 
 
 @contextmanager
-def written_files(
-    table: Table, run_id: str, spark: SparkSession | None, listener: Listener
-) -> Iterator[WrittenFiles | None]:
-    """Hear of the files of a run while the block lasts; of threads of this process, where there is no session, all is known."""
-    if spark is None:
-        yield None
-        return
+def written_files(table: Table, run_id: str, listener: Listener) -> Iterator[WrittenFiles]:
+    """Hear of the files of a run while the block lasts."""
     written = WrittenFiles(table, run_id, listener)
     try:
         yield written

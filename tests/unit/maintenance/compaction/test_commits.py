@@ -32,6 +32,7 @@ from icekeep.maintenance.compaction.removed_files import read_files
 from icekeep.maintenance.groups.commits import FailedGroup
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.runs.heartbeat import LOOK_AFTER_MS, Heartbeat
+from icekeep.maintenance.runs.written_files import WrittenFiles
 from icekeep.spec.applicability import AppliedDelete, reaching_deletes
 from icekeep.spec.definition_updates import AddPartitionSpec
 from icekeep.spec.manifests.encode import PartitionCodec
@@ -142,6 +143,7 @@ class Run:
             store=self.store,
             listener=self.listener,
             runtime=self.table.catalog.runtime,
+            written=WrittenFiles(self.table, "run", self.listener),
         )
 
     def store(self, groups, directory):

@@ -1,6 +1,7 @@
 """Files that tasks write, known by name from before they are made: what the driver never heard of goes, nothing else does."""
 
 import pickle
+from unittest import mock
 
 import pytest
 
@@ -72,8 +73,7 @@ def test_what_lies_below_the_own_directory_is_not_told(table) -> None:
 
 
 def test_files_of_attempts_that_nobody_heard_of_are_removed_and_all_others_stay(table) -> None:
-    with written_files(table, "run", object(), SILENT) as written:
-        assert written is not None
+    with written_files(table, "run", SILENT) as written:
         storage = written.telling(table.storage)
         for name in ("heard", "committed", "unheard"):
             write(storage, data(table, name))
@@ -87,8 +87,7 @@ def test_files_of_attempts_that_nobody_heard_of_are_removed_and_all_others_stay(
 
 def test_an_error_of_the_run_removes_the_same(table) -> None:
     def interrupted() -> None:
-        with written_files(table, "run", object(), SILENT) as written:
-            assert written is not None
+        with written_files(table, "run", SILENT) as written:
             storage = written.telling(table.storage)
             write(storage, data(table, "heard"))
             write(storage, data(table, "unheard"))
@@ -104,13 +103,25 @@ def test_an_error_of_the_run_removes_the_same(table) -> None:
 
 def test_the_name_of_a_file_that_may_still_be_made_stays(table) -> None:
     """A task that is cancelled ends some time later."""
-    with written_files(table, "run", object(), SILENT) as written:
-        assert written is not None
+    with written_files(table, "run", SILENT) as written:
+        written.telling(table.storage)
         directory = own_directory(table.metadata, "runs/run/written")
         table.storage.create(f"{directory}/late", data(table, "late").encode())
     assert names(table) == ["late"]
 
 
-def test_threads_of_this_process_tell_nothing(table) -> None:
-    with written_files(table, "run", None, SILENT) as written:
-        assert written is None
+def test_a_run_that_has_told_no_task_asks_the_store_nothing(table) -> None:
+    with written_files(table, "run", SILENT) as written:
+        written.hear([data(table, "a")])
+        with mock.patch.object(type(table.storage), "list", side_effect=AssertionError):
+            written.settle([data(table, "a")])
+            written.remove_unheard()
+
+
+def test_what_is_discarded_is_gone_with_its_name(table) -> None:
+    with written_files(table, "run", SILENT) as written:
+        write(written.telling(table.storage), data(table, "a"))
+        written.hear([data(table, "a")])
+        written.discard([data(table, "a")])
+    assert names(table) == []
+    assert table.storage.head(data(table, "a")) is None
