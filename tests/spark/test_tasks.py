@@ -13,13 +13,13 @@ from pyspark.sql import SparkSession
 from icekeep.errors import InvalidTableError, JobFailedError, OptionError
 from icekeep.planning.slow_reads import note_slow_read, slow_reads
 from icekeep.planning.spark import tasks
+from icekeep.planning.spark.failures import spark_failed
 from icekeep.planning.spark.tasks import (
     attempt_id,
     collected,
     dataframe_from_tasks,
     run_over_partitions,
     run_tasks,
-    spark_failed,
     streamed,
 )
 

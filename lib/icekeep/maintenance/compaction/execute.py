@@ -25,7 +25,8 @@ from icekeep.maintenance.discarding import discard_files
 from icekeep.maintenance.groups.commits import FailedGroup
 from icekeep.maintenance.groups.file_sizes import FileSizes
 from icekeep.maintenance.groups.side_by_side import side_by_side
-from icekeep.planning.spark.tasks import described, spark_failed
+from icekeep.planning.spark.failures import spark_failed
+from icekeep.planning.spark.steps import described
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.storage.base import Storage
@@ -104,8 +105,8 @@ def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None
     storage, stop = stopping(table.storage, in_threads=workers.spark is None)
 
     def run(group: FileGroup) -> Finished:
-        step = f"rewriting {group.files_count} files of {group.partition or table.name}"
-        with described(workers.spark, f"{table.name}: {step}, group {group.number + 1} of {len(plan.groups)}"):
+        step = f"rewriting group {group.number + 1} of {len(plan.groups)}"
+        with described(f"{step}, {group.files_count} files{f' of {group.partition}' if group.partition else ''}"):
             return _rewrite_group(group, execution, storage, len(plan.groups))
 
     def undo(finished: Finished) -> None:

@@ -115,7 +115,9 @@ def shuffled(whole: RewriteTask, points: Sequence[bytes], spark: SparkSession, s
     writing = _Writing(task, hash_keys(parts), storage)
     rows = dataframe_from_tasks(spark, readings, _read, _crossing_schema(columns_to_write(whole)))
     try:
-        done, errors = run_over_partitions(rows.repartition(parts, _PLACE), _written, writing)
+        done, errors = run_over_partitions(
+            rows.repartition(parts, _PLACE), _written, writing, step="rewriting rows in order"
+        )
     # Of a task that reads: no row is written before all are read.
     except IcekeepError as error:
         return Ran((), [error])

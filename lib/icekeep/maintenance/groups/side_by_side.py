@@ -4,8 +4,9 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
+
+from icekeep.planning.spark.steps import inherited
 
 Group = TypeVar("Group")
 Done = TypeVar("Done")
@@ -26,7 +27,7 @@ def side_by_side(
     When the caller stops early, groups that have not begun are dropped and the jobs of running ones are cancelled.
 
     Args:
-        work: runs in a thread of its own, with the session's local properties.
+        work: runs in a thread of its own, with the session's local properties, as a part of the run.
         tag: of all its Spark jobs; no other run has it.
         stop: makes work that is under way end soon, beside cancelling its Spark jobs.
         undo: removes what came of a group that was not yielded.
@@ -58,5 +59,4 @@ def _tagged(work: Callable[[Group], Done], spark: SparkSession, tag: str) -> Cal
         spark.sparkContext.addJobTag(tag)
         return work(group)
 
-    target: Callable[[Group], Done] = inheritable_thread_target(spark)(run)
-    return target
+    return inherited(spark, run)

@@ -19,7 +19,9 @@ from icekeep.maintenance.groups.commits import FailedGroup
 from icekeep.maintenance.groups.side_by_side import side_by_side
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.tasks import TaskContext, deletes_tasks
-from icekeep.planning.spark.tasks import attempt_id, described, run_tasks, spark_failed
+from icekeep.planning.spark.failures import spark_failed
+from icekeep.planning.spark.steps import described
+from icekeep.planning.spark.tasks import attempt_id, run_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.applicability import PathDigest, sequence_number
 from icekeep.spec.manifests.structs import DataFile
@@ -70,8 +72,8 @@ def execute(groups: Sequence[DeleteGroup], execution: Execution) -> Generator[Fi
     storage, stop = stopping(table.storage, in_threads=workers.spark is None)
 
     def run(group: DeleteGroup) -> Finished:
-        where = group.partition or table.name
-        with described(workers.spark, f"{table.name}: rewriting {group.files_count} delete files of {where}"):
+        where = f" of {group.partition}" if group.partition else ""
+        with described(f"rewriting {group.files_count} delete files{where}"):
             return _rewrite_group(group, execution, storage)
 
     def undo(finished: Finished) -> None:

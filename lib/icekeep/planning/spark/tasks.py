@@ -10,7 +10,6 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import lru_cache, partial
 from itertools import count, islice
 from typing import Any, Self, TypeVar
@@ -18,14 +17,15 @@ from typing import Any, Self, TypeVar
 import mmh3
 import msgspec
 import pyarrow as pa
-from py4j.protocol import Py4JError
 from pyspark import SparkContext, TaskContext, cloudpickle
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from icekeep.errors import IcekeepError, JobFailedError, revived
+from icekeep.errors import IcekeepError
 from icekeep.planning.slow_reads import SlowReads, add_slow_reads, slow_reads, slow_reads_since
+from icekeep.planning.spark.failures import known_error, translated
+from icekeep.planning.spark.steps import described, in_spark
+from icekeep.storage.last_read import forget_reads
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -34,15 +34,8 @@ S = TypeVar("S")
 _PAYLOADS = pa.schema([pa.field("key", pa.int32(), nullable=False), pa.field("payload", pa.binary(), nullable=False)])
 _ANSWERS = pa.schema([("answer", pa.binary())])
 _MAX_CLOSURE_BYTES = 256 << 10
-_DESCRIPTION = "spark.job.description"
 
 _SPARK_SEED = 42
-_MENTION = re.compile(
-    # As Python prints an error at the end of a traceback, or as Spark wraps the text of `raise_error`.
-    r"^(?:.*\[USER_RAISED_EXCEPTION\] )?icekeep\.errors\.(\w+): (.*?)(?: SQLSTATE: \w+\]?)?$",
-    re.MULTILINE,
-)
-_PYTHON_ERROR = re.compile(r"\w+(Error|Exception): ")
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -101,8 +94,7 @@ def run_over_partitions(
     handed = _Shared.of(shared, spark.sparkContext)
     run = partial(_run_rows, work, handed, max_task_failures(spark))
     try:
-        with described(spark, step):
-            found = collected(rows.mapInArrow(run, from_arrow_schema(_ANSWERS)))
+        found = collected(rows.mapInArrow(run, from_arrow_schema(_ANSWERS)), step)
     finally:
         handed.forget()
     return _sorted_out([pickle.loads(row["answer"]) for row in found])
@@ -127,11 +119,12 @@ def _in_threads(
     def answer(payload: P) -> _Answer | None:
         if has_failed.is_set():
             return None
+        forget_reads()
         try:
             return _Answer(work(payload, shared))
         except Exception as error:  # noqa: BLE001 - as in a Spark task
             has_failed.set()
-            return _Answer(error=_known(error))
+            return _Answer(error=known_error(error, payload))
 
     pool = ThreadPoolExecutor(max(1, min(threads, len(payloads))))
     try:
@@ -153,8 +146,8 @@ def _in_spark(
     handed = _Shared.of(shared, context)
     rows = context.parallelize([pickle.dumps(payload) for payload in payloads], len(payloads))
     try:
-        with described(spark, step), _translated():
-            found = rows.mapPartitions(partial(_run_partition, work, handed, tries)).collect()
+        with described(step), translated(payloads):
+            found = in_spark(spark, rows.mapPartitions(partial(_run_partition, work, handed, tries)).collect)
     finally:
         handed.forget()
     return [pickle.loads(one) for one in found]
@@ -164,13 +157,14 @@ def _run_partition(
     work: Callable[[P, S], R], shared: "_Shared", max_failures: int, payloads: Iterable[bytes]
 ) -> Iterator[bytes]:
     one_thread()
-    for payload in payloads:
-        yield _pickled_answer(lambda one: work(pickle.loads(one), shared.value()), payload, max_failures)
+    for pickled in payloads:
+        yield _pickled_answer(lambda one: work(one, shared.value()), pickle.loads(pickled), max_failures)
 
 
 def _pickled_answer(work: Callable[[P], R], payload: P, max_failures: int) -> bytes:
     """Do a task's work; a failure is raised while Spark would try again, and then reported."""
     before = slow_reads().count
+    forget_reads()
     try:
         result = work(payload)
         return pickle.dumps(_Answer(result, slow_reads=slow_reads_since(before)))
@@ -178,15 +172,7 @@ def _pickled_answer(work: Callable[[P], R], payload: P, max_failures: int) -> by
         context = TaskContext.get()
         if context is not None and context.attemptNumber() + 1 < max_failures:
             raise
-        return pickle.dumps(_Answer(error=_known(error), slow_reads=slow_reads_since(before)))
-
-
-def _known(error: Exception) -> IcekeepError:
-    if isinstance(error, IcekeepError):
-        return error
-    failed = JobFailedError(f"{type(error).__name__}: {error}")
-    failed.__cause__ = error
-    return failed
+        return pickle.dumps(_Answer(error=known_error(error, payload), slow_reads=slow_reads_since(before)))
 
 
 class _Shared:
@@ -217,21 +203,6 @@ class _Shared:
 def _of_broadcast(broadcast: Any) -> Any:
     """What was broadcast; a worker, which has one object for it, loads it once for all tasks that it does of a job."""
     return pickle.loads(broadcast.value)
-
-
-@contextmanager
-def described(spark: SparkSession | None, step: str | None) -> Iterator[None]:
-    """Let Spark's pages say what the jobs do that this thread starts while the block lasts; without either nothing is said."""
-    if spark is None or step is None:
-        yield
-        return
-    context = spark.sparkContext
-    before = context.getLocalProperty(_DESCRIPTION)
-    context.setJobDescription(step)
-    try:
-        yield
-    finally:
-        context.setLocalProperty(_DESCRIPTION, before)
 
 
 def _run_rows(
@@ -269,8 +240,16 @@ def _rows_of_payloads(
 ) -> Iterator[pa.RecordBatch]:
     one_thread()
     for batch in batches:
-        for payload in batch.column(0).to_pylist():
-            yield from run(pickle.loads(payload))
+        for pickled in batch.column(0).to_pylist():
+            payload = pickle.loads(pickled)
+            forget_reads()
+            try:
+                yield from run(payload)
+            except Exception as error:
+                known = known_error(error, payload)
+                if known is error:
+                    raise
+                raise known from error
 
 
 def one_thread() -> None:
@@ -300,47 +279,29 @@ def attempt_id() -> int:
     return 0 if context is None else int(context.taskAttemptId())
 
 
-def collected(rows: DataFrame) -> list[Row]:
-    """Run a DataFrame's tasks and bring its rows here; raises an error of ours that a task raised as what it is."""
-    with _translated():
-        return rows.collect()
+def collected(rows: DataFrame, step: str | None = None) -> list[Row]:
+    """Run a DataFrame's tasks and bring its rows here; raises an error of ours that a task raised as what it is.
 
-
-def streamed(rows: DataFrame) -> Iterator[Row]:
-    """The same, a partition at a time."""
-    with _translated():
-        yield from rows.toLocalIterator()
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    """An error that left a task arrives as text in one of Spark's: make it again from its last mention there.
-
-    Raises:
-        JobFailedError: Spark mentions none of ours, such as where executors are lost.
+    Args:
+        step: what Spark's pages say that the tasks do.
     """
-    try:
-        yield
-    # Two stages that fail at once make an error that PySpark knows no class for.
-    except (PySparkException, Py4JError) as error:
-        mentions = _MENTION.findall(str(error))
-        if not mentions:
-            raise spark_failed(error) from error
-        name, message = mentions[-1]
-        raise revived(name, message) from error
+    with described(step), translated():
+        return in_spark(rows.sparkSession, rows.collect)
 
 
-def spark_failed(error: Exception) -> JobFailedError:
-    """The error for work that failed by none of ours: a lost executor, or a worker without our packages."""
-    failed = JobFailedError(f"Spark failed: {_mentioned(error)}")
-    failed.__cause__ = error
-    return failed
+def arrow_table(rows: DataFrame, step: str | None = None) -> pa.Table:
+    """The same as an Arrow table."""
+    with described(step), translated():
+        return in_spark(rows.sparkSession, rows.toArrow)
 
 
-def _mentioned(error: Exception) -> str:
-    """The line of an error that says most: the last Python error in what Spark tells, else the first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), lines[0] if lines else repr(error))
+def streamed(rows: DataFrame, step: str | None = None) -> Iterator[Row]:
+    """The same as `collected`, a partition at a time."""
+    with translated():
+        # A block around the rows would describe what the caller does between them.
+        with described(step):
+            found = in_spark(rows.sparkSession, rows.toLocalIterator)
+        yield from found
 
 
 def is_local(spark: SparkSession) -> bool:
