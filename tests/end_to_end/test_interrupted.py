@@ -61,7 +61,7 @@ def test_what_an_interrupt_ends_deletes_nothing_more_and_the_session_is_as_befor
         env={**os.environ, "PYTHONPATH": f"{TESTS}:{TESTS.parent / 'lib'}", "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert done.stdout.splitlines() == [
