@@ -142,18 +142,21 @@ def wait_for_files(directory: Path) -> None:
 
 
 def assert_stopped(directory: Path, spark: SparkSession, until: int) -> None:
-    """Nothing goes on: Spark ends the worker of a task that was cancelled within two seconds."""
+    """Nothing goes on: Spark ends the worker of a cancelled task within two seconds, or a few where the machine is slow."""
     assert not spark.sparkContext.statusTracker().getActiveJobsIds()
-    SYSTEM.sleep_ms(2_500)
-    seen = count(directory)
-    SYSTEM.sleep_ms(500)
-    assert 0 < count(directory) == seen < until
+    seen = [0]
+    for _ in range(30):
+        seen.append(count(directory))
+        if seen[-2] == seen[-1]:
+            break
+        SYSTEM.sleep_ms(1_000)
+    assert 0 < seen[-2] == seen[-1] < until
 
 
 def test_an_error_of_a_sibling_stops_the_spark_jobs_of_the_others(spark_session: SparkSession, tmp_path: Path) -> None:
     def work(number: int) -> int:
         if number:
-            run_tasks(spark_session, [tmp_path], touching(), 400, step="touching")
+            run_tasks(spark_session, [tmp_path], touching(), 2_000, step="touching")
             return number
         wait_for_files(tmp_path)
         raise ZeroDivisionError
@@ -163,7 +166,7 @@ def test_an_error_of_a_sibling_stops_the_spark_jobs_of_the_others(spark_session:
     with pytest.raises(ZeroDivisionError), spark_run("compact", "db.t", SILENT), closing(groups) as done:
         next(done)
     assert undone == []
-    assert_stopped(tmp_path, spark_session, 400)
+    assert_stopped(tmp_path, spark_session, 2_000)
 
 
 def test_what_ends_a_run_stops_what_other_threads_of_it_do(spark_session: SparkSession, tmp_path: Path) -> None:
@@ -171,7 +174,7 @@ def test_what_ends_a_run_stops_what_other_threads_of_it_do(spark_session: SparkS
 
     def work() -> None:
         try:
-            run_tasks(spark_session, [tmp_path], touching(), 400)
+            run_tasks(spark_session, [tmp_path], touching(), 2_000)
         except Exception as error:  # noqa: BLE001 - looked at below
             failed.append(error)
 
@@ -188,7 +191,7 @@ def test_what_ends_a_run_stops_what_other_threads_of_it_do(spark_session: SparkS
         interrupted()
     threads[0].join(30)
     assert [type(error).__name__ for error in failed] == ["JobFailedError"]
-    assert_stopped(tmp_path, spark_session, 400)
+    assert_stopped(tmp_path, spark_session, 2_000)
 
 
 class Told:
