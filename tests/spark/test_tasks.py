@@ -185,7 +185,7 @@ def test_a_worker_that_is_lost_fails_a_job_by_an_error_that_jobs_know(spark_sess
         run_tasks(spark_session, [1], dying, None)
     rows = dataframe_from_tasks(spark_session, [1], faulty, NUMBERS)
     for bring in (collected, lambda some: list(streamed(some)), lambda some: run_over_partitions(some, total, 1)):
-        with pytest.raises(JobFailedError, match="^ZeroDivisionError: nobody expected this$"):
+        with pytest.raises(JobFailedError, match=r"^ZeroDivisionError: nobody expected this$"):
             bring(rows)
 
 
