@@ -22,10 +22,11 @@ class StepStarted(Event, frozen=True):
 
 
 class StepAdvanced(Event, frozen=True):
-    """`done` more units of a step are finished."""
+    """`done` more units of a step are finished; `total` is how many there are by now, where that is known."""
 
     step: str
     done: int = 1
+    total: int | None = None
 
 
 class StepFinished(Event, frozen=True):

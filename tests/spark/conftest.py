@@ -8,6 +8,14 @@ from pyspark.sql import SparkSession
 from icekeep.planning.spark.source import Engine
 from kit.lake import Lake
 from kit.limits import NOTHING_HERE
+from kit.spark_jobs import NAMESAKES, checked_run
+
+
+@pytest.fixture(autouse=True)
+def _each_spark_job_says_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Spark job of ours that forgets its run fails whatever test meets it; `test_steps.py` meets those of all jobs."""
+    for module in NAMESAKES:
+        monkeypatch.setattr(f"{module}.spark_run", checked_run)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import datetime
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote_plus, urlparse
 
@@ -27,6 +28,7 @@ from icekeep.maintenance.orphans.comparing import compare
 from icekeep.maintenance.orphans.execute import remove_orphans
 from icekeep.maintenance.orphans.hidden import hidden_names
 from icekeep.maintenance.orphans.job import RemoveOrphanFilesResult, remove_orphan_files
+from icekeep.maintenance.orphans.kept_rows import RowKeeper, keeping_rows
 from icekeep.maintenance.orphans.listing import keyed_rows
 from icekeep.maintenance.orphans.options import PrefixMismatchMode, Search, spelling
 from icekeep.maintenance.orphans.plan import plan_orphans
@@ -91,6 +93,16 @@ class Place:
 @pytest.fixture
 def place(lake: Lake) -> Place:
     return Place(lake)
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> Iterator[RowKeeper]:
+    """Keeps rows below a table of its own, and leaves nothing behind."""
+    table = Lake(tmp_path / "kept").create()
+    before = [*table.storage.list(table.metadata.location)]
+    with keeping_rows(table, SYSTEM, SILENT) as kept:
+        yield kept
+    assert [*table.storage.list(table.metadata.location)] == before
 
 
 def search(**given: object) -> Search:
@@ -169,7 +181,9 @@ def test_in_tasks_too_a_listing_in_which_no_live_file_is_stops_it(place: Place, 
         run(place.table, listing(spark_session, 0), location=data.as_uri(), force=True)
 
 
-def test_schemes_and_authorities_are_compared_in_tasks_as_on_the_driver(spark_session: SparkSession) -> None:
+def test_schemes_and_authorities_are_compared_in_tasks_as_on_the_driver(
+    spark_session: SparkSession, keeper: RowKeeper
+) -> None:
     """testPathsWithEqualSchemes, testPathsWithEqualAuthorities, testPathsWithExtraSlashes."""
     listed = [f"hdfs://a/{n}" for n in range(5)] + ["hdfs:///any", "s3a://b//x", "s3://c/stray", "other://a/y"]
     named = ["hdfs://a/0", "hdfs://b/1", "hdfs:/2", "hdfs://b/3", "hdfs://a/3", "hdfs://q/any", "s3://b/x", "s3://a/y"]
@@ -182,8 +196,9 @@ def test_schemes_and_authorities_are_compared_in_tasks_as_on_the_driver(spark_se
             manifests=(),
             named=named_files([], [], [], named),
         )
-        few = compare(pa.Table.from_batches([rows]), reached, rule, spark_session)
-        many = compare(arrow_dataframe(spark_session, pa.Table.from_batches([rows])), reached, rule, spark_session)
+        few = compare(pa.Table.from_batches([rows]), rows.num_rows, reached, rule, spark_session, keeper)
+        frame = arrow_dataframe(spark_session, pa.Table.from_batches([rows]))
+        many = compare(frame, rows.num_rows, reached, rule, spark_session, keeper)
         assert sorted(row["location"] for row in many.unnamed.collect()) == ["hdfs://a/4", "s3://c/stray"]
         assert sorted(few.unnamed["location"].to_pylist()) == ["hdfs://a/4", "s3://c/stray"]
         assert (many.named_count, many.mismatched_count) == (few.named_count, few.mismatched_count)
@@ -270,7 +285,9 @@ def test_a_list_that_is_not_there_is_a_mistake(place: Place, spark_session: Spar
     assert "\n" not in raised.value.message
 
 
-def test_an_s3_inventory_names_the_current_versions_of_objects(spark_session: SparkSession, tmp_path: Path) -> None:
+def test_an_s3_inventory_names_the_current_versions_of_objects(
+    spark_session: SparkSession, tmp_path: Path, keeper: RowKeeper
+) -> None:
     """Keys are percent-encoded but in Parquet and ORC."""
     at = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
     keys = ["wh/tbl/data/a b.parquet", "wh/tbl/data/x=a%2Fb/f", "wh/tbl2/f", "wh/tbl/data/", "wh/tbl/_x"]
@@ -296,7 +313,8 @@ def test_an_s3_inventory_names_the_current_versions_of_objects(spark_session: Sp
     spark_session.createDataFrame(rows(encode=True), kinds).createOrReplaceTempView("inventory")
     root = "s3a://b/wh/tbl"
     for name in ((tmp_path / "i.parquet").as_uri(), (tmp_path / "i.csv").as_uri(), "inventory"):
-        found = list_given(name, open_storage({}), spark_session, root, hidden_names(root, []), spelling(None, None))
+        hidden = hidden_names(root, [])
+        found = list_given(name, open_storage({}), spark_session, root, hidden, spelling(None, None), keeper)
         listed = found.files.select(["location", "size_bytes", "modified_ms"]).to_pylist()
         assert sorted(row["location"] for row in listed) == [f"s3://b/{key}" for key in keys[:2]], name
         assert {(row["size_bytes"], row["modified_ms"]) for row in listed} == {(7, round(at.timestamp() * 1000))}
@@ -304,20 +322,20 @@ def test_an_s3_inventory_names_the_current_versions_of_objects(spark_session: Sp
 
 
 def test_files_that_were_adopted_since_the_plan_are_kept_in_tasks_too(
-    place: Place, spark_session: SparkSession
+    place: Place, spark_session: SparkSession, keeper: RowKeeper
 ) -> None:
     """Right before the deletion the metadata is loaded again."""
     wanted = search(force=True)
-    found = find_candidates(place.table, listing(spark_session, 0), wanted, SILENT, SYSTEM)
+    found = find_candidates(place.table, listing(spark_session, 0), wanted, SILENT, SYSTEM, keeper)
     assert not isinstance(found.files, pa.Table)
     later = append(place.table, [events(99)])
-    kept, count = still_unnamed(found, later, spark_session, wanted)
+    kept, count = still_unnamed(found, later, spark_session, wanted, keeper)
     assert (count, kept) == (0, found)
     stray = sorted(place.strays)[0]
     [file] = [f for f in data_files(later) if f.file_path not in {g.file_path for g in data_files(place.table)}]
     adopted = msgspec.structs.replace(file, file_path=f"file://{stray}")
     later = commit(later, AppendFiles(files=(adopted,)), runtime=SYSTEM).table
-    kept, count = still_unnamed(found, later, spark_session, wanted)
+    kept, count = still_unnamed(found, later, spark_session, wanted, keeper)
     assert count == 1
     left = {Path(row["location"].removeprefix("file://")) for row in kept.files.collect()}
     assert left == place.strays - {stray}

@@ -167,6 +167,9 @@ def translated(location: str) -> Iterator[None]:
     except (InvalidTableError, UnsupportedError) as error:
         facts = {**error.facts, "location": location}
         raise type(error)(f"data file {location!r}: {error.message}", **facts) from error
+    except MemoryError as error:
+        # Nothing is said of the file; pyarrow's own is one of its errors, too.
+        raise MemoryError(f"while {location!r} was read: {_line(error)}") from error
     except OSError as error:
         # pyarrow's own have no number: those say that the bytes are wrong, not that they cannot be had.
         if error.errno is not None:

@@ -5,7 +5,7 @@
 
 is called as `compact(table, spark, where=...)`. The job, its plan and its check take the same request, so that none of them
 spells the list anew, and what a policy, a command line or a caller asks for is the same value everywhere. Here, too, the time is
-taken that a run needs.
+taken that a run needs, and the run is opened that its Spark jobs belong to.
 """
 
 import inspect
@@ -18,6 +18,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT, Listener
 from icekeep.planning.spark.source import SparkSource, check_source
+from icekeep.planning.spark.steps import spark_run
 
 P = ParamSpec("P")
 Subject = TypeVar("Subject")
@@ -44,11 +45,16 @@ class JobRequest(_OnSpark, frozen=True, kw_only=True):
 
 def takes(
     request: Callable[P, Request],
+    job: str = "",
 ) -> Callable[[Callable[[Subject, Request], Result]], Callable[Concatenate[Subject, P], Result]]:
     """Make a function of a table and a request one of the table and the request's fields as keyword arguments.
 
     The function that comes out raises `UsageError` for a `spark` that is no session, and `TypeError` for a keyword that is no
-    field. A result that has `elapsed_ms` says there how long the function took.
+    field. A result that has `elapsed_ms` says there how long the function took. All Spark jobs that it begins are those of one
+    run, which ends with it.
+
+    Args:
+        job: its name, where that is not the function's, but for `plan_` at the beginning.
     """
 
     def decorate(function: Callable[[Subject, Request], Result]) -> Callable[Concatenate[Subject, P], Result]:
@@ -62,7 +68,8 @@ def takes(
             if not isinstance(table, Table):
                 return function(table, asked)
             began_ms = table.runtime.monotonic_ms()
-            result = function(table, asked)
+            with spark_run(job or function.__name__.removeprefix("plan_"), table.name, asked.listener):
+                result = function(table, asked)
             return _timed(result, table.runtime.monotonic_ms() - began_ms)
 
         decorated: Any = call

@@ -74,7 +74,7 @@ class PlainProgress:
         self._runtime = runtime
         self._interval_ms = interval_ms
         self._lock = threading.Lock()
-        self._steps: dict[str, StepStarted] = {}
+        self._totals: dict[str, tuple[int | None, str]] = {}
         self._done: dict[str, int] = {}
         self._began_ms: dict[str, int] = {}
         self._told_ms: dict[str, int] = {}
@@ -88,9 +88,9 @@ class PlainProgress:
     def _line(self, event: Event) -> str | None:
         match event:
             case StepStarted(step=step, total=total, unit=unit):
-                return self._started(event, step, total, unit)
-            case StepAdvanced(step=step, done=done):
-                return self._advanced(step, done)
+                return self._started(step, total, unit)
+            case StepAdvanced(step=step, done=done, total=total):
+                return self._advanced(step, done, total)
             case StepFinished(step=step, note=note):
                 began_ms = self._began_ms.pop(step, self._runtime.monotonic_ms())
                 seconds = (self._runtime.monotonic_ms() - began_ms) / 1000
@@ -98,22 +98,25 @@ class PlainProgress:
             case _:
                 return describe(event)
 
-    def _started(self, event: StepStarted, step: str, total: int | None, unit: str) -> str:
+    def _started(self, step: str, total: int | None, unit: str) -> str:
         now_ms = self._runtime.monotonic_ms()
-        self._steps[step] = event
+        self._totals[step] = total, unit
         self._done[step] = 0
         self._began_ms[step] = self._told_ms[step] = now_ms
         return f"{step}: started" + ("" if total is None else f", {total:,} {unit}".rstrip())
 
-    def _advanced(self, step: str, done: int) -> str | None:
+    def _advanced(self, step: str, done: int, new_total: int | None) -> str | None:
         now_ms = self._runtime.monotonic_ms()
         self._done[step] = self._done.get(step, 0) + done
+        total, unit = self._totals.get(step, (None, ""))
+        if new_total is not None:
+            total = new_total
+            self._totals[step] = total, unit
         if now_ms - self._told_ms.get(step, now_ms - self._interval_ms) < self._interval_ms:
             return None
         self._told_ms[step] = now_ms
-        started = self._steps.get(step)
-        of = f" of {started.total:,}" if started and started.total is not None else ""
-        return f"{step}: {self._done[step]:,}{of} {started.unit if started else ''}".rstrip()
+        of = "" if total is None else f" of {total:,}"
+        return f"{step}: {self._done[step]:,}{of} {unit}".rstrip()
 
     def _write(self, line: str) -> None:
         self._stream.write(line + "\n")
@@ -133,8 +136,8 @@ class TerminalProgress:
             match event:
                 case StepStarted(step=step, total=total, unit=unit):
                     self._tasks[step] = self._display.add_task(step, total=total, unit=unit)
-                case StepAdvanced(step=step, done=done) if step in self._tasks:
-                    self._display.advance(self._tasks[step], done)
+                case StepAdvanced(step=step, done=done, total=total) if step in self._tasks:
+                    self._display.update(self._tasks[step], advance=done, total=total)
                 case StepFinished(step=step, note=note):
                     if step in self._tasks:
                         self._display.remove_task(self._tasks.pop(step))

@@ -20,6 +20,7 @@ from icekeep.storage.base import (
     MoveOutcome,
     MoveStatus,
 )
+from icekeep.storage.last_read import note_read
 from icekeep.storage.local.storage import LocalStorage
 from icekeep.storage.locations import parse_location
 from icekeep.storage.stores import AZURE, FILE, GCS, HDFS, S3, SCHEMES, store_kind
@@ -96,9 +97,11 @@ class RoutedStorage:
         return {**self.__dict__, "_made": {}}
 
     def open(self, location: str) -> BinaryIO:
+        note_read(location)
         return self._backend(location).open(location)
 
     def read(self, location: str, length_bytes: int | None = None) -> bytes:
+        note_read(location)
         return self._backend(location).read(location, length_bytes)
 
     def write(self, location: str) -> AbstractContextManager[BinaryIO]:

@@ -10,6 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.catalog.base import Table
 from icekeep.errors import NotFoundError, UsageError
+from icekeep.events import SILENT
 from icekeep.formats.deletes.merge_on_read import PIECE_BYTES, LivePiece, LiveRowsReader
 from icekeep.formats.memory import TaskMemory, task_memory_bytes
 from icekeep.formats.read import SourceFile
@@ -19,7 +20,8 @@ from icekeep.planning.scan.task_groups import PlannedRows, one_task_a_partition,
 from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.row_types import spark_columns, spark_rows
 from icekeep.planning.spark.source import SparkSource, check_source, started
-from icekeep.planning.spark.tasks import dataframe_from_tasks, one_thread, run_tasks
+from icekeep.planning.spark.steps import spark_run
+from icekeep.planning.spark.tasks import arrow_table, dataframe_from_tasks, one_thread, run_tasks
 from icekeep.planning.spark.workers import Workers, spark_workers, thread_workers
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.metadata import TableMetadata
@@ -70,13 +72,14 @@ def scan(
     opened = open_scan(table, where=where, **version)
     session = started(spark)
     reader = _reader(opened, select, spark_workers(spark))
-    packed = packed_tasks(opened, spark)
-    if packed.few is not None:
-        tasks = [_Task(reader, tuple(rows)) for rows in packed.few]
-        return dataframe_from_tasks(session, tasks, _read, reader.columns)
-    assert packed.many is not None
-    # Planned a second time when rows are read: that costs far less than reading so many files, and keeps the driver small.
-    return one_task_a_partition(packed.many).mapInArrow(reader.read_batches, from_arrow_schema(reader.columns))
+    with spark_run("scan", table.name, SILENT):
+        packed = packed_tasks(opened, spark)
+        if packed.few is not None:
+            tasks = [_Task(reader, tuple(rows)) for rows in packed.few]
+            return dataframe_from_tasks(session, tasks, _read, reader.columns)
+        assert packed.many is not None
+        # Planned a second time when rows are read: that costs far less than reading so many files, and keeps the driver small.
+        return one_task_a_partition(packed.many).mapInArrow(reader.read_batches, from_arrow_schema(reader.columns))
 
 
 def read_table(
@@ -96,7 +99,8 @@ def read_table(
     reader = _reader(opened, select, workers)
     packed = packed_tasks(opened, None, workers.slots)
     if packed.few is None:
-        return scan(table, where=where, select=select, **version).toArrow()
+        with spark_run("scan", table.name, SILENT):
+            return arrow_table(scan(table, where=where, select=select, **version), "reading rows")
     parts, errors = run_tasks(None, packed.few, _read_here, reader, threads=workers.slots)
     if errors:
         raise errors[0]

@@ -41,6 +41,20 @@ def test_a_step_whose_size_is_not_known_has_no_total():
     assert stream.getvalue().splitlines() == ["list: started", "list: 7", "list: done in 5.0 s"]
 
 
+def test_a_step_may_turn_out_to_be_longer():
+    stream, runtime = io.StringIO(), FakeRuntime()
+    progress = PlainProgress(stream, runtime)
+    progress.on(StepStarted("read", 4, "tasks"))
+    for event in (StepAdvanced("read", 4, 10), StepAdvanced("read", 2)):
+        runtime.pass_ms(5_000)
+        progress.on(event)
+    assert stream.getvalue().splitlines() == [
+        "read: started, 4 tasks",
+        "read: 4 of 10 tasks",
+        "read: 6 of 10 tasks",
+    ]
+
+
 def test_events_of_a_step_that_never_started_do_no_harm():
     stream = io.StringIO()
     progress = PlainProgress(stream, FakeRuntime())

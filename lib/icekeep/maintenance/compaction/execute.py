@@ -28,7 +28,9 @@ from icekeep.maintenance.groups.commits import FailedGroup
 from icekeep.maintenance.groups.one_job import GROUPS_AT_ONCE, TASKS_A_JOB, in_one_job
 from icekeep.maintenance.groups.side_by_side import side_by_side
 from icekeep.maintenance.runs.written_files import WrittenFiles
-from icekeep.planning.spark.tasks import described, finished_tasks, spark_failed
+from icekeep.planning.spark.failures import spark_failed
+from icekeep.planning.spark.steps import described
+from icekeep.planning.spark.tasks import finished_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.bins import packed
 from icekeep.spec.manifests.structs import DataFile
@@ -155,8 +157,7 @@ class _Running:
     def rewrite(self, groups: Sequence[FileGroup]) -> Generator[Finished, None, None]:
         """Rewrite groups that go together."""
         spark = self._execution.workers.spark
-        step = f"rewriting {_files_text(groups, self._execution.table.name)} of {len(self._plan.groups)}"
-        with described(spark, f"{self._execution.table.name}: {step}"):
+        with described(f"rewriting {_groups_text(groups, len(self._plan.groups))}"):
             if spark is None or self._is_alone(groups[0]):
                 for group in groups:
                     yield self._rewritten_alone(group)
@@ -226,12 +227,13 @@ class _Running:
         return RewrittenGroup(group=group, outcomes=outcomes, cpu_ms=sum(one.cpu_ms for one in done))
 
 
-def _files_text(groups: Sequence[FileGroup], table_name: str) -> str:
-    """What Spark's pages say of the groups of a job."""
-    if len(groups) == 1:
-        [group] = groups
-        return f"{group.files_count} files of {group.partition or table_name}, group {group.number + 1}"
-    return f"{sum(group.files_count for group in groups)} files, {len(groups)} groups"
+def _groups_text(groups: Sequence[FileGroup], groups_count: int) -> str:
+    """What Spark's pages say of groups that go together."""
+    files_count = sum(group.files_count for group in groups)
+    if len(groups) > 1:
+        return f"{len(groups)} of {groups_count} groups, {files_count} files"
+    where = f" of {groups[0].partition}" if groups[0].partition else ""
+    return f"group {groups[0].number + 1} of {groups_count}, {files_count} files{where}"
 
 
 def _outcome_line(finished: Finished) -> str:

@@ -246,7 +246,7 @@ class _TasksPacker:
         self._task.storage.delete_many([location for location in locations if location is not None])
 
     def _run(self, files: DataFrame, task: "_PackTask") -> tuple[list[PlannedGroup], FileTally]:
-        rows = collected(files.mapInArrow(partial(_pack, task), from_arrow_schema(_PACKED)))
+        rows = collected(files.mapInArrow(partial(_pack, task), from_arrow_schema(_PACKED)), "planning groups of files")
         groups, tally = [], FileTally()
         for row in rows:
             if row["group"] is not None:

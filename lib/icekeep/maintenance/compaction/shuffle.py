@@ -98,7 +98,7 @@ def shuffled(whole: RewriteTask, points: Sequence[bytes], spark: SparkSession, s
         # One task is told the moves of all that read, and tells them all.
         MAX_REPORTED_BYTES // max(1, len(readings)),
     )
-    done, errors = run_exchange(spark, readings, _read, parts, _written, exchange)
+    done, errors = run_exchange(spark, readings, _read, parts, _written, exchange, step="rewriting rows in order")
     return Ran(done, errors)
 
 

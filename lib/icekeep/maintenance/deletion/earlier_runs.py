@@ -356,7 +356,7 @@ def _difference(files: pa.Table | DataFrame, fewer: pa.Table | DataFrame) -> lis
     assert not isinstance(files, pa.Table)
     assert not isinstance(fewer, pa.Table)
     rows = files.select("location").join(fewer.select("location"), on="location", how="left_anti")
-    return [row["location"] for row in streamed(rows)]
+    return [row["location"] for row in streamed(rows, "holding an earlier plan against the table")]
 
 
 def _sum(one: Earlier, other: Earlier) -> Earlier:

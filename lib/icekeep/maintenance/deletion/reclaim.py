@@ -83,6 +83,12 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
         return sum(part.files_count for part in self.unmoved)
 
     @property
+    def looked_at_count(self) -> int:
+        """How many files of the plan it is about, whatever became of them."""
+        counts = (self.deleted_count, self.missing_count, self.kept_count, self.unmoved_count, self.failed_count)
+        return sum(counts)
+
+    @property
     def is_complete(self) -> bool:
         """Whether nothing of the plan is left to be done."""
         return not self.failed_count and not self.stopped
@@ -162,7 +168,7 @@ def reclaim(  # noqa: PLR0913 - what a run was told
         for parts in _stages(plan.parts):
             for some in _carried_out(work, parts, look, spark, max_concurrent_deletes):
                 done.append(some)
-            listener.on(StepAdvanced(STEP, sum(part.files_count for part in parts)))
+                listener.on(StepAdvanced(STEP, some.looked_at_count))
     except IcekeepError as error:
         if not any(one.deleted_count or one.unmoved for one in done):
             raise
@@ -217,7 +223,8 @@ def _carried_out(
         tasks, files_per_second = _tasks(work.files_per_second, some, max_concurrent_deletes, session)
         shared = msgspec.structs.replace(work, in_use=look(), files_per_second=files_per_second)
         with _failed_calls_noted(work.claim, work.runtime):
-            reports, errors = run_tasks(session, tasks, _carry_out, shared, step=STEP)
+            files_count = sum(part.files_count for part in some)
+            reports, errors = run_tasks(session, tasks, _carry_out, shared, step=f"deleting {files_count} files")
         yield from reports
         for error in errors:
             with suppress(IcekeepError), _failed_calls_noted(work.claim, work.runtime):

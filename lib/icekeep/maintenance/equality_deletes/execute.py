@@ -138,20 +138,9 @@ def execute(
 def _run_all(
     plan: ConversionPlan, writer: ShareWriter, workers: Workers
 ) -> tuple[list[ConversionOutcome], list[IcekeepError]]:
-    spark = workers.spark
-    if spark is None:
+    if workers.spark is None or plan.files.few is not None:
         return _run_few(plan, writer, workers)
-    context, tag = spark.sparkContext, f"icekeep-convert-{writer.operation_id}"
-    context.addJobTag(tag)
-    try:
-        return _run_many(plan, writer, spark) if plan.files.few is None else _run_few(plan, writer, workers)
-    except IcekeepError:
-        raise
-    except BaseException:
-        context.cancelJobsWithTag(tag)
-        raise
-    finally:
-        context.removeJobTag(tag)
+    return _run_many(plan, writer, workers.spark)
 
 
 def discard(storage: Storage, outcomes: Iterable[ConversionOutcome], listener: Listener) -> None:

@@ -49,6 +49,7 @@ DATA_COLUMNS = (
     "key_metadata",
 )
 _DELETE_COLUMNS = frozenset({*(field.name for field in REACHING_DELETES.value_type), "lower_bounds", "upper_bounds"})
+_STEP = "planning what is to be looked through"
 _DATA = pa.schema([field for field in ENTRIES if field.name in DATA_COLUMNS])
 
 
@@ -163,9 +164,8 @@ class _Planner:
             rows = some.filter(pc.equal(some["content"], int(FileContent.EQUALITY_DELETES))).to_pylist()
         else:
             some = entries(self._storage, self._spark, self._deletes, self._everything(self._deletes), columns, reading)
-            rows = [
-                row.asDict() for row in collected(some.where(F.col("content") == int(FileContent.EQUALITY_DELETES)))
-            ]
+            deletes = some.where(F.col("content") == int(FileContent.EQUALITY_DELETES))
+            rows = [row.asDict() for row in collected(deletes, "looking for equality deletes")]
         return [EqualityDelete(delete_entry(row, self._partitions.codecs), bytes(row["partition"])) for row in rows]
 
     def _held_data(self) -> pa.Table | None:
@@ -290,7 +290,7 @@ def _min_numbers(data: pa.Table | DataFrame) -> dict[Scope, int]:
         found = data.group_by(["spec_id", "partition"]).aggregate([("sequence_number", "min")]).to_pylist()
         return {(row["spec_id"], row["partition"]): row["sequence_number_min"] for row in found}
     least = data.groupBy("spec_id", "partition").agg(F.min("sequence_number").alias("least"))
-    return {(row["spec_id"], bytes(row["partition"])): row["least"] for row in collected(least)}
+    return {(row["spec_id"], bytes(row["partition"])): row["least"] for row in collected(least, _STEP)}
 
 
 def _amounts(files: DataFiles) -> tuple[int, int]:
@@ -299,7 +299,7 @@ def _amounts(files: DataFiles) -> tuple[int, int]:
         return len(files.few), sum(row["record_count"] for row in files.few)
     assert files.many is not None
     total = files.many.agg(F.count("*").alias("files"), F.coalesce(F.sum("record_count"), F.lit(0)).alias("records"))
-    [row] = collected(total)
+    [row] = collected(total, _STEP)
     return int(row["files"]), int(row["records"])
 
 

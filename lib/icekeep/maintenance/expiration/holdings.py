@@ -174,7 +174,8 @@ def _grouped_in_tasks(whole: DecodeTask, masks: dict[str, int], words_count: int
     rows = dataframe_from_tasks(session, tasks, _read, _schema(words_count))
     files = rows.groupBy("key").agg(F.first("size").alias("size"), *(F.bit_or(name).alias(name) for name in names))
     sums = files.groupBy(*names).agg(F.count("*").alias("files"), F.sum("size").alias("bytes"))
-    return [_Held(_holders([row[name] for name in names]), row["files"], row["bytes"]) for row in collected(sums)]
+    found = collected(sums, "counting what references keep")
+    return [_Held(_holders([row[name] for name in names]), row["files"], row["bytes"]) for row in found]
 
 
 def _holders(words: Sequence[int]) -> frozenset[int]:

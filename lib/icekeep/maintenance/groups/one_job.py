@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from icekeep.errors import IcekeepError
-from icekeep.planning.spark.tasks import failed_task
+from icekeep.planning.spark.failures import failed_task
 
 _LOG = logging.getLogger(__name__)
 

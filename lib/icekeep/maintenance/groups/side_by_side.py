@@ -2,18 +2,22 @@
 
 import threading
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from functools import partial
 from queue import SimpleQueue
 from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
-from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
+
+from icekeep.planning.spark.steps import inherited
 
 Item = TypeVar("Item")
 Done = TypeVar("Done")
+
+
+_BETWEEN_CANCELS_SECONDS = 0.5
 
 
 class _Ended(msgspec.Struct, frozen=True):
@@ -44,7 +48,7 @@ def side_by_side(
     When the caller stops early, items that have not begun are dropped and the jobs of running ones are cancelled.
 
     Args:
-        work: runs in a thread of its own, with the session's local properties.
+        work: runs in a thread of its own, with the session's local properties, as a part of the run.
         tag: of all its Spark jobs; no other run has it.
         stop: makes work that is under way end soon, beside cancelling its Spark jobs.
         undo: removes a result that was not yielded.
@@ -53,12 +57,12 @@ def side_by_side(
     is_over = threading.Event()
 
     feed = partial(_feed, work, arrived, is_over, None if spark is None else partial(spark.sparkContext.addJobTag, tag))
-    target = feed if spark is None else inheritable_thread_target(spark)(feed)
+    target = inherited(spark, feed)
     pool = ThreadPoolExecutor(max(1, min(concurrency, len(items))), thread_name_prefix="group")
     left = len(items)
+    futures: list[Future[None]] = []
     try:
-        for item in items:
-            pool.submit(target, item)
+        futures = [pool.submit(target, item) for item in items]
         while left:
             one = arrived.get()
             if isinstance(one, _Result):
@@ -72,8 +76,10 @@ def side_by_side(
             is_over.set()
             pool.shutdown(wait=False, cancel_futures=True)
             stop()
-            if spark is not None:
+            # Again and again: work that was between two Spark jobs begins the next one.
+            while spark is not None and (running := [future for future in futures if not future.done()]):
                 spark.sparkContext.cancelJobsWithTag(tag)
+                wait(running, _BETWEEN_CANCELS_SECONDS)
         pool.shutdown(wait=True)
         while not arrived.empty():
             unseen = arrived.get()

@@ -3,13 +3,13 @@
 clock -> neighbours -> listing -> metadata, loaded anew -> everything that it leads to -> compared by path -> sorted
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from functools import partial
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.catalog.base import Table
 from icekeep.catalog.version_files import parse_version_name
@@ -31,6 +31,7 @@ from icekeep.maintenance.orphans.checks import (
 )
 from icekeep.maintenance.orphans.comparing import Compared, Mismatch, any_below, compare
 from icekeep.maintenance.orphans.hidden import hidden_names
+from icekeep.maintenance.orphans.kept_rows import RowKeeper
 from icekeep.maintenance.orphans.listing import (
     LISTED,
     Listing,
@@ -46,7 +47,6 @@ from icekeep.maintenance.orphans.views import list_given
 from icekeep.maintenance.orphans.waiting import without_waiting
 from icekeep.maintenance.runs.left_behind import living_runs
 from icekeep.planning.spark.source import SparkSource, limits_of
-from icekeep.planning.spark.tasks import collected
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.locations import canonical
@@ -83,7 +83,7 @@ class OrphanCandidates(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         table: as it was when `reached` was read, after the listing.
-        files: rows of `metadata_files.SORTED`, those that may go.
+        files: rows of `metadata_files.SORTED`, those that may go; there are `files_count`.
         share: of the listed files.
         reached: what was held against the listing.
         root: the directory that was listed.
@@ -94,6 +94,7 @@ class OrphanCandidates(msgspec.Struct, frozen=True, kw_only=True):
     table: Table
     territory: Territory
     files: Rows
+    files_count: int
     share: OrphanShare
     listed_count: int
     named_count: int
@@ -114,9 +115,12 @@ class OrphanCandidates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_candidates(
-    table: Table, spark: SparkSource, search: Search, listener: Listener, runtime: Runtime
+    table: Table, spark: SparkSource, search: Search, listener: Listener, runtime: Runtime, keeper: RowKeeper
 ) -> OrphanCandidates:
     """Find what may go; nothing is changed.
+
+    Args:
+        keeper: keeps rows that tasks find, for as long as anybody looks at the candidates.
 
     Raises:
         UsageError: the search asks for files that are too young, for a list that cannot be read, or for no location.
@@ -137,25 +141,27 @@ def find_candidates(
     refuse_neighbours(table, found)
     places = territory(table.metadata, search.options.roots, found.inner_roots)
     listener.on(StepStarted(_FINDING))
-    listing = _listing(table, root, spark, search)
+    listing = _listing(table, root, spark, search, keeper)
     living = living_runs(table, runtime)
     latest = _loaded_anew(table)
     with fails_closed():
         reached = reached_by(latest, spark, trust_manifest_list=search.trust_manifest_list)
-        compared = compare(listing.files, reached, search.spelling, spark)
+        compared = compare(listing.files, listing.files_count, reached, search.spelling, spark, keeper)
         if not compared.named_count and any_below(root, reached, spark):
             refuse_unmatched(table, root)
     if search.mode is PrefixMismatchMode.ERROR:
         refuse_mismatches(compared.mismatched_count, compared.mismatches)
     unnamed = _narrowed(compared, limits_of(spark).listed_files_count)
-    free, waiting_count = without_waiting(unnamed, compared.unnamed_count, latest, spark)
-    files, counts = _sorted(free, _sorter(latest, before_ms, now_ms, living, search))
+    free, waiting_count = without_waiting(unnamed, compared.unnamed_count, latest, spark, keeper)
+    files, counts = _sorted(free, _sorter(latest, before_ms, now_ms, living, search), keeper)
     _refuse_strangers(latest, root, files, counts)
-    going = _going(files, limits_of(spark).listed_files_count)
+    going_count = sum(counts[Sort(kind)] for kind in _GOING)
+    going = _going(files, going_count, limits_of(spark).listed_files_count)
     candidates = OrphanCandidates(
         table=latest,
         territory=places,
         files=going,
+        files_count=going_count,
         share=OrphanShare(counts[Sort.ORPHAN], listing.files_count - counts[Sort.METADATA]),
         listed_count=listing.files_count,
         named_count=compared.named_count,
@@ -167,12 +173,12 @@ def find_candidates(
         root=root,
         now_ms=now_ms,
     )
-    listener.on(StepFinished(_FINDING, f"{sum(counts[Sort(kind)] for kind in _GOING)} of {listing.files_count} files"))
+    listener.on(StepFinished(_FINDING, f"{going_count} of {listing.files_count} files"))
     return candidates
 
 
 def still_unnamed(
-    candidates: OrphanCandidates, now: Table, spark: SparkSource, search: Search
+    candidates: OrphanCandidates, now: Table, spark: SparkSource, search: Search, keeper: RowKeeper
 ) -> tuple[OrphanCandidates, int]:
     """The candidates without those that the table leads to by now, and how many these are.
 
@@ -185,13 +191,14 @@ def still_unnamed(
     _refuse_other_table(candidates.table, now)
     with fails_closed():
         newly = reached_by(now, spark, trust_manifest_list=search.trust_manifest_list, since=candidates.reached.seen)
-        compared = compare(candidates.files, newly, search.spelling, spark)
+        compared = compare(candidates.files, candidates.files_count, newly, search.spelling, spark, keeper)
     if not compared.named_count:
         return candidates, 0
-    return msgspec.structs.replace(candidates, files=compared.unnamed), compared.named_count
+    left = msgspec.structs.replace(candidates, files=compared.unnamed, files_count=compared.unnamed_count)
+    return left, compared.named_count
 
 
-def _listing(table: Table, root: str, spark: SparkSource, search: Search) -> Listing:
+def _listing(table: Table, root: str, spark: SparkSource, search: Search, keeper: RowKeeper) -> Listing:
     hidden = hidden_names(root, table.metadata.partition_specs)
     if search.file_list_view is not None:
         return list_given(
@@ -201,6 +208,7 @@ def _listing(table: Table, root: str, spark: SparkSource, search: Search) -> Lis
             root,
             hidden,
             search.spelling,
+            keeper,
         )
     return list_files(
         table.storage,
@@ -208,6 +216,7 @@ def _listing(table: Table, root: str, spark: SparkSource, search: Search) -> Lis
         root,
         hidden,
         search.spelling,
+        keeper,
         # Below another location there may be few files of a large table.
         expected_count=0 if search.location is not None else expected_files_count(table.metadata),
     )
@@ -255,27 +264,27 @@ def _sorter(table: Table, before_ms: int, now_ms: int, living: frozenset[str], s
     )
 
 
-def _sorted(files: Rows, sorter: MetadataFileSorter) -> tuple[Rows, dict[Sort, int]]:
+def _sorted(files: Rows, sorter: MetadataFileSorter, keeper: RowKeeper) -> tuple[Rows, dict[Sort, int]]:
     """Unnamed files as rows of `SORTED`, and how many there are of each sort."""
     if isinstance(files, pa.Table):
         rows = pa.Table.from_batches(sorter.sort_all(files.to_batches()), SORTED)
         found = {row["values"]: row["counts"] for row in pc.value_counts(rows["kind"]).to_pylist()}
         return rows, {sort: found.get(sort.value, 0) for sort in Sort}
-
-    def sort_in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return sorter.sort_all(batches)
-
-    held = files.mapInArrow(sort_in_task, from_arrow_schema(SORTED)).localCheckpoint(eager=False)
-    found = {row["kind"]: row["count"] for row in collected(held.groupBy("kind").count())}
-    return held, {sort: found.get(sort.value, 0) for sort in Sort}
+    kept = keeper.keep(files, SORTED, "sorted", "sorting files that nothing leads to", partial(_sorted_batch, sorter))
+    return kept.frame(files.sparkSession), {sort: kept.counts[sort.value] for sort in Sort}
 
 
-def _going(files: Rows, limit: int) -> Rows:
+def _sorted_batch(sorter: MetadataFileSorter, files: pa.RecordBatch) -> tuple[pa.RecordBatch, Counter[str]]:
+    rows = sorter.sort(files)
+    return rows, Counter(rows["kind"].to_pylist())
+
+
+def _going(files: Rows, files_count: int, limit: int) -> Rows:
     """The files that may go; few of them come to the driver."""
     if isinstance(files, pa.Table):
         return files.filter(pc.is_in(files["kind"], pa.array(_GOING, pa.string())))
     some = files.where(F.col("kind").isin(*_GOING))
-    return arrow_rows(some, SORTED) if some.count() <= limit else some
+    return arrow_rows(some, SORTED) if files_count <= limit else some
 
 
 def _refuse_strangers(table: Table, root: str, files: Rows, counts: dict[Sort, int]) -> None:

@@ -11,16 +11,18 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from icekeep.maintenance.deletion.comparing import ReachedPaths, held_against, reached_keys
 from icekeep.maintenance.deletion.path_set import spelled_like
 from icekeep.maintenance.deletion.reachable import Reached
 from icekeep.maintenance.deletion.territory import Territory
+from icekeep.maintenance.orphans.kept_rows import RowKeeper
 from icekeep.maintenance.orphans.listing import LISTED, Rows, arrow_rows
 from icekeep.planning.entries.decode import DecodedEntries
 from icekeep.planning.entries.read import folded
 from icekeep.planning.spark.source import SparkSource, started
-from icekeep.planning.spark.tasks import collected, parallelism
+from icekeep.planning.spark.tasks import parallelism
 from icekeep.storage.location_keys import ANY_PREFIX, Spelling
 
 NAMED_MISMATCHES = 10
@@ -49,18 +51,21 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     mismatches: tuple[Mismatch, ...] = ()
 
 
-def compare(files: Rows, reached: Reached, spelling: Spelling, spark: SparkSource) -> Compared:
+def compare(
+    files: Rows, files_count: int, reached: Reached, spelling: Spelling, spark: SparkSource, keeper: RowKeeper
+) -> Compared:
     """Sort listed files by whether metadata leads to them.
 
     Args:
-        files: rows of `LISTED`, with other columns or without.
+        files: rows of `LISTED`, with other columns or without; there are `files_count`.
+        keeper: keeps what tasks find.
 
     Raises:
         InvalidTableError: a manifest is not whole.
     """
     if isinstance(files, pa.Table):
         return _compared_here(files, reached, spelling, spark)
-    return _compared_in_tasks(files, reached, spelling, spark)
+    return _compared_in_tasks(files, files_count, reached, spelling, spark, keeper)
 
 
 def any_below(root: str, reached: Reached, spark: SparkSource) -> bool:
@@ -116,33 +121,39 @@ def _mismatch(listed: str, place: int, found: ReachedPaths) -> Mismatch:
     return Mismatch(listed, spelled_like(example, listed))
 
 
-def _compared_in_tasks(files: DataFrame, reached: Reached, spelling: Spelling, spark: SparkSource) -> Compared:
+def _compared_in_tasks(
+    files: DataFrame, files_count: int, reached: Reached, spelling: Spelling, spark: SparkSource, keeper: RowKeeper
+) -> Compared:
     session = started(spark)
     bins_count = 2 * parallelism(session)
-    keys = reached_keys(reached, session, spelling).localCheckpoint(eager=False)
-    # Worked out before any shuffle, so that what a task says of its manifest arrives as the error that it is.
-    collected(keys.agg(F.count("path_key")))
     # A path that is named by more than two prefixes is named by one between the least and the greatest: no mismatch then.
     named = (
-        keys.repartition(bins_count, "path_key")
+        reached_keys(reached, session, spelling)
+        .repartition(bins_count, "path_key")
         .groupBy("path_key")
         .agg(F.min("prefix_key").alias("least"), F.max("prefix_key").alias("greatest"))
     )
     joined = files.repartition(bins_count, "path_key").join(named, on="path_key", how="left")
-    left = joined.where(F.col("least").isNull() | ~_is_same()).select(*files.columns, "least").localCheckpoint()
-    is_unnamed = F.col("least").isNull()
-    [counts] = collected(left.agg(F.count(F.when(is_unnamed, True)).alias("u"), F.count("least").alias("m")))
+    left = joined.where(F.col("least").isNull() | ~_is_same()).select(*files.columns, "least")
+    schema = pa.schema([*to_arrow_schema(files.schema), pa.field("least", pa.int64())])
+    kept = keeper.keep(left, schema, "unnamed", "holding files against what metadata leads to", _counted)
+    found, is_unnamed = kept.frame(session), F.col("least").isNull()
     mismatches: tuple[Mismatch, ...] = ()
-    if counts["m"]:
-        some = arrow_rows(left.where(~is_unnamed).limit(NAMED_MISMATCHES), LISTED)
+    if kept.counts["mismatched"]:
+        some = arrow_rows(found.where(~is_unnamed).limit(NAMED_MISMATCHES), LISTED)
         mismatches = _compared_here(some, reached, spelling, spark).mismatches
     return Compared(
-        unnamed=left.where(is_unnamed).select(*files.columns),
-        unnamed_count=counts["u"],
-        named_count=files.count() - counts["u"],
-        mismatched_count=counts["m"],
+        unnamed=found.where(is_unnamed).select(*files.columns),
+        unnamed_count=kept.counts["unnamed"],
+        named_count=files_count - kept.counts["unnamed"],
+        mismatched_count=kept.counts["mismatched"],
         mismatches=mismatches,
     )
+
+
+def _counted(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[str, int]]:
+    unnamed_count = rows["least"].null_count
+    return rows, {"unnamed": unnamed_count, "mismatched": rows.num_rows - unnamed_count}
 
 
 def _is_same() -> Column:

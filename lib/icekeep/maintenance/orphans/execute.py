@@ -23,6 +23,7 @@ from icekeep.maintenance.deletion.plans import DeletionPlan, refuse_unapproved, 
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.candidates import OrphanCandidates, find_candidates, still_unnamed
+from icekeep.maintenance.orphans.kept_rows import RowKeeper, keeping_rows
 from icekeep.maintenance.orphans.options import Search
 from icekeep.maintenance.orphans.plan import RemoveOrphanFilesPlan, draft_of, orphan_plan
 from icekeep.maintenance.runs.left_behind import sweep_runs
@@ -58,7 +59,19 @@ def remove_orphans(table: Table, spark: SparkSource, search: Search, listener: L
     Raises:
         SafetyError: the plan is not the approved one, or too great a share of the files would go.
     """
-    candidates = find_candidates(table, spark, search, listener, runtime)
+    with keeping_rows(table, runtime, listener) as keeper:
+        candidates = find_candidates(table, spark, search, listener, runtime, keeper)
+        return _removed(candidates, spark, search, listener, runtime, keeper)
+
+
+def _removed(
+    candidates: OrphanCandidates,
+    spark: SparkSource,
+    search: Search,
+    listener: Listener,
+    runtime: Runtime,
+    keeper: RowKeeper,
+) -> Removal:
     planned = _planned(candidates, search)
     _refuse_unapproved(planned, search)
     earlier = Earlier()
@@ -78,7 +91,7 @@ def remove_orphans(table: Table, spark: SparkSource, search: Search, listener: L
     if not planned.orphan_files_count:
         return Removal(planned=planned, earlier=earlier)
     with ExitStack() as claims:
-        written = _written(candidates, spark, search, claims, listener, runtime)
+        written = _written(candidates, spark, search, claims, listener, runtime, keeper)
         adopted_count = written.adopted_count
         if adopted_count:
             planned = _planned(written.candidates, search)
@@ -138,6 +151,7 @@ def _written(
     claims: ExitStack,
     listener: Listener,
     runtime: Runtime,
+    keeper: RowKeeper,
 ) -> _Written:
     """Write a plan whose head comes after the last look: what another run finds and carries out has been looked at."""
     adopted_count, seen = 0, candidates.table
@@ -148,7 +162,7 @@ def _written(
             if now.metadata_location == seen.metadata_location and now.metadata == seen.metadata:
                 plan = write_plan(found, draft, now, runtime) if found.parts else None
                 return _Written(plan, claim, now, candidates, adopted_count)
-            candidates, count = still_unnamed(candidates, now, spark, search)
+            candidates, count = still_unnamed(candidates, now, spark, search, keeper)
             seen = now
             if not count:
                 continue

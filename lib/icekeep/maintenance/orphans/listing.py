@@ -1,7 +1,7 @@
 """Listing what lies below a directory: on the driver in threads for few files, in Spark tasks for many.
 
-A listing is complete before any metadata is read, and stays as it is from then on: Spark keeps the rows, and fails where it
-has lost some, rather than list again. Each row carries the keys by which it is compared.
+A listing is complete before any metadata is read, and stays as it is from then on: what tasks have listed is kept in storage
+(`kept_rows.py`), and never listed again. Each row carries the keys by which it is compared.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,11 +14,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from icekeep.maintenance.orphans.hidden import HiddenNames
+from icekeep.maintenance.orphans.kept_rows import RowKeeper
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import collected, dataframe_from_tasks, parallelism
+from icekeep.planning.spark.tasks import arrow_table, dataframe_from_tasks, parallelism
 from icekeep.spec.bins import balanced, each_once
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import FileInfo, ListingShare, Storage
@@ -72,12 +72,14 @@ def list_files(
     root: str,
     hidden: HiddenNames,
     spelling: Spelling,
+    keeper: RowKeeper,
     *,
     expected_count: int,
 ) -> Listing:
     """List the files below a directory, whole.
 
     Args:
+        keeper: keeps what tasks list.
         expected_count: about how many files there are; where few turn out to be many, it begins again in tasks.
 
     Raises:
@@ -94,34 +96,33 @@ def list_files(
     bins_count = parallelism(session) * _SHARES_A_SLOT
     bins = balanced(storage.shares(root, bins_count), each_once, bins_count)
     tasks = [_ListTask(tuple(some), hidden, spelling, storage) for some in bins]
-    return kept_listing(dataframe_from_tasks(session, tasks, _list_in_task, LISTED), limit)
+    return kept_listing(dataframe_from_tasks(session, tasks, _list_in_task, LISTED), limit, keeper)
 
 
-def kept_listing(rows: DataFrame, limit: int) -> Listing:
+def kept_listing(rows: DataFrame, limit: int, keeper: RowKeeper) -> Listing:
     """Work out a listing once, rows of `LISTED`, and keep it; up to a limit its rows come to the driver."""
-    # Cut off from its origin: what is lost makes the run fail, and is never listed again, later than metadata was read.
-    held = rows.localCheckpoint(eager=False)
-    is_file = F.col("location").isNotNull()
-    left_out = F.when(~is_file, F.col("size_bytes"))
-    [counts] = collected(
-        held.agg(
-            F.count(F.when(is_file, True)).alias("files"),
-            F.coalesce(F.sum(F.greatest(left_out, F.lit(0))), F.lit(0)).alias("hidden"),
-            F.coalesce(F.sum(F.greatest(-left_out, F.lit(0))), F.lit(0)).alias("outside"),
-        )
-    )
-    files = held.where(is_file)
+    kept = keeper.keep(rows, LISTED, "listed", "listing files", _shown)
     return Listing(
-        files=arrow_rows(files, LISTED) if counts["files"] <= limit else files,
-        files_count=counts["files"],
-        hidden_count=counts["hidden"],
-        outside_count=counts["outside"],
+        files=kept.table() if kept.rows_count <= limit else kept.frame(rows.sparkSession),
+        files_count=kept.rows_count,
+        hidden_count=kept.counts["hidden"],
+        outside_count=kept.counts["outside"],
     )
+
+
+def _shown(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[str, int]]:
+    """The files among rows of `LISTED`, and what the other rows count."""
+    is_file = rows["location"].is_valid()
+    if is_file.true_count == rows.num_rows:
+        return rows, {}
+    left_out = rows["size_bytes"].filter(pc.invert(is_file)).to_pylist()
+    hidden, outside = (sum(max(sign * count, 0) for count in left_out) for sign in (1, -1))
+    return rows.filter(is_file), {"hidden": hidden, "outside": outside}
 
 
 def arrow_rows(rows: DataFrame, schema: pa.Schema) -> pa.Table:
     """Few rows that Spark holds, brought to the driver."""
-    return rows.select(*schema.names).toArrow().cast(schema)
+    return arrow_table(rows.select(*schema.names)).cast(schema)
 
 
 def expected_files_count(metadata: TableMetadata) -> int:

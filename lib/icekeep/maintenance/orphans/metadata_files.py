@@ -104,7 +104,7 @@ class MetadataFileSorter(msgspec.Struct, frozen=True, kw_only=True):
         return pa.record_batch([*files.columns, kinds, reasons], schema=SORTED)
 
     def sort_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same in a Spark task."""
+        """The same of several batches."""
         return map(self.sort, batches)
 
     def _judged(self, location: str, size_bytes: int | None, modified_ms: int | None) -> tuple[Sort, str | None]:

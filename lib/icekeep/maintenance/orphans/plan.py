@@ -10,6 +10,7 @@ from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDra
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.candidates import KeptFiles, OrphanCandidates, find_candidates
 from icekeep.maintenance.orphans.comparing import Mismatch
+from icekeep.maintenance.orphans.kept_rows import keeping_rows
 from icekeep.maintenance.orphans.options import Search
 from icekeep.planning.spark.source import SparkSource
 from icekeep.runtime import Runtime
@@ -48,9 +49,10 @@ def plan_orphans(
     table: Table, spark: SparkSource, search: Search, runtime: Runtime, listener: Listener = SILENT
 ) -> RemoveOrphanFilesPlan:
     """Say what a run would do; raises as `find_candidates` does."""
-    candidates = find_candidates(table, spark, search, listener, runtime)
-    found = classify_files(candidates.garbage, candidates.territory, None, candidates.table.storage)
-    return orphan_plan(candidates, found, draft_of(candidates, search, ""), search)
+    with keeping_rows(table, runtime, listener) as keeper:
+        candidates = find_candidates(table, spark, search, listener, runtime, keeper)
+        found = classify_files(candidates.garbage, candidates.territory, None, candidates.table.storage)
+        return orphan_plan(candidates, found, draft_of(candidates, search, ""), search)
 
 
 def orphan_plan(

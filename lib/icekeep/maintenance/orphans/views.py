@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from icekeep.errors import UsageError
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.orphans.hidden import HiddenNames
+from icekeep.maintenance.orphans.kept_rows import RowKeeper
 from icekeep.maintenance.orphans.listing import (
     LISTED,
     Listing,
@@ -28,6 +29,7 @@ from icekeep.maintenance.orphans.listing import (
     keyed_rows,
 )
 from icekeep.planning.spark.source import SparkSource, limits_of, started
+from icekeep.planning.spark.steps import described, in_spark
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Spelling
 
@@ -73,11 +75,13 @@ def list_given(
     root: str,
     hidden: HiddenNames,
     spelling: Spelling,
+    keeper: RowKeeper,
 ) -> Listing:
     """The files of a list that lie below a location, hidden ones left out as in a listing of our own.
 
     Args:
         name: of a view or table, or the location of Parquet, ORC or CSV files.
+        keeper: keeps the files.
 
     Raises:
         UsageError: there is no such list, or it has other columns.
@@ -96,9 +100,8 @@ def list_given(
     is_encoded = is_inventory and not _is_plain(suffix, rows)
     sieve = _Sieve(Territory(roots=(root,)), hidden, spelling, is_encoded)
     with _readable(name):
-        return kept_listing(
-            files.mapInArrow(partial(_sift, sieve), from_arrow_schema(LISTED)), limits_of(spark).listed_files_count
-        )
+        sifted = files.mapInArrow(partial(_sift, sieve), from_arrow_schema(LISTED))
+        return kept_listing(sifted, limits_of(spark).listed_files_count, keeper)
 
 
 def _sift(sieve: _Sieve, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -111,7 +114,10 @@ def _opened(name: str, storage: Storage, session: SparkSession) -> tuple[DataFra
     with _readable(name):
         if not suffix:
             return session.table(name), ""
-        return session.read.format(_FORMATS[suffix]).options(header=True).load(name), suffix
+        # Spark looks into the files for their columns, in a job.
+        with described("opening the list of files"):
+            reader = session.read.format(_FORMATS[suffix]).options(header=True)
+            return in_spark(session, lambda: reader.load(name)), suffix
 
 
 @contextmanager

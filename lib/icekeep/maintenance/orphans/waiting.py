@@ -15,20 +15,24 @@ from icekeep.errors import InvalidTableError, MissingFileError, SafetyError
 from icekeep.maintenance.deletion.named_files import part_paths, plans_with_files_in_place
 from icekeep.maintenance.deletion.path_set import PathSet, union
 from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_plan
-from icekeep.maintenance.orphans.listing import Rows
+from icekeep.maintenance.orphans.kept_rows import RowKeeper
+from icekeep.maintenance.orphans.listing import LISTED, Rows
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import dataframe_from_tasks, parallelism
+from icekeep.planning.spark.tasks import arrow_table, dataframe_from_tasks, parallelism
 from icekeep.storage.base import Storage
 from icekeep.storage.many import REQUESTS_AT_ONCE
 
 _KEYS = pa.schema([pa.field("path_key", pa.int64(), nullable=False)])
 
 
-def without_waiting(files: Rows, files_count: int, table: Table, spark: SparkSource) -> tuple[Rows, int]:
+def without_waiting(
+    files: Rows, files_count: int, table: Table, spark: SparkSource, keeper: RowKeeper
+) -> tuple[Rows, int]:
     """Listed files without those that a plan of another run names, and how many these are.
 
     Args:
-        files: rows with a column `path_key`; there are `files_count`.
+        files: rows of `LISTED`; there are `files_count`.
+        keeper: keeps what tasks find.
 
     Raises:
         SafetyError: a plan cannot be read, so that it is not known what it names.
@@ -43,7 +47,9 @@ def without_waiting(files: Rows, files_count: int, table: Table, spark: SparkSou
         # Few listed files and long plans: the tasks tell which of the few they name.
         wanted = PathSet.of_keys(files["path_key"].to_numpy())
         tasks = [(part, table.storage, wanted) for part in parts]
-        named = dataframe_from_tasks(session, tasks, _read_wanted, _KEYS).toArrow()["path_key"]
+        named = arrow_table(dataframe_from_tasks(session, tasks, _read_wanted, _KEYS), "reading other plans")[
+            "path_key"
+        ]
         return _without(files, PathSet.of_keys(named.to_numpy()))
     if not parts:
         return files, 0
@@ -52,8 +58,8 @@ def without_waiting(files: Rows, files_count: int, table: Table, spark: SparkSou
     left = files.repartition(bins_count, "path_key").join(
         keys_of_plans.repartition(bins_count, "path_key"), on="path_key", how="left_anti"
     )
-    held = left.select(*files.columns).localCheckpoint()
-    return held, files_count - held.count()
+    kept = keeper.keep(left.select(*LISTED.names), LISTED, "free", "leaving out files that other plans name")
+    return kept.frame(session), files_count - kept.rows_count
 
 
 def _without(files: pa.Table, waiting: PathSet) -> tuple[pa.Table, int]:

@@ -24,7 +24,7 @@ from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, few_e
 from icekeep.planning.entries.select_manifests import ManifestSelection, delete_manifests, select_manifests
 from icekeep.planning.scan.plan import Scan
 from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import arrow_dataframe
+from icekeep.planning.spark.tasks import arrow_dataframe, arrow_table
 from icekeep.spec.applicability import in_another_partition, is_deletion_vector, is_newer, named_range, only_data_file
 from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
@@ -132,7 +132,7 @@ def _read(
     reading = chosen_reading(opened, limits_of(spark).entries_count)
     if reading.by is ReadBy.DRIVER:
         return few_entries(storage, opened, wanted, columns, reading.decoder)
-    return narrowed(entries(storage, spark, opened, wanted, columns, reading)).toArrow()
+    return arrow_table(narrowed(entries(storage, spark, opened, wanted, columns, reading)), step="reading manifests")
 
 
 def _matched(deletes: pa.Table, data: pa.Table, codecs: PartitionCodecs) -> PositionDeletes:

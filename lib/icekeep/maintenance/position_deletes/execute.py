@@ -21,7 +21,8 @@ from icekeep.maintenance.groups.side_by_side import side_by_side
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.tasks import TaskContext, deletes_tasks
 from icekeep.maintenance.runs.written_files import WrittenFiles
-from icekeep.planning.spark.tasks import attempt_id, described, finished_tasks
+from icekeep.planning.spark.steps import described
+from icekeep.planning.spark.tasks import attempt_id, finished_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.applicability import PathDigest, sequence_number
 from icekeep.spec.bins import packed
@@ -131,9 +132,11 @@ def _is_small(group: DeleteGroup, execution: Execution) -> bool:
 def _rewrite_groups(
     groups: Sequence[DeleteGroup], execution: Execution, storage: Storage
 ) -> Generator[Finished, None, None]:
-    workers, table = execution.workers, execution.table
+    workers = execution.workers
     spark = None if _is_small(groups[0], execution) else workers.spark
-    where = f"{len(groups)} partitions" if len(groups) > 1 else groups[0].partition or table.name
+    where = (
+        f" of {len(groups)} groups" if len(groups) > 1 else f" of {groups[0].partition}" if groups[0].partition else ""
+    )
     files_count = sum(group.files_count for group in groups)
     try:
         with_tasks = [(group, deletes_tasks(group, execution.context)) for group in groups]
@@ -142,7 +145,7 @@ def _rewrite_groups(
         return
     run = partial(finished_tasks, spark, work=_rewrite, shared=storage, threads=workers.slots)
     with (
-        described(spark, f"{table.name}: rewriting {files_count} delete files of {where}"),
+        described(f"rewriting {files_count} delete files{where}"),
         closing(in_one_job(with_tasks, run)) as answered,
     ):
         for one in answered:

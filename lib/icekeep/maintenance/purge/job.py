@@ -98,7 +98,7 @@ class DropRequest(JobRequest, frozen=True, kw_only=True):
     options: Mapping[str, Any] | ReclaimOptions | None = None
 
 
-@takes(DropRequest)
+@takes(DropRequest, "drop")
 def drop_table(table: Table, request: DropRequest) -> DropResult:
     """Let the catalog forget a table.
 
@@ -174,7 +174,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
     )
 
 
-@takes(DropRequest)
+@takes(DropRequest, "drop")
 def plan_drop_table(table: Table, request: DropRequest) -> DropPlan:
     """Say what `drop_table` with the same arguments would delete; raises as it does."""
     checked = _checked(table.metadata, request)
@@ -197,7 +197,7 @@ def plan_drop_table(table: Table, request: DropRequest) -> DropPlan:
     )
 
 
-@takes(DropRequest)
+@takes(DropRequest, "drop")
 def check_arguments(metadata: TableMetadata, request: DropRequest) -> None:
     """Hold the arguments against the table, before anything is planned.
 

@@ -7,11 +7,13 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, NotFoundError, UnsupportedError, UsageError
+from icekeep.events import SILENT
 from icekeep.planning.entries.decode import DecodedEntries, EntryFilter, SpecFilter
 from icekeep.planning.entries.read import folded
 from icekeep.planning.scan.plan import FILE_COLUMNS, Scan, open_scan
 from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.source import SparkSource, check_source
+from icekeep.planning.spark.steps import spark_run
 from icekeep.spec.filters.evaluators import file_may_match, manifest_may_match, partition_matches
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, And, BoundPredicate, Expression, Or, chain
 from icekeep.spec.filters.formatting import format_expression
@@ -77,7 +79,8 @@ def explain_file(
         )
     check_source(spark)
     scan = open_scan(table, where=where, **version)
-    entry, manifest = _found(scan, spark, file)
+    with spark_run("plan_scan", table.name, SILENT):
+        entry, manifest = _found(scan, spark, file)
     spec = scan.data.specs[manifest.partition_spec_id]
     partition = PartitionCodec(spec.partition).decode(entry["partition"])
     evidence, pruned_by = [], None

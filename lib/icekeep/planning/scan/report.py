@@ -8,6 +8,7 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.catalog.base import Table
+from icekeep.events import SILENT
 from icekeep.planning.deletes.delete_index import EVERY_PAIR, Reaching
 from icekeep.planning.deletes.delete_join import deletes_in_use
 from icekeep.planning.entries.decode import Amount
@@ -17,6 +18,7 @@ from icekeep.planning.scan.plan import Scan, few_files, open_scan, planned_files
 from icekeep.planning.scan.tally import COLUMNS, FileSize, SizeDistribution, Tally
 from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.source import SparkSource, check_source, limits_of
+from icekeep.planning.spark.steps import spark_run
 from icekeep.planning.spark.tasks import collected
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.encode import PartitionCodec
@@ -116,7 +118,8 @@ def plan_scan(
     check_source(spark)
     began_ms = table.runtime.monotonic_ms()
     scan = open_scan(table, where=where, **version)
-    result = _result(scan, spark)
+    with spark_run("plan_scan", table.name, SILENT):
+        result = _result(scan, spark)
     return msgspec.structs.replace(result, elapsed_ms=table.runtime.monotonic_ms() - began_ms)
 
 
@@ -184,7 +187,8 @@ def _deletes_in_use(scan: Scan, spark: SparkSource) -> DeletesInUse:
     few = few_files(scan, limits_of(spark), _FOR_DELETES, max_pairs=EVERY_PAIR)
     if few is not None and few.reaching is not None:
         return _counted(few.reaching)
-    [row] = collected(deletes_in_use(planned_files_with_deletes(scan, spark, _FOR_DELETES)))
+    in_use = deletes_in_use(planned_files_with_deletes(scan, spark, _FOR_DELETES))
+    [row] = collected(in_use, "looking for the deletes in use")
     return DeletesInUse(**row.asDict())
 
 

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from icekeep.catalog.base import Table
+from icekeep.events import SILENT
 from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
 from icekeep.planning.refusals import refuse_encrypted_file
 from icekeep.planning.scan.plan import (
@@ -29,6 +30,7 @@ from icekeep.planning.scan.plan import (
 from icekeep.planning.scan.splits import FileToSplit, ReadOptions, Split, adapted_target_size, read_options, split_tasks
 from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.source import SparkSource, check_source, limits_of, started
+from icekeep.planning.spark.steps import spark_run
 from icekeep.planning.spark.tasks import arrow_dataframe, collected, hash_keys, parallelism
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.formatting import format_expression
@@ -132,7 +134,8 @@ def plan_tasks(
     check_source(spark)
     scan = open_scan(table, where=where, **version)
     session = started(spark)
-    packed = packed_tasks(scan, spark)
+    with spark_run("scan", table.name, SILENT):
+        packed = packed_tasks(scan, spark)
     if packed.few is None:
         assert packed.many is not None
         return packed.many
@@ -177,7 +180,8 @@ def packed_tasks(scan: Scan, spark: SparkSource, slots: int | None = None) -> Pa
 def one_task_a_partition(many: DataFrame) -> DataFrame:
     """The rows of `PackedTasks.many`, those of one task in a Spark partition of their own; plans once to count the tasks."""
     partition = F.shiftright("task_id", _PARTITION_BITS)
-    counts = collected(many.groupBy(partition.alias("partition")).agg(F.count_distinct("task_id").alias("tasks")))
+    tasks = many.groupBy(partition.alias("partition")).agg(F.count_distinct("task_id").alias("tasks"))
+    counts = collected(tasks, "planning tasks")
     tasks_count = sum(row["tasks"] for row in counts)
     if not tasks_count:
         return many.coalesce(1)

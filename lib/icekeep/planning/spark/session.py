@@ -28,12 +28,13 @@ _FORCED = {
     "spark.sql.session.timeZone": "UTC",
 }
 _UNLESS_CONFIGURED = {
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "WARN",
 }
-_LOCAL_UNLESS_CONFIGURED = {"spark.python.unix.domain.socket.enabled": "true"}
-"""Over TCP each Python task waits 40 ms for an acknowledgement that the other side puts off. Elsewhere the operator decides:
+_LOCAL_UNLESS_CONFIGURED = {"spark.ui.enabled": "false", "spark.python.unix.domain.socket.enabled": "true"}
+"""On one machine nobody looks at Spark's pages, and they take a port; on a cluster they are as the operator has them.
+
+Over TCP each Python task waits 40 ms for an acknowledgement that the other side puts off. Elsewhere the operator decides:
 the path of an executor's temporary directory may be too long for such a socket.
 """
 _LOG_CONFIGURATION = "conf/log4j2.properties"

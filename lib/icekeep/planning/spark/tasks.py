@@ -4,7 +4,6 @@ Paths and descriptions cross between the JVM and Python, rows of data do not. A 
 what all tasks share travels once.
 """
 
-import os
 import pickle
 import re
 import struct
@@ -21,14 +20,15 @@ from typing import Any, Self, TypeVar
 import mmh3
 import msgspec
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark import Accumulator, AccumulatorParam, SparkContext, TaskContext, cloudpickle, inheritable_thread_target
-from pyspark.errors import PySparkException
+from pyspark import Accumulator, AccumulatorParam, SparkContext, TaskContext, cloudpickle
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from icekeep.errors import IcekeepError, JobFailedError, revived
+from icekeep.errors import IcekeepError
 from icekeep.planning.slow_reads import SlowReads, add_slow_reads, slow_reads, slow_reads_since
+from icekeep.planning.spark.failures import known_error, translated
+from icekeep.planning.spark.steps import Begun, described, in_spark
+from icekeep.storage.last_read import forget_reads
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -38,17 +38,8 @@ V = TypeVar("V")
 _PAYLOADS = pa.schema([pa.field("key", pa.int32(), nullable=False), pa.field("payload", pa.binary(), nullable=False)])
 _ANSWERS = pa.schema([("answer", pa.binary())])
 _MAX_CLOSURE_BYTES = 256 << 10
-_DESCRIPTION = "spark.job.description"
-_JOBS = count(1)
 
 _SPARK_SEED = 42
-_MENTION = re.compile(
-    # As Python prints an error at the end of a traceback, or as Spark wraps the text of `raise_error`.
-    r"^(?:.*\[USER_RAISED_EXCEPTION\] )?icekeep\.errors\.(\w+): (.*?)(?: SQLSTATE: \w+\]?)?$",
-    re.MULTILINE,
-)
-_FAILED_TASK = re.compile(r"Task (\d+) in stage \S+ failed \d+ times")
-_PYTHON_ERROR = re.compile(r"\w+(Error|Exception): ")
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -133,8 +124,7 @@ def run_over_partitions(
     handed = _Shared.of(shared, spark.sparkContext)
     run = partial(_run_rows, work, handed, max_task_failures(spark))
     try:
-        with described(spark, step):
-            found = collected(rows.mapInArrow(run, from_arrow_schema(_ANSWERS)))
+        found = collected(rows.mapInArrow(run, from_arrow_schema(_ANSWERS)), step)
     finally:
         handed.forget()
     return _sorted_out([pickle.loads(row["answer"]) for row in found])
@@ -164,8 +154,8 @@ def run_exchange(
     rows = context.parallelize([pickle.dumps(payload) for payload in payloads], len(payloads))
     sent = rows.mapPartitions(partial(_send, send, handed)).partitionBy(parts, int)
     try:
-        with described(spark, step), _translated():
-            found = sent.mapPartitionsWithIndex(partial(_receive, receive, handed, tries)).collect()
+        with described(step), translated():
+            found = in_spark(spark, sent.mapPartitionsWithIndex(partial(_receive, receive, handed, tries)).collect)
     except IcekeepError as error:
         return [], [error]
     finally:
@@ -177,8 +167,10 @@ def _send(
     send: Callable[[P, S], Iterator[tuple[int, V]]], shared: "_Shared", payloads: Iterable[bytes]
 ) -> Iterator[tuple[int, V]]:
     one_thread()
-    for payload in payloads:
-        yield from send(pickle.loads(payload), shared.value())
+    for pickled in payloads:
+        payload = pickle.loads(pickled)
+        with told_of(payload):
+            yield from send(payload, shared.value())
 
 
 def _receive(
@@ -211,11 +203,12 @@ def _in_threads(
     def answer(payload: P) -> _Answer | None:
         if has_failed.is_set():
             return None
+        forget_reads()
         try:
             return _Answer(work(payload, shared))
         except Exception as error:  # noqa: BLE001 - as in a Spark task
             has_failed.set()
-            return _Answer(error=_known(error))
+            return _Answer(error=known_error(error, payload))
 
     pool = ThreadPoolExecutor(max(1, min(threads, len(payloads))))
     try:
@@ -236,32 +229,29 @@ def _in_spark(
 ) -> Generator[tuple[int, _Answer], None, None]:
     if not payloads:
         return
-    context, tag = spark.sparkContext, f"icekeep-tasks-{os.getpid()}-{next(_JOBS)}"
+    context = spark.sparkContext
     arrived: SimpleQueue[tuple[int, bytes] | IcekeepError | None] = SimpleQueue()
     handed = _Shared.of(shared, context)
     arrivals = _Arrivals(arrived)
     run = partial(_run_partition, work, handed, max_task_failures(spark), context.accumulator([], arrivals))
     rows = context.parallelize([pickle.dumps(numbered) for numbered in enumerate(payloads)], len(payloads))
 
-    def start() -> None:
-        context.addJobTag(tag)
+    def act() -> None:
         try:
-            with described(spark, step), _translated():
+            with translated(payloads):
                 rows.foreachPartition(run)
         except Exception as error:  # noqa: BLE001 - told where answers are waited for
-            arrived.put(_known(error))
+            arrived.put(known_error(error, None))
         finally:
             arrived.put(None)
 
-    job = threading.Thread(target=inheritable_thread_target(spark)(start), daemon=True)
-    job.start()
+    with described(step):
+        begun = Begun(spark, act)
     try:
         while (one := arrived.get()) is not None:
             yield (-1, _Answer(error=one)) if isinstance(one, IcekeepError) else (one[0], pickle.loads(one[1]))
     finally:
-        if job.is_alive():
-            context.cancelJobsWithTag(tag)
-        job.join()
+        begun.cancel()
         arrivals.close()
         handed.forget()
 
@@ -308,6 +298,7 @@ def _run_partition(
 def _pickled_answer(work: Callable[[P], R], payload: P, max_failures: int) -> bytes:
     """Do a task's work; a failure is raised while Spark would try again, and then reported."""
     before = slow_reads().count
+    forget_reads()
     try:
         result = work(payload)
         return pickle.dumps(_Answer(result, slow_reads=slow_reads_since(before)))
@@ -315,15 +306,7 @@ def _pickled_answer(work: Callable[[P], R], payload: P, max_failures: int) -> by
         context = TaskContext.get()
         if context is not None and context.attemptNumber() + 1 < max_failures:
             raise
-        return pickle.dumps(_Answer(error=_known(error), slow_reads=slow_reads_since(before)))
-
-
-def _known(error: Exception) -> IcekeepError:
-    if isinstance(error, IcekeepError):
-        return error
-    failed = JobFailedError(f"{type(error).__name__}: {error}")
-    failed.__cause__ = error
-    return failed
+        return pickle.dumps(_Answer(error=known_error(error, payload), slow_reads=slow_reads_since(before)))
 
 
 class _Shared:
@@ -354,21 +337,6 @@ class _Shared:
 def _of_broadcast(broadcast: Any) -> Any:
     """What was broadcast; a worker, which has one object for it, loads it once for all tasks that it does of a job."""
     return pickle.loads(broadcast.value)
-
-
-@contextmanager
-def described(spark: SparkSession | None, step: str | None) -> Iterator[None]:
-    """Let Spark's pages say what the jobs do that this thread starts while the block lasts; without either nothing is said."""
-    if spark is None or step is None:
-        yield
-        return
-    context = spark.sparkContext
-    before = context.getLocalProperty(_DESCRIPTION)
-    context.setJobDescription(step)
-    try:
-        yield
-    finally:
-        context.setLocalProperty(_DESCRIPTION, before)
 
 
 def _run_rows(
@@ -406,8 +374,23 @@ def _rows_of_payloads(
 ) -> Iterator[pa.RecordBatch]:
     one_thread()
     for batch in batches:
-        for payload in batch.column(0).to_pylist():
-            yield from run(pickle.loads(payload))
+        for pickled in batch.column(0).to_pylist():
+            payload = pickle.loads(pickled)
+            with told_of(payload):
+                yield from run(payload)
+
+
+@contextmanager
+def told_of(payload: Any) -> Iterator[None]:
+    """Let an error of work on a payload say at which file it was."""
+    forget_reads()
+    try:
+        yield
+    except Exception as error:
+        known = known_error(error, payload)
+        if known is error:
+            raise
+        raise known from error
 
 
 def one_thread() -> None:
@@ -437,53 +420,29 @@ def attempt_id() -> int:
     return 0 if context is None else int(context.taskAttemptId())
 
 
-def collected(rows: DataFrame) -> list[Row]:
-    """Run a DataFrame's tasks and bring its rows here; raises an error of ours that a task raised as what it is."""
-    with _translated():
-        return rows.collect()
+def collected(rows: DataFrame, step: str | None = None) -> list[Row]:
+    """Run a DataFrame's tasks and bring its rows here; raises an error of ours that a task raised as what it is.
 
-
-def streamed(rows: DataFrame) -> Iterator[Row]:
-    """The same, a partition at a time."""
-    with _translated():
-        yield from rows.toLocalIterator()
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    """An error that left a task arrives as text in one of Spark's: make it again from its last mention there.
-
-    Raises:
-        JobFailedError: Spark mentions none of ours, such as where executors are lost.
+    Args:
+        step: what Spark's pages say that the tasks do.
     """
-    try:
-        yield
-    # Two stages that fail at once make an error that PySpark knows no class for.
-    except (PySparkException, Py4JError) as error:
-        mentions = _MENTION.findall(str(error))
-        if not mentions:
-            raise spark_failed(error) from error
-        name, message = mentions[-1]
-        raise revived(name, message) from error
+    with described(step), translated():
+        return in_spark(rows.sparkSession, rows.collect)
 
 
-def spark_failed(error: Exception) -> JobFailedError:
-    """The error for work that failed by none of ours: a lost executor, or a worker without our packages."""
-    failed = JobFailedError(f"Spark failed: {_mentioned(error)}")
-    failed.__cause__ = error
-    return failed
+def arrow_table(rows: DataFrame, step: str | None = None) -> pa.Table:
+    """The same as an Arrow table."""
+    with described(step), translated():
+        return in_spark(rows.sparkSession, rows.toArrow)
 
 
-def failed_task(error: IcekeepError) -> int | None:
-    """The number of the payload whose task ended its whole job, if Spark's error says one."""
-    found = _FAILED_TASK.search(str(error.__cause__))
-    return int(found[1]) if found else None
-
-
-def _mentioned(error: Exception) -> str:
-    """The line of an error that says most: the last Python error in what Spark tells, else the first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), lines[0] if lines else repr(error))
+def streamed(rows: DataFrame, step: str | None = None) -> Iterator[Row]:
+    """The same as `collected`, a partition at a time."""
+    with translated():
+        # A block around the rows would describe what the caller does between them.
+        with described(step):
+            found = in_spark(rows.sparkSession, rows.toLocalIterator)
+        yield from found
 
 
 def is_local(spark: SparkSession) -> bool:

@@ -137,7 +137,8 @@ def test_all_who_delete_agree_on_what_the_table_leads_to(live, named, asked):
     sizes = pa.nulls(files.num_rows, pa.int64())
     rows = keyed_rows(files["location"].combine_chunks(), sizes, sizes, AS_SPELLED)
     assert still_garbage(files, reached, no_spark)["location"].to_pylist() == left
-    assert compare(pa.Table.from_batches([rows]), reached, AS_SPELLED, no_spark).unnamed["location"].to_pylist() == left
+    compared = compare(pa.Table.from_batches([rows]), rows.num_rows, reached, AS_SPELLED, no_spark, None)
+    assert compared.unnamed["location"].to_pylist() == left
     by_name = garbage_of(replace(reached, manifests=(), named=files), replace(reached, manifests=()), no_spark)
     assert {loose_path(at)[-1] for at in by_name.named["location"].to_pylist()} == {
         str(number) for number, _ in asked if number not in {number for number, _ in named}

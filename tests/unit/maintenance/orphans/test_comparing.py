@@ -20,7 +20,7 @@ def compared(listed, named, schemes=None, authorities=None):
     rule = spelling(schemes, authorities)
     count = len(listed)
     rows = keyed_rows(pa.array(listed, pa.string()), pa.array([1] * count), pa.array([0] * count), rule)
-    return compare(pa.Table.from_batches([rows]), reached(*named), rule, lambda: pytest.fail("Spark"))
+    return compare(pa.Table.from_batches([rows]), count, reached(*named), rule, lambda: pytest.fail("Spark"), None)
 
 
 def unnamed(listed, named, **equal):

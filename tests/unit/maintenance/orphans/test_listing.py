@@ -24,7 +24,7 @@ def ask_for_spark():
 
 def listed(storage, root=ROOT, spark=lambda: pytest.fail("Spark"), **options):
     return list_files(
-        storage, spark, root, hidden_names(root, []), spelling(None, None), **{"expected_count": 0, **options}
+        storage, spark, root, hidden_names(root, []), spelling(None, None), None, **{"expected_count": 0, **options}
     )
 
 

@@ -69,6 +69,21 @@ def test_on_one_machine_python_is_reached_without_tcp_unless_the_operator_says_o
     assert session_settings(configured, extra).get("spark.python.unix.domain.socket.enabled") == expected
 
 
+@pytest.mark.parametrize(
+    ("configured", "expected"),
+    [
+        ({}, "false"),
+        ({"spark.master": "local[4]"}, "false"),
+        ({"spark.master": "local[4]", "spark.ui.enabled": "true"}, None),
+        ({"spark.master": "yarn"}, None),
+        ({"spark.master": "spark://host:7077"}, None),
+        ({"spark.master": "yarn", "spark.ui.enabled": "false"}, None),
+    ],
+)
+def test_spark_s_pages_are_off_on_one_machine_alone_unless_the_operator_says_otherwise(configured, expected):
+    assert session_settings(configured, {}).get("spark.ui.enabled") == expected
+
+
 def test_what_is_given_wins_over_what_is_configured_but_for_catalogs_of_other_engines():
     configured = {"spark.ui.enabled": "true", "spark.log.level": "INFO", "spark.sql.defaultCatalog": "theirs"}
     settings = session_settings(configured, {"spark.log.level": "ERROR"})

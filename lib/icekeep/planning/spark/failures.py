@@ -1,0 +1,137 @@
+"""What went wrong in a task, in one line: the error, the file that the task was at, and what to do about it."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import msgspec
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from icekeep.errors import IcekeepError, JobFailedError, and_more, revived
+from icekeep.storage.last_read import last_read
+
+_MEMORY_REMEDY = (
+    "give executors more 'spark.executor.memoryOverhead', or let fewer tasks share one by 'spark.executor.cores' (with a local "
+    "master: a smaller N in 'local[N]')"
+)
+_TASK = re.compile(r"Task (\d+) in stage \S+ failed \d+ times")
+_LOST = re.compile(r"ExecutorLostFailure \((executor [^)]*?)\)(?: Reason: (.*))?")
+_MENTION = re.compile(
+    # As Python prints an error at the end of a traceback, or as Spark wraps the text of `raise_error`.
+    r"^(?:.*\[USER_RAISED_EXCEPTION\] )?icekeep\.errors\.(\w+): (.*?)(?: SQLSTATE: \w+\]?)?$",
+    re.MULTILINE,
+)
+_PYTHON_ERROR = re.compile(r"\w+(Error|Exception): ")
+_WORKER_ENDED = re.compile(r"Python worker exited unexpectedly \(crashed\)")
+_NAMES = ("manifest_path", "file_path", "location", "manifest_list")
+_LOOKED_AT = 1_000
+_REASON_LENGTH_MAX = 200
+
+
+def known_error(error: Exception, payload: Any) -> IcekeepError:
+    """An error of a task as one of ours; of one that is none the message says at which file it was."""
+    if isinstance(error, IcekeepError):
+        return error
+    failed = JobFailedError(_failure_line(error, payload, last_read()))
+    failed.__cause__ = error
+    return failed
+
+
+@contextmanager
+def translated(payloads: Sequence[Any] = ()) -> Iterator[None]:
+    """An error that left a task arrives as text in one of Spark's: make it again from its last mention there.
+
+    Args:
+        payloads: of the tasks, by their numbers, where Spark's are those of the payloads.
+
+    Raises:
+        JobFailedError: Spark mentions none of ours, such as where executors are lost.
+    """
+    try:
+        yield
+    # Two stages that fail at once make an error that PySpark knows no class for.
+    except (PySparkException, Py4JError) as error:
+        mentions = _MENTION.findall(str(error))
+        if not mentions:
+            raise spark_failed(error, payloads) from error
+        name, message = mentions[-1]
+        raise revived(name, message) from error
+
+
+def spark_failed(error: Exception, payloads: Sequence[Any] = ()) -> JobFailedError:
+    """The error for work that failed by none of ours: a lost executor, or a worker without our packages."""
+    failed = JobFailedError(f"Spark failed: {_death_line(str(error), payloads) or _mentioned(error)}")
+    failed.__cause__ = error
+    return failed
+
+
+def failed_task(error: IcekeepError) -> int | None:
+    """The number of the task that ended its whole job, if Spark's error says one."""
+    found = _TASK.search(str(error.__cause__))
+    return int(found[1]) if found else None
+
+
+def _mentioned(error: Exception) -> str:
+    """The line of an error that says most: the last Python error in what Spark tells, else the first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), lines[0] if lines else repr(error))
+
+
+def _failure_line(error: Exception, payload: Any, last_read: str | None) -> str:
+    """What to say of an error that is none of ours.
+
+    Args:
+        payload: what the task was given.
+        last_read: the file that it opened last, if that is known.
+    """
+    line = " ".join(f"{type(error).__name__}: {error}".split())
+    told = [line.rstrip(": ")]
+    place = _place(payload, last_read)
+    if place and not (last_read and last_read in line):
+        told.append(place)
+    text = ", ".join(told)
+    return f"{text}; {_MEMORY_REMEDY}" if isinstance(error, MemoryError) else text
+
+
+def _death_line(text: str, payloads: Sequence[Any]) -> str | None:
+    """What to say of a worker or an executor that is gone, by Spark's words; `None` where none is.
+
+    Args:
+        payloads: of the tasks, by their numbers; empty where it is not known what each did.
+    """
+    lost = _LOST.search(text)
+    if lost is None and not _WORKER_ENDED.search(text):
+        return None
+    who = "a Python worker was killed"
+    if lost is not None:
+        reason = " ".join((lost[2] or "").split())[:_REASON_LENGTH_MAX].rstrip(" .")
+        who = f"an executor was lost ({lost[1]}{': ' if reason else ''}{reason})"
+    number = _TASK.search(text)
+    payload = payloads[int(number[1])] if number and int(number[1]) < len(payloads) else None
+    place = _place(payload, None)
+    return f"{who}{', ' if place else ''}{place}; most often it is for want of memory: {_MEMORY_REMEDY}"
+
+
+def _place(payload: Any, last_read: str | None) -> str:
+    if last_read:
+        return f"the last file that the task read is {last_read!r}"
+    files = list(dict.fromkeys(islice(_files(payload), _LOOKED_AT)))
+    return f"the task was at {files[0]!r}{and_more(files)}" if files else ""
+
+
+def _files(value: Any) -> Iterator[str]:
+    """The files that a payload names, in its own order."""
+    if isinstance(value, msgspec.Struct):
+        named = [getattr(value, name) for name in _NAMES if isinstance(getattr(value, name, None), str)]
+        yield from named
+        if not named:
+            for name in value.__struct_fields__:
+                yield from _files(getattr(value, name))
+    elif isinstance(value, Mapping):
+        yield from (value[name] for name in _NAMES if isinstance(value.get(name), str))
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _files(one)

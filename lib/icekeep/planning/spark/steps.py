@@ -1,0 +1,180 @@
+"""What Spark's pages say of the Spark jobs of a run, and how all of them are stopped at once.
+
+A run is opened once, where a job's function is called (`spark_run`), and its steps say what they do (`described`). Both are
+context variables: a session may be started in the middle of a run, and nobody has to hand them on. Where a Spark job begins
+(`Begun`) it is given the run's tag, its group, and a description such as `icekeep compact db.t: reading manifests`.
+
+It begins in a thread of its own. So what is set for it is gone with that thread, and the caller's own group, description and
+tags stay as they are. And an interrupt finds the caller waiting, never in the middle of a call to the JVM, after which the
+thread's connection to it gives each later call the answer of the one before.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext, suppress
+from contextvars import ContextVar, copy_context
+from itertools import count
+from typing import Generic, TypeVar
+
+from py4j.clientserver import ClientServer
+from pyspark import InheritableThread, SparkContext, inheritable_thread_target
+from pyspark.sql import SparkSession
+
+from icekeep.events import Listener
+from icekeep.planning.spark.watching import SparkWatch
+from icekeep.runtime import SYSTEM
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+_GROUP = "spark.jobGroup.id"
+_CANCEL_SECONDS = 30
+
+
+class _Run:
+    """A run of a job on a table, and the Spark application that it has to do with, if it has come to that."""
+
+    def __init__(self, title: str, listener: Listener) -> None:
+        self.title = title
+        self.tag = f"icekeep-{SYSTEM.new_uuid()}"
+        self.watch = SparkWatch(listener)
+        self._numbers = count(1)
+        self._context: SparkContext | None = None
+
+    def new_tag(self, context: SparkContext) -> str:
+        """A tag for what begins now and nothing else."""
+        self._context = context
+        return f"{self.tag}-{next(self._numbers)}"
+
+    def cancel(self) -> None:
+        """Stop all Spark jobs of the run that are under way."""
+        if self._context is not None:
+            _cancel(self._context, self.tag)
+
+
+_RUN: ContextVar[_Run | None] = ContextVar("run", default=None)
+_STEPS: ContextVar[tuple[str, ...]] = ContextVar("steps", default=())
+
+
+@contextmanager
+def spark_run(job: str, table_name: str, listener: Listener) -> Iterator[None]:
+    """Take all Spark jobs that begin while the block lasts for those of one run; whatever ends it early stops them.
+
+    Where a run is open already, it goes on: a job that another one calls is a part of that.
+
+    Args:
+        job: as its command is called.
+        listener: is told how many tasks are done while a step has many of them.
+    """
+    if _RUN.get() is not None:
+        yield
+        return
+    run = _Run(f"icekeep {job} {table_name}", listener)
+    token = _RUN.set(run)
+    try:
+        yield
+    except BaseException:
+        run.cancel()
+        raise
+    finally:
+        run.watch.close()
+        _RUN.reset(token)
+
+
+@contextmanager
+def described(step: str | None) -> Iterator[None]:
+    """Let Spark's pages say what the Spark jobs do that begin while the block lasts, behind what is said already."""
+    token = _STEPS.set((*_STEPS.get(), step) if step else _STEPS.get())
+    try:
+        yield
+    finally:
+        _STEPS.reset(token)
+
+
+class Begun(Generic[R]):
+    """Something that begins Spark jobs, under way in a thread of its own."""
+
+    def __init__(self, spark: SparkSession, action: Callable[[], R]) -> None:
+        self._context, self._run, self._step = spark.sparkContext, _RUN.get(), ": ".join(_STEPS.get())
+        run = self._run
+        self._tag = f"icekeep-{SYSTEM.new_uuid()}" if run is None else run.new_tag(self._context)
+        self._done: Future[R] = Future()
+        self._action = action
+        InheritableThread(self._act, daemon=True, name="spark jobs").start()
+
+    def result(self) -> R:
+        """What came of it, once it is over; an interrupt stops the jobs before it is raised."""
+        try:
+            return self._done.result()
+        except BaseException:
+            self.cancel()
+            raise
+
+    def cancel(self) -> None:
+        """Stop the jobs if they have not ended, and wait until they have; not for ever, as a JVM that is gone never says so."""
+        for _ in range(_CANCEL_SECONDS):
+            if self._done.done():
+                return
+            # Again and again: the next job of the action may have begun just after the last call.
+            _cancel(self._context, self._tag)
+            with suppress(Exception):
+                self._done.exception(1)
+
+    def _act(self) -> None:
+        run = self._run
+        try:
+            self._mark()
+            with run.watch.watching(self._context, self._tag, self._step) if run else nullcontext():
+                result = self._action()
+        except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
+            self._done.set_exception(error)
+        else:
+            self._done.set_result(result)
+
+    def _mark(self) -> None:
+        """Set what is said of the Spark jobs that this thread begins."""
+        context, run, text = self._context, self._run, self._step
+        if not isinstance(context._gateway, ClientServer):
+            # With PYSPARK_PIN_THREAD=false a thread of ours has none in the JVM, and what is set there would be anybody's.
+            return
+        context.addJobTag(self._tag)
+        if run is not None:
+            context.addJobTag(run.tag)
+            # Who has set a group of their own cancels by that, and wants ours to be cancelled with the rest.
+            if context.getLocalProperty(_GROUP) is None:
+                context.setLocalProperty(_GROUP, run.tag)
+            text = f"{run.title}: {text}" if text else run.title
+        if text:
+            context.setJobDescription(text)
+
+
+def in_spark(spark: SparkSession, action: Callable[[], R]) -> R:
+    """Do what begins Spark jobs, as jobs of the run and the step, and wait for it."""
+    return Begun(spark, action).result()
+
+
+def inherited(spark: SparkSession | None, work: Callable[[A], R]) -> Callable[[A], R]:
+    """Work that other threads may do, several at a time, as a part of this run and step, with this thread's properties."""
+    context = copy_context()
+
+    def run(argument: A) -> R:
+        return context.copy().run(work, argument)
+
+    if spark is None:
+        return run
+    target: Callable[[A], R] = inheritable_thread_target(spark)(run)
+    return target
+
+
+def _cancel(context: SparkContext, tag: str) -> None:
+    """Cancel the jobs with a tag, from a thread of its own: an interrupt may have spoilt this one's connection to the JVM."""
+
+    def cancel() -> None:
+        # The JVM may be gone, and with it what was to be stopped.
+        with suppress(Exception):
+            context.cancelJobsWithTag(tag)
+
+    thread = threading.Thread(target=cancel, daemon=True)
+    thread.start()
+    thread.join(_CANCEL_SECONDS)

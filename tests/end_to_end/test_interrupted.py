@@ -1,0 +1,74 @@
+"""An interrupt of a notebook's cell: the main thread waits for a job of ours, which has started Spark jobs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+SCRIPT = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from pyspark.sql import SparkSession
+from icekeep import compact, expire_snapshots
+from icekeep.maintenance.deletion import plan_writing
+from icekeep.planning.spark.limits import Limits
+from icekeep.planning.spark.source import Engine
+from icekeep.runtime import SYSTEM
+from kit.lake import Lake
+
+plan_writing._PART_ROWS = 5
+spark = SparkSession.builder.getOrCreate()
+lake = Lake(Path(sys.argv[1]))
+lake.filled(commits=5, files=8)
+compact(lake.load(), spark, options={"rewrite-all": True})
+engine = Engine(spark=spark, limits=Limits(**dict.fromkeys(Limits.__struct_fields__, -1)))
+
+def data():
+    return len([path for path in lake.files_on_disk() if path.suffix == ".parquet"])
+
+def interrupt():
+    before = data()
+    while data() == before:
+        time.sleep(0.1)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+try:
+    options = {"max-deletes-per-second": 4}
+    expire_snapshots(lake.load(), engine, older_than=SYSTEM.now_ms() + 1, retain_last=1, trash=0, options=options)
+except KeyboardInterrupt:
+    print("interrupted")
+time.sleep(2.5)
+left = data()
+time.sleep(2)
+print("goes on:", data() != left, "active:", spark.sparkContext.statusTracker().getActiveJobsIds())
+print("threads:", [one.name for one in threading.enumerate() if one.name in ("spark jobs", "spark progress")])
+print("left some:", left > 1)
+# The thread's connection to the JVM gives each call its own answer.
+print("answers:", spark.range(7).count(), spark.range(8).count(), spark.conf.get("spark.master"))
+done = expire_snapshots(lake.load(), engine, older_than=SYSTEM.now_ms() + 1, retain_last=1, trash=0)
+print("carried on:", done.status, data())
+spark.stop()
+"""
+
+
+def test_what_an_interrupt_ends_deletes_nothing_more_and_the_session_is_as_before(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "lake")],
+        env={**os.environ, "PYTHONPATH": f"{TESTS}:{TESTS.parent / 'lib'}", "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.stdout.splitlines() == [
+        "interrupted",
+        "goes on: False active: []",
+        "threads: []",
+        "left some: True",
+        "answers: 7 8 local[*]",
+        "carried on: done 3",
+    ], done.stdout + done.stderr[-5000:]

@@ -1,0 +1,108 @@
+"""What goes wrong on executors, and what is said of it; each is a process of its own, as on a cluster."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+SCRIPT = '''
+import os, signal, sys
+from pathlib import Path
+from urllib.parse import urlparse
+from pyspark.sql import SparkSession
+from icekeep import compact, plan_remove_orphan_files
+from icekeep.errors import IcekeepError
+from icekeep.maintenance.orphans import candidates
+from icekeep.planning.spark.limits import Limits
+from icekeep.planning.spark.source import Engine
+from icekeep.planning.spark.tasks import run_tasks
+from icekeep.runtime import SYSTEM
+from kit.lake import Lake
+from kit.written_deletes import data_files
+
+DAYS_S = 86_400
+
+def executor(_, kills):
+    """The executor that a task runs on: a worker's parent is a daemon, whose parent it is."""
+    pid = int(Path(f"/proc/{os.getppid()}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    if kills:
+        os.kill(pid, signal.SIGKILL)
+    return pid
+
+def dying(location, _):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def outcome(act):
+    try:
+        return act()
+    except IcekeepError as error:
+        return f"{type(error).__name__}: {error.message}"
+
+def main(directory):
+    spark = SparkSession.active()
+    lake = Lake(directory)
+    table = lake.filled(commits=3, files=2)
+    for path in lake.files_on_disk():
+        at = SYSTEM.now_ms() / 1000 - 10 * DAYS_S
+        os.utime(path, (at, at))
+    strays = [Path(urlparse(table.metadata.location).path) / "data" / f"stray-{n}.parquet" for n in range(5)]
+    for stray in strays:
+        stray.write_bytes(b"x")
+        os.utime(stray, (at, at))
+    # Nothing is few enough for the driver, and the executor that listed is gone when the files are compared.
+    loaded = candidates._loaded_anew
+
+    def lose_executors_and_load(table):
+        pids = set(run_tasks(spark, range(4), executor, False)[0])
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        print("lost:", len(pids) > 0)
+        return loaded(table)
+
+    candidates._loaded_anew = lose_executors_and_load
+    engine = Engine(spark=spark, limits=Limits(**dict.fromkeys(Limits.__struct_fields__, -1)))
+    print("orphans:", outcome(lambda: plan_remove_orphan_files(table, engine).orphan_files_count))
+    print("left:", [path.name for path in lake.files_on_disk() if ".icekeep" in path.parts])
+    print("worker:", outcome(lambda: run_tasks(spark, [{"location": "s3://b/at-work"}], dying, None)))
+    file = Path(urlparse(data_files(table)[0].file_path).path)
+    data = bytearray(file.read_bytes())
+    data[4:200] = b"\\0" * 196
+    file.write_bytes(bytes(data))
+    print("damaged:", file.name, outcome(lambda: compact(table, spark, options={"rewrite-all": True, "stitch": "never"})))
+
+if __name__ == "__main__":
+    settings = {"spark.master": "local-cluster[2,1,1024]", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
+    settings |= {"spark.sql.shuffle.partitions": "4"}
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with builder.getOrCreate():
+        main(Path(sys.argv[1]))
+'''
+
+
+@pytest.mark.nightly
+def test_lost_executors_end_no_orphan_removal_and_errors_name_their_files(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "lake")],
+        env={**os.environ, "PYTHONPATH": f"{TESTS}:{TESTS.parent / 'lib'}", "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    said = dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
+    assert (said.get("lost"), said.get("orphans"), said.get("left")) == ("True", "5", "[]"), (
+        done.stdout + done.stderr[-5000:]
+    )
+    assert said["worker"].startswith("JobFailedError: Spark failed: ")
+    assert "'s3://b/at-work'" in said["worker"]
+    assert "spark.executor.memoryOverhead" in said["worker"]
+    name, _, error = said["damaged"].partition(" ")
+    assert error.startswith("JobFailedError: cannot rewrite 6 data files")
+    assert name in error

@@ -1,0 +1,73 @@
+"""The Spark jobs that a session has run, as its own status store has them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from pyspark import SparkContext
+
+from icekeep.events import Listener
+from icekeep.planning.spark import steps
+
+NAMESAKES = (
+    "icekeep.maintenance.requests",
+    "icekeep.planning.scan.explain",
+    "icekeep.planning.scan.report",
+    "icekeep.planning.scan.task_groups",
+    "icekeep.tables.scan",
+)
+"""The modules that open a run."""
+
+
+class SeenJob(msgspec.Struct, frozen=True):
+    """A Spark job: what its pages say of it."""
+
+    number: int
+    description: str
+    group: str
+    tags: frozenset[str]
+
+
+def jobs_after(number: int) -> list[SeenJob]:
+    """The Spark jobs of this process that began after one of a number; none where Spark does not run."""
+    spark: Any = SparkContext._active_spark_context
+    if spark is None:
+        return []
+    context = spark._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    jobs = context.statusStore().jobsList(None)
+    return [_seen(job) for job in map(jobs.apply, range(jobs.size())) if job.jobId() > number]
+
+
+def last_job() -> int:
+    """The number of the newest Spark job, -1 where there is none."""
+    return max((job.number for job in jobs_after(-1)), default=-1)
+
+
+@contextmanager
+def checked_run(job: str, table_name: str, listener: Listener) -> Iterator[None]:
+    """In the place of `spark_run`: all Spark jobs that begin meanwhile have a tag of ours, a group, and say what they are."""
+    is_part = steps._RUN.get() is not None
+    before = -1 if is_part else last_job()
+    with steps.spark_run(job, table_name, listener):
+        yield
+    if not is_part:
+        for one in jobs_after(before):
+            assert one.description.startswith(f"icekeep {job} {table_name}: "), one
+            assert [tag for tag in one.tags if tag.startswith("icekeep-")], one
+            assert one.group, one
+
+
+def _seen(job: Any) -> SeenJob:
+    tags = job.jobTags()
+    return SeenJob(
+        job.jobId(),
+        _text(job.description()),
+        _text(job.jobGroup()),
+        frozenset(tags.apply(number) for number in range(tags.size())),
+    )
+
+
+def _text(option: Any) -> str:
+    return option.get() if option.isDefined() else ""

@@ -1,0 +1,225 @@
+"""What Spark's pages say of our Spark jobs, what stops them, and what is told while they run."""
+
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from contextvars import copy_context
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from icekeep import (
+    compact,
+    drop_table,
+    expire_snapshots,
+    plan_scan,
+    remove_orphan_files,
+    rewrite_manifests,
+    rewrite_position_deletes,
+    scan,
+)
+from icekeep.catalog.base import Table
+from icekeep.events import SILENT, Event, StepAdvanced, StepFinished, StepStarted
+from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
+from icekeep.maintenance.groups.side_by_side import side_by_side
+from icekeep.planning.spark import watching
+from icekeep.planning.spark.source import Engine
+from icekeep.planning.spark.steps import described, in_spark, spark_run
+from icekeep.planning.spark.tasks import run_tasks
+from icekeep.runtime import SYSTEM
+from kit.lake import Lake
+from kit.no_spark import no_spark
+from kit.spark_jobs import jobs_after, last_job
+from kit.written_deletes import data_files, delete_equal, delete_positions
+
+JOBS: dict[str, Callable[[Table, Engine], Any]] = {
+    "compact": lambda table, spark: compact(table, spark, options={"rewrite-all": True}),
+    "rewrite_position_deletes": lambda table, spark: rewrite_position_deletes(
+        table, spark, options={"rewrite-all": True}
+    ),
+    "convert_equality_deletes": convert_equality_deletes,
+    "rewrite_manifests": rewrite_manifests,
+    "expire_snapshots": lambda table, spark: expire_snapshots(
+        table, spark, older_than=SYSTEM.now_ms() + 1, retain_last=1, trash=0
+    ),
+    "remove_orphan_files": remove_orphan_files,
+    "drop": lambda table, spark: drop_table(table, spark, purge=True),
+    "plan_scan": plan_scan,
+    "scan": scan,
+}
+
+
+def with_deletes(lake: Lake) -> Table:
+    """A table in which there is something to do for every job."""
+    table = lake.filled(commits=3, files=2)
+    for file in data_files(table)[:4]:
+        table = delete_positions(table, [(file.file_path, 0)])
+    table = delete_equal(table, pa.table({"id": [2]}), ["id"], like=data_files(table)[0])
+    compact(table, no_spark, where="at < '2013-02-01T00:00:00Z'", options={"rewrite-all": True})
+    return lake.load()
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_every_spark_job_has_the_tag_of_its_run_and_says_what_it_is_for(lake: Lake, in_tasks: Engine, job: str) -> None:
+    """Also that there are any: all that is checked of them is in `checked_run`, for every run of every test here."""
+    table = with_deletes(lake)
+    before = last_job()
+    JOBS[job](table, in_tasks)
+    jobs = jobs_after(before)
+    assert jobs
+    ours = frozenset.intersection(*(one.tags for one in jobs))
+    assert min((tag for tag in ours if tag.startswith("icekeep-")), key=len)
+    assert {one.description.split(": ")[0] for one in jobs} == {f"icekeep {job} {table.name}"}
+
+
+def test_what_a_user_has_set_for_the_thread_stays_and_their_group_is_that_of_our_jobs(
+    lake: Lake, in_tasks: Engine, spark_session: SparkSession
+) -> None:
+    context = spark_session.sparkContext
+    table = lake.filled(2, 1)
+    context.setJobGroup("theirs", "what they do")
+    context.addJobTag("their-tag")
+    before = last_job()
+    try:
+        plan_scan(table, in_tasks)
+        assert context.getLocalProperty("spark.jobGroup.id") == "theirs"
+        assert context.getLocalProperty("spark.job.description") == "what they do"
+        assert {*context.getJobTags()} == {"their-tag"}
+    finally:
+        context.clearJobTags()
+        for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+            context.setLocalProperty(name, None)  # type: ignore[arg-type]
+    jobs = jobs_after(before)
+    assert {one.group for one in jobs} == {"theirs"}
+    assert all("their-tag" in one.tags and one.description.startswith("icekeep plan_scan ") for one in jobs)
+
+
+def test_steps_stand_behind_each_other(spark_session: SparkSession) -> None:
+    before = last_job()
+    with spark_run("compact", "db.t", SILENT), described("rewriting group 1 of 2"), spark_run("other", "x", SILENT):
+        run_tasks(spark_session, [1], sleeping(), 0, step="sampling")
+        in_spark(spark_session, spark_session.range(1).count)
+    in_spark(spark_session, spark_session.range(1).count)
+    found = [one.description for one in sorted(jobs_after(before), key=lambda one: one.number)]
+    assert found[0] == "icekeep compact db.t: rewriting group 1 of 2: sampling"
+    assert found[1] == "icekeep compact db.t: rewriting group 1 of 2"
+    assert found[-1] == ""
+
+
+def sleeping() -> Callable[[Any, float], None]:
+    """Work for tasks, made in a function so that it travels by value: workers cannot import what this module imports."""
+
+    def slept(_: Any, seconds: float) -> None:
+        SYSTEM.sleep_ms(round(1000 * seconds))
+
+    return slept
+
+
+def touching() -> Callable[[Path, int], None]:
+    """As a task does that deletes file after file."""
+
+    def touched(directory: Path, until: int) -> None:
+        for number in range(until):
+            (directory / f"{number}").touch()
+            SYSTEM.sleep_ms(50)
+
+    return touched
+
+
+def count(directory: Path) -> int:
+    return len([*directory.iterdir()])
+
+
+def wait_for_files(directory: Path) -> None:
+    for _ in range(2_000):
+        if count(directory):
+            return
+        SYSTEM.sleep_ms(50)
+    raise AssertionError("no task has begun")
+
+
+def assert_stopped(directory: Path, spark: SparkSession, until: int) -> None:
+    """Nothing goes on: Spark ends the worker of a cancelled task within two seconds, or a few where the machine is slow."""
+    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
+    seen = [0]
+    for _ in range(30):
+        seen.append(count(directory))
+        if seen[-2] == seen[-1]:
+            break
+        SYSTEM.sleep_ms(1_000)
+    assert 0 < seen[-2] == seen[-1] < until
+
+
+def test_an_error_of_a_sibling_stops_the_spark_jobs_of_the_others(spark_session: SparkSession, tmp_path: Path) -> None:
+    def work(number: int) -> int:
+        if number:
+            run_tasks(spark_session, [tmp_path], touching(), 2_000, step="touching")
+            return number
+        wait_for_files(tmp_path)
+        raise ZeroDivisionError
+
+    undone: list[int] = []
+    groups = side_by_side([0, 1], work, spark_session, tag="t", concurrency=2, stop=lambda: None, undo=undone.append)
+    with pytest.raises(ZeroDivisionError), spark_run("compact", "db.t", SILENT), closing(groups) as done:
+        next(done)
+    assert undone == []
+    assert_stopped(tmp_path, spark_session, 2_000)
+
+
+def test_what_ends_a_run_stops_what_other_threads_of_it_do(spark_session: SparkSession, tmp_path: Path) -> None:
+    failed: list[Exception] = []
+
+    def work() -> None:
+        try:
+            run_tasks(spark_session, [tmp_path], touching(), 2_000)
+        except Exception as error:  # noqa: BLE001 - looked at below
+            failed.append(error)
+
+    def interrupted() -> None:
+        with spark_run("compact", "db.t", SILENT):
+            thread = threading.Thread(target=copy_context().run, args=(work,))
+            thread.start()
+            threads.append(thread)
+            wait_for_files(tmp_path)
+            raise KeyboardInterrupt
+
+    threads: list[threading.Thread] = []
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    threads[0].join(30)
+    assert [type(error).__name__ for error in failed] == ["JobFailedError"]
+    assert_stopped(tmp_path, spark_session, 2_000)
+
+
+class Told:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def on(self, event: Event) -> None:
+        self.events.append(event)
+
+
+def test_tasks_that_are_done_are_told_while_a_step_runs(
+    spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "FIRST_MS", 0)
+    monkeypatch.setattr(watching, "EVERY_SECONDS", 0.05)
+    told = Told()
+    with spark_run("compact", "db.t", told):
+        run_tasks(spark_session, range(6), sleeping(), 0.4, step="sleeping")
+        run_tasks(spark_session, range(1), sleeping(), 0.4, step="alone")
+    assert told.events[0] == StepStarted("sleeping", 6, "tasks")
+    assert told.events[-1] == StepFinished("sleeping")
+    advanced = told.events[1:-1]
+    assert all(isinstance(event, StepAdvanced) and event.total == 6 for event in advanced)
+    assert len(advanced) >= 2
+    assert 2 <= sum(event.done for event in advanced if isinstance(event, StepAdvanced)) <= 6
+    assert not [thread for thread in threading.enumerate() if thread.name == "spark progress" and lives_on(thread)]
+
+
+def lives_on(thread: threading.Thread) -> bool:
+    thread.join(2)
+    return thread.is_alive()
