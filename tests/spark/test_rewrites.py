@@ -48,8 +48,7 @@ def test_a_task_that_fails_leaves_none_of_its_groups_files(
     whole = broken.read_bytes()
     broken.write_bytes(whole[: len(whole) // 2])
     before, on_disk = table.metadata.current_snapshot_id, lake.content_on_disk()
-    # Tasks of other groups that are cancelled in the middle may leave a file, which the next removal of orphans finds.
-    options = ALL | {"partial-progress.enabled": partial, "max-concurrent-file-group-rewrites": "1"}
+    options = ALL | {"partial-progress.enabled": partial}
     if partial == "true":
         result = compact(table, spark_session, options=options)
         assert (result.status, result.added_data_files_count, result.failed_data_files_count) == ("partial", 2, 3)
@@ -59,6 +58,28 @@ def test_a_task_that_fails_leaves_none_of_its_groups_files(
         with pytest.raises(JobFailedError, match="its files are as they were and the new files are removed"):
             compact(table, spark_session, options=options)
         assert (lake.load().metadata.current_snapshot_id, lake.content_on_disk()) == (before, on_disk)
+
+
+@pytest.mark.parametrize(("options", "jobs_count"), [({}, 1), ({"max-concurrent-file-group-rewrites": "2"}, 3)])
+def test_all_groups_are_one_spark_job(
+    lake: Lake,
+    spark_session: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    jobs_count: int,
+) -> None:
+    """Unless it is said how many go at a time."""
+    execution: Any = import_module("icekeep.maintenance.compaction.execute")
+    table, real, jobs = lake.filled(), execution.finished_tasks, []
+
+    def counted(spark: SparkSession, payloads: Any, **named: Any) -> Any:
+        jobs.append(len(payloads))
+        return real(spark, payloads, **named)
+
+    monkeypatch.setattr(execution, "finished_tasks", counted)
+    result = compact(table, spark_session, options=ALL | options)
+    assert (result.rewritten_data_files_count, result.added_data_files_count) == (18, 3)
+    assert (len(jobs), sum(jobs)) == (jobs_count, 3)
 
 
 @pytest.mark.parametrize("format_version", [2, 3])
