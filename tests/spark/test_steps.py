@@ -22,6 +22,7 @@ from icekeep import (
     scan,
 )
 from icekeep.catalog.base import Table
+from icekeep.errors import IcekeepError
 from icekeep.events import SILENT, Event, StepAdvanced, StepFinished, StepStarted
 from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
 from icekeep.maintenance.groups.side_by_side import side_by_side
@@ -170,13 +171,10 @@ def test_an_error_of_a_sibling_stops_the_spark_jobs_of_the_others(spark_session:
 
 
 def test_what_ends_a_run_stops_what_other_threads_of_it_do(spark_session: SparkSession, tmp_path: Path) -> None:
-    failed: list[Exception] = []
+    failed: list[IcekeepError] = []
 
     def work() -> None:
-        try:
-            run_tasks(spark_session, [tmp_path], touching(), 2_000)
-        except Exception as error:  # noqa: BLE001 - looked at below
-            failed.append(error)
+        failed.extend(run_tasks(spark_session, [tmp_path], touching(), 2_000)[1])
 
     def interrupted() -> None:
         with spark_run("compact", "db.t", SILENT):
