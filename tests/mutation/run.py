@@ -27,13 +27,14 @@ from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator, operator_names
 
 ROOT = Path(__file__).resolve().parents[2]
-MARKS = "not (slow or nightly or process or server or spark)"
-HANGS_AFTER_S = 180
+_ALONE = "not (nightly or process or server or spark)"
+FAST, SLOW = f"{_ALONE} and not slow", f"{_ALONE} and slow"
+HANGS_AFTER_S = 900
 
 # An annotation is no code that runs: another operator in `int | None` cannot be imported, or changes nothing.
 # Without its decorator a property, a context manager or a fixture is no program either.
 _LEFT_OUT = ("core/ReplaceBinaryOperator_BitOr_", "core/RemoveDecorator")
-_TESTS_FAILED = 1
+_TESTS_FAILED, _NO_TESTS = 1, 5
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ ROOMS = (
     Room(
         "deletion",
         ("lib/icekeep/maintenance/deletion", "lib/icekeep/maintenance/expiration", "lib/icekeep/maintenance/purge"),
-        ("tests/unit/maintenance/deletion", "tests/unit/maintenance/expiration", "tests/unit/maintenance/purge"),
+        tuple(f"tests/unit/maintenance/{name}" for name in ("deletion", "expiration", "purge", "restoring", "orphans")),
     ),
 )
 
@@ -94,9 +95,9 @@ def copied(directory: Path) -> Path:
     return directory
 
 
-def tested(copy: Path, tests: list[str]) -> int:
+def tested(copy: Path, tests: list[str], marks: str) -> int:
     """The exit status of some tests in a copy; that of a failed test where they hang."""
-    command = [str(ROOT / ".venv/bin/python"), "-m", "pytest", *tests, "-q", "-x", "-m", MARKS]
+    command = [str(ROOT / ".venv/bin/python"), "-m", "pytest", *tests, "-q", "-x", "-m", marks]
     command += ["-p", "no:cacheprovider", "-p", "no:xdist", "--cases", "0.05"]
     environment = {**os.environ, "PYTHONPATH": f"{copy}/lib:{copy}/tests", "PYTHONDONTWRITEBYTECODE": "1"}
     process = subprocess.Popen(
@@ -126,11 +127,11 @@ def outcome(copy: Path, room: Room, mutant: Mutant) -> str:
         file.write_text(changed)
         # The tests of the file's own name first: most mutants go no further.
         nearest = [str(p.relative_to(copy)) for t in room.tests for p in (copy / t).rglob(f"test_{file.stem}*.py")]
-        for some in filter(None, (nearest, [*room.tests])):
-            status = tested(copy, some)
+        for some, marks in ((nearest, FAST), (room.tests, FAST), (room.tests, SLOW)):
+            status = tested(copy, [*some], marks) if some else _NO_TESTS
             if status == _TESTS_FAILED:
                 return "caught"
-            if status not in (0, 5):
+            if status not in (0, _NO_TESTS):
                 return "no program"
     except SyntaxError:
         return "no program"
@@ -177,7 +178,7 @@ def main() -> int:
             every = [*mutants(room)]
             sample = sorted(every, key=lambda mutant: mutant.rank(given.seed))[: given.sample]
             unbroken = copies.get()
-            if (status := tested(unbroken, [*room.tests])) != 0:
+            if (status := tested(unbroken, [*room.tests], _ALONE)) != 0:
                 print(f"{room.name}: the tests fail on code that is not changed (exit status {status})")
                 return 1
             copies.put(unbroken)
