@@ -39,6 +39,7 @@ from icekeep.maintenance.runs.heartbeat import beating
 from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.maintenance.runs.start_tag import hold_start
 from icekeep.planning.scan.plan import open_scan
+from icekeep.planning.spark.memory_settings import warn_of_memory
 from icekeep.planning.spark.source import started
 from icekeep.planning.spark.workers import Workers, chosen_workers, spark_workers
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
@@ -355,6 +356,8 @@ def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> Committed
     )
     assert planned.snapshot_id is not None
     estimated = run.estimated(planned, methods, workers)
+    if run.strategy.ordering is not None or any(group.is_moved for group in planned.groups):
+        warn_of_memory(workers, BUDGET_BYTES, listener)
     listener.on(StepStarted(STEP, planned.rewritten_data_files_count, "files"))
     run_id = run.run_id
     with (
