@@ -1,0 +1,95 @@
+"""Questions to the executors of a session: each is asked by several tasks a slot, so that hardly one is left out by chance."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+from py4j.protocol import Py4JError
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from icekeep.errors import IcekeepError
+from icekeep.formats.memory import task_memory_bytes
+from icekeep.planning.spark import process
+from icekeep.planning.spark.process import described_in_task, described_process
+from icekeep.planning.spark.tasks import described, parallelism, run_tasks, spark_failed
+from icekeep.runtime import Runtime
+from icekeep.storage.base import Storage
+
+_TASKS_A_SLOT = 3
+_TASK_MS = 200
+"""A task ends no sooner, lest one executor does the tasks of all."""
+
+
+class ExecutorSeen(msgspec.Struct, frozen=True):
+    """What an executor says that has icekeep.
+
+    Attributes:
+        now_ms: its clock, epoch milliseconds.
+        memory_bytes: of its container, or else of its machine.
+        problems: why it cannot reach each place that it was asked about; empty where it can.
+    """
+
+    host: str
+    now_ms: int
+    memory_bytes: int
+    problems: tuple[str, ...]
+
+
+class _Question(msgspec.Struct, frozen=True):
+    """What all tasks are asked: whether they reach places, each a storage and a location."""
+
+    places: tuple[tuple[Storage, str], ...]
+    runtime: Runtime
+
+
+def executor_processes(spark: SparkSession, packages: Sequence[str], step: str) -> list[dict[str, Any]]:
+    """What each executor's Python is and has, as `described_process` says it; executors need nothing of ours for that.
+
+    Raises:
+        JobFailedError: Spark cannot run Python there, such as where it is of another version than the driver's.
+    """
+    context, count = spark.sparkContext, _tasks_count(spark)
+    work = partial(described_in_task, tuple(packages), _TASK_MS / 1000)
+    cloudpickle.register_pickle_by_value(process)
+    try:
+        with described(spark, step):
+            found = context.parallelize(range(count), count).mapPartitions(work).collect()
+    except (PySparkException, Py4JError) as error:
+        raise spark_failed(error) from error
+    finally:
+        cloudpickle.unregister_pickle_by_value(process)
+    return list({(one["host"], one["above"]): one for one in found}.values())
+
+
+def executors_seen(
+    spark: SparkSession, places: Sequence[tuple[Storage, str]], runtime: Runtime, step: str
+) -> list[ExecutorSeen]:
+    """What executors that have icekeep say, an answer a task; raises as tasks do."""
+    question = _Question(tuple(places), runtime)
+    answers, errors = run_tasks(spark, range(_tasks_count(spark)), _seen, question, step=step)
+    if errors:
+        raise errors[0]
+    return answers
+
+
+def _seen(_: int, question: _Question) -> ExecutorSeen:
+    now_ms = question.runtime.now_ms()
+    problems = tuple(_problem(storage, location) for storage, location in question.places)
+    question.runtime.sleep_ms(_TASK_MS)
+    return ExecutorSeen(described_process(())["host"], now_ms, task_memory_bytes(1), problems)
+
+
+def _problem(storage: Storage, location: str) -> str:
+    """Why a location cannot be looked at; whether something is there does not matter."""
+    try:
+        storage.head(location)
+    except IcekeepError as error:
+        return error.message
+    return ""
+
+
+def _tasks_count(spark: SparkSession) -> int:
+    return parallelism(spark) * _TASKS_A_SLOT
