@@ -58,7 +58,7 @@ def test_by_spark_submit_executors_are_asked(operator: Operator) -> None:
     assert unwell(done) == {("driver", "java"): "not-tried"}
     found = {(one["about"], one["check"]): one["message"] for one in done.json["result"]["findings"]}
     assert "master local[2]" in found["executors", "session"]
-    assert "1 executors on 1 hosts" in found["executors", "python"]
+    assert "(executors: 1, hosts: 1)" in found["executors", "python"]
 
 
 @pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="needs a Python of the same version without our packages")

@@ -56,7 +56,7 @@ def look_at_executors(
     if look_at_differences(notes, described_process(packages), found):
         seen: list[ExecutorSeen] = []
         began_ms = runtime.now_ms()
-        if not notes.look(EXECUTORS, "answers", partial(_seen, spark, places, runtime, seen)):
+        if not notes.look(EXECUTORS, "answers", partial(_seen, spark, places, seen)):
             return
         look_at_clocks(notes, seen, began_ms, runtime.now_ms())
         look_at_reach(notes, seen, places)
@@ -132,12 +132,12 @@ def _asked(spark: SparkSession, packages: Sequence[str], found: list[dict[str, A
         )
     hosts = {one["host"] for one in found}
     versions = sorted({one["python"] for one in found})
-    return f"{', '.join(versions)} in {len(found)} executors on {len(hosts)} hosts"
+    return f"{', '.join(versions)} (executors: {len(found)}, hosts: {len(hosts)})"
 
 
-def _seen(spark: SparkSession, places: Sequence[Place], runtime: Runtime, seen: list[ExecutorSeen]) -> str:
+def _seen(spark: SparkSession, places: Sequence[Place], seen: list[ExecutorSeen]) -> str:
     asked = [(place.storage, place.location) for place in places]
-    seen += executors_seen(spark, asked, runtime, _STEP)
+    seen += executors_seen(spark, asked, _STEP)
     return f"{len(seen)} tasks on {len({one.host for one in seen})} hosts have icekeep"
 
 

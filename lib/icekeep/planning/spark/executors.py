@@ -15,7 +15,7 @@ from icekeep.formats.memory import task_memory_bytes
 from icekeep.planning.spark import process
 from icekeep.planning.spark.process import described_in_task, described_process
 from icekeep.planning.spark.tasks import described, parallelism, run_tasks, spark_failed
-from icekeep.runtime import Runtime
+from icekeep.runtime import SYSTEM
 from icekeep.storage.base import Storage
 
 _TASKS_A_SLOT = 3
@@ -38,13 +38,6 @@ class ExecutorSeen(msgspec.Struct, frozen=True):
     problems: tuple[str, ...]
 
 
-class _Question(msgspec.Struct, frozen=True):
-    """What all tasks are asked: whether they reach places, each a storage and a location."""
-
-    places: tuple[tuple[Storage, str], ...]
-    runtime: Runtime
-
-
 def executor_processes(spark: SparkSession, packages: Sequence[str], step: str) -> list[dict[str, Any]]:
     """What each executor's Python is and has, as `described_process` says it; executors need nothing of ours for that.
 
@@ -64,21 +57,18 @@ def executor_processes(spark: SparkSession, packages: Sequence[str], step: str) 
     return list({(one["host"], one["above"]): one for one in found}.values())
 
 
-def executors_seen(
-    spark: SparkSession, places: Sequence[tuple[Storage, str]], runtime: Runtime, step: str
-) -> list[ExecutorSeen]:
-    """What executors that have icekeep say, an answer a task; raises as tasks do."""
-    question = _Question(tuple(places), runtime)
-    answers, errors = run_tasks(spark, range(_tasks_count(spark)), _seen, question, step=step)
+def executors_seen(spark: SparkSession, places: Sequence[tuple[Storage, str]], step: str) -> list[ExecutorSeen]:
+    """What executors that have icekeep say, and whether they reach places; an answer a task; raises as tasks do."""
+    answers, errors = run_tasks(spark, range(_tasks_count(spark)), _seen, tuple(places), step=step)
     if errors:
         raise errors[0]
     return answers
 
 
-def _seen(_: int, question: _Question) -> ExecutorSeen:
-    now_ms = question.runtime.now_ms()
-    problems = tuple(_problem(storage, location) for storage, location in question.places)
-    question.runtime.sleep_ms(_TASK_MS)
+def _seen(_: int, places: tuple[tuple[Storage, str], ...]) -> ExecutorSeen:
+    now_ms = SYSTEM.now_ms()
+    problems = tuple(_problem(storage, location) for storage, location in places)
+    SYSTEM.sleep_ms(_TASK_MS)
     return ExecutorSeen(described_process(())["host"], now_ms, task_memory_bytes(1), problems)
 
 
