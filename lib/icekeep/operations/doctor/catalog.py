@@ -47,8 +47,9 @@ def look_at_catalog(notes: Notes, subject: Subject, asked: Asked, needs: Needs |
         return ()
     (catalog,) = opened
     answers = notes.look(about, "namespaces", partial(_namespaces, catalog))
+    lists = False
     if answers:
-        notes.look(about, "tables", partial(_tables, catalog, asked.namespace))
+        lists = notes.look(about, "tables", partial(_tables, catalog, asked.namespace))
         if isinstance(catalog, SqlCatalog):
             notes.look(about, "clock", partial(_database_clock, catalog))
     location = asked.location or catalog.warehouse
@@ -62,8 +63,8 @@ def look_at_catalog(notes: Notes, subject: Subject, asked: Asked, needs: Needs |
     if asked.namespace is None:
         reason = "give --namespace, one that exists: a table is created in it, committed to and dropped"
         notes.tell(about, "commit", NOT_TRIED, reason)
-    elif not answers or places.has_failed:
-        notes.tell(about, "commit", NOT_TRIED, "the catalog or its store does not answer")
+    elif not lists or places.has_failed:
+        notes.tell(about, "commit", NOT_TRIED, "its namespace or its store is out of reach, as is said above")
     else:
         # Where only a server knows places and credentials, those of the table are looked at.
         on_table = places.look_at_table if location is None else _leave

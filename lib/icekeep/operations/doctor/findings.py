@@ -4,10 +4,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from icekeep.errors import TryAgainError, one_line
+from icekeep.errors import TryAgainError, UnavailableError, one_line
 from icekeep.operations.failures import our_error
 
 OK, WRONG, UNAVAILABLE, NOT_TRIED = "ok", "wrong", "unavailable", "not-tried"
+
+_OUT_OF_REACH = "; see whether it runs, whether its address is right, and whether this machine may connect to it"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +55,7 @@ class Notes:
         except Exception as failure:  # noqa: BLE001 - whatever is raised is what was to be found out
             ours = our_error(failure)
             status = UNAVAILABLE if isinstance(ours, TryAgainError) else WRONG
-            message = one_line(ours or failure)
+            message = one_line(ours or failure) + (_OUT_OF_REACH if isinstance(ours, UnavailableError) else "")
         self.tell(about, check, status, message)
         return status == OK
 

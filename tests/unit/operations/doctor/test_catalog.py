@@ -56,8 +56,8 @@ def test_without_a_namespace_nothing_is_committed_and_that_is_said(catalog: Memo
 
 def test_a_namespace_that_is_not_there_is_told(catalog: MemoryCatalog) -> None:
     result = looked_at(catalog, ("nope",))
-    assert unwell(result) == [("tables", "wrong"), ("create table", "wrong")]
-    assert "there is no namespace 'nope'" in result.findings[-1].message
+    assert unwell(result) == [("tables", "wrong"), ("commit", "not-tried")]
+    assert "there is no namespace 'nope'" in result.findings[2].message
     assert catalog.storage.files == {}
 
 

@@ -1,7 +1,9 @@
 import pytest
 
-from icekeep.errors import JobFailedError, UnavailableError, UsageError
+from icekeep.errors import ConflictError, JobFailedError, UnavailableError, UsageError
 from icekeep.operations.doctor.findings import Finding, Notes, NotTried
+
+REACH = "; see whether it runs, whether its address is right, and whether this machine may connect to it"
 
 
 def failing(failure: Exception) -> Notes:
@@ -24,7 +26,8 @@ def test_what_is_well_is_told_too() -> None:
     ("failure", "status", "message", "whole"),
     [
         (UsageError("it is wrong; mend it"), "wrong", "it is wrong; mend it", "wrong"),
-        (UnavailableError("no answer"), "unavailable", "no answer", "unavailable"),
+        (UnavailableError("no answer"), "unavailable", f"no answer{REACH}", "unavailable"),
+        (ConflictError("run it again"), "unavailable", "run it again", "unavailable"),
         (NotTried("give --namespace"), "not-tried", "give --namespace", "ok"),
         (ZeroDivisionError("x"), "wrong", "ZeroDivisionError: x", "wrong"),
         (
@@ -33,7 +36,12 @@ def test_what_is_well_is_told_too() -> None:
             "Spark failed: icekeep.errors.UnavailableError: far away",
             "wrong",
         ),
-        (RuntimeError("y\nicekeep.errors.UnavailableError: far away"), "unavailable", "far away", "unavailable"),
+        (
+            RuntimeError("y\nicekeep.errors.UnavailableError: far away"),
+            "unavailable",
+            f"far away{REACH}",
+            "unavailable",
+        ),
     ],
 )
 def test_what_is_raised_is_a_finding(failure: Exception, status: str, message: str, whole: str) -> None:
