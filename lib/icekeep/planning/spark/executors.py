@@ -1,6 +1,7 @@
 """Questions to the executors of a session: each is asked by several tasks a slot, so that hardly one is left out by chance."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -46,14 +47,11 @@ def executor_processes(spark: SparkSession, packages: Sequence[str], step: str) 
     """
     context, count = spark.sparkContext, _tasks_count(spark)
     work = partial(described_in_task, tuple(packages), _TASK_MS / 1000)
-    cloudpickle.register_pickle_by_value(process)
     try:
-        with described(spark, step):
+        with described(spark, step), by_value():
             found = context.parallelize(range(count), count).mapPartitions(work).collect()
     except (PySparkException, Py4JError) as error:
         raise spark_failed(error) from error
-    finally:
-        cloudpickle.unregister_pickle_by_value(process)
     return list({(one["host"], one["above"]): one for one in found}.values())
 
 
@@ -63,6 +61,16 @@ def executors_seen(spark: SparkSession, places: Sequence[tuple[Storage, str]], s
     if errors:
         raise errors[0]
     return answers
+
+
+@contextmanager
+def by_value() -> Iterator[None]:
+    """While the block lasts, what travels to executors brings the functions of `process` along: there they cannot be imported."""
+    cloudpickle.register_pickle_by_value(process)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(process)
 
 
 def _seen(_: int, places: tuple[tuple[Storage, str], ...]) -> ExecutorSeen:

@@ -45,6 +45,13 @@ def test_a_version_is_held_against_both_ends_of_the_range(version: str, is_allow
     assert (requirement.problem(version) is None) is is_allowed
 
 
+def test_a_release_may_be_written_with_more_parts_or_fewer() -> None:
+    requirement = Requirement("pyspark", (("<", "4.4"), (">=", "4.0")))
+    assert requirement.allows("4")
+    assert not requirement.allows("4.4.0")
+    assert not Requirement("pyarrow", (("<", "27.0"),)).allows("27")
+
+
 def test_a_problem_says_what_is_there_what_is_needed_and_what_to_do() -> None:
     always = Requirement("pyarrow", (("<", "27"), (">=", "26")))
     assert always.problem("25.0.1") == "pyarrow is 25.0.1, and icekeep needs >=26,<27; pip install 'pyarrow>=26,<27'"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from icekeep.errors import UnavailableError, UsageError
+from icekeep.errors import OutcomeUnknownError, UnavailableError, UsageError
 from icekeep.operations.doctor.findings import DoctorResult, Notes
 from icekeep.operations.doctor.own_files import remove_own
 from icekeep.operations.doctor.store import Place, look_at_store
@@ -100,6 +100,16 @@ def test_after_a_put_that_is_refused_nothing_else_is_tried() -> None:
     findings = looked_at(storage).findings
     assert [(one.check, one.status) for one in findings] == [("reached", "ok"), ("put", "wrong")]
     assert findings[1].message == "access denied; give write access"
+
+
+def test_after_a_put_of_which_nobody_knows_nothing_is_left() -> None:
+    def lose_answer(inner: MemoryStorage, location: str, data: bytes) -> None:
+        inner.create(location, data)
+        raise OutcomeUnknownError("the connection was lost")
+
+    storage = Lying(create=lose_answer)
+    assert [one.check for one in looked_at(storage).findings] == ["reached", "put"]
+    assert storage.inner.files == {}
 
 
 def test_a_store_that_is_out_of_reach_is_not_written_to() -> None:

@@ -1,11 +1,16 @@
 import pickle
+import subprocess
 import sys
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
+import pyspark
 import pytest
+from pyspark import cloudpickle
 
+from icekeep.planning.spark.executors import by_value
 from icekeep.planning.spark.process import UNKNOWN_VERSION, described_in_task, described_process, installed_version
 
 
@@ -35,3 +40,23 @@ def test_it_needs_nothing_that_must_be_installed() -> None:
     text = Path(described_process.__code__.co_filename).read_text()
     imports = {line.split()[1].partition(".")[0] for line in text.splitlines() if line.startswith(("import ", "from "))}
     assert imports <= sys.stdlib_module_names
+
+
+BARE = """
+import pickle, sys
+work = pickle.load(sys.stdin.buffer)
+assert "icekeep" not in sys.modules
+print(next(work([]))["packages"])
+"""
+
+
+@pytest.mark.process
+def test_it_runs_where_icekeep_is_not() -> None:
+    with by_value():
+        work = cloudpickle.dumps(partial(described_in_task, ("icekeep", "py4j"), 0.0))
+    # Without its start-up files Python does not see a package that is installed from a checkout.
+    bare = [sys.executable, "-S", "-c", BARE]
+    packages = str(Path(pyspark.__file__).parents[1])
+    done = subprocess.run(bare, input=work, env={"PYTHONPATH": packages}, capture_output=True, check=False)
+    assert done.stderr.decode() == ""
+    assert version("py4j") in done.stdout.decode()
