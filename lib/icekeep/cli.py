@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.errors import one_line
+from icekeep.errors import UnavailableError, UsageError, one_line
 from icekeep.operations.arguments import (
     CONFIG_SHOW,
     Command,
@@ -35,7 +35,7 @@ from icekeep.operations.running_jobs import Seams, Surroundings, known_catalogs,
 from icekeep.operations.running_verbs import run_verb
 from icekeep.operations.showing import show_config
 from icekeep.operations.streams import separate_stderr
-from icekeep.operations.verbs import VERBS
+from icekeep.operations.verbs import VERBS, About
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.settings import Job
 
@@ -52,6 +52,8 @@ _DONE = 0
 _FAILED = 1
 _PARTIAL = 3
 _INTERRUPTED = 130
+_STATUSES = {"partial": _PARTIAL, "wrong": UsageError.exit_status, "unavailable": UnavailableError.exit_status}
+"""Of those that a result can have; all others are of work that is done."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -84,7 +86,7 @@ def main(
 
     Args:
         argv: the words after the command's own name; by default those of this process.
-        job: the job whose script this is; `None` for the `icekeep` command.
+        job: the job or command whose script this is; `None` for the `icekeep` command.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     separate_stderr()
@@ -114,12 +116,13 @@ def _answer(command: Command, jobs: Mapping[str, Job], seams: Seams, taken: Inte
         if command.name in VERBS:
             verb = VERBS[command.name]
             outcome = run_verb(command, verb, surroundings)
-            changes = verb.changes or hasattr(outcome.result, "status")
+            changes = verb.changes or (verb.about is About.TABLE and hasattr(outcome.result, "status"))
         else:
             outcome = run_job(command, jobs[command.name], surroundings)
             changes = jobs[command.name].plan is not None
-    status = _PARTIAL if outcome.status == "partial" else _DONE
-    words = f"{outcome.job} {outcome.table}: {outcome.status}" + (", nothing was changed" if command.dry_run else "")
+    status = _STATUSES.get(outcome.status, _DONE)
+    about = f"{outcome.job} {outcome.table}" if outcome.table else outcome.job
+    words = f"{about}: {outcome.status}" + (", nothing was changed" if command.dry_run else "")
     return Answer(status, plain_values(outcome), title=words, may_have_changed=changes and not command.dry_run)
 
 

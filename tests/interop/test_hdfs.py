@@ -22,6 +22,9 @@ from icekeep.errors import (
     UnsupportedError,
     UsageError,
 )
+from icekeep.operations.doctor.findings import Notes
+from icekeep.operations.doctor.store import Place, look_at_store
+from icekeep.runtime import SYSTEM
 from icekeep.storage.base import DeleteStatus
 from icekeep.storage.hdfs.client import hdfs_path
 from icekeep.storage.hdfs.storage import HdfsStorage
@@ -93,6 +96,15 @@ def nameservice(*ports):
     addresses = {f"dfs.namenode.rpc-address.lake.{i}": f"127.0.0.1:{p}" for i, p in zip(ids, ports, strict=True)}
     known = {"dfs.nameservices": "lake", "dfs.ha.namenodes.lake": ",".join(ids), **addresses}
     return {**known, "dfs.client.failover.sleep.base.millis": "10"}
+
+
+def test_the_doctor_finds_it_well_and_leaves_nothing(storage, root):
+    notes = Notes()
+    assert look_at_store(notes, Place(storage, f"{root}/wh"), SYSTEM)
+    result = notes.result(0)
+    assert [(one.check, one.status) for one in result.findings if one.status != "ok"] == []
+    assert len(result.findings) == 7
+    assert storage.child_names(root) == []
 
 
 def renaming_to(location):

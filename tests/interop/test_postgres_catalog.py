@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog as ForeignSqlCatalog
 
+import icekeep
 from contracts.catalog_contract import CatalogContract, CatalogRaceContract
 from icekeep.catalog.base import Committed, Conflict
 from icekeep.catalog.open import open_catalog
@@ -145,3 +146,12 @@ def test_rows_are_read_as_they_were_written(ours):
     ours.create_namespace(("db",))
     table = append(create_table(ours, EVENTS, SCHEMA), pa.concat_tables([row("a", 1), row("b", 2)]))
     assert our_rows(table) == {("a", 1): 1, ("b", 2): 1}
+
+
+def test_the_doctor_finds_it_well_and_its_clock_too(ours, tmp_path):
+    ours.create_namespace(("db",))
+    result = icekeep.doctor(ours, namespace="db")
+    of_catalog = {one.check: one for one in result.findings if one.about == "catalog local"}
+    assert {one.status for one in of_catalog.values()} == {"ok"}
+    assert of_catalog["clock"].message == "within 5 s of this machine's"
+    assert not (tmp_path / "warehouse").exists()

@@ -50,6 +50,7 @@ _POSTGRESQL_TRANSACTION = sqlalchemy.text(
 ).bindparams(timeout=f"{_BUSY_TIMEOUT_SECONDS}s")
 """Bounds where the server or the user set none; and a commit that is confirmed must survive a crash of the server, since
 files that it replaced may be deleted the moment after."""
+_POSTGRESQL_CLOCK = sqlalchemy.text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 _JDBC_PARAMETERS = {
     "ApplicationName": "application_name",
     "connectTimeout": "connect_timeout",
@@ -132,6 +133,13 @@ class Database:
                 return False
             raise self._translated(error) from error
         return True
+
+    def clock_ms(self) -> int | None:
+        """What time the server says that it is, epoch milliseconds; `None` for a file, which has no clock of its own."""
+        if self._url.get_backend_name() == "sqlite":
+            return None
+        with self.reading() as connection:
+            return int(connection.execute(_POSTGRESQL_CLOCK).scalar_one())
 
     def transact(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a write transaction, and commit it.

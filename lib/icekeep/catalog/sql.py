@@ -192,6 +192,10 @@ class SqlCatalog:
     def storage(self) -> Storage:
         return self._storage
 
+    def clock_ms(self) -> int | None:
+        """What time the database's server says that it is, epoch milliseconds; `None` for a database in a file."""
+        return self._database.clock_ms()
+
     def register_table(self, identifier: Identifier, metadata_location: str) -> Table:
         table = read_unregistered(self, identifier, metadata_location, self._storage)
         if identifier[:-1] not in self._namespaces():

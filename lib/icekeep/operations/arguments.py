@@ -15,7 +15,7 @@ from icekeep.errors import UsageError
 from icekeep.operations.config import DEFAULT_PATH
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.settings import parse_option, parse_setting
-from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS, Verb
+from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS, About, Verb
 from icekeep.settings import Job, Kind, Setting
 from icekeep.spec.units import MAX_INT, MAX_LONG
 
@@ -64,7 +64,7 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
     """Read a command line.
 
     Args:
-        job: the job whose own script this is; `None` for the `icekeep` command, where the first word names it.
+        job: the job or command whose own script this is; `None` for the `icekeep` command, where the first word names it.
 
     Raises:
         UsageError: a flag is unknown, missing, or has a value that it cannot take.
@@ -114,9 +114,13 @@ def output_options(argv: Sequence[str]) -> OutputOptions:
 
 
 def job_parser(job: str, now_ms: int) -> argparse.ArgumentParser:
-    """The parser of one job's script, `jobs/NAME.py`."""
-    parser = _Parser(prog=f"{job}.py", description=_sentence(JOBS[job].summary), allow_abbrev=False)
-    _add_job(parser, JOBS[job], now_ms)
+    """The parser of a script, `jobs/NAME.py`: of a job, or of another command that has one."""
+    told = JOBS[job] if job in JOBS else VERBS[job]
+    parser = _Parser(prog=f"{job}.py", description=_sentence(told.summary), allow_abbrev=False)
+    if isinstance(told, Verb):
+        _add_verb(parser, told, now_ms)
+    else:
+        _add_job(parser, told, now_ms)
     return parser
 
 
@@ -212,7 +216,10 @@ def _listing(title: str, summaries: Mapping[str, str]) -> str:
 
 
 def _add_verb(parser: argparse.ArgumentParser, verb: Verb, now_ms: int) -> None:
-    _add_table(parser)
+    if verb.about is About.CATALOGS:
+        _add_catalog(parser, " (default: each that is configured)")
+    else:
+        _add_table(parser)
     for setting in verb.settings:
         _add_setting(parser, setting, now_ms)
     if verb.one_of:
@@ -226,7 +233,11 @@ def _add_verb(parser: argparse.ArgumentParser, verb: Verb, now_ms: int) -> None:
 
 def _add_table(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--table", metavar="NS.NAME", required=True, help="the table; CATALOG.NS.NAME names both")
-    parser.add_argument("--catalog", metavar="NAME", help="the catalog, as the configuration calls it")
+    _add_catalog(parser)
+
+
+def _add_catalog(parser: argparse.ArgumentParser, default: str = "") -> None:
+    parser.add_argument("--catalog", metavar="NAME", help=f"the catalog, as the configuration calls it{default}")
     _add_conf(parser)
 
 

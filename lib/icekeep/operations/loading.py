@@ -27,8 +27,12 @@ def load_catalog(name: str | None = None, *, conf: str | None = None) -> Catalog
         NotFoundError: no configuration knows the catalog.
         ConfigError: the file is wrong, or refers to an environment variable that is not set.
     """
-    catalogs = Catalogs(read_config(conf), _spark_properties, os.environ, Path.cwd())
-    return open_settings(catalogs.get(name))
+    return open_settings(configured_catalogs(conf).get(name))
+
+
+def configured_catalogs(conf: str | None) -> Catalogs:
+    """The catalogs that `load_catalog` knows; raises `ConfigError` where the file is wrong."""
+    return Catalogs(read_config(conf), spark_properties, os.environ, Path.cwd())
 
 
 def open_settings(
@@ -55,7 +59,7 @@ def load_table(reference: TableReference, *, runtime: Runtime = SYSTEM) -> Table
         ) from error
 
 
-def _spark_properties() -> Mapping[str, str]:
+def spark_properties() -> Mapping[str, str]:
     """A notebook's session knows best; where none runs, the files that one would start from are read."""
     spark_module: Any = sys.modules.get("pyspark.sql")
     session = spark_module and spark_module.SparkSession.getActiveSession()

@@ -23,7 +23,7 @@ from icekeep.operations.jobs import resolve
 from icekeep.operations.watchdog import ending_when_abandoned
 from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
 from icekeep.planning.slow_reads import warning_of_slow_reads
-from icekeep.planning.spark.conf import configured_properties
+from icekeep.planning.spark.conf import SUBMITTED_VARIABLE, configured_properties
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.settings import Job, Kind
 from icekeep.spec.filters.binding import bind
@@ -46,10 +46,13 @@ class Seams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job has to say; `status` is `done`, `partial` or, for a dry run, `planned`."""
+    """What a job or command has to say; `status` is `done`, `partial` or, for a dry run, `planned`, or one of its own.
+
+    `table` is left out where it is about none.
+    """
 
     job: str
-    table: str
+    table: str | msgspec.UnsetType = msgspec.UNSET
     dry_run: bool
     status: str
     result: Any
@@ -92,7 +95,7 @@ def run_job(command: Command, job: Job, surroundings: Surroundings) -> Outcome:
 
 def known_catalogs(conf: str | None, seams: Seams) -> Catalogs:
     """The catalogs of the YAML file, of Spark's configuration and of PyIceberg's."""
-    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    is_submitted = SUBMITTED_VARIABLE in os.environ
 
     def spark_properties() -> Mapping[str, str]:
         properties: Mapping[str, str] = (
@@ -140,19 +143,18 @@ def _with_spark(
     is_plan = command.dry_run and job.plan is not None
     function = resolve(job.plan if is_plan and job.plan is not None else job.run)
     extras = {"listener": surroundings.listener} if job.takes_listener else {}
-    spark = _Session(f"icekeep {command.name} {command.table}", surroundings)
+    spark = Session(f"icekeep {command.name} {command.table}", surroundings)
     try:
         return function(table, spark.started, **arguments, **extras)
     finally:
         spark.stop()
 
 
-class _Session:
+class Session:
     """The session of one run: started once, when it is first asked for, and stopped for certain."""
 
     def __init__(self, name: str, surroundings: Surroundings) -> None:
         self._name, self._surroundings = name, surroundings
-        self._build = resolve(surroundings.seams.build_session)
         self._session: Any = None
 
     def started(self) -> Any:
@@ -160,7 +162,7 @@ class _Session:
         if self._session is None:
             listener, seams = self._surroundings.listener, self._surroundings.seams
             listener.on(StepStarted(_START))
-            self._session = spark = self._build(self._name)
+            self._session = spark = resolve(seams.build_session)(self._name)
             listener.on(StepFinished(_START))
             cancel = resolve(seams.cancel_jobs)
             self._surroundings.interrupts.install(lambda: cancel(spark))

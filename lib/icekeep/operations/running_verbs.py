@@ -1,8 +1,10 @@
-"""One command beside the jobs on one table: from the command line to what moved.
+"""One command beside the jobs: from the command line to what moved.
 
 What is told comes from the swap itself: the references in its updates, and where they were in the very table that it
 replaced, whatever others did between the loading of the table and the commit.
 """
+
+from functools import partial
 
 import msgspec
 
@@ -11,8 +13,8 @@ from icekeep.operations.arguments import Command
 from icekeep.operations.catalogs import find_table
 from icekeep.operations.jobs import resolve
 from icekeep.operations.rehearsal import Rehearsal, Swap, WatchedCatalog
-from icekeep.operations.running_jobs import Outcome, Surroundings, known_catalogs
-from icekeep.operations.verbs import Verb
+from icekeep.operations.running_jobs import Outcome, Session, Surroundings, known_catalogs
+from icekeep.operations.verbs import About, Verb
 from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef, Update
 
 
@@ -53,11 +55,13 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
     Raises:
         IcekeepError: any error of the configuration, the table or the command.
     """
+    if verb.about is About.CATALOGS:
+        return _run_over_catalogs(command, verb, surroundings)
     seams, runtime = surroundings.seams, surroundings.runtime
     reference = find_table(known_catalogs(command.conf, seams), command.table, command.catalog)
     function = resolve(verb.run)
     extras = {"listener": surroundings.listener} if verb.takes_listener else {}
-    if not verb.has_table:
+    if verb.about is About.NEW_TABLE:
         catalog_of = resolve(seams.open_catalog)(reference.catalog, runtime=runtime)
         result = function(catalog_of, parse_identifier(reference.name), **command.arguments, **extras)
         return Outcome(job=command.name, table=reference.full_name, dry_run=False, status="done", result=result)
@@ -71,6 +75,17 @@ def run_verb(command: Command, verb: Verb, surroundings: Surroundings) -> Outcom
         after = function(catalog.watched(table), **command.arguments)
         result = _changed(after, catalog.last_swap, is_rehearsal=command.dry_run)
     return Outcome(job=command.name, table=reference.full_name, dry_run=command.dry_run, status=status, result=result)
+
+
+def _run_over_catalogs(command: Command, verb: Verb, surroundings: Surroundings) -> Outcome:
+    catalogs = partial(known_catalogs, command.conf, surroundings.seams)
+    spark = Session(f"icekeep {command.name}", surroundings)
+    extras = {"listener": surroundings.listener} if verb.takes_listener else {}
+    try:
+        result = resolve(verb.run)(catalogs, command.catalog, spark.started, **command.arguments, **extras)
+    finally:
+        spark.stop()
+    return Outcome(job=command.name, dry_run=False, status=result.status, result=result)
 
 
 def _changed(after: Table, swap: Swap | None, *, is_rehearsal: bool) -> TableChanged:

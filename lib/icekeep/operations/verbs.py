@@ -1,18 +1,31 @@
 """The commands beside the jobs: what each can be told, and the function that does it. None of them needs Spark.
 
-To add one is to add an entry here and a function that takes the table (for one that is not there yet: catalog and identifier),
-and the settings as keywords; it returns the table after its commit, or a value to show where it changes nothing.
+To add one is to add an entry here and a function that takes what the command is about (`About`), and the settings as keywords;
+it returns the table after its commit, or a value to show where it changes nothing.
 """
 
 from collections.abc import Mapping
+from enum import Enum
 
 import msgspec
 
 from icekeep.settings import Kind, Setting
 
 
+class About(Enum):
+    """What a command is about, and so what its function takes first.
+
+    A table; the catalog and the name that a table is to have; or a function that gives the configured catalogs, the name of one
+    or `None`, and a source of a Spark session. A command of the last kind may start Spark, and so has a script in `jobs/` too.
+    """
+
+    TABLE = "table"
+    NEW_TABLE = "new table"
+    CATALOGS = "catalogs"
+
+
 class Verb(msgspec.Struct, frozen=True, kw_only=True):
-    """A command on one table.
+    """A command beside the jobs.
 
     Attributes:
         run: where its function is, as "module:function".
@@ -20,7 +33,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
         changes: whether all that it does is one commit; then it has `--dry-run`, and its function returns the table after it.
             The others return what is shown; the status is that of what they return, if it has one.
         takes_listener: whether its function takes a `listener`.
-        has_table: whether the table must be there; else its function takes the catalog and the identifier in its place.
+        about: what it is about.
     """
 
     summary: str
@@ -29,7 +42,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     one_of: tuple[Setting, ...] = ()
     changes: bool = True
     takes_listener: bool = False
-    has_table: bool = True
+    about: About = About.TABLE
 
 
 def _name(what: str, keyword: str = "") -> Setting:
@@ -159,7 +172,32 @@ VERBS: Mapping[str, Verb] = {
         ),
         changes=False,
         takes_listener=True,
-        has_table=False,
+        about=About.NEW_TABLE,
+    ),
+    "doctor": Verb(
+        summary="look whether this machine, Spark's executors, catalogs and their stores are fit for the jobs",
+        run="icekeep.operations.doctor.examination:examine",
+        settings=(
+            Setting(
+                "namespace",
+                Kind.NAME,
+                "one that exists: a table is created in it, committed to and dropped; without it nothing is committed",
+            ),
+            Setting(
+                "location",
+                Kind.TEXT,
+                "a directory where the store is tried, on a file that is removed (default: the catalog's warehouse)",
+                shown="LOCATION",
+            ),
+            Setting(
+                "executors",
+                Kind.SWITCH,
+                "start Spark, and ask each executor; by spark-submit they are asked in any case",
+            ),
+        ),
+        changes=False,
+        takes_listener=True,
+        about=About.CATALOGS,
     ),
 }
 """Every command, by its words, in the order in which help lists them."""

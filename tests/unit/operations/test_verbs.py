@@ -4,7 +4,13 @@ import pytest
 
 from icekeep.operations.arguments import parse_command
 from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS
+from icekeep.operations.verbs import GROUP_SUMMARIES, VERBS, About
+
+TAKEN_FIRST = {
+    About.TABLE: {"table"},
+    About.NEW_TABLE: {"catalog", "identifier"},
+    About.CATALOGS: {"catalogs", "catalog", "spark"},
+}
 
 
 @pytest.mark.parametrize("words", VERBS)
@@ -14,9 +20,7 @@ def test_a_command_s_settings_are_arguments_of_its_function(words):
     settings = verb.settings + verb.one_of
     taken = {setting.argument for setting in settings}
     assert len(taken) == len(settings)
-    about = ({"listener"} if verb.takes_listener else set()) | (
-        {"table"} if verb.has_table else {"catalog", "identifier"}
-    )
+    about = ({"listener"} if verb.takes_listener else set()) | TAKEN_FIRST[verb.about]
     assert taken | about == parameters.keys()
     must = {name for name, p in parameters.items() if p.default is p.empty} - about
     assert must == {s.argument for s in settings if s.is_positional or s.is_required}
@@ -37,7 +41,8 @@ def test_every_command_has_a_help_text_that_says_what_it_is_for(words, capsys):
     summary = VERBS[words].summary
     assert summary[1:] in out
     assert ("--dry-run" in out) is VERBS[words].changes
-    for flag in ("--table", "--catalog", "--conf", "--output", "--result-file", "--verbose"):
+    assert ("--table" in out) is (VERBS[words].about is not About.CATALOGS)
+    for flag in ("--catalog", "--conf", "--output", "--result-file", "--verbose"):
         assert flag in out
 
 

@@ -42,6 +42,7 @@ from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.maintenance.runs.start_tag import hold_start
 from icekeep.maintenance.runs.written_files import WrittenFiles, written_files
 from icekeep.planning.scan.plan import open_scan
+from icekeep.planning.spark.memory_settings import warn_of_memory
 from icekeep.planning.spark.source import started
 from icekeep.planning.spark.workers import Workers, chosen_workers, spark_workers
 from icekeep.planning.transcode.commit_reader import SparkManifestReader
@@ -381,6 +382,8 @@ def _rewritten(run: _Run, planned: RewritePlan, listener: Listener) -> Committed
     methods = run.methods(planned, workers)
     assert planned.snapshot_id is not None
     estimated = run.estimated(planned, methods, workers)
+    if run.strategy.ordering is not None or any(group.is_moved for group in planned.groups):
+        warn_of_memory(workers, BUDGET_BYTES, listener)
     listener.on(StepStarted(STEP, planned.rewritten_data_files_count, "files"))
     run_id = run.run_id
     with (

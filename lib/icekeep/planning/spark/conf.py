@@ -10,6 +10,9 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+SUBMITTED_VARIABLE = "PYSPARK_GATEWAY_PORT"
+"""An environment variable that `spark-submit` sets: a JVM runs already and knows the configuration."""
+
 _LINE = re.compile(r"(\S+?)(?:\s*[=:]\s*|\s+)(.*)")
 
 

@@ -5,7 +5,6 @@ would fail on it; icekeep needs none of Spark's catalogs. Whatever else the oper
 """
 
 import os
-import shutil
 import sys
 import threading
 from collections.abc import Mapping
@@ -16,10 +15,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from icekeep.errors import UsageError
-from icekeep.planning.spark.conf import configured_properties
-
-SUBMITTED_VARIABLE = "PYSPARK_GATEWAY_PORT"
-"""An environment variable that `spark-submit` sets: a JVM runs already and knows the configuration."""
+from icekeep.planning.spark.conf import SUBMITTED_VARIABLE, configured_properties
+from icekeep.planning.spark.java import java_program
 
 _FORCED = {
     "spark.sql.defaultCatalog": "spark_catalog",
@@ -115,11 +112,10 @@ def _require_java() -> None:
     """Say in one line what Spark's launcher says in ten."""
     if SUBMITTED_VARIABLE in os.environ:
         return
-    home = os.environ.get("JAVA_HOME")
-    if home and not Path(home, "bin", "java").exists():
-        raise UsageError(f"cannot start Spark: there is no bin/java under JAVA_HOME, {home!r}")
-    if not home and shutil.which("java") is None:
-        raise UsageError("cannot start Spark: there is no Java; install Java 17 or later, or set JAVA_HOME")
+    try:
+        java_program(os.environ)
+    except UsageError as error:
+        raise UsageError(f"cannot start Spark: {error.message}") from error
 
 
 def _quiet_jvm(configured: Mapping[str, str]) -> dict[str, str]:

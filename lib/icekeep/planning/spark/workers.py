@@ -8,8 +8,8 @@ import os
 import msgspec
 from pyspark.sql import SparkSession
 
+from icekeep.planning.spark.conf import SUBMITTED_VARIABLE
 from icekeep.planning.spark.limits import LIMITS, Limits
-from icekeep.planning.spark.session import SUBMITTED_VARIABLE
 from icekeep.planning.spark.source import SparkSource, is_started, limits_of, started
 from icekeep.planning.spark.tasks import executor_slots, is_local, parallelism
 

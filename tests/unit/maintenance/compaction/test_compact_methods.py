@@ -13,7 +13,7 @@ import pytest
 
 from icekeep.catalog.base import Table
 from icekeep.errors import JobFailedError, UnsupportedError
-from icekeep.events import Event, Warned
+from icekeep.events import Event, StepStarted, Warned
 from icekeep.maintenance.compaction import job as compaction
 from icekeep.maintenance.compaction import methods
 from icekeep.maintenance.compaction.estimate import RewriteMethod
@@ -77,6 +77,19 @@ def test_a_file_is_a_candidate_for_the_share_of_its_rows_that_its_own_deletes_ta
     assert result.rewritten_data_files_count == 2
     assert rows(lake.load()) == before
     assert compact(lake.load(), no_spark, options=small).rewritten_data_files_count == 0
+
+
+@pytest.mark.parametrize(("strategy", "asks_count"), [("sort", 1), ("binpack", 0)])
+def test_only_a_sort_looks_at_memory_and_before_it_begins(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, strategy: str, asks_count: int
+) -> None:
+    table = update_sort_order(lake.filled(commits=2), [SortKey("id")])
+    ear = Ear()
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(compaction, "warn_of_memory", lambda _, size, told: asked.append((size, len(told.heard))))
+    compact(table, no_spark, strategy=strategy, options=ALL, listener=ear)
+    began = [type(event) for event in ear.heard].index(StepStarted)
+    assert asked == [(compaction.BUDGET_BYTES, began)] * asks_count
 
 
 def test_sorted_files_say_so_where_the_order_is_the_tables(lake: Lake) -> None:

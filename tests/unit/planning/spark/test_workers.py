@@ -1,8 +1,8 @@
 import pytest
 
 from icekeep.planning.spark import workers
+from icekeep.planning.spark.conf import SUBMITTED_VARIABLE
 from icekeep.planning.spark.limits import LIMITS
-from icekeep.planning.spark.session import SUBMITTED_VARIABLE
 from icekeep.planning.spark.workers import Workers, chosen_workers, thread_workers
 from kit.no_spark import no_spark
 

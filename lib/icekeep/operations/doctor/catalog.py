@@ -1,0 +1,124 @@
+"""A catalog: whether it opens, answers and lists; the store of its tables; and, given a namespace, whether it commits."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import cast
+
+import msgspec
+
+from icekeep.catalog.base import Catalog, Identifier, Table, format_identifier
+from icekeep.catalog.sql import SqlCatalog
+from icekeep.errors import UsageError
+from icekeep.operations.doctor.clocks import ahead_ms, checked_clock
+from icekeep.operations.doctor.driver import look_at_packages
+from icekeep.operations.doctor.findings import NOT_TRIED, WRONG, Notes, NotTried
+from icekeep.operations.doctor.requirements import Needs, needed_extras
+from icekeep.operations.doctor.store import Place, look_at_store
+from icekeep.operations.jobs import resolve
+from icekeep.storage.base import DirectoryStorage
+
+_LOOK_AT_COMMITS = "icekeep.operations.doctor.trial_table:look_at_commits"
+"""Imported when its turn has come: it needs Arrow."""
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """A catalog to look at: its name, its properties as far as they are known, and how it is opened."""
+
+    name: str
+    properties: Mapping[str, str]
+    open: Callable[[], Catalog]
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user gives to try things in: an existing namespace, and a directory in place of the warehouse."""
+
+    namespace: Identifier | None = None
+    location: str | None = None
+
+
+def look_at_catalog(notes: Notes, subject: Subject, asked: Asked, needs: Needs | None) -> tuple[Place, ...]:
+    """Look at a catalog and the store of its tables; returns the places in it that were reached."""
+    about = f"catalog {subject.name}"
+    if needs is not None:
+        extras = needed_extras(subject.properties).items()
+        look_at_packages(notes, about, [one for extra, packages in extras for one in needs.of(extra, packages)])
+    opened: list[Catalog] = []
+    if not notes.look(about, "open", partial(_opened, subject, opened)):
+        return ()
+    (catalog,) = opened
+    answers = notes.look(about, "namespaces", partial(_namespaces, catalog))
+    lists = False
+    if answers:
+        lists = notes.look(about, "tables", partial(_tables, catalog, asked.namespace))
+        if isinstance(catalog, SqlCatalog):
+            notes.look(about, "clock", partial(_database_clock, catalog))
+    location = asked.location or catalog.warehouse
+    places = _Places(notes, catalog)
+    if location is not None:
+        places.look(Place(cast(DirectoryStorage, catalog.storage), location))
+    elif asked.namespace is None:
+        notes.tell(
+            about, "store", NOT_TRIED, "the catalog does not tell where its tables lie; give --location or --namespace"
+        )
+    if asked.namespace is None:
+        reason = "give --namespace, one that exists: a table is created in it, committed to and dropped"
+        notes.tell(about, "commit", NOT_TRIED, reason)
+    elif not lists or places.has_failed:
+        notes.tell(about, "commit", NOT_TRIED, "its namespace or its store is out of reach, as is said above")
+    else:
+        # Where only a server knows places and credentials, those of the table are looked at.
+        on_table = places.look_at_table if location is None else _leave
+        try:
+            resolve(_LOOK_AT_COMMITS)(notes, about, catalog, asked.namespace, on_table)
+        except UsageError as error:
+            notes.tell(about, "commit", WRONG, error.message)
+    return tuple(places.reached)
+
+
+class _Places:
+    """The places of a catalog that were looked at."""
+
+    def __init__(self, notes: Notes, catalog: Catalog) -> None:
+        self._notes, self._runtime = notes, catalog.runtime
+        self.reached: list[Place] = []
+        self.has_failed = False
+
+    def look(self, place: Place) -> None:
+        if look_at_store(self._notes, place, self._runtime):
+            self.reached.append(place)
+        else:
+            self.has_failed = True
+
+    def look_at_table(self, table: Table) -> None:
+        self.look(Place(cast(DirectoryStorage, table.storage), table.metadata.location))
+
+
+def _leave(_: Table) -> None:
+    pass
+
+
+def _opened(subject: Subject, opened: list[Catalog]) -> str:
+    catalog = subject.open()
+    opened.append(catalog)
+    return catalog.identity
+
+
+def _namespaces(catalog: Catalog) -> str:
+    began_ms = catalog.runtime.monotonic_ms()
+    count = len(catalog.list_namespaces())
+    return f"{count:,} namespaces, told in {catalog.runtime.monotonic_ms() - began_ms:,} ms"
+
+
+def _tables(catalog: Catalog, namespace: Identifier | None) -> str:
+    chosen = namespace or next(iter(catalog.list_namespaces()), None)
+    if chosen is None:
+        raise NotTried("there is no namespace yet")
+    return f"{len(catalog.list_tables(chosen)):,} in namespace {format_identifier(chosen)!r}"
+
+
+def _database_clock(catalog: SqlCatalog) -> str:
+    began_ms = catalog.runtime.now_ms()
+    theirs_ms = catalog.clock_ms()
+    if theirs_ms is None:
+        return "its database is a file, and has none of its own"
+    return checked_clock("the catalog's database", ahead_ms(theirs_ms, began_ms, catalog.runtime.now_ms()))

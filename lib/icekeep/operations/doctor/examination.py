@@ -1,0 +1,173 @@
+"""The command `doctor` and its function: one thing is looked at after the other, and nothing that is wrong ends it."""
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from icekeep.catalog.base import Catalog, Identifier, validate_namespace
+from icekeep.errors import one_line
+from icekeep.events import SILENT, Listener, StepFinished, StepStarted
+from icekeep.operations.catalogs import Catalogs
+from icekeep.operations.doctor.catalog import Asked, Subject, look_at_catalog
+from icekeep.operations.doctor.driver import DRIVER, look_at_driver
+from icekeep.operations.doctor.findings import NOT_TRIED, WRONG, DoctorResult, Notes, NotTried
+from icekeep.operations.doctor.requirements import SPARK_EXTRA, Needs, needed_extras, own_needs
+from icekeep.operations.doctor.store import Place, look_at_store
+from icekeep.operations.jobs import resolve
+from icekeep.operations.loading import configured_catalogs, open_settings, spark_properties
+from icekeep.planning.spark.conf import SUBMITTED_VARIABLE
+from icekeep.runtime import SYSTEM
+from icekeep.storage.open import open_storage
+
+if TYPE_CHECKING:
+    from icekeep.planning.spark.source import SparkSource
+
+__all__ = ["doctor", "examine"]
+
+_EXECUTORS = "executors"
+
+# Imported when their turn has come: they need PySpark or Arrow, and to miss these is what there is to tell.
+_LOOK_AT_EXECUTORS = "icekeep.operations.doctor.executors:look_at_executors"
+_CONFIGURED_MEMORY = "icekeep.operations.doctor.memory:configured_memory"
+_MEMORY_BYTES = "icekeep.formats.memory:task_memory_bytes"
+_CHECK_SOURCE = "icekeep.planning.spark.source:check_source"
+_IS_STARTED = "icekeep.planning.spark.source:is_started"
+_IS_RUNNING = "icekeep.planning.spark.session:is_running"
+
+
+def doctor(
+    catalog: Catalog | str | None = None,
+    spark: "SparkSource" = None,
+    *,
+    conf: str | None = None,
+    namespace: Identifier | str | None = None,
+    location: str | None = None,
+    executors: bool = False,
+    listener: Listener = SILENT,
+) -> DoctorResult:
+    """Look whether this machine, Spark's executors, catalogs and their stores are fit for the jobs.
+
+    Whatever is wrong is a finding of the result, with what to do about it; nothing of a user's is touched, and what is made
+    to try things is removed again.
+
+    Args:
+        catalog: a catalog, or its name in the configuration; by default each that is configured.
+        conf: the YAML file, as `load_catalog` takes it.
+        namespace: one that exists: a table of its own name is created in it, committed to and dropped. Without it nothing
+            is committed.
+        location: a directory where the store is tried; by default the catalog's warehouse.
+        executors: whether executors are asked where no session runs, for which Spark is started. They are asked in any case
+            where one is given or runs already.
+    """
+    if spark is not None:
+        resolve(_CHECK_SOURCE)(spark)
+    asked = _asked(namespace, location)
+    if catalog is None or isinstance(catalog, str):
+        return _examined(
+            partial(_subjects, partial(configured_catalogs, conf), catalog), spark, asked, executors, listener
+        )
+    subject = Subject(catalog.name, {}, lambda: catalog)
+    return _examined(lambda: [subject], spark, asked, executors, listener)
+
+
+def examine(
+    catalogs: Callable[[], Catalogs],
+    catalog: str | None,
+    spark: "SparkSource",
+    *,
+    namespace: str | None = None,
+    location: str | None = None,
+    executors: bool = False,
+    listener: Listener = SILENT,
+) -> DoctorResult:
+    """The same for the command line, which knows where catalogs are configured; raises `UsageError` for what is no namespace."""
+    asked = _asked(namespace, location)
+    return _examined(partial(_subjects, catalogs, catalog), spark, asked, executors, listener)
+
+
+def _examined(
+    subjects_of: Callable[[], list[Subject]], spark: "SparkSource", asked: Asked, executors: bool, listener: Listener
+) -> DoctorResult:
+    began_ms, notes, needs = SYSTEM.monotonic_ms(), Notes(), own_needs(platform.machine())
+    with _unbroken(notes, DRIVER):
+        look_at_driver(notes, needs, os.environ)
+    subjects: list[Subject] = []
+    places: list[Place] = []
+    notes.look("catalogs", "configuration", partial(_configured, subjects_of, subjects))
+    for subject in subjects:
+        about = f"catalog {subject.name}"
+        with _step(listener, f"looking at {about}"), _unbroken(notes, about):
+            places += look_at_catalog(notes, subject, asked, needs)
+    if asked.location is not None and not subjects:
+        with _unbroken(notes, f"store {asked.location}"):
+            look_at_store(notes, Place(open_storage({}), asked.location), SYSTEM)
+    if _has_executors(spark, executors):
+        with _step(listener, "asking executors"), _unbroken(notes, _EXECUTORS):
+            packages = _packages(needs, subjects)
+            resolve(_LOOK_AT_EXECUTORS)(notes, spark, packages, places, SYSTEM)
+    else:
+        notes.look(DRIVER, "memory", _configured_memory)
+        notes.tell(_EXECUTORS, "session", NOT_TRIED, "give --executors, and Spark is started and each of them asked")
+    return notes.result(SYSTEM.monotonic_ms() - began_ms)
+
+
+def _asked(namespace: Identifier | str | None, location: str | None) -> Asked:
+    """What the user gives to try things in; raises `UsageError` for what can be no namespace."""
+    parts = tuple(namespace.split(".")) if isinstance(namespace, str) else namespace
+    return Asked(namespace=None if parts is None else validate_namespace(parts), location=location)
+
+
+def _subjects(catalogs: Callable[[], Catalogs], name: str | None) -> list[Subject]:
+    """The catalogs to look at: the one that is named, or all; raises where the configuration is wrong or does not know it."""
+    known = catalogs()
+    chosen = known.all().values() if name is None else [known.get(name)]
+    return [Subject(one.name, one.properties, partial(open_settings, one)) for one in chosen]
+
+
+def _configured(subjects_of: Callable[[], list[Subject]], subjects: list[Subject]) -> str:
+    subjects += subjects_of()
+    if not subjects:
+        raise NotTried("no catalog is configured; give --config, or start in the directory with conf/icekeep.yaml")
+    return ", ".join(subject.name for subject in subjects)
+
+
+def _has_executors(spark: "SparkSource", executors: bool) -> bool:
+    """Whether executors are asked: the user wants it, or Spark runs already."""
+    if executors or SUBMITTED_VARIABLE in os.environ:
+        return True
+    if "pyspark" not in sys.modules:
+        return False
+    return bool(resolve(_IS_STARTED)(spark) or resolve(_IS_RUNNING)())
+
+
+def _configured_memory() -> str:
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    told: str = resolve(_CONFIGURED_MEMORY)(spark_properties(), processors, resolve(_MEMORY_BYTES)(1))
+    return told
+
+
+def _packages(needs: Needs | None, subjects: Sequence[Subject]) -> list[str]:
+    """The packages that executors need as well: those of icekeep, and of the catalogs and their stores."""
+    always = [] if needs is None else [one.package for one in (*needs.of(""), *needs.of(SPARK_EXTRA))]
+    extras = (packages for subject in subjects for packages in needed_extras(subject.properties).values())
+    return [*dict.fromkeys([*always, *(package for some in extras for package in some)])]
+
+
+@contextmanager
+def _step(listener: Listener, step: str) -> Iterator[None]:
+    listener.on(StepStarted(step))
+    yield
+    listener.on(StepFinished(step))
+
+
+@contextmanager
+def _unbroken(notes: Notes, about: str) -> Iterator[None]:
+    """Go on after what nobody has thought of."""
+    try:
+        yield
+    except Exception as failure:  # noqa: BLE001 - one thing that cannot be looked at says nothing of the others
+        notes.tell(about, "all else", WRONG, f"it cannot be looked at: {one_line(failure)}")

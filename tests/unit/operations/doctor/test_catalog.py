@@ -1,0 +1,247 @@
+"""What is found of a catalog, on one in memory that can be told to fail, and on real ones on the local disk."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icekeep.catalog.base import Committed, Identifier, Table
+from icekeep.catalog.open import open_catalog
+from icekeep.catalog.sql import SqlCatalog
+from icekeep.errors import ConfigError, OutcomeUnknownError, UnavailableError, UsageError
+from icekeep.operations.doctor.catalog import Asked, Subject, look_at_catalog
+from icekeep.operations.doctor.findings import DoctorResult, Notes
+from icekeep.operations.doctor.requirements import Needs, Requirement
+from icekeep.operations.doctor.trial_table import NAME_PREFIX
+from kit.lake import Lake
+from kit.memory_catalog import CONFLICTS, IS_UNKNOWN, MemoryCatalog, fails
+from kit.runtime import FakeRuntime
+
+DB = ("db",)
+STORE = ["reached", "put", "read", "conditional put", "list", "clock", "delete"]
+COMMITS = ["create table", "commit", "commit on an old version", "drop table"]
+
+
+@pytest.fixture
+def catalog() -> MemoryCatalog:
+    catalog = MemoryCatalog()
+    catalog.create_namespace(DB)
+    return catalog
+
+
+def looked_at(catalog: Any, namespace: Identifier | None = DB, location: str | None = None) -> DoctorResult:
+    notes = Notes()
+    subject = Subject("local", {}, lambda: catalog)
+    look_at_catalog(notes, subject, Asked(namespace=namespace, location=location), None)
+    return notes.result(0)
+
+
+def unwell(result: DoctorResult) -> list[tuple[str, str]]:
+    return [(one.check, one.status) for one in result.findings if one.status != "ok"]
+
+
+def test_a_catalog_that_is_well_has_a_line_for_each_thing_and_nothing_is_left(catalog: MemoryCatalog) -> None:
+    result = looked_at(catalog)
+    assert unwell(result) == []
+    assert [one.check for one in result.findings] == ["open", "namespaces", "tables", *STORE, *COMMITS]
+    assert (catalog.storage.files, catalog.list_tables(DB)) == ({}, [])
+
+
+def test_without_a_namespace_nothing_is_committed_and_that_is_said(catalog: MemoryCatalog) -> None:
+    result = looked_at(catalog, None)
+    assert unwell(result) == [("commit", "not-tried")]
+    assert "give --namespace" in result.findings[-1].message
+    assert (result.status, catalog.swaps) == ("ok", [])
+
+
+def test_a_namespace_that_is_not_there_is_told(catalog: MemoryCatalog) -> None:
+    result = looked_at(catalog, ("nope",))
+    assert unwell(result) == [("tables", "wrong"), ("commit", "not-tried")]
+    assert "there is no namespace 'nope'" in result.findings[2].message
+    assert catalog.storage.files == {}
+
+
+def test_a_catalog_that_does_not_open_is_one_line() -> None:
+    def fail() -> Any:
+        raise ConfigError("catalogs.local.uri", "is missing")
+
+    notes = Notes()
+    assert look_at_catalog(notes, Subject("local", {}, fail), Asked(namespace=DB), None) == ()
+    assert unwell(notes.result(0)) == [("open", "wrong")]
+
+
+def test_a_catalog_that_does_not_answer_is_not_committed_to(
+    catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> Any:
+        raise UnavailableError("the catalog is out of reach")
+
+    monkeypatch.setattr(catalog, "list_namespaces", fail)
+    result = looked_at(catalog)
+    assert unwell(result) == [("namespaces", "unavailable"), ("commit", "not-tried")]
+    assert (result.status, catalog.swaps) == ("unavailable", [])
+
+
+def test_a_commit_that_is_refused_is_told_and_the_table_goes(catalog: MemoryCatalog) -> None:
+    catalog.follow(fails(UsageError("you may not write")))
+    result = looked_at(catalog)
+    assert unwell(result) == [("commit", "wrong")]
+    assert (catalog.storage.files, catalog.list_tables(DB)) == ({}, [])
+
+
+@pytest.mark.parametrize("step", [CONFLICTS, IS_UNKNOWN], ids=["conflict", "unknown"])
+def test_commits_that_never_land_are_told(catalog: MemoryCatalog, step: Any) -> None:
+    catalog.follow(*[step] * 20)
+    result = looked_at(catalog)
+    assert [check for check, _ in unwell(result)] == ["commit"]
+    assert catalog.list_tables(DB) == []
+
+
+def test_a_catalog_that_takes_a_late_commit_is_told(catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    swap = catalog.swap
+
+    def careless(table: Table, requirements: Any, updates: Any) -> Any:
+        current = catalog.load(table.identifier)
+        return (
+            Committed(current)
+            if current.metadata_location != table.metadata_location
+            else swap(table, requirements, updates)
+        )
+
+    monkeypatch.setattr(catalog, "swap", careless)
+    result = looked_at(catalog)
+    assert unwell(result) == [("commit on an old version", "wrong")]
+    assert "commits of others are lost" in result.findings[-2].message
+
+
+def test_a_table_that_cannot_be_dropped_is_named(catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise UnavailableError("no answer")
+
+    monkeypatch.setattr(catalog, "drop", fail)
+    result = looked_at(catalog)
+    assert unwell(result) == [("drop table", "wrong")]
+    ((_, name),) = catalog.list_tables(DB)
+    assert name.startswith(NAME_PREFIX)
+    assert f"table 'db.{name}' of this run may be left behind: no answer" in result.findings[-1].message
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_creation_of_which_nobody_knows_is_looked_after(
+    catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    create = catalog.create
+
+    def lose_answer(*arguments: Any) -> Any:
+        if is_there:
+            create(*arguments)
+        raise OutcomeUnknownError("the connection was lost")
+
+    monkeypatch.setattr(catalog, "create", lose_answer)
+    result = looked_at(catalog)
+    assert unwell(result) == [("create table", "wrong")] + [("drop table", "not-tried")] * (not is_there)
+    assert (catalog.storage.files, catalog.list_tables(DB)) == ({}, [])
+
+
+def test_tables_of_others_are_left_alone(catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a server puts all tables into one directory."""
+    shared = "memory://lake/shared"
+    catalog.storage.create(f"{shared}/data/theirs.parquet", b"theirs")
+    monkeypatch.setattr(catalog, "default_location", lambda _: shared)
+    result = looked_at(catalog)
+    assert unwell(result) == []
+    assert "what else lies below 'memory://lake/shared' is left alone" in result.findings[-1].message
+    assert {*catalog.storage.files} == {f"{shared}/data/theirs.parquet"}
+
+
+def test_an_interrupt_in_the_middle_drops_the_table(catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = catalog.load
+
+    def interrupt(_: Any) -> Any:
+        monkeypatch.setattr(catalog, "load", load)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(catalog, "load", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        looked_at(catalog)
+    assert catalog.load == load
+    assert (catalog.storage.files, catalog.list_tables(DB)) == ({}, [])
+
+
+def test_where_nothing_says_where_tables_lie_the_table_s_own_place_is_looked_at(catalog: MemoryCatalog) -> None:
+    warehouse, catalog.warehouse = catalog.warehouse, None
+    catalog.default_location = lambda identifier: f"{warehouse}/{'/'.join(identifier)}"  # type: ignore[method-assign]
+    assert unwell(looked_at(catalog, None)) == [("store", "not-tried"), ("commit", "not-tried")]
+    result = looked_at(catalog)
+    assert unwell(result) == []
+    assert [one.check for one in result.findings][3:] == ["create table", *STORE, *COMMITS[1:]]
+    assert NAME_PREFIX in result.findings[4].about
+    assert catalog.storage.files == {}
+
+
+def test_a_location_stands_in_for_the_warehouse(catalog: MemoryCatalog) -> None:
+    result = looked_at(catalog, None, "memory://lake/elsewhere")
+    assert {one.about for one in result.findings} == {"catalog local", "store memory://lake/elsewhere"}
+
+
+def test_packages_that_the_catalog_takes_are_looked_at(catalog: MemoryCatalog) -> None:
+    needs = Needs(Requirement("Python"), (Requirement("requests", ((">=", "99"),), "catalogs"),))
+    notes = Notes()
+    look_at_catalog(notes, Subject("local", {"type": "rest"}, lambda: catalog), Asked(), needs)
+    first = notes.result(0).findings[0]
+    assert (first.about, first.check, first.status) == ("catalog local", "package requests", "wrong")
+    assert "pip install 'icekeep[catalogs]'" in first.message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sql", "filesystem"])
+def test_a_real_catalog_on_the_local_disk_is_left_as_it_was(tmp_path: Path, kind: str) -> None:
+    lake = Lake(tmp_path, kind)
+    before = sorted(tmp_path.rglob("*"))
+    result = looked_at(lake.catalog)
+    assert unwell(result) == []
+    assert sorted(tmp_path.rglob("*")) == before
+    assert lake.catalog.list_namespaces() == [DB]
+    assert lake.catalog.list_tables(DB) == []
+
+
+@pytest.mark.slow
+def test_beside_a_table_of_a_user_s_too(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.filled(commits=1, files=1)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".db"}
+    assert unwell(looked_at(lake.catalog)) == []
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file() and p.suffix != ".db"} == before
+
+
+def test_a_new_sql_catalog_makes_no_database_and_no_directory(tmp_path: Path) -> None:
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/x/catalog.db", "warehouse": f"file://{tmp_path}/wh"}
+    assert unwell(looked_at(open_catalog("local", properties), None)) == [
+        ("tables", "not-tried"),
+        ("commit", "not-tried"),
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("theirs_ms", "said"), [(None, "is a file"), (1_700_000_000_000, "within 5 s")])
+def test_a_database_s_clock_is_held_against_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs_ms: int | None, said: str
+) -> None:
+    catalog = clocked(tmp_path, monkeypatch, theirs_ms)
+    (clock,) = [one for one in looked_at(catalog, None).findings if one.check == "clock" and "catalog" in one.about]
+    assert (clock.status, said in clock.message) == ("ok", True)
+
+
+def test_a_database_s_clock_that_is_wrong_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = clocked(tmp_path, monkeypatch, 1_700_000_060_000)
+    (clock,) = [one for one in looked_at(catalog, None).findings if one.check == "clock" and "catalog" in one.about]
+    assert clock.status == "wrong"
+    assert "the clock of the catalog's database is 60 s ahead" in clock.message
+
+
+def clocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs_ms: int | None) -> SqlCatalog:
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/wh"}
+    catalog = open_catalog("local", properties, FakeRuntime())
+    assert isinstance(catalog, SqlCatalog)
+    monkeypatch.setattr(catalog, "clock_ms", lambda: theirs_ms)
+    return catalog
