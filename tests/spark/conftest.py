@@ -5,9 +5,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from icekeep.planning.spark.amounts import Amount
 from icekeep.planning.spark.source import Engine
 from kit.lake import Lake
 from kit.limits import NOTHING_HERE
+
+
+@pytest.fixture(autouse=True)
+def little_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work is cut for all slots, however little it is: tables of tests are small."""
+    monkeypatch.setattr(Amount, "least", 1)
 
 
 @pytest.fixture

@@ -19,8 +19,9 @@ from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.orphans.listing import LISTED, Rows, arrow_rows
 from icekeep.planning.entries.decode import DecodedEntries
 from icekeep.planning.entries.read import folded
+from icekeep.planning.spark.amounts import SHUFFLED_KEYS, tasks_count
 from icekeep.planning.spark.source import SparkSource, started
-from icekeep.planning.spark.tasks import collected, parallelism
+from icekeep.planning.spark.tasks import collected
 from icekeep.storage.location_keys import ANY_PREFIX, Spelling
 
 NAMED_MISMATCHES = 10
@@ -118,10 +119,11 @@ def _mismatch(listed: str, place: int, found: ReachedPaths) -> Mismatch:
 
 def _compared_in_tasks(files: DataFrame, reached: Reached, spelling: Spelling, spark: SparkSource) -> Compared:
     session = started(spark)
-    bins_count = 2 * parallelism(session)
     keys = reached_keys(reached, session, spelling).localCheckpoint(eager=False)
     # Worked out before any shuffle, so that what a task says of its manifest arrives as the error that it is.
-    collected(keys.agg(F.count("path_key")))
+    [[keys_count]] = collected(keys.agg(F.count("path_key")))
+    files_count = files.count()
+    bins_count = tasks_count(session, files_count + keys_count, SHUFFLED_KEYS, a_slot=2)
     # A path that is named by more than two prefixes is named by one between the least and the greatest: no mismatch then.
     named = (
         keys.repartition(bins_count, "path_key")
@@ -139,7 +141,7 @@ def _compared_in_tasks(files: DataFrame, reached: Reached, spelling: Spelling, s
     return Compared(
         unnamed=left.where(is_unnamed).select(*files.columns),
         unnamed_count=counts["u"],
-        named_count=files.count() - counts["u"],
+        named_count=files_count - counts["u"],
         mismatched_count=counts["m"],
         mismatches=mismatches,
     )
